@@ -1,0 +1,40 @@
+"""The command line: thin. Each command parses, calls and prints; heavy imports wait until they are needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedbench import __version__
+from fedbench.cli import context
+
+app = typer.Typer(
+    name="fedbench",
+    help="Benchmarks for federated learning: from a data recipe to the table in the paper.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"fedbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    home: Annotated[Path | None, typer.Option(help="The store (default: FEDBENCH_HOME, else ~/.fedbench).")] = None,
+    data: Annotated[
+        str | None, typer.Option(help=f"Folders with data sets, separated by '{os.pathsep}' (default: FEDBENCH_DATA).")
+    ] = None,
+    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """Options that may stand before or after the command."""
+    context.configure(home, data, debug)

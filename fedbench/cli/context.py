@@ -1,0 +1,63 @@
+"""What every command shares: the store, the data folders, the consoles."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedbench.store import Store
+
+
+@dataclass
+class Context:
+    """Set once a call from the application's options."""
+
+    home: Path | None = None
+    roots: list[Path] = field(default_factory=list)
+    debug: bool = False
+
+
+_context = Context()
+
+
+def configure(home: Path | None, data: str | None, debug: bool) -> None:
+    """Keep the application's options for the command that follows."""
+    folders = data if data is not None else os.environ.get("FEDBENCH_DATA", "")
+    _context.home = home
+    _context.roots = [Path(p).expanduser() for p in folders.split(os.pathsep) if p]
+    _context.debug = debug
+
+
+def store() -> Store:
+    """The store that this call works on."""
+    return Store(_context.home)
+
+
+def roots() -> list[Path]:
+    """Folders where the user keeps data sets, in order of preference."""
+    return list(_context.roots)
+
+
+def debug() -> bool:
+    """Whether --debug was given."""
+    return _context.debug
+
+
+def out() -> Console:
+    """Results, on standard output: in colour on a terminal, plain elsewhere."""
+    return Console(highlight=False, soft_wrap=not os.isatty(1))
+
+
+def err() -> Console:
+    """Progress and remarks, on standard error."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Machine-readable output: one JSON document, no colour, no wrapping."""
+    print(json.dumps(value, indent=1, default=str))

@@ -1,0 +1,83 @@
+"""Where an artifact comes from: versions, machine, time, and a fingerprint of the code that made it."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import platform
+import subprocess
+import time
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import fedbench
+
+PACKAGE = Path(fedbench.__file__).parent
+_LIBRARIES = ("numpy", "pyarrow", "scikit-learn", "scipy", "torch", "torchvision")
+
+
+@cache
+def libraries() -> dict[str, str]:
+    """Versions of fedbench and of the libraries that can change a number, without importing them."""
+    found = {"fedbench": fedbench.__version__, "python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def git_revision() -> str | None:
+    """The revision of the checkout fedbench runs from ('+' marks uncommitted changes), or None."""
+    root = PACKAGE.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        run = ["git", "-C", str(root)]
+        revision = subprocess.run([*run, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5)
+        changed = subprocess.run([*run, "status", "--porcelain", "-uno"], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if revision.returncode:
+        return None
+    return revision.stdout.strip() + ("+" if changed.stdout.strip() else "")
+
+
+def provenance(started: float) -> dict[str, Any]:
+    """What the manifest of an artifact begun at `started` (Unix seconds) says about its making."""
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "wall_seconds": round(time.time() - started, 3),
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "git": git_revision(),
+        "libraries": libraries(),
+    }
+
+
+@cache
+def fingerprint(*parts: str) -> str:
+    """Digest of the code (not comments or docstrings) under package paths such as 'core' or 'methods/fedavg.py'.
+
+    Same version number but another fingerprint means that a result may come from older code.
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        path = PACKAGE / part
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.relative_to(PACKAGE).as_posix().encode())
+            digest.update(ast.dump(_without_docstrings(ast.parse(file.read_text()))).encode())
+    return digest.hexdigest()[:12]
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+                node.body = node.body[1:]
+    return tree
