@@ -350,12 +350,12 @@ class Store:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # only if empty: a checkpoint stays
 
-    def record_failure(self, id: str, reason: str, log: str) -> Path:
-        """Keep why a run failed; never taken for a result."""
+    def record_failure(self, id: str, reason: str, log: str, **what: Any) -> Path:
+        """Keep why a run failed (`what`: its spec and overrides); never taken for a result."""
         folder = self.home / "failed"
         with disk_errors("recording a failure", self.home):
             folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / f"{id}.json", {"reason": reason, "log": log, "time": time.time()})
+            write_json(folder / f"{id}.json", {"reason": reason, "log": log, "time": time.time(), **what})
         return folder / f"{id}.json"
 
     def failure(self, id: str) -> dict[str, Any] | None:

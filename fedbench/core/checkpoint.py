@@ -1,0 +1,102 @@
+"""Checkpoints of a run under way: safetensors and Parquet, never pickle.
+
+    work/ID/state-ROUND.safetensors     the server's tensors
+    work/ID/predictions-ROUND.parquet   one file an evaluated round
+    work/ID/checkpoint.json             which files count, with their checksums: written last, by rename
+
+A process killed at any moment leaves either the old or the new checkpoint.json; files that it does not list are
+leftovers and are cleared away at the next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedbench.core.state import State
+from fedbench.errors import FedbenchError
+from fedbench.store import disk_errors, read_json, sha256_of, write_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class Checkpoint:
+    """A run's progress in its work folder."""
+
+    folder: Path
+    round: int = 0  #: last completed round
+    rounds: list[dict[str, Any]] = field(default_factory=list)  #: a line a round: loss, seconds, bytes
+    notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: figures a client of the last evaluation
+    predictions: dict[str, str] = field(default_factory=dict)  #: file -> checksum
+    saved: int = 0  #: round of the checkpoint on disk
+
+    @property
+    def index(self) -> Path:
+        return self.folder / "checkpoint.json"
+
+    def save_predictions(self, t: int, table: pa.Table) -> None:
+        """Write the predictions of round t; they count from the next `save`."""
+        import pyarrow.parquet as pq
+
+        name = f"predictions-{t:06d}.parquet"
+        with disk_errors("saving predictions", self.folder):
+            pq.write_table(table, self.folder / name, compression="zstd")
+        self.predictions[name] = sha256_of(self.folder / name)
+
+    def save(self, tensors: State) -> None:
+        """Make this the state that a restart resumes from."""
+        from safetensors.torch import save_file
+
+        name = f"state-{self.round:06d}.safetensors"
+        with disk_errors("saving a checkpoint", self.folder):
+            save_file({k: v.detach().contiguous() for k, v in tensors.items()}, self.folder / name)
+            entry = {
+                "round": self.round, "rounds": self.rounds, "notes": self.notes,
+                "predictions": self.predictions, "state": {name: sha256_of(self.folder / name)},
+            }  # fmt: skip
+            write_json(self.index, entry)
+        self.saved = self.round
+        self._clear(name)
+
+    def load(self) -> State | None:
+        """Resume: the saved tensors, or None at a fresh start. Raises FedbenchError on a damaged file."""
+        if not self.index.exists():
+            self._clear(None)
+            return None
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        entry = read_json(self.index)
+        remedy = f"delete the folder {self.folder} to begin this run again"
+        for name, digest in {**entry["predictions"], **entry["state"]}.items():
+            path = self.folder / name
+            if not path.is_file() or sha256_of(path) != digest:
+                raise FedbenchError(f"the checkpoint {path} is missing or damaged (checksum differs)", remedy)
+        (name,) = entry["state"]
+        try:
+            tensors = load_file(self.folder / name)
+        except (SafetensorError, OSError) as error:
+            raise FedbenchError(f"cannot read the checkpoint {self.folder / name} ({error})", remedy) from error
+        self.round = self.saved = entry["round"]
+        self.rounds, self.notes, self.predictions = entry["rounds"], entry["notes"], entry["predictions"]
+        self._clear(name)
+        return dict(tensors)
+
+    def read_predictions(self) -> pa.Table:
+        """All predictions so far, in the order of the rounds."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        return pa.concat_tables([pq.read_table(self.folder / name) for name in sorted(self.predictions)])
+
+    def _clear(self, state: str | None) -> None:
+        keep = {state, *self.predictions}
+        for pattern in ("state-*.safetensors", "predictions-*.parquet"):
+            for path in self.folder.glob(pattern):
+                if path.name not in keep:
+                    with contextlib.suppress(FileNotFoundError):
+                        path.unlink()

@@ -1,0 +1,121 @@
+"""What a client's box works with: the client, and the requests that the executor answers.
+
+A method writes its client's work ("box") once, for ONE client, as a generator:
+
+    def local(self, client):
+        trained = yield Train(cross_entropy)
+        client.state[...] = ...
+
+What is between two `yield`s is ordinary Python on one client's small tensors. What is yielded is the heavy
+part, and the executor may run it for one client or for a stack of clients at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from fedbench.core.state import State
+
+
+class Batch(NamedTuple):
+    """One client's minibatch: x [B, C, H, W] float32, y [B] int64, and the request's extra tensors."""
+
+    x: Tensor
+    y: Tensor
+    extras: Mapping[str, Tensor]
+
+
+class Loss(NamedTuple):
+    """A training loss: `total` is minimised; `shown` is logged (default: total); `kept` [B, ...] is collected."""
+
+    total: Tensor
+    shown: Tensor | None = None
+    kept: Tensor | None = None
+
+
+#: A loss of one client: pure tensor code. It may not branch on tensor values, call .item(), draw random
+#: numbers, or write to captured tensors: it may run under vmap or in a captured graph.
+LossFunction = Callable[[Any, Batch], Loss]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Request: minibatch SGD on the client's training set, starting from and updating `client.state`.
+
+    Every request starts a fresh optimiser and a fresh shuffled pass. None means the setting's value.
+    """
+
+    loss: LossFunction
+    trains: tuple[str, ...] = ("",)  #: name prefixes of the parameters that train; the others are frozen
+    epochs: int | None = None
+    steps: int | None = None
+    lr: float | None = None  #: overrides the round's scheduled rate
+    anchor: float = 0.0  #: mu of a proximal term (mu/2)||w - w_received||^2 on what trains
+    extras: Mapping[str, Tensor] = field(default_factory=dict)  #: this client's tensors for the loss
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Request: one pass over the client's training set in its stored order, without gradients.
+
+    `output(model, batch)` gives a tensor [B, ...]; the answer holds all rows and their labels.
+    """
+
+    output: Callable[[Any, Batch], Tensor]
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Trained(NamedTuple):
+    """Answer to Train: mean logged loss over the images, kept rows [R, ...] with labels [R], images processed.
+
+    The last `pass_rows` rows are those of the last whole pass over the training set.
+    """
+
+    loss: float
+    kept: Tensor | None
+    labels: Tensor
+    images: int
+    pass_rows: int
+
+
+class Collected(NamedTuple):
+    """Answer to Collect: rows [n, ...] and labels [n]."""
+
+    rows: Tensor
+    labels: Tensor
+
+
+Request = Train | Collect
+Box = Generator[Request, Any, None]
+
+
+@dataclass
+class Client:
+    """One client during one round (or one evaluation)."""
+
+    index: int
+    round: int  #: 1-based
+    rounds: int
+    lr: float  #: the round's learning rate
+    n_train: int
+    class_counts: Tensor  #: [K] float32: training images of each class
+    state: State  #: what the client holds now; Train replaces what it trained
+    received: State  #: as the client received it this round
+    notes: dict[str, float] = field(default_factory=dict)  #: figures a client, such as beta, kept with the run
+    losses: list[tuple[float, int]] = field(default_factory=list)  #: (mean loss, images) of each Train
+    phase: int = 0  #: requests answered so far; keys the random streams
+    seconds: float = 0.0  #: time spent on this client
+
+    @property
+    def final(self) -> bool:
+        """Whether this is the last round."""
+        return self.round == self.rounds
+
+    @property
+    def images(self) -> int:
+        """Training images processed so far this round."""
+        return sum(n for _, n in self.losses)

@@ -1,0 +1,76 @@
+"""The federation's images on the device: once, as 8-bit pixels, each seen through its client's shift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Federation:
+    """All clients' data. Rows stand client by client; a client's training rows come before its test rows.
+
+    images [R, H, W, C] uint8, labels [R] int64 on the device; client, sample [R] and is_test [R] on the host;
+    train[i] and test[i] are the row indices of client i.
+    """
+
+    images: Tensor
+    labels: Tensor
+    client: np.ndarray
+    sample: np.ndarray
+    is_test: np.ndarray
+    classes: int
+    train: Sequence[Tensor]
+    test: Sequence[Tensor]
+    class_counts: Tensor  #: [M, K] float32: training images of each class a client
+
+    @classmethod
+    def of(
+        cls,
+        images: np.ndarray,
+        labels: np.ndarray,
+        client: np.ndarray,
+        sample: np.ndarray,
+        is_test: np.ndarray,
+        classes: int,
+        device: torch.device | str = "cpu",
+    ) -> Federation:
+        """Build from host arrays in partition order (see the class)."""
+        clients = int(client.max()) + 1
+        train = [torch.from_numpy(np.flatnonzero((client == i) & ~is_test)).to(device) for i in range(clients)]
+        test = [torch.from_numpy(np.flatnonzero((client == i) & is_test)).to(device) for i in range(clients)]
+        counts = np.zeros((clients, classes), np.float32)
+        np.add.at(counts, (client[~is_test], labels[~is_test]), 1)
+        return cls(
+            images=torch.from_numpy(np.ascontiguousarray(images)).to(device),
+            labels=torch.from_numpy(labels.astype(np.int64)).to(device),
+            client=client,
+            sample=sample,
+            is_test=is_test,
+            classes=classes,
+            train=train,
+            test=test,
+            class_counts=torch.from_numpy(counts).to(device),
+        )
+
+    @property
+    def clients(self) -> int:
+        return len(self.train)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, W, C) of an image."""
+        h, w, c = self.images.shape[1:]
+        return h, w, c
+
+    @property
+    def n_train(self) -> list[int]:
+        return [len(rows) for rows in self.train]
+
+    @property
+    def n_test(self) -> list[int]:
+        return [len(rows) for rows in self.test]

@@ -1,0 +1,97 @@
+"""The plan of a run: cohorts, batches and augmentation draws, made from the random streams alone.
+
+With the plan fixed, what remains of a round is arithmetic, so every executor computes the same thing, and all
+methods of a table see the same cohorts and the same batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fedbench.core.rng import stream
+from fedbench.spec import Setting
+
+Ints = npt.NDArray[np.int64]
+
+#: RandomResizedCrop of FedDRM's pipeline (protocol of the paper's code): area share and aspect ratio.
+CROP_AREA = (0.9, 1.0)
+CROP_ASPECT = (3 / 4, 4 / 3)
+CROP_TRIES = 10
+
+
+class Plan:
+    """Draws for one run. `n_train[i]` is the number of training images of client i."""
+
+    def __init__(self, setting: Setting, n_train: Sequence[int], size: tuple[int, int]) -> None:
+        self.setting = setting
+        self.n_train = [int(n) for n in n_train]
+        self.size = size
+
+    def cohort(self, t: int) -> list[int]:
+        """Clients that take part in round t (1-based): each with probability `participation`, independently."""
+        clients = len(self.n_train)
+        s = self.setting
+        if s.participation == 1 or (s.full_last_round and t == s.rounds):
+            return list(range(clients))
+        drawn = stream(s.seed, "cohort", t).random(clients) < s.participation
+        return [int(i) for i in np.flatnonzero(drawn)]
+
+    def batches(self, client: int, t: int, phase: int, epochs: int | None, steps: int | None) -> Iterator[Ints]:
+        """Positions in the client's training set, batch by batch.
+
+        Each pass is a fresh shuffle. With `steps`, passes follow one another until the steps are done. The last
+        short batch of a pass is kept or dropped as the setting's tail says; a client with less than one batch
+        always gives one short batch a pass.
+        """
+        n, s = self.n_train[client], self.setting
+        size = min(s.batch_size, n)
+        a_pass = -(-self.pass_rows(client) // size)
+        total = steps if steps is not None else (epochs or 0) * a_pass
+        rng = stream(s.seed, "batches", t, client, phase)
+        for step in range(total):
+            k = step % a_pass
+            if k == 0:
+                order = rng.permutation(n)
+            yield order[k * size : (k + 1) * size]
+
+    def pass_rows(self, client: int) -> int:
+        """Images of one pass over the client's training set: all, or whole batches only."""
+        n, s = self.n_train[client], self.setting
+        return n - n % min(s.batch_size, n) if s.tail == "drop" else n
+
+    def crops(self, purpose: str, t: int, client: int, phase: int) -> CropStream | None:
+        """The stream of crop windows of one pass over a client's images, or None without augmentation."""
+        if self.setting.augment == "none":
+            return None
+        return CropStream(stream(self.setting.seed, f"crop {purpose}", t, client, phase), self.size)
+
+
+class CropStream:
+    """Windows of a random resized crop, drawn in the order of the images."""
+
+    def __init__(self, rng: np.random.Generator, size: tuple[int, int]) -> None:
+        self.rng, self.size = rng, size
+
+    def draw(self, n: int) -> Ints:
+        """[n, 4] windows (top, left, height, width).
+
+        Up to ten tries of area and aspect (log-uniform) as torchvision's RandomResizedCrop makes them; an image
+        for which none fits is taken whole.
+        """
+        height, width = self.size
+        shape = (n, CROP_TRIES)
+        area = height * width * self.rng.uniform(*CROP_AREA, shape)
+        aspect = np.exp(self.rng.uniform(*np.log(CROP_ASPECT), shape))
+        w = np.rint(np.sqrt(area * aspect)).astype(np.int64)
+        h = np.rint(np.sqrt(area / aspect)).astype(np.int64)
+        fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+        first, some = fits.argmax(axis=1), fits.any(axis=1)
+        rows = np.arange(n)
+        h, w = np.where(some, h[rows, first], height), np.where(some, w[rows, first], width)
+        place = self.rng.random((n, 2))
+        top = (place[:, 0] * (height - h + 1)).astype(np.int64)
+        left = (place[:, 1] * (width - w + 1)).astype(np.int64)
+        return np.stack([top, left, h, w], axis=1)

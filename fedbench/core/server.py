@@ -1,0 +1,45 @@
+"""What the server of a federation knows: the shared state, and each client's personal state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fedbench.core.state import State
+
+
+@dataclass
+class Server:
+    """State between rounds.
+
+    `shared`: one copy of what the method sends around. `personal[i]`: what client i keeps and never sends; a
+    client that has not trained yet has no entry and stands at `initial`, the start that all have in common.
+    """
+
+    initial: State
+    shared: State
+    personal: dict[int, State] = field(default_factory=dict)
+
+    def tensors(self) -> State:
+        """Everything that a checkpoint must hold (the initial state comes again from the seed)."""
+        out = {f"shared/{name}": t for name, t in self.shared.items()}
+        for i, state in self.personal.items():
+            out.update({f"personal/{i}/{name}": t for name, t in state.items()})
+        return out
+
+    def restore(self, tensors: State) -> None:
+        """Inverse of `tensors`."""
+        self.shared, self.personal = {}, {}
+        for key, tensor in tensors.items():
+            slot, rest = key.split("/", 1)
+            if slot == "shared":
+                self.shared[rest] = tensor
+            else:
+                index, name = rest.split("/", 1)
+                self.personal.setdefault(int(index), {})[name] = tensor
+
+    def view(self, client: int) -> State:
+        """What client i holds: shared laid over initial, its personal state over both.
+
+        The dictionary is new, the tensors are not: clients that share a body hold the same tensor objects.
+        """
+        return {**self.initial, **self.shared, **self.personal.get(client, {})}

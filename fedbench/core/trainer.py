@@ -1,0 +1,252 @@
+"""The round loop: broadcast, local work, aggregation, evaluation, checkpoint."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.client import Client
+from fedbench.core.clock import Clock
+from fedbench.core.evaluation import Answers, answer
+from fedbench.core.executors import Executor
+from fedbench.core.federation import Federation
+from fedbench.core.plan import Plan
+from fedbench.core.rng import stream
+from fedbench.core.server import Server
+from fedbench.core.state import State, state_of
+from fedbench.errors import FedbenchError
+from fedbench.spec import Setting
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fedbench.methods.base import Method
+
+#: A checkpoint is written when the last one is older than this (and at an interrupt).
+CHECKPOINT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What an observer hears after each round."""
+
+    round: int
+    rounds: int
+    loss: float
+    accuracy: float | None  #: average accuracy if this round was evaluated
+
+
+class Interrupted(Exception):
+    """The run was stopped by the user; its last completed round is saved."""
+
+    def __init__(self, round: int) -> None:
+        super().__init__(f"interrupted after round {round}")
+        self.round = round
+
+
+def initialise(method: Method, build: Callable[[], nn.Module], federation: Federation, seed: int) -> tuple[nn.Module, State]:
+    """The network and the state that all clients start from, from the seed alone.
+
+    The global random state is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        model = build()
+        torch.manual_seed(int(stream(seed, "method").integers(2**62)))
+        model = method.build(model, federation)
+        generator = torch.Generator().manual_seed(int(stream(seed, "variables").integers(2**62)))
+        variables = method.variables(model, federation, generator)
+    device = federation.images.device
+    model = model.to(device)
+    return model, {**state_of(model), **{name: t.to(device) for name, t in variables.items()}}
+
+
+def learning_rate(setting: Setting, t: int) -> float:
+    """Of round t (1-based): constant, or a cosine over the rounds that would reach zero after the last."""
+    if setting.schedule == "constant":
+        return setting.lr
+    return 0.5 * setting.lr * (1 + math.cos(math.pi * (t - 1) / setting.rounds))
+
+
+class Trainer:
+    """Trains one run in its work folder, resuming from the checkpoint there."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        method: Method,
+        federation: Federation,
+        model: nn.Module,
+        initial: State,
+        executor: Executor,
+        plan: Plan,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self.setting, self.method, self.federation = setting, method, federation
+        self.executor, self.plan, self.checkpoint = executor, plan, checkpoint
+        self.clock = Clock(federation.images.device)
+        shared = {name: t for name, t in initial.items() if not method.is_personal(name)}
+        self.server = Server(initial, shared)
+        self.views = ("crop",) if setting.augment == "crop" else ("plain",)
+
+    def run(self, observe: Callable[[Progress], None] = lambda _: None) -> None:
+        """Train to the last round. Raises Interrupted on Ctrl-C, after saving the last completed round."""
+        saved = self.checkpoint.load()
+        if saved is not None:
+            device = self.federation.images.device
+            self.server.restore({name: t.to(device) for name, t in saved.items()})
+        evaluated = set(self.setting.evaluated_rounds())
+        last_save = time.monotonic()
+        try:
+            for t in range(self.checkpoint.round + 1, self.setting.rounds + 1):
+                server = Server(self.server.initial, dict(self.server.shared), dict(self.server.personal))
+                line, answers = self.round(server, t, t in evaluated)
+                # From here on the round counts: only assignments, so that an interrupt finds a whole round.
+                if answers is not None:
+                    self.checkpoint.save_predictions(t, self._table(t, answers))
+                self.server, self.checkpoint.round = server, t
+                self.checkpoint.rounds.append(line)
+                observe(Progress(t, self.setting.rounds, line["loss"], _accuracy(self.federation, answers)))
+                if t < self.setting.rounds and time.monotonic() - last_save > CHECKPOINT_SECONDS:
+                    self.checkpoint.save(self.server.tensors())
+                    last_save = time.monotonic()
+        except KeyboardInterrupt:
+            self._trim()
+            self.checkpoint.save(self.server.tensors())
+            raise Interrupted(self.checkpoint.round) from None
+
+    def _trim(self) -> None:
+        """Forget what an interrupted round may have left half noted."""
+        done = self.checkpoint.round
+        self.checkpoint.rounds = self.checkpoint.rounds[:done]
+        self.checkpoint.predictions = {
+            name: digest
+            for name, digest in self.checkpoint.predictions.items()
+            if int(name.removeprefix("predictions-").removesuffix(".parquet")) <= done
+        }
+
+    def round(self, server: Server, t: int, evaluate: bool) -> tuple[dict[str, Any], dict[str, Answers] | None]:
+        """One round on `server` (updated in place): the line for the run's `rounds` table, and the answers."""
+        started = time.perf_counter()
+        method, setting = self.method, self.setting
+        cohort = [self._client(i, method.broadcast(server, i, t), t) for i in self.plan.cohort(t)]
+        shares = method.shares(t, setting.rounds)
+        up, down = method.traffic(server, t) if shares else (0, 0)
+        with self.clock.phase("local"):
+            self.executor.run(cohort, method.local)
+        _check_finite(cohort, t)
+        with self.clock.phase("server"):
+            if cohort and shares:
+                method.aggregate(server, cohort, t)
+            for client in cohort:
+                kept = {n: v for n, v in client.state.items() if not shares or method.is_personal(n)}
+                if kept:
+                    server.personal[client.index] = kept
+        answers = None
+        with self.clock.phase("evaluation"):
+            if evaluate:
+                answers = self.evaluate(server, t)
+        seconds = self.clock.reset()
+        images = sum(c.images for c in cohort)
+        loss = sum(c.n_train * (c.losses[0][0] if c.losses else 0.0) for c in cohort)
+        line = {
+            "round": t,
+            "participants": len(cohort),
+            "images": images,
+            "loss": loss / max(sum(c.n_train for c in cohort), 1),
+            "lr": learning_rate(setting, t),
+            "local_seconds": seconds["local"],
+            "client_seconds": sum(c.seconds for c in cohort),
+            "server_seconds": seconds["server"],
+            "evaluation_seconds": seconds["evaluation"],
+            "total_seconds": time.perf_counter() - started,
+            "bytes_up": up * len(cohort),
+            "bytes_down": down * len(cohort),
+        }
+        return line, answers
+
+    def evaluate(self, server: Server, t: int) -> dict[str, Answers]:
+        """Predictions of the personalised models by view; after the last round also on whole images."""
+        clients = [self._client(i, server.view(i), t) for i in range(self.federation.clients)]
+        self.executor.run(clients, self.method.personalise)
+        self.checkpoint.notes = {str(c.index): c.notes for c in clients if c.notes}
+        views = self.views if t < self.setting.rounds else dict.fromkeys((*self.views, "plain"))
+        router = self.method.route if self.method.routes and self.setting.votes else None
+        return {
+            view: answer(clients, self.executor, self.plan, t, view, self.setting.votes, router) for view in views
+        }
+
+    def _client(self, index: int, state: State, t: int) -> Client:
+        return Client(
+            index=index,
+            round=t,
+            rounds=self.setting.rounds,
+            lr=learning_rate(self.setting, t),
+            n_train=self.plan.n_train[index],
+            class_counts=self.federation.class_counts[index],
+            state=state,
+            received=dict(state),
+        )
+
+    def _table(self, t: int, answers: dict[str, Answers]) -> pa.Table:
+        """The predictions of one round, views one after another."""
+        import pyarrow as pa
+
+        labels = self.federation.labels.cpu().numpy().astype(np.uint16)
+        tables = []
+        for view, a in answers.items():
+            columns: dict[str, Any] = {
+                "round": np.full(len(a.rows), t, np.int32),
+                "view": pa.array([view] * len(a.rows), pa.string()),
+                "client": self.federation.client[a.rows].astype(np.int32),
+                "sample": self.federation.sample[a.rows].astype(np.int32),
+                "label": labels[a.rows],
+                "own": a.own,
+            }
+            if a.votes is not None:
+                flat = pa.array(np.ascontiguousarray(a.votes).reshape(-1))
+                columns["votes"] = pa.FixedSizeListArray.from_arrays(flat, a.votes.shape[1])
+            columns.update({f"route_{rule}": chosen for rule, chosen in a.routes.items()})
+            tables.append(pa.table(columns))
+        return pa.concat_tables(tables)
+
+    def clients_table(self) -> pa.Table:
+        """A line a client: sizes, and the figures its method noted at the last evaluation."""
+        import pyarrow as pa
+
+        columns: dict[str, Any] = {
+            "client": np.arange(self.federation.clients, dtype=np.int32),
+            "n_train": np.array(self.federation.n_train, np.int64),
+            "n_test": np.array(self.federation.n_test, np.int64),
+        }
+        for key in sorted({k for notes in self.checkpoint.notes.values() for k in notes}):
+            columns[key] = [self.checkpoint.notes.get(str(i), {}).get(key) for i in range(self.federation.clients)]
+        return pa.table(columns)
+
+
+def _accuracy(federation: Federation, answers: dict[str, Answers] | None) -> float | None:
+    """Average accuracy weighted by training sizes, for the display."""
+    if answers is None:
+        return None
+    a = next(iter(answers.values()))
+    right = (federation.labels.cpu().numpy()[a.rows] == a.own).astype(np.float64)
+    client = federation.client[a.rows]
+    accuracy = np.bincount(client, right, federation.clients) / np.bincount(client, minlength=federation.clients)
+    weights = np.array(federation.n_train, np.float64)
+    return float((accuracy * weights).sum() / weights.sum())
+
+
+def _check_finite(cohort: Sequence[Client], t: int) -> None:
+    for client in cohort:
+        if any(not math.isfinite(loss) for loss, _ in client.losses):
+            raise FedbenchError(
+                f"training diverged: the loss of client {client.index} in round {t} is not finite",
+                "a smaller --lr may help",
+            )

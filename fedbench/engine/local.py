@@ -1,0 +1,158 @@
+"""Execute a run here: load its inputs, train it under a claim, write its artifact."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedbench import methods
+from fedbench.errors import FedbenchError
+from fedbench.provenance import fingerprint
+from fedbench.spec import RunSpec, Setting
+from fedbench.store import Artifact, Store, disk_errors, write_json
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedbench.core.trainer import Progress
+    from fedbench.methods.base import Method
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be made: its spec, its method, and the hyper-parameters that were chosen (not left at default)."""
+
+    spec: RunSpec
+    method: Method
+    overrides: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, setting: Setting, name: str, overrides: Mapping[str, Any]) -> Job:
+        """The job of a method (by name, or FILE.py:Class) with these hyper-parameters in a setting."""
+        kind, source = methods.load(name)
+        method = kind.create(overrides)
+        chosen = {option: method.params[option] for option in overrides}
+        spec = RunSpec(setting, kind.name, method.params, kind.version, source)
+        return cls(spec, method, chosen)
+
+    @property
+    def parts(self) -> list[str]:
+        """The code that this run's numbers depend on, as fingerprint parts."""
+        own = [] if self.spec.source else [f"methods/{self.spec.method}.py", "methods/base.py", "methods/parts"]
+        return ["core", "models", "partition/scheme.py", "partition/shift.py", *own]
+
+
+def choose_device(name: str) -> torch.device:
+    """'auto' (a GPU if there is one), 'cpu' or 'cuda'."""
+    import torch
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise FedbenchError(f"unknown device '{name}'", "known: auto, cpu, cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise FedbenchError("no CUDA device here", "use --device cpu")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def execute(
+    job: Job,
+    store: Store,
+    roots: list[Path],
+    *,
+    device: str = "auto",
+    executor: str = "auto",
+    observe: Callable[[Progress], None] = lambda _: None,
+) -> Artifact:
+    """Make the run (or find it made) and return its artifact.
+
+    Raises FedbenchError on bad input or if another process holds the run, core.trainer.Interrupted on Ctrl-C.
+    """
+    done = store.get(job.spec)
+    if done is not None:
+        return done
+    with store.claim(job.spec.id) as claim:
+        done = store.get(job.spec)  # finished by another process just now
+        if done is not None:
+            return done
+        folder = store.work(job.spec.id)
+        with disk_errors("starting a run", folder):
+            write_json(folder / "spec.json", {"run": job.spec.to_dict(), "overrides": dict(job.overrides)})
+
+        def heard(progress: Progress) -> None:
+            claim.beat()
+            observe(progress)
+
+        artifact = _train(job, store, roots, folder, choose_device(device), executor, heard)
+    shutil.rmtree(folder, ignore_errors=True)
+    store.forget_failure(job.spec.id)
+    return artifact
+
+
+def _train(
+    job: Job,
+    store: Store,
+    roots: list[Path],
+    folder: Path,
+    device: torch.device,
+    executor_name: str,
+    observe: Callable[[Progress], None],
+) -> Artifact:
+    from fedbench import data, models, partition
+    from fedbench.core import executors
+    from fedbench.core.checkpoint import Checkpoint
+    from fedbench.core.federation import Federation
+    from fedbench.core.plan import Plan
+    from fedbench.core.trainer import Trainer, initialise
+
+    setting = job.spec.setting
+    if device.type == "cuda":
+        import torch
+
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+    parts = partition.build(setting.partition, store, roots)
+    dataset = data.load(setting.partition.dataset, store, roots)
+    federation = Federation.of(
+        parts.shifted_images(dataset), parts.label, parts.client, parts.sample, parts.test, len(dataset.classes), device
+    )
+    plan = Plan(setting, federation.n_train, federation.shape[:2])
+
+    def build() -> Any:
+        return models.build(setting.model, shape=federation.shape, classes=federation.classes, seed=setting.seed)
+
+    model, initial = initialise(job.method, build, federation, setting.seed)
+    executor = executors.make(executor_name, model, federation, plan)
+    checkpoint = Checkpoint(folder)
+    try:
+        trainer = Trainer(setting, job.method, federation, model, initial, executor, plan, checkpoint)
+        trainer.run(observe)
+    finally:
+        executor.close()
+    return _write(job, store, trainer, parts.id, device)
+
+
+def _write(job: Job, store: Store, trainer: Any, partition_id: str, device: torch.device) -> Artifact:
+    import pyarrow as pa
+    import torch
+
+    checkpoint = trainer.checkpoint
+    predictions = checkpoint.read_predictions().combine_chunks()
+    view = predictions.schema.get_field_index("view")
+    predictions = predictions.set_column(view, "view", predictions.column("view").dictionary_encode().combine_chunks())
+    with store.writing(job.spec, {"partition": partition_id}) as writer:
+        writer.table("predictions", predictions)
+        writer.table("rounds", pa.Table.from_pylist(checkpoint.rounds))
+        writer.table("clients", trainer.clients_table())
+        writer.provenance = {
+            "overrides": dict(job.overrides),
+            "deviations": job.method.deviations(),
+            "executor": trainer.executor.name,
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+            "threads": torch.get_num_threads(),
+            "train_seconds": sum(line["total_seconds"] for line in checkpoint.rounds),
+            "fingerprint": fingerprint(*job.parts),
+            "fingerprint_parts": job.parts,
+        }
+    return store.open("run", job.spec.id)

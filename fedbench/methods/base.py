@@ -1,0 +1,149 @@
+"""The base class of all methods: every hook with its default, which together are FedAvg."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedbench.core.client import Batch, Box, Client, Loss, Train
+from fedbench.core.federation import Federation
+from fedbench.core.server import Server
+from fedbench.core.state import State, matches, size_in_bytes, weighted_mean
+from fedbench.errors import FedbenchError, unknown
+from fedbench.spec import Plain
+
+
+def knob(default: Plain, help: str, symbol: str = "", source: str = "", choices: tuple[str, ...] = ()) -> Any:
+    """A hyper-parameter: a field that is at once a command-line option and part of the run's identity."""
+    text = {"help": help, "symbol": symbol, "source": source, "choices": choices}
+    return dataclasses.field(default=default, metadata=text)
+
+
+def cross_entropy(model: Any, batch: Batch) -> Loss:
+    """Mean cross-entropy of the model's logits."""
+    return Loss(F.cross_entropy(model(batch.x), batch.y))
+
+
+@dataclass(frozen=True)
+class Method:
+    """A federated-learning method. Subclasses override only the hooks they need.
+
+    The defaults are FedAvg: everything is shared, each client of the cohort runs SGD on the cross-entropy, and
+    the server takes the mean weighted by training-set sizes.
+    """
+
+    name: ClassVar[str] = ""  #: on the command line; the file's name
+    title: ClassVar[str] = ""  #: in tables
+    version: ClassVar[int] = 1  #: raise it when results should change
+    personal: ClassVar[tuple[str, ...]] = ()  #: name prefixes of what a client keeps to itself; the rest is shared
+
+    # -- what exists -------------------------------------------------------------------------------------
+
+    def build(self, model: nn.Module, federation: Federation) -> nn.Module:
+        """The network that the method trains, made from the setting's model (FedDRM adds a branch)."""
+        return model
+
+    def variables(self, model: nn.Module, federation: Federation, generator: torch.Generator) -> State:
+        """Tensors beside the network's parameters, such as class means; shared unless `personal` names them."""
+        return {}
+
+    def is_personal(self, name: str) -> bool:
+        """Whether the tensor of that name stays with its client."""
+        return matches(name, self.personal)
+
+    def shares(self, t: int, rounds: int) -> bool:
+        """Whether round t communicates. In a round that does not, each client goes on with its own copy."""
+        return True
+
+    # -- a round -----------------------------------------------------------------------------------------
+
+    def broadcast(self, server: Server, client: int, t: int) -> State:
+        """What client i starts round t from."""
+        return server.view(client)
+
+    def local(self, client: Client) -> Box | None:
+        """The client's box."""
+        yield Train(cross_entropy)
+
+    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
+        """The server's step on what the cohort has uploaded: by default the mean weighted by training sizes."""
+        server.shared = weighted_mean([c.state for c in cohort], [c.n_train for c in cohort], server.shared)
+
+    def traffic(self, server: Server, t: int) -> tuple[int, int]:
+        """(bytes up, bytes down) of one client in a round that communicates."""
+        size = size_in_bytes(server.shared)
+        return size, size
+
+    # -- answering ---------------------------------------------------------------------------------------
+
+    def personalise(self, client: Client) -> Box | None:
+        """Turn what client i holds after the server's step into the model that answers for it."""
+        return None
+
+    @property
+    def routes(self) -> bool:
+        """Whether the method says which client should answer an image."""
+        return type(self).route is not Method.route
+
+    def route(self, model: nn.Module, trunk: Tensor, log_shares: Tensor) -> Mapping[str, Tensor]:
+        """Rule -> client [B] that should answer, from trunk features [B, d] and log n_i/N [M]. No labels."""
+        return {}
+
+    # -- hyper-parameters --------------------------------------------------------------------------------
+
+    @classmethod
+    def knobs(cls) -> dict[str, dataclasses.Field[Any]]:
+        """Hyper-parameters by their name on the command line (a trailing underscore of Python's is dropped)."""
+        return {f.name.rstrip("_"): f for f in dataclasses.fields(cls)}
+
+    @classmethod
+    def create(cls, overrides: Mapping[str, Any]) -> Method:
+        """The method with these hyper-parameters (values or their text). Raises FedbenchError on a wrong one."""
+        known, values = cls.knobs(), {}
+        for name, given in overrides.items():
+            if name not in known:
+                raise unknown(f"option of {cls.name}", name, known)
+            values[known[name].name] = _parse(cls.name, name, known[name], given)
+        return cls(**values)
+
+    @property
+    def params(self) -> dict[str, Plain]:
+        """Every hyper-parameter with its value."""
+        return {name: getattr(self, f.name) for name, f in self.knobs().items()}
+
+    @classmethod
+    def deviations(cls) -> list[str]:
+        """The `deviates:` paragraphs of the docstring: where this differs from the paper, and why."""
+        paragraphs = inspect.cleandoc(cls.__doc__ or "").split("\n\n")
+        lines = (" ".join(p.split()) for p in paragraphs)
+        return [line.removeprefix("deviates:").strip() for line in lines if line.startswith("deviates:")]
+
+
+def _parse(method: str, name: str, field: dataclasses.Field[Any], given: Any) -> Plain:
+    kind = type(field.default)
+    try:
+        if kind is bool:
+            value: Plain = given if isinstance(given, bool) else {"true": True, "false": False}[str(given).lower()]
+        else:
+            value = kind(given)
+        if kind is int and float(given) != value:
+            raise ValueError
+    except (ValueError, KeyError, TypeError):
+        raise FedbenchError(f"--{name.replace('_', '-')} of {method} takes {kind.__name__}, not '{given}'") from None
+    choices = field.metadata.get("choices") or ()
+    if choices and value not in choices:
+        raise unknown(f"value of --{name.replace('_', '-')}", str(value), choices)
+    return value
+
+
+def check(condition: bool, method: str, option: str, value: Plain, wanted: str) -> None:
+    """Raise FedbenchError about a hyper-parameter out of range."""
+    if not condition:
+        raise FedbenchError(f"--{option} of {method} must be {wanted}, not {value}")

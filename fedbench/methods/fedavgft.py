@@ -1,0 +1,39 @@
+"""FedAvgFT: FedAvg, then each client fine-tunes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedbench.core.client import Box, Client, Train
+from fedbench.methods.base import Method, check, cross_entropy, knob
+
+
+@dataclass(frozen=True)
+class FedAvgFT(Method):
+    """FedAvg followed by fine-tuning of all parameters at each client.
+
+    Two protocols, which may be combined:
+
+    - FedDRM (section 6 of its protocol): the last `finetune_rounds` of the run's rounds do not communicate; each
+      client goes on with its own copy under the same learning-rate schedule. Before them, the averaged model
+      answers.
+    - pFedFDA (section 4): after the last round each client trains `finetune_epochs` on the averaged model; only
+      the answers of the last round come from the fine-tuned models.
+    """
+
+    name = "fedavgft"
+    title = "FedAvgFT"
+
+    finetune_rounds: int = knob(0, "last rounds without communication", source="FedDRM, Sec. 3.1: 100 of 800")
+    finetune_epochs: int = knob(0, "local epochs after the last round", source="pFedFDA, App. C.2: 5")
+
+    def __post_init__(self) -> None:
+        check(self.finetune_rounds >= 0, self.name, "finetune-rounds", self.finetune_rounds, "at least 0")
+        check(self.finetune_epochs >= 0, self.name, "finetune-epochs", self.finetune_epochs, "at least 0")
+
+    def shares(self, t: int, rounds: int) -> bool:
+        return t <= rounds - self.finetune_rounds
+
+    def personalise(self, client: Client) -> Box | None:
+        if client.final and self.finetune_epochs:
+            yield Train(cross_entropy, epochs=self.finetune_epochs)

@@ -1,0 +1,20 @@
+"""Local: every client alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedbench.methods.base import Method
+
+
+@dataclass(frozen=True)
+class Local(Method):
+    """Each client trains on its own data from the common start and sends nothing.
+
+    As in pFedFDA's code, a client trains only in the rounds whose cohort it belongs to, so that all methods of a
+    table spend the same local work (pFedFDA protocol, section 4).
+    """
+
+    name = "local"
+    title = "Local"
+    personal = ("",)

@@ -1,0 +1,88 @@
+"""Gaussian class-conditional features with one tied covariance, as pFedFDA estimates and interpolates them.
+
+Shapes: K classes, d features, n rows; mean [K, d], covariance [d, d], prior [K]. Everything runs in float64.
+Sections are those of pFedFDA's protocol notes; Eq. of the paper (NeurIPS 2024).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: Share of the isotropic part mixed into a covariance before it is solved (official code; not in the paper).
+SHRINKAGE = 1e-4
+#: Added to every class's frequency, so that an absent class costs a finite logit (official code).
+PRIOR_FLOOR = 1e-4
+#: Eigenvalues of a correlation matrix below this are raised to it.
+EIGENVALUE_FLOOR = 1e-15
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Class means and tied covariance."""
+
+    mean: Tensor
+    covariance: Tensor
+
+    def mix(self, other: Gaussian, beta_mean: Tensor | float, beta_covariance: Tensor | float) -> Gaussian:
+        """beta of this one and (1 - beta) of the other (Eq. 7 and 8)."""
+        return Gaussian(
+            beta_mean * self.mean + (1 - beta_mean) * other.mean,
+            beta_covariance * self.covariance + (1 - beta_covariance) * other.covariance,
+        )
+
+
+def prior(class_counts: Tensor) -> Tensor:
+    """Smoothed label frequencies [K] (Sec. 1.1)."""
+    share = class_counts.double() / class_counts.double().sum() + PRIOR_FLOOR
+    return share / share.sum()
+
+
+def classifier(gaussian: Gaussian, class_prior: Tensor) -> tuple[Tensor, Tensor]:
+    """The linear head (weight [K, d], bias [K]) whose softmax is the posterior of the classes (Eq. 3 and 4).
+
+    S w_c = mu_c by a Cholesky solve of the shrunk covariance S, b_c = -mu_c.w_c / 2 + log prior_c.
+    """
+    mean, covariance = gaussian.mean.double(), gaussian.covariance.double()
+    d = covariance.shape[0]
+    isotropic = torch.eye(d, dtype=torch.float64, device=covariance.device) * covariance.diagonal().mean()
+    factor = torch.linalg.cholesky((1 - SHRINKAGE) * covariance + SHRINKAGE * isotropic)
+    weight = torch.cholesky_solve(mean.T, factor).T
+    return weight, class_prior.log() - 0.5 * (mean * weight).sum(1)
+
+
+def estimate(
+    rows: Tensor, labels: Tensor, fallback: Gaussian, ridge: float, offset: float, min_rows: int = 1
+) -> Gaussian:
+    """Mean and covariance of feature rows [n, d] with labels [n] (Sec. 1.3, Eq. 6).
+
+    A class with fewer than `min_rows` rows takes the fallback's mean; its rows are centred by their own mean all
+    the same. The tied covariance gets `offset` on every entry and `ridge` on the diagonal, and is made positive
+    semi-definite if it is not.
+    """
+    z = rows.double()
+    counts = torch.bincount(labels, minlength=len(fallback.mean)).double()
+    sums = torch.zeros(len(counts), z.shape[1], dtype=torch.float64, device=z.device).index_add_(0, labels, z)
+    mean = sums / counts.clamp(min=1)[:, None]
+    centred = z - mean[labels]
+    covariance = centred.T @ centred / max(len(z) - 1, 1)
+    covariance = covariance + offset
+    covariance.diagonal().add_(ridge)
+    enough = (counts >= min_rows)[:, None]
+    return Gaussian(torch.where(enough, mean, fallback.mean.double()), positive_semidefinite(covariance))
+
+
+def positive_semidefinite(covariance: Tensor) -> Tensor:
+    """Raise the eigenvalues of the correlation matrix to a floor, keeping the variances; a no-op where none is below."""
+    scale = covariance.diagonal().clamp(min=0).sqrt()
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    outer = scale[:, None] * scale[None, :]
+    values, vectors = torch.linalg.eigh(covariance / outer)
+    if bool(values.min() >= EIGENVALUE_FLOOR):
+        return covariance
+    fixed = (vectors * values.clamp(min=EIGENVALUE_FLOOR)) @ vectors.T
+    unit = fixed.diagonal().sqrt()
+    fixed = fixed / (unit[:, None] * unit[None, :])
+    return 0.5 * (fixed + fixed.T) * outer
