@@ -9,7 +9,11 @@ from typing import Annotated
 import typer
 
 from fedbench import __version__
-from fedbench.cli import context
+from fedbench.cli import browse, context
+from fedbench.cli.data import data_app
+from fedbench.cli.demo import demo
+from fedbench.cli.partition import partition
+from fedbench.cli.train import train
 
 app = typer.Typer(
     name="fedbench",
@@ -38,3 +42,18 @@ def options(
 ) -> None:
     """Options that may stand before or after the command."""
     context.configure(home, data, debug)
+
+
+app.command("demo", rich_help_panel="Start here")(demo)
+app.command("partition", rich_help_panel="The way to a table")(partition)
+app.command(
+    "train",
+    rich_help_panel="The way to a table",
+    # A method's hyper-parameters are options too; the command reads them itself.
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)(train)
+app.command("methods", rich_help_panel="What there is")(browse.methods)
+app.add_typer(data_app, name="data", rich_help_panel="What there is")
+app.command("list", rich_help_panel="What there is")(browse.list_artifacts)
+app.command("show", rich_help_panel="What there is")(browse.show)
+app.command("remove", rich_help_panel="What there is")(browse.remove)

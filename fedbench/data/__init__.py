@@ -1,0 +1,35 @@
+"""Data sets: from a recipe (TOML) over a verified Parquet artifact to NumPy arrays."""
+
+from __future__ import annotations
+
+from fedbench.data.build import build, verify
+from fedbench.data.catalogue import recipe, recipes
+from fedbench.data.check import Finding, check
+from fedbench.data.dataset import Dataset, Info, class_counts, info, load
+from fedbench.data.fetch import fetch
+from fedbench.data.locate import downloads, locate, places, resolve, spec_of
+from fedbench.data.recipe import File, Member, Recipe, Source
+
+__all__ = [
+    "Dataset",
+    "File",
+    "Finding",
+    "Info",
+    "Member",
+    "Recipe",
+    "Source",
+    "build",
+    "check",
+    "class_counts",
+    "downloads",
+    "fetch",
+    "info",
+    "load",
+    "locate",
+    "places",
+    "recipe",
+    "recipes",
+    "resolve",
+    "spec_of",
+    "verify",
+]

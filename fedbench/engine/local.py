@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench import methods
+from fedbench import methods, models
 from fedbench.errors import FedbenchError
 from fedbench.provenance import fingerprint
 from fedbench.spec import RunSpec, Setting
@@ -42,7 +42,8 @@ class Job:
     def parts(self) -> list[str]:
         """The code that this run's numbers depend on, as fingerprint parts."""
         own = [] if self.spec.source else [f"methods/{self.spec.method}.py", "methods/base.py", "methods/parts"]
-        return ["core", "models", "partition/scheme.py", "partition/shift.py", *own]
+        model = f"models/{models.file_of(self.spec.setting.model)}"
+        return ["core", model, "models/base.py", "partition/scheme.py", "partition/shift.py", *own]
 
 
 def choose_device(name: str) -> torch.device:
@@ -99,7 +100,7 @@ def _train(
     executor_name: str,
     observe: Callable[[Progress], None],
 ) -> Artifact:
-    from fedbench import data, models, partition
+    from fedbench import data, partition
     from fedbench.core import executors
     from fedbench.core.checkpoint import Checkpoint
     from fedbench.core.federation import Federation
@@ -146,7 +147,9 @@ def _write(job: Job, store: Store, trainer: Any, partition_id: str, device: torc
         writer.table("rounds", pa.Table.from_pylist(checkpoint.rounds))
         writer.table("clients", trainer.clients_table())
         writer.provenance = {
+            "title": job.method.title,
             "overrides": dict(job.overrides),
+            "defaults": type(job.method)().params,
             "deviations": job.method.deviations(),
             "executor": trainer.executor.name,
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",

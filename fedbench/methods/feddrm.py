@@ -42,7 +42,8 @@ class FedDRM(Method):
         check(0 < self.lambda_ <= 1, self.name, "lambda", self.lambda_, "in (0, 1]")
 
     def build(self, model: nn.Module, federation: Federation) -> nn.Module:
-        model.client_branch = model.branch(federation.clients)  # type: ignore[operator]
+        seed = int(torch.randint(2**31, ()))  # the run's own: the trainer seeds this call
+        model.client_branch = model.branch(federation.clients, seed)  # type: ignore[operator]
         return model
 
     def loss(self, model: Any, batch: Batch) -> Loss:

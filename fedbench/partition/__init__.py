@@ -1,0 +1,9 @@
+"""Partitions: who holds which sample, in which split, seen through which covariate shift."""
+
+from __future__ import annotations
+
+from fedbench.partition.artifact import Partition, build, make, read
+from fedbench.partition.scheme import assign, draw, split
+from fedbench.partition.shift import Shift, apply, groups, shifts
+
+__all__ = ["Partition", "Shift", "apply", "assign", "build", "draw", "groups", "make", "read", "shifts", "split"]

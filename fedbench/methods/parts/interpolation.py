@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -48,9 +47,7 @@ def _splits(y: Tensor) -> list[tuple[np.ndarray, np.ndarray]]:
     from sklearn.model_selection import StratifiedKFold
 
     labels = y.cpu().numpy()
-    with warnings.catch_warnings():  # every class has at least as many rows as there are folds
-        warnings.simplefilter("error")
-        return list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(np.zeros(len(labels)), labels))
+    return list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(np.zeros(len(labels)), labels))
 
 
 def _fold(
@@ -77,9 +74,10 @@ def _minimise(objective: Callable[[Tensor], Tensor], betas: int) -> np.ndarray:
         with torch.enable_grad():
             loss = objective(beta)
             (gradient,) = torch.autograd.grad(loss, beta)
-        if not torch.isfinite(loss):
+        value = float(loss.detach())
+        if not np.isfinite(value):
             raise FloatingPointError("the objective of beta is not finite")
-        return float(loss), gradient.numpy()
+        return value, gradient.numpy()
 
     result = minimize(
         value_and_gradient,

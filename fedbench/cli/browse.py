@@ -1,0 +1,193 @@
+"""`fedbench list`, `show`, `remove`, `methods`: what is there, and where it comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedbench.cli import context
+from fedbench.errors import unknown
+from fedbench.spec import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Spec
+from fedbench.store import KINDS
+
+if TYPE_CHECKING:
+    from fedbench.store import Artifact, Store
+
+
+def describe(spec: Spec) -> str:
+    """One line that tells a person what an artifact is."""
+    if isinstance(spec, DatasetSpec):
+        return f"{spec.name} ({spec.source})"
+    if isinstance(spec, PartitionSpec):
+        return f"{spec.dataset.name} {spec.label}, {spec.clients} clients, shift {spec.shift}, seed {spec.seed}"
+    if isinstance(spec, RunSpec):
+        setting = spec.setting
+        return (
+            f"{spec.method} on {setting.partition.dataset.name} {setting.partition.label}, "
+            f"{setting.budget} budget ({setting.rounds} rounds, {setting.model}), seed {setting.seed}"
+        )
+    if isinstance(spec, MetricsSpec):
+        return f"of run {spec.run.id}: {describe(spec.run)}"
+    raise TypeError(spec)
+
+
+def list_artifacts(
+    kind: Annotated[str | None, typer.Argument(help="dataset, partition, run or metrics (default: all).")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """List the artifacts of the store, oldest first; * marks the current partition and run."""
+    if kind is not None and kind not in KINDS:
+        raise unknown("kind of artifact", kind, KINDS)
+    store = context.store()
+    found = [a for k in ([kind] if kind else KINDS) for a in store.list(k)]
+    if json:
+        context.print_json([_brief(a) for a in found])
+        return
+    console = context.out()
+    if not found:
+        console.print(f"nothing in {store.home} yet; 'fedbench demo' or 'fedbench partition' makes a start")
+        return
+    from rich.table import Table
+
+    table = Table("kind", "id", "what", "made", "size", box=None, header_style="bold", pad_edge=False)
+    current = set(store.current.values())
+    for a in found:
+        mark = "*" if a.id in current else " "
+        size = f"{sum(f['bytes'] for f in a.manifest['files'].values()) / 1e6:.1f} MB"
+        table.add_row(a.kind, f"{a.id}{mark}", describe(a.spec), a.provenance["started"], size)
+    console.print(table)
+
+
+def _brief(artifact: Artifact) -> dict[str, Any]:
+    return {
+        "kind": artifact.kind, "id": artifact.id, "what": describe(artifact.spec), "path": str(artifact.path),
+        "made": artifact.provenance["started"],
+    }  # fmt: skip
+
+
+def show(
+    id: Annotated[str, typer.Argument(help="Id of an artifact, or its beginning.")],
+    json: Annotated[bool, typer.Option("--json", help="The manifests, machine-readable.")] = False,
+) -> None:
+    """Show where an artifact comes from: from a metric back to the images."""
+    store = context.store()
+    chain = _chain(store, store.find(id))
+    if json:
+        context.print_json([dict(a.manifest) if a else {"missing": what} for what, a in chain])
+        return
+    from rich.tree import Tree
+
+    tree: Tree | None = None
+    node: Tree | None = None
+    for what, artifact in chain:
+        line = f"[bold]{what}[/]" + ("" if artifact else "  [yellow](not in this store)[/]")
+        node = node.add(line) if node is not None else Tree(line)
+        tree = tree or node
+        if artifact:
+            for detail in _details(artifact):
+                node.add(detail)
+    assert tree is not None
+    context.out().print(tree)
+
+
+def _chain(store: Store, artifact: Artifact) -> list[tuple[str, Artifact | None]]:
+    """The artifact and all that it was made from; the specs are nested, so this works for what is missing too."""
+    specs: list[Spec] = [artifact.spec]
+    while not isinstance(specs[-1], DatasetSpec):
+        spec = specs[-1]
+        if isinstance(spec, MetricsSpec):
+            specs.append(spec.run)
+        elif isinstance(spec, RunSpec):
+            specs.append(spec.setting.partition)
+        elif isinstance(spec, PartitionSpec):
+            specs.append(spec.dataset)
+    return [(f"{spec.kind} {spec.id}: {describe(spec)}", store.get(spec)) for spec in specs]
+
+
+def _details(artifact: Artifact) -> list[str]:
+    spec, p = artifact.spec, artifact.provenance
+    libraries = ", ".join(f"{k} {v}" for k, v in p["libraries"].items())
+    lines = [
+        f"made {p['started']} in {p['wall_seconds']} s on {p['host']} ({p['platform']})",
+        f"by {libraries}" + (f", revision {p['git'][:12]}{'+' if p['git'].endswith('+') else ''}" if p["git"] else ""),
+        f"files in {artifact.path}: " + ", ".join(artifact.manifest["files"]),
+    ]
+    if isinstance(spec, RunSpec):
+        setting = {k: v for k, v in spec.setting.to_dict().items() if k != "partition"}
+        lines.insert(0, "setting: " + ", ".join(f"{k} {v}" for k, v in setting.items()))
+        lines.insert(0, "method: " + ", ".join(f"{k} {v}" for k, v in spec.params.items()))
+        lines.append(f"trained {p['train_seconds']:.1f} s on {p['device']}, executor {p['executor']}")
+    if isinstance(spec, DatasetSpec):
+        lines.insert(0, f"content {spec.content}")
+    return lines
+
+
+def remove(
+    id: Annotated[str, typer.Argument(help="Id of an artifact, or its beginning.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete an artifact from the store."""
+    store = context.store()
+    artifact = store.find(id)
+    if not yes and not typer.confirm(f"Delete {artifact.kind} {artifact.id}: {describe(artifact.spec)}?"):
+        raise typer.Exit(1)
+    store.remove(artifact)
+    context.out().print(f"removed {artifact.kind} {artifact.id}")
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="One method, or FILE.py:Class.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """List the methods, or one method's hyper-parameters and deviations."""
+    from fedbench import methods as registry
+
+    classes = [registry.load(n)[0] for n in ([name] if name else registry.names())]
+    if json:
+        context.print_json([_method(c) for c in classes])
+        return
+    console = context.out()
+    if name is None:
+        from rich.table import Table
+
+        table = Table("method", "title", "what", "options", box=None, header_style="bold", pad_edge=False)
+        for c in classes:
+            options = " ".join(f"--{k.replace('_', '-')}" for k in c.knobs())
+            table.add_row(c.name, c.title, _summary(c), options)
+        console.print(table)
+        return
+    for c in classes:
+        console.print(f"[bold]{c.title}[/] ({c.name}, version {c.version})\n\n{_text(c)}\n")
+        for option in _method(c)["options"]:
+            symbol = f" {option['symbol']}" if option["symbol"] else ""
+            source = f" [{option['source']}]" if option["source"] else ""
+            choices = f" ({', '.join(option['choices'])})" if option["choices"] else ""
+            line = f"  --{option['name'].replace('_', '-')} {option['default']}{symbol}: {option['help']}{choices}{source}"
+            console.print(line, markup=False)
+
+
+def _text(cls: Any) -> str:
+    import inspect
+
+    return inspect.cleandoc(cls.__doc__ or "")
+
+
+def _summary(cls: Any) -> str:
+    import sys
+
+    module = sys.modules[cls.__module__].__doc__ or _text(cls)
+    return module.strip().splitlines()[0].partition(": ")[2] or module.strip().splitlines()[0]
+
+
+def _method(cls: Any) -> dict[str, Any]:
+    options = [
+        {"name": k, "default": f.default, **{m: f.metadata[m] for m in ("help", "symbol", "source", "choices")}}
+        for k, f in cls.knobs().items()
+    ]
+    return {
+        "name": cls.name, "title": cls.title, "version": cls.version, "summary": _summary(cls),
+        "options": options, "deviations": cls.deviations(),
+    }  # fmt: skip
+
+

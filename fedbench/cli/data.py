@@ -1,0 +1,188 @@
+"""`fedbench data`: which data sets there are, what is at hand, and bringing and checking their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedbench.cli import context
+from fedbench.errors import FedbenchError
+
+if TYPE_CHECKING:
+    from fedbench.data import Recipe
+    from fedbench.data.fetch import Progress
+
+data_app = typer.Typer(help="Data sets: list, show, fetch and check them.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Name = Annotated[str, typer.Argument(help="A data set, or the path of a recipe (./mine.toml).")]
+Names = Annotated[list[str], typer.Argument(help="Data sets, or paths of recipes (./mine.toml).")]
+
+
+@data_app.command("list")
+def list_(json: Json = False) -> None:
+    """Every data set with a recipe, and which of its sources is at hand."""
+    from fedbench.data import recipes
+
+    rows = [_overview(found) for found in recipes().values()]
+    if json:
+        context.print_json(rows)
+        return
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("name", "title", "classes", "shape", "images", "at hand", "built", "licence"):
+        table.add_column(heading, justify="right" if heading in ("classes", "images") else "left")
+    for row in rows:
+        shape = "x".join(map(str, row["shape"]))
+        hand = row["at_hand"] or ("can be fetched" if row["fetchable"] else "no")
+        built = ", ".join(row["built"]) or "no"
+        table.add_row(row["name"], row["title"], str(row["classes"]), shape, str(row["images"] or "?"), hand, built,
+                      row["licence"], style=None if row["at_hand"] or row["built"] else "dim")  # fmt: skip
+    context.out().print(table)
+
+
+@data_app.command()
+def show(name: Name, json: Json = False) -> None:
+    """Everything about a data set: sources, files, licence, citation, and class counts once it is built."""
+    from fedbench.data import class_counts, locate, places, recipe, resolve
+
+    store, roots = context.store(), context.roots()
+    found = recipe(name)
+    folders = places(found, store, roots)
+    sources = [
+        {"name": s.name, "kind": s.kind, "title": s.title, "train": s.train, "test": s.test,
+         "at_hand": locate(s, folders) is not None,
+         "files": [{"path": f.path, "checksum": f.checksum, "urls": list(f.urls)} for f in s.file]}
+        for s in found.sources
+    ]  # fmt: skip
+    try:
+        spec = resolve(name, store, roots)
+    except FedbenchError:
+        spec = None
+    counts = class_counts(spec, store) if spec else None
+    report: dict[str, Any] = {
+        **_overview(found), "class_names": list(found.classes), "columns": list(found.columns),
+        "partition_label": found.partition_label, "partition_classes": found.partition_classes,
+        "citation": found.citation, "id": spec.id if spec else None, "sources": sources,
+        "class_counts": {k: {"train": v[0], "test": v[1]} for k, v in counts.items()} if counts else None,
+    }  # fmt: skip
+    if json:
+        context.print_json(report)
+    else:
+        _print(report)
+
+
+@data_app.command()
+def fetch(
+    names: Names,
+    source: Annotated[str | None, typer.Option(help="Which source (default: the first that can be fetched).")] = None,
+    json: Json = False,
+) -> None:
+    """Download data sets into the store: resumed, verified, from the next mirror if need be."""
+    from fedbench.data import fetch as bring
+    from fedbench.data import recipe
+
+    for name in names:
+        recipe(name)  # a wrong name among them is an error before the first download
+    brought = {}
+    with _bars() as progress:
+        for name in names:
+            brought[name] = [str(path) for path in bring(name, context.store(), progress, source)]
+            if not json:
+                context.err().print(f"{name}: {len(brought[name])} file(s) there and verified")
+    if json:
+        context.print_json(brought)
+
+
+@data_app.command()
+def check(names: Names, json: Json = False) -> None:
+    """Verify the files at hand and the built artifacts of data sets; exit code 2 if something is damaged."""
+    from dataclasses import asdict
+
+    from fedbench.data import check as examine
+    from fedbench.data.check import DAMAGED, GOOD, MISSING
+
+    findings = [finding for name in names for finding in examine(name, context.store(), context.roots())]
+    if json:
+        context.print_json([asdict(finding) for finding in findings])
+    else:
+        colours = {GOOD: "green", DAMAGED: "bold red", MISSING: "dim"}
+        out = context.out()
+        for f in findings:
+            line = f"{f.dataset:14} {f.state:12} {f.what}" + (f"  {f.detail}" if f.detail else "")
+            out.print(line, style=colours.get(f.state), markup=False)
+    damaged = [finding for finding in findings if finding.state == DAMAGED]
+    if damaged:
+        raise FedbenchError(
+            f"{len(damaged)} of {len(findings)} checked are damaged: {damaged[0].dataset}, {damaged[0].what}"
+        )
+
+
+def _overview(found: Recipe) -> dict[str, Any]:
+    from fedbench.data import locate, places
+
+    store = context.store()
+    folders = places(found, store, context.roots())
+    hand = next((s for s in found.sources if locate(s, folders) is not None), None)
+    told = hand or found.sources[0]
+    built = [a.id for a in store.list("dataset") if a.manifest["spec"].get("name") == found.name]
+    return {
+        "name": found.name, "title": found.title, "licence": found.licence, "classes": len(found.classes),
+        "shape": list(found.shape), "images": (told.train or 0) + (told.test or 0),
+        "at_hand": hand.name if hand else None, "built": built,
+        "fetchable": any(s.file and all(f.urls for f in s.file) for s in found.sources),
+    }  # fmt: skip
+
+
+def _print(report: dict[str, Any]) -> None:
+    out = context.out()
+    out.print(report["title"], style="bold", markup=False)
+    shape = " x ".join(map(str, report["shape"]))
+    lines = {
+        "name": report["name"], "id": report["id"] or "not at hand", "shape": f"{shape} (height x width x channels)",
+        "images": report["images"] or "?", "classes": f"{report['classes']}: {', '.join(report['class_names'])}",
+        "columns": ", ".join(report["columns"]) or "none",
+        "partition by": f"{report['partition_label'] or 'class'} ({report['partition_classes']} values)",
+        "built": ", ".join(report["built"]) or "no", "licence": report["licence"], "cite": report["citation"],
+    }  # fmt: skip
+    for key, value in lines.items():
+        out.print(f"{key:13}{value}", markup=False)
+    for source in report["sources"]:
+        state = "at hand" if source["at_hand"] else "not at hand"
+        out.print(f"source {source['name']} ({source['kind']}, {state}): {source['title']}", markup=False)
+        for file in source["files"]:
+            out.print(f"  {file['path']}  {file['checksum'] or 'no checksum'}", markup=False)
+            for url in file["urls"]:
+                out.print(f"    {url}", markup=False)
+    for name, count in (report["class_counts"] or {}).items():
+        out.print(f"  {name:30} {count['train']:7} train {count['test']:7} test", markup=False)
+
+
+@contextmanager
+def _bars() -> Iterator[Progress | None]:
+    console = context.err()
+    if not console.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        tasks: dict[str, Any] = {}
+
+        def advance(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total)
+            bars.update(tasks[name], completed=done, total=total)
+
+        yield advance

@@ -1,0 +1,130 @@
+"""`fedbench evaluate`: from predictions to metrics."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedbench.cli import context
+from fedbench.errors import FedbenchError
+
+if TYPE_CHECKING:
+    from fedbench.store import Artifact, Store
+
+#: Heading -> metric, for the table of headlines.
+_HEADLINES = {
+    "system": "system_accuracy",
+    "average": "average_accuracy",
+    "clients": "client_accuracy_mean",
+    "± std": "client_accuracy_std",
+    "routing": "routing_accuracy",
+}
+
+
+def evaluate(
+    id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's id or its beginning (default: the current run).")] = None,
+    all: Annotated[bool, typer.Option("--all", help="Every run of the store that lacks metrics.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Compute also what is there already.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:  # fmt: skip
+    """Compute a run's metrics (accuracies, times, traffic) from its predictions; no model is needed."""
+    if id is not None and all:
+        raise FedbenchError("give either a run's id or --all, not both")
+    store = context.store()
+    runs = list(store.list("run")) if all else [_run(store, id)]
+    from fedbench.metrics.evaluate import evaluate as compute
+    from fedbench.metrics.evaluate import spec_of
+
+    done: list[Artifact] = []
+    failures: list[str] = []
+    made = 0
+    for run in runs:
+        fresh = again or not store.has(spec_of(run))
+        if all and not fresh:
+            continue
+        try:
+            metrics = compute(run, store, again=again)
+        except FedbenchError as error:
+            if not all:
+                raise
+            failures.append(str(error))  # one damaged run does not stop the others
+            continue
+        done.append(run)
+        made += fresh
+        if not json:
+            context.err().print(f"{'wrote' if fresh else 'there already:'} metrics {metrics.id} of run {run.id}")
+    if done or json:
+        show(done, store, json)
+    elif not failures:
+        context.err().print("every run has its metrics" if runs else f"no run in {store.home} yet")
+    for failure in failures:
+        context.err().print(f"not evaluated: {failure}", markup=False)
+    if failures:
+        sys.exit(2)
+
+
+def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
+    """Print the headline metrics of evaluated runs: means over the last evaluated rounds of their setting."""
+    summaries = [_summary(run, store) for run in runs]
+    if as_json:
+        context.print_json(summaries)
+        return
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title="accuracy in %, mean over the last rounds", title_justify="left")
+    for heading in ("run", "method", "on", "view", "rounds"):
+        table.add_column(heading, no_wrap=True)
+    for heading in _HEADLINES:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in summaries:
+        for view, values in one["headline"].items():
+            cells = [f"{100 * values[m]:.2f}" if m in values else "–" for m in _HEADLINES.values()]
+            table.add_row(one["run"], one["method"], one["on"], view, values["rounds"], *cells)
+    context.out().print(table)
+
+
+def _run(store: Store, id: str | None) -> Artifact:
+    if id is not None:
+        return store.find(id, ("run",))
+    current = store.current.get("run")
+    if current is None:
+        raise FedbenchError("there is no current run", "'fedbench train' makes one, or give a run's id or --all")
+    return store.open("run", current)
+
+
+def _summary(run: Artifact, store: Store) -> dict[str, Any]:
+    """What `show` prints of one run."""
+    from fedbench.metrics.evaluate import spec_of
+    from fedbench.metrics.read import load
+    from fedbench.metrics.statistics import last_rounds
+
+    spec = spec_of(run)
+    metrics = store.open(spec.kind, spec.id)
+    values, setting = load(metrics), spec.run.setting
+    headline: dict[str, dict[str, Any]] = {}
+    for view in (v for v in values.views if v):
+        evaluated = [*values.series("average_accuracy", view)]
+        last = [t for t in evaluated if t > evaluated[-1] - setting.window]
+        headline[view] = {"rounds": f"{last[0]}-{last[-1]}" if len(last) > 1 else f"{last[0]}"}
+        for metric in _HEADLINES.values():
+            mean = last_rounds(values.series(metric, view), setting.window).mean
+            if not math.isnan(mean):
+                headline[view][metric] = mean
+    partition = setting.partition
+    return {
+        "run": run.id,
+        "metrics": metrics.id,
+        "path": str(metrics.path),
+        "method": spec.run.method,
+        "on": f"{partition.dataset.name} {partition.label}",
+        "budget": setting.budget,
+        "seed": setting.seed,
+        "headline": headline,
+        "local_training_seconds": values.whole_run("local_training_seconds"),
+        "total_runtime_seconds": values.whole_run("total_runtime_seconds"),
+    }

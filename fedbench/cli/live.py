@@ -1,0 +1,86 @@
+"""What a run shows while it trains: a bar with accuracy, loss, rounds a second and the time left."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from fedbench.core.trainer import Progress as RoundProgress
+
+#: Where standard error is no terminal, a line at most every so many seconds.
+QUIET_SECONDS = 30.0
+
+
+@contextlib.contextmanager
+def watch(console: Console, title: str) -> Iterator[Callable[[RoundProgress], None]]:
+    """An observer for the trainer: a live bar on a terminal, an occasional plain line elsewhere."""
+    if console.is_terminal:
+        with _bar(console, title) as observe:
+            yield observe
+    else:
+        yield _lines(console, title)
+
+
+@contextlib.contextmanager
+def _bar(console: Console, title: str) -> Iterator[Callable[[RoundProgress], None]]:
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("accuracy [green]{task.fields[accuracy]}[/]  loss {task.fields[loss]}  {task.fields[speed]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(title, total=None, accuracy="-", loss="-", speed="")
+        began: list[tuple[float, int]] = []
+
+        def observe(now: RoundProgress) -> None:
+            began.append((time.perf_counter(), now.round))
+            fields = {"loss": f"{now.loss:.3f}", "speed": _speed(began)}
+            if now.accuracy is not None:
+                fields["accuracy"] = f"{now.accuracy:.1%}"
+            progress.update(task, completed=now.round, total=now.rounds, **fields)
+
+        yield observe
+
+
+def _speed(marks: list[tuple[float, int]]) -> str:
+    (t0, r0), (t1, r1) = marks[max(0, len(marks) - 20)], marks[-1]
+    if r1 == r0 or t1 == t0:
+        return ""
+    a_second = (r1 - r0) / (t1 - t0)
+    return f"{a_second:.1f} rounds/s" if a_second >= 0.5 else f"{1 / a_second:.1f} s/round"
+
+
+def _lines(console: Console, title: str) -> Callable[[RoundProgress], None]:
+    last = time.perf_counter()
+    accuracy = ""
+
+    def observe(now: RoundProgress) -> None:
+        nonlocal last, accuracy
+        if now.accuracy is not None:
+            accuracy = f", accuracy {now.accuracy:.1%}"
+        if now.round == now.rounds or time.perf_counter() - last > QUIET_SECONDS:
+            last = time.perf_counter()
+            console.print(f"{title}: round {now.round} of {now.rounds}, loss {now.loss:.3f}{accuracy}")
+
+    return observe
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words, roughly: 45 s, 12 min, 3.5 h, 2.1 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"

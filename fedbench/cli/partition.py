@@ -1,0 +1,131 @@
+"""`fedbench partition`: deal a dataset out to clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedbench.cli import context
+from fedbench.errors import FedbenchError
+from fedbench.protocol import DEFAULT
+
+if TYPE_CHECKING:
+    from fedbench.partition import Partition
+
+_ALPHA = 0.3
+
+
+def partition(
+    dataset: Annotated[str, typer.Argument(help="The dataset, such as cifar10 ('fedbench data list').")],
+    dir: Annotated[
+        float | None,
+        typer.Option("--dir", metavar="ALPHA", help=f"Dirichlet label shift (default: {_ALPHA}); small is uneven."),
+    ] = None,
+    spc: Annotated[
+        int | None, typer.Option("--spc", metavar="S", help="Shards per client: at most about S classes each.")
+    ] = None,
+    iid: Annotated[bool, typer.Option("--iid", help="No label shift: any sample to any client.")] = False,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="COLUMN", help="Natural groups, such as writer: one client a group.")
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="How many clients (default: the protocol's).")] = None,
+    shift: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="Covariate shift: none, low, mid, high or pool.")
+    ] = None,
+    split: Annotated[float | None, typer.Option(metavar="SHARE", help="Each client's share of training images.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of all draws of the partition.")] = None,
+    min_size: Annotated[
+        int | None, typer.Option(help="Draw again until every client holds as many samples (with --dir).")
+    ] = None,
+    protocol: Annotated[str, typer.Option(help="The paper whose setting gives the defaults.")] = DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Deal a dataset out to clients: who holds which image, in which split, seen through which covariate shift.
+
+    The partition becomes the current one: 'fedbench train' uses it unless told otherwise.
+    """
+    scheme = _scheme(dir, spc, iid, by)
+    if min_size is not None and scheme["scheme"] != "dirichlet":
+        raise FedbenchError("--min-size goes with --dir only", "leave it out")
+
+    from fedbench import data
+    from fedbench import partition as partitions
+    from fedbench import protocol as protocols
+
+    store, roots = context.store(), context.roots()
+    source = data.resolve(dataset, store, roots)
+    spec = protocols.load(protocol).partition_spec(
+        source,
+        data.info(source, store).partition_classes,
+        **scheme,
+        clients=clients,
+        shift=shift,
+        train_fraction=split,
+        seed=seed,
+        min_size=min_size,
+    )
+    known = store.has(spec)
+    made = partitions.build(spec, store, roots, context.err().print)
+    store.set_current(partition=made.id, protocol=protocol)
+    path = store.path("partition", made.id)
+    if as_json:
+        context.print_json({**_describe(made), "path": str(path), "protocol": protocol, "made": not known})
+        return
+
+    from fedbench.partition.view import display
+
+    out = context.out()
+    display(out, made)
+    out.print(f"\n[bold]partition {made.id}[/]  {_shown(path)}" + ("  (was there already)" if known else ""))
+    out.print("It is the current partition: 'fedbench train --method NAME' uses it.")
+
+
+def _scheme(dir: float | None, spc: int | None, iid: bool, by: str | None) -> dict[str, Any]:
+    """The fields of the PartitionSpec that the four exclusive options stand for."""
+    given = {"--dir": dir is not None, "--spc": spc is not None, "--iid": iid, "--by": by is not None}
+    chosen = [name for name, is_given in given.items() if is_given]
+    if len(chosen) > 1:
+        raise FedbenchError(f"{' and '.join(chosen)} exclude each other", "choose one")
+    if spc is not None:
+        return {"scheme": "shards", "shards": spc}
+    if iid:
+        return {"scheme": "iid"}
+    if by is not None:
+        return {"scheme": "natural", "by": by}
+    if dir is None:
+        context.err().print(f"No scheme given: taking --dir {_ALPHA} (or choose --dir, --spc, --iid or --by).")
+        dir = _ALPHA
+    return {"scheme": "dirichlet", "alpha": dir}
+
+
+def _describe(p: Partition) -> dict[str, Any]:
+    import dataclasses
+
+    counts = p.class_counts()
+    return {
+        "id": p.id,
+        "spec": p.spec.to_dict(),
+        "classes": list(p.classes),
+        "clients": [
+            {
+                "client": c,
+                "n_train": int(p.n_train[c]),
+                "n_test": int(p.n_test[c]),
+                "class_counts": counts[c].tolist(),
+                "shift": dataclasses.asdict(p.shifts[c]),
+                "group": p.groups[c],
+            }
+            for c in range(p.clients)
+        ],
+    }
+
+
+def _shown(path: Path) -> str:
+    """The path as the user would type it: from here, from home, or whole."""
+    path = path.absolute()
+    for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(base):
+            return prefix + path.relative_to(base).as_posix()
+    return str(path)

@@ -1,0 +1,135 @@
+"""From a source's files to the data set's Parquet artifact.
+
+Tables of the artifact: `data`, a row an image (image: H*W*C bytes, label, split 0 train / 1 test, natural columns),
+training images first, each split in its official order; `classes`, a row a class (name, train, test), small enough
+to be read at any time. Both carry the recipe's shape, classes and partition label in the schema metadata.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedbench.data.locate import readable, variant
+from fedbench.data.readers import Part, read
+from fedbench.data.recipe import SPLITS, File, Recipe, Source
+from fedbench.errors import FedbenchError
+from fedbench.spec import DatasetSpec, require
+from fedbench.store import Artifact, Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Key of the schema metadata.
+METADATA = b"dataset"
+
+
+def build(
+    spec: DatasetSpec, store: Store, roots: Sequence[Path] = (), notify: Callable[[str], None] | None = None
+) -> Artifact:
+    """Make the artifact of `spec` from its files, after checking them; `notify` hears what goes on.
+
+    Raises FedbenchError for absent, altered, truncated or unreadable files, and for labels, shapes or sizes other
+    than the recipe's; nothing half-made stays.
+    """
+    chosen, source, paths = variant(spec, store, roots)
+    if notify:
+        notify(f"reading {chosen.title} ({source.title or source.name}) into {store.home}; this is done once")
+    for file, path in zip(source.file, paths, strict=True):
+        verify(file, path)
+    with readable(f"the files of {chosen.name}"):
+        parts = list(read(chosen, source, paths))
+    tables = _tables(chosen, source, parts)
+    with store.writing(spec) as writer:
+        writer.provenance["files"] = [str(path) for path in paths]
+        for name, table in tables.items():
+            writer.table(name, table)
+    made = store.get(spec)
+    if made is None:
+        raise FedbenchError(f"dataset {spec.name} {spec.id} vanished while it was made", "try again")
+    return made
+
+
+def verify(file: File, path: Path) -> None:
+    """Compare a file with every checksum its recipe declares. Raises FedbenchError naming file, expected and found."""
+    for kind, expected in (("sha256", file.sha256), ("md5", file.md5)):
+        if expected is None:
+            continue
+        with readable(path), path.open("rb") as f:
+            found = hashlib.file_digest(f, kind).hexdigest()
+        if found != expected:
+            raise FedbenchError(
+                f"{path} is not the file that its recipe means: {kind} should be {expected} and is {found} "
+                f"({path.stat().st_size} bytes)",
+                "it is truncated, altered or of another version: delete it and get it again",
+            )
+
+
+def _tables(chosen: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.Table]:
+    import pyarrow as pa
+
+    ordered = [part for split in SPLITS for part in parts if part.split == split]
+    for part in ordered:
+        _check(chosen, source, part)
+    images = np.concatenate([part.images.reshape(len(part.images), -1) for part in ordered])
+    labels = np.concatenate([_labels(part.column(source.label), chosen.classes, part.where) for part in ordered])
+    split = np.repeat(np.array([SPLITS.index(p.split) for p in ordered], np.uint8), [len(p.images) for p in ordered])
+    for name, code in (("train", 0), ("test", 1)):
+        wanted, held = getattr(source, name), int((split == code).sum())
+        require(
+            wanted is None or wanted == held,
+            f"{chosen.name} ({source.name}) holds {held} {name} images; its recipe says {wanted}",
+        )
+    columns = {name: np.concatenate([p.column(s) for p in ordered]) for name, s in sorted(source.columns.items())}
+    if chosen.partition_label is not None:
+        _codes(columns[chosen.partition_label], chosen.partition_classes, f"{chosen.name}, {chosen.partition_label}")
+    facts = {
+        "shape": chosen.shape, "classes": chosen.classes, "columns": sorted(columns),
+        "partition_label": chosen.partition_label, "partition_classes": chosen.partition_classes,
+    }  # fmt: skip
+    metadata = {METADATA: json.dumps(facts).encode()}
+    pixels = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(images.shape[1]), len(images), [None, pa.py_buffer(np.ascontiguousarray(images))]
+    )
+    data = {"image": pixels, "label": labels, "split": split, **columns}
+    counts = {
+        name: np.bincount(labels[split == code], minlength=len(chosen.classes)) for code, name in enumerate(SPLITS)
+    }
+    return {
+        "data": pa.table(data).replace_schema_metadata(metadata),
+        "classes": pa.table({"name": list(chosen.classes), **counts}).replace_schema_metadata(metadata),
+    }
+
+
+def _check(chosen: Recipe, source: Source, part: Part) -> None:
+    shape = part.images.shape
+    require(
+        shape[1:] == tuple(chosen.shape),
+        f"{part.where}: images of shape {list(shape[1:])}; the recipe says {list(chosen.shape)}",
+    )
+    for name in (source.label, *source.columns.values()):
+        held = len(part.column(name))
+        require(held == shape[0], f"{part.where}: {shape[0]} images but {held} values of {name}")
+
+
+def _labels(values: np.ndarray, classes: tuple[str, ...], where: str) -> np.ndarray:
+    if values.dtype.kind == "U":
+        order = {name: i for i, name in enumerate(classes)}
+        strangers = sorted(set(values.tolist()) - set(order))
+        require(
+            not strangers, f"{where}: class '{strangers[0] if strangers else ''}' is not among the recipe's classes"
+        )
+        return np.array([order[name] for name in values.tolist()], np.int64)
+    return _codes(values, len(classes), where)
+
+
+def _codes(values: np.ndarray, number: int, where: str) -> np.ndarray:
+    require(values.dtype.kind in "iu", f"{where}: labels must be whole numbers, not {values.dtype}")
+    good = values.size == 0 or (values.min() >= 0 and values.max() < number)
+    require(bool(good), f"{where}: labels must lie in 0..{number - 1}")
+    return values.astype(np.int64)

@@ -1,0 +1,42 @@
+"""The recipes by name: those that come with fedbench, and the user's own files."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from pathlib import Path
+
+from fedbench.data.parse import read
+from fedbench.data.recipe import Recipe
+from fedbench.errors import unknown
+from fedbench.resources import RECIPES
+from fedbench.spec import require
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """All recipes that come with fedbench, by name. Raises FedbenchError if one of them is wrong."""
+    return {path.stem: read(path) for path in sorted(RECIPES.glob("*.toml"))}
+
+
+#: Recipes of the user that this process has read: a spec names its recipe, not the file it came from.
+_users: dict[str, Recipe] = {}
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of that name, or of that path if it looks like one ('./mine.toml')."""
+    if name.endswith(".toml") or "/" in name:
+        path = Path(name).expanduser()
+        require(path.is_file(), f"there is no recipe file {path}", "give the path of a TOML file")
+        found = dataclasses.replace(read(path), folder=path.resolve().parent)
+        _users[found.name] = found
+        return found
+    known = {**_users, **recipes()}
+    if name not in known:
+        raise unknown("dataset", name, known)
+    return known[name]
+
+
+def candidates(name: str) -> list[Recipe]:
+    """Every recipe known by that name: the user's own first."""
+    return [found[name] for found in (_users, recipes()) if name in found]

@@ -1,0 +1,55 @@
+"""Is what is at hand whole? Source files against their recipe's checksums, artifacts against their manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedbench.data.build import verify
+from fedbench.data.catalogue import recipe
+from fedbench.data.locate import find, places
+from fedbench.errors import FedbenchError
+from fedbench.store import Store
+
+GOOD, UNDECLARED, MISSING, DAMAGED = "good", "no checksum", "missing", "damaged"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: a source file or a built artifact."""
+
+    dataset: str
+    what: str  #: source and path of the file, or the artifact's id
+    state: str  #: GOOD, UNDECLARED, MISSING or DAMAGED
+    detail: str  #: where it lies, or what is wrong
+
+
+def check(name: str, store: Store, roots: Sequence[Path] = ()) -> list[Finding]:
+    """Verify every file of every source of a data set, and its built artifacts. Reads them whole."""
+    chosen = recipe(name)
+    folders = places(chosen, store, roots)
+    found = []
+    for source in chosen.sources:
+        for file in source.file:
+            what, path = f"{source.name}: {file.path}", find(file, folders)
+            if path is None:
+                found.append(Finding(chosen.name, what, MISSING, ""))
+                continue
+            wrong = _complaint(verify, file, path)
+            state = DAMAGED if wrong else GOOD if file.checksum else UNDECLARED
+            found.append(Finding(chosen.name, what, state, wrong or str(path)))
+    for artifact in store.list("dataset"):
+        if artifact.manifest["spec"].get("name") == chosen.name:
+            wrong = _complaint(lambda a: [a.file(name) for name in a.manifest["files"]], artifact)
+            state = DAMAGED if wrong else GOOD
+            found.append(Finding(chosen.name, f"artifact {artifact.id}", state, wrong or str(artifact.path)))
+    return found
+
+
+def _complaint(act: Callable[..., object], *arguments: object) -> str:
+    try:
+        act(*arguments)
+    except FedbenchError as error:
+        return str(error)
+    return ""

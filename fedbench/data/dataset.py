@@ -1,0 +1,145 @@
+"""Data sets in memory: pixels, labels and natural columns as NumPy arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbench.data.build import METADATA, build
+from fedbench.data.catalogue import candidates, recipe
+from fedbench.data.locate import resolve
+from fedbench.errors import FedbenchError, unknown
+from fedbench.spec import DatasetSpec
+from fedbench.store import Artifact, Store
+
+
+@dataclass(frozen=True)
+class Info:
+    """What can be said of a data set without its images. `shape` is (height, width, channels)."""
+
+    name: str
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    partition_label: str | None  #: column to partition by instead of the class
+    partition_classes: int  #: how many values the labels to partition by have
+    columns: tuple[str, ...]  #: natural columns and further labels
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """N images with labels: the official training rows first, then the official test rows.
+
+    The arrays are ordinary writable ones that belong to the caller: change a copy, or nobody else sees it.
+    """
+
+    spec: DatasetSpec
+    images: np.ndarray  #: uint8 [N, H, W, C], C = 1 or 3
+    labels: np.ndarray  #: int64 [N]
+    split: np.ndarray  #: uint8 [N]: 0 official training image, 1 official test image
+    columns: dict[str, np.ndarray]  #: natural columns (writer, ...) and further labels, each [N]
+    classes: tuple[str, ...]
+    partition_label: str | None = None
+    _partition_classes: int = field(default=0, repr=False)
+
+    @property
+    def partition_labels(self) -> np.ndarray:
+        """int64 [N]: the labels to partition by (CIFAR-20 is partitioned by the 100 fine labels)."""
+        if self.partition_label is None:
+            return self.labels
+        return self.columns[self.partition_label].astype(np.int64)
+
+    @property
+    def partition_classes(self) -> int:
+        """How many values `partition_labels` can have."""
+        return self._partition_classes or len(self.classes)
+
+    def column(self, name: str) -> np.ndarray:
+        """A natural column. Raises FedbenchError naming the nearest one if there is none of that name."""
+        if name not in self.columns:
+            raise unknown(f"column of {self.spec.name}", name, self.columns)
+        return self.columns[name]
+
+
+def load(
+    which: DatasetSpec | str,
+    store: Store,
+    roots: Sequence[Path] = (),
+    notify: Callable[[str], None] | None = None,
+) -> Dataset:
+    """The data set of a spec, or of a name as `resolve` takes it; its artifact is built first if need be.
+
+    Raises FedbenchError if the files are absent or damaged, or the artifact was altered.
+    """
+    spec = resolve(which, store, roots) if isinstance(which, str) else which
+    return from_artifact(spec, store.get(spec) or build(spec, store, roots, notify))
+
+
+def from_artifact(spec: DatasetSpec, artifact: Artifact) -> Dataset:
+    """The data set of a built artifact, verified against its manifest."""
+    table = artifact.table("data")
+    facts = _facts(table.schema.metadata, artifact)
+    return Dataset(
+        spec=spec,
+        images=_pixels(table["image"], tuple(facts["shape"])),
+        labels=table["label"].to_numpy().copy(),
+        split=table["split"].to_numpy().copy(),
+        columns={name: _plain(table[name].to_numpy()) for name in facts["columns"]},
+        classes=tuple(facts["classes"]),
+        partition_label=facts["partition_label"],
+        _partition_classes=facts["partition_classes"],
+    )
+
+
+def info(which: DatasetSpec | str, store: Store | None = None) -> Info:
+    """Shape and classes of a data set without reading an image: from its artifact, else from its recipe.
+
+    `which` is a spec, or a recipe's name or path. Raises FedbenchError if neither is there.
+    """
+    if isinstance(which, DatasetSpec):
+        artifact = store.get(which) if store is not None else None
+        if artifact is not None:
+            facts = _facts(artifact.table("classes").schema.metadata, artifact)
+            return Info(which.name, tuple(facts["shape"]), tuple(facts["classes"]), facts["partition_label"],
+                        facts["partition_classes"], tuple(facts["columns"]))  # fmt: skip
+        found = next(iter(candidates(which.name)), None) or recipe(which.name)
+    else:
+        found = recipe(which)
+    return Info(found.name, found.shape, found.classes, found.partition_label, found.partition_classes, found.columns)
+
+
+def class_counts(spec: DatasetSpec, store: Store) -> dict[str, tuple[int, int]] | None:
+    """Training and test images of each class, or None if the data set has not been built."""
+    artifact = store.get(spec)
+    if artifact is None:
+        return None
+    rows = artifact.table("classes").to_pylist()
+    return {row["name"]: (row["train"], row["test"]) for row in rows}
+
+
+def _facts(metadata: dict[bytes, bytes] | None, artifact: Artifact) -> dict[str, Any]:
+    if not metadata or METADATA not in metadata:
+        raise FedbenchError(
+            f"{artifact.path} is not a data set that fedbench wrote", f"remove it with 'fedbench remove {artifact.id}'"
+        )
+    return dict(json.loads(metadata[METADATA]))
+
+
+def _pixels(column: Any, shape: tuple[int, ...]) -> np.ndarray:
+    # Straight from Arrow's buffers: one copy, into memory of our own.
+    size = int(np.prod(shape))
+    images = np.empty((len(column), *shape), np.uint8)
+    at = 0
+    for chunk in column.chunks:
+        flat = np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * size, chunk.offset * size)
+        images[at : at + len(chunk)] = flat.reshape(-1, *shape)
+        at += len(chunk)
+    return images
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    return values.astype(str) if values.dtype == object else values.copy()

@@ -1,0 +1,61 @@
+"""IDX files, the format of MNIST and its relatives."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedbench.data.part import Part
+from fedbench.data.recipe import SPLITS, Recipe, Source
+from fedbench.errors import FedbenchError
+from fedbench.spec import require
+
+_IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """One IDX file (optionally gzipped) as an array in native byte order.
+
+    Format: two zero bytes, type, number of dimensions, the dimensions as big-endian uint32, the values big-endian.
+    Raises FedbenchError if it is truncated, too long, or not IDX.
+    """
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as f:
+            head = f.read(4)
+            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX_TYPES:
+                raise FedbenchError(f"{path} is not an IDX file", "get the file again")
+            shape = struct.unpack(f">{head[3]}I", f.read(4 * head[3]))
+            dtype = np.dtype(_IDX_TYPES[head[2]])
+            size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+            data = f.read(size + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error, struct.error) as error:
+        raise FedbenchError(f"{path} is truncated or damaged ({error})", "get the file again") from error
+    if len(data) != size:
+        held = "more" if len(data) > size else f"only {len(data)}"
+        raise FedbenchError(f"{path} should hold {size} bytes of values and holds {held}", "get the file again")
+    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def read_parts(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+    """The parts of a source of kind idx: a file an array, told apart by role."""
+    for split in SPLITS:
+        arrays = {f.role: read_idx(p)[: f.rows] for f, p in zip(source.file, paths, strict=True) if f.split == split}
+        if not arrays:
+            continue
+        where = f"{chosen.name} ({source.name}, {split})"
+        require(
+            "images" in arrays and "labels" in arrays, f"{where} needs a file with role images and one with role labels"
+        )
+        images = arrays.pop("images")
+        require(
+            images.dtype == np.uint8 and images.ndim in (3, 4), f"{where}: the images must be bytes [n, height, width]"
+        )
+        columns = {"label" if role == "labels" else str(role): values for role, values in arrays.items()}
+        yield Part(where, split, images[..., None] if images.ndim == 3 else images, columns)

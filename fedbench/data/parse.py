@@ -1,0 +1,125 @@
+"""Reading and validating a recipe's TOML: every mistake is one line that names the file, the place and the key."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from fedbench.data.recipe import KINDS, RESERVED, SPLITS, File, Recipe, Source
+from fedbench.errors import FedbenchError, unknown
+from fedbench.resources import read_toml
+from fedbench.spec import require
+
+
+def read(path: Path) -> Recipe:
+    """Read and validate a recipe. Raises FedbenchError naming the file and what is wrong in it."""
+    where = f"recipe {path}"
+    name = path.stem
+    require(bool(re.fullmatch(r"[A-Za-z0-9_-]+", name)), f"{where}: the file's name must be letters, digits, _ or -")
+    raw = read_toml(path)
+    for key in ("name", "folder"):
+        require(key not in raw, f"{where}: unknown key '{key}'", "the file's name is the name of the data set")
+    found: Recipe = _record(Recipe, {**raw, "name": name}, where)
+    _check(found, where)
+    if not found.partition_classes:
+        found = dataclasses.replace(found, partition_classes=len(found.classes))
+    return found
+
+
+def _record(cls: Any, raw: Any, where: str) -> Any:
+    require(isinstance(raw, dict), f"{where} must be a table")
+    hints, fields = typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
+    for key in raw:
+        if key not in fields:
+            raise unknown(f"key in {where}", key, fields)
+    for f in fields.values():
+        optional = f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING
+        require(optional or f.name in raw, f"{where} lacks '{f.name}'")
+    return cls(**{key: _value(hints[key], value, f"{where}, {key}") for key, value in raw.items()})
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if isinstance(hint, types.UnionType):
+        hint = next(h for h in typing.get_args(hint) if h is not type(None))
+    if dataclasses.is_dataclass(hint):
+        return _record(hint, value, where)
+    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if origin is tuple:
+        require(isinstance(value, list), f"{where} must be a list")
+        return tuple(_value(arguments[0], item, f"{where} {i + 1}") for i, item in enumerate(value))
+    if origin is Mapping:
+        require(isinstance(value, dict), f"{where} must be a table")
+        return {str(key): _value(arguments[1], item, f"{where}, {key}") for key, item in value.items()}
+    if not isinstance(value, origin) or isinstance(value, bool):
+        raise FedbenchError(f"{where} must be {_SPOKEN[origin]}, not {value!r}")
+    return value
+
+
+_SPOKEN = {str: "text", int: "a whole number"}
+
+
+def _check(found: Recipe, where: str) -> None:
+    shape = found.shape
+    good = len(shape) == 3 and min(shape) >= 1 and shape[2] in (1, 3)
+    require(good, f"{where}: shape must be [height, width, channels] with 1 or 3 channels, not {list(shape)}")
+    require(len(found.classes) >= 2, f"{where}: classes must name at least 2 classes")
+    require(len(set(found.classes)) == len(found.classes), f"{where}: classes holds a name twice")
+    require(bool(found.source), f"{where} has no [[source]]")
+    names = [source.name for source in found.source]
+    require(len(set(names)) == len(names), f"{where}: two sources have the same name")
+    require(
+        (found.partition_label is None) == (found.partition_classes == 0),
+        f"{where}: partition_label and partition_classes go together",
+    )
+    for source in found.source:
+        _check_source(source, found, f"{where}, source {source.name}")
+
+
+def _check_source(source: Source, found: Recipe, where: str) -> None:
+    if source.kind not in KINDS:
+        raise unknown(f"kind in {where}", source.kind, KINDS)
+    require(set(source.columns) == set(found.columns), f"{where}: every source must give the same columns")
+    for name in source.columns:
+        require(name not in RESERVED, f"{where}: a natural column cannot be called '{name}'")
+    wanted = found.partition_label
+    require(wanted is None or wanted in source.columns, f"{where}: there is no column '{wanted}' to partition by")
+    embedded = source.kind == "builtin"
+    require(embedded == (source.loader is not None), f"{where}: kind builtin, and only it, has a loader")
+    require(embedded == (not source.file), f"{where}: every kind but builtin, and not builtin, has [[source.file]]")
+    if source.kind == "cifar-binary":
+        require(bool(source.fields), f"{where}: kind cifar-binary needs fields, the names of its label bytes")
+    for file in source.file:
+        _check_file(file, source.kind, f"{where}, file {file.path}")
+
+
+def _check_file(file: File, kind: str, where: str) -> None:
+    require(_inside(file.path), f"{where}: the path must be relative and stay below the data folder")
+    for name, digits in (("sha256", 64), ("md5", 32)):
+        value = getattr(file, name)
+        good = value is None or re.fullmatch(f"[0-9a-f]{{{digits}}}", value)
+        require(bool(good), f"{where}: {name} must be {digits} hexadecimal digits in lower case")
+    require(not file.urls or file.checksum is not None, f"{where}: a file with urls needs a checksum (sha256 or md5)")
+    for url in file.urls:
+        require(bool(re.match(r"https?://", url)), f"{where}: {url} is not an http(s) address")
+    require(file.rows is None or file.rows >= 1, f"{where}: rows must be at least 1")
+    require(file.rows is None or kind in ("idx", "parquet"), f"{where}: kind {kind} has no rows")
+    require(kind != "idx" or file.role is not None, f"{where}: kind idx needs a role (images, labels, ...)")
+    require(kind != "folder" or bool(file.member), f"{where}: kind folder needs member, the patterns of its images")
+    require(not file.member or kind in ("folder", "cifar-binary"), f"{where}: kind {kind} has no members")
+    require(file.split in SPLITS, f"{where}: split must be train or test, not '{file.split}'")
+    for member in file.member:
+        require(_inside(member.path), f"{where}: member {member.path} must be a relative path")
+        require(member.split in SPLITS, f"{where}: split must be train or test, not '{member.split}'")
+        if kind == "folder":
+            named = "{label}" in member.path or member.annotations is not None
+            require(named, f"{where}: member {member.path} has neither {{label}} nor annotations to tell the class")
+
+
+def _inside(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not path.startswith("/") and ".." not in parts and "\\" not in path and ":" not in parts[0]

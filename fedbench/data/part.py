@@ -1,0 +1,38 @@
+"""What every reader gives: images of one split, with the source's own columns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbench.errors import unknown
+from fedbench.spec import require
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images of one split: uint8 [n, H, W, C], with columns of length n (values) or [n, k] (several values a row)."""
+
+    where: str  #: names the file in an error
+    split: str
+    images: np.ndarray
+    columns: dict[str, np.ndarray]
+
+    def column(self, selector: str) -> np.ndarray:
+        """A column by name, or 'name[k]' for one of several values a row."""
+        match = re.fullmatch(r"(.+)\[(\d+)\]", selector)
+        name, index = (match[1], int(match[2])) if match else (selector, None)
+        if name not in self.columns:
+            raise unknown(f"column of {self.where}", name, self.columns)
+        values = self.columns[name]
+        if index is None:
+            require(
+                values.ndim == 1, f"{self.where}: column {name} holds several values a row", f"choose one: {name}[0]"
+            )
+            return values
+        good = values.ndim == 2 and index < values.shape[1]
+        require(good, f"{self.where}: column {name} has no value [{index}]")
+        picked: np.ndarray = values[:, index]
+        return picked

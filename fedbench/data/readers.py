@@ -1,0 +1,69 @@
+"""Readers: the files of a source as parts, each with a split, images and the source's own columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedbench.data.archive import open_tree
+from fedbench.data.encoded import read_folder, read_parquet
+from fedbench.data.idx import read_parts as read_idx_parts
+from fedbench.data.part import Part
+from fedbench.data.recipe import Recipe, Source
+from fedbench.errors import FedbenchError, unknown
+
+
+def read(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+    """All parts of a source, in the recipe's order. Raises FedbenchError for files that are not what they should be."""
+    return _READERS[source.kind](chosen, source, paths)
+
+
+def _builtin(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+    if (name := str(source.loader)) not in _BUILTINS:
+        raise unknown(f"loader in recipe {chosen.name}", name, _BUILTINS)
+    images, labels = _BUILTINS[name]()
+    yield Part(f"embedded {source.loader}", "train", images, {"label": labels})
+
+
+def _digits() -> tuple[np.ndarray, np.ndarray]:
+    # Grey levels 0..16 stretched to 0..255.
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., None], bunch.target.astype(np.int64)
+
+
+_BUILTINS: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {"digits": _digits}
+
+
+def _cifar(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+    # A record is the label bytes, then the red, green and blue plane.
+    for file, path in zip(source.file, paths, strict=True):
+        if not file.member:
+            yield _records(chosen, source, str(path), file.split, path.read_bytes())
+            continue
+        wanted = {member.path for member in file.member}
+        with open_tree(path, wanted.__contains__) as tree:
+            for member in file.member:
+                yield _records(chosen, source, f"{path} ({member.path})", member.split, tree.read(member.path))
+
+
+def _records(chosen: Recipe, source: Source, where: str, split: str, data: bytes) -> Part:
+    height, width, channels = chosen.shape
+    front, size = len(source.fields), len(source.fields) + height * width * channels
+    if len(data) == 0 or len(data) % size:
+        raise FedbenchError(f"{where} is truncated: {len(data)} bytes are no whole number of {size}-byte records")
+    records = np.frombuffer(data, np.uint8).reshape(-1, size)
+    images = records[:, front:].reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
+    return Part(where, split, images, {name: records[:, i].astype(np.int64) for i, name in enumerate(source.fields)})
+
+
+_READERS: dict[str, Callable[[Recipe, Source, Sequence[Path]], Iterator[Part]]] = {
+    "builtin": _builtin,
+    "idx": read_idx_parts,
+    "cifar-binary": _cifar,
+    "parquet": read_parquet,
+    "folder": read_folder,
+}

@@ -1,0 +1,93 @@
+"""Recipes: a data set described in one TOML file (data_recipes/NAME.toml, or a user's own file).
+
+A recipe names the classes, the shape, and one or more sources. A source is one form in which the data set is
+handed round (official archive, re-encoded copy, ...): its files with checksums and mirrors, and how to read them.
+Sources stand in order of preference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+KINDS = ("builtin", "idx", "cifar-binary", "parquet", "folder")
+SPLITS = ("train", "test")
+#: Columns that every data set has; natural columns need other names.
+RESERVED = ("image", "label", "split")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file inside an archive, or for kind `folder` a pattern of files inside an archive or a folder.
+
+    In a pattern, `*` and `?` stand for anything but a slash, and `{name}` for one folder level that becomes the
+    column `name` (`{label}` is the class). `annotations` names a text file beside the images instead: tab-separated
+    lines of file name and class.
+    """
+
+    path: str
+    split: str = "train"
+    annotations: str | None = None
+
+
+@dataclass(frozen=True)
+class File:
+    """One file (or, for kind `folder`, one folder) of a source, below a data root."""
+
+    path: str
+    sha256: str | None = None
+    md5: str | None = None
+    urls: tuple[str, ...] = ()  #: mirrors, tried in this order
+    split: str = "train"
+    role: str | None = None  #: kind idx: "images", "labels" or the name of another array
+    rows: int | None = None  #: read only the first so many rows
+    member: tuple[Member, ...] = ()
+
+    @property
+    def checksum(self) -> str | None:
+        """The strongest declared checksum, such as 'sha256:ab...'."""
+        return f"sha256:{self.sha256}" if self.sha256 else f"md5:{self.md5}" if self.md5 else None
+
+
+@dataclass(frozen=True)
+class Source:
+    """One form of the data set: its files and how they are read."""
+
+    name: str
+    kind: str  #: one of KINDS
+    title: str = ""
+    file: tuple[File, ...] = ()
+    loader: str | None = None  #: kind builtin: which embedded data set
+    fields: tuple[str, ...] = ()  #: kind cifar-binary: names of the label bytes before the pixels
+    image: str = "image"  #: kind parquet: column of the encoded images
+    label: str = "label"  #: which of the source's columns is the class
+    columns: Mapping[str, str] = field(default_factory=dict)  #: natural column -> the source's column
+    train: int | None = None  #: how many training and
+    test: int | None = None  #: test images there must be
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A validated recipe. `shape` is (height, width, channels); `folder` is where a user's own recipe lies."""
+
+    name: str
+    title: str
+    licence: str
+    citation: str
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    source: tuple[Source, ...]
+    partition_label: str | None = None  #: column to partition by instead of the class
+    partition_classes: int = 0  #: how many values that column has (0: as many as there are classes)
+    folder: Path | None = None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources in order of preference."""
+        return self.source
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns besides image, label and split."""
+        return tuple(self.source[0].columns)

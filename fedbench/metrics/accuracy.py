@@ -1,0 +1,52 @@
+"""Accuracies from predictions, for all rounds and views at once. Definitions: `definitions.METRICS`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedbench.metrics.predictions import Clients, Predictions
+
+
+def accuracies(p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
+    """Metric -> values for the federation [G] and for each client [G, M], whichever there are.
+
+    G counts the (round, view) groups of `p`, M the clients. System accuracies other than the oracle's need votes;
+    a standard deviation needs two clients.
+    """
+    m = len(clients)
+    weights = clients.n_train / clients.n_train.sum()
+    own = _share(p.own == p.label, p.group * m + p.client, len(p.rounds) * m).reshape(-1, m)
+    of_class = _share(p.own == p.label, p.group * p.classes + p.label, len(p.rounds) * p.classes)
+    out = {
+        "system_accuracy_oracle": [_system(p, p.own)],
+        "average_accuracy": [own @ weights],
+        "client_accuracy": [own],
+        "client_accuracy_mean": [own.mean(axis=1)],
+        "client_accuracy_weighted": [own @ (clients.n_test / clients.n_test.sum())],
+        "class_accuracy_mean": [np.nanmean(of_class.reshape(-1, p.classes), axis=1)],
+    }
+    if m > 1:
+        out["client_accuracy_std"] = [own.std(axis=1, ddof=1)]
+    if p.vote is not None:
+        out["system_accuracy_vote"] = [_system(p, p.vote)]
+    for rule, answers in p.routed.items():
+        out[f"system_accuracy_{rule}"] = [_system(p, answers)]
+    headline = "system_accuracy_probability" if "probability" in p.route else "system_accuracy_vote"
+    if headline in out:
+        out["system_accuracy"] = out[headline]
+    if "probability" in p.route:
+        hits = _share(p.route["probability"] == p.client, p.group * m + p.client, len(p.rounds) * m).reshape(-1, m)
+        out["routing_accuracy"] = [hits @ weights, hits]
+    return out
+
+
+def _share(right: np.ndarray, cell: np.ndarray, cells: int) -> np.ndarray:
+    """Share of True in every cell; NaN where a cell has no image."""
+    size = np.bincount(cell, minlength=cells)
+    with np.errstate(invalid="ignore"):
+        share: np.ndarray = np.bincount(cell[right], minlength=cells) / size
+    return share
+
+
+def _system(p: Predictions, answers: np.ndarray) -> np.ndarray:
+    return _share(answers == p.label, p.group, len(p.rounds))

@@ -1,0 +1,81 @@
+"""What each metric means, in one line, so that reports can print it. Accuracies are fractions in [0, 1]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_FEDDRM = "FedDRM (ICLR 2026), section 3"
+_PFEDFDA = "pFedFDA (NeurIPS 2024), section 4"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A metric: what it is, its unit, and who defines it so."""
+
+    description: str
+    unit: str
+    source: str
+    by_view: bool = True  #: computed for each view of the test images; else one for the run
+
+
+#: All metrics by name, as they stand in the column `metric` of a metrics artifact.
+METRICS: dict[str, Definition] = {
+    "system_accuracy": Definition(
+        "share of all clients' pooled test images answered rightly by the federation: by the client that a routing "
+        "method finds most probable, else by majority vote",
+        "fraction", _FEDDRM,
+    ),
+    "system_accuracy_vote": Definition(
+        "system accuracy when all clients' models vote; ties go to the smallest class index", "fraction", _FEDDRM
+    ),
+    "system_accuracy_probability": Definition(
+        "system accuracy when the client of the highest probability answers", "fraction", _FEDDRM
+    ),
+    "system_accuracy_density_ratio": Definition(
+        "system accuracy when the client of the highest density ratio (probability over training share) answers",
+        "fraction", "FedDRM, official code",
+    ),
+    "system_accuracy_oracle": Definition(
+        "system accuracy when every image is answered by the model of the client it belongs to", "fraction", "fedbench"
+    ),
+    "average_accuracy": Definition(
+        "accuracy of each client's personalised model on its own test images, weighted by training sizes",
+        "fraction", _FEDDRM,
+    ),
+    "client_accuracy": Definition(
+        "accuracy of one client's personalised model on its own test images", "fraction", _PFEDFDA
+    ),
+    "client_accuracy_mean": Definition("mean of the client accuracies, unweighted", "fraction", _PFEDFDA),
+    "client_accuracy_std": Definition(
+        "standard deviation (ddof 1) of the client accuracies across clients", "fraction", _PFEDFDA
+    ),
+    "client_accuracy_weighted": Definition(
+        "mean of the client accuracies weighted by test sizes", "fraction", "pFedFDA, official code"
+    ),
+    "class_accuracy_mean": Definition(
+        "unweighted mean over classes of the share of a class's test images that their owner's model answers rightly",
+        "fraction", "fedbench",
+    ),
+    "routing_accuracy": Definition(
+        "share of a client's test images routed to it by probability; for the federation weighted by training sizes",
+        "fraction", _FEDDRM,
+    ),
+    "train_loss": Definition(
+        "training loss of a round's participants as the method reports it", "nats", "fedbench", False
+    ),
+    "local_training_seconds": Definition(
+        "wall seconds of one round's local training; for the run the mean over rounds without the first",
+        "seconds", "pFedFDA, Table 6", False,
+    ),
+    "server_seconds": Definition(
+        "wall seconds of one round's server step; for the run the sum", "seconds", "fedbench", False
+    ),
+    "evaluation_seconds": Definition(
+        "wall seconds of one round's evaluation; for the run the sum", "seconds", "fedbench", False
+    ),
+    "total_runtime_seconds": Definition(
+        "wall seconds of all rounds, evaluation included", "seconds", "pFedFDA, Table 6", False
+    ),
+    "bytes_up": Definition("bytes sent by clients in a round; for the run the sum", "bytes", "fedbench", False),
+    "bytes_down": Definition("bytes sent to clients in a round; for the run the sum", "bytes", "fedbench", False),
+}  # fmt: skip

@@ -1,0 +1,83 @@
+"""The step from a run to its metrics: one table in long form.
+
+Columns of the artifact's table `metrics`: metric, view ("" for what does not depend on one), round (0: the whole
+run), client (-1: the whole federation), value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedbench.errors import FedbenchError
+from fedbench.metrics.accuracy import accuracies
+from fedbench.metrics.predictions import Clients, Predictions, read_clients, read_predictions
+from fedbench.metrics.timing import timings
+from fedbench.provenance import fingerprint
+from fedbench.spec import MetricsSpec, RunSpec
+from fedbench.store import Artifact, Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def spec_of(run: Artifact) -> MetricsSpec:
+    """The spec of a run's metrics. Raises FedbenchError if the artifact is no run."""
+    spec = run.spec
+    if not isinstance(spec, RunSpec):
+        raise FedbenchError(f"{run.id} is a {run.kind}, not a run", "'fedbench list' shows the runs")
+    return MetricsSpec(run=spec)
+
+
+def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
+    """Compute the metrics of a run from its tables, or return those that are there (unless `again`).
+
+    Raises FedbenchError if the run's tables are damaged or contradict themselves; nothing is written then.
+    """
+    spec = spec_of(run)
+    done = store.get(spec)
+    if done is not None and not again:
+        return done
+    rounds = spec.run.setting.rounds
+    clients = read_clients(run)
+    predictions = read_predictions(run, clients, rounds)
+    table = _long_form(predictions, clients, timings(run, rounds))
+    if done is not None:
+        store.remove(done)
+    with store.writing(spec, {"run": run.id}) as writer:
+        writer.provenance["code"] = fingerprint("metrics")
+        writer.table("metrics", table)
+    return store.open(spec.kind, spec.id)
+
+
+def _long_form(p: Predictions, clients: Clients, times: dict[str, dict[int, float]]) -> pa.Table:
+    import pyarrow as pa
+
+    views = ["", *sorted(set(p.views))]
+    view_of_group = np.array([views.index(v) for v in p.views])
+    measured = accuracies(p, clients)
+    names = [*sorted(measured), *sorted(times)]
+    blocks: list[tuple[np.ndarray, ...]] = []  # (metric, view, round, client, value), each [rows]
+    for code, name in enumerate(names):
+        for values in measured.get(name, []):
+            owners = np.arange(len(clients)) if values.ndim == 2 else np.array([-1])
+            group = np.repeat(np.arange(len(p.rounds)), len(owners))
+            metric = np.full(len(group), code)
+            client = np.tile(owners, len(p.rounds))
+            blocks.append((metric, view_of_group[group], p.rounds[group], client, values.ravel()))
+        by_round = times.get(name, {})
+        n = len(by_round)
+        blocks.append(
+            (np.full(n, code), np.zeros(n), np.array([*by_round]), np.full(n, -1), np.array([*by_round.values()]))
+        )
+    metric, view, number, client, value = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    return pa.table(
+        {
+            "metric": pa.DictionaryArray.from_arrays(metric.astype(np.int32), names),
+            "view": pa.DictionaryArray.from_arrays(view.astype(np.int32), views),
+            "round": number.astype(np.int32),
+            "client": client.astype(np.int32),
+            "value": value.astype(np.float64),
+        }
+    )

@@ -1,0 +1,179 @@
+"""A run's tables read and checked: what the models answered, and how large the clients are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedbench.errors import FedbenchError
+from fedbench.metrics.vote import majority
+from fedbench.store import Artifact
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_BATCH = 1 << 15  # rows of votes held at once
+_ROUTE = "route_"
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Sizes of the clients 0..M-1: n_train [M], n_test [M] images."""
+
+    n_train: np.ndarray
+    n_test: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.n_train)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Answers for N test images; each belongs to one of G groups, a group being a (round, view)."""
+
+    rounds: np.ndarray  #: [G]
+    views: Sequence[str]  #: [G]
+    classes: int
+    group: np.ndarray  #: [N] index of the image's group
+    client: np.ndarray  #: [N] owner of the image
+    label: np.ndarray  #: [N]
+    own: np.ndarray  #: [N] answer of the owner's model
+    vote: np.ndarray | None  #: [N] majority of all clients' models
+    route: Mapping[str, np.ndarray]  #: rule -> [N] client chosen
+    routed: Mapping[str, np.ndarray]  #: rule -> [N] answer of the chosen client's model
+
+
+def broken(run: Artifact, what: str) -> FedbenchError:
+    """The error for a run whose tables contradict themselves."""
+    return FedbenchError(f"run {run.id}: {what}", f"remove it with 'fedbench remove {run.id}' and train again")
+
+
+def integers(run: Artifact, table: pa.Table, file: str, name: str) -> np.ndarray:
+    """A column of whole numbers as int64. Raises FedbenchError if it is missing, has gaps or another type."""
+    import pyarrow as pa
+
+    if name not in table.column_names:
+        raise broken(run, f"table {file} has no column '{name}'")
+    column = table.column(name)
+    if not pa.types.is_integer(column.type) or column.null_count:
+        raise broken(run, f"column '{name}' of table {file} must hold whole numbers without gaps")
+    values: np.ndarray = column.to_numpy().astype(np.int64)
+    return values
+
+
+def read_clients(run: Artifact) -> Clients:
+    """The `clients` table of a run. Raises FedbenchError if it is damaged or a client has no images."""
+    table = run.table("clients")
+    client, train, test = (integers(run, table, "clients", name) for name in ("client", "n_train", "n_test"))
+    if not len(client) or not np.array_equal(client, np.arange(len(client))):
+        raise broken(run, "table clients must list the clients 0, 1, 2, ... in order")
+    for what, sizes in (("training", train), ("test", test)):
+        if (sizes < 1).any():
+            raise broken(run, f"client {int(np.argmax(sizes < 1))} has no {what} images")
+    return Clients(train, test)
+
+
+def read_predictions(run: Artifact, clients: Clients, rounds: int) -> Predictions:
+    """The `predictions` table of a run of so many rounds; votes are counted as they are read, never all in memory.
+
+    Raises FedbenchError for missing columns, labels outside the classes, unknown clients, votes of another width
+    than the federation's, and groups that do not hold every client's test images.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = run.file("predictions.parquet")
+    try:
+        file = pq.ParquetFile(path, read_dictionary=["view"], memory_map=True)
+        names = file.schema_arrow.names
+        table = file.read([n for n in names if n != "votes"])
+        if "view" not in names:
+            raise broken(run, "table predictions has no column 'view'")
+        number, views, group = _groups(run, table, rounds)
+        client, label, own = (integers(run, table, "predictions", n) for n in ("client", "label", "own"))
+        _check_range(run, "client", client, len(clients))
+        route = {n.removeprefix(_ROUTE): integers(run, table, "predictions", n) for n in names if n.startswith(_ROUTE)}
+        for rule, chosen in route.items():
+            _check_range(run, _ROUTE + rule, chosen, len(clients))
+        expected = np.tile(clients.n_test, len(number))
+        if not np.array_equal(np.bincount(group * len(clients) + client, minlength=len(expected)), expected):
+            raise broken(run, "table predictions does not hold every client's test images in every round and view")
+        classes = _classes(run, table, label, own)
+        _check_range(run, "label", label, classes)
+        _check_range(run, "own", own, classes)
+        vote: np.ndarray | None = None
+        routed: dict[str, np.ndarray] = {}
+        if "votes" in names:
+            vote, routed = _read_votes(run, file, len(clients), classes, route)
+    except (OSError, pa.ArrowException) as error:
+        raise broken(run, f"cannot read {path} ({error})") from error
+    return Predictions(number, views, classes, group, client, label, own, vote, route, routed)
+
+
+def _groups(run: Artifact, table: pa.Table, rounds: int) -> tuple[np.ndarray, list[str], np.ndarray]:
+    """(round [G], view [G], group of each row [N]), in the order of rounds and then views."""
+    import pyarrow as pa
+
+    if not len(table):
+        raise broken(run, "table predictions is empty")
+    view = table.column("view")
+    if not pa.types.is_dictionary(view.type) or view.null_count:
+        raise broken(run, "column 'view' of table predictions must hold names without gaps")
+    view = view.unify_dictionaries().combine_chunks()
+    names = [str(n) for n in view.dictionary.to_pylist()]
+    number = integers(run, table, "predictions", "round")
+    if number.min() < 1 or number.max() > rounds:
+        raise broken(run, f"table predictions holds rounds {number.min()} to {number.max()}, the run had 1 to {rounds}")
+    key = number * len(names) + view.indices.to_numpy()
+    present = np.bincount(key) > 0
+    found = np.flatnonzero(present)
+    return found // len(names), [names[i] for i in found % len(names)], (np.cumsum(present) - 1)[key]
+
+
+def _classes(run: Artifact, table: pa.Table, label: np.ndarray, own: np.ndarray) -> int:
+    """The number of classes that the table's metadata declares, else what the answers show."""
+    declared = (table.schema.metadata or {}).get(b"classes", b"")
+    if declared:
+        if not declared.isdigit() or int(declared) < 1:
+            raise broken(run, f"table predictions declares {declared!r} classes")
+        return int(declared)
+    return int(max(label.max(), own.max())) + 1
+
+
+def _check_range(run: Artifact, name: str, values: np.ndarray, size: int) -> None:
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high >= size:
+        raise broken(
+            run, f"column '{name}' of table predictions holds {low if low < 0 else high}, outside 0..{size - 1}"
+        )
+
+
+def _read_votes(
+    run: Artifact, file: pq.ParquetFile, clients: int, classes: int, route: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Majority of every row, and the answer of the client that each rule chose."""
+    import pyarrow as pa
+
+    kind = file.schema_arrow.field("votes").type
+    if not pa.types.is_fixed_size_list(kind) or not pa.types.is_integer(kind.value_type) or kind.list_size != clients:
+        raise broken(run, f"column 'votes' of table predictions must hold {clients} answers a row, not {kind}")
+    rows = file.metadata.num_rows
+    vote = np.empty(rows, np.int64)
+    routed = {rule: np.empty(rows, np.int64) for rule in route}
+    start = 0
+    for batch in file.iter_batches(max(1, _BATCH * 8 // clients), columns=["votes"]):
+        part = slice(start, start + len(batch))
+        flat = batch.column(0).flatten()
+        if flat.null_count or len(flat) != len(batch) * clients:
+            raise broken(run, "column 'votes' of table predictions has gaps")
+        votes = flat.to_numpy().reshape(len(batch), clients)
+        _check_range(run, "votes", votes, classes)
+        vote[part] = majority(votes, classes)
+        for rule, answers in routed.items():
+            answers[part] = votes[np.arange(len(batch)), route[rule][part]]
+        start = part.stop
+    return vote, routed

@@ -1,0 +1,95 @@
+"""Values out of a metrics artifact, quickly: numpy and pyarrow only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.metrics.definitions import METRICS
+from fedbench.spec import MetricsSpec, RunSpec
+from fedbench.store import Artifact, Store
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """A metrics artifact in memory; take it where several metrics of one run are wanted."""
+
+    id: str
+    names: list[str]
+    views: list[str]  #: "" first: what depends on no view
+    metric: np.ndarray  #: [rows] index into names
+    view: np.ndarray  #: [rows] index into views
+    round: np.ndarray
+    client: np.ndarray
+    value: np.ndarray
+
+    def series(self, metric: str, view: str = "") -> dict[int, float]:
+        """Round -> value for the whole federation; round 0 stands for the whole run. Empty if not measured.
+
+        The view is ignored where the metric has none. Raises FedbenchError for an unknown metric.
+        """
+        rows = self._rows(metric, view) & (self.client == -1)
+        order = np.argsort(self.round[rows], kind="stable")
+        return dict(zip(self.round[rows][order].tolist(), self.value[rows][order].tolist(), strict=True))
+
+    def whole_run(self, metric: str) -> float | None:
+        """The value that stands for the whole run, such as total_runtime_seconds, or None."""
+        return self.series(metric).get(0)
+
+    def per_client(self, metric: str, view: str = "", round: int | None = None) -> np.ndarray:
+        """Values of the clients 0..M-1 [M] after `round` (default: the last evaluated). Empty if not measured."""
+        rows = self._rows(metric, view) & (self.client >= 0)
+        if round is None and rows.any():
+            round = int(self.round[rows].max())
+        rows &= self.round == round
+        return self.value[rows][np.argsort(self.client[rows], kind="stable")]
+
+    def _rows(self, metric: str, view: str) -> np.ndarray:
+        if metric not in METRICS:
+            raise unknown("metric", metric, METRICS)
+        wanted = view if METRICS[metric].by_view else ""
+        if metric not in self.names or wanted not in self.views:
+            return np.zeros(len(self.value), bool)
+        found: np.ndarray = (self.metric == self.names.index(metric)) & (self.view == self.views.index(wanted))
+        return found
+
+
+def load(artifact: Artifact) -> Metrics:
+    """Read a metrics artifact. Raises FedbenchError if its file is missing or damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = artifact.file("metrics.parquet")
+    try:
+        table = pq.ParquetFile(path, read_dictionary=["metric", "view"]).read()
+        metric, view = (table.column(n).unify_dictionaries().combine_chunks() for n in ("metric", "view"))
+        return Metrics(
+            id=artifact.id,
+            names=metric.dictionary.to_pylist(),
+            views=view.dictionary.to_pylist(),
+            metric=metric.indices.to_numpy(),
+            view=view.indices.to_numpy(),
+            **{n: table.column(n).to_numpy() for n in ("round", "client", "value")},
+        )
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise FedbenchError(f"cannot read {path} ({error})", "'fedbench evaluate --again' makes it anew") from error
+
+
+def read(store: Store, run_id: str) -> Metrics | None:
+    """The metrics of a run, or None if it has not been evaluated. Raises FedbenchError if there is no such run."""
+    spec = store.open("run", run_id).spec
+    assert isinstance(spec, RunSpec)
+    artifact = store.get(MetricsSpec(run=spec))
+    return None if artifact is None else load(artifact)
+
+
+def series(artifact: Artifact, metric: str, view: str = "") -> dict[int, float]:
+    """`Metrics.series` of an artifact."""
+    return load(artifact).series(metric, view)
+
+
+def per_client(artifact: Artifact, metric: str, view: str = "", round: int | None = None) -> np.ndarray:
+    """`Metrics.per_client` of an artifact."""
+    return load(artifact).per_client(metric, view, round)

@@ -1,0 +1,46 @@
+"""Means and standard deviations as the papers take them; undefined ones are NaN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean and standard deviation of `count` values."""
+
+    mean: float
+    std: float
+    count: int
+
+
+def _summary(values: Iterable[float], ddof: int) -> Summary:
+    array = np.fromiter(values, np.float64)
+    if not len(array):
+        return Summary(math.nan, math.nan, 0)
+    std = float(array.std(ddof=ddof)) if len(array) > ddof else math.nan
+    return Summary(float(array.mean()), std, len(array))
+
+
+def last_rounds(values_by_round: Mapping[int, float], window: int) -> Summary:
+    """Over the last `window` rounds of one run, population standard deviation (FedDRM, Tables 1 to 4).
+
+    The window is counted in rounds back from the last evaluated one: sparse evaluations before it do not count,
+    and a `count` below `window` says that rounds in it were not evaluated. Round 0 (the whole run) never counts.
+    """
+    last = max(values_by_round, default=0)
+    return _summary((v for t, v in sorted(values_by_round.items()) if t > max(0, last - window)), ddof=0)
+
+
+def across_clients(values: Iterable[float]) -> Summary:
+    """Across clients, unweighted, sample standard deviation (pFedFDA, Tables 1 and 2)."""
+    return _summary(values, ddof=1)
+
+
+def across_seeds(values: Iterable[float]) -> Summary:
+    """Across runs that differ in the seed only, sample standard deviation."""
+    return _summary(values, ddof=1)

@@ -1,0 +1,90 @@
+"""What every network is: trunk, neck, head."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedbench.errors import FedbenchError
+
+
+@contextlib.contextmanager
+def seeded(seed: int, purpose: str) -> Iterator[None]:
+    """Draw initial weights on the CPU from a stream of (seed, purpose), then put torch's generator back."""
+    key = np.random.SeedSequence([seed, zlib.crc32(purpose.encode())]).generate_state(1, np.uint64)[0]
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        # Not torch.manual_seed: that would also reseed the accelerators, which fork_rng does not restore here.
+        torch.default_generator.manual_seed(int(key >> np.uint64(1)))
+        yield
+
+
+class FLModel(nn.Module):
+    """A classifier for federated learning: logits = head(neck(trunk(images))).
+
+    `trunk` extracts features, `neck` projects them (the identity in many models), `head` is the last linear
+    layer and nothing else. Body (or representation) means trunk and neck. Parameter names start with "trunk.",
+    "neck." or "head.". Pure tensor code without running statistics: it can be vmapped over parameters.
+    """
+
+    def __init__(self, trunk: nn.Module, neck: nn.Module, head: nn.Linear, trunk_size: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.neck = neck
+        self.head = head
+        self.trunk_size = trunk_size  #: features out of the trunk
+        self.feature_size = head.in_features  #: d, features out of the neck
+        self.classes = head.out_features
+
+    def features(self, x: Tensor) -> Tensor:
+        """Features z [B, d] of images [B, channels, height, width]."""
+        return self.neck(self.trunk(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [B, classes] of images [B, channels, height, width]."""
+        return self.head(self.features(x))
+
+    def branch(self, outputs: int, seed: int = 0) -> nn.Module:
+        """A second head on the trunk's features [B, trunk_size] -> [B, outputs]: a fresh neck and a linear layer.
+
+        It is FedDRM's client branch with outputs = number of clients. Its weights are determined by `seed` and
+        drawn as the model's own; it lies on the model's device.
+        """
+        neck = copy.deepcopy(self.neck).cpu()
+        with seeded(seed, "branch"):
+            branch = nn.Sequential(OrderedDict(neck=neck, head=nn.Linear(self.feature_size, outputs)))
+            self.initialise(branch)
+        return branch.to(self.head.weight.device)
+
+    def initialise(self, module: nn.Module) -> None:
+        """Draw the weights of `module` (this model or one of its branches); the default is torch's own way:
+        weights and biases uniform in +-1/sqrt(fan in), norms 1 and 0."""
+        for part in module.modules():
+            reset = getattr(part, "reset_parameters", None)
+            if reset is not None:
+                reset()
+
+
+def flat_size(layers: nn.Module, name: str, shape: tuple[int, int, int]) -> int:
+    """How many values `layers` give for one image of `shape` (H, W, C).
+
+    Raises FedbenchError if the image is too small for them.
+    """
+    height, width, channels = shape
+    try:
+        with torch.no_grad():
+            return layers(torch.zeros(1, channels, height, width)).numel()
+    except RuntimeError as error:
+        raise too_small(name, shape) from error
+
+
+def too_small(name: str, shape: tuple[int, int, int]) -> FedbenchError:
+    """The error for images that a model's pooling would shrink to nothing."""
+    size = "x".join(str(n) for n in shape)
+    return FedbenchError(f"images of {size} are too small for model {name}", "digits_cnn is the model for small images")

@@ -1,0 +1,127 @@
+"""ResNet-18 without batch statistics, as FedDRM and as pFedFDA use it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedbench.models.base import FLModel, too_small
+
+Shape = tuple[int, int, int]
+Norm = Callable[[int], nn.Module]
+
+
+class Block(nn.Module):
+    """Basic block of He et al. (2016): two 3x3 convolutions and a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.norm1 = norm(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm2 = norm(outputs)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
+
+
+def _trunk(stem: list[nn.Module], norm: Norm, pool: list[nn.Module]) -> nn.Sequential:
+    blocks: list[nn.Module] = []
+    inputs = 64
+    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        blocks += [Block(inputs, outputs, stride, norm), Block(outputs, outputs, 1, norm)]
+        inputs = outputs
+    return nn.Sequential(
+        OrderedDict(stem=nn.Sequential(*stem), blocks=nn.Sequential(*blocks), pool=nn.Sequential(*pool, nn.Flatten()))
+    )
+
+
+def _he_normal_convolutions(module: nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+
+
+class ResNet18GN(FLModel):
+    """FedDRM's network: CIFAR stem, GroupNorm with 16 groups, and a projection of `neck` features as neck.
+
+    A 4x4 average pool stands last: 512 trunk features on 32x32 images, 4,608 on 96x96 (the RETINA network, which
+    has neck=512). Convolutions He-normal (fan out), linear layers He-normal (fan in) with zero bias, the scale
+    of the second norm of every block 0. Counts: 11,168,832 in the trunk, 11,303,242 in all for 10 classes.
+    """
+
+    def __init__(self, shape: Shape, classes: int, neck: int = 256) -> None:
+        height, width, channels = shape
+        for _ in range(3):  # the strides of the stages
+            height, width = (height + 1) // 2, (width + 1) // 2
+        if min(height, width) < 4:
+            raise too_small("resnet18_gn", shape)
+        trunk_size = 512 * (height // 4) * (width // 4)
+
+        def norm(channels: int) -> nn.Module:
+            return nn.GroupNorm(16, channels)
+
+        stem = [nn.Conv2d(channels, 64, 3, 1, 1, bias=False), norm(64), nn.ReLU()]
+        projection = nn.Sequential(nn.Linear(trunk_size, neck), nn.LayerNorm(neck), nn.ReLU())
+        trunk = _trunk(stem, norm, [nn.AvgPool2d(4)])
+        super().__init__(trunk, projection, nn.Linear(neck, classes), trunk_size=trunk_size)
+
+    def initialise(self, module: nn.Module) -> None:
+        super().initialise(module)
+        _he_normal_convolutions(module)
+        for part in module.modules():
+            if isinstance(part, nn.Linear):
+                nn.init.kaiming_normal_(part.weight, mode="fan_in", nonlinearity="relu")
+                nn.init.zeros_(part.bias)
+            elif isinstance(part, Block):
+                nn.init.zeros_(part.norm2.weight)
+
+
+class GroupScaleNorm(nn.Module):
+    """Group norm of 32 channels a group with one scale and one shift a *group*, not a channel.
+
+    FedML's variant; pFedFDA's count of 11,167,212 backbone parameters holds only with it.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.groups = channels // 32
+        self.weight = nn.Parameter(torch.ones(self.groups))
+        self.bias = nn.Parameter(torch.zeros(self.groups))
+
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, bias = (p.unsqueeze(1).expand(-1, 32).reshape(-1) for p in (self.weight, self.bias))
+        return F.group_norm(x, self.groups, weight, bias, eps=1e-5)
+
+
+class ResNet18FedML(FLModel):
+    """pFedFDA's ResNet-18 for TinyImageNet: ImageNet stem, `GroupScaleNorm`, global average pool, d = 512.
+
+    Convolutions He-normal (fan out), the head by torch's default. 11,167,212 trunk parameters.
+    """
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        stem = [
+            nn.Conv2d(shape[2], 64, 7, 2, 3, bias=False),
+            GroupScaleNorm(64),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 2, 1),
+        ]
+        trunk = _trunk(stem, GroupScaleNorm, [nn.AdaptiveAvgPool2d(1)])
+        super().__init__(trunk, nn.Identity(), nn.Linear(512, classes), trunk_size=512)
+
+    def initialise(self, module: nn.Module) -> None:
+        super().initialise(module)
+        _he_normal_convolutions(module)

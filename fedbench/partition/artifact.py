@@ -1,0 +1,192 @@
+"""The partition artifact: one row per (client, sample), and one per client.
+
+    samples   client, sample, split, label     ordered by client; its training rows first; then as drawn
+    clients   client, n_train, n_test, gamma, hue, saturation, posterize, group
+
+`sample` is a row of the dataset; `label` is what the client trains on (coarse for CIFAR-20, whatever the labels it
+was partitioned by); a step of the shift that is not done is null; `group` numbers the distinct shifts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbench.errors import FedbenchError
+from fedbench.partition.scheme import draw
+from fedbench.partition.shift import Images, Shift, apply, groups, shifts
+from fedbench.spec import PartitionSpec
+from fedbench.store import Artifact, Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fedbench.data import Dataset
+
+_SIDES = ["train", "test"]
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """M clients' R samples of a dataset with K classes. Rows are ordered by client, its training rows first."""
+
+    spec: PartitionSpec
+    classes: tuple[str, ...]  #: names of the K classes
+    client: NDArray[np.int32]  #: [R]
+    sample: NDArray[np.int32]  #: [R] row of the dataset
+    test: NDArray[np.bool_]  #: [R]
+    label: NDArray[np.int32]  #: [R] 0..K-1
+    shifts: tuple[Shift, ...]  #: [M]
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def clients(self) -> int:
+        """M."""
+        return self.spec.clients
+
+    @cached_property
+    def n_train(self) -> NDArray[np.int64]:
+        """Training samples of each client [M]."""
+        return np.bincount(self.client[~self.test], minlength=self.clients)
+
+    @cached_property
+    def n_test(self) -> NDArray[np.int64]:
+        """Test samples of each client [M]."""
+        return np.bincount(self.client[self.test], minlength=self.clients)
+
+    @cached_property
+    def groups(self) -> list[int]:
+        """The true P(X) group of each client [M]: its distinct shift, counted in order of appearance."""
+        return groups(self.shifts)
+
+    def rows(self, client: int, test: bool | None = None) -> slice:
+        """A client's rows: all of them, or those of one side of its split."""
+        ends = np.cumsum(self.n_train + self.n_test)
+        stop = int(ends[client])
+        middle = stop - int(self.n_test[client])
+        start = middle - int(self.n_train[client])
+        return slice(middle if test else start, middle if test is False else stop)
+
+    def class_counts(self, test: bool | None = None) -> NDArray[np.int64]:
+        """Samples of each client in each class [M, K]: all of them, or those of one side of the split."""
+        chosen = slice(None) if test is None else self.test == test
+        flat = self.client[chosen].astype(np.int64) * len(self.classes) + self.label[chosen]
+        return np.bincount(flat, minlength=self.clients * len(self.classes)).reshape(self.clients, -1)
+
+    def shifted_images(self, dataset: Dataset) -> Images:
+        """uint8 [R, H, W, C]: row r is the image of `sample[r]` as its client sees it."""
+        if dataset.spec.id != self.spec.dataset.id:
+            raise FedbenchError(f"partition {self.id} is of dataset {self.spec.dataset.id}, not {dataset.spec.id}")
+        out = np.empty((len(self.sample), *dataset.images.shape[1:]), np.uint8)
+
+        def see(client: int) -> None:
+            rows = self.rows(client)
+            out[rows] = apply(dataset.images[self.sample[rows]], self.shifts[client])
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow lets go of the interpreter's lock while it works
+            list(pool.map(see, range(self.clients)))
+        return out
+
+
+def build(
+    spec: PartitionSpec, store: Store, roots: Sequence[Path] = (), notify: Callable[[str], None] | None = None
+) -> Partition:
+    """The partition of `spec`: loaded if the store has it, else drawn and written.
+
+    `notify` gets a line when the dataset has to be built first. Raises FedbenchError if the dataset lacks the column to part by, and as `fedbench.partition.draw` does.
+    """
+    artifact = store.get(spec)
+    if artifact is not None:
+        return read(artifact)
+    from fedbench import data
+
+    partition = make(spec, data.load(spec.dataset, store, roots, notify))
+    with store.writing(spec, {"dataset": spec.dataset.id}) as writer:
+        writer.table("samples", _samples_table(partition))
+        writer.table("clients", _clients_table(partition))
+    return partition
+
+
+def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
+    """Draw the partition of a loaded dataset; nothing is written."""
+    column = dataset.column(spec.by) if spec.scheme == "natural" and spec.by is not None else None
+    seen = shifts(spec.shift, spec.clients)
+    if dataset.images.shape[-1] == 1:
+        seen = [shift.on_grey() for shift in seen]
+    drawn = draw(dataset.partition_labels, spec, column)
+    sample = np.concatenate([side for sides in drawn for side in sides]).astype(np.int32)
+    sizes = np.array([[len(train), len(test)] for train, test in drawn])
+    return Partition(
+        spec=spec,
+        classes=tuple(dataset.classes),
+        client=np.repeat(np.arange(spec.clients, dtype=np.int32), sizes.sum(axis=1)),
+        sample=sample,
+        test=np.repeat(np.tile([False, True], spec.clients), sizes.ravel()),
+        label=dataset.labels[sample].astype(np.int32),
+        shifts=tuple(seen),
+    )
+
+
+def read(artifact: Artifact) -> Partition:
+    """The partition of an artifact. Raises FedbenchError if a file is damaged or the tables disagree."""
+    spec = artifact.spec
+    if not isinstance(spec, PartitionSpec):
+        raise FedbenchError(f"{artifact.kind} {artifact.id} is not a partition")
+    import pyarrow.compute as pc
+
+    samples, clients = artifact.table("samples"), artifact.table("clients")
+    steps = clients.select(["gamma", "hue", "saturation", "posterize"]).to_pylist()
+    partition = Partition(
+        spec=spec,
+        classes=tuple(json.loads(samples.schema.metadata[b"classes"])),
+        client=samples["client"].to_numpy(),
+        sample=samples["sample"].to_numpy(),
+        test=pc.equal(samples["split"].cast("string"), "test").to_numpy(),
+        label=samples["label"].to_numpy(),
+        shifts=tuple(Shift(**row) for row in steps),
+    )
+    told = [clients[name].to_numpy() for name in ("n_train", "n_test")]
+    counted = [partition.n_train, partition.n_test]
+    if len(clients) != spec.clients or not np.array_equal(told, counted) or np.any(np.diff(partition.client) < 0):
+        raise FedbenchError(
+            f"partition {artifact.id} is inconsistent: its tables 'samples' and 'clients' disagree",
+            f"remove it with 'fedbench remove {artifact.id}' and make it again",
+        )
+    return partition
+
+
+def _samples_table(p: Partition) -> pa.Table:
+    import pyarrow as pa
+
+    split = pa.DictionaryArray.from_arrays(pa.array(p.test.astype(np.int8)), pa.array(_SIDES))
+    columns = {"client": p.client, "sample": p.sample, "split": split, "label": p.label}
+    return pa.table(columns).replace_schema_metadata({b"classes": json.dumps(p.classes).encode()})
+
+
+def _clients_table(p: Partition) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table(
+        {
+            "client": pa.array(range(p.clients), pa.int32()),
+            "n_train": pa.array(p.n_train, pa.int32()),
+            "n_test": pa.array(p.n_test, pa.int32()),
+            "gamma": pa.array([s.gamma for s in p.shifts], pa.float64()),
+            "hue": pa.array([s.hue for s in p.shifts], pa.float64()),
+            "saturation": pa.array([s.saturation for s in p.shifts], pa.float64()),
+            "posterize": pa.array([s.posterize for s in p.shifts], pa.int8()),
+            "group": pa.array(p.groups, pa.int32()),
+        }
+    )

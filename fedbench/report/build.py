@@ -1,0 +1,220 @@
+"""Lay a table's cells out as a grid: values, ranks, the paper's numbers beside them, and what must be said below."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedbench.errors import FedbenchError
+from fedbench.report import notes
+from fedbench.report.cells import Cell, Cells, find
+from fedbench.report.claims import judge
+from fedbench.report.grid import Entry, Grid, Head, Line
+from fedbench.report.index import Index, Record, State, evaluated
+from fedbench.report.table import UNITS, Column, Table
+from fedbench.report.values import Value, count, measure, over_seeds
+from fedbench.spec import Setting
+from fedbench.store import Store
+
+if TYPE_CHECKING:
+    from fedbench.metrics.read import Metrics
+
+
+def build(
+    table: Table,
+    budget: str,
+    store: Store,
+    roots: Sequence[Path],
+    *,
+    view: str | None = None,
+    seeds: Iterable[int] = (),
+    compare: bool = False,
+    index: Index | None = None,
+) -> Grid:
+    """The printed form of `table` at a budget.
+
+    `view` ("crop" or "plain") overrides the table's; `compare` sets the paper's numbers below ours. Runs that lack
+    metrics are evaluated; nothing is trained. Raises FedbenchError for an unknown budget.
+    """
+    cells = find(table, budget, store, roots, seeds=seeds, index=index)
+    return _Layout(cells, view or table.view, compare).grid(tuple(seeds))
+
+
+class _Layout:
+    def __init__(self, cells: Cells, view: str, compare: bool) -> None:
+        self.cells, self.table, self.view, self.compare = cells, cells.table, view, compare
+        self.problems: dict[str, None] = {}  #: an ordered set
+        self.views: set[str] = set()
+        self._metrics: dict[str, Metrics | None] = {}
+
+    def grid(self, seeds: tuple[int, ...]) -> Grid:
+        table, columns = self.table, self.table.columns
+        paper = [[self._paper(cell) for cell in line] for line in self.cells.grid]
+        extra = {} if table.counted else self.cells.others()
+        more = [[self._extra(column, hits) for column in columns] for hits in extra.values()]
+        self._rank(paper, more)
+        if table.ratio_to:
+            self._ratios(paper, more)
+        labels = [row.label for row in table.rows]
+        paper = [
+            [self._against(label, c, e) for c, e in zip(columns, line, strict=True)]
+            for label, line in zip(labels, paper, strict=True)
+        ]
+        marks, footnotes = notes.deviations(self.cells, extra)
+        lines = []
+        for label, entries in zip(labels, paper, strict=True):
+            lines.append(Line(label, "paper", tuple(entries), marks.get(label, ())))
+            if self.compare and any(e.reported for e in entries):
+                lines.append(
+                    Line(
+                        "reported",
+                        "reported",
+                        tuple(self._reported(label, c, e) for c, e in zip(columns, entries, strict=True)),
+                    )
+                )
+        lines += [Line(label, "extra", tuple(e), marks.get(label, ())) for label, e in zip(extra, more, strict=True)]
+        counts: dict[str, int] = {}
+        for entry in (e for line in paper for e in line):
+            counts[entry.state.value] = counts.get(entry.state.value, 0) + 1
+        return Grid(
+            id=table.id,
+            title=table.title,
+            budget=self.cells.budget,
+            heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in columns),
+            lines=tuple(lines),
+            about=tuple(notes.about(self.cells, counts, self.views or {self.view}, seeds, self.compare)),
+            notes=(*table.notes, *(f"{row.label}: {row.note}" for row in table.rows if row.note)),
+            footnotes=tuple(footnotes),
+            verdicts=tuple(self._verdicts(paper)) if self.compare else (),
+            problems=tuple(self.problems),
+            counts=counts,
+        )
+
+    # -- entries -----------------------------------------------------------------------------------------
+
+    def _paper(self, cell: Cell) -> Entry:
+        if self.table.counted:
+            return _filled(State.DONE, count(cell.row, cell.column), cell.column)
+        pairs = [(j.setting, r) for j, r in zip(cell.jobs, cell.records, strict=True) if r is not None]
+        entry = self._measured(cell.column, pairs, cell.state)
+        if cell.state is State.FAILED and cell.reason:
+            self.problems[f"{cell.row.label}, {cell.column.key}: {cell.reason}"] = None
+        return entry
+
+    def _extra(self, column: Column, hits: list[tuple[Column, Record]]) -> Entry:
+        pairs = [(r.spec.setting, r) for c, r in hits if c is column]
+        stands = (
+            State.MISSING if not pairs else State.OLDER if any(r.state is State.OLDER for _, r in pairs) else State.DONE
+        )
+        return self._measured(column, pairs, stands)
+
+    def _measured(self, column: Column, pairs: list[tuple[Setting, Record]], state: State) -> Entry:
+        """The value over those of the runs that are there; the state tells if some are not."""
+        values, runs = [], []
+        for setting, record in pairs:
+            metrics = self._read(record)
+            if metrics is None:
+                if record.artifact is not None:
+                    state = State.DAMAGED
+                continue
+            try:
+                value, seen = measure(metrics, setting, column, self.view)
+            except FedbenchError as error:
+                self.problems[str(error)] = None
+                state = State.DAMAGED
+                continue
+            self.views.update({seen} - {""})
+            values.append(value)
+            runs.append(record.id)
+        if not values:
+            return Entry(state)
+        if state is State.UNEVALUATED:  # it has just been evaluated
+            state = State.OLDER if any(r.state is State.OLDER for _, r in pairs) else State.DONE
+        return dataclasses.replace(_filled(state, over_seeds(values), column), runs=tuple(runs))
+
+    def _read(self, record: Record) -> Metrics | None:
+        from fedbench.metrics.read import load
+
+        if record.artifact is None:
+            return None
+        if record.id not in self._metrics:
+            try:
+                self._metrics[record.id] = load(evaluated(self.cells.index, record))
+            except FedbenchError as error:
+                self._metrics[record.id] = None
+                self.problems[str(error)] = None
+        return self._metrics[record.id]
+
+    # -- what stands between entries ---------------------------------------------------------------------
+
+    def _rank(self, *blocks: list[list[Entry]]) -> None:
+        """Best and second best of each column, as printed: what looks equal is equal."""
+        for j, column in enumerate(self.table.columns):
+            if column.best == "none":
+                continue
+            sign = -1 if column.best == "min" else 1
+            there = {float(line[j].text.replace(",", "")) for block in blocks for line in block if line[j].text}
+            order = sorted(there, key=lambda v: sign * v, reverse=True)
+            if len(order) < 2:
+                continue
+            for line in (line for block in blocks for line in block if line[j].text):
+                position = order.index(float(line[j].text.replace(",", "")))
+                line[j] = dataclasses.replace(line[j], rank=position + 1 if position < 2 else 0)
+
+    def _ratios(self, *blocks: list[list[Entry]]) -> None:
+        base = blocks[0][[r.label for r in self.table.rows].index(self.table.ratio_to)]
+        for line in (line for block in blocks for line in block):
+            for j, entry in enumerate(line):
+                if entry.value and (reference := base[j].value) and reference.mean:
+                    line[j] = dataclasses.replace(entry, ratio=f"{entry.value.mean / reference.mean:.2f}×")
+
+    def _against(self, label: str, column: Column, entry: Entry) -> Entry:
+        """The entry with what the paper reports, and how far it lies off."""
+        reported = self.table.reported.get((label, column.key))
+        if reported is None or entry.value is None:
+            return dataclasses.replace(entry, reported=reported)
+        ours, theirs = entry.value.mean, reported[0]
+        if self.table.ratio_to:
+            base = self.table.reported.get((self.table.ratio_to, column.key))
+            if base is None or not entry.ratio:
+                return dataclasses.replace(entry, reported=reported)
+            ours, theirs = float(entry.ratio[:-1]), theirs / base[0]
+        # What is printed is rounded, so half a unit of the last place is no difference.
+        slack = 0.5 * 10.0 ** -(column.decimals or 0)
+        difference = ours - theirs
+        within = abs(difference) <= self.table.tolerance + slack
+        return dataclasses.replace(entry, reported=reported, difference=difference, within=within)
+
+    def _reported(self, label: str, column: Column, entry: Entry) -> Entry:
+        """The entry of the line below: the paper's number, and how far ours lies off."""
+        if entry.reported is None:
+            return Entry(State.MISSING)
+        value, std = entry.reported
+        ratio = ""
+        if self.table.ratio_to and (base := self.table.reported.get((self.table.ratio_to, column.key))):
+            ratio = f"{value / base[0]:.2f}×"
+        filled = _filled(State.DONE, Value(value, std), column)
+        return dataclasses.replace(filled, ratio=ratio, difference=entry.difference, within=entry.within)
+
+    def _verdicts(self, paper: list[list[Entry]]):  # type: ignore[no-untyped-def]
+        table = self.table
+        rows, columns = [r.label for r in table.rows], [c.key for c in table.columns]
+        best = {c.key: str(c.best) for c in table.columns}
+        ours = {
+            (row, column): e.value.mean
+            for row, line in zip(rows, paper, strict=True)
+            for column, e in zip(columns, line, strict=True)
+            if e.value is not None
+        }
+        theirs = {place: value for place, (value, _) in table.reported.items()}
+        for claim in table.claim:
+            yield judge(claim, ours, rows, columns, best), judge(claim, theirs, rows, columns, best)
+
+
+def _filled(state: State, value: Value, column: Column) -> Entry:
+    decimals = column.decimals or 0
+    text = f"{value.mean:,.{decimals}f}"
+    spread = "" if value.std is None else f"{value.std:.{column.std_decimals}f}"
+    return Entry(state, text, spread, value=value)

@@ -1,0 +1,199 @@
+"""The cells of a table at a budget: which runs each needs, and how it stands with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+from fedbench import protocol
+from fedbench.errors import FedbenchError
+from fedbench.report.index import Index, Job, Record, State, built
+from fedbench.report.table import Column, Row, Table
+from fedbench.spec import DatasetSpec, Setting
+from fedbench.store import Store
+
+#: Without --budget, a table is about this one.
+DEFAULT_BUDGET = "small"
+
+#: A cell that needs several runs (seeds) stands as the one of them that comes first here.
+_WORST = (State.NOT_BUILT, State.NO_DATA, State.FAILED, State.DAMAGED, State.MISSING, State.RUNNING,
+          State.UNEVALUATED, State.OLDER, State.DONE)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table: a row in a column, from one run a seed."""
+
+    row: Row
+    column: Column
+    jobs: tuple[Job, ...]  #: none if the data set is not at hand
+    records: tuple[Record | None, ...]  #: what the store has of them
+    state: State
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A table at one budget (and, if asked, on another data set and under other seeds)."""
+
+    table: Table
+    budget: str
+    settings: dict[str, tuple[Setting, ...]]  #: column key -> one setting a seed; empty without the data
+    absent: dict[str, str]  #: data set that is not at hand -> why
+    grid: list[list[Cell]]  #: [row][column]
+    index: Index
+
+    @property
+    def all(self) -> list[Cell]:
+        return [cell for line in self.grid for cell in line]
+
+    @cached_property
+    def counts(self) -> Counter[State]:
+        """How many cells are in which state."""
+        return Counter(cell.state for cell in self.all)
+
+    def jobs(self, *states: State) -> list[Job]:
+        """The runs that cells in these states need, each once (several cells can read one run)."""
+        found: dict[tuple[str, str, tuple[tuple[str, object], ...]], Job] = {}
+        for cell in self.all:
+            for job, record in zip(cell.jobs, cell.records, strict=True):
+                if cell.state is not State.NOT_BUILT and (record.state if record else State.MISSING) in states:
+                    found[job.setting.id, job.method, tuple(sorted(job.overrides.items()))] = job
+        return list(found.values())
+
+    def others(self) -> dict[str, list[tuple[Column, Record]]]:
+        """Runs in the table's settings that are none of its rows: label -> the columns they stand in.
+
+        Only complete runs, each method (with its hyper-parameters) as one row; of two the latest counts.
+        """
+        paper = [(c.row.method, j.overrides) for c in self.all for j in c.jobs]
+        found: dict[str, list[tuple[Column, Record]]] = {}
+        for column in self.table.columns:
+            for setting in self.settings.get(column.key, ()):
+                latest: dict[str, Record] = {}
+                for record in self.index.records.get(setting.id, []):
+                    if record.artifact and not any(record.makes(m, o) for m, o in paper):
+                        latest[_label(record, protocol.load(self.table.protocol), self.budget)] = record
+                for label, record in latest.items():
+                    found.setdefault(label, []).append((column, record))
+        return dict(sorted(found.items()))
+
+
+def find(
+    table: Table,
+    budget: str,
+    store: Store,
+    roots: Sequence[Path],
+    *,
+    seeds: Iterable[int] = (),
+    index: Index | None = None,
+) -> Cells:
+    """The cells of a table at a budget. Reads manifests only; raises FedbenchError for an unknown budget."""
+    index = index or Index(store)
+    if table.counted:
+        grid = [[Cell(r, c, (), (), State.DONE) for c in table.columns] for r in table.rows]
+        return Cells(table, "", {}, {}, grid, index)
+    rules = protocol.load(table.protocol)
+    preset = {row.label: {**rules.method_params(row.method, budget), **row.params} for row in table.rows}
+    wanted = tuple(seeds) or tuple(table.seeds) or (rules.train.get("seed", 0),)
+    settings: dict[str, tuple[Setting, ...]] = {}
+    absent: dict[str, str] = {}
+    for column in table.columns:
+        try:
+            dataset, classes = _dataset(column.dataset, store, roots)
+        except FedbenchError as error:
+            absent[column.dataset] = str(error)
+            continue
+        settings[column.key] = tuple(_setting(table, column, budget, dataset, classes, seed) for seed in wanted)
+    grid = [
+        [_cell(row, column, preset[row.label], settings.get(column.key, ()), absent, index) for column in table.columns]
+        for row in table.rows
+    ]
+    return Cells(table, budget, settings, absent, grid, index)
+
+
+def missing_cells(
+    table: Table,
+    budget: str,
+    store: Store,
+    roots: Sequence[Path],
+    *,
+    seeds: Iterable[int] = (),
+    states: tuple[State, ...] = (State.MISSING, State.FAILED),
+) -> list[Job]:
+    """The runs that would fill the table: what `train --table` makes.
+
+    Methods that are not built and data sets that are not at hand are left out (`find(...).counts` tells them).
+    """
+    return find(table, budget, store, roots, seeds=seeds).jobs(*states)
+
+
+def sketch(table: Table, column: Column, budget: str) -> Setting:
+    """The column's setting as far as it can be told without the images (its ids mean nothing)."""
+    return _setting(table, column, budget, DatasetSpec(column.dataset, "", ""), 1, None)
+
+
+def _setting(
+    table: Table, column: Column, budget: str, dataset: DatasetSpec, classes: int, seed: int | None
+) -> Setting:
+    rules = protocol.load(table.protocol)
+    partition = rules.partition_spec(dataset, classes, **column.partition)
+    return rules.setting(partition, budget, **{**table.budget.get(budget, {}), **column.train, "seed": seed})
+
+
+def _dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec, int]:
+    from fedbench.data import recipe, resolve
+
+    spec = resolve(name, store, list(roots))
+    return spec, recipe(name).partition_classes
+
+
+def _cell(
+    row: Row,
+    column: Column,
+    overrides: dict[str, object],
+    settings: tuple[Setting, ...],
+    absent: dict[str, str],
+    index: Index,
+) -> Cell:
+    jobs = tuple(Job(s, row.method, overrides) for s in settings)  # type: ignore[arg-type]
+    records = tuple(index.find(job) for job in jobs)
+    if any(r and r.artifact for r in records) or built(row.method):
+        if not jobs:
+            return Cell(row, column, jobs, records, State.NO_DATA, absent[column.dataset])
+        stands = [(_state(index, r), r.reason if r else "") for r in records]
+        state, reason = min(stands, key=lambda x: _WORST.index(x[0]))
+        return Cell(row, column, jobs, records, state, reason)
+    return Cell(row, column, jobs, records, State.NOT_BUILT)
+
+
+def _state(index: Index, record: Record | None) -> State:
+    if record is None:
+        return State.MISSING
+    if record.artifact is not None and index.metrics(record) is None:
+        return State.UNEVALUATED
+    return record.state
+
+
+def _label(record: Record, rules: protocol.Protocol, budget: str) -> str:
+    """Name of an extra row: the method's title, and the hyper-parameters that differ from the protocol's."""
+    preset = record.chosen(rules.method_params(record.spec.method, budget))
+    own = record.overrides
+    differing = {k: own.get(k, "default") for k in {**preset, **own} if own.get(k) != preset.get(k)}
+    title = str(record.provenance.get("title") or titles().get(record.spec.method, record.spec.method))
+    return f"{title} ({', '.join(f'{k} = {_plain(v)}' for k, v in sorted(differing.items()))})" if differing else title
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@cache
+def titles() -> dict[str, str]:
+    """Method -> its name in print, as the tables' rows give it."""
+    from fedbench.report import table as tables
+
+    return {row.method: row.label for name in tables.names() for row in tables.load(name).rows if row.method}

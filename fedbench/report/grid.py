@@ -1,0 +1,95 @@
+"""A table laid out, before any format: what every renderer starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from fedbench.report.claims import Verdict
+from fedbench.report.index import State
+from fedbench.report.values import Value
+
+#: How an empty cell is marked, by state.
+SYMBOLS = {
+    State.MISSING: "·",
+    State.NOT_BUILT: "–",
+    State.NO_DATA: "○",
+    State.RUNNING: "…",
+    State.FAILED: "✗",
+    State.UNEVALUATED: "?",
+    State.DAMAGED: "!",
+}
+#: Mark of a value made by older code.
+OLDER = "†"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell. `text`, `spread` and `ratio` are formatted; an empty cell has only a state."""
+
+    state: State
+    text: str = ""
+    spread: str = ""
+    ratio: str = ""
+    rank: int = 0  #: 1 best of its column, 2 second; 0 else
+    value: Value | None = None
+    reported: tuple[float, float | None] | None = None
+    difference: float | None = None  #: measured - reported, in the printed unit (of the ratio, where there is one)
+    within: bool | None = None  #: whether that lies within the table's tolerance
+    runs: tuple[str, ...] = ()
+
+    @property
+    def mark(self) -> str:
+        return OLDER if self.state is State.OLDER and self.text else ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the printed table. kind: "paper" (a row of the paper), "reported" (what it prints), "extra"."""
+
+    label: str
+    kind: str
+    entries: tuple[Entry, ...]
+    marks: tuple[str, ...] = ()  #: letters of the footnotes
+
+
+@dataclass(frozen=True)
+class Head:
+    """Heading of a column: its group spans neighbours of the same group."""
+
+    group: str
+    label: str
+    metric: str
+    unit: str  #: in print, such as %
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table ready for print."""
+
+    id: str
+    title: str
+    budget: str  #: empty for counted tables
+    heads: tuple[Head, ...]
+    lines: tuple[Line, ...]
+    about: tuple[str, ...]  #: budget, what the ± is over, what is missing and how to fill it
+    notes: tuple[str, ...] = ()  #: of the table itself
+    footnotes: tuple[tuple[str, str], ...] = ()  #: (letter, text): how methods deviate from their papers
+    verdicts: tuple[tuple[Verdict, Verdict], ...] = ()  #: each claim on our numbers and on the paper's
+    problems: tuple[str, ...] = ()  #: why cells failed or could not be read
+    counts: dict[str, int] = field(default_factory=dict)  #: cells by state
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """Group headings with the number of columns each spans; empty if no column has one."""
+        spans = [(group, len(list(members))) for group, members in groupby(self.heads, key=lambda h: h.group)]
+        return spans if any(group for group, _ in spans) else []
+
+
+def legend(grid: Grid) -> list[tuple[str, str]]:
+    """(symbol, meaning) of the marks that occur in the grid."""
+    entries = [entry for line in grid.lines if line.kind != "reported" for entry in line.entries]
+    found = [(SYMBOLS[s], s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in entries)]
+    if any(e.mark for e in entries):
+        found.append((OLDER, "made by older code"))
+    return found

@@ -1,0 +1,137 @@
+"""What the store knows about runs: done, under way, failed; found by setting, method and hyper-parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from fedbench import methods
+from fedbench.provenance import PACKAGE, fingerprint
+from fedbench.spec import MetricsSpec, Plain, RunSpec, Setting
+from fedbench.store import Artifact, Store, read_json
+
+
+class State(StrEnum):
+    """How it stands with a cell, or with the run that it needs."""
+
+    DONE = "done"
+    OLDER = "older code"  #: done, by code that has changed since under the same version number
+    UNEVALUATED = "not evaluated"  #: the run is there, its metrics are not
+    DAMAGED = "damaged"
+    RUNNING = "running"
+    FAILED = "failed"
+    MISSING = "missing"
+    NO_DATA = "no data"  #: the images are not at hand, so the run cannot be named yet
+    NOT_BUILT = "not built"  #: the method does not exist yet
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that a cell needs: a method in a setting, with the hyper-parameters that are not left at default."""
+
+    setting: Setting
+    method: str
+    overrides: Mapping[str, Plain]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run the store knows of."""
+
+    id: str
+    spec: RunSpec
+    setting: str  #: id
+    state: State
+    provenance: Mapping[str, Any]
+    artifact: Artifact | None = None
+    reason: str = ""
+
+    def chosen(self, overrides: Mapping[str, Plain]) -> dict[str, Plain]:
+        """`overrides` without those that repeat the method's defaults, where the run tells its defaults."""
+        defaults = self.provenance.get("defaults", {})
+        return {k: v for k, v in overrides.items() if k not in defaults or defaults[k] != v}
+
+    @property
+    def overrides(self) -> dict[str, Plain]:
+        """Hyper-parameters chosen for this run."""
+        return self.chosen(self.provenance.get("overrides", {}))
+
+    def makes(self, method: str, overrides: Mapping[str, Plain]) -> bool:
+        """Whether this run is that method with those hyper-parameters."""
+        return self.spec.method == method and self.overrides == self.chosen(overrides)
+
+
+class Index:
+    """All runs of a store, read once. Looking up is then free of disk access but for the metrics themselves."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @cached_property
+    def records(self) -> dict[str, list[Record]]:
+        """Setting id -> its runs: failed and running ones first, then complete ones, oldest first."""
+        found: dict[str, list[Record]] = {}
+        for record in (*self._failed(), *self._running(), *self._complete()):
+            found.setdefault(record.setting, []).append(record)
+        return found
+
+    def find(self, job: Job) -> Record | None:
+        """The run that makes `job`: a complete one before others, present code before older, the latest."""
+        hits = [r for r in self.records.get(job.setting.id, []) if r.makes(job.method, job.overrides)]
+        order = (State.DONE, State.OLDER, State.RUNNING, State.FAILED)
+        return min(reversed(hits), key=lambda r: order.index(r.state), default=None)
+
+    def metrics(self, record: Record) -> Artifact | None:
+        """The metrics of a complete run, if they have been computed."""
+        return self.store.get(MetricsSpec(record.spec))
+
+    def _complete(self) -> list[Record]:
+        return [
+            Record(a.id, spec, spec.setting.id, _age(a.provenance), a.provenance, a)
+            for a in self.store.list("run")
+            if isinstance(spec := a.spec, RunSpec)
+        ]
+
+    def _running(self) -> list[Record]:
+        found = []
+        for path in sorted(self.store.home.glob("work/*/spec.json")):
+            if self.store.claimed(path.parent.name):
+                raw = read_json(path)
+                spec = RunSpec.from_dict(raw["run"])
+                found.append(Record(spec.id, spec, spec.setting.id, State.RUNNING, {"overrides": raw["overrides"]}))
+        return found
+
+    def _failed(self) -> list[Record]:
+        found = []
+        for path in sorted(self.store.home.glob("failed/*.json")):
+            raw = read_json(path)
+            if "spec" in raw:  # nothing can be said of a failure that does not tell its run
+                spec = RunSpec.from_dict(raw["spec"])
+                told = {"overrides": raw.get("overrides", {})}
+                found.append(Record(spec.id, spec, spec.setting.id, State.FAILED, told, reason=raw.get("reason", "")))
+        return found
+
+
+def _age(provenance: Mapping[str, Any]) -> State:
+    """DONE, or OLDER if the code that made the run has changed since."""
+    parts = provenance.get("fingerprint_parts")
+    if not parts:
+        return State.DONE
+    gone = any(not (PACKAGE / part).exists() for part in parts)
+    return State.OLDER if gone or fingerprint(*parts) != provenance.get("fingerprint") else State.DONE
+
+
+def built(method: str) -> bool:
+    """Whether fedbench has the method."""
+    return method in methods.names()
+
+
+def evaluated(index: Index, record: Record) -> Artifact:
+    """The metrics of a complete run, computed now if need be. Raises FedbenchError if they cannot be."""
+    from fedbench.metrics.evaluate import evaluate
+
+    assert record.artifact is not None
+    return index.metrics(record) or evaluate(record.artifact, index.store)

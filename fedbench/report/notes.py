@@ -1,0 +1,161 @@
+"""What a printed table must say of itself: budget, statistic, what is missing, how its methods deviate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fedbench import protocol
+from fedbench.report.cells import Cells, find, sketch
+from fedbench.report.index import Record, State
+from fedbench.report.table import Column, Table
+
+VIEWS = {
+    "crop": "test images are cropped at random as in training (--view plain for untouched ones)",
+    "plain": "test images are untouched",
+}
+
+
+def about(
+    cells: Cells, counts: Mapping[str, int], views: Iterable[str], seeds: tuple[int, ...], compare: bool
+) -> list[str]:
+    """The lines under a table, without its own notes."""
+    table = cells.table
+    if table.counted:
+        return ["Counted from layer shapes: needs no run, and no budget applies."]
+    lines = [_budget(table, cells.budget), _statistic(table, cells, views), _completeness(cells, counts, seeds)]
+    if compare:
+        lines += _cost(cells)
+        if table.reported and table.tolerance:
+            what = "of the ratio to " + table.ratio_to if table.ratio_to else {"percent": "points"}.get(table.unit, "")
+            lines.append(f"Tolerance: ±{table.tolerance:g} {what}".rstrip() + ", meant for the paper's own budget.")
+    return lines
+
+
+def _budget(table: Table, budget: str) -> str:
+    ours = scale(table, budget)
+    text = f"Budget {budget}: {ours}"
+    if budget != "paper" and "paper" in protocol.load(table.protocol).budgets:
+        text += f"; the paper: {scale(table, 'paper')}"
+    return text + "."
+
+
+def scale(table: Table, budget: str) -> str:
+    """A budget in words: rounds, local work, models, evaluated rounds."""
+    settings = [sketch(table, column, budget) for column in table.columns]
+    first = settings[0]
+    local = _unique(f"{s.steps} steps" if s.epochs is None else f"{s.epochs} epochs" for s in settings)
+    models = _unique(s.model for s in settings)
+    window = f", last {first.window} evaluated" if first.window > 1 else ""
+    return f"{_unique(str(s.rounds) for s in settings)} rounds of {local}, {models}{window}"
+
+
+def _statistic(table: Table, cells: Cells, views: Iterable[str]) -> str:
+    window = _window(cells, table)
+    said = {
+        "last_rounds": f"± is the standard deviation (ddof 0) over the last {window} rounds of a run",
+        "clients": "± is the standard deviation (ddof 1) across clients after the last round",
+        "whole_run": "One run a cell",
+    }[table.statistic]
+    used = sorted({s.seed for settings in cells.settings.values() for s in settings}) or table.seeds
+    label = "seed" if len(used) == 1 else f"mean of {len(used)} seeds:"
+    text = f"{said}; {label} {', '.join(map(str, used))}"
+    if table.statistic != "whole_run":
+        text += "; " + " and ".join(VIEWS[v] for v in sorted(views) if v in VIEWS)
+    else:
+        devices = _unique(str(r.provenance.get("device", "unknown")) for r in _records(cells) if r.artifact)
+        text += f"; measured on {devices}" if devices else ""
+    return text + "."
+
+
+def _window(cells: Cells, table: Table) -> str:
+    settings = [s for group in cells.settings.values() for s in group]
+    return _unique(str(s.window) for s in settings or [sketch(table, c, cells.budget) for c in table.columns])
+
+
+def _completeness(cells: Cells, counts: Mapping[str, int], seeds: tuple[int, ...]) -> str:
+    done = sum(counts.get(s.value, 0) for s in (State.DONE, State.OLDER))
+    total = sum(counts.values())
+    rest = [f"{n} {state}" for state, n in counts.items() if state not in (State.DONE.value, State.OLDER.value)]
+    text = f"{done} of {total} cells" + (f"; {', '.join(rest)}" if rest else "")
+    if older := counts.get(State.OLDER.value, 0):
+        text += f"; {older} by older code"
+    missing = counts.get(State.MISSING.value, 0) + counts.get(State.FAILED.value, 0)
+    text += f". Fill them: {command(cells, seeds)}" if missing else "."
+    if absent := {name: why for name, why in cells.absent.items() if counts.get(State.NO_DATA.value)}:
+        text += f" No images of {', '.join(absent)} are at hand ('fedbench data list')."
+    return text
+
+
+def command(cells: Cells, seeds: tuple[int, ...] = ()) -> str:
+    """What fills the table's missing cells."""
+    table = cells.table
+    name = table.id if "/" in table.id else table.path.as_posix()
+    replaced = f" --dataset {table.columns[0].dataset}" if table.replaced else ""
+    return f"fedbench train --table {name} --budget {cells.budget}{replaced}" + "".join(f" --seed {s}" for s in seeds)
+
+
+def elsewhere(cells: Cells, roots: list[Path]) -> str:
+    """A hint when nothing is done at this budget but something is at another one; else empty."""
+    if cells.table.counted or _done(cells):
+        return ""
+    for budget in protocol.load(cells.table.protocol).budgets:
+        if budget != cells.budget:
+            other = find(cells.table, budget, cells.index.store, roots, index=cells.index)
+            if done := _done(other):
+                return f"{done} cells are done at another budget: --budget {budget}"
+    return ""
+
+
+def _done(cells: Cells) -> int:
+    return sum(cells.counts[s] for s in (State.DONE, State.OLDER, State.UNEVALUATED))
+
+
+def _records(cells: Cells) -> list[Record]:
+    """The runs that the table's rows read, each once."""
+    return list({r.id: r for cell in cells.all for r in cell.records if r is not None}.values())
+
+
+def _cost(cells: Cells) -> list[str]:
+    done = [r for r in _records(cells) if r.artifact is not None]
+    seconds = sum(float(r.provenance.get("train_seconds", 0.0)) for r in done)
+    return [f"Cost: {duration(seconds)} of training in {len(done)} runs."] if done else []
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: 48 s, 12 min, 3 h 05 min."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def deviations(
+    cells: Cells, extra: Mapping[str, list[tuple[Column, Record]]]
+) -> tuple[dict[str, tuple[str, ...]], list[tuple[str, str]]]:
+    """Footnotes: (row label -> letters, [(letter, text)]). They come from the runs, which say how they were made."""
+    texts: dict[str, str] = {}
+    marks: dict[str, tuple[str, ...]] = {}
+
+    def note(label: str, record: Record | None) -> None:
+        for text in record.provenance.get("deviations", []) if record and record.artifact else []:
+            letter = texts.setdefault(text, _letter(len(texts)))
+            if letter not in marks.get(label, ()):
+                marks[label] = (*marks.get(label, ()), letter)
+
+    for cell in cells.all:
+        for record in cell.records:
+            note(cell.row.label, record)
+    for label, hits in extra.items():
+        for _, record in hits:
+            note(label, record)
+    return marks, [(letter, text) for text, letter in texts.items()]
+
+
+def _letter(number: int) -> str:
+    """0 -> a, 25 -> z, 26 -> aa."""
+    return ("" if number < 26 else _letter(number // 26 - 1)) + chr(ord("a") + number % 26)
+
+
+def _unique(values: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(values))

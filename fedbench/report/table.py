@@ -1,0 +1,296 @@
+"""Table specs: what a paper's table measures, as data (tables/PAPER/NUMBER.toml), checked when read."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedbench import resources
+from fedbench.errors import FedbenchError, unknown
+from fedbench.metrics.definitions import METRICS
+from fedbench.report.claims import KINDS, Claim
+from fedbench.spec import PartitionSpec, Plain, Setting
+
+#: What a cell's number is taken over.
+STATISTICS = {
+    "last_rounds": "mean and standard deviation (ddof 0) over the last evaluated rounds of one run",
+    "clients": "mean and standard deviation (ddof 1) across clients after the last round",
+    "whole_run": "one number of the whole run",
+    "count": "counted by formula, without any run",
+}
+#: Unit -> (factor from the stored value, symbol in print). Accuracies are stored as fractions, times in seconds.
+UNITS = {
+    "percent": (100.0, "%"),
+    "fraction": (1.0, ""),
+    "seconds": (1.0, "s"),
+    "minutes": (1 / 60, "min"),
+    "count": (1.0, ""),
+}
+BEST = ("max", "min", "none")
+VIEWS = ("crop", "plain")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method with the hyper-parameters the table gives it, or (statistic "count") a model to be counted."""
+
+    label: str
+    method: str = ""
+    params: Mapping[str, Plain] = field(default_factory=dict)
+    note: str = ""
+    model: str = ""
+    shape: list[int] = field(default_factory=list)  #: of an image: height, width, channels
+    classes: int = 0
+
+
+@dataclass(frozen=True)
+class Column:
+    """A data set under a partition and a setting; `partition` and `train` override the protocol's values.
+
+    What it leaves out (None) is the table's.
+    """
+
+    label: str
+    group: str = ""
+    dataset: str = ""
+    partition: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    metric: str | None = None
+    statistic: str | None = None
+    unit: str | None = None
+    decimals: int | None = None
+    std_decimals: int | None = None
+    best: str | None = None
+
+    @property
+    def key(self) -> str:
+        """GROUP/LABEL: how claims and reported values name the column."""
+        return f"{self.group}/{self.label}" if self.group else self.label
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a paper. `id` and `path` come from the file's place, the rest from its text."""
+
+    id: str
+    path: Path
+    title: str
+    statistic: str
+    rows: list[Row]
+    column: list[Column]
+    protocol: str = ""
+    metric: str = ""
+    view: str = "plain"  #: of the test images: "crop" (random crops as in training) or "plain"
+    unit: str = "fraction"
+    decimals: int = 2
+    std_decimals: int | None = None  #: of the ±; `decimals` unless given
+    best: str = "max"
+    seeds: list[int] = field(default_factory=list)  #: of the runs; the protocol's seed if empty
+    tolerance: float = 0.0  #: |measured - reported| that still counts as reproduced, in the printed unit
+    ratio_to: str = ""  #: a row; values are compared as ratios to it
+    template: str = ""  #: the data set whose columns `--dataset` takes over; the first column's unless given
+    budget: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: setting overrides by budget
+    notes: list[str] = field(default_factory=list)
+    claim: list[Claim] = field(default_factory=list)
+    replaced: bool = False  #: by `for_dataset`
+
+    @property
+    def columns(self) -> list[Column]:
+        return self.column
+
+    @property
+    def counted(self) -> bool:
+        """Whether the table needs no run at all."""
+        return self.statistic == "count"
+
+    @cached_property
+    def reported(self) -> dict[tuple[str, str], tuple[float, float | None]]:
+        """What the paper prints: (row label, column key) -> (value, ± or None), in the printed unit."""
+        path = self.path.with_name("reported.csv")
+        if not path.is_file():
+            return {}
+        found: dict[tuple[str, str], tuple[float, float | None]] = {}
+        rows, columns = {r.label for r in self.rows}, {c.key for c in self.columns}
+        with path.open(newline="", encoding="utf-8") as f:
+            for line in csv.DictReader(f):
+                if line["table"] != self.path.stem:
+                    continue
+                key = f"{line['group']}/{line['column']}" if line["group"] else line["column"]
+                for kind, name, known in (("row", line["row"], rows), ("column", key, columns)):
+                    if name not in known:
+                        raise unknown(f"{kind} of table {self.id} in {path}", name, known)
+                found[line["row"], key] = (float(line["value"]), float(line["std"]) if line["std"] else None)
+        return found
+
+    def for_dataset(self, dataset: str) -> Table:
+        """The same table on another data set: the template's columns, with nothing reported and nothing claimed."""
+        template = self.template or self.columns[0].dataset
+        columns = [
+            dataclasses.replace(c, dataset=dataset, group=dataset if c.group == _group(self, template) else c.group)
+            for c in self.columns
+            if c.dataset == template
+        ]
+        other = dataclasses.replace(
+            self, title=f"{self.title} ({dataset} in place of {template})", column=columns, claim=[], replaced=True
+        )
+        other.__dict__["reported"] = {}
+        return other
+
+
+def _group(table: Table, dataset: str) -> str:
+    """The heading that stands for a data set, or "" where headings stand for something else (metrics)."""
+    headings = {c.group for c in table.columns if c.dataset == dataset}
+    return headings.pop() if len(headings) == 1 else ""
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+def names() -> list[str]:
+    """The tables that there are, such as 'feddrm/1', in order."""
+    found = [p for p in resources.TABLES.glob("*/*.toml") if p.stem != "protocol"]
+    return [f"{p.parent.name}/{p.stem}" for p in sorted(found, key=lambda p: (p.parent.name, len(p.stem), p.stem))]
+
+
+def headline() -> dict[str, tuple[str, str | None]]:
+    """The headline set: number -> (what it shows, its table or None while it is not built)."""
+    entries = resources.read_toml(resources.TABLES / "headline.toml")["headline"]
+    return {str(e["number"]): (e["name"], e.get("table")) for e in entries}
+
+
+def load(name: str) -> Table:
+    """The table of that name ('feddrm/1'), headline number ('1') or TOML file ('./mine.toml').
+
+    Raises FedbenchError for an unknown name (the nearest offered), a planned number and a faulty file.
+    """
+    numbers = headline()
+    if name in numbers:
+        what, table = numbers[name]
+        if table is None:
+            built = ", ".join(n for n, (_, t) in numbers.items() if t)
+            raise FedbenchError(f"headline table {name} ({what}) is not built yet", f"built: {built}")
+        name = table
+    if name.endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise FedbenchError(f"there is no table file {path}", "'fedbench tables' lists the built-in ones")
+        return _read(path.stem, path)
+    if name not in names():
+        raise unknown("table", name, [*names(), *numbers])
+    return _read(name, resources.TABLES / f"{name}.toml")
+
+
+def _read(id: str, path: Path) -> Table:
+    raw = resources.read_toml(path)
+    for name in ("id", "path", "replaced"):
+        if name in raw:
+            raise FedbenchError(f"{path}: unknown key '{name}'", "the file's place is the name of the table")
+    rows = [_build(Row, r, f"{path}, row {i}") for i, r in enumerate(_list(raw, "rows", path), 1)]
+    claims = [_build(Claim, c, f"{path}, claim {i}") for i, c in enumerate(raw.get("claim", []), 1)]
+    columns = [_build(Column, c, f"{path}, column {i}") for i, c in enumerate(_list(raw, "column", path), 1)]
+    table = _build(Table, {**raw, "id": id, "path": path, "rows": rows, "column": columns, "claim": claims}, str(path))
+    inherited = ("metric", "statistic", "unit", "decimals", "best")
+    columns = [
+        dataclasses.replace(
+            c,
+            **{n: getattr(table, n) for n in inherited if getattr(c, n) is None},
+            std_decimals=next(
+                d for d in (c.std_decimals, c.decimals, table.std_decimals, table.decimals) if d is not None
+            ),
+        )
+        for c in columns
+    ]
+    table = dataclasses.replace(table, column=columns)
+    _check(table)
+    return table
+
+
+def _list(raw: Mapping[str, Any], name: str, path: Path) -> list[Any]:
+    value = raw.get(name)
+    if not isinstance(value, list) or not value:
+        raise FedbenchError(f"{path} has no {name}", f"a table needs at least one entry of '{name}'")
+    return value
+
+
+def _build(cls: type[T], raw: Any, where: str) -> T:
+    """A dataclass from a TOML table: unknown keys, missing keys and wrong types are errors that say where."""
+    if not isinstance(raw, Mapping):
+        raise FedbenchError(f"{where} must be a table of keys, not {raw!r}")
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
+    for name, value in raw.items():
+        if name not in fields:
+            raise unknown(f"key in {where}", name, fields)
+        options = typing.get_args(hints[name]) if isinstance(hints[name], types.UnionType) else (hints[name],)
+        allowed = tuple(typing.get_origin(o) or o for o in options)
+        if float in allowed:
+            allowed = (*allowed, int)
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            raise FedbenchError(f"{where}: {name} cannot be {value!r}")
+    for name, f in fields.items():
+        if name not in raw and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise FedbenchError(f"{where} lacks '{name}'")
+    return cls(**raw)
+
+
+def _check(table: Table) -> None:
+    """What types alone do not say: names that must exist, and what a statistic needs."""
+    rows, columns = [r.label for r in table.rows], [c.key for c in table.columns]
+    for what, labels in (("row", rows), ("column", columns)):
+        if twice := sorted({x for x in labels if labels.count(x) > 1}):
+            raise FedbenchError(f"{table.path}: two {what}s are called '{twice[0]}'")
+
+    def known(what: str, value: Any, options: typing.Iterable[str], where: str = "") -> None:
+        if value not in options:
+            raise unknown(f"{what} in {table.path}{where}", str(value), options)
+
+    known("view", table.view, VIEWS)
+    if table.ratio_to:
+        known("row in ratio_to", table.ratio_to, rows)
+    if table.template:
+        known("data set in template", table.template, {c.dataset for c in table.columns})
+    partition = {f.name for f in dataclasses.fields(PartitionSpec)} - {"dataset"}
+    setting = {f.name for f in dataclasses.fields(Setting)} - {"partition", "budget", "seed"}
+    for name, values in table.budget.items():
+        for key in values:
+            known("key", key, setting, f", budget {name}")
+    for c in table.columns:
+        where = f", column {c.key}"
+        known("statistic", c.statistic, STATISTICS, where)
+        known("unit", c.unit, UNITS, where)
+        known("best", c.best, BEST, where)
+        for key in c.partition:
+            known("partition key", key, partition, where)
+        for key in c.train:
+            known("train key", key, setting, where)
+        if not c.metric:
+            raise FedbenchError(f"{table.path}{where} lacks a metric")
+        if not table.counted:
+            known("metric", c.metric, METRICS, where)
+        if (c.statistic == "count") != table.counted:
+            raise FedbenchError(f"{table.path}{where}: counted and measured columns cannot stand in one table")
+        if not table.counted and not c.dataset:
+            raise FedbenchError(f"{table.path}{where} lacks a dataset")
+    if not table.counted and not table.protocol:
+        raise FedbenchError(f"{table.path} lacks 'protocol'")
+    for r in table.rows:
+        needs = bool(r.model and r.classes and len(r.shape) == 3) if table.counted else bool(r.method)
+        if not needs:
+            what = "model, shape and classes" if table.counted else "a method"
+            raise FedbenchError(f"{table.path}, row {r.label} needs {what}")
+    for claim in table.claim:
+        where = f", claim '{claim.text}'"
+        known("claim kind", claim.kind, KINDS, where)
+        for name in (*claim.rows, *claim.than):
+            known("row", name, rows, where)
+        for name in claim.columns:
+            known("column", name, columns, where)

@@ -1,0 +1,49 @@
+"""Chores: `nox` runs lint, types and tests; `nox -s demo` and `nox -s bench` the slower ones."""
+
+from __future__ import annotations
+
+import nox
+
+nox.options.default_venv_backend = "virtualenv"
+nox.options.sessions = ["lint", "types", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+
+
+def _install(session: nox.Session, what: str) -> None:
+    session.install("-c", "constraints.txt", "-e", what)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The tests; arguments after -- go to pytest."""
+    _install(session, ".[test]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style and formatting."""
+    session.install("-c", "constraints.txt", "ruff")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Strict types where pyproject.toml asks for them."""
+    _install(session, ".[dev]")
+    session.run("mypy")
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """The first command of the README, into a store that is thrown away."""
+    _install(session, ".")
+    session.run("fedbench", "demo", "--home", session.create_tmp())
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """The speed measurements."""
+    _install(session, ".[test]")
+    session.run("pytest", "-m", "bench", "-s", *session.posargs)
