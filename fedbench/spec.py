@@ -93,10 +93,12 @@ def _decode(hint: Any, value: Any) -> Any:
 
 def _coerce(where: str, hint: Any, value: Any) -> Any:
     options = _options(hint)
-    if float in options and isinstance(value, int) and not isinstance(value, bool):
+    if float in options and int not in options and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise FedbenchError(f"{where} must be a finite number, not {value}")
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise FedbenchError(f"{where} must be a finite number, not {value}")
+        value += 0.0  # -0.0 and 0.0 are equal, so they must be one id
     for option in options:
         origin = typing.get_origin(option) or option
         if option is None or origin is types.NoneType:
@@ -163,9 +165,13 @@ class PartitionSpec(Spec):
         )
         if self.scheme == "dirichlet":
             require(self.alpha is not None and self.alpha > 0, f"Dirichlet alpha must be above 0, not {self.alpha}")
-            require(self.min_size is None or self.min_size >= 1, f"the minimum size must be at least 1, not {self.min_size}")
+            require(
+                self.min_size is None or self.min_size >= 1, f"the minimum size must be at least 1, not {self.min_size}"
+            )
         if self.scheme == "shards":
-            require(self.shards is not None and self.shards >= 1, f"shards per client must be at least 1, not {self.shards}")
+            require(
+                self.shards is not None and self.shards >= 1, f"shards per client must be at least 1, not {self.shards}"
+            )
         if self.scheme == "natural":
             require(bool(self.by), "a natural partition needs the column to part by", "for example --by writer")
 
@@ -247,6 +253,10 @@ class RunSpec(Spec):
 
     def __post_init__(self) -> None:
         self._check_types()
+        for name in self.params:
+            require(isinstance(name, str), f"RunSpec.params: a hyper-parameter's name cannot be {name!r}")
+        params = {name: _coerce(f"hyper-parameter {name}", Plain, value) for name, value in self.params.items()}
+        object.__setattr__(self, "params", params)
 
     def __hash__(self) -> int:
         return hash(self.id)

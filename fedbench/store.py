@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -66,7 +68,7 @@ def disk_errors(doing: str, where: Path) -> Iterator[None]:
                 f"no space left while {doing} in {where}; nothing incomplete was kept",
                 "free some space or choose another --home",
             ) from error
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR):
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST):
             raise FedbenchError(
                 f"cannot write in {where} while {doing} ({error.strerror})",
                 "choose a writable --home or set FEDBENCH_HOME",
@@ -76,7 +78,7 @@ def disk_errors(doing: str, where: Path) -> Iterator[None]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON atomically: to a temporary name, flushed, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with temporary.open("w") as f:
             json.dump(value, f, indent=1, sort_keys=True)
@@ -87,12 +89,15 @@ def write_json(path: Path, value: Any) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_json(path: Path) -> Any:
-    """Read JSON; a damaged file is a FedbenchError that names it."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; a damaged file is a FedbenchError that names it."""
     try:
-        return json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        value = json.loads(path.read_text())
+        if not isinstance(value, dict):
+            raise ValueError("it holds no JSON object")
+    except ValueError as error:
         raise FedbenchError(f"{path} is damaged ({error})", "delete it and repeat the command that made it") from error
+    return value
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ class Artifact:
         try:
             return pq.read_table(path, columns=columns, memory_map=True)
         except (OSError, ValueError) as error:
-            raise FedbenchError(f"cannot read {path} ({error})") from error
+            raise FedbenchError(f"cannot read {path} ({next(iter(str(error).splitlines()), '')})") from error
 
 
 class Writer:
@@ -209,10 +214,13 @@ class Store:
         if not (path / MANIFEST).exists():
             raise FedbenchError(f"no {kind} {id} in {self.home}", "'fedbench list' shows what is there")
         manifest = read_json(path / MANIFEST)
-        if not isinstance(manifest, dict) or manifest.get("id") != id or manifest.get("kind") != kind:
-            raise FedbenchError(f"{path / MANIFEST} does not describe {kind} {id}")
         if manifest.get("schema", 0) > SCHEMA:
             raise FedbenchError(f"{kind} {id} was written by a newer fedbench", "upgrade fedbench")
+        complete = {"spec", "files", "inputs", "provenance"} <= manifest.keys()
+        if not complete or manifest.get("id") != id or manifest.get("kind") != kind:
+            raise FedbenchError(
+                f"{path / MANIFEST} does not describe {kind} {id}", "delete that folder and make it again"
+            )
         return Artifact(path, manifest)
 
     def list(self, kind: str) -> Iterator[Artifact]:
@@ -257,9 +265,7 @@ class Store:
             try:
                 writer = Writer(folder, spec, inputs or {})
                 yield writer
-                files = {
-                    p.name: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in sorted(folder.iterdir())
-                }
+                files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in sorted(folder.iterdir())}
                 manifest = {
                     "schema": SCHEMA, "kind": spec.kind, "id": spec.id, "spec": spec.to_dict(),
                     "inputs": dict(writer.inputs), "files": files,
@@ -304,51 +310,49 @@ class Store:
         """Who works on this run now, or None."""
         path = self.work(id) / "claim.json"
         try:
-            claim, age = dict(json.loads(path.read_text())), time.time() - path.stat().st_mtime
-        except (FileNotFoundError, NotADirectoryError):
+            claim, age = read_json(path), time.time() - path.stat().st_mtime
+        except (FileNotFoundError, NotADirectoryError, FedbenchError):  # claims are written whole: damage is no holder
             return None
-        except json.JSONDecodeError:  # being written this moment
-            return {"host": "unknown", "pid": 0, "age": 0.0}
-        gone = claim["host"] == socket.gethostname() and not _alive(claim["pid"])
-        return None if gone or age > STALE_SECONDS else {**claim, "age": age}
+        gone = claim.get("host") == socket.gethostname() and not _alive(claim.get("pid", 0))
+        return None if gone or age > STALE_SECONDS else {"host": "unknown", "pid": 0, **claim, "age": age}
 
     @contextlib.contextmanager
     def claim(self, id: str) -> Iterator[Claim]:
         """Hold the run `id` for this process. Raises FedbenchError if somebody else holds it."""
         self.prepare()
         folder = self.work(id)
-        with disk_errors(f"claiming run {id}", self.home):
-            folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "claim.json"
         token = time.monotonic_ns()
-        mine = {"host": socket.gethostname(), "pid": os.getpid(), "token": token}
-        for _ in range(3):
-            try:
-                with disk_errors(f"claiming run {id}", self.home), path.open("x") as f:
-                    json.dump(mine, f)
-                break
-            except FileExistsError:
-                holder = self.claimed(id)
-                if holder is not None:
-                    raise FedbenchError(
-                        f"run {id} is being trained by process {holder['pid']} on {holder['host']}",
-                        "wait for it, or stop it first",
-                    ) from None
-                # Only one process can move the stale claim away; the others find it gone and try again.
-                aside = folder / f".stale.{os.getpid()}"
-                with contextlib.suppress(FileNotFoundError):
-                    path.rename(aside)
-                    aside.unlink()
-        else:
-            raise FedbenchError(f"could not claim run {id}", "try again")
-        claim = Claim(path, token)
+        claim = Claim(folder / "claim.json", token)
+        with disk_errors(f"claiming run {id}", self.home), self._claiming():
+            holder = self.claimed(id)
+            if holder is not None:
+                raise FedbenchError(
+                    f"run {id} is being trained by process {holder['pid']} on {holder['host']}",
+                    "wait for it, or stop it first",
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(claim.path, {"host": socket.gethostname(), "pid": os.getpid(), "token": token})
+        released = threading.Event()
+        heartbeat = threading.Thread(target=claim.keep, args=(released,), daemon=True, name="heartbeat")
+        heartbeat.start()
         try:
             yield claim
         finally:
-            if claim.held():
-                path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
+            released.set()
+            heartbeat.join()
+            with contextlib.suppress(OSError), self._claiming():  # left behind it is stale at once: we are gone
+                if claim.held():
+                    claim.path.unlink()
                 folder.rmdir()  # only if empty: a checkpoint stays
+
+    @contextlib.contextmanager
+    def _claiming(self) -> Iterator[None]:
+        """One process at a time looks at claims and changes them; the system frees the lock of a dead one."""
+        folder = self.home / "work"
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def record_failure(self, id: str, reason: str, log: str, **what: Any) -> Path:
         """Keep why a run failed (`what`: its spec and overrides); never taken for a result."""
@@ -369,7 +373,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Claim:
-    """A held run; `beat` shows other processes that the holder is alive."""
+    """A held run; its heartbeat shows other processes that the holder is alive, however long a round takes."""
 
     path: Path
     token: int
@@ -377,15 +381,23 @@ class Claim:
     def held(self) -> bool:
         """Whether the claim is still ours (a process that slept too long may have lost it)."""
         try:
-            return bool(json.loads(self.path.read_text())["token"] == self.token)
-        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError, KeyError):
+            return bool(read_json(self.path).get("token") == self.token)
+        except (FileNotFoundError, NotADirectoryError, FedbenchError):
             return False
 
     def beat(self) -> None:
-        """Renew the claim. Raises FedbenchError if another process has taken it over."""
+        """Renew the claim. Raises FedbenchError if another process (or a person) has taken it away."""
         if not self.held():
             raise FedbenchError("another process has taken this run over", "let that one finish")
         os.utime(self.path)
+
+    def keep(self, released: threading.Event) -> None:
+        """Beat until released or taken over (the body of the heartbeat thread)."""
+        while not released.wait(STALE_SECONDS / 4):
+            try:
+                self.beat()
+            except (FedbenchError, OSError):
+                return
 
 
 def _alive(pid: int) -> bool:

@@ -12,7 +12,10 @@ from fedbench import __version__
 from fedbench.cli import browse, context
 from fedbench.cli.data import data_app
 from fedbench.cli.demo import demo
+from fedbench.cli.evaluate import evaluate
 from fedbench.cli.partition import partition
+from fedbench.cli.report import report
+from fedbench.cli.tables import tables
 from fedbench.cli.train import train
 
 app = typer.Typer(
@@ -52,6 +55,9 @@ app.command(
     # A method's hyper-parameters are options too; the command reads them itself.
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )(train)
+app.command("evaluate", rich_help_panel="The way to a table")(evaluate)
+app.command("report", rich_help_panel="The way to a table")(report)
+app.command("tables", rich_help_panel="What there is")(tables)
 app.command("methods", rich_help_panel="What there is")(browse.methods)
 app.add_typer(data_app, name="data", rich_help_panel="What there is")
 app.command("list", rich_help_panel="What there is")(browse.list_artifacts)

@@ -33,16 +33,34 @@ def list_(json: Json = False) -> None:
         return
     from rich.table import Table
 
+    out = context.out()
+    if not out.is_terminal:
+        out.width = 160  # a file or a pipe has no width of its own
+    headings = ["name", "classes", "shape", "images", "at hand", "built", "licence", "title"]
+    if out.width < 120:
+        headings.remove("title")  # `show` tells it
+    lines = [
+        {
+            **{key: str(value or "?") for key, value in row.items()},
+            "shape": "x".join(map(str, row["shape"])),
+            "at hand": row["at_hand"] or ("can be fetched" if row["fetchable"] else "no"),
+            "built": "yes" if row["built"] else "no",
+        }
+        for row in rows
+    ]
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("name", "title", "classes", "shape", "images", "at hand", "built", "licence"):
-        table.add_column(heading, justify="right" if heading in ("classes", "images") else "left")
-    for row in rows:
-        shape = "x".join(map(str, row["shape"]))
-        hand = row["at_hand"] or ("can be fetched" if row["fetchable"] else "no")
-        built = ", ".join(row["built"]) or "no"
-        table.add_row(row["name"], row["title"], str(row["classes"]), shape, str(row["images"] or "?"), hand, built,
-                      row["licence"], style=None if row["at_hand"] or row["built"] else "dim")  # fmt: skip
-    context.out().print(table)
+    for heading in headings:
+        # Only the last columns may lose their ends where the terminal is narrow.
+        least = (
+            None if heading in ("licence", "title") else max(len(heading), *(len(cells[heading]) for cells in lines))
+        )
+        table.add_column(
+            heading, justify="right" if heading in ("classes", "images") else "left", no_wrap=True, min_width=least
+        )
+    for row, cells in zip(rows, lines, strict=True):
+        style = None if row["at_hand"] or row["built"] else "dim"
+        table.add_row(*(cells[heading] for heading in headings), style=style)
+    out.print(table)
 
 
 @data_app.command()
@@ -93,7 +111,8 @@ def fetch(
         for name in names:
             brought[name] = [str(path) for path in bring(name, context.store(), progress, source)]
             if not json:
-                context.err().print(f"{name}: {len(brought[name])} file(s) there and verified")
+                done = f"{len(brought[name])} files verified in {context.store().home}" if brought[name] else "embedded"
+                context.err().print(f"{name}: {done}", markup=False)
     if json:
         context.print_json(brought)
 

@@ -26,7 +26,7 @@ def demo(
     Real images, no download. Tables go to the terminal and, as LaTeX and HTML, to a folder.
     """
     from fedbench import data, partition, protocol
-    from fedbench.cli.report import show_table
+    from fedbench.cli.report import report
     from fedbench.cli.train import train_table
     from fedbench.partition.view import display
     from fedbench.store import disk_errors
@@ -46,11 +46,11 @@ def demo(
         for method in METHODS:
             train_table(table, method=method, dataset=DATASET, budget=budget, quiet=True)
     console.rule("[bold]3. report[/]: the headline tables on digits")
-    for table in TABLES:
-        show_table(table, dataset=DATASET, budget=budget)
-        for suffix in ("tex", "html"):
-            show_table(table, dataset=DATASET, budget=budget, output=output / f"table{table}.{suffix}")
-    console.print(f"The tables are in {output}/ as LaTeX and HTML; every artifact is in {store.home}.")
+    shown = {"format": None, "compare": False, "budget": budget, "dataset": DATASET, "view": None, "seed": None}
+    report(table=list(TABLES), output=None, fragment=False, **shown)
+    for suffix in ("tex", "html"):
+        report(table=list(TABLES), output=output / f"tables.{suffix}", fragment=False, **shown)
+    console.print(f"The tables are in {output}/tables.tex and tables.html; every artifact is in {store.home}.")
     console.print(f"The demo took {duration(time.perf_counter() - began)}. Next, on real CIFAR-10:")
     for line in ("data fetch cifar10", "partition cifar10 --dir 0.3", "train --method pfedfda", "report --table 1"):
         console.print(f"  fedbench {line}", highlight=False)

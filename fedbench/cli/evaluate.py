@@ -13,24 +13,28 @@ from fedbench.cli import context
 from fedbench.errors import FedbenchError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fedbench.store import Artifact, Store
 
-#: Heading -> metric, for the table of headlines.
-_HEADLINES = {
-    "system": "system_accuracy",
-    "average": "average_accuracy",
-    "clients": "client_accuracy_mean",
-    "± std": "client_accuracy_std",
-    "routing": "routing_accuracy",
-}
+#: What the table of headlines shows.
+_HEADLINES = (
+    "system_accuracy",
+    "average_accuracy",
+    "client_accuracy_mean",
+    "client_accuracy_std",
+    "routing_accuracy",
+)
 
 
 def evaluate(
-    id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's id or its beginning (default: the current run).")] = None,
+    id: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="A run's id or its beginning (default: the current run).")
+    ] = None,
     all: Annotated[bool, typer.Option("--all", help="Every run of the store that lacks metrics.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Compute also what is there already.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Compute a run's metrics (accuracies, times, traffic) from its predictions; no model is needed."""
     if id is not None and all:
         raise FedbenchError("give either a run's id or --all, not both")
@@ -73,19 +77,27 @@ def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
     if as_json:
         context.print_json(summaries)
         return
-    from rich import box
+    for on in dict.fromkeys(one["on"] for one in summaries):
+        context.out().print(_table(on, [one for one in summaries if one["on"] == on]))
+
+
+def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, title="accuracy in %, mean over the last rounds", title_justify="left")
-    for heading in ("run", "method", "on", "view", "rounds"):
+    title = f"{on}: accuracy in %, mean over the last rounds"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for heading in ("run", "method", "view", "rounds"):
         table.add_column(heading, no_wrap=True)
-    for heading in _HEADLINES:
+    for heading in ("system", "average", "clients", "routing"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in summaries:
         for view, values in one["headline"].items():
-            cells = [f"{100 * values[m]:.2f}" if m in values else "–" for m in _HEADLINES.values()]
-            table.add_row(one["run"], one["method"], one["on"], view, values["rounds"], *cells)
-    context.out().print(table)
+            system, average, clients, spread, routing = (
+                f"{100 * values[m]:.2f}" if m in values else "–" for m in _HEADLINES
+            )
+            across = f"{clients} ± {spread}"
+            table.add_row(one["run"], one["method"], view, values["rounds"], system, average, across, routing)
+    return table
 
 
 def _run(store: Store, id: str | None) -> Artifact:
@@ -111,7 +123,7 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
         evaluated = [*values.series("average_accuracy", view)]
         last = [t for t in evaluated if t > evaluated[-1] - setting.window]
         headline[view] = {"rounds": f"{last[0]}-{last[-1]}" if len(last) > 1 else f"{last[0]}"}
-        for metric in _HEADLINES.values():
+        for metric in _HEADLINES:
             mean = last_rounds(values.series(metric, view), setting.window).mean
             if not math.isnan(mean):
                 headline[view][metric] = mean

@@ -34,7 +34,9 @@ def partition(
     shift: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="Covariate shift: none, low, mid, high or pool.")
     ] = None,
-    split: Annotated[float | None, typer.Option(metavar="SHARE", help="Each client's share of training images.")] = None,
+    split: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Each client's share of training images.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of all draws of the partition.")] = None,
     min_size: Annotated[
         int | None, typer.Option(help="Draw again until every client holds as many samples (with --dir).")

@@ -10,34 +10,26 @@ def resized_crop(images: Tensor, windows: Tensor) -> Tensor:
     """Crop each image to its window and resize it back, bilinearly.
 
     images [B, H, W, C] uint8; windows [B, 4] int64 (top, left, height, width), not larger than the image, so that
-    resizing only enlarges and has two taps a direction. Rounds to 8 bits after each direction, as Pillow does.
-    Returns [B, H, W, C] float32 in 0..255.
+    resizing only enlarges and has two taps a direction. Horizontal first, then vertical, rounded to 8 bits after
+    each, as Pillow does. Returns [B, H, W, C] float32 in 0..255.
+
+    Each direction is a batched matrix product with a mostly empty [out, in] matrix: far faster here than gathering
+    the two taps.
     """
-    size, channels = images.shape[1:3], images.shape[3]
-    top, left, h, w = windows.unbind(1)
-    x = images.float()
-    x = _stretch(x, left, w, size[1], dim=2)
-    x = _stretch(x, top, h, size[0], dim=1)
-    assert x.shape[3] == channels
-    return x
+    b, h, w, c = images.shape
+    top, left, height, width = windows.unbind(1)
+    x = images.transpose(1, 2).float().reshape(b, w, h * c)
+    x = torch.bmm(_taps(left, width, w), x).add_(0.5).floor_()  # halves go up, as in Pillow
+    x = x.view(b, w, h, c).transpose(1, 2).reshape(b, h, w * c)
+    return torch.bmm(_taps(top, height, h), x).add_(0.5).floor_().view(b, h, w, c)
 
 
-def _stretch(x: Tensor, start: Tensor, length: Tensor, out: int, dim: int) -> Tensor:
-    at = (torch.arange(out, device=x.device)[None] + 0.5) * (length / out)[:, None] - 0.5
-    at = at.clamp(min=0).minimum((length - 1)[:, None])
-    low = at.floor()
-    weight = at - low
-    first = low.long() + start[:, None]
-    second = torch.minimum(first + 1, (start + length - 1)[:, None])
-    shape = [x.shape[0], 1, 1, 1]
-    shape[dim] = out
-    batch = torch.arange(x.shape[0], device=x.device)[:, None]
-    if dim == 1:
-        a, b = x[batch, first], x[batch, second]
-    else:
-        # Advanced indices on both sides of a slice come first: [B, W, H, C] back to [B, H, W, C].
-        a, b = x[batch, :, first].transpose(1, 2), x[batch, :, second].transpose(1, 2)
-    return torch.lerp(a, b, weight.reshape(shape)).round_()
+def _taps(start: Tensor, length: Tensor, size: int) -> Tensor:
+    """[B, size, size] float32 weights of bilinear resizing from start..start + length - 1 to the whole size."""
+    pixels = torch.arange(size, device=start.device)
+    at = (pixels + 0.5) * (length / size)[:, None] - 0.5
+    at = at.clamp(min=0).minimum((length - 1)[:, None]) + start[:, None]
+    return (1 - (at[:, :, None] - pixels).abs()).clamp_(min=0)
 
 
 def to_input(images: Tensor) -> Tensor:

@@ -52,8 +52,11 @@ class Checkpoint:
         from safetensors.torch import save_file
 
         name = f"state-{self.round:06d}.safetensors"
+        part = self.folder / f"{name}.part"
         with disk_errors("saving a checkpoint", self.folder):
-            save_file({k: v.detach().contiguous() for k, v in tensors.items()}, self.folder / name)
+            # By rename: an interrupt may save once more the round that the index on disk already counts on.
+            save_file(_separate(tensors), part)
+            part.replace(self.folder / name)
             entry = {
                 "round": self.round, "rounds": self.rounds, "notes": self.notes,
                 "predictions": self.predictions, "state": {name: sha256_of(self.folder / name)},
@@ -72,6 +75,8 @@ class Checkpoint:
 
         entry = read_json(self.index)
         remedy = f"delete the folder {self.folder} to begin this run again"
+        if not entry.keys() >= {"round", "rounds", "notes", "predictions", "state"}:
+            raise FedbenchError(f"{self.index} is no checkpoint of a run", remedy)
         for name, digest in {**entry["predictions"], **entry["state"]}.items():
             path = self.folder / name
             if not path.is_file() or sha256_of(path) != digest:
@@ -95,8 +100,19 @@ class Checkpoint:
 
     def _clear(self, state: str | None) -> None:
         keep = {state, *self.predictions}
-        for pattern in ("state-*.safetensors", "predictions-*.parquet"):
+        for pattern in ("state-*", "predictions-*"):
             for path in self.folder.glob(pattern):
                 if path.name not in keep:
                     with contextlib.suppress(FileNotFoundError):
                         path.unlink()
+
+
+def _separate(tensors: State) -> State:
+    """The tensors, contiguous, each with memory of its own: safetensors refuses two names for one tensor."""
+    seen: set[int] = set()
+    out: State = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().contiguous()
+        out[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+        seen.add(tensor.data_ptr())
+    return out

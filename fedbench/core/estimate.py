@@ -48,7 +48,7 @@ def images_per_second(model: nn.Module, shape: tuple[int, int, int], device: tor
         while steps < 2 or (time.perf_counter() - started < 0.3 and steps < 20):
             if steps == 1:
                 started = time.perf_counter()  # the first step warms up
-            F.cross_entropy(model(x), y).backward()
+            torch.autograd.backward(F.cross_entropy(model(x), y))
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             steps += 1

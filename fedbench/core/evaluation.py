@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +43,7 @@ def answer(
     Models that share their body run it once an image; only the heads run once a client. The work is cut in
     pieces of fixed size, so the number of workers changes nothing.
     """
-    shared_body = _share_body(clients)
+    shared_body = _share_body(clients, executor.names)
     if shared_body and (votes or router is not None):
         return _answers_of_shared_body(clients, executor, plan, t, view, votes, router)
     if votes:
@@ -52,11 +52,12 @@ def answer(
     return Answers(_test_rows(executor, clients), np.concatenate(parts), None, {})
 
 
-def _share_body(clients: Sequence[Client]) -> bool:
-    """Whether all clients hold the very same tensors outside the head (the same objects, not equal values)."""
+def _share_body(clients: Sequence[Client], names: Iterable[str]) -> bool:
+    """Whether all clients hold the very same tensors of the network outside the head (the same objects, not equal
+    values). A method's own variables, such as a client's beta, do not answer and do not count."""
     first = clients[0].state
-    names = [n for n in first if not n.startswith("head.")]
-    return all(c.state[n] is first[n] for c in clients[1:] for n in names)
+    body = [n for n in names if not n.startswith("head.")]
+    return all(c.state[n] is first[n] for c in clients[1:] for n in body)
 
 
 def _crops(plan: Plan, t: int, client: int, view: str) -> CropStream | None:
@@ -72,7 +73,7 @@ def _test_rows(executor: Executor, clients: Sequence[Client]) -> np.ndarray:
 def _own(worker: Worker, client: Client, plan: Plan, t: int, view: str) -> np.ndarray:
     model = worker.load(client.state).eval()
     crops = _crops(plan, t, client.index, view)
-    out = [_predict(worker, model, chunk, crops) for chunk in worker.federation.test[client.index].split(CHUNK)]
+    out = [_predict(worker, model, chunk, crops) for chunk in torch.split(worker.federation.test[client.index], CHUNK)]
     return np.concatenate(out)
 
 
@@ -92,7 +93,7 @@ def _answers_of_all(clients: Sequence[Client], executor: Executor, plan: Plan, t
         out = []
         for owner in clients:
             crops = _crops(plan, t, owner.index, view)  # the same windows for every voter
-            for chunk in worker.federation.test[owner.index].split(CHUNK):
+            for chunk in torch.split(worker.federation.test[owner.index], CHUNK):
                 out.append(_predict(worker, model, chunk, crops))
         return np.concatenate(out)
 
@@ -120,7 +121,7 @@ def _answers_of_shared_body(
         model = worker.load(clients[0].state).eval()
         crops = _crops(plan, t, client.index, view)
         labels, routes = [], []
-        for chunk in worker.federation.test[client.index].split(CHUNK):
+        for chunk in torch.split(worker.federation.test[client.index], CHUNK):
             if worker.cancel.is_set():
                 raise Cancelled
             h = model.trunk(worker.batch(chunk, crops))  # type: ignore[operator]

@@ -6,6 +6,7 @@ methods of a table see the same cohorts and the same batches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -84,7 +85,7 @@ class CropStream:
         height, width = self.size
         shape = (n, CROP_TRIES)
         area = height * width * self.rng.uniform(*CROP_AREA, shape)
-        aspect = np.exp(self.rng.uniform(*np.log(CROP_ASPECT), shape))
+        aspect = np.exp(self.rng.uniform(math.log(CROP_ASPECT[0]), math.log(CROP_ASPECT[1]), shape))
         w = np.rint(np.sqrt(area * aspect)).astype(np.int64)
         h = np.rint(np.sqrt(area / aspect)).astype(np.int64)
         fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)

@@ -37,6 +37,15 @@ class Server:
                 index, name = rest.split("/", 1)
                 self.personal.setdefault(int(index), {})[name] = tensor
 
+    def keep(self, client: int, state: State) -> None:
+        """Make this client i's personal state. What it merely received (the same tensor objects) is left out."""
+        common = {**self.initial, **self.shared}
+        own = {name: t for name, t in state.items() if t is not common[name]}
+        if own:
+            self.personal[client] = own
+        else:
+            self.personal.pop(client, None)
+
     def view(self, client: int) -> State:
         """What client i holds: shared laid over initial, its personal state over both.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from fedbench.core.plan import Plan
 from fedbench.core.rng import stream
 from fedbench.core.server import Server
 from fedbench.core.state import State, state_of
-from fedbench.errors import FedbenchError
 from fedbench.spec import Setting
 
 if TYPE_CHECKING:
@@ -52,7 +51,9 @@ class Interrupted(Exception):
         self.round = round
 
 
-def initialise(method: Method, build: Callable[[], nn.Module], federation: Federation, seed: int) -> tuple[nn.Module, State]:
+def initialise(
+    method: Method, build: Callable[[], nn.Module], federation: Federation, seed: int
+) -> tuple[nn.Module, State]:
     """The network and the state that all clients start from, from the seed alone.
 
     The global random state is left as it was.
@@ -141,14 +142,13 @@ class Trainer:
         up, down = method.traffic(server, t) if shares else (0, 0)
         with self.clock.phase("local"):
             self.executor.run(cohort, method.local)
-        _check_finite(cohort, t)
         with self.clock.phase("server"):
+            for client in cohort:
+                server.keep(
+                    client.index, {n: v for n, v in client.state.items() if not shares or method.is_personal(n)}
+                )
             if cohort and shares:
                 method.aggregate(server, cohort, t)
-            for client in cohort:
-                kept = {n: v for n, v in client.state.items() if not shares or method.is_personal(n)}
-                if kept:
-                    server.personal[client.index] = kept
         answers = None
         with self.clock.phase("evaluation"):
             if evaluate:
@@ -179,9 +179,7 @@ class Trainer:
         self.checkpoint.notes = {str(c.index): c.notes for c in clients if c.notes}
         views = self.views if t < self.setting.rounds else dict.fromkeys((*self.views, "plain"))
         router = self.method.route if self.method.routes and self.setting.votes else None
-        return {
-            view: answer(clients, self.executor, self.plan, t, view, self.setting.votes, router) for view in views
-        }
+        return {view: answer(clients, self.executor, self.plan, t, view, self.setting.votes, router) for view in views}
 
     def _client(self, index: int, state: State, t: int) -> Client:
         return Client(
@@ -241,12 +239,3 @@ def _accuracy(federation: Federation, answers: dict[str, Answers] | None) -> flo
     accuracy = np.bincount(client, right, federation.clients) / np.bincount(client, minlength=federation.clients)
     weights = np.array(federation.n_train, np.float64)
     return float((accuracy * weights).sum() / weights.sum())
-
-
-def _check_finite(cohort: Sequence[Client], t: int) -> None:
-    for client in cohort:
-        if any(not math.isfinite(loss) for loss, _ in client.losses):
-            raise FedbenchError(
-                f"training diverged: the loss of client {client.index} in round {t} is not finite",
-                "a smaller --lr may help",
-            )

@@ -6,9 +6,10 @@ This is the reference: whatever runs many clients at once must agree with it.
 from __future__ import annotations
 
 import copy
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from fedbench.core.client import Batch, Box, Client, Collect, Collected, Request
 from fedbench.core.federation import Federation
 from fedbench.core.plan import CropStream, Plan
 from fedbench.core.state import State, matches
+from fedbench.errors import FedbenchError
 
 #: Images a forward pass takes at once where no gradient is needed. Fixed: it shapes float rounding.
 CHUNK = 512
@@ -31,7 +33,7 @@ class Worker:
     """Answers requests with its own copy of the model; one worker serves one client at a time."""
 
     def __init__(self, model: nn.Module, federation: Federation, plan: Plan, cancel: threading.Event) -> None:
-        self.model = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model: nn.Module = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.tensors = dict(self.model.state_dict(keep_vars=True))
         self.federation, self.plan, self.cancel = federation, plan, cancel
 
@@ -104,7 +106,7 @@ class Worker:
                 objective = objective + request.anchor / 2 * sum(
                     (p - a).square().sum() for p, a in zip(parameters, anchor, strict=True)
                 )
-            objective.backward()
+            torch.autograd.backward(objective)
             optimiser.step()
             shown = loss.total if loss.shown is None else loss.shown
             total += shown.detach().double() * len(rows)
@@ -118,6 +120,7 @@ class Worker:
             **{name: t.detach().clone() for name, t in self.tensors.items() if name in trained or name in buffers},
         }
         mean = float(total) / max(images, 1)
+        _check_finite(mean, trained, client)
         client.losses.append((mean, images))
         return Trained(
             loss=mean,
@@ -134,9 +137,19 @@ class Worker:
         rows = self.federation.train[client.index]
         crops = self.plan.crops("collect", client.round, client.index, client.phase)
         parts = []
-        for chunk in rows.split(CHUNK):
+        for chunk in torch.split(rows, CHUNK):
             if self.cancel.is_set():
                 raise Cancelled
             y = self.federation.labels[chunk]
             parts.append(request.output(model, Batch(self.batch(chunk, crops), y, request.extras)))
         return Collected(torch.cat(parts), self.federation.labels[rows])
+
+
+def _check_finite(loss: float, trained: Mapping[str, Tensor], client: Client) -> None:
+    """Stop a run that has diverged, before a method works with what came out."""
+    finite = [p.detach().isfinite().all() for p in trained.values()]
+    if not math.isfinite(loss) or not bool(torch.stack(finite).all()):
+        raise FedbenchError(
+            f"training diverged: client {client.index} in round {client.round} has a loss or weights not finite",
+            "a smaller --lr may help",
+        )

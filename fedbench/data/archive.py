@@ -76,6 +76,9 @@ def _tar(path: Path, keep: Callable[[str], bool]) -> dict[str, bytes]:
             stream = archive.extractfile(member) if member.isreg() and keep(member.name) else None
             if stream is not None:
                 contents[member.name] = stream.read()
+        # tarfile is content with a compressed stream that breaks off behind a member; reading to its end is not.
+        while archive.fileobj is not None and archive.fileobj.read(1 << 20):
+            pass
     return contents
 
 

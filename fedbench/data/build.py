@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedbench.data.locate import readable, variant
-from fedbench.data.readers import Part, read
+from fedbench.data.part import Part
+from fedbench.data.readers import read
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
 from fedbench.errors import FedbenchError
 from fedbench.spec import DatasetSpec, require

@@ -88,11 +88,11 @@ def read_predictions(run: Artifact, clients: Clients, rounds: int) -> Prediction
 
     path = run.file("predictions.parquet")
     try:
-        file = pq.ParquetFile(path, read_dictionary=["view"], memory_map=True)
-        names = file.schema_arrow.names
-        table = file.read([n for n in names if n != "votes"])
+        names = pq.read_schema(path).names
         if "view" not in names:
             raise broken(run, "table predictions has no column 'view'")
+        file = pq.ParquetFile(path, read_dictionary=["view"], memory_map=True)
+        table = file.read([n for n in names if n != "votes"])
         number, views, group = _groups(run, table, rounds)
         client, label, own = (integers(run, table, "predictions", n) for n in ("client", "label", "own"))
         _check_range(run, "client", client, len(clients))

@@ -105,7 +105,8 @@ def build(
 ) -> Partition:
     """The partition of `spec`: loaded if the store has it, else drawn and written.
 
-    `notify` gets a line when the dataset has to be built first. Raises FedbenchError if the dataset lacks the column to part by, and as `fedbench.partition.draw` does.
+    `notify` gets a line when the dataset has to be built first. Raises FedbenchError if the dataset lacks the column
+    to part by, and as `fedbench.partition.draw` does.
     """
     artifact = store.get(spec)
     if artifact is not None:

@@ -100,7 +100,7 @@ def _dirichlet(labels: NDArray[np.integer], spec: PartitionSpec, rng: np.random.
     pools = [np.flatnonzero(labels == k) for k in range(int(labels.max()) + 1)]
     for _ in range(ATTEMPTS):
         shares = _share_out(pools, spec.alpha, spec.clients, rng)
-        if sum(cuts[1:] - cuts[:-1] for _, cuts in shares).min() >= least:
+        if np.diff(sum(cuts for _, cuts in shares)).min() >= least:
             break
     else:
         raise FedbenchError(

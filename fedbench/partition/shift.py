@@ -48,7 +48,9 @@ class Shift:
         require(self.gamma is None or self.gamma > 0, f"gamma must be above 0, not {self.gamma}")
         require(self.hue is None or -0.5 <= self.hue <= 0.5, f"hue must lie in -0.5..0.5, not {self.hue}")
         require(self.saturation is None or self.saturation >= 0, f"saturation cannot be negative: {self.saturation}")
-        require(self.posterize is None or 1 <= self.posterize <= 8, f"posterize keeps 1 to 8 bits, not {self.posterize}")
+        require(
+            self.posterize is None or 1 <= self.posterize <= 8, f"posterize keeps 1 to 8 bits, not {self.posterize}"
+        )
 
     def on_grey(self) -> Shift:
         """What is left of the shift on images of one channel, which have neither hue nor saturation."""

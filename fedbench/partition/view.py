@@ -34,15 +34,33 @@ def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]
     yield (
         f"[bold]{spec.dataset.name}[/]  {spec.label}  {p.clients} clients  {seen}  seed {spec.seed}\n"
         f"{p.n_train.sum():,} training and {p.n_test.sum():,} test images"
+        + ("; grey images have no hue and no saturation to shift" if _grey(p) else "")
+        + "\n"
     )
     if p.clients > _CLIENTS:
         yield _summary(p)
         yield f"The first {_EXAMPLES} clients:"
-    table = _matrix(p) if len(p.classes) <= _CLASSES else None
-    if table is None or _measure(table) > width:
-        table = _compact(p, _HEAD)
-        table = _compact(p, max(_HEAD, _HEAD + width - _measure(table)))
-    yield table
+    if len(p.classes) <= _CLASSES:
+        if _measure(_matrix(p)) <= width:
+            yield _matrix(p)
+            return
+        if _measure(_matrix(p, shift=False)) <= width:
+            yield _matrix(p, shift=False)
+            if spec.shift != "none":
+                yield "\n" + "\n".join(f"client {c}: {p.shifts[c]}" for c in range(_shown(p)))
+            return
+    spare = width - _measure(_compact(p, _HEAD))
+    yield _compact(p, _HEAD + max(0, spare))
+
+
+def _shown(p: Partition) -> int:
+    """How many clients have a row of their own."""
+    return p.clients if p.clients <= _CLIENTS else _EXAMPLES
+
+
+def _grey(p: Partition) -> bool:
+    """Whether the shift lost its colour steps, the images being grey."""
+    return p.spec.shift != "none" and all(shift == shift.on_grey() for shift in p.shifts)
 
 
 def display(console: Console, partition: Partition) -> None:
@@ -53,19 +71,21 @@ def display(console: Console, partition: Partition) -> None:
         console.print(part, soft_wrap=False)
 
 
-def _matrix(p: Partition) -> Table:
+def _matrix(p: Partition, shift: bool = True) -> Table:
     """How many samples of each class, each cell shaded by its share of the client."""
+    from rich.text import Text
+
     table = _table(gap=1)
     table.add_column("client", justify="right", no_wrap=True)
     for name in p.classes:
-        table.add_column(_two_lines(name), justify="right", no_wrap=True)
+        table.add_column(Text(_two_lines(name)), justify="right", no_wrap=True)
     counts = p.class_counts()
 
     def cells(c: int) -> list[Text]:
         total = counts[c].sum()
         return [_shaded(f"{n:,}" if n else "·", n / total) for n in counts[c]]
 
-    return _fill(table, p, cells)
+    return _fill(table, p, cells, shift)
 
 
 def _compact(p: Partition, room: int) -> Table:
@@ -105,14 +125,14 @@ def _measure(table: Table) -> int:
     return Console(width=1000).measure(table).maximum
 
 
-def _fill(table: Table, p: Partition, cells: Callable[[int], list[Text]]) -> Table:
-    """Add sizes and shift behind the cells of each client. A step that no client takes has no column."""
+def _fill(table: Table, p: Partition, cells: Callable[[int], list[Text]], shift: bool = True) -> Table:
+    """Add sizes and perhaps the shift behind the cells of each client. A step that no client takes has no column."""
     steps = {"gamma": "g", "hue": "+g", "saturation": "g", "posterize": "d"}
     heads = {"saturation": "satu-\nration", "posterize": "poste-\nrize"}
-    used = [s for s in steps if any(getattr(shift, s) is not None for shift in p.shifts)]
+    used = [s for s in steps if shift and any(getattr(one, s) is not None for one in p.shifts)]
     for name in ("train", "test", *used):
         table.add_column(heads.get(name, name), justify="right", no_wrap=True)
-    for c in range(p.clients if p.clients <= _CLIENTS else _EXAMPLES):
+    for c in range(_shown(p)):
         values = [getattr(p.shifts[c], s) for s in used]
         shown = ["-" if v is None else format(v, steps[s]) for s, v in zip(used, values, strict=True)]
         table.add_row(str(c), *cells(c), f"{p.n_train[c]:,}", f"{p.n_test[c]:,}", *shown)

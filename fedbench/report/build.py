@@ -155,12 +155,10 @@ class _Layout:
             if column.best == "none":
                 continue
             sign = -1 if column.best == "min" else 1
-            there = {float(line[j].text.replace(",", "")) for block in blocks for line in block if line[j].text}
-            order = sorted(there, key=lambda v: sign * v, reverse=True)
-            if len(order) < 2:
-                continue
-            for line in (line for block in blocks for line in block if line[j].text):
-                position = order.index(float(line[j].text.replace(",", "")))
+            filled = [(line, e.value.mean) for block in blocks for line in block if (e := line[j]).value]
+            order = sorted({sign * round(mean, column.decimals) for _, mean in filled}, reverse=True)
+            for line, mean in filled if len(order) > 1 else []:
+                position = order.index(sign * round(mean, column.decimals))
                 line[j] = dataclasses.replace(line[j], rank=position + 1 if position < 2 else 0)
 
     def _ratios(self, *blocks: list[list[Entry]]) -> None:
@@ -215,6 +213,6 @@ class _Layout:
 
 def _filled(state: State, value: Value, column: Column) -> Entry:
     decimals = column.decimals or 0
-    text = f"{value.mean:,.{decimals}f}"
+    text = f"{value.mean:,.{decimals}f}".replace("-", "−")
     spread = "" if value.std is None else f"{value.std:.{column.std_decimals}f}"
     return Entry(state, text, spread, value=value)

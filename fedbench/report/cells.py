@@ -145,10 +145,16 @@ def _setting(
 
 
 def _dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec, int]:
-    from fedbench.data import recipe, resolve
+    """The data set and how many classes it is partitioned by. Raises FedbenchError if it is not at hand."""
+    from fedbench.data import info, recipe, recipes, resolve
 
-    spec = resolve(name, store, list(roots))
-    return spec, recipe(name).partition_classes
+    try:
+        recipe(name)
+    except FedbenchError:
+        if name in recipes():
+            raise
+        raise FedbenchError(f"there is no recipe for the data set {name} yet") from None
+    return resolve(name, store, list(roots)), info(name).partition_classes
 
 
 def _cell(

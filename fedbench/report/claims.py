@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 #: (row label, column key) -> value in the printed unit; cells without a number are left out.
 Numbers = Mapping[tuple[str, str], float]
@@ -110,7 +111,7 @@ def _ordered(sign: float) -> Callable[..., Iterator[Comparison]]:
         claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str]
     ) -> Iterator[Comparison]:
         for row in rows:
-            for first, second in zip(columns, columns[1:], strict=False):
+            for first, second in pairwise(columns):
                 a, b = numbers.get((row, first)), numbers.get((row, second))
                 margin = None if a is None or b is None else round(sign * (b - a), 9)
                 yield f"{row}, {first} to {second}", margin, margin is not None

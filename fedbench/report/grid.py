@@ -40,7 +40,22 @@ class Entry:
 
     @property
     def mark(self) -> str:
+        """Sign behind a value that needs one."""
         return OLDER if self.state is State.OLDER and self.text else ""
+
+    @property
+    def symbol(self) -> str:
+        """Sign in place of a value; a cell that nobody asks for (extra rows, unreported numbers) stays blank."""
+        return SYMBOLS.get(self.state, "")
+
+    @property
+    def delta(self) -> str:
+        """The difference to the paper in print, with its sign; a star says that it is outside the tolerance."""
+        if self.difference is None:
+            return ""
+        decimals = 2 if self.ratio else len(self.text.partition(".")[2])
+        rounded = round(self.difference, decimals) + 0.0  # no negative zero
+        return f"{rounded:+.{decimals}f}".replace("-", "−") + ("×" if self.ratio else "") + ("" if self.within else "*")
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,21 @@ class Grid:
     counts: dict[str, int] = field(default_factory=dict)  #: cells by state
 
     @property
+    def unit(self) -> str:
+        """The unit of all columns, or "" if they differ or have none."""
+        units = {head.unit for head in self.heads}
+        return units.pop() if len(units) == 1 else ""
+
+    def heading(self, head: Head) -> str:
+        """A column's label, with its unit where not all columns share it."""
+        return head.label if self.unit or not head.unit else f"{head.label} ({head.unit})"
+
+    @property
+    def caption(self) -> str:
+        """The title with the unit of all columns."""
+        return f"{self.title} (in {self.unit})" if self.unit else self.title
+
+    @property
     def groups(self) -> list[tuple[str, int]]:
         """Group headings with the number of columns each spans; empty if no column has one."""
         spans = [(group, len(list(members))) for group, members in groupby(self.heads, key=lambda h: h.group)]
@@ -89,7 +119,11 @@ class Grid:
 def legend(grid: Grid) -> list[tuple[str, str]]:
     """(symbol, meaning) of the marks that occur in the grid."""
     entries = [entry for line in grid.lines if line.kind != "reported" for entry in line.entries]
-    found = [(SYMBOLS[s], s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in entries)]
+    asked = [entry for line in grid.lines if line.kind == "paper" for entry in line.entries]
+    found = [(SYMBOLS[s], s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in asked)]
     if any(e.mark for e in entries):
         found.append((OLDER, "made by older code"))
+    compared = any(line.kind == "reported" for line in grid.lines)
+    if compared and any(e.within is False for e in asked):
+        found.append(("*", "outside the tolerance"))
     return found

@@ -23,7 +23,7 @@ def about(
     table = cells.table
     if table.counted:
         return ["Counted from layer shapes: needs no run, and no budget applies."]
-    lines = [_budget(table, cells.budget), _statistic(table, cells, views), _completeness(cells, counts, seeds)]
+    lines = [_budget(table, cells.budget), _statistic(table, cells, views), *_completeness(cells, counts, seeds)]
     if compare:
         lines += _cost(cells)
         if table.reported and table.tolerance:
@@ -46,7 +46,7 @@ def scale(table: Table, budget: str) -> str:
     first = settings[0]
     local = _unique(f"{s.steps} steps" if s.epochs is None else f"{s.epochs} epochs" for s in settings)
     models = _unique(s.model for s in settings)
-    window = f", last {first.window} evaluated" if first.window > 1 else ""
+    window = f", the last {first.window} counted" if first.window > 1 else ""
     return f"{_unique(str(s.rounds) for s in settings)} rounds of {local}, {models}{window}"
 
 
@@ -73,26 +73,34 @@ def _window(cells: Cells, table: Table) -> str:
     return _unique(str(s.window) for s in settings or [sketch(table, c, cells.budget) for c in table.columns])
 
 
-def _completeness(cells: Cells, counts: Mapping[str, int], seeds: tuple[int, ...]) -> str:
+def _completeness(cells: Cells, counts: Mapping[str, int], seeds: tuple[int, ...]) -> list[str]:
     done = sum(counts.get(s.value, 0) for s in (State.DONE, State.OLDER))
-    total = sum(counts.values())
-    rest = [f"{n} {state}" for state, n in counts.items() if state not in (State.DONE.value, State.OLDER.value)]
-    text = f"{done} of {total} cells" + (f"; {', '.join(rest)}" if rest else "")
+    open_states = [s.value for s in State if s not in (State.DONE, State.OLDER)]
+    rest = [f"{counts[state]} {state}" for state in open_states if counts.get(state)]
+    text = "; ".join([f"{done} of {sum(counts.values())} cells", *rest])
     if older := counts.get(State.OLDER.value, 0):
         text += f"; {older} by older code"
-    missing = counts.get(State.MISSING.value, 0) + counts.get(State.FAILED.value, 0)
-    text += f". Fill them: {command(cells, seeds)}" if missing else "."
-    if absent := {name: why for name, why in cells.absent.items() if counts.get(State.NO_DATA.value)}:
-        text += f" No images of {', '.join(absent)} are at hand ('fedbench data list')."
-    return text
+    lines = [f"{text}."]
+    if counts.get(State.MISSING.value, 0) + counts.get(State.FAILED.value, 0):
+        lines.append(f"To fill them: {command(cells, seeds)}")
+    if cells.absent and counts.get(State.NO_DATA.value):
+        why = f"'fedbench tables {_name(cells.table)}' says why"
+        lines.append(f"No images of {', '.join(cells.absent)} are at hand ({why}).")
+    return lines
+
+
+def _name(table: Table) -> str:
+    """What the command line calls the table."""
+    return table.id if "/" in table.id else table.path.as_posix()
 
 
 def command(cells: Cells, seeds: tuple[int, ...] = ()) -> str:
     """What fills the table's missing cells."""
     table = cells.table
-    name = table.id if "/" in table.id else table.path.as_posix()
     replaced = f" --dataset {table.columns[0].dataset}" if table.replaced else ""
-    return f"fedbench train --table {name} --budget {cells.budget}{replaced}" + "".join(f" --seed {s}" for s in seeds)
+    return f"fedbench train --table {_name(table)} --budget {cells.budget}{replaced}" + "".join(
+        f" --seed {s}" for s in seeds
+    )
 
 
 def elsewhere(cells: Cells, roots: list[Path]) -> str:
@@ -119,7 +127,7 @@ def _records(cells: Cells) -> list[Record]:
 def _cost(cells: Cells) -> list[str]:
     done = [r for r in _records(cells) if r.artifact is not None]
     seconds = sum(float(r.provenance.get("train_seconds", 0.0)) for r in done)
-    return [f"Cost: {duration(seconds)} of training in {len(done)} runs."] if done else []
+    return [f"Cost: {duration(seconds)} of training in {len(done)} run{'s' * (len(done) > 1)}."] if done else []
 
 
 def duration(seconds: float) -> str:

@@ -8,11 +8,13 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from fedbench.errors import FedbenchError
 from fedbench.models import build, names
+from fedbench.models.base import seeded
 from fedbench.models.resnet import Block, GroupScaleNorm
 
 CASES = [
@@ -67,7 +69,40 @@ def test_seed_alone_determines_the_weights(name: str) -> None:
             assert not torch.equal(p, r), key
     for p, q in zip(branch.parameters(), b.branch(6, seed=3).parameters(), strict=True):
         assert torch.equal(p, q)
-    assert not torch.equal(branch.head.weight[:4], a.head.weight), "the branch must not repeat the model's draws"
+
+
+def test_purposes_have_streams_of_their_own() -> None:
+    draws = []
+    for seed, purpose in ((3, "model"), (3, "branch"), (4, "model")):
+        with seeded(seed, purpose):
+            draws.append(torch.rand(4))
+    assert not any(torch.equal(draws[i], draws[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "paddings", "slope"),
+    [
+        ("cifar_cnn", (32, 32, 3), [0, 1, 1], 0.01),
+        ("emnist_cnn", (28, 28, 1), [0, 1], 0.01),
+        ("lenet5", (28, 28, 1), [0, 0], 0.0),
+    ],
+)
+def test_cnns_compute_what_the_papers_say(
+    name: str, shape: tuple[int, int, int], paddings: list[int], slope: float
+) -> None:
+    """Convolution, activation, pooling, in the papers' order; then the hidden layers, each with its activation."""
+    model = build(name, shape=shape, classes=10, seed=1).double()
+    weights = iter(model.parameters())
+    x = images(shape, 3).double()
+    z = x
+    for padding in paddings:
+        z = F.max_pool2d(F.leaky_relu(F.conv2d(z, next(weights), next(weights), padding=padding), slope), 2)
+    z = z.flatten(1)
+    for _ in range(2 if name == "lenet5" else 1):
+        z = F.leaky_relu(F.linear(z, next(weights), next(weights)), slope)
+    torch.testing.assert_close(model.features(x), z)
+    torch.testing.assert_close(model(x), F.linear(z, next(weights), next(weights)))
+    assert next(weights, None) is None
 
 
 def test_branch_is_fresh_and_of_the_same_form() -> None:

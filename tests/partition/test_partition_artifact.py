@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from fedbench import data, partition
@@ -41,9 +43,7 @@ def spec(**fields: Any) -> PartitionSpec:
 @pytest.fixture
 def digits(store: Store) -> PartitionSpec:
     """A partition spec of the embedded digits."""
-    return spec(
-        dataset=data.resolve("digits", store), scheme="dirichlet", clients=8, alpha=0.3, min_size=10, seed=2025
-    )
+    return spec(dataset=data.resolve("digits", store), scheme="dirichlet", clients=8, alpha=0.3, min_size=10, seed=2025)
 
 
 def same(a: Partition, b: Partition) -> bool:
@@ -180,6 +180,18 @@ def test_nothing_is_written_when_the_draw_fails(store: Store, digits: PartitionS
     assert list(store.list("partition")) == []
 
 
+@pytest.mark.parametrize("scheme", [{"scheme": "iid"}, {"scheme": "dirichlet", "alpha": 10.0, "min_size": 1}])
+def test_sixty_thousand_samples_over_1200_clients_in_two_seconds(
+    store: Store, scheme: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = dataset(60_000, images=np.broadcast_to(np.uint8(0), (60_000, 32, 32, 3)))
+    monkeypatch.setattr(data, "load", lambda *given: large)
+    start = time.process_time()
+    made = partition.build(spec(**scheme, clients=1200), store)
+    assert time.process_time() - start < 2
+    assert len(partition.build(made.spec, store).sample) == 60_000
+
+
 def test_only_partitions_are_read(store: Store, digits: PartitionSpec) -> None:
     partition.build(digits, store)
     with pytest.raises(FedbenchError, match="is not a partition"):
@@ -187,15 +199,22 @@ def test_only_partitions_are_read(store: Store, digits: PartitionSpec) -> None:
 
 
 @pytest.mark.data
-def test_real_cifar10_has_the_papers_clients(store: Store, data_root: Path) -> None:
-    images = data.load("cifar10", store, [data_root])
-    asked = spec(
-        dataset=images.spec, scheme="dirichlet", clients=8, alpha=0.3, min_size=10, seed=2025, train_fraction=0.7
-    )
-    made = partition.make(asked, images)
-    assert made.n_train.tolist() == [5572, 5566, 8110, 2056, 5504, 7197, 3581, 4410]
-    assert made.class_counts()[0].tolist() == [505, 215, 4351, 749, 1573, 0, 568, 0, 0, 0]
-    assert made.shifted_images(images).shape == (60_000, 32, 32, 3)
+@pytest.mark.parametrize(
+    ("name", "classes", "train"),
+    [
+        ("cifar10", 10, [5572, 5566, 8110, 2056, 5504, 7197, 3581, 4410]),
+        ("cifar100", 100, [5296, 5251, 5405, 5292, 5393, 5278, 4792, 5290]),
+    ],
+)
+def test_real_cifar_labels_give_the_papers_clients(data_root: Path, name: str, classes: int, train: list[int]) -> None:
+    parts = [pq.read_table(data_root / name / f"{side}.parquet", columns=["label"]) for side in ("train", "test")]
+    labels = np.concatenate([part["label"].to_numpy() for part in parts])
+    asked = spec(scheme="dirichlet", clients=8, alpha=0.3, min_size=classes, seed=2025, train_fraction=0.7)
+    sides = partition.draw(labels, asked)
+    assert [len(mine) for mine, _ in sides] == train
+    if name == "cifar10":
+        counts = np.bincount(labels[np.concatenate(sides[0])], minlength=classes)
+        assert counts.tolist() == [505, 215, 4351, 749, 1573, 0, 568, 0, 0, 0]
 
 
 @pytest.mark.data

@@ -147,9 +147,7 @@ def test_pfedfda(
     calls = []
     share_out = scheme._share_out
     monkeypatch.setattr(scheme, "_share_out", lambda *given: calls.append(1) or share_out(*given))
-    train, test = drawn(
-        *data, scheme="dirichlet", alpha=alpha, clients=100, seed=42, train_fraction=0.8, min_size=63
-    )
+    train, test = drawn(*data, scheme="dirichlet", alpha=alpha, clients=100, seed=42, train_fraction=0.8, min_size=63)
     sizes = (train + test).sum(axis=1)
     assert len(calls) == attempts
     assert (sizes.min(), int(np.median(sizes)), sizes.max()) == spread

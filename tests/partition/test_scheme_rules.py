@@ -34,7 +34,9 @@ LABELS = st.lists(st.integers(0, 6), min_size=80, max_size=200).map(np.array)
 
 
 @quick
-@given(labels=LABELS, chosen=SCHEMES, clients=st.integers(1, 6), seed=st.integers(0, 2**32 - 1), share=st.floats(0.3, 0.7))
+@given(
+    labels=LABELS, chosen=SCHEMES, clients=st.integers(1, 6), seed=st.integers(0, 2**32 - 1), share=st.floats(0.3, 0.7)
+)
 def test_every_sample_is_held_once_and_split_by_the_rule(
     labels: np.ndarray, chosen: dict[str, Any], clients: int, seed: int, share: float
 ) -> None:
@@ -99,7 +101,9 @@ def test_natural_clients_are_whole_groups(sizes: list[int], seed: int, share: fl
         draw(np.zeros(len(column), int), spec(scheme="natural", by="writer", clients=fit + 1), column)
 
 
-@pytest.mark.parametrize("chosen", [{"scheme": "iid"}, {"scheme": "shards", "shards": 2}, {"scheme": "dirichlet", "alpha": 1.0}])
+@pytest.mark.parametrize(
+    "chosen", [{"scheme": "iid"}, {"scheme": "shards", "shards": 2}, {"scheme": "dirichlet", "alpha": 1.0}]
+)
 def test_another_seed_is_another_partition(chosen: dict[str, Any]) -> None:
     labels = np.arange(200) % 5
     one, two = (draw(labels, spec(**chosen, seed=seed)) for seed in (1, 2))
@@ -126,7 +130,7 @@ def plain_dirichlet(labels: np.ndarray, clients: int, alpha: float, least: int, 
             np.random.shuffle(mine)
             p = np.random.dirichlet([alpha] * clients)
             p = np.array([0 if len(h) >= len(labels) / clients else q for q, h in zip(p, held, strict=True)])
-            ends = [int(c) for c in np.cumsum(p / p.sum()) * len(mine)][:-1] + [len(mine)]
+            ends = [*(int(c) for c in np.cumsum(p / p.sum())[:-1] * len(mine)), len(mine)]
             start = 0
             for h, end in zip(held, ends, strict=True):
                 h += mine[start:end]
@@ -148,6 +152,16 @@ def test_dirichlet_draws_the_very_samples_of_the_plain_rule(seed: int) -> None:
     asked = dirichlet(clients=7, alpha=0.4, min_size=30, seed=seed)
     expected = plain_dirichlet(labels, 7, 0.4, 30, seed, 0.7)
     assert [(train.tolist(), test.tolist()) for train, test in draw(labels, asked)] == expected
+
+
+def test_shards_deals_the_very_samples_of_the_plain_rule() -> None:
+    labels = np.random.default_rng(0).integers(0, 4, 62)
+    in_order = sorted(range(62), key=lambda i: labels[i])  # Python's sort is stable
+    ends = [0, 11, 22, 32, 42, 52, 62]  # six shards: the first two hold one sample more
+    order = np.random.RandomState(5).permutation(6)
+    expected = [[i for s in order[2 * c : 2 * c + 2] for i in in_order[ends[s] : ends[s + 1]]] for c in range(3)]
+    held = assign(labels, spec(scheme="shards", shards=2, clients=3, seed=5), np.random.RandomState(5))
+    assert [samples.tolist() for samples in held] == expected
 
 
 def test_draws_leave_the_global_generator_alone() -> None:
@@ -182,7 +196,9 @@ def test_a_client_without_a_test_sample_is_an_error() -> None:
 
 def test_hopeless_dirichlet_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheme, "ATTEMPTS", 50)
-    with pytest.raises(FedbenchError, match=r"no draw of Dir\(0.01\) over 20 clients gave each 4 samples in 50 attempts"):
+    with pytest.raises(
+        FedbenchError, match=r"no draw of Dir\(0.01\) over 20 clients gave each 4 samples in 50 attempts"
+    ):
         draw(np.arange(100) % 5, dirichlet(clients=20, alpha=0.01, min_size=4))
 
 

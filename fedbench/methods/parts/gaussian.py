@@ -75,7 +75,7 @@ def estimate(
 
 
 def positive_semidefinite(covariance: Tensor) -> Tensor:
-    """Raise the eigenvalues of the correlation matrix to a floor, keeping the variances; a no-op where none is below."""
+    """Raise the eigenvalues of the correlation matrix to a floor, keeping the variances; no-op where none is below."""
     scale = covariance.diagonal().clamp(min=0).sqrt()
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
     outer = scale[:, None] * scale[None, :]

@@ -1,0 +1,63 @@
+"""`fedbench report`: print tables, or write them to a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedbench.cli import context
+
+
+def report(
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", help="Number (1), name (feddrm/1) or TOML file; default: the headline tables."),
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="console, latex, markdown, csv, html or json.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file; its suffix tells the format.")
+    ] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Set the paper's numbers below ours.")] = False,
+    budget: Annotated[str | None, typer.Option(help="Which runs count: small (default), paper, ...")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Show the table's columns on this data set instead.")] = None,
+    view: Annotated[str | None, typer.Option(help="Test images: crop (as in training) or plain.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Seeds of the runs (repeat it); default: the table's.")] = None,
+    fragment: Annotated[bool, typer.Option("--fragment", help="LaTeX: the bare tabular, to be included.")] = False,
+) -> None:
+    """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
+    from fedbench.data import recipe
+    from fedbench.errors import unknown
+    from fedbench.report import render
+    from fedbench.report import table as specs
+    from fedbench.report.build import build
+    from fedbench.report.cells import DEFAULT_BUDGET
+    from fedbench.report.index import Index
+
+    chosen = render.choose(format, output)
+    if view is not None and view not in specs.VIEWS:
+        raise unknown("view", view, specs.VIEWS)
+    named = table or [name for _, name in specs.headline().values() if name]
+    store, roots = context.store(), context.roots()
+    index = Index(store)
+    grids = []
+    for name in dict.fromkeys(named):
+        wanted = specs.load(name)
+        if dataset is not None and not wanted.counted:
+            wanted = wanted.for_dataset(recipe(dataset).name)
+        scope = {"view": view, "seeds": seed or (), "compare": compare, "index": index}
+        grids.append(build(wanted, budget or DEFAULT_BUDGET, store, roots, **scope))
+    if chosen == "console" and output is None:
+        from fedbench.report.render.console import show
+
+        show(grids, context.out())
+        return
+    text = render.render(grids, chosen, fragment=fragment)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        render.write(output, text)
+        context.err().print(f"{', '.join(g.id for g in grids)} written to {output}", soft_wrap=True)

@@ -1,0 +1,146 @@
+"""`fedbench tables`: which tables there are, and how it stands with their cells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedbench.cli import context
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from fedbench.report.cells import Cells
+    from fedbench.report.table import Table
+
+
+def tables(
+    name: Annotated[str | None, typer.Argument(help="One table: its cells and their states.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Only this budget (one table: default small).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+) -> None:
+    """List the tables, or one table's cells with their states."""
+    if name is None:
+        _all(budget, as_json)
+    else:
+        _one(name, budget, as_json)
+
+
+def _all(budget: str | None, as_json: bool) -> None:
+    from rich.text import Text
+
+    from fedbench import protocol
+    from fedbench.errors import unknown
+    from fedbench.report import table as specs
+    from fedbench.report.cells import find
+    from fedbench.report.index import Index
+
+    store, roots = context.store(), context.roots()
+    index, numbers = Index(store), {table: number for number, (_, table) in specs.headline().items()}
+    listed: list[dict[str, Any]] = []
+    budgets: set[str] = set()
+    for name in specs.names():
+        table = specs.load(name)
+        known = list(protocol.load(table.protocol).budgets) if table.protocol else []
+        budgets.update(known)
+        states = {
+            b: _counts(find(table, b, store, roots, index=index))
+            for b in (known if not table.counted else [""])
+            if budget in (None, b) or table.counted
+        }
+        listed.append({"table": name, "number": numbers.get(name), "title": table.title, "states": states})
+    if budget is not None and budget not in budgets:
+        raise unknown("budget", budget, budgets)
+    if as_json:
+        context.print_json(listed)
+        return
+    out = context.out()
+    for entry in listed:
+        number = f" (headline table {entry['number']})" if entry["number"] else ""
+        out.print(
+            Text.assemble((f"{entry['table']:<11}", "bold cyan"), entry["title"], (number, "dim")), soft_wrap=True
+        )
+        for b, states in entry["states"].items():
+            out.print(Text.assemble("  ", (f"{b or 'no runs':<9}", "dim"), _in_words(states)), soft_wrap=True)
+
+
+def _one(name: str, budget: str | None, as_json: bool) -> None:
+    from fedbench.report import table as specs
+    from fedbench.report.cells import DEFAULT_BUDGET, find
+
+    table = specs.load(name)
+    cells = find(table, budget or DEFAULT_BUDGET, context.store(), context.roots())
+    if as_json:
+        context.print_json(_as_json(table, cells))
+        return
+    from fedbench.report.index import State
+    from fedbench.report.notes import command, elsewhere
+
+    out = context.out()
+    for line in _states(table, cells):
+        out.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+    out.print(f"\n{_in_words(_counts(cells))}", highlight=False)
+    for dataset, why in cells.absent.items():
+        out.print(f"no data for {dataset}: {why}", style="dim", highlight=False, markup=False, soft_wrap=True)
+    for cell in cells.all:
+        if cell.state is State.FAILED and cell.reason:
+            text = f"failed: {cell.row.label}, {cell.column.key}: {cell.reason}"
+            out.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+    if cells.counts[State.MISSING] or cells.counts[State.FAILED]:
+        out.print(f"fill the missing ones: {command(cells)}", soft_wrap=True)
+    if hint := elsewhere(cells, context.roots()):
+        out.print(hint, style="dim", soft_wrap=True)
+
+
+def _states(table: Table, cells: Cells) -> list[Text]:
+    """Row by row, the state of every cell in words."""
+    from rich.text import Text
+
+    from fedbench.report.index import State
+
+    colours = {
+        State.DONE: "green",
+        State.OLDER: "yellow",
+        State.FAILED: "red",
+        State.DAMAGED: "red",
+        State.RUNNING: "cyan",
+    }
+    stub = max(len(row.label) for row in table.rows)
+    widths = [
+        2 + max(len(c.group), len(c.label), *(len(line[j].state.value) for line in cells.grid))
+        for j, c in enumerate(table.columns)
+    ]
+    heads = [[c.group for c in table.columns], [c.label for c in table.columns]]
+    lines = [Text(f"{table.title}{f', budget {cells.budget}' if cells.budget else ''}", "bold")]
+    for names in heads if any(heads[0]) else heads[1:]:
+        lines.append(Text(" " * stub + "".join(f"{name:>{w}}" for name, w in zip(names, widths, strict=True)), "bold"))
+    for row, line in zip(table.rows, cells.grid, strict=True):
+        text = Text(row.label.ljust(stub))
+        for cell, width in zip(line, widths, strict=True):
+            text.append(f"{cell.state.value:>{width}}", colours.get(cell.state, "dim"))
+        lines.append(text)
+    return lines
+
+
+def _as_json(table: Table, cells: Cells) -> dict[str, Any]:
+    return {
+        "table": table.id, "title": table.title, "budget": cells.budget or None, "states": _counts(cells),
+        "no_data": cells.absent,
+        "cells": [
+            {
+                "row": c.row.label, "method": c.row.method or None, "column": c.column.key, "metric": c.column.metric,
+                "state": c.state.value, "reason": c.reason or None, "runs": [r.id for r in c.records if r],
+                "settings": [j.setting.id for j in c.jobs],
+            }
+            for c in cells.all
+        ],
+    }  # fmt: skip
+
+
+def _counts(cells: Cells) -> dict[str, int]:
+    return {state.value: n for state, n in sorted(cells.counts.items(), key=lambda x: x[0].value)}
+
+
+def _in_words(states: dict[str, int]) -> str:
+    return ", ".join(f"{n} {state}" for state, n in states.items())

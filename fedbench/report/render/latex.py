@@ -1,0 +1,132 @@
+"""Grids as LaTeX: booktabs, ready to compile, or as fragments to be included."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+from fedbench.report.grid import Entry, Grid, Line
+from fedbench.report.render.text import remarks, shown, verdict
+
+_PREAMBLE = r"""\documentclass[10pt]{article}
+\usepackage[utf8]{inputenc}
+\usepackage[a4paper,margin=18mm]{geometry}
+\usepackage{booktabs}
+\usepackage{caption}
+\captionsetup{font=small,labelfont=bf}
+\pagestyle{empty}
+\begin{document}
+"""
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$",
+    '"': "''", "-": "{-}", "`": r"\textquoteleft{}",
+    "\n": " ", "\t": " ",
+}  # fmt: skip
+_MATH = {
+    "±": r"\pm", "×": r"\times", "−": "-", "·": r"\cdot", "…": r"\ldots", "≤": r"\le", "≥": r"\ge", "†": r"\dagger",
+    "✗": r"\times", "○": r"\circ", "→": r"\to", "∞": r"\infty", "α": r"\alpha", "β": r"\beta", "γ": r"\gamma",
+    "δ": r"\delta", "ε": r"\varepsilon", "η": r"\eta", "θ": r"\theta", "κ": r"\kappa", "λ": r"\lambda", "μ": r"\mu",
+    "ξ": r"\xi", "π": r"\pi", "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau", "φ": r"\varphi", "ω": r"\omega",
+    "Δ": r"\Delta", "Σ": r"\Sigma", "Φ": r"\Phi", "Ω": r"\Omega", "²": "^2", "³": "^3",
+}  # fmt: skip
+_TEXT = {"–": "--", "—": "---", "“": "``", "”": "''", "‘": "`", "’": "'", "\u00a0": "~"}
+
+
+def document(grids: Sequence[Grid], fragment: bool = False) -> str:
+    """A complete document with every grid as a table, or (fragment) the bare tabulars."""
+    if fragment:
+        return "% needs \\usepackage{booktabs}\n" + "\n".join(tabular(grid) for grid in grids)
+    return _PREAMBLE + "\n".join(_float(grid) for grid in grids) + "\\end{document}\n"
+
+
+def _float(grid: Grid) -> str:
+    said = [escape(text) for text in remarks(grid)]
+    said += [rf"$^{{{letter}}}$ {escape(text)}" for letter, text in grid.footnotes]
+    said += [rf"\textbf{{Problem:}} {escape(text)}" for text in grid.problems]
+    claims = [rf"\textit{{{escape(o.claim.text)}}}: {escape(verdict(o, t))}." for o, t in grid.verdicts]
+    notes = "\n".join(rf"\par {line}" for line in said + (["Claims.", *claims] if claims else []))
+    label = "".join(c if c.isalnum() else "-" for c in grid.id)
+    named = escape(grid.id + (f", budget {grid.budget}" if grid.budget else ""))
+    return (
+        "\\begin{table}[!htb]\n\\centering\n"
+        f"\\caption{{{escape(grid.caption)} ({named}).}}\n"
+        f"\\label{{tab:{label}}}\n{_size(grid)}\n{tabular(grid)}"
+        "\\par\\medskip\n\\begin{minipage}{\\linewidth}\n\\scriptsize\\raggedright\\setlength{\\parskip}{1pt}\n"
+        f"{notes}\n\\end{{minipage}}\n\\end{{table}}\n"
+    )
+
+
+def tabular(grid: Grid) -> str:
+    """The tabular alone; needs the package booktabs."""
+    n = len(grid.heads)
+    out = [f"\\begin{{tabular}}{{l{'c' * n}}}", "\\toprule"]
+    if grid.groups:
+        names, rules, start = [], [], 2
+        for group, span in grid.groups:
+            names.append(rf"\multicolumn{{{span}}}{{c}}{{{escape(group)}}}")
+            if group:
+                rules.append(rf"\cmidrule(lr){{{start}-{start + span - 1}}}")
+            start += span
+        out += [f" & {' & '.join(names)} \\\\", "".join(rules)]
+    out += [f"Method & {' & '.join(escape(grid.heading(h)) for h in grid.heads)} \\\\", "\\midrule"]
+    before = "paper"
+    for line in grid.lines:
+        if line.kind == "extra" and before != "extra":
+            out.append("\\midrule")
+        before = line.kind
+        out.append(f"{_label(line)} & {' & '.join(_cell(line, e) for e in line.entries)} \\\\")
+    return "\n".join([*out, "\\bottomrule", "\\end{tabular}", ""])
+
+
+def _label(line: Line) -> str:
+    if line.kind == "reported":
+        return rf"\quad{{\itshape {escape(line.label)}}}"
+    return escape(line.label) + (f"$^{{{','.join(line.marks)}}}$" if line.marks else "")
+
+
+def _cell(line: Line, entry: Entry) -> str:
+    if not entry.text:
+        return escape(shown(line, entry))
+    text = escape(entry.text)
+    if entry.rank:
+        text = rf"\textbf{{{text}}}" if entry.rank == 1 else rf"\underline{{{text}}}"
+    text += rf"\,({escape(entry.ratio)})" if entry.ratio else ""
+    if line.kind == "reported":
+        off = f" ({escape(entry.delta)})" if entry.delta else ""
+        return rf"{{\itshape {text}{off}}}"
+    text += rf"{{\scriptsize$\,\pm\,${entry.spread}}}" if entry.spread else ""
+    return text + (r"$^{\dagger}$" if entry.mark else "")
+
+
+def _size(grid: Grid) -> str:
+    """A font in which the table fits the page (85 characters a line at \\small, 118 at \\scriptsize)."""
+    columns = zip(*(line.entries for line in grid.lines), strict=True)
+    widths = [
+        max([len(grid.heading(h)), *(len(e.text + e.ratio + (e.delta or e.spread)) + 3 for e in column)])
+        for h, column in zip(grid.heads, columns, strict=True)
+    ]
+    width = max(len(line.label) for line in grid.lines) + sum(widths)
+    gap = r"\setlength{\tabcolsep}{3.5pt}" if width > 75 else ""
+    return (r"\small" if width <= 85 else r"\footnotesize" if width <= 92 else r"\scriptsize") + gap
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX prints literally. Characters that its fonts lack lose their accents, or become '?'."""
+    return "".join(_escaped(c) for c in text)
+
+
+def _escaped(c: str) -> str:
+    if c in _SPECIAL:
+        return _SPECIAL[c]
+    if c in _MATH:
+        return f"${_MATH[c]}$"
+    if c in _TEXT:
+        return _TEXT[c]
+    if c.isascii():
+        return c if c.isprintable() else " "
+    if "À" <= c <= "ÿ" and (c in "ßÆØæø" or unicodedata.decomposition(c)):
+        return c
+    bare = unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode()
+    return "".join(_escaped(b) for b in bare) or "?"

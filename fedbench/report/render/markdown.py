@@ -1,0 +1,57 @@
+"""Grids as Markdown (pipe tables, as GitHub reads them)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedbench.report.grid import Entry, Grid, Line
+from fedbench.report.render.text import remarks, shown, verdict
+
+
+def document(grids: Sequence[Grid]) -> str:
+    """All grids, each under a heading."""
+    return "\n\n".join(_table(grid) for grid in grids) + "\n"
+
+
+def _table(grid: Grid) -> str:
+    heads = [f"{h.group}, {grid.heading(h)}" if h.group else grid.heading(h) for h in grid.heads]
+    rows = [["", *map(escape, heads)], [":--", *["--:"] * len(heads)]]
+    parted = False
+    for line in grid.lines:
+        if line.kind == "extra" and not parted:
+            parted = True  # pipe tables have no rules between rows
+            rows.append(["*not in the paper*", *[""] * len(heads)])
+        rows.append([_label(line), *(_cell(line, e) for e in line.entries)])
+    out = [f"### {escape(grid.id)}: {escape(grid.caption)}", ""]
+    out += [f"| {' | '.join(row)} |" for row in rows]
+    out += ["", *(f"- {escape(text)}" for text in remarks(grid))]
+    out += [f"- <sup>{letter}</sup> {escape(text)}" for letter, text in grid.footnotes]
+    out += [f"- **Problem:** {escape(text)}" for text in grid.problems]
+    if grid.verdicts:
+        out += ["", "Claims:", ""]
+        out += [f"- {escape(ours.claim.text)}: **{verdict(ours, theirs)}**" for ours, theirs in grid.verdicts]
+    return "\n".join(out)
+
+
+def _label(line: Line) -> str:
+    if line.kind == "reported":
+        return f"*{escape(line.label)}*"
+    return escape(line.label) + (f" <sup>{','.join(line.marks)}</sup>" if line.marks else "")
+
+
+def _cell(line: Line, entry: Entry) -> str:
+    if not entry.text:
+        return shown(line, entry)
+    text = entry.text
+    if entry.rank:
+        text = f"**{text}**" if entry.rank == 1 else f"<u>{text}</u>"
+    text += f" {entry.ratio}" if entry.ratio else ""
+    if line.kind == "reported":
+        return f"*{text}*" + (f" ({escape(entry.delta)})" if entry.delta else "")
+    return text + (f" ± {entry.spread}" if entry.spread else "") + entry.mark
+
+
+def escape(text: str) -> str:
+    """Text that Markdown takes literally, inside a table too."""
+    out = "".join(f"\\{c}" if c in "\\`*_{}[]|~#" else c for c in text)
+    return out.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\n", " ")

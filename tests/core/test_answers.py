@@ -1,0 +1,193 @@
+"""What every model answers: batched paths against one image and one model at a time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from lab import federation, setting
+from torch import Tensor, nn
+
+from fedbench import models
+from fedbench.core import evaluation, executors
+from fedbench.core.augment import resized_crop, to_input
+from fedbench.core.client import Client
+from fedbench.core.evaluation import Answers, answer
+from fedbench.core.executors import Executor
+from fedbench.core.plan import Plan
+from fedbench.core.state import State, state_of
+
+DATA = federation((40, 30, 50), color=True)
+SETTING = setting(augment="crop")
+PLAN = Plan(SETTING, DATA.n_train, DATA.shape[:2])
+
+
+def build(seed: int) -> nn.Module:
+    model = models.build("digits_cnn", shape=DATA.shape, classes=10, seed=seed)
+    with torch.no_grad():  # an untrained net answers much the same to all; centred, its answers spread over classes
+        z = model.features(to_input(DATA.images))
+        model.head.bias.copy_(-(z @ model.head.weight.T).mean(0))
+    return model
+
+
+MODEL = build(1)
+
+
+def clients(states: list[State]) -> list[Client]:
+    return [
+        Client(i, 2, 3, 0.1, DATA.n_train[i], DATA.class_counts[i], state, dict(state)) for i, state in enumerate(states)
+    ]
+
+
+def shared_body() -> list[Client]:
+    """Clients with one body (the same tensors) and a head each."""
+    body, heads = state_of(MODEL), []
+    for i in range(DATA.clients):
+        noise = torch.randn(MODEL.head.weight.shape, generator=torch.Generator().manual_seed(i)) * 0.1
+        weight = body["head.weight"] + noise
+        z = MODEL.features(to_input(DATA.images)).detach()
+        heads.append({"head.weight": weight, "head.bias": -(z @ weight.T).mean(0)})
+    return clients([{**body, **head} for head in heads])
+
+
+def all_different() -> list[Client]:
+    return clients([state_of(build(20 + i)) for i in range(DATA.clients)])
+
+
+@pytest.fixture(params=["sequential", "cores"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    it = executors.make(request.param, MODEL, DATA, PLAN)
+    yield it
+    it.close()
+
+
+def brute_force(who: list[Client], view: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(rows, own, votes) by one forward pass an image and a model."""
+    rows, own, votes = [], [], []
+    voters = [copy.deepcopy(MODEL) for _ in who]
+    for model, voter in zip(voters, who, strict=True):
+        model.load_state_dict(voter.state)
+    for owner in who:
+        stream = PLAN.crops("test", 2, owner.index, 0)
+        assert stream is not None
+        windows = stream.draw(len(DATA.test[owner.index]))
+        for row, window in zip(DATA.test[owner.index].tolist(), windows, strict=True):
+            image = DATA.images[row : row + 1]
+            if view == "crop":
+                image = resized_crop(image, torch.from_numpy(window[None]))
+            with torch.no_grad():
+                answers = [int(model(to_input(image)).argmax()) for model in voters]
+            rows.append(row)
+            own.append(answers[owner.index])
+            votes.append(answers)
+    return np.array(rows), np.array(own), np.array(votes)
+
+
+@pytest.mark.parametrize("make", [shared_body, all_different])
+@pytest.mark.parametrize("view", ["crop", "plain"])
+def test_votes_are_those_of_single_images_and_models(make, view: str, executor: Executor) -> None:  # type: ignore[no-untyped-def]
+    who = make()
+    rows, own, votes = brute_force(who, view)
+    assert len(np.unique(own)) > 3, "answers too alike to show anything"
+    assert (votes != own[:, None]).any()
+    got = answer(who, executor, PLAN, 2, view, True, None)
+    np.testing.assert_array_equal(got.rows, rows)
+    np.testing.assert_array_equal(got.own, own)
+    np.testing.assert_array_equal(got.votes, votes)
+    assert got.own.dtype == np.uint16
+    alone = answer(who, executor, PLAN, 2, view, False, None)
+    np.testing.assert_array_equal(alone.own, own)
+    assert alone.votes is None
+    assert alone.routes == got.routes == {}
+
+
+def test_crops_matter() -> None:
+    """Otherwise the test above would not tell the views apart."""
+    who = all_different()
+    assert not np.array_equal(brute_force(who, "crop")[2], brute_force(who, "plain")[2])
+
+
+def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = executors.make("sequential", MODEL, DATA, PLAN)
+    calls: list[str] = []
+    for name in ("_answers_of_shared_body", "_answers_of_all", "_own"):
+        original = getattr(evaluation, name)
+
+        def spy(*given, name: str = name, original=original):  # type: ignore[no-untyped-def]
+            calls.append(name)
+            return original(*given)
+
+        monkeypatch.setattr(evaluation, name, spy)
+
+    def path(who: list[Client], votes: bool = True) -> set[str]:
+        calls.clear()
+        answer(who, it, PLAN, 2, "plain", votes, None)
+        return set(calls)
+
+    who = shared_body()
+    assert path(who) == {"_answers_of_shared_body"}
+    # A method's own variables answer nothing, so they may differ (pFedFDA keeps a beta a client).
+    for i, client in enumerate(who):
+        client.state["gaussian.beta"] = torch.tensor([float(i)])
+    assert path(who) == {"_answers_of_shared_body"}
+    # Equal values in other tensors are not taken for the same: to compare them would cost more than it saves.
+    body = next(n for n in who[1].state if n.startswith("trunk."))
+    who[1].state[body] = who[1].state[body].clone()
+    assert path(who) == {"_answers_of_all"}
+    assert path(all_different(), votes=False) == {"_own"}
+
+
+def test_shared_body_and_general_path_agree(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
+    who = shared_body()
+    fast = answer(who, executor, PLAN, 2, "crop", True, None)
+    monkeypatch.setattr(evaluation, "_share_body", lambda *_: False)
+    slow = answer(who, executor, PLAN, 2, "crop", True, None)
+    np.testing.assert_array_equal(fast.votes, slow.votes)
+    np.testing.assert_array_equal(fast.own, slow.own)
+
+
+def test_pieces_change_nothing_but_the_work(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
+    who = shared_body()
+    whole = answer(who, executor, PLAN, 2, "plain", True, None)
+    monkeypatch.setattr(evaluation, "CHUNK", 4)
+    pieces = answer(who, executor, PLAN, 2, "plain", True, None)
+    np.testing.assert_array_equal(whole.votes, pieces.votes)
+
+
+def test_the_router_sees_trunk_features_and_log_shares(executor: Executor) -> None:
+    who = shared_body()
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def router(model: nn.Module, trunk: Tensor, log_shares: Tensor) -> dict[str, Tensor]:
+        seen.append((trunk, log_shares))
+        return {"first": trunk.argmax(1) % 3, "share": log_shares.argmax().expand(len(trunk))}
+
+    got: Answers = answer(who, executor, PLAN, 2, "plain", True, router)
+    x = to_input(DATA.images[got.rows])
+    with torch.no_grad():
+        features = MODEL.trunk(x)
+    np.testing.assert_array_equal(got.routes["first"], features.argmax(1) % 3)
+    assert got.routes["first"].dtype == np.int32
+    assert set(got.routes["share"].tolist()) == {int(np.argmax(DATA.n_train))}
+    torch.testing.assert_close(seen[0][1].exp(), torch.tensor(DATA.n_train) / sum(DATA.n_train))
+    assert got.votes is not None
+
+
+def test_owners_columns_go_by_position_not_by_size() -> None:
+    """The own answer is the owner's column, whatever the sizes of the test sets are."""
+    data = federation((12, 60, 20))
+    plan = Plan(setting(), data.n_train, data.shape[:2])
+    model = models.build("digits_cnn", shape=data.shape, classes=10, seed=1)
+    states = []
+    for i in range(3):
+        state = state_of(model)
+        state["head.weight"] = torch.zeros_like(state["head.weight"])
+        state["head.bias"] = torch.nn.functional.one_hot(torch.tensor(i + 4), 10).float()  # always answers i + 4
+        states.append(state)
+    who = [Client(i, 1, 1, 0.1, data.n_train[i], data.class_counts[i], s, dict(s)) for i, s in enumerate(states)]
+    got = answer(who, executors.make("sequential", model, data, plan), plan, 1, "plain", True, None)
+    np.testing.assert_array_equal(got.own, data.client[got.rows] + 4)
+    np.testing.assert_array_equal(got.votes, np.tile([4, 5, 6], (len(got.rows), 1)))

@@ -1,0 +1,180 @@
+"""Checkpoints: what a restart finds, and damage that it must not read over."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import torch
+
+from fedbench.core import checkpoint as module
+from fedbench.core.checkpoint import Checkpoint
+from fedbench.errors import FedbenchError
+
+
+def table(t: int) -> pa.Table:
+    return pa.table({"round": pa.array([t, t], pa.int32()), "own": pa.array([7, t % 10], pa.uint16())})
+
+
+def tensors(t: int) -> dict[str, torch.Tensor]:
+    weight = torch.arange(24.0).reshape(2, 3, 2, 2) * t
+    return {
+        "shared/conv": weight.to(memory_format=torch.channels_last),
+        "shared/count": torch.tensor(t),
+        "personal/0/beta": torch.tensor([0.5 * t], dtype=torch.float64),
+    }
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Checkpoint:
+    """A checkpoint of round 2 with predictions of rounds 1 and 2."""
+    it = Checkpoint(tmp_path)
+    for t in (1, 2):
+        it.save_predictions(t, table(t))
+        it.round = t
+        it.rounds.append({"round": t, "loss": 1 / t})
+        it.notes = {"0": {"beta": 0.1 * t}}
+        it.save(tensors(t))
+    return it
+
+
+def files(folder: Path) -> set[str]:
+    return {p.name for p in folder.iterdir()}
+
+
+WHOLE = {"checkpoint.json", "state-000002.safetensors", "predictions-000001.parquet", "predictions-000002.parquet"}
+
+
+def test_a_restart_finds_everything(saved: Checkpoint) -> None:
+    again = Checkpoint(saved.folder)
+    state = again.load()
+    assert state is not None
+    assert state.keys() == tensors(2).keys()
+    for name, t in tensors(2).items():
+        assert state[name].dtype == t.dtype
+        assert torch.equal(state[name], t)
+    assert (again.round, again.rounds, again.notes) == (2, saved.rounds, {"0": {"beta": 0.2}})
+    assert again.saved == 2
+    assert again.read_predictions().equals(pa.concat_tables([table(1), table(2)]))
+    assert files(saved.folder) == WHOLE
+
+
+def test_predictions_stand_in_the_order_of_the_rounds(tmp_path: Path) -> None:
+    it = Checkpoint(tmp_path)
+    for t in (10, 9, 1_000_000 - 1, 100):
+        it.save_predictions(t, table(t))
+    assert it.read_predictions()["round"].to_pylist() == [9, 9, 10, 10, 100, 100, 999_999, 999_999]
+
+
+def test_a_fresh_start_clears_leftovers_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("state-000009.safetensors", "state-000009.safetensors.part", "predictions-000009.parquet", "claim"):
+        (tmp_path / name).write_bytes(b"half")
+    it = Checkpoint(tmp_path)
+    assert it.load() is None
+    assert it.round == 0
+    assert files(tmp_path) == {"claim"}
+
+
+def test_files_beyond_the_checkpoint_are_cleared(saved: Checkpoint) -> None:
+    saved.save_predictions(3, table(3))
+    (saved.folder / "state-000003.safetensors").write_bytes(b"half")
+    (saved.folder / "state-000003.safetensors.part").write_bytes(b"half")
+    again = Checkpoint(saved.folder)
+    again.load()
+    assert files(saved.folder) == WHOLE
+    assert set(again.predictions) == {"predictions-000001.parquet", "predictions-000002.parquet"}
+
+
+def test_an_empty_state_can_be_saved(tmp_path: Path) -> None:
+    """A method that shares nothing, stopped before its first round ended."""
+    Checkpoint(tmp_path).save({})
+    assert Checkpoint(tmp_path).load() == {}
+
+
+def test_two_names_for_one_tensor_can_be_saved(tmp_path: Path) -> None:
+    t = torch.arange(6.0)
+    Checkpoint(tmp_path).save({"a": t, "b": t, "c": t[:3], "d": t.view(2, 3), "empty": t[:0], "e": t[6:]})
+    state = Checkpoint(tmp_path).load()
+    assert state is not None
+    assert {n: v.tolist() for n, v in state.items()} == {
+        "a": t.tolist(), "b": t.tolist(), "c": [0, 1, 2], "d": [[0, 1, 2], [3, 4, 5]], "empty": [], "e": [],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(WHOLE))
+@pytest.mark.parametrize("harm", ["truncate", "alter", "remove", "empty"])
+def test_damage_is_one_clear_line(saved: Checkpoint, name: str, harm: str) -> None:
+    path = saved.folder / name
+    content = path.read_bytes()
+    if harm == "remove":
+        path.unlink()
+    elif harm == "alter":
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :])
+    else:
+        path.write_bytes(content[: len(content) // 2] if harm == "truncate" else b"")
+    again = Checkpoint(saved.folder)
+    if (name, harm) == ("checkpoint.json", "remove"):
+        assert again.load() is None  # the same as never begun
+        return
+    with pytest.raises(FedbenchError) as caught:
+        again.load()
+    assert str(path) in str(caught.value)
+    assert "delete" in caught.value.hint
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"round": 2}'])
+def test_an_index_that_is_none_is_one_clear_line(saved: Checkpoint, content: str) -> None:
+    saved.index.write_text(content)
+    with pytest.raises(FedbenchError, match=r"checkpoint\.json is .*; delete "):
+        Checkpoint(saved.folder).load()
+
+
+def test_a_state_that_is_no_safetensors_file(saved: Checkpoint) -> None:
+    path = saved.folder / "state-000002.safetensors"
+    path.write_bytes(b"not tensors, but with the right checksum")
+    entry = json.loads(saved.index.read_text())
+    entry["state"] = {path.name: module.sha256_of(path)}
+    saved.index.write_text(json.dumps(entry))
+    with pytest.raises(FedbenchError, match="cannot read the checkpoint"):
+        Checkpoint(saved.folder).load()
+
+
+def test_saving_the_same_round_again_never_harms_the_saved_one(
+    saved: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt before the next round's end saves the round that is on disk already; a kill may hit that."""
+    import safetensors.torch
+
+    def half(tensors: object, path: Path) -> None:
+        Path(path).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(safetensors.torch, "save_file", half)
+    with pytest.raises(KeyboardInterrupt):
+        saved.save(tensors(2))
+    monkeypatch.undo()
+    state = Checkpoint(saved.folder).load()
+    assert state is not None
+    assert torch.equal(state["shared/conv"], tensors(2)["shared/conv"])
+    assert files(saved.folder) == WHOLE
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_full_or_read_only_disk_is_one_clear_line(
+    saved: Checkpoint, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(module, "write_json", refuse)
+    saved.round = 3
+    with pytest.raises(FedbenchError, match="no space left while saving|cannot write in"):
+        saved.save(tensors(3))
+    state = Checkpoint(saved.folder).load()
+    assert state is not None
+    assert int(state["shared/count"]) == 2

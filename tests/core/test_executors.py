@@ -1,0 +1,115 @@
+"""Executors: order of results, errors and interrupts in the middle of a round."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+from lab import federation, setting
+
+from fedbench import models
+from fedbench.core import executors
+from fedbench.core.client import Client, Collect
+from fedbench.core.executors import Cores, Executor, available_cores
+from fedbench.core.plan import Plan
+from fedbench.core.state import state_of
+from fedbench.core.worker import Cancelled, Worker
+from fedbench.errors import FedbenchError
+
+DATA = federation()
+PLAN = Plan(setting(), DATA.n_train, DATA.shape[:2])
+MODEL = models.build("digits_cnn", shape=DATA.shape, classes=10, seed=1)
+
+
+def make(name: str) -> Executor:
+    return executors.make(name, MODEL, DATA, PLAN)
+
+
+@pytest.mark.parametrize("name", executors.EXECUTORS)
+def test_results_come_in_the_order_of_the_items(name: str) -> None:
+    executor = make(name)
+
+    def job(worker: Worker, item: int) -> int:
+        time.sleep(0.002 * (5 - item))
+        return item * item
+
+    assert executor.map(job, range(5)) == [0, 1, 4, 9, 16]
+    assert executor.map(job, []) == []
+    assert executor.names == set(MODEL.state_dict())
+    executor.close()
+
+
+@pytest.mark.parametrize("name", executors.EXECUTORS)
+def test_one_thread_a_client_and_the_callers_setting_stays(name: str) -> None:
+    executor = make(name)
+    before = torch.get_num_threads()
+    assert set(executor.map(lambda *_: torch.get_num_threads(), range(4))) == {1}
+    assert torch.get_num_threads() == before
+    executor.close()
+
+
+def test_no_worker_serves_two_at_a_time() -> None:
+    executor = Cores(MODEL, DATA, PLAN, cores=3)
+    busy: set[int] = set()
+    lock = threading.Lock()
+
+    def job(worker: Worker, item: int) -> bool:
+        with lock:
+            free = id(worker) not in busy
+            busy.add(id(worker))
+        time.sleep(0.002)
+        with lock:
+            busy.discard(id(worker))
+        return free
+
+    assert all(executor.map(job, range(30)))
+    executor.close()
+
+
+class Stop(BaseException):
+    """Stands for a Ctrl-C."""
+
+
+@pytest.mark.parametrize("error", [ValueError, Stop, KeyboardInterrupt])
+def test_an_error_stops_the_others_and_the_executor_works_on(error: type[BaseException]) -> None:
+    executor = Cores(MODEL, DATA, PLAN, cores=2)
+    started: list[int] = []
+    cancelled: list[int] = []
+
+    def job(worker: Worker, item: int) -> int:
+        started.append(item)
+        if item == 0:
+            time.sleep(0.02)
+            raise error
+        while not worker.cancel.wait(0.002):
+            pass
+        cancelled.append(item)
+        raise Cancelled
+
+    with pytest.raises(error):
+        executor.map(job, range(20))
+    # Nobody is left at work, and what had not begun never begins.
+    assert sorted(started) != list(range(20))
+    assert set(started) - {0} == set(cancelled)
+    assert executor.map(lambda worker, item: item, [1, 2, 3]) == [1, 2, 3]
+    executor.close()
+
+
+def test_a_busy_worker_hears_of_the_interrupt() -> None:
+    executor = make("sequential")
+    assert isinstance(executor, executors.Sequential)
+    client = Client(0, 1, 1, 0.1, DATA.n_train[0], DATA.class_counts[0], state_of(MODEL), {})
+    executor.worker.cancel.set()
+    with pytest.raises(Cancelled):
+        executor.worker.collect(client, Collect(lambda m, b: b.x))
+
+
+def test_auto_and_unknown() -> None:
+    auto = make("auto")
+    assert auto.name == "cores"
+    auto.close()
+    with pytest.raises(FedbenchError, match="unknown executor 'sequental'; did you mean 'sequential'"):
+        make("sequental")
+    assert available_cores() >= 1

@@ -1,0 +1,147 @@
+"""The plan: cohorts, batches and crop windows from random streams alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lab import setting
+
+from fedbench.core.plan import CropStream, Plan
+from fedbench.core.rng import stream
+
+
+def plan(n_train: list[int], **changes: object) -> Plan:
+    return Plan(setting(**changes), n_train, (32, 32))
+
+
+sizes = st.integers(1, 60)
+
+
+@given(n=sizes, batch=st.integers(1, 25), epochs=st.integers(1, 4), tail=st.sampled_from(["drop", "keep"]))
+def test_every_epoch_is_a_permutation_up_to_the_tail(n: int, batch: int, epochs: int, tail: str) -> None:
+    p = plan([n], batch_size=batch, tail=tail)
+    batches = list(p.batches(0, 3, 1, epochs, None))
+    size = min(batch, n)
+    expected = [size] * (n // size) + ([n % size] if tail == "keep" and n % size else [])
+    assert [len(b) for b in batches] == expected * epochs
+    assert p.pass_rows(0) == sum(expected)
+    for a_pass in np.split(np.concatenate(batches), epochs):
+        assert len(set(a_pass.tolist())) == len(a_pass)
+        assert a_pass.min() >= 0
+        assert a_pass.max() < n
+        if tail == "keep":
+            assert sorted(a_pass) == list(range(n))
+
+
+@given(n=sizes, batch=st.integers(1, 25), steps=st.integers(1, 40), tail=st.sampled_from(["drop", "keep"]))
+def test_steps_are_the_beginning_of_as_many_passes_as_needed(n: int, batch: int, steps: int, tail: str) -> None:
+    p = plan([n], batch_size=batch, steps=5, tail=tail)
+    got = [b.tolist() for b in p.batches(0, 1, 1, None, steps)]
+    passes = [b.tolist() for b in p.batches(0, 1, 1, steps, None)]
+    assert len(got) == steps
+    assert got == passes[:steps]
+
+
+def test_passes_differ_and_so_do_rounds_phases_clients_and_seeds() -> None:
+    p = plan([40, 40], batch_size=40)
+    first, second = p.batches(0, 1, 1, 2, None)
+    others = [
+        next(iter(p.batches(0, 2, 1, 1, None))),
+        next(iter(p.batches(0, 1, 2, 1, None))),
+        next(iter(p.batches(1, 1, 1, 1, None))),
+        next(iter(plan([40, 40], batch_size=40, seed=2).batches(0, 1, 1, 1, None))),
+    ]
+    drawn = {tuple(x.tolist()) for x in (first, second, *others)}
+    assert len(drawn) == 6
+
+
+@given(order=st.permutations([(c, t, f) for c in range(3) for t in (1, 2) for f in (1, 2)]))
+def test_the_order_of_asking_changes_nothing(order: list[tuple[int, int, int]]) -> None:
+    p, q = plan([17, 9, 30]), plan([17, 9, 30])
+    asked = {key: [b.tolist() for b in p.batches(*key, 2, None)] for key in order}
+    assert all([b.tolist() for b in q.batches(*key, 2, None)] == asked[key] for key in sorted(order))
+
+
+def test_a_client_draws_the_same_whatever_the_others_hold() -> None:
+    a, b = plan([20, 5, 30]), plan([20, 50, 3, 9])
+    assert [x.tolist() for x in a.batches(0, 4, 1, 2, None)] == [x.tolist() for x in b.batches(0, 4, 1, 2, None)]
+
+
+def test_cohorts_are_bernoulli() -> None:
+    clients, rounds, q = 100, 400, 0.3
+    p = plan([10] * clients, rounds=rounds, participation=q)
+    took = np.zeros((rounds, clients))
+    for t in range(1, rounds + 1):
+        cohort = p.cohort(t)
+        assert cohort == sorted(set(cohort))
+        took[t - 1, cohort] = 1
+    # Means within five standard errors; the spread of the cohort's size tells independent draws from a fixed size.
+    assert abs(took.mean() - q) < 5 * np.sqrt(q * (1 - q) / took.size)
+    assert np.abs(took.mean(0) - q).max() < 5 * np.sqrt(q * (1 - q) / rounds)
+    assert took.sum(1).std() == pytest.approx(np.sqrt(clients * q * (1 - q)), rel=0.15)
+    assert abs(np.corrcoef(took[:-1].ravel(), took[1:].ravel())[0, 1]) < 5 / np.sqrt(took[1:].size)
+
+
+def test_the_last_round_may_take_all() -> None:
+    p = plan([10] * 50, rounds=6, participation=0.1, full_last_round=True)
+    assert p.cohort(6) == list(range(50))
+    assert all(len(p.cohort(t)) < 50 for t in range(1, 6))
+    assert len(plan([10] * 50, rounds=6, participation=0.1).cohort(6)) < 50
+    assert plan([10] * 5).cohort(1) == list(range(5))
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 40), height=st.integers(4, 40), width=st.integers(4, 40))
+def test_windows_lie_inside_the_image(seed: int, n: int, height: int, width: int) -> None:
+    windows = CropStream(np.random.default_rng(seed), (height, width)).draw(n)
+    assert windows.shape == (n, 4)
+    top, left, h, w = windows.T
+    assert (np.minimum(top, left) >= 0).all()
+    assert (np.minimum(h, w) >= 1).all()
+    assert (top + h <= height).all()
+    assert (left + w <= width).all()
+
+
+def test_windows_are_those_of_the_paper_at_32_pixels() -> None:
+    # FedDRM protocol 5.1: crops are 28 to 32 pixels a side, the whole image in about 9 % of the draws.
+    n = 40_000
+    top, left, h, w = CropStream(stream(3, "crop train", 1), (32, 32)).draw(n).T
+    assert (h.min(), h.max(), w.min(), w.max()) == (28, 32, 28, 32)
+    whole = ((h == 32) & (w == 32)).mean()
+    assert 0.085 < whole < 0.1
+    area = h * w / 1024
+    assert area.min() > 0.9 - 32 / 1024  # rounding of a side
+    # Sides and places are symmetric, and every place that a window of 28 can take is taken.
+    assert abs((h > w).mean() - (w > h).mean()) < 0.02
+    for start, length in ((top, h), (left, w)):
+        narrow = start[length == 28]
+        share = np.bincount(narrow, minlength=5) / len(narrow)
+        assert share == pytest.approx(np.full(5, 0.2), abs=5 * np.sqrt(0.16 / len(narrow)))
+
+
+def test_windows_follow_torchvisions_distribution() -> None:
+    torch = pytest.importorskip("torch")
+    from fedbench.models.vision import torchvision
+
+    torchvision()
+    from torchvision.transforms import RandomResizedCrop
+
+    n = 4000
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        image = torch.zeros(3, 32, 32)
+        theirs = np.array([RandomResizedCrop.get_params(image, [0.9, 1.0], [3 / 4, 4 / 3]) for _ in range(n)])
+    ours = CropStream(stream(5, "crop test", 1), (32, 32)).draw(n)
+    for column in range(4):
+        a, b = (np.bincount(x[:, column], minlength=33)[:33] / n for x in (ours, theirs))
+        assert np.abs(a - b).max() < 5 * np.sqrt(0.5 / n)
+
+
+def test_no_augmentation_has_no_windows() -> None:
+    assert plan([5]).crops("train", 1, 0, 1) is None
+    crops = plan([5], augment="crop").crops
+    a, b = crops("train", 1, 0, 1), crops("test", 1, 0, 1)
+    assert a is not None
+    assert b is not None
+    assert not np.array_equal(a.draw(50), b.draw(50))

@@ -1,0 +1,290 @@
+"""The round loop: interrupts, resumption, what a round records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lab import federation, method, parquet_bytes, same, setting, train, trainer
+
+from fedbench import models
+from fedbench.core import trainer as trainer_module
+from fedbench.core.client import Box, Client, Train
+from fedbench.core.server import Server
+from fedbench.core.trainer import Interrupted, Progress, initialise
+from fedbench.errors import FedbenchError
+from fedbench.methods.base import Method, cross_entropy
+from fedbench.methods.fedavg import FedAvg
+from fedbench.methods.pfedfda import PFedFDA
+
+DATA = federation()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """An uninterrupted run of five rounds."""
+    return train("feddrm", DATA, tmp_path_factory.mktemp("whole"), setting(rounds=5, window=3))
+
+
+def five() -> Any:
+    return setting(rounds=5, window=3)
+
+
+@pytest.mark.parametrize("executor", ["sequential", "cores"])
+@pytest.mark.parametrize("moment", ["local", "aggregate", "personalise"])
+def test_an_interrupt_within_a_round_loses_only_that_round(
+    moment: str, executor: str, tmp_path: Path, whole: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = method("feddrm")
+    original = getattr(type(how), moment)
+
+    def interrupted(self: Method, *given: Any) -> Any:
+        t = given[0].round if isinstance(given[0], Client) else given[2]
+        if t == 4:
+            raise KeyboardInterrupt
+        return original(self, *given)
+
+    monkeypatch.setattr(type(how), moment, interrupted)
+    with pytest.raises(Interrupted) as caught:
+        train(how, DATA, tmp_path, five(), executor=executor)
+    assert caught.value.round == 3
+    monkeypatch.undo()
+    run = train(how, DATA, tmp_path, five(), executor=executor)
+    assert [p.round for p in run.heard] == [4, 5]
+    assert same(run.tensors, whole.tensors)
+    assert parquet_bytes(run.predictions) == parquet_bytes(whole.predictions)
+
+
+def test_an_interrupt_while_predictions_are_written(
+    tmp_path: Path, whole: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = trainer(method("feddrm"), DATA, tmp_path, five())
+    save = it.checkpoint.save_predictions
+
+    def interrupted(t: int, table: Any) -> None:
+        save(t, table)
+        if t == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(it.checkpoint, "save_predictions", interrupted)
+    with pytest.raises(Interrupted, match="after round 3"):
+        it.run()
+    assert not (tmp_path / "predictions-000004.parquet").exists()
+    run = train("feddrm", DATA, tmp_path, five())
+    assert parquet_bytes(run.predictions) == parquet_bytes(whole.predictions)
+
+
+def test_an_interrupt_before_the_first_round_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    for name in ("fedavg", "local"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Method, "local", stop)
+            with pytest.raises(Interrupted, match="after round 0"):
+                train(name, DATA, tmp_path / name)
+        assert [p.round for p in train(name, DATA, tmp_path / name).heard] == [1, 2, 3]
+
+
+def test_an_error_in_a_round_leaves_the_last_checkpoint(
+    tmp_path: Path, whole: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", 0.0)
+
+    def fail(progress: Progress) -> None:
+        if progress.round == 4:
+            raise RuntimeError("the display broke")
+
+    with pytest.raises(RuntimeError, match="display"):
+        train("feddrm", DATA, tmp_path, five(), observe=fail)
+    run = train("feddrm", DATA, tmp_path, five())
+    assert [p.round for p in run.heard] == [4, 5]
+    assert parquet_bytes(run.predictions) == parquet_bytes(whole.predictions)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "pfedfda", "local"])
+def test_divergence_is_one_clear_line(name: str, tmp_path: Path) -> None:
+    with pytest.raises(FedbenchError, match=r"training diverged: client \d in round \d.*--lr") as caught:
+        train(name, DATA, tmp_path, setting(rounds=6, lr=1e6, weight_decay=0.0))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_round_line_says_what_was_done(tmp_path: Path) -> None:
+    s = setting(rounds=40, participation=0.4, epochs=2, tail="drop", batch_size=16, full_last_round=True)
+    run = train("fedavg", DATA, tmp_path, s)
+    plan = run.trainer.plan
+    lines = run.trainer.checkpoint.rounds
+    size = sum(t.numel() * 4 for t in run.trainer.server.shared.values())
+    assert min(len(plan.cohort(t)) for t in range(1, 41)) == 0, "a round without anybody should be among them"
+    for t, line in enumerate(lines, start=1):
+        cohort = plan.cohort(t)
+        assert line["round"] == t
+        assert line["participants"] == len(cohort)
+        assert line["images"] == sum(2 * (DATA.n_train[i] // 16) * 16 for i in cohort)
+        assert line["bytes_up"] == line["bytes_down"] == len(cohort) * size
+        assert (line["client_seconds"] > 0) == (len(cohort) > 0)
+        parts = line["local_seconds"] + line["server_seconds"] + line["evaluation_seconds"]
+        assert 0 < parts <= line["total_seconds"]
+        assert line["local_seconds"] >= line["client_seconds"]  # one client after another
+    assert lines[-1]["participants"] == DATA.clients
+    assert [p.accuracy is not None for p in run.heard] == [False] * 38 + [True] * 2
+
+
+def test_a_round_without_anybody_changes_nothing(tmp_path: Path) -> None:
+    s = setting(rounds=12, participation=0.3, window=12)
+    before: list[dict[str, torch.Tensor]] = []
+
+    class Spy(FedAvg):
+        def broadcast(self, server: Server, client: int, t: int) -> Any:
+            return super().broadcast(server, client, t)
+
+        def traffic(self, server: Server, t: int) -> tuple[int, int]:
+            before.append(dict(server.shared))
+            return super().traffic(server, t)
+
+    run = train(Spy(), DATA, tmp_path, s)
+    before.append(run.trainer.server.shared)
+    empty = [t for t in range(1, 13) if not run.trainer.plan.cohort(t)]
+    assert empty
+    for t in range(1, 13):
+        unchanged = all(before[t][name] is value for name, value in before[t - 1].items())
+        assert unchanged == (t in empty)
+
+
+def test_evaluated_rounds_views_and_columns(tmp_path: Path) -> None:
+    data = federation(color=True)
+    s = setting(rounds=5, window=1, every=2, augment="crop")
+    run = train("feddrm", data, tmp_path, s)
+    table = run.predictions
+    asked = table.group_by(["round", "view"]).aggregate([("own", "count")]).to_pylist()
+    n = sum(data.n_test)
+    assert {(a["round"], a["view"]): a["own_count"] for a in asked} == {
+        (2, "crop"): n, (4, "crop"): n, (5, "crop"): n, (5, "plain"): n,
+    }  # fmt: skip
+    assert table.column_names == [
+        "round", "view", "client", "sample", "label", "own", "votes", "route_probability", "route_density_ratio",
+    ]  # fmt: skip
+    last = table.slice(len(table) - n)
+    rows = torch.cat(list(data.test)).numpy()
+    np.testing.assert_array_equal(last["client"], data.client[rows])
+    np.testing.assert_array_equal(last["sample"], data.sample[rows])
+    np.testing.assert_array_equal(last["label"], data.labels[rows])
+    assert len(last["votes"][0]) == data.clients
+    votes = np.array(last["votes"].to_pylist())
+    np.testing.assert_array_equal(votes[np.arange(n), last["client"].to_numpy()], last["own"])
+    quiet = train("feddrm", data, tmp_path / "quiet", setting(rounds=1, window=1, votes=False, augment="crop"))
+    assert quiet.predictions.column_names == ["round", "view", "client", "sample", "label", "own"]
+
+
+def test_the_accuracy_heard_is_weighted_by_training_sizes(tmp_path: Path) -> None:
+    run = train("local", DATA, tmp_path)
+    last = run.predictions.to_pandas().query("round == 3")
+    by_client = (last["own"] == last["label"]).groupby(last["client"]).mean()
+    assert run.accuracy == pytest.approx(np.average(by_client, weights=DATA.n_train))
+    assert run.accuracy != pytest.approx(by_client.mean())
+
+
+def test_notes_of_the_last_evaluation_stand_in_the_clients_table(tmp_path: Path) -> None:
+    run = train("pfedfda", DATA, tmp_path)
+    table = run.trainer.clients_table().to_pydict()
+    assert table["client"] == [0, 1, 2, 3]
+    assert table["n_train"] == DATA.n_train
+    assert table["n_test"] == DATA.n_test
+    assert all(0 <= b <= 1 for b in table["beta"])
+    # A resume after the last round still knows them.
+    run.trainer.checkpoint.save(run.trainer.server.tensors())
+    again = trainer(method("pfedfda"), DATA, tmp_path)
+    again.run()
+    assert again.clients_table().to_pydict() == table
+
+
+def test_a_failing_round_leaves_the_servers_state_as_it_was(tmp_path: Path) -> None:
+    """Rounds work on a copy of the server: tensors handed on are never written to."""
+    it = trainer(method("pfedfda"), DATA, tmp_path, five())
+    held = {}
+    snapshots = {}
+
+    def listen(progress: Progress) -> None:
+        held[progress.round] = it.server.tensors()
+        snapshots[progress.round] = {name: t.clone() for name, t in held[progress.round].items()}
+
+    it.run(listen)
+    for t, tensors in held.items():
+        assert all(torch.equal(tensors[name], snapshots[t][name]) for name in tensors), t
+    assert all(torch.equal(v, trainer(method("pfedfda"), DATA, tmp_path).server.initial[n])
+               for n, v in it.server.initial.items())  # fmt: skip
+
+
+def test_initialise_comes_from_the_seed_and_leaves_the_generators_alone() -> None:
+    def start(seed: int) -> dict[str, torch.Tensor]:
+        _, state = initialise(
+            PFedFDA(), lambda: models.build("digits_cnn", shape=(8, 8, 1), classes=10, seed=seed), DATA, seed
+        )
+        return state
+
+    torch.manual_seed(99)
+    before = torch.get_rng_state()
+    a = start(1)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(7)
+    b, c = start(1), start(2)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not torch.equal(a["gaussian.mean"], c["gaussian.mean"])
+    assert not torch.equal(a["head.weight"], c["head.weight"])
+
+
+@dataclass(frozen=True)
+class Alternating(Method):
+    """Communicates in odd rounds only; keeps what rounds of either kind give it."""
+
+    name = "alternating"
+
+    def shares(self, t: int, rounds: int) -> bool:
+        return t % 2 == 1
+
+
+def test_rounds_without_communication_start_from_the_clients_own_copy(tmp_path: Path) -> None:
+    starts: dict[tuple[int, int], torch.Tensor] = {}
+    ends: dict[tuple[int, int], torch.Tensor] = {}
+
+    class Spy(Alternating):
+        def local(self, client: Client) -> Box:
+            starts[client.round, client.index] = client.state["head.weight"]
+            yield Train(cross_entropy)
+            ends[client.round, client.index] = client.state["head.weight"]
+
+        def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
+            super().aggregate(server, cohort, t)
+            means[t] = server.shared["head.weight"]
+
+    means: dict[int, torch.Tensor] = {}
+    run = train(Spy(), DATA, tmp_path, setting(rounds=3))
+    assert means.keys() == {1, 3}
+    for i in range(DATA.clients):
+        assert starts[2, i] is means[1]
+        assert starts[3, i] is ends[2, i]
+    assert [line["bytes_up"] > 0 for line in run.trainer.checkpoint.rounds] == [True, False, True]
+    assert run.trainer.server.personal == {}, "after a round that communicates nobody holds a copy of its own"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+def test_checkpoints_are_as_frequent_as_asked(
+    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", seconds)
+    saves: list[int] = []
+    it = trainer(method("fedavg"), DATA, tmp_path, five())
+    save: Callable[[Any], None] = it.checkpoint.save
+
+    def counted(tensors: Any) -> None:
+        saves.append(it.checkpoint.round)
+        save(tensors)
+
+    monkeypatch.setattr(it.checkpoint, "save", counted)
+    it.run()
+    assert saves == ([1, 2, 3, 4] if seconds == 0 else [])

@@ -1,0 +1,125 @@
+"""Small files in every format, and recipes for them. The pixels are random but fixed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import struct
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+_CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
+
+
+def idx_bytes(values: np.ndarray) -> bytes:
+    """The IDX form of an array."""
+    code = _CODES[f"{values.dtype.kind}{values.dtype.itemsize}"]
+    head = struct.pack(f">HBB{values.ndim}I", 0, code, values.ndim, *values.shape)
+    return head + values.astype(values.dtype.newbyteorder(">")).tobytes()
+
+
+def write_idx(path: Path, values: np.ndarray) -> Path:
+    """An IDX file, gzipped if its name says so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = idx_bytes(values)
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    return path
+
+
+def encoded(pixels: np.ndarray, form: str = "PNG") -> bytes:
+    """One image [H, W] or [H, W, 3] in an image format."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, form)
+    return out.getvalue()
+
+
+def tar(path: Path, members: dict[str, bytes], links: dict[str, str] | None = None) -> Path:
+    """A .tar.gz with these files, and symbolic links if wanted."""
+    with tarfile.open(path, "w:gz") as archive:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+        for name, target in (links or {}).items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            archive.addfile(member)
+    return path
+
+
+def zipped(path: Path, members: dict[str, bytes]) -> Path:
+    """A .zip with these files."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+def pixels(n: int, *shape: int, seed: int = 0) -> np.ndarray:
+    """uint8 noise [n, *shape]."""
+    return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
+
+
+HEAD = """
+title = "Toy"
+licence = "none"
+citation = "nobody"
+shape = {shape}
+classes = {classes}
+"""
+
+
+def recipe_text(body: str, shape: tuple[int, ...] = (4, 5, 1), classes: tuple[str, ...] = ("a", "b", "c")) -> str:
+    """A recipe's TOML with the usual head."""
+    return HEAD.format(shape=list(shape), classes=list(classes)) + body
+
+
+IDX_BODY = """
+[[source]]
+name = "idx"
+kind = "idx"
+train = 6
+test = 3
+[[source.file]]
+path = "toy/train-images.gz"
+role = "images"
+[[source.file]]
+path = "toy/train-labels.gz"
+role = "labels"
+[[source.file]]
+path = "toy/test-images.gz"
+role = "images"
+split = "test"
+[[source.file]]
+path = "toy/test-labels.gz"
+role = "labels"
+split = "test"
+"""
+
+
+def idx_toy(folder: Path, seed: int = 0) -> tuple[Path, np.ndarray, np.ndarray]:
+    """A recipe toy.toml and its IDX files in `folder`; returns its path, the pooled pixels and labels."""
+    images, labels = pixels(9, 4, 5, seed=seed), np.arange(9, dtype=np.uint8) % 3
+    for split, rows in (("train", slice(0, 6)), ("test", slice(6, 9))):
+        write_idx(folder / f"toy/{split}-images.gz", images[rows])
+        write_idx(folder / f"toy/{split}-labels.gz", labels[rows])
+    path = folder / "toy.toml"
+    path.write_text(recipe_text(IDX_BODY))
+    return path, images, labels
+
+
+def with_checksums(folder: Path) -> Path:
+    """The toy recipe with the SHA-256 of its files declared."""
+    path, _, _ = idx_toy(folder)
+    text = path.read_text()
+    for file in sorted((folder / "toy").iterdir()):
+        line = f'path = "toy/{file.name}"\n'
+        text = text.replace(line, f'{line}sha256 = "{hashlib.sha256(file.read_bytes()).hexdigest()}"\n')
+    path.write_text(text)
+    return path

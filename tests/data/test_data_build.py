@@ -1,0 +1,248 @@
+"""Identity, verification and the artifact."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from data_makers import IDX_BODY, encoded, idx_toy, pixels, recipe_text, with_checksums, write_idx
+
+from fedbench.data import class_counts, info, load, resolve
+from fedbench.errors import FedbenchError
+from fedbench.spec import DatasetSpec
+from fedbench.store import Store
+
+
+def test_official_training_images_come_first(tmp_path: Path, store: Store) -> None:
+    path, images, labels = idx_toy(tmp_path)
+    # The recipe may name the test files first: the order of the data set stays.
+    front, *files = path.read_text().split("[[source.file]]")
+    path.write_text("[[source.file]]".join([front, *reversed(files)]))
+    got = load(str(path), store)
+    np.testing.assert_array_equal(got.images[..., 0], images)
+    np.testing.assert_array_equal(got.labels, labels)
+    assert (got.images.dtype, got.labels.dtype, got.split.dtype) == (np.uint8, np.int64, np.uint8)
+    assert got.split.tolist() == [0] * 6 + [1] * 3
+    assert got.partition_labels is got.labels
+    assert got.partition_classes == 3
+    assert got.images.flags.writeable
+    assert got.labels.flags.writeable
+
+
+def test_one_spec_is_one_artifact_and_the_same_bytes_anywhere(tmp_path: Path) -> None:
+    path, _, _ = idx_toy(tmp_path)
+    made = []
+    for home in ("one", "two"):
+        store = Store(tmp_path / home)
+        spec = load(str(path), store).spec
+        artifact = store.get(spec)
+        assert artifact is not None
+        made.append((spec.id, {n: artifact.file(n).read_bytes() for n in ("data.parquet", "classes.parquet")}))
+    assert made[0] == made[1]
+
+
+def test_the_second_load_needs_no_source_files(tmp_path: Path, store: Store) -> None:
+    path, images, _ = idx_toy(tmp_path)
+    spec = load(str(path), store).spec
+    for file in (tmp_path / "toy").iterdir():
+        file.unlink()
+    assert resolve(str(path), store) == spec
+    np.testing.assert_array_equal(load(spec, store).images[..., 0], images)
+    path.unlink()
+    assert resolve("toy", store) == spec  # by name alone, from the store
+
+
+def test_the_newest_artifact_of_a_name_is_taken(tmp_path: Path, store: Store) -> None:
+    for seed in (2, 1, 3):
+        path, images, _ = idx_toy(tmp_path, seed)
+        load(str(path), store)
+    for file in (tmp_path / "toy").iterdir():
+        file.unlink()
+    np.testing.assert_array_equal(load(str(path), store).images[..., 0], images)
+
+
+def test_resolve_needs_no_hashing_where_checksums_are_declared(tmp_path: Path, store: Store) -> None:
+    path = with_checksums(tmp_path)
+    before = resolve(str(path), store)
+    (tmp_path / "toy/train-images.gz").write_bytes(b"damaged")
+    assert resolve(str(path), store) == before
+
+
+def test_without_checksums_the_files_themselves_are_the_identity(tmp_path: Path, store: Store) -> None:
+    path, _, _ = idx_toy(tmp_path)
+    before = resolve(str(path), store)
+    assert resolve(str(path), store) == before
+    write_idx(tmp_path / "toy/test-labels.gz", np.array([1, 1, 1], np.uint8))
+    assert resolve(str(path), store) != before
+
+
+def test_a_folders_identity_is_its_images(tmp_path: Path, store: Store) -> None:
+    for name in ("a/1.png", "b/1.png"):
+        (tmp_path / "pics" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pics" / name).write_bytes(encoded(pixels(1, 4, 5)[0]))
+    path = tmp_path / "mine.toml"
+    body = '[[source]]\nname = "f"\nkind = "folder"\n[[source.file]]\npath = "pics"\n'
+    body += 'member = [{ path = "{label}/*.png" }]\n'
+    path.write_text(recipe_text(body))
+    first = resolve(str(path), store)
+    assert resolve(str(path), store) == first
+    (tmp_path / "pics/b/1.png").rename(tmp_path / "pics/a/2.png")
+    assert resolve(str(path), store) != first
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ('title = "Toy"', 'title = "Another title"', True),
+        ('licence = "none"', 'licence = "MIT"', True),
+        ("['a', 'b', 'c']", "['a', 'b', 'd']", False),
+        ("['a', 'b', 'c']", "['a', 'b', 'c', 'd']", False),
+        ('role = "labels"\n', 'role = "labels"\nrows = 6\n', False),
+        ('name = "idx"', 'name = "other"', False),
+    ],
+)
+def test_the_identity_holds_what_changes_the_data(tmp_path: Path, store: Store, old: str, new: str, same: bool) -> None:
+    path = with_checksums(tmp_path)
+    before = resolve(str(path), store)
+    path.write_text(path.read_text().replace(old, new, 1))
+    assert (resolve(str(path), store) == before) is same
+
+
+def test_the_source_at_hand_is_chosen_in_the_recipes_order(tmp_path: Path, store: Store) -> None:
+    second = IDX_BODY.replace('name = "idx"', 'name = "copy"').replace("toy/", "copy/")
+    path, _, _ = idx_toy(tmp_path)
+    path.write_text(recipe_text(second + IDX_BODY))
+    assert resolve(str(path), store).source == "idx"
+    root = tmp_path / "root"
+    idx_toy(root, seed=1)
+    (root / "toy").rename(root / "copy")
+    assert resolve(str(path), store, [root]).source == "copy"
+    (root / "copy/test-labels.gz").unlink()  # a source is at hand only when all its files are
+    assert resolve(str(path), store, [root]).source == "idx"
+
+
+def test_downloads_count_as_a_data_folder(tmp_path: Path, store: Store) -> None:
+    path, images, _ = idx_toy(tmp_path)
+    store.prepare()
+    (store.home / "downloads").mkdir()
+    (tmp_path / "toy").rename(store.home / "downloads/toy")
+    np.testing.assert_array_equal(load(str(path), store).images[..., 0], images)
+
+
+def test_a_wrong_checksum_names_file_expected_and_found(tmp_path: Path, store: Store) -> None:
+    path = with_checksums(tmp_path)
+    victim = tmp_path / "toy/train-images.gz"
+    expected = hashlib.sha256(victim.read_bytes()).hexdigest()
+    victim.write_bytes(victim.read_bytes()[:-5])
+    with pytest.raises(FedbenchError) as caught:
+        load(str(path), store)
+    found = hashlib.sha256(victim.read_bytes()).hexdigest()
+    for piece in (str(victim), expected, found, f"{victim.stat().st_size} bytes"):
+        assert piece in caught.value.message
+    assert list(store.list("dataset")) == []
+    assert not list(store.home.rglob("*.parquet"))
+
+
+def test_md5_is_checked_where_it_is_all_there_is(tmp_path: Path, store: Store) -> None:
+    path, _, _ = idx_toy(tmp_path)
+    text, line = path.read_text(), 'path = "toy/train-images.gz"\n'
+    right = hashlib.md5((tmp_path / "toy/train-images.gz").read_bytes()).hexdigest()
+    path.write_text(text.replace(line, f'{line}md5 = "{"0" * 32}"\n'))
+    with pytest.raises(FedbenchError, match="md5 should be 0000"):
+        load(str(path), store)
+    path.write_text(text.replace(line, f'{line}md5 = "{right}"\n'))
+    assert len(load(str(path), store).labels) == 9
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("train = 6", "train = 7", "holds 6 train images; its recipe says 7"),
+        ("test = 3", "test = 2", "holds 3 test images; its recipe says 2"),
+        ("shape = [4, 5, 1]", "shape = [5, 4, 1]", r"images of shape \[4, 5, 1\]; the recipe says \[5, 4, 1\]"),
+        ("['a', 'b', 'c']", "['a', 'b']", r"labels must lie in 0\.\.1"),
+        ('role = "labels"\n', 'role = "labels"\nrows = 5\n', "6 images but 5 values of label"),
+        ('role = "labels"\n', 'role = "lables"\n', "one with role labels"),
+        ('name = "idx"', 'name = "idx"\ncolumns = { who = "writer[2]" }', "unknown column of .* 'writer'"),
+    ],
+)
+def test_data_other_than_the_recipe_says(tmp_path: Path, store: Store, old: str, new: str, message: str) -> None:
+    path, _, _ = idx_toy(tmp_path)
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(FedbenchError, match=message):
+        load(str(path), store)
+
+
+def test_columns_of_a_matrix_and_the_label_to_partition_by(tmp_path: Path, store: Store) -> None:
+    path, _, _ = idx_toy(tmp_path)
+    table = np.arange(18, dtype=np.int32).reshape(9, 2)
+    write_idx(tmp_path / "toy/train-who.gz", table[:6])
+    write_idx(tmp_path / "toy/test-who.gz", table)  # more rows than test images, as in QMNIST
+    extra = """
+[[source.file]]
+path = "toy/train-who.gz"
+role = "who"
+[[source.file]]
+path = "toy/test-who.gz"
+role = "who"
+split = "test"
+rows = 3
+"""
+    text = path.read_text().replace('name = "idx"', 'name = "idx"\ncolumns = { fine = "who[1]" }') + extra
+    path.write_text(text.replace('title = "Toy"', 'title = "Toy"\npartition_label = "fine"\npartition_classes = 12'))
+    got = load(str(path), store)
+    assert got.partition_labels.tolist() == [1, 3, 5, 7, 9, 11, 1, 3, 5]
+    assert got.partition_labels.dtype == np.int64
+    assert got.partition_classes == 12
+    with pytest.raises(FedbenchError, match="did you mean 'fine'"):
+        got.column("fin")
+    for of in (str(path), got.spec):
+        told = info(of, store)
+        assert (told.shape, told.classes, told.partition_classes) == ((4, 5, 1), ("a", "b", "c"), 12)
+    path.write_text(path.read_text().replace("partition_classes = 12", "partition_classes = 11"))
+    with pytest.raises(FedbenchError, match=r"fine: labels must lie in 0\.\.10"):
+        load(str(path), store)
+
+
+def test_class_counts_and_info_without_images(tmp_path: Path, store: Store) -> None:
+    path, _, _ = idx_toy(tmp_path)
+    assert class_counts(resolve(str(path), store), store) is None
+    spec = load(str(path), store).spec
+    (store.path("dataset", spec.id) / "data.parquet").unlink()
+    assert class_counts(spec, store) == {"a": (2, 1), "b": (2, 1), "c": (2, 1)}
+    assert info(spec, store).classes == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("change", [lambda b: b[:-1], lambda b: b[:50] + bytes([b[50] ^ 1]) + b[51:]])
+def test_an_altered_artifact_is_one_clear_line(tmp_path: Path, store: Store, change: object) -> None:
+    path, _, _ = idx_toy(tmp_path)
+    spec = load(str(path), store).spec
+    file = store.path("dataset", spec.id) / "data.parquet"
+    file.write_bytes(change(file.read_bytes()))  # type: ignore[operator]
+    with pytest.raises(FedbenchError, match=r"data\.parquet (is truncated|was altered)"):
+        load(spec, store)
+
+
+def test_a_spec_that_nothing_here_makes(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(FedbenchError, match="no recipe for dataset strange"):
+        load(DatasetSpec("strange", "idx", "0"), store)
+    with pytest.raises(FedbenchError, match=r"not at hand: no cifar10/train\.parquet"):
+        load(DatasetSpec("cifar10", "parquet", "0"), store)
+    path, _, _ = idx_toy(tmp_path)
+    resolve(str(path), store)
+    with pytest.raises(FedbenchError, match="made from other files or by another recipe"):
+        load(DatasetSpec("toy", "idx", "0" * 16), store)
+
+
+def test_the_manifest_says_where_the_images_came_from(tmp_path: Path, store: Store) -> None:
+    path, _, _ = idx_toy(tmp_path)
+    heard: list[str] = []
+    spec = load(str(path), store, notify=heard.append).spec
+    manifest = json.loads((store.path("dataset", spec.id) / "artifact.json").read_text())
+    assert manifest["provenance"]["files"][0] == str(tmp_path / "toy/train-images.gz")
+    assert len(heard) == 1
+    load(str(path), store, notify=heard.append)
+    assert len(heard) == 1  # built once

@@ -1,0 +1,271 @@
+"""Downloads against a server on this machine: whole, cut, missing, wrong, stubborn."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from data_makers import pixels, recipe_text, tar
+
+from fedbench.data import fetch, load, recipe
+from fedbench.errors import FedbenchError
+from fedbench.store import Store
+
+
+@dataclass
+class Served:
+    """What a path answers, and what it was asked."""
+
+    data: bytes = b""
+    status: int = 200
+    cuts: list[int] = field(default_factory=list)  #: break off after so many bytes, one a request
+    ranges: bool = True
+    asked: list[str | None] = field(default_factory=list)  #: the Range header of each request
+
+
+class Handler(BaseHTTPRequestHandler):
+    served: dict[str, Served]
+
+    def do_GET(self) -> None:
+        entry = self.served.get(self.path) or Served(status=404)
+        wanted = self.headers.get("Range")
+        entry.asked.append(wanted)
+        if entry.status != 200:
+            self.send_error(entry.status)
+            return
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and entry.ranges else 0
+        if start and start >= len(entry.data):
+            self.send_error(416)
+            return
+        body = entry.data[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(body)))
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(entry.data) - 1}/{len(entry.data)}")
+        self.end_headers()
+        self.wfile.write(body[: entry.cuts.pop(0)] if entry.cuts else body)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, dict[str, Served]]]:
+    import sys
+
+    monkeypatch.setattr(sys.modules["fedbench.data.fetch"], "PAUSE", 0.0)
+    served: dict[str, Served] = {}
+    handler = type("Bound", (Handler,), {"served": served})
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{httpd.server_port}", served
+    httpd.shutdown()
+    httpd.server_close()
+
+
+BIN = """
+[[source]]
+name = "binary"
+kind = "cifar-binary"
+fields = ["label"]
+[[source.file]]
+path = "toy/toy.tar.gz"
+sha256 = "{sha256}"
+urls = [{urls}]
+member = [{{ path = "d/train.bin" }}]
+"""
+
+
+def archive(folder: Path, extra: dict[str, bytes] | None = None) -> tuple[bytes, np.ndarray]:
+    """A .tar.gz of 700 records, and its pixels [700, 4, 5, 3]."""
+    images = pixels(700, 4, 5, 3)
+    labels = (np.arange(700, dtype=np.uint8) % 3)[:, None]
+    records = np.hstack([labels, images.transpose(0, 3, 1, 2).reshape(700, -1)]).tobytes()
+    path = tar(folder / "made.tar.gz", {"d/train.bin": records, **(extra or {})})
+    return path.read_bytes(), images
+
+
+def toy(folder: Path, data: bytes, *urls: str) -> str:
+    path = folder / "toy.toml"
+    told = ", ".join(f'"{url}"' for url in urls)
+    path.write_text(recipe_text(BIN.format(sha256=hashlib.sha256(data).hexdigest(), urls=told), (4, 5, 3)))
+    return str(path)
+
+
+Server = tuple[str, dict[str, Served]]
+
+
+def test_fetch_then_load(tmp_path: Path, store: Store, server: Server) -> None:
+    base, served = server
+    data, images = archive(tmp_path)
+    served["/a"] = Served(data)
+    name, seen = toy(tmp_path, data, f"{base}/a"), []
+    paths = fetch(name, store, lambda *step: seen.append(step))
+    assert paths == [store.home / "downloads/toy/toy.tar.gz"]
+    assert seen[-1] == ("toy.tar.gz", len(data), len(data))
+    np.testing.assert_array_equal(load(name, store).images, images)
+    fetch(name, store)
+    assert len(served["/a"].asked) == 1  # what is there and whole is left alone
+    assert [p.name for p in paths[0].parent.iterdir()] == ["toy.tar.gz"]
+
+
+def test_a_cut_connection_is_resumed(tmp_path: Path, store: Store, server: Server) -> None:
+    base, served = server
+    data, _ = archive(tmp_path)
+    served["/a"] = Served(data, cuts=[1000, 500])
+    path = fetch(toy(tmp_path, data, f"{base}/a"), store)[0]
+    assert path.read_bytes() == data
+    assert served["/a"].asked == [None, "bytes=1000-", "bytes=1500-"]
+
+
+def test_an_interrupted_command_goes_on(tmp_path: Path, store: Store, server: Server) -> None:
+    base, served = server
+    data, _ = archive(tmp_path)
+    served["/a"] = Served(data)
+    name = toy(tmp_path, data, f"{base}/a")
+
+    def stop(*step: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch(name, store, stop)
+    part = store.home / "downloads/toy/toy.tar.gz.part"
+    part.write_bytes(data[:2000])
+    assert not part.with_suffix("").exists()
+    assert fetch(name, store)[0].read_bytes() == data
+    assert served["/a"].asked[-1] == "bytes=2000-"
+
+
+def test_a_complete_part_needs_no_server(tmp_path: Path, store: Store) -> None:
+    data, _ = archive(tmp_path)
+    part = store.home / "downloads/toy/toy.tar.gz.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(data)
+    assert fetch(toy(tmp_path, data, "http://127.0.0.1:9/nobody"), store)[0].read_bytes() == data
+
+
+def test_a_server_that_ignores_range(tmp_path: Path, store: Store, server: Server) -> None:
+    base, served = server
+    data, _ = archive(tmp_path)
+    served["/a"] = Served(data, cuts=[1000], ranges=False)
+    assert fetch(toy(tmp_path, data, f"{base}/a"), store)[0].read_bytes() == data
+    assert served["/a"].asked == [None, "bytes=1000-"]
+
+
+@pytest.mark.parametrize("bad", [Served(status=404), Served(status=500), Served(b"other bytes"), Served(b"")])
+def test_the_next_mirror_is_used(tmp_path: Path, store: Store, server: Server, bad: Served) -> None:
+    base, served = server
+    data, _ = archive(tmp_path)
+    served["/bad"], served["/good"] = bad, Served(data)
+    assert fetch(toy(tmp_path, data, f"{base}/bad", f"{base}/good"), store)[0].read_bytes() == data
+    assert len(bad.asked) == (3 if bad.status == 500 else 1)
+
+
+def test_a_wrong_earlier_piece_is_thrown_away(tmp_path: Path, store: Store, server: Server) -> None:
+    base, served = server
+    data, _ = archive(tmp_path)
+    served["/a"] = Served(data)
+    part = store.home / "downloads/toy/toy.tar.gz.part"
+    part.parent.mkdir(parents=True)
+    for stale in (b"x" * 1000, b"x" * (len(data) + 10)):  # shorter, and longer than the file
+        part.write_bytes(stale)
+        path = fetch(toy(tmp_path, data, f"{base}/a"), store)[0]
+        assert path.read_bytes() == data
+        path.unlink()
+
+
+def test_all_mirrors_fail(tmp_path: Path, store: Store, server: Server) -> None:
+    base, served = server
+    data, _ = archive(tmp_path)
+    served["/wrong"] = Served(b"wrong")
+    with pytest.raises(FedbenchError) as caught:
+        fetch(toy(tmp_path, data, f"{base}/gone", f"{base}/wrong", "http://127.0.0.1:9/nobody"), store)
+    text = caught.value.message
+    assert f"{base}/gone: the server answers 404" in text
+    assert f"{base}/wrong: checksum differs" in text
+    assert "127.0.0.1:9/nobody: " in text
+    assert "refused" in text
+    assert "\n" not in text
+    assert list((store.home / "downloads/toy").iterdir()) == []
+
+
+def test_a_damaged_download_is_fetched_again(tmp_path: Path, store: Store, server: Server) -> None:
+    base, served = server
+    data, _ = archive(tmp_path)
+    served["/a"] = Served(data)
+    path = store.home / "downloads/toy/toy.tar.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data[:-1])
+    assert fetch(toy(tmp_path, data, f"{base}/a"), store)[0].read_bytes() == data
+
+
+def test_an_archive_that_leads_outside_is_refused(tmp_path: Path, store: Store, server: Server) -> None:
+    base, served = server
+    data, _ = archive(tmp_path, {"../../evil.txt": b"evil"})
+    served["/a"] = Served(data)
+    name = toy(tmp_path, data, f"{base}/a")
+    fetch(name, store)
+    with pytest.raises(FedbenchError, match="not a safe archive"):
+        load(name, store)
+    assert not list(tmp_path.rglob("evil.txt"))
+
+
+def test_a_truncated_archive_with_the_right_checksum(tmp_path: Path, store: Store, server: Server) -> None:
+    base, served = server
+    data = archive(tmp_path)[0][:-200]
+    served["/a"] = Served(data)
+    name = toy(tmp_path, data, f"{base}/a")
+    fetch(name, store)
+    with pytest.raises(FedbenchError, match="is damaged or not a readable archive"):
+        load(name, store)
+
+
+def test_two_processes_do_not_share_a_download(tmp_path: Path, store: Store, server: Server) -> None:
+    base, served = server
+    data, _ = archive(tmp_path)
+    served["/a"] = Served(data)
+    name = toy(tmp_path, data, f"{base}/a")
+    refused: list[str] = []
+
+    def meanwhile(*step: object) -> None:
+        if not refused:
+            with pytest.raises(FedbenchError, match="another process is downloading") as caught:
+                fetch(name, store)
+            refused.append(str(caught.value))
+
+    assert fetch(name, store, meanwhile)[0].read_bytes() == data
+    assert len(refused) == 1
+
+
+def test_no_address_and_wrong_source(store: Store) -> None:
+    with pytest.raises(FedbenchError, match="no address is known to download usps"):
+        fetch("usps", store)
+    with pytest.raises(FedbenchError, match="no address is known to download cifar10"):
+        fetch("cifar10", store, source="parquet")
+    with pytest.raises(FedbenchError, match="unknown source of cifar10 'binry'; did you mean 'binary'"):
+        fetch("cifar10", store, source="binry")
+    assert fetch("digits", store) == []
+
+
+def test_read_only_downloads(tmp_path: Path, store: Store, server: Server) -> None:
+    base, served = server
+    data, _ = archive(tmp_path)
+    served["/a"] = Served(data)
+    store.prepare()
+    (store.home / "downloads").write_text("a file where a folder should be")
+    with pytest.raises(FedbenchError, match="downloading toy"):
+        fetch(toy(tmp_path, data, f"{base}/a"), store)
+
+
+def test_large_sets_have_two_mirrors() -> None:
+    for name in ("mnist", "fashion_mnist", "cifar10", "cifar100"):
+        for file in recipe(name).sources[0].file:
+            assert len(set(file.urls)) == 2, file.path
+            assert all(url.endswith(Path(file.path).name) for url in file.urls)

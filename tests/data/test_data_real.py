@@ -1,0 +1,147 @@
+"""The real images of FEDBENCH_DATA: counts as published, pixels as they should look, loading times."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedbench.data import Dataset, check, load, recipe, resolve
+from fedbench.store import Store
+
+pytestmark = pytest.mark.data
+
+MNIST = [
+    5923,
+    6742,
+    5958,
+    6131,
+    5842,
+    5421,
+    5918,
+    6265,
+    5851,
+    5949,
+    980,
+    1135,
+    1032,
+    1010,
+    982,
+    892,
+    958,
+    1028,
+    974,
+    1009,
+]
+USPS = [1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644, 359, 264, 198, 166, 200, 160, 170, 147, 166, 177]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(tmp_path_factory.mktemp("real"))
+
+
+def real(name: str, home: Store, data_root: Path) -> Dataset:
+    return load(name, home, [data_root])
+
+
+def counts(got: Dataset, labels: np.ndarray | None = None, classes: int | None = None) -> list[int]:
+    values = got.labels if labels is None else labels
+    return [int(n) for s in (0, 1) for n in np.bincount(values[got.split == s], minlength=classes or len(got.classes))]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mnist", MNIST),
+        ("mnist_writers", MNIST),
+        ("fashion_mnist", [6000] * 10 + [1000] * 10),
+        ("usps", USPS),
+        ("cifar10", [5000] * 10 + [1000] * 10),
+        ("cifar20", [2500] * 20 + [500] * 20),
+        ("cifar100", [500] * 100 + [100] * 100),
+        ("tinyimagenet", [40] * 200 + [10] * 200),
+    ],
+)
+def test_class_counts(name: str, expected: list[int], home: Store, data_root: Path) -> None:
+    got = real(name, home, data_root)
+    assert counts(got) == expected
+    assert (np.diff(got.split.astype(int)) >= 0).all()  # training images first
+    assert got.images.shape[1:] == recipe(name).shape
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "std"),
+    # The moments of the training images, in grey levels, by which everybody normalises these data sets.
+    [
+        ("mnist", [33.32], [78.57]),
+        ("fashion_mnist", [72.94], [90.02]),
+        ("cifar10", [125.3, 123.0, 113.9], [63.0, 62.1, 66.7]),
+        ("cifar100", [129.3, 124.1, 112.4], [68.2, 65.4, 70.4]),
+    ],
+)
+def test_moments_of_the_training_images(
+    name: str, mean: list[float], std: list[float], home: Store, data_root: Path
+) -> None:
+    got = real(name, home, data_root)
+    levels = np.arange(256)
+    for channel, (m, s) in enumerate(zip(mean, std, strict=True)):
+        share = np.bincount(got.images[got.split == 0][..., channel].ravel(), minlength=256)
+        found = np.average(levels, weights=share)
+        assert abs(found - m) < 0.3
+        assert abs(np.sqrt(np.average((levels - found) ** 2, weights=share)) - s) < 0.5
+
+
+def test_cifar20_is_cifar100_with_coarse_labels(home: Store, data_root: Path) -> None:
+    coarse, fine = real("cifar20", home, data_root), real("cifar100", home, data_root)
+    np.testing.assert_array_equal(coarse.images, fine.images)
+    np.testing.assert_array_equal(coarse.partition_labels, fine.labels)
+    np.testing.assert_array_equal(coarse.labels, fine.columns["coarse"])
+    assert coarse.partition_classes == fine.partition_classes == 100
+    pairs = {(int(c), int(f)) for c, f in zip(coarse.labels, fine.labels, strict=True)}
+    assert len(pairs) == 100  # each fine class lies in one coarse one
+    names = {fine.classes[f]: coarse.classes[c] for c, f in pairs}
+    assert (names["maple_tree"], names["shark"], names["bus"]) == ("trees", "fish", "vehicles_1")
+
+
+def test_writers(home: Store, data_root: Path) -> None:
+    got = real("mnist_writers", home, data_root)
+    train, test = (set(got.columns["writer"][got.split == s].tolist()) for s in (0, 1))
+    assert (len(train), len(test), len(train & test)) == (539, 297, 0)
+    series = got.columns["series"][got.split == 0]
+    assert [(series == s).sum() for s in (0, 4)] == [30950, 29050]
+    sizes = np.unique(got.columns["writer"][got.split == 0], return_counts=True)[1]
+    assert (sizes.min(), sizes.max(), np.median(sizes)) == (19, 131, 116)
+    np.testing.assert_array_equal(got.images, real("mnist", home, data_root).images)
+
+
+def test_first_images_look_right(home: Store, data_root: Path) -> None:
+    # A frog, twice a truck, then a deer and two automobiles open the training images of CIFAR-10.
+    assert real("cifar10", home, data_root).labels[:6].tolist() == [6, 9, 9, 4, 1, 1]
+    assert real("mnist", home, data_root).labels[:5].tolist() == [5, 0, 4, 1, 9]
+
+
+def test_sixty_thousand_cifar_images_load_in_under_three_seconds(home: Store, data_root: Path) -> None:
+    real("cifar10", home, data_root)
+    fresh = Store(home.home)
+    started = time.perf_counter()
+    got = load("cifar10", fresh, [data_root])
+    assert time.perf_counter() - started < 3.0
+    assert got.images.shape == (60000, 32, 32, 3)
+
+
+def test_resolving_reads_no_file(store: Store, data_root: Path) -> None:
+    started = time.perf_counter()
+    for name in ("cifar10", "cifar100", "mnist", "tinyimagenet"):
+        resolve(name, store, [data_root])
+    assert time.perf_counter() - started < 0.2
+
+
+def test_the_files_at_hand_are_whole(store: Store, data_root: Path) -> None:
+    found = [f for name in ("cifar10", "usps", "tinyimagenet") for f in check(name, store, [data_root])]
+    assert {f.what: f.state for f in found if "binary" not in f.what and "folder" not in f.what} == {
+        f.what: "good" for f in found if "binary" not in f.what and "folder" not in f.what
+    }
+    assert sum(f.state == "good" for f in found) >= 8

@@ -1,0 +1,84 @@
+"""Run artifacts as the trainer leaves them, made from plain rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fedbench.spec import DatasetSpec, PartitionSpec, RunSpec, Setting
+from fedbench.store import Artifact, Store
+
+
+def run_spec(clients: int, rounds: int = 1, *, window: int = 1, method: str = "fedavg", seed: int = 0) -> RunSpec:
+    """The spec of a run on a made-up dataset."""
+    dataset = DatasetSpec("made_up", "generated", "0")
+    partition = PartitionSpec(dataset, "iid", clients, 0, 0.5)
+    setting = Setting(partition, "custom", "lenet5", rounds, 8, 0.1, seed, epochs=1, window=min(window, rounds))
+    return RunSpec(setting, method)
+
+
+def predictions(rows: list[dict[str, Any]], classes: int | None = None) -> pa.Table:
+    """Rows with round, view, client, label, own and perhaps votes, route_*."""
+    table: dict[str, Any] = {
+        "round": pa.array([r["round"] for r in rows], pa.int32()),
+        "view": pa.array([r["view"] for r in rows], pa.string()),
+        "client": pa.array([r["client"] for r in rows], pa.int32()),
+        "sample": pa.array(range(len(rows)), pa.int32()),
+        "label": pa.array([r["label"] for r in rows], pa.uint16()),
+        "own": pa.array([r["own"] for r in rows], pa.uint16()),
+    }
+    if rows and "votes" in rows[0]:
+        flat = pa.array([v for r in rows for v in r["votes"]], pa.uint16())
+        table["votes"] = pa.FixedSizeListArray.from_arrays(flat, len(rows[0]["votes"]))
+    for name in (n for n in (rows[0] if rows else ()) if n.startswith("route_")):
+        table[name] = pa.array([r[name] for r in rows], pa.int32())
+    return pa.table(table).replace_schema_metadata({"classes": str(classes)} if classes else None)
+
+
+def rounds_table(rounds: int, **columns: Any) -> pa.Table:
+    """A line a round; columns not given hold ones."""
+    ones = np.ones(rounds)
+    table: dict[str, Any] = {
+        "round": np.arange(1, rounds + 1, dtype=np.int32), "participants": np.full(rounds, 2, np.int32),
+        "images": np.full(rounds, 9), "loss": ones, "lr": ones, "local_seconds": ones, "server_seconds": ones,
+        "evaluation_seconds": ones, "total_seconds": ones, "bytes_up": ones.astype(int), "bytes_down": ones.astype(int),
+    }  # fmt: skip
+    return pa.table({**table, **columns})
+
+
+def clients_table(n_train: list[int], n_test: list[int]) -> pa.Table:
+    return pa.table({"client": np.arange(len(n_train), dtype=np.int32), "n_train": n_train, "n_test": n_test})
+
+
+def write(store: Store, spec: RunSpec, **tables: pa.Table) -> Artifact:
+    """Put a complete run into the store."""
+    with store.writing(spec) as writer:
+        for name, table in tables.items():
+            writer.table(name, table)
+    return store.open("run", spec.id)
+
+
+def small_run(store: Store, **changed: Any) -> Artifact:
+    """Two clients, two rounds, both views, votes and routes; see test_evaluate for what follows from it.
+
+    Client 0 has 30 training and 2 test images, client 1 has 10 and 3. `changed` replaces tables.
+    """
+    plain = [
+        {"client": 0, "label": 0, "own": 0, "votes": [0, 1], "route_probability": 0, "route_density_ratio": 1},
+        {"client": 0, "label": 1, "own": 2, "votes": [2, 1], "route_probability": 1, "route_density_ratio": 1},
+        {"client": 1, "label": 2, "own": 2, "votes": [2, 2], "route_probability": 1, "route_density_ratio": 1},
+        {"client": 1, "label": 2, "own": 1, "votes": [2, 1], "route_probability": 0, "route_density_ratio": 1},
+        {"client": 1, "label": 0, "own": 1, "votes": [2, 1], "route_probability": 0, "route_density_ratio": 0},
+    ]
+    rows = [{**r, "round": t, "view": v} for t in (1, 2) for v in ("crop", "plain") for r in plain]
+    for r in rows:
+        if r["round"] == 2 and r["view"] == "plain":
+            r["own"] = r["label"]
+    tables = {
+        "predictions": predictions(rows, classes=3),
+        "clients": clients_table([30, 10], [2, 3]),
+        "rounds": rounds_table(2, local_seconds=[4.0, 2.0], bytes_up=[5, 7], loss=[0.5, 0.25]),
+    }
+    return write(store, run_spec(2, 2, window=2), **{**tables, **changed})

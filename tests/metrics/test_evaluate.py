@@ -1,0 +1,312 @@
+"""Metrics of a run: a case computed by hand, brute force over single images, and damaged runs."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from make_runs import clients_table, predictions, rounds_table, run_spec, small_run, write
+from sklearn.metrics import accuracy_score, balanced_accuracy_score
+
+from fedbench.errors import FedbenchError
+from fedbench.metrics import evaluate
+from fedbench.metrics.definitions import METRICS
+from fedbench.metrics.read import Metrics, load
+from fedbench.metrics.vote import majority
+from fedbench.store import Store
+
+
+def test_by_hand(store: Store) -> None:
+    found = load(evaluate(small_run(store), store))
+    expected = {
+        "system_accuracy": 4 / 5,
+        "system_accuracy_probability": 4 / 5,  # answers 0, 1, 2, 2, 2
+        "system_accuracy_density_ratio": 2 / 5,  # 1, 1, 2, 1, 2
+        "system_accuracy_vote": 3 / 5,  # ties to the smaller class: 0, 1, 2, 1, 1
+        "system_accuracy_oracle": 2 / 5,
+        "average_accuracy": 0.75 * 1 / 2 + 0.25 * 1 / 3,
+        "client_accuracy_mean": (1 / 2 + 1 / 3) / 2,
+        "client_accuracy_std": (1 / 2 - 1 / 3) / 2**0.5,
+        "client_accuracy_weighted": 2 / 5,
+        "class_accuracy_mean": (1 / 2 + 0 + 1 / 2) / 3,
+        "routing_accuracy": 0.75 * 1 / 2 + 0.25 * 1 / 3,
+    }
+    for name, value in expected.items():
+        assert found.series(name, "crop") == pytest.approx({1: value, 2: value}), name
+    assert found.per_client("client_accuracy", "crop", 1) == pytest.approx([1 / 2, 1 / 3])
+    assert found.per_client("routing_accuracy", "crop", 2) == pytest.approx([1 / 2, 1 / 3])
+    # The views stand apart: after round 2 the answers on whole images are all right.
+    assert found.series("average_accuracy", "plain") == pytest.approx({1: 0.75 / 2 + 0.25 / 3, 2: 1})
+    assert found.per_client("client_accuracy", "plain") == pytest.approx([1, 1])
+    assert found.series("local_training_seconds") == {0: 3, 1: 4, 2: 2}
+    assert found.series("bytes_up") == {0: 12, 1: 5, 2: 7}
+    assert found.series("train_loss") == {1: 0.5, 2: 0.25}
+    assert found.series("total_runtime_seconds") == {0: 2}
+    assert set(found.names) == set(METRICS), "each metric has a definition, and this run has all"
+
+
+def brute_force(rows: list[dict[str, Any]], n_train: list[int]) -> dict[str, float]:
+    """The metrics of one round and view, image by image."""
+
+    def mean(values: list[bool]) -> float:
+        return sum(values) / len(values)
+
+    clients = range(len(n_train))
+    mine = [[r for r in rows if r["client"] == i] for i in clients]
+    own = [mean([r["own"] == r["label"] for r in part]) for part in mine]
+    labels = sorted({r["label"] for r in rows})
+    out = {
+        "system_accuracy_oracle": mean([r["own"] == r["label"] for r in rows]),
+        "average_accuracy": sum(n * a for n, a in zip(n_train, own, strict=True)) / sum(n_train),
+        "client_accuracy_mean": statistics.fmean(own),
+        "client_accuracy_weighted": sum(len(m) * a for m, a in zip(mine, own, strict=True)) / len(rows),
+        "class_accuracy_mean": statistics.fmean(
+            mean([r["own"] == r["label"] for r in rows if r["label"] == k]) for k in labels
+        ),
+    }
+    if len(own) > 1:
+        out["client_accuracy_std"] = statistics.stdev(own)
+    if "votes" in rows[0]:
+        out["system_accuracy_vote"] = mean([winner(r["votes"]) == r["label"] for r in rows])
+        out["system_accuracy"] = out["system_accuracy_vote"]
+    if "route_probability" in rows[0]:
+        for rule in ("probability", "density_ratio"):
+            out[f"system_accuracy_{rule}"] = mean([r["votes"][r[f"route_{rule}"]] == r["label"] for r in rows])
+        out["system_accuracy"] = out["system_accuracy_probability"]
+        hits = [mean([r["route_probability"] == i for r in part]) for i, part in enumerate(mine)]
+        out["routing_accuracy"] = sum(n * h for n, h in zip(n_train, hits, strict=True)) / sum(n_train)
+    return out
+
+
+def winner(votes: list[int]) -> int:
+    counts = Counter(votes)
+    return min(k for k, n in counts.items() if n == max(counts.values()))
+
+
+@st.composite
+def federations(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[int], list[int], int]:
+    """(rows in any order, n_train, n_test, classes)."""
+    classes = draw(st.integers(1, 5))
+    n_test = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    n_train = draw(st.lists(st.integers(1, 9), min_size=len(n_test), max_size=len(n_test)))
+    kind = draw(st.sampled_from(["own", "votes", "routes"]))
+    label, client = st.integers(0, classes - 1), st.integers(0, len(n_test) - 1)
+    rows = []
+    for t, view in draw(
+        st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["crop", "plain"])), min_size=1, unique=True)
+    ):
+        for i, n in enumerate(n_test):
+            for _ in range(n):
+                row = {"round": t, "view": view, "client": i, "label": draw(label), "own": draw(label)}
+                if kind != "own":
+                    row["votes"] = draw(st.lists(label, min_size=len(n_test), max_size=len(n_test)))
+                if kind == "routes":
+                    row |= {"route_probability": draw(client), "route_density_ratio": draw(client)}
+                rows.append(row)
+    return draw(st.permutations(rows)), n_train, n_test, classes
+
+
+@settings(max_examples=60, deadline=None)
+@given(federation=federations(), declared=st.booleans())
+def test_equals_brute_force_over_images(
+    federation: tuple[list[dict[str, Any]], list[int], list[int], int], declared: bool
+) -> None:
+    rows, n_train, n_test, classes = federation
+    if not declared:  # what is not declared must show in the labels
+        rows = [*rows]
+        rows[0] = {**rows[0], "label": classes - 1}
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        table = predictions(rows, classes if declared else None)
+        tables = {"predictions": table, "clients": clients_table(n_train, n_test), "rounds": rounds_table(3)}
+        found = load(evaluate(write(store, run_spec(len(n_test), 3), **tables), store))
+    groups = {(r["round"], r["view"]) for r in rows}
+    names: set[str] = set()
+    for t, view in groups:
+        part = [r for r in rows if (r["round"], r["view"]) == (t, view)]
+        expected = brute_force(part, n_train)
+        for name, value in expected.items():
+            assert found.series(name, view)[t] == pytest.approx(value), name
+        own, label = [r["own"] for r in part], [r["label"] for r in part]
+        assert found.series("system_accuracy_oracle", view)[t] == pytest.approx(accuracy_score(label, own))
+        if len({*label}) > 1 and {*own} <= {*label}:  # scikit-learn warns of other cases
+            assert found.series("class_accuracy_mean", view)[t] == pytest.approx(balanced_accuracy_score(label, own))
+        for i, accuracy in enumerate(found.per_client("client_accuracy", view, t)):
+            mine = [r["own"] == r["label"] for r in part if r["client"] == i]
+            assert accuracy == pytest.approx(sum(mine) / len(mine))
+        names |= set(expected)
+    assert {n for n in found.names if METRICS[n].by_view} == names | {"client_accuracy"}
+
+
+@given(
+    votes=st.integers(1, 9).flatmap(
+        lambda width: st.lists(st.lists(st.integers(0, 6), min_size=width, max_size=width), min_size=1, max_size=40)
+    )
+)
+def test_majority_equals_counting(votes: list[list[int]]) -> None:
+    assert majority(np.array(votes, np.uint16), 7).tolist() == [winner(v) for v in votes]
+
+
+def test_majority_in_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    votes = np.random.default_rng(0).integers(0, 50, (3000, 6)).astype(np.uint16)
+    monkeypatch.setattr("fedbench.metrics.vote._CELLS", 7 * 50)
+    assert majority(votes, 50).tolist() == [winner(v) for v in votes.tolist()]
+
+
+def test_votes_over_many_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The streaming of votes keeps rows and routes together."""
+    monkeypatch.setattr("fedbench.metrics.predictions._BATCH", 1)
+    small = load(evaluate(small_run(store), store))
+    assert small.series("system_accuracy_vote", "crop")[2] == pytest.approx(3 / 5)
+    assert small.series("system_accuracy_probability", "crop")[2] == pytest.approx(4 / 5)
+
+
+def test_warm_up_is_left_out(store: Store) -> None:
+    """With more than two rounds the mean of the local training time leaves the first round out."""
+    rounds = rounds_table(3, local_seconds=[100.0, 2.0, 4.0], total_seconds=[101.0, 5.0, 6.0])
+    row = {"round": 1, "view": "plain", "client": 0, "label": 0, "own": 0}
+    run = write(
+        store, run_spec(1, 3), predictions=predictions([row], 2), clients=clients_table([1], [1]), rounds=rounds
+    )
+    found = load(evaluate(run, store))
+    assert found.whole_run("local_training_seconds") == 3
+    assert found.whole_run("total_runtime_seconds") == 112
+
+
+def test_a_round_without_participants_has_no_loss(store: Store) -> None:
+    found = load(evaluate(small_run(store, rounds=rounds_table(2, participants=np.array([0, 2]))), store))
+    assert found.series("train_loss") == {2: 1.0}
+
+
+def test_written_once_and_again_on_demand(store: Store) -> None:
+    run = small_run(store)
+    first = evaluate(run, store)
+    assert first.manifest["inputs"] == {"run": run.id}
+    stamp = (first.path / "artifact.json").stat().st_mtime_ns
+    digest = first.manifest["files"]["metrics.parquet"]["sha256"]
+    assert (evaluate(run, store).path / "artifact.json").stat().st_mtime_ns == stamp
+    anew = evaluate(run, store, again=True)
+    assert (anew.path / "artifact.json").stat().st_mtime_ns > stamp
+    assert anew.manifest["files"]["metrics.parquet"]["sha256"] == digest
+    with pytest.raises(FedbenchError, match="is a metrics, not a run"):
+        evaluate(first, store)
+
+
+def _changed(store: Store, column: str, values: Any) -> pa.Table:
+    table = small_run(store).table("predictions")
+    metadata = {b"classes": b"3"}
+    return table.set_column(table.column_names.index(column), column, values).replace_schema_metadata(metadata)
+
+
+def _votes(width: int, value: int = 0) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array([value] * 20 * width, pa.uint16()), width)
+
+
+BAD_COLUMNS = [
+    ("label", pa.array([3] * 20, pa.uint16()), r"'label' of table predictions holds 3, outside 0\.\.2"),
+    ("own", pa.array([65535] * 20, pa.uint16()), r"'own' of table predictions holds 65535, outside 0\.\.2"),
+    ("votes", _votes(2, 7), r"'votes' of table predictions holds 7, outside 0\.\.2"),
+    ("votes", _votes(3), "'votes' of table predictions must hold 2 answers a row, not fixed_size_list"),
+    ("votes", pa.array([[0, 1]] * 20), "must hold 2 answers a row, not list"),
+    ("client", pa.array([2] * 20, pa.int32()), r"'client' of table predictions holds 2, outside 0\.\.1"),
+    ("client", pa.array([1] * 20, pa.int32()), "does not hold every client's test images"),
+    ("route_probability", pa.array([-1] * 20, pa.int32()), r"'route_probability' .* holds -1, outside 0\.\.1"),
+    ("round", pa.array([5] * 20, pa.int32()), "holds rounds 5 to 5, the run had 1 to 2"),
+    ("round", pa.array([None] * 20, pa.int32()), "'round' of table predictions must hold whole numbers without gaps"),
+    ("own", pa.array([0.5] * 20), "'own' of table predictions must hold whole numbers"),
+    ("view", pa.array([None] * 20, pa.string()), "'view' of table predictions must hold names"),
+    ("view", pa.array([1] * 20), "'view' of table predictions must hold names"),
+]
+
+
+@pytest.mark.parametrize(("column", "values", "message"), BAD_COLUMNS)
+def test_bad_predictions(tmp_path: Path, column: str, values: Any, message: str) -> None:
+    table = _changed(Store(tmp_path / "good"), column, values)
+    refused(Store(tmp_path / "bad"), message, predictions=table)
+
+
+def refused(store: Store, message: str, **tables: pa.Table) -> None:
+    """The run is refused in one line that names it, and nothing is written."""
+    run = small_run(store, **tables)
+    with pytest.raises(FedbenchError, match=message) as caught:
+        evaluate(run, store)
+    assert run.id in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not list(store.list("metrics"))
+    assert not list(store.home.glob("metrics/.*"))
+
+
+@pytest.mark.parametrize("column", ["round", "view", "client", "label", "own"])
+def test_missing_column(tmp_path: Path, column: str) -> None:
+    table = small_run(Store(tmp_path / "good")).table("predictions").drop_columns([column])
+    refused(Store(tmp_path / "bad"), f"table predictions has no column '{column}'", predictions=table)
+
+
+@pytest.mark.parametrize(
+    ("message", "tables"),
+    [
+        ("client 1 has no test images", {"clients": clients_table([30, 10], [2, 0])}),
+        ("client 0 has no training images", {"clients": clients_table([0, 10], [2, 3])}),
+        ("must list the clients", {"clients": clients_table([30, 10], [2, 3]).slice(1)}),
+        ("table predictions is empty", {"predictions": predictions([])}),
+        ("must list the rounds 1 to 2", {"rounds": rounds_table(1)}),
+        ("has no column 'loss'", {"rounds": rounds_table(2).drop_columns(["loss"])}),
+        ("holds a value below zero", {"rounds": rounds_table(2, local_seconds=[1.0, -1.0])}),
+        ("holds a value below zero or none", {"rounds": rounds_table(2, bytes_up=[1.0, np.nan])}),
+        ("'bytes_up' of table rounds must hold numbers", {"rounds": rounds_table(2, bytes_up=["a", "b"])}),
+    ],
+)  # fmt: skip
+def test_bad_tables(store: Store, message: str, tables: dict[str, pa.Table]) -> None:
+    refused(store, message, **tables)
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    for damage, message in (("missing", "has no file"), ("short", "truncated"), ("flipped", "altered")):
+        store = Store(tmp_path / damage)
+        run = small_run(store)
+        path = run.path / "predictions.parquet"
+        data = path.read_bytes()
+        if damage == "missing":
+            path.unlink()
+        else:
+            path.write_bytes(data[:-9] if damage == "short" else data[:50] + bytes([data[50] ^ 1]) + data[51:])
+        with pytest.raises(FedbenchError, match=message):
+            evaluate(store.open("run", run.id), store)
+
+
+def test_many_clients_and_rounds_take_little_time(store: Store) -> None:
+    """8 voters, 18,000 images, 20 rounds; brute force would take minutes."""
+    import time
+
+    rng = np.random.default_rng(0)
+    n, m, rounds = 18_000, 8, 20
+    client = np.tile(np.sort(rng.permutation(np.arange(n) % m)), rounds)
+    label = rng.integers(0, 100, n * rounds).astype(np.uint16)
+    votes = np.where(rng.random((n * rounds, m)) < 0.4, label[:, None], rng.integers(0, 100, (n * rounds, m)))
+    votes = votes.astype(np.uint16)
+    table = pa.table(
+        {
+            "round": np.repeat(np.arange(1, rounds + 1, dtype=np.int32), n),
+            "view": ["crop"] * n * rounds,
+            "client": client.astype(np.int32),
+            "label": label,
+            "own": votes[np.arange(n * rounds), client],
+            "votes": pa.FixedSizeListArray.from_arrays(pa.array(votes.ravel()), m),
+        }
+    ).replace_schema_metadata({"classes": "100"})
+    sizes = clients_table([1] * m, np.bincount(client[:n]).tolist())
+    run = write(store, run_spec(m, rounds), predictions=table, clients=sizes, rounds=rounds_table(rounds))
+    start = time.perf_counter()
+    found: Metrics = load(evaluate(run, store))
+    assert time.perf_counter() - start < 3
+    assert found.series("system_accuracy", "crop")[20] == pytest.approx(
+        np.mean([winner(v) == y for v, y in zip(votes[-n:].tolist(), label[-n:].tolist(), strict=True)])
+    )

@@ -1,0 +1,93 @@
+"""Statistics of the papers, and quick reading of metrics."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from make_runs import run_spec, small_run
+
+from fedbench.errors import FedbenchError
+from fedbench.metrics import evaluate
+from fedbench.metrics.definitions import METRICS
+from fedbench.metrics.read import load, per_client, read, series
+from fedbench.metrics.statistics import across_clients, across_seeds, last_rounds
+from fedbench.store import Store
+
+VALUES = st.lists(st.floats(0, 1), min_size=2, max_size=20)
+
+
+@given(values=VALUES)
+def test_standard_deviations(values: list[float]) -> None:
+    rounds = last_rounds(dict(enumerate(values, 1)), len(values))
+    assert rounds.mean == pytest.approx(statistics.fmean(values))
+    assert rounds.std == pytest.approx(statistics.pstdev(values), abs=1e-12)
+    for over in (across_clients, across_seeds):
+        assert over(values).mean == pytest.approx(statistics.fmean(values))
+        assert over(values).std == pytest.approx(statistics.stdev(values), abs=1e-12)
+        assert over(values).count == len(values)
+
+
+def test_window_is_counted_in_rounds() -> None:
+    """Sparse evaluations before the window do not count, nor does the whole run's round 0."""
+    values = {0: 9.0, 10: 1.0, 20: 2.0, 29: 3.0, 30: 5.0}
+    found = last_rounds(values, 5)
+    assert (found.mean, found.std, found.count) == (4.0, 1.0, 2)
+    assert last_rounds(values, 1).mean == 5.0
+    assert last_rounds(values, 11).count == 3
+    assert last_rounds(values, 1000).count == 4
+
+
+def test_undefined_statistics_are_nan() -> None:
+    assert math.isnan(across_clients([0.5]).std)
+    assert across_clients([0.5]).mean == 0.5
+    assert last_rounds({3: 0.5}, 1).std == 0
+    for empty in (last_rounds({}, 5), last_rounds({0: 1.0}, 5), across_seeds([])):
+        assert math.isnan(empty.mean)
+        assert empty.count == 0
+
+
+def test_reading(store: Store) -> None:
+    run = small_run(store)
+    assert read(store, run.id) is None
+    metrics = evaluate(run, store)
+    found = read(store, run.id)
+    assert found is not None
+    assert found.series("average_accuracy", "plain") == series(metrics, "average_accuracy", "plain")
+    assert list(series(metrics, "average_accuracy", "plain")) == [1, 2]
+    assert series(metrics, "bytes_up", "crop") == series(metrics, "bytes_up") == {0: 12, 1: 5, 2: 7}
+    assert per_client(metrics, "client_accuracy", "plain").tolist() == [1, 1]
+    assert per_client(metrics, "client_accuracy", "plain", 9).size == 0
+    assert per_client(metrics, "average_accuracy", "plain").size == 0
+    assert series(metrics, "average_accuracy", "no such view") == {}
+    assert found.whole_run("average_accuracy") is None
+    with pytest.raises(FedbenchError, match="unknown metric 'system_acuracy'; did you mean 'system_accuracy'"):
+        series(metrics, "system_acuracy", "plain")
+    with pytest.raises(FedbenchError, match="no run"):
+        read(store, run_spec(3).id)
+
+
+def test_a_damaged_metrics_file_is_refused(store: Store) -> None:
+    metrics = evaluate(small_run(store), store)
+    path = metrics.path / "metrics.parquet"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(FedbenchError, match="truncated"):
+        load(store.open("metrics", metrics.id))
+
+
+def test_definitions_are_complete() -> None:
+    for name, definition in METRICS.items():
+        assert definition.description, name
+        assert definition.unit in {"fraction", "seconds", "bytes", "nats"}, name
+        assert definition.source, name
+
+
+def test_metrics_need_no_torch() -> None:
+    code = "import sys, fedbench.metrics, fedbench.metrics.read, fedbench.metrics.statistics\n"
+    code += "sys.exit(bool({'torch', 'pandas', 'sklearn', 'pyarrow'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,108 @@
+"""A store with small but real artifacts, as if runs had been trained and evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fedbench import methods, protocol
+from fedbench.report import table as tables
+from fedbench.report.cells import Cells, find
+from fedbench.spec import DatasetSpec, MetricsSpec, RunSpec, Setting
+from fedbench.store import Artifact, Store
+
+DEFAULTS: dict[str, dict[str, Any]] = {"feddrm": {"lambda": 0.8}, "fedavgft": {"finetune_rounds": 100}}
+
+
+@dataclass
+class Lab:
+    """Makes artifacts of runs that were never trained."""
+
+    store: Store
+
+    def dataset(self, name: str) -> None:
+        """The data set's artifact (what it holds does not matter to a report)."""
+        spec = DatasetSpec(name, "made for a test", "0")
+        if not self.store.has(spec):
+            with self.store.writing(spec) as writer:
+                writer.table("images", pa.table({"label": [0]}))
+
+    def cells(self, name: str, budget: str = "small") -> Cells:
+        return find(tables.load(name), budget, self.store, [])
+
+    def setting(self, name: str, column: str, budget: str = "small") -> Setting:
+        """The setting of a table's column (the first seed's)."""
+        return self.cells(name, budget).settings[column][0]
+
+    def run(
+        self,
+        setting: Setting,
+        method: str,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        measure: bool = True,
+        value: float = 0.5,
+        metrics: Mapping[str, Callable[[int], float]] | None = None,
+        clients: Mapping[int, float] | None = None,
+        whole: Mapping[str, float] | None = None,
+        views: tuple[str, ...] = ("crop", "plain"),
+        version: int = 1,
+        rules: str = "feddrm",
+        **provenance: Any,
+    ) -> Artifact:
+        """A run's artifact, and (unless `measure` is False) its metrics.
+
+        `metrics` maps a name to its value after a round (default: system and average accuracy are `value`);
+        `clients` gives client accuracies after the last round; `whole` values of the whole run.
+        """
+        chosen = {**protocol.load(rules).method_params(method, setting.budget), **(overrides or {})}
+        params = {**DEFAULTS.get(method, {}), **chosen}
+        spec = RunSpec(setting, method, params, version)
+        with self.store.writing(spec) as writer:
+            writer.table("rounds", pa.table({"round": [1]}))
+            writer.provenance = {"overrides": chosen, "train_seconds": 60.0, "device": "cpu", **provenance}
+        if measure:
+            self.metrics(spec, value, metrics, clients or {}, whole or {}, views)
+        return self.store.open("run", spec.id)
+
+    def metrics(
+        self,
+        spec: RunSpec,
+        value: float,
+        metrics: Mapping[str, Callable[[int], float]] | None,
+        clients: Mapping[int, float],
+        whole: Mapping[str, float],
+        views: tuple[str, ...],
+    ) -> None:
+        by_round = metrics or {"system_accuracy": lambda t: value, "average_accuracy": lambda t: value}
+        setting = spec.setting
+        rows = [
+            (name, view, t, -1, at(t))
+            for name, at in by_round.items()
+            for view in views
+            for t in setting.evaluated_rounds()
+        ]
+        rows += [("client_accuracy", view, setting.rounds, c, v) for view in views for c, v in clients.items()]
+        rows += [("client_accuracy_weighted", view, setting.rounds, -1, 0.25) for view in views if clients]
+        rows += [(name, "", 0, -1, v) for name, v in whole.items()]
+        columns = list(zip(*rows, strict=True))
+        kinds = {"round": pa.int32(), "client": pa.int32(), "value": pa.float64()}
+        names = ("metric", "view", "round", "client", "value")
+        arrays = {n: pa.array(c, kinds.get(n, pa.string())) for n, c in zip(names, columns, strict=True)}
+        for name in ("metric", "view"):
+            arrays[name] = arrays[name].dictionary_encode()
+        with self.store.writing(MetricsSpec(spec)) as writer:
+            writer.table("metrics", pa.table(arrays))
+
+
+@pytest.fixture
+def lab(store: Store, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """A laboratory with CIFAR-10 in its store, in which five methods are built (however many there are by now)."""
+    monkeypatch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"])
+    made = Lab(store)
+    made.dataset("cifar10")
+    return made

@@ -1,0 +1,228 @@
+"""Every format says the same, escapes what users name, and can be read by what it is for."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import io
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from fedbench.errors import FedbenchError
+from fedbench.report import table as tables
+from fedbench.report.build import build
+from fedbench.report.grid import Grid
+from fedbench.report.render import FORMATS, choose, render, write
+from fedbench.report.render.console import show
+from fedbench.report.render.latex import escape
+from fedbench.report.render.markdown import escape as escape_markdown
+
+DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
+NASTY = r"a_b & 50% #1 {x} ~^ \end{tabular} <b>|x|</b> $"
+
+
+@pytest.fixture
+def grids(lab: Any) -> list[Grid]:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.6385, deviations=["100 % of a_b"])
+    lab.run(lab.setting("feddrm/1", SPC), "feddrm", value=0.5)
+    lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.55)
+    lab.run(lab.setting("feddrm/1", DIR), "mine", value=0.4, title=NASTY)
+    return [build(tables.load(n), "small", lab.store, [], compare=True) for n in ("feddrm/1", "pfedfda/8", "feddrm/4")]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_holds_the_numbers_and_what_is_said(grids: list[Grid], format: str) -> None:
+    text = render(grids, format)
+    for number in ("55.00", "40.00", "6.620") if format not in ("csv", "json") else ("55.0", "40.0", "115776"):
+        assert number in text
+    if format != "csv":
+        for said in ("100 rounds of 10 steps", "FedDRM is best in every column", "holds so far"):
+            assert said in " ".join(text.split())
+
+
+def test_csv_reads_back_exactly(grids: list[Grid]) -> None:
+    lines = list(csv.DictReader(io.StringIO(render(grids, "csv"))))
+    assert len(lines) == 66 + 1 + 16 + 66 + 2  # table 4 holds the extra run in two columns
+    found = next(
+        x
+        for x in lines
+        if (x["table"], x["row"], x["group"], x["column"]) == ("feddrm/1", "FedDRM", "CIFAR-10", "Dir-0.3")
+    )
+    assert float(found["value"]) == pytest.approx(63.85, abs=1e-9)  # not rounded to what is printed
+    assert (float(found["reported"]), found["state"]) == (63.85, "done")
+    assert (found["budget"], found["unit"], found["n"], found["within"]) == ("small", "%", "6", "True")
+    assert len(found["runs"]) == 12
+    assert any(x["row"] == NASTY and x["kind"] == "extra" for x in lines)
+    missing = next(x for x in lines if x["row"] == "Ditto")
+    assert (missing["value"], missing["state"]) == ("", "not built")
+
+
+def test_json_reads_back(grids: list[Grid]) -> None:
+    read = json.loads(render(grids, "json"))
+    assert [t["table"] for t in read] == ["feddrm/1", "pfedfda/8", "feddrm/4"]
+    assert read[0]["claims"][0] == {
+        "text": "FedDRM is best in every column", "state": "holds so far", "held": 1, "made": 1, "asked": 6,
+        "detail": "smallest margin 8.85 at FedDRM, CIFAR-10/Dir-0.3", "reported": "holds",
+    }  # fmt: skip
+    assert read[0]["footnotes"] == {"a": "100 % of a_b"}
+
+
+# -- LaTeX -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a_b", r"a\_b"), ("50 %", r"50 \%"), ("{#&$}", r"\{\#\&\$\}"), ("a\\b", r"a\textbackslash{}b"),
+        ("α = 0.3", r"$\alpha$ = 0.3"), ("±", r"$\pm$"), ("--x", "{-}{-}x"), ("Müller", "Müller"), ("ő", "o"),
+        ("日", "?"),
+        ("a\nb\x00", "a b "), ("<|>", "$<$$|$$>$"), ("~^", r"\textasciitilde{}\textasciicircum{}"),
+    ],
+)  # fmt: skip
+def test_latex_escapes(text: str, expected: str) -> None:
+    assert escape(text) == expected
+
+
+@given(st.text())
+def test_latex_never_lets_a_special_character_through(text: str) -> None:
+    bare = re.sub(r"\\(textbackslash|textasciitilde|textasciicircum|textquoteleft)\{\}|\\[{}$&#%_]", "", escape(text))
+    bare = re.sub(r"\$[^$]+\$", "", bare).replace("{-}", "")  # our own formulas
+    assert not set(bare) & set("\\{}$&#%_^\n")
+    assert all(c.isprintable() for c in bare)
+
+
+def test_latex_is_well_built(grids: list[Grid]) -> None:
+    text = render(grids, "latex")
+    assert text.count("\\begin{") == text.count("\\end{")
+    for rule in ("\\toprule", "\\bottomrule"):
+        assert text.count(rule) == 3
+    assert r"\multicolumn{2}{c}{CIFAR{-}10} & \multicolumn{2}{c}{CIFAR{-}20}" in text
+    assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}\cmidrule(lr){6-7}" in text
+    body = re.search(r"\\begin\{tabular\}\{(l(c+))\}(.*?)\\end\{tabular\}", text, re.DOTALL)
+    assert body is not None
+    rows = [line for line in body[3].splitlines() if line.endswith(r"\\")]
+    assert all(len(re.findall(r"(?<!\\)&", row)) == 6 for row in rows[1:])  # the first holds the groups
+    assert next(r for r in rows if r.startswith("FedDRM")).split("&")[1].strip().startswith(r"\textbf{63.85}")
+    assert body[3].count("\\midrule") == 2  # below the head, and above the method that is not in the paper
+
+
+def test_a_fragment_is_the_bare_tabular(grids: list[Grid]) -> None:
+    text = render(grids[:1], "latex", fragment=True)
+    assert text.startswith("% needs \\usepackage{booktabs}\n\\begin{tabular}")
+    assert "documentclass" not in text
+    with pytest.raises(FedbenchError, match="goes with --format latex"):
+        render(grids, "html", fragment=True)
+
+
+@pytest.mark.parametrize("fragment", [False, True])
+def test_latex_compiles(grids: list[Grid], tmp_path: Path, fragment: bool) -> None:
+    program = shutil.which("pdflatex")
+    if program is None:
+        pytest.skip("needs pdflatex (TeX Live with booktabs and caption)")
+    text = render(grids, "latex", fragment=fragment)
+    if fragment:
+        text = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n" + text + "\\end{document}\n"
+    (tmp_path / "t.tex").write_text(text)
+    run = subprocess.run(
+        [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stdout[-2000:]
+    assert (tmp_path / "t.pdf").stat().st_size > 1000
+    if not fragment:
+        assert not re.search(r"Overfull \\hbox \((?!\d\.)", run.stdout)  # nothing sticks out by 10 pt or more
+
+
+# -- the others ------------------------------------------------------------------------------------------------
+
+
+class _Cells(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+        self.stack: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag not in ("meta", "br"):
+            self.stack.append(tag)
+        if tag == "tr":
+            self.rows.append(0)
+        if tag in ("td", "th"):
+            self.rows[-1] += int(dict(attrs).get("colspan") or 1)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+
+def test_html_is_balanced_and_rectangular_and_escapes(grids: list[Grid]) -> None:
+    parser = _Cells()
+    parser.feed(render(grids[:1], "html"))
+    assert parser.stack == []
+    assert set(parser.rows) == {7}
+    assert "b" not in parser.tags  # of the method's name
+    assert "prefers-color-scheme: dark" in render(grids, "html")
+
+
+def test_markdown_tables_are_rectangular_and_escape(grids: list[Grid]) -> None:
+    lines = [line for line in render(grids[:1], "markdown").splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {8}
+    assert any(line.startswith(f"| {escape_markdown(NASTY)} |") for line in lines)
+    assert escape_markdown("a_b|<c>") == r"a\_b\|&lt;c&gt;"
+
+
+def test_console_lines_are_aligned(grids: list[Grid]) -> None:
+    text = render(grids[:1], "console")
+    lines = text.splitlines()
+    first, last = (i for i, line in enumerate(lines) if line.startswith("━"))
+    assert {cell_len(line) for line in lines[first : last + 1]} == {cell_len(lines[first])}
+    assert "\x1b" not in text
+
+
+def test_a_narrow_terminal_drops_the_spread_and_says_so(lab: Any) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.6385)
+    for name in ("cifar20", "cifar100"):
+        lab.dataset(name)
+    for column in tables.load("feddrm/1").columns[1:]:
+        lab.run(lab.setting("feddrm/1", column.key), "feddrm")
+    grid = build(tables.load("feddrm/1"), "small", lab.store, [])
+    out = io.StringIO()
+    show([grid], Console(file=out, width=85, force_terminal=True, color_system=None, highlight=False))
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    assert "63.85" in plain
+    assert "63.85 ± 0.00" not in plain
+    assert "too narrow" in plain
+    assert max(map(cell_len, plain.splitlines()[:30])) <= 85
+
+
+def test_formats_follow_the_option_or_the_suffix() -> None:
+    assert choose(None, None) == "console"
+    assert choose(None, Path("x/t.tex")) == "latex"
+    assert choose("csv", Path("t.tex")) == "csv"
+    with pytest.raises(FedbenchError, match="unknown format 'latx'; did you mean 'latex'"):
+        choose("latx", None)
+    with pytest.raises(FedbenchError, match=r"cannot tell the format from the name t\.docx"):
+        choose(None, Path("t.docx"))
+
+
+def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "t.tex"
+    write(path, "one")
+    write(path, "two")
+    assert path.read_text() == "two"
+    with pytest.raises(FedbenchError, match="cannot write"):
+        write(tmp_path / "nowhere" / "t.tex", "three")
+    with pytest.raises(UnicodeEncodeError):
+        write(path, "\ud800")
+    assert path.read_text() == "two"
+    assert [p.name for p in tmp_path.iterdir()] == ["t.tex"]
