@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 
 from fedbench.errors import FedbenchError
 
@@ -19,6 +21,8 @@ def hoist(arguments: list[str]) -> list[str]:
         name = arguments[i].split("=", 1)[0]
         if name in _EVERYWHERE:
             width = 1 if "=" in arguments[i] else 1 + _EVERYWHERE[name]
+            if i + width > len(arguments):
+                raise FedbenchError(f"{name} needs a value")
             front += arguments[i : i + width]
             i += width
         elif name == "--":
@@ -36,15 +40,35 @@ def main(arguments: list[str] | None = None) -> None:
 
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        app(hoist(given))
-    except FedbenchError as error:
-        if "--debug" in given:
+        code = app(hoist(given), prog_name="fedbench", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code if isinstance(code, int) else 0)
+    except BrokenPipeError:  # the reader (head, less) has gone, and what is still buffered has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        line = _line(error)
+        if line is None:
             raise
-        print(f"fedbench: {error}", file=sys.stderr)
+        if "--debug" in given:
+            traceback.print_exc()
+        elif line:
+            print(f"fedbench: {line}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # the reader (head, less) has gone
-        sys.stderr.close()
-        sys.exit(0)
+
+
+def _line(error: Exception) -> str | None:
+    """What is wrong with the input, in one line; None for an error that is not the user's."""
+    if isinstance(error, FedbenchError):
+        return str(error)
+    # Whatever the command line's parser finds wrong has this method and knows its command; its own message would
+    # be a panel of many lines. The text is empty where help was shown instead.
+    message = getattr(error, "format_message", None)
+    if message is None:
+        return None
+    text = " ".join(message().split())
+    context = getattr(error, "ctx", None)
+    return f"{text} (see '{context.command_path} --help')" if text and context else text
 
 
 if __name__ == "__main__":

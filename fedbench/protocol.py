@@ -45,7 +45,7 @@ class Protocol:
         elif values.get("min_size") == "classes":
             values["min_size"] = classes
         _check(values, _PARTITION_FIELDS, f"protocol {self.name}, partition")
-        return PartitionSpec(dataset=dataset, **values)
+        return PartitionSpec.from_dict({"dataset": dataset, **values})
 
     def setting(self, partition: PartitionSpec, budget: str, **chosen: Any) -> Setting:
         """The setting of a run under `budget`; a chosen value that differs makes the budget "custom"."""
@@ -59,10 +59,14 @@ class Protocol:
         if any(values.get(k) != v for k, v in chosen.items() if k not in free):
             values["budget"] = "custom"
         values.update(chosen)
+        if values["model"] is None:
+            raise FedbenchError(
+                f"protocol {self.name} names no model for {partition.dataset.name}", "choose one with --model"
+            )
         if chosen.get("rounds") is not None and "window" not in chosen:
-            values["window"] = min(values["window"], values["rounds"])
+            values["window"] = min(values.get("window", 1), values["rounds"])
         _check(values, _SETTING_FIELDS, f"protocol {self.name}, budget {budget}")
-        return Setting(partition=partition, **values)
+        return Setting.from_dict({"partition": partition, **values})
 
     def method_params(self, method: str, budget: str) -> dict[str, Any]:
         """Hyper-parameters that this protocol sets for a method (over the method's own defaults)."""
@@ -77,10 +81,7 @@ class Protocol:
         values = {**self.train, **self._budget(budget)}
         values.pop("methods", None)
         models = values.pop("models", {})
-        dataset = partition.dataset.name
-        values["model"] = models.get(dataset, values.get("model"))
-        if values["model"] is None:
-            raise FedbenchError(f"protocol {self.name} names no model for {dataset}", "choose one with --model")
+        values["model"] = models.get(partition.dataset.name, values.get("model"))
         return {**values, "budget": budget}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import fedbench
 
 PACKAGE = Path(fedbench.__file__).parent
-_LIBRARIES = ("numpy", "pyarrow", "scikit-learn", "scipy", "torch", "torchvision")
+_LIBRARIES = ("numpy", "pillow", "pyarrow", "scikit-learn", "scipy", "torch", "torchvision")
 
 
 @cache
@@ -70,7 +70,7 @@ def fingerprint(*parts: str) -> str:
         path = PACKAGE / part
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(file.relative_to(PACKAGE).as_posix().encode())
-            digest.update(ast.dump(_without_docstrings(ast.parse(file.read_text()))).encode())
+            digest.update(repr(_shape(_without_docstrings(ast.parse(file.read_bytes())))).encode())
     return digest.hexdigest()[:12]
 
 
@@ -78,6 +78,18 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
                 node.body = node.body[1:]
     return tree
+
+
+def _shape(node: Any) -> Any:
+    """A syntax tree as nested tuples. Empty fields, of which each version of Python has others, are left out."""
+    if isinstance(node, ast.AST):
+        fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
+        return (type(node).__name__, *((name, _shape(value)) for name, value in fields))
+    return [_shape(item) for item in node] if isinstance(node, list) else node

@@ -23,6 +23,6 @@ RECIPES = _folder("data_recipes")
 def read_toml(path: Path) -> dict[str, Any]:
     """Parse a TOML file; an error names the file and the line."""
     try:
-        return tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # of TOML or of UTF-8
         raise FedbenchError(f"{path} is not valid TOML: {error}") from error

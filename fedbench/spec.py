@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from fedbench.errors import FedbenchError
+from fedbench.errors import FedbenchError, unknown
 
 #: Version of the layout of specs, manifests and Parquet columns. A store written by a newer one is refused.
 SCHEMA = 1
@@ -154,8 +154,9 @@ class PartitionSpec(Spec):
 
     def __post_init__(self) -> None:
         self._check_types()
-        require(self.scheme in SCHEMES, f"unknown partition scheme '{self.scheme}'", f"known: {', '.join(SCHEMES)}")
-        require(self.shift in SHIFTS, f"unknown shift '{self.shift}'", f"known: {', '.join(SHIFTS)}")
+        for what, value, known in (("partition scheme", self.scheme, SCHEMES), ("shift", self.shift, SHIFTS)):
+            if value not in known:
+                raise unknown(what, value, known)
         require(self.clients >= 1, f"the number of clients must be at least 1, not {self.clients}")
         require(0 <= self.seed < 2**32, f"the seed must be in 0..2^32-1, not {self.seed}")
         require(
@@ -230,8 +231,8 @@ class Setting(Spec):
         require(0 < self.participation <= 1, f"participation must lie in (0, 1], not {self.participation}")
         require(0 <= self.seed < 2**32, f"the seed must be in 0..2^32-1, not {self.seed}")
         for name, known in (("tail", TAILS), ("schedule", SCHEDULES), ("augment", AUGMENTS), ("precision", PRECISIONS)):
-            value = getattr(self, name)
-            require(value in known, f"unknown {name} '{value}'", f"known: {', '.join(known)}")
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
 
     def evaluated_rounds(self) -> list[int]:
         """Rounds (1-based) after which the models are asked for predictions."""

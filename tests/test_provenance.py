@@ -72,7 +72,14 @@ def test_words_and_spaces_do_not_count(package: Path, old: str, new: str) -> Non
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("2 * x", "3 * x"), ("LIMIT = 3", "LIMIT = 4"), ("LIMIT = 3", 'LIMIT = "3"'), ("double", "twice"), ("x: int", "x")],
+    [
+        ("2 * x", "3 * x"),
+        ("LIMIT = 3", "LIMIT = 4"),
+        ("LIMIT = 3", 'LIMIT = "3"'),
+        ("double", "twice"),
+        ("x: int", "x"),
+        ("3", "None"),
+    ],
 )
 def test_code_counts(package: Path, old: str, new: str) -> None:
     before = fingerprint("core")
@@ -90,6 +97,11 @@ def test_files_count(package: Path) -> None:
     (package / "core" / "b.py").rename(package / "core" / "a.py")
     (package / "core" / "b.py").write_text("")
     assert again("core") != before
+
+
+def test_pinned_fingerprint(package: Path) -> None:
+    """The same under every version of Python, or one store could not be shared by two of them."""
+    assert fingerprint("core") == "5b8a988a0ce7"
 
 
 def test_fingerprint_of_fedbench() -> None:
@@ -122,10 +134,9 @@ def test_provenance() -> None:
     assert provenance(0.0)["started"] == "1970-01-01T00:00:00Z"
 
 
-def test_git_revision(package: Path) -> None:
+def test_git_revision(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the checkout around the package, with a '+' for changes; nothing outside a checkout."""
-    inside = package / "core"
-    module.PACKAGE = inside  # restored by the fixture's monkeypatch
+    monkeypatch.setattr(module, "PACKAGE", package / "core")
     assert git_revision() is None
 
     def git(*arguments: str) -> str:

@@ -36,10 +36,11 @@ def report(
     from fedbench.report.build import build
     from fedbench.report.cells import DEFAULT_BUDGET
     from fedbench.report.index import Index
+    from fedbench.report.spec import VIEWS
 
     chosen = render.choose(format, output)
-    if view is not None and view not in specs.VIEWS:
-        raise unknown("view", view, specs.VIEWS)
+    if view is not None and view not in VIEWS:
+        raise unknown("view", view, VIEWS)
     named = table or [name for _, name in specs.headline().values() if name]
     store, roots = context.store(), context.roots()
     index = Index(store)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from fedbench.report.cells import Cells
-    from fedbench.report.table import Table
+    from fedbench.report.spec import Table
 
 
 def tables(

@@ -142,6 +142,7 @@ def _write(job: Job, store: Store, trainer: Any, partition_id: str, device: torc
     predictions = checkpoint.read_predictions().combine_chunks()
     view = predictions.schema.get_field_index("view")
     predictions = predictions.set_column(view, "view", predictions.column("view").dictionary_encode().combine_chunks())
+    predictions = predictions.replace_schema_metadata({"classes": str(trainer.federation.classes)})
     with store.writing(job.spec, {"partition": partition_id}) as writer:
         writer.table("predictions", predictions)
         writer.table("rounds", pa.Table.from_pylist(checkpoint.rounds))

@@ -13,7 +13,7 @@ from fedbench.report.cells import Cell, Cells, find
 from fedbench.report.claims import judge
 from fedbench.report.grid import Entry, Grid, Head, Line
 from fedbench.report.index import Index, Record, State, evaluated
-from fedbench.report.table import UNITS, Column, Table
+from fedbench.report.spec import UNITS, Column, Table
 from fedbench.report.values import Value, count, measure, over_seeds
 from fedbench.spec import Setting
 from fedbench.store import Store
@@ -116,7 +116,7 @@ class _Layout:
         for setting, record in pairs:
             metrics = self._read(record)
             if metrics is None:
-                if record.artifact is not None:
+                if record.artifact is not None and state is not State.UNEVALUATED:
                     state = State.DAMAGED
                 continue
             try:

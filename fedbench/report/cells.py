@@ -11,7 +11,7 @@ from pathlib import Path
 from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.report.index import Index, Job, Record, State, built
-from fedbench.report.table import Column, Row, Table
+from fedbench.report.spec import Column, Row, Table
 from fedbench.spec import DatasetSpec, Setting
 from fedbench.store import Store
 

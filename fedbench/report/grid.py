@@ -95,6 +95,11 @@ class Grid:
     counts: dict[str, int] = field(default_factory=dict)  #: cells by state
 
     @property
+    def stub(self) -> str:
+        """Heading of the rows."""
+        return "Method" if self.budget else "Network"
+
+    @property
     def unit(self) -> str:
         """The unit of all columns, or "" if they differ or have none."""
         units = {head.unit for head in self.heads}
@@ -107,7 +112,7 @@ class Grid:
     @property
     def caption(self) -> str:
         """The title with the unit of all columns."""
-        return f"{self.title} (in {self.unit})" if self.unit else self.title
+        return f"{self.title}, in {self.unit}" if self.unit else self.title
 
     @property
     def groups(self) -> list[tuple[str, int]]:

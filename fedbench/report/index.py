@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -99,9 +100,11 @@ class Index:
         found = []
         for path in sorted(self.store.home.glob("work/*/spec.json")):
             if self.store.claimed(path.parent.name):
-                raw = read_json(path)
-                spec = RunSpec.from_dict(raw["run"])
-                found.append(Record(spec.id, spec, spec.setting.id, State.RUNNING, {"overrides": raw["overrides"]}))
+                with contextlib.suppress(FileNotFoundError):  # finished this moment
+                    raw = read_json(path)
+                    spec = RunSpec.from_dict(raw["run"])
+                    told = {"overrides": raw.get("overrides", {})}
+                    found.append(Record(spec.id, spec, spec.setting.id, State.RUNNING, told))
         return found
 
     def _failed(self) -> list[Record]:

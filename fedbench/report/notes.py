@@ -8,7 +8,7 @@ from pathlib import Path
 from fedbench import protocol
 from fedbench.report.cells import Cells, find, sketch
 from fedbench.report.index import Record, State
-from fedbench.report.table import Column, Table
+from fedbench.report.spec import Column, Table
 
 VIEWS = {
     "crop": "test images are cropped at random as in training (--view plain for untouched ones)",
@@ -62,6 +62,9 @@ def _statistic(table: Table, cells: Cells, views: Iterable[str]) -> str:
     text = f"{said}; {label} {', '.join(map(str, used))}"
     if table.statistic != "whole_run":
         text += "; " + " and ".join(VIEWS[v] for v in sorted(views) if v in VIEWS)
+        cropped = any(s.augment != "none" for settings in cells.settings.values() for s in settings)
+        if cropped and table.statistic == "last_rounds" and "plain" in views:
+            text += " and asked for after the last round only, so without ±"
     else:
         devices = _unique(str(r.provenance.get("device", "unknown")) for r in _records(cells) if r.artifact)
         text += f"; measured on {devices}" if devices else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
-from fedbench.report.table import UNITS, Column, Row
+from fedbench.report.spec import UNITS, Column, Row
 from fedbench.spec import Setting
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ class Value:
 def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tuple[Value, str]:
     """The column's number of one run, and the view of the test images that it is about ("" if it is about none).
 
-    A run without crops has only the view "plain", which then stands for the view asked for. Statistics are those of
-    `table.STATISTICS`. Raises FedbenchError if the metrics lack the metric, or a round that is asked for.
+    A run without crops has only the view "plain", which then stands for the view asked for; a run with crops has
+    it after the last round only, so that its number has no ±. Statistics are those of
+    `spec.STATISTICS`. Raises FedbenchError if the metrics lack the metric, or a round that is asked for.
     """
     from fedbench.metrics.statistics import across_clients, last_rounds
 
@@ -51,6 +52,8 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
         return Value(found.mean * factor, spread, found.count, None if weighted is None else weighted * factor), seen
     series = metrics.series(metric, seen)
     found, expected = last_rounds(series, setting.window), min(setting.window, setting.rounds)
+    if seen == "plain" and setting.augment != "none" and found.count == 1 and setting.rounds in series:
+        return Value(found.mean * factor), seen  # beside the crops, plain images are asked for only once
     if found.count != expected or setting.rounds not in series:
         raise _lacks(metrics, f"{metric} of the last {expected} rounds")
     return Value(found.mean * factor, found.std * factor, found.count), seen

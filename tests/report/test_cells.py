@@ -174,6 +174,15 @@ def test_other_methods_in_the_setting_become_rows(lab: Any) -> None:
     assert {label: [c.key for c, _ in hits] for label, hits in others.items()} == {"pFedFDA": [DIR], "My method": [SPC]}
 
 
+def test_a_failed_run_of_another_method_is_no_row(lab: Any) -> None:
+    spec = spec_of(lab.setting("feddrm/1", DIR), "pfedfda")
+    (lab.store.home / "failed").mkdir()
+    write_json(lab.store.home / "failed" / f"{spec.id}.json", {"spec": spec.to_dict(), "overrides": {}, "reason": "x"})
+    cells = lab.cells("feddrm/1")
+    assert [r.state for r in cells.index.records[spec.setting.id]] == [State.FAILED]
+    assert cells.others() == {}
+
+
 def test_two_metrics_of_one_run_are_one_job(lab: Any) -> None:
     jobs = missing_cells(tables.load("feddrm/4"), "small", lab.store, [])
     # three values of alpha, two built methods, two metrics each

@@ -100,6 +100,31 @@ def test_views_are_kept_apart(lab: Any) -> None:
     assert any("untouched" in line and "cropped" not in line for line in plain.about)
 
 
+def test_beside_crops_plain_images_are_asked_once(lab: Any) -> None:
+    setting = lab.setting("feddrm/1", DIR)
+    run = lab.run(setting, "feddrm", measure=False)
+    rounds = [*setting.evaluated_rounds(), setting.rounds]
+    n = len(rounds)
+    table = pa.table(
+        {
+            "metric": pa.array(["system_accuracy"] * n).dictionary_encode(),
+            "view": pa.array(["crop"] * (n - 1) + ["plain"]).dictionary_encode(),
+            "round": pa.array(rounds, pa.int32()),
+            "client": pa.array([-1] * n, pa.int32()),
+            "value": pa.array([0.5] * (n - 1) + [0.6]),
+        }
+    )
+    with lab.store.writing(MetricsSpec(run.spec)) as writer:
+        writer.table("metrics", table)
+    plain = grid(lab, view="plain")
+    found = entry(plain, "FedDRM", DIR)
+    assert (found.text, found.spread, found.state) == ("60.00", "", State.DONE)
+    assert any("after the last round only" in line for line in plain.about)
+    cropped = grid(lab)
+    assert entry(cropped, "FedDRM", DIR).spread == "0.00"
+    assert not any("after the last round only" in line for line in cropped.about)
+
+
 def test_a_run_without_crops_has_only_plain_images(lab: Any) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.25, views=("plain",))
     printed = grid(lab)
@@ -273,7 +298,7 @@ def test_a_damaged_run_is_named_and_spoils_nothing_else(lab: Any) -> None:
     path.write_bytes(path.read_bytes()[:-10])
     lab.run(setting, "pfedfda", value=0.3)
     printed = grid(lab)
-    assert entry(printed, "FedDRM", DIR).state is State.DAMAGED
+    assert entry(printed, "FedDRM", DIR).state is State.UNEVALUATED
     assert entry(printed, "FedAvgFT", DIR).state is State.DAMAGED
     assert entry(printed, "pFedFDA", DIR, "extra").text == "30.00"
     assert any("has no file clients.parquet" in text for text in printed.problems)

@@ -74,7 +74,7 @@ def _head(grid: Grid) -> str:
     )
     first = f"<tr><td></td>{groups}</tr>\n" if groups else ""
     labels = "".join(f'<th scope="col">{escape(grid.heading(head))}</th>' for head in grid.heads)
-    return f'<thead>\n{first}<tr><th scope="col">Method</th>{labels}</tr>\n</thead>'
+    return f'<thead>\n{first}<tr><th scope="col">{grid.stub}</th>{labels}</tr>\n</thead>'
 
 
 def _body(grid: Grid) -> str:

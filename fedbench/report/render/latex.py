@@ -70,7 +70,7 @@ def tabular(grid: Grid) -> str:
                 rules.append(rf"\cmidrule(lr){{{start}-{start + span - 1}}}")
             start += span
         out += [f" & {' & '.join(names)} \\\\", "".join(rules)]
-    out += [f"Method & {' & '.join(escape(grid.heading(h)) for h in grid.heads)} \\\\", "\\midrule"]
+    out += [f"{grid.stub} & {' & '.join(escape(grid.heading(h)) for h in grid.heads)} \\\\", "\\midrule"]
     before = "paper"
     for line in grid.lines:
         if line.kind == "extra" and before != "extra":

@@ -1,0 +1,146 @@
+"""Table specs: what a paper's table measures, as data."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedbench.errors import unknown
+from fedbench.report.claims import Claim
+from fedbench.spec import Plain
+
+#: What a cell's number is taken over.
+STATISTICS = {
+    "last_rounds": "mean and standard deviation (ddof 0) over the last evaluated rounds of one run",
+    "clients": "mean and standard deviation (ddof 1) across clients after the last round",
+    "whole_run": "one number of the whole run",
+    "count": "counted by formula, without any run",
+}
+#: Unit -> (factor from the stored value, symbol in print). Accuracies are stored as fractions, times in seconds.
+UNITS = {
+    "percent": (100.0, "%"),
+    "fraction": (1.0, ""),
+    "seconds": (1.0, "s"),
+    "minutes": (1 / 60, "min"),
+    "count": (1.0, ""),
+}
+BEST = ("max", "min", "none")
+VIEWS = ("crop", "plain")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method with the hyper-parameters the table gives it, or (statistic "count") a model to be counted."""
+
+    label: str
+    method: str = ""
+    params: Mapping[str, Plain] = field(default_factory=dict)
+    note: str = ""
+    model: str = ""
+    shape: list[int] = field(default_factory=list)  #: of an image: height, width, channels
+    classes: int = 0
+
+
+@dataclass(frozen=True)
+class Column:
+    """A data set under a partition and a setting; `partition` and `train` override the protocol's values.
+
+    What it leaves out (None) is the table's.
+    """
+
+    label: str
+    group: str = ""
+    dataset: str = ""
+    partition: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    metric: str | None = None
+    statistic: str | None = None
+    unit: str | None = None
+    decimals: int | None = None
+    std_decimals: int | None = None
+    best: str | None = None
+
+    @property
+    def key(self) -> str:
+        """GROUP/LABEL: how claims and reported values name the column."""
+        return f"{self.group}/{self.label}" if self.group else self.label
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a paper. `id` and `path` come from the file's place, the rest from its text."""
+
+    id: str
+    path: Path
+    title: str
+    statistic: str
+    rows: list[Row]
+    column: list[Column]
+    protocol: str = ""
+    metric: str = ""
+    view: str = "plain"  #: of the test images: "crop" (random crops as in training) or "plain"
+    unit: str = "fraction"
+    decimals: int = 2
+    std_decimals: int | None = None  #: of the ±; `decimals` unless given
+    best: str = "max"
+    seeds: list[int] = field(default_factory=list)  #: of the runs; the protocol's seed if empty
+    tolerance: float = 0.0  #: |measured - reported| that still counts as reproduced, in the printed unit
+    ratio_to: str = ""  #: a row; values are compared as ratios to it
+    template: str = ""  #: the data set whose columns `--dataset` takes over; the first column's unless given
+    budget: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: setting overrides by budget
+    notes: list[str] = field(default_factory=list)
+    claim: list[Claim] = field(default_factory=list)
+    replaced: bool = False  #: by `for_dataset`
+
+    @property
+    def columns(self) -> list[Column]:
+        return self.column
+
+    @property
+    def counted(self) -> bool:
+        """Whether the table needs no run at all."""
+        return self.statistic == "count"
+
+    @cached_property
+    def reported(self) -> dict[tuple[str, str], tuple[float, float | None]]:
+        """What the paper prints: (row label, column key) -> (value, ± or None), in the printed unit."""
+        path = self.path.with_name("reported.csv")
+        if not path.is_file():
+            return {}
+        found: dict[tuple[str, str], tuple[float, float | None]] = {}
+        rows, columns = {r.label for r in self.rows}, {c.key for c in self.columns}
+        with path.open(newline="", encoding="utf-8") as f:
+            for line in csv.DictReader(f):
+                if line["table"] != self.path.stem:
+                    continue
+                key = f"{line['group']}/{line['column']}" if line["group"] else line["column"]
+                for kind, name, known in (("row", line["row"], rows), ("column", key, columns)):
+                    if name not in known:
+                        raise unknown(f"{kind} of table {self.id} in {path}", name, known)
+                found[line["row"], key] = (float(line["value"]), float(line["std"]) if line["std"] else None)
+        return found
+
+    def for_dataset(self, dataset: str) -> Table:
+        """The same table on another data set: the template's columns, with nothing reported and nothing claimed."""
+        template = self.template or self.columns[0].dataset
+        columns = [
+            dataclasses.replace(c, dataset=dataset, group=dataset if c.group == _group(self, template) else c.group)
+            for c in self.columns
+            if c.dataset == template
+        ]
+        other = dataclasses.replace(
+            self, title=f"{self.title} ({dataset} in place of {template})", column=columns, claim=[], replaced=True
+        )
+        other.__dict__["reported"] = {}
+        return other
+
+
+def _group(table: Table, dataset: str) -> str:
+    """The heading that stands for a data set, or "" where headings stand for something else (metrics)."""
+    headings = {c.group for c in table.columns if c.dataset == dataset}
+    return headings.pop() if len(headings) == 1 else ""

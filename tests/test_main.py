@@ -1,0 +1,203 @@
+"""The command line's frame: exit codes, one line an error, options anywhere, and a quick start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedbench
+from fedbench.__main__ import hoist, main
+from fedbench.cli import app, context
+from fedbench.errors import FedbenchError
+
+#: `fedbench --help` is to take less than this on a quiet machine; the test allows twice as much for a busy one.
+HELP_SECONDS = 0.4
+
+
+def run(*arguments: str | Path, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """`fedbench ARGUMENTS` in a process of its own."""
+    command = [sys.executable, *python, "-m", "fedbench", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    """`fedbench ARGUMENTS` here: (exit code, standard output, standard error)."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, out, err
+
+
+# -- options anywhere -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["list", "--home", "X"], ["--home", "X", "list"]),
+        (["list", "--home=X", "--json"], ["--home=X", "list", "--json"]),
+        (["--home", "X", "list"], ["--home", "X", "list"]),
+        (["data", "show", "digits", "--debug"], ["--debug", "data", "show", "digits"]),
+        (["a", "--data", "D", "b", "--home", "H"], ["--data", "D", "--home", "H", "a", "b"]),
+        (["train", "--", "--home", "X"], ["train", "--", "--home", "X"]),
+        (["partition", "--dataset", "d", "--homes"], ["partition", "--dataset", "d", "--homes"]),
+        ([], []),
+    ],
+)
+def test_hoist(given: list[str], expected: list[str]) -> None:
+    assert hoist(given) == expected
+
+
+words = st.lists(st.sampled_from(["list", "--home=X", "--debug", "--json", "--data=D", "-o", "file"]), max_size=8)
+
+
+@given(words)
+def test_hoist_loses_nothing_and_keeps_order(arguments: list[str]) -> None:
+    """The application's options first, the others after them, each group in its own order."""
+    ours = ("--home=X", "--debug", "--data=D")
+    assert hoist(arguments) == [a for a in arguments if a in ours] + [a for a in arguments if a not in ours]
+
+
+def test_home_after_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (("--home", tmp_path, "list"), ("list", "--home", tmp_path), ("list", f"--home={tmp_path}")):
+        code, out, _ = call(capsys, *arguments)
+        assert code == 0
+        assert str(tmp_path) in out.replace("\n", "")
+        assert context.store().home == tmp_path
+
+
+def test_data_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FEDBENCH_DATA", os.pathsep.join(["a", "b"]))
+    assert call(capsys, "list", "--home", tmp_path)[0] == 0
+    assert context.roots() == [Path("a"), Path("b")]
+    assert call(capsys, "list", "--home", tmp_path, "--data", "c")[0] == 0
+    assert context.roots() == [Path("c")]
+
+
+# -- errors ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["partition", "cifr10"], "did you mean 'cifar10'?"),
+        (["show", "abc"], "no dataset or partition or run or metrics 'abc'"),
+        (["list", "rum"], "did you mean 'run'?"),
+        (["report", "--table", "feddrm/11"], "feddrm/1"),
+        (["train", "--method", "fedavgg", "--partition", "abc"], "abc"),
+        (["train"], "--method"),
+        (["partitoin"], "Did you mean 'partition'?"),
+        (["partition", "--clints", "3"], "--clients"),
+        (["partition", "--clients", "three"], "--clients"),
+        (["partition", "digits", "--dir", "-1"], "alpha must be above 0"),
+        (["partition", "digits", "--dir", "nan"], "finite"),
+        (["show"], "fedbench show --help"),
+        (["--home"], "--home needs a value"),
+        (["list", "--data"], "--data needs a value"),
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path))
+    code, out, err = call(capsys, *arguments)
+    assert code == 2
+    assert out == ""
+    line = err.splitlines()[-1]
+    assert line.startswith("fedbench: ")
+    assert says in line
+    assert "Traceback" not in err
+    assert "│" not in err
+
+
+def test_bad_input_in_a_process(tmp_path: Path) -> None:
+    done = run("show", "abc", "--home", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("fedbench: no dataset")
+    assert done.stderr.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = run("show", "abc", "--home", tmp_path, "--debug")
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+    assert "FedbenchError: no dataset" in done.stderr
+
+
+def test_our_own_mistakes_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(context, "configure", broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["list"])
+
+
+def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(context, "configure", interrupt)
+    assert call(capsys, "list")[0] == 130
+
+
+def test_the_reader_may_leave(tmp_path: Path) -> None:
+    """`fedbench ... | head -1`: no traceback, no noise."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "fedbench", "data", "list", "--json", "--home", str(tmp_path)]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writing)
+    assert done.stderr == ""
+
+
+def test_error_text() -> None:
+    assert str(FedbenchError("no run 'x'", "train one")) == "no run 'x'; train one"
+    assert str(FedbenchError("no run 'x'")) == "no run 'x'"
+
+
+# -- a quick start --------------------------------------------------------------------------------------------
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, "--version") == (0, f"fedbench {fedbench.__version__}\n", "")
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "--help")
+    assert (code, err) == (0, "")
+    names = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback] + ["data"]
+    assert len(names) > 8
+    for name in names:
+        assert f" {name} " in out
+
+
+@pytest.mark.parametrize("command", [["--help"], ["train", "--help"], ["list"], ["report", "--help"], ["data", "list"]])
+def test_no_heavy_import(command: list[str], tmp_path: Path) -> None:
+    """Looking around must not wait for torch and its like."""
+    done = run(*command, "--home", tmp_path, python=("-X", "importtime"))
+    assert done.returncode == 0
+    loaded = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert "typer" in loaded, "the list of imports must be read"
+    assert loaded & {"torch", "torchvision", "pandas", "sklearn", "scipy", "pyarrow", "numpy"} == set()
+
+
+def test_help_is_quick() -> None:
+    """The best of five, since other processes may be using the machine."""
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        assert run("--help").returncode == 0
+        seconds.append(time.perf_counter() - started)
+        if seconds[-1] < HELP_SECONDS:
+            break
+    assert min(seconds) < 2 * HELP_SECONDS, f"fedbench --help took {min(seconds):.2f} s"
