@@ -17,7 +17,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
 from fedbench.errors import FedbenchError, unknown
@@ -52,7 +52,7 @@ class Spec:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """Inverse of `to_dict`. Raises FedbenchError on unknown fields, missing fields and wrong types."""
-        hints = typing.get_type_hints(cls)
+        hints = _hints(cls)
         names = {f.name for f in dataclasses.fields(cls)}
         extra = sorted(set(raw) - names)
         if extra:
@@ -74,10 +74,15 @@ class Spec:
 
     def _check_types(self) -> None:
         """Integers given for float fields become floats (1 and 1.0 are one id); other mismatches are errors."""
-        hints = typing.get_type_hints(type(self))
+        hints = _hints(type(self))
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             object.__setattr__(self, f.name, _coerce(f"{type(self).__name__}.{f.name}", hints[f.name], value))
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

@@ -229,7 +229,7 @@ def test_declarative_files_are_found() -> None:
 
 def test_a_missing_key_of_a_file() -> None:
     lacking = Protocol("mine", "Mine", {"seed": 1, "train_fraction": 0.5}, {"model": "lenet5"}, {"small": {}})
-    with pytest.raises(FedbenchError, match="missing .* 'clients'"):
+    with pytest.raises(FedbenchError, match=r"missing .* 'clients'"):
         lacking.partition_spec(DIGITS, 10, scheme="iid")
-    with pytest.raises(FedbenchError, match="missing .* 'rounds'"):
+    with pytest.raises(FedbenchError, match=r"missing .* 'rounds'"):
         lacking.setting(lacking.partition_spec(DIGITS, 10, scheme="iid", clients=2), "small")

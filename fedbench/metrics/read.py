@@ -69,9 +69,10 @@ def load(artifact: Artifact) -> Metrics:
             id=artifact.id,
             names=metric.dictionary.to_pylist(),
             views=view.dictionary.to_pylist(),
-            metric=metric.indices.to_numpy(),
-            view=view.indices.to_numpy(),
-            **{n: table.column(n).to_numpy() for n in ("round", "client", "value")},
+            # By DLPack: pyarrow's own to_numpy imports pandas, which every report would feel.
+            metric=np.from_dlpack(metric.indices),
+            view=np.from_dlpack(view.indices),
+            **{n: np.from_dlpack(table.column(n).combine_chunks()) for n in ("round", "client", "value")},
         )
     except (OSError, KeyError, pa.ArrowException) as error:
         raise FedbenchError(f"cannot read {path} ({error})", "'fedbench evaluate --again' makes it anew") from error

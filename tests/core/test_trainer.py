@@ -203,23 +203,6 @@ def test_notes_of_the_last_evaluation_stand_in_the_clients_table(tmp_path: Path)
     assert again.clients_table().to_pydict() == table
 
 
-def test_a_failing_round_leaves_the_servers_state_as_it_was(tmp_path: Path) -> None:
-    """Rounds work on a copy of the server: tensors handed on are never written to."""
-    it = trainer(method("pfedfda"), DATA, tmp_path, five())
-    held = {}
-    snapshots = {}
-
-    def listen(progress: Progress) -> None:
-        held[progress.round] = it.server.tensors()
-        snapshots[progress.round] = {name: t.clone() for name, t in held[progress.round].items()}
-
-    it.run(listen)
-    for t, tensors in held.items():
-        assert all(torch.equal(tensors[name], snapshots[t][name]) for name in tensors), t
-    assert all(torch.equal(v, trainer(method("pfedfda"), DATA, tmp_path).server.initial[n])
-               for n, v in it.server.initial.items())  # fmt: skip
-
-
 def test_initialise_comes_from_the_seed_and_leaves_the_generators_alone() -> None:
     def start(seed: int) -> dict[str, torch.Tensor]:
         _, state = initialise(

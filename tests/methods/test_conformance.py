@@ -1,0 +1,305 @@
+"""What every method must satisfy: it finds them by the registry, so a new method's file is covered as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
+
+from fedbench import methods
+from fedbench.core import executors
+from fedbench.core.federation import Federation
+from fedbench.core.plan import Ints, Plan
+from fedbench.core.trainer import Interrupted, Progress
+from fedbench.errors import FedbenchError
+from fedbench.methods.base import Method
+from fedbench.spec import RunSpec, Setting
+
+#: Every method with its defaults; and the hyper-parameters that switch on what the defaults leave out.
+CASES: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in methods.names()]
+CASES += [
+    ("fedavgft", {"finetune_rounds": 2, "finetune_epochs": 1}),
+    ("pfedfda", {"betas": 2, "feature_store": "extra_pass"}),
+    ("pfedfda", {"betas": 0, "feature_store": "last_epoch"}),
+]
+cases = pytest.mark.parametrize(("name", "chosen"), CASES, ids=lambda v: v if isinstance(v, str) else "-".join(v) or "")
+every = pytest.mark.parametrize("name", methods.names())
+
+DATA = federation((70, 40, 55, 30))
+
+
+def few(**changes: Any) -> Setting:
+    """Four rounds in which clients come and go."""
+    return setting(**{"rounds": 4, "window": 3, "participation": 0.7, "seed": 11, **changes})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("references")
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> Any:
+    """(name, hyper-parameters) -> the run by the sequential executor, trained once."""
+
+    @cache
+    def run(name: str, chosen: tuple[tuple[str, Any], ...]) -> Run:
+        return train(method(name, **dict(chosen)), DATA, folder / f"{name}{hash(chosen)}", few())
+
+    return lambda name, chosen: run(name, tuple(chosen.items()))
+
+
+def test_the_cohorts_of_these_tests_vary() -> None:
+    sizes = {len(Plan(few(), DATA.n_train, (8, 8)).cohort(t)) for t in range(1, 5)}
+    assert len(sizes) > 1
+    assert min(sizes) > 0
+
+
+@cases
+@pytest.mark.parametrize("executor", [e for e in executors.EXECUTORS if e != "sequential"])
+def test_executors_agree(name: str, chosen: dict[str, Any], executor: str, reference: Any, tmp_path: Path) -> None:
+    a, b = reference(name, chosen), train(method(name, **chosen), DATA, tmp_path, few(), executor=executor)
+    assert a.tensors.keys() == b.tensors.keys()
+    for key, value in a.tensors.items():
+        scale = np.abs(value).max()
+        np.testing.assert_allclose(b.tensors[key], value, rtol=1e-4, atol=1e-4 * scale, err_msg=key)
+    if executor == "cores":  # one intra-op thread a client, as the reference: the same bits
+        assert same(a.tensors, b.tensors)
+        assert parquet_bytes(a.predictions) == parquet_bytes(b.predictions)
+
+
+@cases
+def test_same_seed_same_bits_other_seed_other_bits(
+    name: str, chosen: dict[str, Any], reference: Any, tmp_path: Path
+) -> None:
+    a = reference(name, chosen)
+    torch.manual_seed(12345)  # what the surrounding program draws must not matter
+    np.random.seed(54321)
+    b = train(method(name, **chosen), DATA, tmp_path / "b", few())
+    assert same(a.tensors, b.tensors)
+    assert parquet_bytes(a.predictions) == parquet_bytes(b.predictions)
+    c = train(method(name, **chosen), DATA, tmp_path / "c", few(seed=12))
+    assert not same(a.tensors, c.tensors)
+
+
+@cases
+@pytest.mark.parametrize("stop", [1, 3])
+def test_stop_and_resume_equals_uninterrupted(
+    name: str, chosen: dict[str, Any], stop: int, reference: Any, tmp_path: Path
+) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.round == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as caught:
+        train(method(name, **chosen), DATA, tmp_path, few(), executor="cores", observe=interrupt)
+    assert caught.value.round == stop
+    resumed = train(method(name, **chosen), DATA, tmp_path, few(), executor="cores")
+    assert [p.round for p in resumed.heard] == list(range(stop + 1, 5))
+    whole = reference(name, chosen)
+    assert same(resumed.tensors, whole.tensors)
+    assert parquet_bytes(resumed.predictions) == parquet_bytes(whole.predictions)
+    assert resumed.trainer.clients_table().equals(whole.trainer.clients_table())
+
+
+@cases
+def test_it_learns(name: str, chosen: dict[str, Any], tmp_path: Path) -> None:
+    # Ten classes, alike at all clients: chance is 10 %, always naming the commonest class gives under 25 % (checked).
+    # A linear model on as many digits (84 a client) has over 80 %, so half is well above chance and easy to reach.
+    data = federation((120, 120, 120, 120), skew=float("inf"))
+    commonest = max(np.bincount(data.labels[rows]).max() / len(rows) for rows in data.test)
+    assert commonest < 0.25
+    run = train(method(name, **chosen), data, tmp_path, setting(rounds=8, window=1, epochs=3, lr=0.05))
+    assert run.accuracy > 0.5
+    losses = [p.loss for p in run.heard]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@cases
+def test_no_labels_at_predict(name: str, chosen: dict[str, Any], reference: Any, tmp_path: Path) -> None:
+    labels = DATA.labels.clone()
+    for rows in DATA.test:
+        labels[rows] = (labels[rows] + 3) % 10
+    garbled = dataclasses.replace(DATA, labels=labels)
+    a, b = reference(name, chosen), train(method(name, **chosen), garbled, tmp_path, few())
+    assert same(a.tensors, b.tensors)
+    assert not a.predictions["label"].equals(b.predictions["label"])
+    assert a.predictions.drop_columns("label").equals(b.predictions.drop_columns("label"))
+
+
+class Recorder(Plan):
+    """A plan that remembers what it was asked."""
+
+    cohorts: dict[int, list[int]]
+    first: dict[tuple[int, int], list[list[int]]]
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.cohorts, self.first = {}, {}
+
+    def cohort(self, t: int) -> list[int]:
+        self.cohorts[t] = super().cohort(t)
+        return self.cohorts[t]
+
+    def batches(self, client: int, t: int, phase: int, epochs: int | None, steps: int | None) -> Iterator[Ints]:
+        for batch in super().batches(client, t, phase, epochs, steps):
+            if phase == 1 and len(self.first.setdefault((t, client), [])) < 3:
+                self.first[t, client].append(batch.tolist())
+            yield batch
+
+
+@cases
+def test_cohorts_and_first_batches_are_those_of_every_method(name: str, chosen: dict[str, Any], tmp_path: Path) -> None:
+    s = few(batch_size=8, window=1)
+    run = train(method(name, **chosen), DATA, tmp_path, s, plan=Recorder)
+    asked = run.trainer.plan
+    assert isinstance(asked, Recorder)
+    plan = Plan(s, DATA.n_train, (8, 8))
+    assert asked.cohorts == {t: plan.cohort(t) for t in range(1, 5)}
+    assert asked.first, "it never trained"
+    for (t, client), batches in asked.first.items():
+        expected = [b.tolist() for b in plan.batches(client, t, 1, 1, None)]
+        assert batches == expected[: len(batches)]
+
+
+@cases
+def test_one_class_few_images_and_a_single_image(name: str, chosen: dict[str, Any], tmp_path: Path) -> None:
+    """A client of one class, one with fewer images than a batch, one with a single training image; tails dropped."""
+    labels = DATA.labels.numpy()
+    pool = np.arange(len(labels))
+    single = pool[labels == np.bincount(labels).argmax()][:12]
+    rest = np.setdiff1d(pool, single)
+    parts = [single, rest[:50], rest[50:58], rest[58:60]]
+    rows = np.concatenate(parts)
+    client = np.repeat(np.arange(4), [len(p) for p in parts])
+    is_test = np.concatenate([np.arange(len(p)) >= len(p) / 2 for p in parts])
+    data = Federation.of(DATA.images[rows].numpy(), labels[rows], client, rows, is_test, 10)
+    assert data.n_train == [6, 25, 4, 1]
+    run = train(method(name, **chosen), data, tmp_path, setting(tail="drop", epochs=2))
+    assert all(np.isfinite(value).all() for value in run.tensors.values())
+    last = run.predictions.slice(len(run.predictions) - sum(data.n_test))
+    assert np.bincount(last["client"].to_numpy(), minlength=4).tolist() == data.n_test
+    assert max(last["own"].to_pylist()) < 10
+
+
+@cases
+def test_crops_of_colour_images(name: str, chosen: dict[str, Any], tmp_path: Path) -> None:
+    data = federation((40, 30, 25), color=True)
+    s = setting(rounds=2, window=1, augment="crop", epochs=None, steps=4)
+    how = method(name, **chosen)
+    runs = [train(how, data, tmp_path / e, s, executor=e) for e in executors.EXECUTORS]
+    for run in runs[1:]:
+        assert parquet_bytes(run.predictions) == parquet_bytes(runs[0].predictions)
+    assert set(runs[0].predictions["view"].to_pylist()) == {"crop", "plain"}
+    whole = train(how, data, tmp_path / "whole", setting(rounds=2, window=1, epochs=None, steps=4))
+    assert not same(whole.tensors, runs[0].tensors), "training saw no crop"
+
+
+@cases
+def test_who_answers_alone_answers_the_same(
+    name: str, chosen: dict[str, Any], reference: Any, tmp_path: Path
+) -> None:
+    alone = train(method(name, **chosen), DATA, tmp_path, few(votes=False)).predictions
+    assert alone.column_names == ["round", "view", "client", "sample", "label", "own"]
+    assert alone.equals(reference(name, chosen).predictions.select(alone.column_names))
+
+
+@cases
+def test_a_cohort_that_has_not_moved_leaves_the_server_where_it_was(
+    name: str, chosen: dict[str, Any], tmp_path: Path
+) -> None:
+    """The weights of every average sum to one, whatever the sizes of the clients."""
+    how = method(name, **chosen)
+    it = trainer(how, DATA, tmp_path, few())
+    before = dict(it.server.shared)
+    cohort = [it._client(i, how.broadcast(it.server, i, 1), 1) for i in (0, 2, 3)]
+    how.aggregate(it.server, cohort, 1)
+    assert it.server.shared.keys() == before.keys()
+    for key, value in before.items():
+        torch.testing.assert_close(it.server.shared[key], value, rtol=1e-6, atol=1e-7)
+
+
+@cases
+def test_nothing_handed_on_is_written_to(name: str, chosen: dict[str, Any], tmp_path: Path) -> None:
+    """A round works on new tensors, so that an interrupted one leaves no trace."""
+    it = trainer(method(name, **chosen), DATA, tmp_path, few())
+    held = {f"initial/{key}": (value, value.clone()) for key, value in it.server.initial.items()}
+
+    def listen(progress: Progress) -> None:
+        for key, value in it.server.tensors().items():
+            held[f"{progress.round}/{key}"] = (value, value.clone())
+
+    it.run(listen)
+    assert [key for key, (value, then) in held.items() if not torch.equal(value, then)] == []
+
+
+@cases
+def test_traffic_is_counted_before_anything_is_trained(name: str, chosen: dict[str, Any], tmp_path: Path) -> None:
+    it = trainer(method(name, **chosen), DATA, tmp_path, few())
+    everything = sum(t.numel() * t.element_size() for t in it.server.initial.values())
+    for direction in it.method.traffic(it.server, 1):
+        assert isinstance(direction, int)
+        assert 0 <= direction <= everything
+
+
+@every
+def test_it_is_named_as_its_file_and_keeps_what_exists(name: str, tmp_path: Path) -> None:
+    cls, source = methods.load(name)
+    assert source is None
+    assert cls.name == name
+    assert cls.title
+    assert cls.version >= 1
+    assert cls.__doc__
+    assert not cls.__doc__.startswith(f"{cls.__name__}("), "no docstring but a dataclass's own"
+    initial = trainer(cls(), DATA, tmp_path).server.initial
+    for prefix in cls.personal:
+        assert any(key.startswith(prefix) for key in initial), f"'{prefix}' is no tensor's prefix"
+
+
+@every
+def test_hyper_parameters_are_documented_and_parse(name: str) -> None:
+    cls, _ = methods.load(name)
+    default = cls()
+    for option, field in cls.knobs().items():
+        assert field.metadata["help"], option
+        assert "\n" not in field.metadata["help"]
+        assert option == option.lower()
+        choices = field.metadata["choices"]
+        assert not choices or field.default in choices
+        assert cls.create({option: str(field.default)}) == default
+        assert type(cls.create({option: str(field.default)}).params[option]) is type(field.default)
+        with pytest.raises(FedbenchError, match=f"--{option.replace('_', '-')}"):
+            cls.create({option: "no such value"})
+    with pytest.raises(FedbenchError, match=f"unknown option of {name}"):
+        cls.create({"no_such_knob": 1})
+    spec = RunSpec(setting(), name, default.params, cls.version)
+    assert RunSpec.from_dict(spec.to_dict()).id == spec.id
+
+
+@every
+def test_deviations_are_whole_paragraphs(name: str) -> None:
+    cls, _ = methods.load(name)
+    said = cls.deviations()
+    assert len(said) == (cls.__doc__ or "").count("deviates:")
+    for text in said:
+        assert text.endswith(".")
+        assert "\n" not in text
+        assert len(text) > 20
+
+
+@every
+def test_hooks_keep_the_signatures_of_the_base(name: str) -> None:
+    """A client's box knows one client; nothing that answers is ever given a label."""
+    cls, _ = methods.load(name)
+    for hook in ("broadcast", "local", "aggregate", "personalise", "route", "traffic", "shares", "build", "variables"):
+        ours = list(inspect.signature(getattr(cls, hook)).parameters)
+        assert len(ours) == len(inspect.signature(getattr(Method, hook)).parameters), hook
+    assert "label" not in " ".join(inspect.signature(cls.route).parameters)
