@@ -15,7 +15,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, ClassVar, Self
@@ -80,9 +80,7 @@ class Spec:
             object.__setattr__(self, f.name, _coerce(f"{type(self).__name__}.{f.name}", hints[f.name], value))
 
 
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+_hints: Callable[[type], dict[str, Any]] = cache(typing.get_type_hints)
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

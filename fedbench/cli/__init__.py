@@ -40,8 +40,10 @@ def options(
     data: Annotated[
         str | None, typer.Option(help=f"Folders with data sets, separated by '{os.pathsep}' (default: FEDBENCH_DATA).")
     ] = None,
-    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Options that may stand before or after the command."""
     context.configure(home, data, debug)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedbench.cli import context
-from fedbench.errors import unknown
+from fedbench.errors import FedbenchError, unknown
 from fedbench.spec import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Spec
 from fedbench.store import KINDS
 
@@ -50,13 +50,18 @@ def list_artifacts(
         return
     from rich.table import Table
 
-    table = Table("kind", "id", "what", "made", "size", box=None, header_style="bold", pad_edge=False)
+    table = Table("kind", "id", "what", "made", box=None, header_style="bold", pad_edge=False)
+    table.add_column("size", justify="right", no_wrap=True)
     current = set(store.current.values())
     for a in found:
         mark = "*" if a.id in current else " "
-        size = f"{sum(f['bytes'] for f in a.manifest['files'].values()) / 1e6:.1f} MB"
+        size = _size(sum(f["bytes"] for f in a.manifest["files"].values()))
         table.add_row(a.kind, f"{a.id}{mark}", describe(a.spec), a.provenance["started"], size)
     console.print(table)
+
+
+def _size(bytes: int) -> str:
+    return f"{bytes / 1e6:.1f} MB" if bytes >= 1e6 else f"{bytes / 1e3:.0f} kB"
 
 
 def _brief(artifact: Artifact) -> dict[str, Any]:
@@ -76,19 +81,21 @@ def show(
     if json:
         context.print_json([dict(a.manifest) if a else {"missing": what} for what, a in chain])
         return
+    from rich.markup import escape
     from rich.tree import Tree
 
     tree: Tree | None = None
     node: Tree | None = None
     for what, artifact in chain:
-        line = f"[bold]{what}[/]" + ("" if artifact else "  [yellow](not in this store)[/]")
+        line = f"[bold]{escape(what)}[/]" + ("" if artifact else "  [yellow](not in this store)[/]")
         node = node.add(line) if node is not None else Tree(line)
         tree = tree or node
         if artifact:
             for detail in _details(artifact):
-                node.add(detail)
+                node.add(escape(detail))
     assert tree is not None
-    context.out().print(tree)
+    # Cut nowhere: what does not fit goes on in the next line.
+    context.out().print(tree, soft_wrap=False)
 
 
 def _chain(store: Store, artifact: Artifact) -> list[tuple[str, Artifact | None]]:
@@ -130,8 +137,13 @@ def remove(
     """Delete an artifact from the store."""
     store = context.store()
     artifact = store.find(id)
-    if not yes and not typer.confirm(f"Delete {artifact.kind} {artifact.id}: {describe(artifact.spec)}?"):
-        raise typer.Exit(1)
+    if not yes:
+        try:
+            sure = typer.confirm(f"Delete {artifact.kind} {artifact.id}: {describe(artifact.spec)}?")
+        except typer.Abort:
+            raise FedbenchError("nothing was removed: there was no answer", "--yes removes without asking") from None
+        if not sure:
+            raise typer.Exit(1)
     store.remove(artifact)
     context.out().print(f"removed {artifact.kind} {artifact.id}")
 
@@ -158,12 +170,15 @@ def methods(
         console.print(table)
         return
     for c in classes:
-        console.print(f"[bold]{c.title}[/] ({c.name}, version {c.version})\n\n{_text(c)}\n")
+        console.print(f"[bold]{c.title}[/] ({c.name}, version {c.version})\n")
+        console.print(f"{_text(c)}\n", markup=False)
         for option in _method(c)["options"]:
             symbol = f" {option['symbol']}" if option["symbol"] else ""
             source = f" [{option['source']}]" if option["source"] else ""
             choices = f" ({', '.join(option['choices'])})" if option["choices"] else ""
-            line = f"  --{option['name'].replace('_', '-')} {option['default']}{symbol}: {option['help']}{choices}{source}"
+            line = (
+                f"  --{option['name'].replace('_', '-')} {option['default']}{symbol}: {option['help']}{choices}{source}"
+            )
             console.print(line, markup=False)
 
 
@@ -174,10 +189,14 @@ def _text(cls: Any) -> str:
 
 
 def _summary(cls: Any) -> str:
+    """The first line of the method's file, or of the class where the file says nothing."""
     import sys
 
-    module = sys.modules[cls.__module__].__doc__ or _text(cls)
-    return module.strip().splitlines()[0].partition(": ")[2] or module.strip().splitlines()[0]
+    module = sys.modules.get(cls.__module__)
+    lines = ((module.__doc__ if module else None) or _text(cls)).strip().splitlines()
+    line = lines[0].rstrip(".") if lines else ""
+    text = line.partition(": ")[2] or line
+    return text[:1].upper() + text[1:]
 
 
 def _method(cls: Any) -> dict[str, Any]:
@@ -189,5 +208,3 @@ def _method(cls: Any) -> dict[str, Any]:
         "name": cls.name, "title": cls.title, "version": cls.version, "summary": _summary(cls),
         "options": options, "deviations": cls.deviations(),
     }  # fmt: skip
-
-

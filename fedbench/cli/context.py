@@ -12,6 +12,9 @@ from rich.console import Console
 
 from fedbench.store import Store
 
+#: A file or a pipe has no width of its own: wide enough for every list.
+FILE_WIDTH = 160
+
 
 @dataclass
 class Context:
@@ -50,12 +53,19 @@ def debug() -> bool:
 
 def out() -> Console:
     """Results, on standard output: in colour on a terminal, plain elsewhere."""
-    return Console(highlight=False, soft_wrap=not os.isatty(1))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.soft_wrap = True
+        if "COLUMNS" not in os.environ:
+            console.width = FILE_WIDTH
+    return console
 
 
 def err() -> Console:
-    """Progress and remarks, on standard error."""
-    return Console(stderr=True, highlight=False)
+    """Progress and remarks, on standard error; a line is broken only where a terminal needs it."""
+    console = Console(stderr=True, highlight=False)
+    console.soft_wrap = not console.is_terminal
+    return console
 
 
 def print_json(value: Any) -> None:

@@ -34,10 +34,8 @@ def list_(json: Json = False) -> None:
     from rich.table import Table
 
     out = context.out()
-    if not out.is_terminal:
-        out.width = 160  # a file or a pipe has no width of its own
     headings = ["name", "classes", "shape", "images", "at hand", "built", "licence", "title"]
-    if out.width < 120:
+    if out.width < context.FILE_WIDTH:
         headings.remove("title")  # `show` tells it
     lines = [
         {

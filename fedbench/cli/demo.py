@@ -27,7 +27,7 @@ def demo(
     """
     from fedbench import data, partition, protocol
     from fedbench.cli.report import report
-    from fedbench.cli.train import train_table
+    from fedbench.cli.sweep import train_table
     from fedbench.partition.view import display
     from fedbench.store import disk_errors
 

@@ -1,8 +1,9 @@
-"""What a run shows while it trains: a bar with accuracy, loss, rounds a second and the time left."""
+"""A run that shows how it goes: a bar with accuracy, loss, rounds a second and the time left."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -10,25 +11,54 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fedbench.cli import context
+
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress as RoundProgress
+    from fedbench.engine.local import Job
+    from fedbench.store import Artifact, Store
 
 #: Where standard error is no terminal, a line at most every so many seconds.
 QUIET_SECONDS = 30.0
 
 
+def run(job: Job, store: Store, device: str, executor: str, title: str = "") -> Artifact:
+    """Make the run under a live display and evaluate it. At an interrupt: say how to go on, and exit with 130."""
+    from fedbench.core.trainer import Interrupted
+    from fedbench.engine.local import execute, saved_round
+    from fedbench.metrics.evaluate import evaluate
+
+    console, rounds = context.err(), job.spec.setting.rounds
+    shown = (
+        contextlib.nullcontext(lambda _: None)
+        if store.has(job.spec)
+        else watch(console, title or job.method.title, rounds)
+    )
+    try:
+        with shown as observe:
+            artifact = execute(job, store, context.roots(), device=device, executor=executor, observe=observe)
+    except (KeyboardInterrupt, Interrupted):
+        if saved := saved_round(job, store):
+            console.print(f"stopped; round {saved} of {rounds} is saved. The same command goes on from there.")
+        else:
+            console.print("stopped before the end of the first round; nothing was saved.")
+        sys.exit(130)
+    evaluate(artifact, store)
+    return artifact
+
+
 @contextlib.contextmanager
-def watch(console: Console, title: str) -> Iterator[Callable[[RoundProgress], None]]:
+def watch(console: Console, title: str, rounds: int) -> Iterator[Callable[[RoundProgress], None]]:
     """An observer for the trainer: a live bar on a terminal, an occasional plain line elsewhere."""
     if console.is_terminal:
-        with _bar(console, title) as observe:
+        with _bar(console, title, rounds) as observe:
             yield observe
     else:
         yield _lines(console, title)
 
 
 @contextlib.contextmanager
-def _bar(console: Console, title: str) -> Iterator[Callable[[RoundProgress], None]]:
+def _bar(console: Console, title: str, rounds: int) -> Iterator[Callable[[RoundProgress], None]]:
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=24),
@@ -39,7 +69,7 @@ def _bar(console: Console, title: str) -> Iterator[Callable[[RoundProgress], Non
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task(title, total=None, accuracy="-", loss="-", speed="")
+        task = progress.add_task(title, total=rounds, accuracy="-", loss="-", speed="")
         began: list[tuple[float, int]] = []
 
         def observe(now: RoundProgress) -> None:
@@ -47,7 +77,7 @@ def _bar(console: Console, title: str) -> Iterator[Callable[[RoundProgress], Non
             fields = {"loss": f"{now.loss:.3f}", "speed": _speed(began)}
             if now.accuracy is not None:
                 fields["accuracy"] = f"{now.accuracy:.1%}"
-            progress.update(task, completed=now.round, total=now.rounds, **fields)
+            progress.update(task, completed=now.round, **fields)
 
         yield observe
 
@@ -76,9 +106,9 @@ def _lines(console: Console, title: str) -> Callable[[RoundProgress], None]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in words, roughly: 45 s, 12 min, 3.5 h, 2.1 days."""
+    """Seconds in words, roughly and at least one: 45 s, 12 min, 3.5 h, 2.1 days."""
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return f"{max(seconds, 1):.0f} s"
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} min"
     if seconds < 48 * 3600:

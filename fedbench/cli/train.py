@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
-import traceback
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +10,8 @@ import typer
 
 from fedbench import protocol as protocols
 from fedbench.cli import context
-from fedbench.cli.live import duration, watch
+from fedbench.cli.live import duration, run
+from fedbench.cli.sweep import train_table
 from fedbench.errors import FedbenchError, unknown
 
 if TYPE_CHECKING:
@@ -41,13 +40,16 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Of initial weights, cohorts and batches.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     executor: Annotated[str, typer.Option(help="auto, sequential or cores.")] = "auto",
-    again: Annotated[bool, typer.Option(help="Make runs anew that older code made.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Make runs anew that older code made.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the run's id and metrics as JSON.")] = False,
 ) -> None:
     """Train a method in the current partition, or all missing cells of a table.
 
-    Every hyper-parameter of the method is an option too, such as --lambda 0.8 for feddrm ('fedbench methods
-    NAME' lists them). A run that was interrupted goes on where it stopped when the same command is given again.
+    Every hyper-parameter of the method is an option too, such as --lambda 0.8
+    for feddrm: 'fedbench methods feddrm' lists them.
+
+    A run that was interrupted goes on where it stopped when the same command
+    is given again.
     """
     chosen = {
         "model": model, "rounds": rounds, "epochs": epochs, "steps": steps, "batch_size": batch_size, "lr": lr,
@@ -55,28 +57,30 @@ def train(
     }  # fmt: skip
     signal.signal(signal.SIGTERM, _as_interrupt)
     if table is not None:
-        given = [name for name, value in chosen.items() if value is not None and name != "seed"]
-        if given or ctx.args or partition:
-            name = given[0] if given else (ctx.args[0].lstrip("-") if ctx.args else "partition")
+        rest = {**chosen, "partition": partition, "protocol": protocol}
+        given = [f"--{name.replace('_', '-')}" for name, value in rest.items() if value is not None and name != "seed"]
+        if given or ctx.args:
             raise FedbenchError(
-                f"--{name.replace('_', '-')} does not go with --table, whose file says how its cells are made",
+                f"{[*given, *ctx.args][0]} does not go with --table, whose file says how its cells are made",
                 "leave one of the two out",
             )
-        train_table(
-            table, method=method, dataset=dataset, budget=budget, seed=seed, device=device, executor=executor, again=again
-        )
+        scope = {"method": method, "dataset": dataset, "budget": budget, "seed": seed}
+        train_table(table, **scope, device=device, executor=executor, again=again, as_json=json)
         return
     if dataset is not None:
         raise FedbenchError("--dataset goes with --table only", "'fedbench partition DATASET' chooses the data set")
     if method is None:
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
+    from fedbench.engine.local import check_place
+
     store = context.store()
     part, protocol_name = _partition(store, partition, protocol)
     job = _job(method, part, protocol_name, budget, chosen, ctx.args)
-    _announce(job, protocol_name, budget, device)
+    check_place(device, executor)
     if again and (old := store.get(job.spec)) is not None:
         store.remove(old)
-    artifact = _execute(job, store, device, executor)
+    _announce(job, protocol_name, device)
+    artifact = run(job, store, device, executor)
     store.set_current(run=artifact.id)
     _show(artifact, store, json)
 
@@ -142,11 +146,13 @@ def _own_options() -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in names]
 
 
-def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
-    """Say what will run, under which budget, what the paper's would be, and how long both would take here."""
-    from fedbench import data, models, partition
-    from fedbench.core.estimate import images_per_second, images_to_process
-    from fedbench.engine.local import choose_device
+def _announce(job: Job, protocol_name: str, device: str) -> None:
+    """Say what will run, under which budget, what the paper's would be, and how long both would take here.
+
+    Raises FedbenchError if the images do not suit the model.
+    """
+    from fedbench.engine.cost import seconds
+    from fedbench.engine.local import is_older, saved_round
 
     setting, store, console = job.spec.setting, context.store(), context.err()
     part = setting.partition
@@ -155,51 +161,26 @@ def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
         f"[bold]{job.method.title}[/] on {part.dataset.name}, {part.label}, {part.clients} clients, shift {part.shift}"
         + (f" ({options})" if options else "")
     )
-    if store.has(job.spec):
-        console.print(f"run {job.spec.id} is already there")
+    if (there := store.get(job.spec)) is not None:
+        older = ", made by older code: --again makes it anew" if is_older(there, job) else ""
+        console.print(f"run {there.id} is already there{older}")
         return
-    protocol, target = protocols.load(protocol_name), choose_device(device)
-    built = partition.build(part, store, context.roots())
-    facts = data.info(part.dataset, store)
 
-    def seconds(of: Any) -> float:
-        network = models.build(of.model, shape=facts.shape, classes=len(facts.classes), seed=0)
-        batch = 8 if of.model.startswith("resnet") else of.batch_size
-        work = images_to_process(of, [int(n) for n in built.n_train], int(built.n_test.sum()))
-        return work / images_per_second(network, facts.shape, target, batch)
-
-    def words(of: Any) -> str:
+    def words(of: Setting) -> str:
         local = f"{of.steps} steps" if of.steps is not None else f"{of.epochs} epochs"
-        try:
-            took = f"about {duration(seconds(of))} here"
-        except FedbenchError as error:
-            took = str(error)
-        return f"{of.rounds} rounds x {local} of {of.batch_size} images, {of.model}, {took}"
+        took = duration(seconds(of, store, context.roots(), device))
+        return f"{of.rounds} rounds x {local} of {of.batch_size} images, {of.model}, about {took} here"
 
     console.print(f"budget [bold]{setting.budget}[/]: {words(setting)}")
+    protocol = protocols.load(protocol_name)
     if setting.budget != "paper" and "paper" in protocol.budgets:
-        console.print(f"the paper's budget: {words(protocol.setting(part, 'paper'))} (--budget paper)", style="dim")
-    console.print(f"run {job.spec.id}", style="dim")
-
-
-def _execute(job: Job, store: Store, device: str, executor: str, title: str = "") -> Artifact:
-    from fedbench.core.trainer import Interrupted
-    from fedbench.engine.local import execute
-    from fedbench.metrics.evaluate import evaluate
-
-    console = context.err()
-    try:
-        with watch(console, title or job.method.title) as observe:
-            artifact = execute(job, store, context.roots(), device=device, executor=executor, observe=observe)
-    except Interrupted as stop:
-        rounds = job.spec.setting.rounds
-        console.print(f"stopped; round {stop.round} of {rounds} is saved. The same command goes on from there.")
-        sys.exit(130)
-    except KeyboardInterrupt:
-        console.print("stopped before the first round; nothing to save.")
-        sys.exit(130)
-    evaluate(artifact, store)
-    return artifact
+        try:
+            paper = f"{words(protocol.setting(part, 'paper'))} (--budget paper)"
+        except FedbenchError as error:
+            paper = f"not for this data ({error.message})"
+        console.print(f"the paper's budget: {paper}", style="dim")
+    saved = saved_round(job, store)
+    console.print(f"run {job.spec.id}" + (f" goes on after round {saved}" if saved else ""), style="dim")
 
 
 def _show(artifact: Artifact, store: Store, as_json: bool) -> None:
@@ -207,86 +188,36 @@ def _show(artifact: Artifact, store: Store, as_json: bool) -> None:
 
     show([artifact], store, as_json)
     if not as_json:
-        context.err().print("next: fedbench report --table 1 (and 2, 5)", style="dim")
+        context.err().print(_next(artifact), style="dim")
 
 
-def train_table(
-    name: str,
-    *,
-    method: str | None = None,
-    dataset: str | None = None,
-    budget: str = "small",
-    seed: int | None = None,
-    device: str = "auto",
-    executor: str = "auto",
-    again: bool = False,
-    quiet: bool = False,
-) -> None:
-    """Run what a table lacks (or `method` in all of its settings).
-
-    One failed run does not stop the others; it is listed at the end, and the exit code is then 1.
-    """
-    from fedbench.engine.local import Job
-
-    console, store = context.err(), context.store()
-    wanted, remarks = _wanted(name, store, method, dataset, budget, seed, again)
-    for remark in remarks:
-        console.print(remark, style="dim", highlight=False)
-    failures: list[str] = []
-    for k, (setting, kind, overrides) in enumerate(wanted, 1):
-        where = f"{setting.partition.dataset.name} {setting.partition.label}"
-        title, job = f"({k}/{len(wanted)}) {kind} {where}", None
-        try:
-            job = Job.of(setting, kind, overrides)
-            if again and (old := store.get(job.spec)) is not None:
-                store.remove(old)
-            _execute(job, store, device, executor, title)
-        except Exception as error:
-            if context.debug():
-                raise
-            reason = str(error) if isinstance(error, FedbenchError) else f"{type(error).__name__}: {error}"
-            failures.append(f"failed: {title}: {reason}")
-            if job is not None and store.claimed(job.spec.id) is None:
-                told = {"spec": job.spec.to_dict(), "overrides": dict(job.overrides)}
-                store.record_failure(job.spec.id, reason, traceback.format_exc(), **told)
-    if not quiet or failures:
-        console.print(f"{len(wanted) - len(failures)} of {len(wanted)} runs made", highlight=False)
-    for line in failures:
-        console.print(line, markup=False, highlight=False)
-    if failures:
-        sys.exit(1)
-
-
-def _wanted(
-    name: str, store: Store, method: str | None, dataset: str | None, budget: str, seed: int | None, again: bool
-) -> tuple[list[tuple[Setting, str, dict[str, Any]]], list[str]]:
-    """The runs to make (setting, method, chosen hyper-parameters), and what to say about the others."""
-    from fedbench import methods
+def _next(artifact: Artifact) -> str:
+    """The command that prints the headline tables in which the run stands."""
     from fedbench.report import table as tables
-    from fedbench.report.cells import find
-    from fedbench.report.index import Job, State
+    from fedbench.report.cells import DEFAULT_BUDGET, find
+    from fedbench.report.index import Index
+    from fedbench.spec import RunSpec
 
-    table = tables.load(name)
-    if table.counted:
-        return [], [f"table {table.id} is counted by formula: 'fedbench report --table {name}' prints it as it is"]
-    if dataset is not None:
-        table = table.for_dataset(dataset)
-    cells = find(table, budget, store, context.roots(), seeds=() if seed is None else (seed,))
-    states = (State.MISSING, State.FAILED, *((State.OLDER,) if again else ()))
-    jobs = cells.jobs(*states)
-    remarks = [f"{data} is not at hand: {why}" for data, why in cells.absent.items()]
-    if method is not None:
-        kind, _ = methods.load(method)
-        preset = protocols.load(table.protocol).method_params(kind.name, budget)
-        row = [job for job in jobs if job.method == method]
-        in_table = any(r.method == method for r in table.rows)
-        settings = {s.id: s for column in cells.settings.values() for s in column}
-        extra = [Job(s, method, preset) for s in settings.values()]
-        found = [(job, cells.index.find(job)) for job in extra]
-        jobs = row if in_table else [job for job, record in found if record is None or record.state in states]
-    elif cells.counts[State.NOT_BUILT]:
-        absent = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
-        remarks.append(f"not built yet, so left out: {', '.join(absent)}")
-    if cells.counts[State.OLDER] and not again:
-        remarks.append(f"{cells.counts[State.OLDER]} cells were made by older code; --again makes them anew")
-    return [(job.setting, job.method, dict(job.overrides)) for job in jobs], remarks
+    assert isinstance(artifact.spec, RunSpec)
+    setting, store = artifact.spec.setting, context.store()
+    dataset, index = setting.partition.dataset.name, Index(store)
+    found: dict[str, list[str]] = {}
+    for number, (_, name) in tables.headline().items():
+        table = tables.load(name) if name else None
+        if table is None or table.counted or setting.budget not in protocols.load(table.protocol).budgets:
+            continue
+        replaced = dataset not in {c.dataset for c in table.columns}
+        table = table.for_dataset(dataset) if replaced else table
+        for seeds, words in (((), ""), ((setting.seed,), f" --seed {setting.seed}")):
+            cells = find(table, setting.budget, store, context.roots(), seeds=seeds, index=index)
+            if any(s.id == setting.id for column in cells.settings.values() for s in column):
+                options = f" --dataset {dataset}" if replaced else ""
+                options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""
+                found.setdefault(options + words, []).append(number)
+                break
+    if not found:
+        return f"no headline table has this setting; 'fedbench show {artifact.id}' tells all about the run"
+    options, numbers = next(iter(found.items()))
+    return f"next: fedbench report --table {numbers[0]}{options}" + (
+        f" (or --table {', '.join(numbers[1:])})" if numbers[1:] else ""
+    )

@@ -7,9 +7,10 @@ belong beside them, behind the same signature.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
@@ -25,6 +26,18 @@ from fedbench.errors import unknown
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """One intra-op thread inside the block: the same float order everywhere, and no waiting at barriers for cores
+    that are busy otherwise."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Executor(Protocol):
@@ -57,12 +70,8 @@ class Sequential:
         self.map(lambda worker, client: worker.serve(client, box), clients)
 
     def map(self, job: Callable[[Worker, T], R], items: Iterable[T]) -> list[R]:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with one_thread():
             return [job(self.worker, item) for item in items]
-        finally:
-            torch.set_num_threads(before)
 
     def close(self) -> None:
         return

@@ -16,7 +16,7 @@ from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client
 from fedbench.core.clock import Clock
 from fedbench.core.evaluation import Answers, answer
-from fedbench.core.executors import Executor
+from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.rng import stream
@@ -142,7 +142,7 @@ class Trainer:
         up, down = method.traffic(server, t) if shares else (0, 0)
         with self.clock.phase("local"):
             self.executor.run(cohort, method.local)
-        with self.clock.phase("server"):
+        with self.clock.phase("server"), one_thread():
             for client in cohort:
                 server.keep(
                     client.index, {n: v for n, v in client.state.items() if not shares or method.is_personal(n)}

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench import methods, models
-from fedbench.errors import FedbenchError
+from fedbench.errors import FedbenchError, unknown
 from fedbench.provenance import fingerprint
 from fedbench.spec import RunSpec, Setting
-from fedbench.store import Artifact, Store, disk_errors, write_json
+from fedbench.store import Artifact, Store, disk_errors, read_json, write_json
 
 if TYPE_CHECKING:
     import torch
 
     from fedbench.core.trainer import Progress
     from fedbench.methods.base import Method
+
+
+#: The file of a work folder that a restart looks for.
+CHECKPOINT = "checkpoint.json"
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,15 @@ class Job:
 
     @classmethod
     def of(cls, setting: Setting, name: str, overrides: Mapping[str, Any]) -> Job:
-        """The job of a method (by name, or FILE.py:Class) with these hyper-parameters in a setting."""
+        """The job of a method (by name, or FILE.py:Class) with these hyper-parameters in a setting.
+
+        Raises FedbenchError for an unknown method, hyper-parameter or model, a value out of range, and a setting
+        that the method does not fit.
+        """
+        models.file_of(setting.model)
         kind, source = methods.load(name)
         method = kind.create(overrides)
+        method.check_setting(setting)
         chosen = {option: method.params[option] for option in overrides}
         spec = RunSpec(setting, kind.name, method.params, kind.version, source)
         return cls(spec, method, chosen)
@@ -46,12 +58,35 @@ class Job:
         return ["core", model, "models/base.py", "partition/scheme.py", "partition/shift.py", *own]
 
 
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def check_place(device: str, executor: str) -> None:
+    """Raise FedbenchError unless this machine has the device and there is such an executor."""
+    choose_device(device)
+    from fedbench.core.executors import EXECUTORS
+
+    if executor not in ("auto", *EXECUTORS):
+        raise unknown("executor", executor, ("auto", *EXECUTORS))
+
+
+def is_older(run: Artifact, job: Job) -> bool:
+    """Whether the run was made by code that has changed since, under the same version number."""
+    return bool(run.provenance.get("fingerprint") != fingerprint(*job.parts))
+
+
+def saved_round(job: Job, store: Store) -> int:
+    """The round after which a restart of the run goes on; 0 if it would begin anew."""
+    path = store.work(job.spec.id) / CHECKPOINT
+    return int(read_json(path).get("round", 0)) if path.exists() else 0
+
+
 def choose_device(name: str) -> torch.device:
     """'auto' (a GPU if there is one), 'cpu' or 'cuda'."""
+    if name not in DEVICES:
+        raise unknown("device", name, DEVICES)
     import torch
 
-    if name not in ("auto", "cpu", "cuda"):
-        raise FedbenchError(f"unknown device '{name}'", "known: auto, cpu, cuda")
     if name == "cuda" and not torch.cuda.is_available():
         raise FedbenchError("no CUDA device here", "use --device cpu")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
@@ -68,11 +103,13 @@ def execute(
 ) -> Artifact:
     """Make the run (or find it made) and return its artifact.
 
-    Raises FedbenchError on bad input or if another process holds the run, core.trainer.Interrupted on Ctrl-C.
+    Raises FedbenchError on bad input or if another process holds the run, core.trainer.Interrupted on Ctrl-C. A
+    failure is recorded with its reason and log.
     """
     done = store.get(job.spec)
     if done is not None:
         return done
+    check_place(device, executor)
     with store.claim(job.spec.id) as claim:
         done = store.get(job.spec)  # finished by another process just now
         if done is not None:
@@ -85,10 +122,30 @@ def execute(
             claim.beat()
             observe(progress)
 
-        artifact = _train(job, store, roots, folder, choose_device(device), executor, heard)
+        try:
+            artifact = _train(job, store, roots, folder, choose_device(device), executor, heard)
+        except BaseException as error:
+            if claim.held():
+                _give_up(job, store, folder, error)
+            raise
     shutil.rmtree(folder, ignore_errors=True)
     store.forget_failure(job.spec.id)
     return artifact
+
+
+def _give_up(job: Job, store: Store, folder: Path, error: BaseException) -> None:
+    """Record why the run failed (an interrupt is no failure), and keep its folder only for a checkpoint."""
+    from fedbench.core.trainer import Interrupted
+
+    if isinstance(error, Exception) and not isinstance(error, Interrupted):
+        reason = str(error) if isinstance(error, FedbenchError) else f"{type(error).__name__}: {error}"
+        told = {"spec": job.spec.to_dict(), "overrides": dict(job.overrides)}
+        with contextlib.suppress(FedbenchError):  # a full disk: what is raised already says so
+            store.record_failure(job.spec.id, reason, "".join(traceback.format_exception(error)), **told)
+    if not (folder / CHECKPOINT).exists():
+        for path in folder.iterdir():
+            if path.name != "claim.json":
+                path.unlink(missing_ok=True)
 
 
 def _train(

@@ -17,7 +17,7 @@ from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State, matches, size_in_bytes, weighted_mean
 from fedbench.errors import FedbenchError, unknown
-from fedbench.spec import Plain
+from fedbench.spec import Plain, Setting
 
 
 def knob(default: Plain, help: str, symbol: str = "", source: str = "", choices: tuple[str, ...] = ()) -> Any:
@@ -43,6 +43,10 @@ class Method:
     title: ClassVar[str] = ""  #: in tables
     version: ClassVar[int] = 1  #: raise it when results should change
     personal: ClassVar[tuple[str, ...]] = ()  #: name prefixes of what a client keeps to itself; the rest is shared
+
+    def check_setting(self, setting: Setting) -> None:
+        """Raise FedbenchError if the method cannot work in the setting (before anything is trained)."""
+        return
 
     # -- what exists -------------------------------------------------------------------------------------
 

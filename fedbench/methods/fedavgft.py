@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fedbench.core.client import Box, Client, Train
 from fedbench.methods.base import Method, check, cross_entropy, knob
+from fedbench.spec import Setting
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class FedAvgFT(Method):
     def __post_init__(self) -> None:
         check(self.finetune_rounds >= 0, self.name, "finetune-rounds", self.finetune_rounds, "at least 0")
         check(self.finetune_epochs >= 0, self.name, "finetune-epochs", self.finetune_epochs, "at least 0")
+
+    def check_setting(self, setting: Setting) -> None:
+        least = f"below the number of rounds, {setting.rounds}"
+        check(self.finetune_rounds < setting.rounds, self.name, "finetune-rounds", self.finetune_rounds, least)
 
     def shares(self, t: int, rounds: int) -> bool:
         return t <= rounds - self.finetune_rounds

@@ -38,7 +38,8 @@ MODEL = build(1)
 
 def clients(states: list[State]) -> list[Client]:
     return [
-        Client(i, 2, 3, 0.1, DATA.n_train[i], DATA.class_counts[i], state, dict(state)) for i, state in enumerate(states)
+        Client(i, 2, 3, 0.1, DATA.n_train[i], DATA.class_counts[i], state, dict(state))
+        for i, state in enumerate(states)
     ]
 
 

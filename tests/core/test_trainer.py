@@ -256,9 +256,7 @@ def test_rounds_without_communication_start_from_the_clients_own_copy(tmp_path: 
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e9])
-def test_checkpoints_are_as_frequent_as_asked(
-    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_are_as_frequent_as_asked(seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", seconds)
     saves: list[int] = []
     it = trainer(method("fedavg"), DATA, tmp_path, five())

@@ -204,9 +204,7 @@ def test_crops_of_colour_images(name: str, chosen: dict[str, Any], tmp_path: Pat
 
 
 @cases
-def test_who_answers_alone_answers_the_same(
-    name: str, chosen: dict[str, Any], reference: Any, tmp_path: Path
-) -> None:
+def test_who_answers_alone_answers_the_same(name: str, chosen: dict[str, Any], reference: Any, tmp_path: Path) -> None:
     alone = train(method(name, **chosen), DATA, tmp_path, few(votes=False)).predictions
     assert alone.column_names == ["round", "view", "client", "sample", "label", "own"]
     assert alone.equals(reference(name, chosen).predictions.select(alone.column_names))

@@ -35,7 +35,9 @@ def shifted() -> Federation:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    s = setting(rounds=12, window=1, epochs=3, lr=0.05)
+    s = setting(
+        rounds=100, window=1, steps=2, lr=0.1, weight_decay=0.0
+    )  # short visits, or the branch drifts to its host
     return train("feddrm", shifted(), tmp_path_factory.mktemp("drm"), s)
 
 
@@ -123,14 +125,19 @@ def test_stored_routes_are_those_of_single_images(run: Run) -> None:
 def test_the_router_finds_the_client_of_an_image(run: Run) -> None:
     # Always naming the largest client would be right for 57 % of the images.
     table = run.predictions.to_pandas()
-    for rule in ("route_probability", "route_density_ratio"):
-        right = (table[rule] == table["client"]).groupby(table["client"]).mean()
-        assert (table[rule] == table["client"]).mean() > 0.85, rule
-        assert right.min() > 0.6, rule
-    # The routed client's head answers about as well as the owner's.
+    found = {
+        rule: (table[f"route_{rule}"] == table["client"]).groupby(table["client"]).mean()
+        for rule in ("probability", "density_ratio")
+    }
+    assert (table["route_probability"] == table["client"]).mean() > 0.8
+    # The shares pull towards the large clients, and the ratio takes them out: the smallest gains by it.
+    assert found["density_ratio"].min() > 0.9
+    assert found["probability"][2] < found["density_ratio"][2]
+    assert found["probability"][0] >= found["density_ratio"][0]
+    # The client found answers about as well as the owner, and far better than chance.
     votes = np.array(table["votes"].tolist())
-    routed = votes[np.arange(len(votes)), table["route_probability"]]
-    assert (routed == table["label"]).mean() > 0.7
+    routed = votes[np.arange(len(votes)), table["route_density_ratio"]]
+    assert (routed == table["label"]).mean() > 0.6
 
 
 def test_the_branch_is_the_seeds_own_and_the_network_is_that_of_the_others(tmp_path: Path) -> None:
@@ -143,5 +150,5 @@ def test_the_branch_is_the_seeds_own_and_the_network_is_that_of_the_others(tmp_p
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.01, float("nan")])
 def test_lambda_out_of_range(share: float) -> None:
-    with pytest.raises(FedbenchError, match=r"--?lambda of feddrm must be in \(0, 1\]|lambda"):
+    with pytest.raises(FedbenchError, match=r"--lambda of feddrm must be in \(0, 1\], not"):
         FedDRM(lambda_=share)

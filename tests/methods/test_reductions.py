@@ -113,7 +113,12 @@ def test_local_clients_never_meet(local: Run, tmp_path: Path) -> None:
     from fedbench.core.federation import Federation
 
     two = Federation.of(
-        DATA.images[keep].numpy(), DATA.labels[keep].numpy(), DATA.client[keep], DATA.sample[keep], DATA.is_test[keep], 10
+        DATA.images[keep].numpy(),
+        DATA.labels[keep].numpy(),
+        DATA.client[keep],
+        DATA.sample[keep],
+        DATA.is_test[keep],
+        10,
     )
     run = train("local", two, tmp_path)
     for i in (0, 1):

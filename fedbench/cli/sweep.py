@@ -1,0 +1,137 @@
+"""`fedbench train --table`: the runs that a table lacks, one after another."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fedbench import protocol as protocols
+from fedbench.cli import context
+from fedbench.cli.live import duration, run
+from fedbench.errors import FedbenchError
+
+if TYPE_CHECKING:
+    from fedbench.report.cells import Cells
+    from fedbench.report.index import Job as Wanted
+
+
+def train_table(
+    name: str,
+    *,
+    method: str | None = None,
+    dataset: str | None = None,
+    budget: str = "small",
+    seed: int | None = None,
+    device: str = "auto",
+    executor: str = "auto",
+    again: bool = False,
+    quiet: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Run what a table lacks (or `method` in all of its settings).
+
+    One failed run does not stop the others; it is listed at the end, and the exit code is then 1. `quiet` leaves
+    out the closing lines where all went well.
+    """
+    from fedbench.engine.local import Job, check_place
+
+    console, store = context.err(), context.store()
+    wanted, remarks = _wanted(name, method, dataset, budget, seed, again)
+    check_place(device, executor)
+    for remark in remarks:
+        console.print(remark, style="dim", markup=False)
+    if wanted and not quiet:
+        console.print(f"{len(wanted)} runs to make, budget {budget}{_cost(wanted, device)}")
+    made: list[str] = []
+    failures: list[dict[str, str]] = []
+    for k, one in enumerate(wanted, 1):
+        part = one.setting.partition
+        title, job = f"({k}/{len(wanted)}) {one.method} {part.dataset.name} {part.label}", None
+        try:
+            job = Job.of(one.setting, one.method, one.overrides)
+            if again and (old := store.get(job.spec)) is not None:
+                store.remove(old)
+            made.append(run(job, store, device, executor, title).id)
+        except Exception as error:
+            if context.debug():
+                raise
+            failures.append({"run": title, "reason": _reason(error)})
+            if job is not None and not isinstance(error, FedbenchError):
+                failures[-1]["log"] = str(store.home / "failed" / f"{job.spec.id}.json")
+    if as_json:
+        context.print_json({"made": made, "failed": failures})
+    if not quiet or failures:
+        said = (
+            f"{len(made)} of {len(wanted)} runs made" if wanted else "nothing to run: no cell of the table is missing"
+        )
+        console.print(said)
+    for failure in failures:
+        log = f" (log: {failure['log']})" if "log" in failure else ""
+        console.print(f"failed: {failure['run']}: {failure['reason']}{log}", markup=False)
+    if failures:
+        sys.exit(1)
+
+
+def _cost(wanted: Sequence[Wanted], device: str) -> str:
+    """How long the runs would take here, unless that cannot be told of one of them."""
+    from fedbench.engine.cost import seconds
+
+    try:
+        total = sum(seconds(one.setting, context.store(), context.roots(), device) for one in wanted)
+    except FedbenchError:
+        return ""
+    return f", about {duration(total)} here"
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, FedbenchError) else f"{type(error).__name__}: {error}"
+
+
+def _wanted(
+    name: str, method: str | None, dataset: str | None, budget: str, seed: int | None, again: bool
+) -> tuple[list[Wanted], list[str]]:
+    """The runs to make, and what to say about the others."""
+    from fedbench.data import recipe
+    from fedbench.report import table as tables
+    from fedbench.report.cells import find
+    from fedbench.report.index import State
+
+    table = tables.load(name)
+    if table.counted:
+        return [], [f"table {table.id} is counted by formula: 'fedbench report --table {name}' prints it as it is"]
+    if dataset is not None:
+        table = table.for_dataset(recipe(dataset).name)
+    cells = find(table, budget, context.store(), context.roots(), seeds=() if seed is None else (seed,))
+    states = (State.MISSING, State.FAILED, *((State.OLDER,) if again else ()))
+    remarks = [f"{data} is not at hand: {why}" for data, why in cells.absent.items()]
+    if method is not None:
+        jobs = _of_method(cells, method, budget, states)
+    else:
+        jobs = cells.jobs(*states)
+        absent = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
+        if absent:
+            remarks.append(f"not built yet, so left out: {', '.join(absent)}")
+    if cells.counts[State.OLDER] and not again:
+        remarks.append(f"{cells.counts[State.OLDER]} cells were made by older code; --again makes them anew")
+    return jobs, remarks
+
+
+def _of_method(cells: Cells, method: str, budget: str, states: tuple[Any, ...]) -> list[Wanted]:
+    """The runs of one method that the table lacks: its row's, or one in every setting if it is an extra row."""
+    from fedbench import methods
+    from fedbench.report.index import Job as Wanted
+
+    if any(row.method == method for row in cells.table.rows):
+        return [job for job in cells.jobs(*states) if job.method == method]
+    kind, source = methods.load(method)
+    preset: Mapping[str, Any] = protocols.load(cells.table.protocol).method_params(kind.name, budget)
+    settings = {s.id: s for column in cells.settings.values() for s in column}
+    found = []
+    for setting in settings.values():
+        job = Wanted(setting, method, preset)
+        record = cells.index.find(replace(job, method=kind.name))  # a run of FILE.py:Class bears the class's name
+        if record is None or record.state in states or record.spec.source != source:
+            found.append(job)
+    return found

@@ -1,0 +1,37 @@
+"""What a run would cost here, told before it is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from fedbench import models
+from fedbench.spec import Setting
+from fedbench.store import Store
+
+
+def seconds(setting: Setting, store: Store, roots: Sequence[Path], device: str = "auto") -> float:
+    """Estimated seconds of a FedAvg run of the setting on this machine; its partition is made if need be.
+
+    Raises FedbenchError if the images do not suit the model, or are not at hand.
+    """
+    from fedbench import data, partition
+    from fedbench.core.estimate import images_to_process
+
+    part = partition.build(setting.partition, store, roots)
+    facts = data.info(setting.partition.dataset, store)
+    work = images_to_process(setting, [int(n) for n in part.n_train], int(part.n_test.sum()))
+    # ResNets are probed at a small batch: a step at a full one takes seconds on a CPU.
+    batch = 8 if setting.model.startswith("resnet") else setting.batch_size
+    return work / _speed(setting.model, tuple(facts.shape), len(facts.classes), device, batch)
+
+
+@cache
+def _speed(model: str, shape: tuple[int, int, int], classes: int, device: str, batch: int) -> float:
+    """Images a second, measured once a process."""
+    from fedbench.core.estimate import images_per_second
+    from fedbench.engine.local import choose_device
+
+    network = models.build(model, shape=shape, classes=classes, seed=0)
+    return images_per_second(network, shape, choose_device(device), batch)

@@ -1,0 +1,141 @@
+"""What a user does at the command line, and recipes and methods of one's own."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbench.__main__ import main
+from fedbench.store import Store
+
+SMOKE = ("--budget", "smoke")
+DIGITS = ("--dataset", "digits", *SMOKE)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The last line on standard error."""
+        return self.err.splitlines()[-1] if self.err else ""
+
+
+def fedbench(*arguments: str | Path) -> Said:
+    """`fedbench ARGUMENTS` in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stop:
+        main([str(a) for a in arguments])
+    assert isinstance(stop.value.code, int)
+    return Said(stop.value.code, out.getvalue(), err.getvalue())
+
+
+def good(*arguments: str | Path) -> Said:
+    """A command that must succeed."""
+    said = fedbench(*arguments)
+    assert said.code == 0, said.err
+    return said
+
+
+def complete(home: Path) -> dict[str, list[str]]:
+    """The store's artifacts with their files, and whatever lies beside them half-written."""
+    found: dict[str, list[str]] = {}
+    for kind in ("dataset", "partition", "run", "metrics"):
+        for path in sorted((home / kind).iterdir()) if (home / kind).is_dir() else ():
+            found[f"{kind}/{path.name}"] = sorted(p.name for p in path.iterdir())
+    return found
+
+
+def artifact(home: Path, kind: str) -> Path:
+    """The folder of the one artifact of a kind."""
+    (found,) = Store(home).list(kind)
+    return found.path
+
+
+def _idx(values: np.ndarray) -> bytes:
+    head = struct.pack(f">HBB{values.ndim}I", 0, 0x08, values.ndim, *values.shape)
+    return gzip.compress(head + values.tobytes(), mtime=0)
+
+
+RECIPE = """
+title = "Squares"
+licence = "none"
+citation = "made for a test"
+shape = [8, 8, 1]
+classes = ["dark", "light", "half"]
+
+[[source]]
+name = "idx"
+kind = "idx"
+{files}
+"""
+
+
+def own_recipe(folder: Path, n: int = 300, **checksums: str) -> Path:
+    """A user's recipe mine.toml of `n` squares in three shades, its files beside it."""
+    rng = np.random.default_rng(0)
+    labels = (np.arange(n) % 3).astype(np.uint8)
+    images = rng.integers(0, 60, (n, 8, 8), dtype=np.uint8)
+    images[labels == 1] += 180
+    images[labels == 2, :, :4] += 180
+    files = ""
+    for role, values in (("images", images), ("labels", labels)):
+        data = _idx(values)
+        (folder / f"{role}.gz").write_bytes(data)
+        digest = checksums.get(role, hashlib.sha256(data).hexdigest())
+        files += f'[[source.file]]\npath = "{role}.gz"\nrole = "{role}"\nsha256 = "{digest}"\n'
+    path = folder / "mine.toml"
+    path.write_text(RECIPE.format(files=files))
+    return path
+
+
+METHOD = '''
+"""A user's own method."""
+
+from dataclasses import dataclass
+
+from fedbench.core.client import Train
+from fedbench.methods.base import Method, cross_entropy, knob
+
+
+@dataclass(frozen=True)
+class MyMethod(Method):
+    """FedAvg at half the learning rate."""
+
+    title = "Mine"
+    half: float = knob(0.5, "factor of the learning rate")
+    loud: bool = knob(False, "does nothing")
+
+    def local(self, client):
+        {body}
+'''
+
+
+def own_method(folder: Path, body: str = "yield Train(cross_entropy, lr=self.half * client.lr)") -> str:
+    """A user's method in mine.py, as --method takes it."""
+    (folder / "mine.py").write_text(METHOD.format(body=body))
+    return f"{folder / 'mine.py'}:MyMethod"
+
+
+def cells(said: Said) -> dict[str, dict[str, Any]]:
+    """`report --format json` of one table: row label -> its cells by column."""
+    (table,) = json.loads(said.out)
+    rows: dict[str, dict[str, Any]] = {}
+    for cell in table["cells"]:
+        rows.setdefault(cell["row"], {})[cell["column"]] = cell
+    return rows

@@ -1,0 +1,130 @@
+"""`list`, `show`, `remove`, `methods`, `tables`, `data list`, `evaluate`: looking around."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from cli_user import SMOKE, artifact, complete, fedbench, good, own_method
+
+from fedbench import methods
+from fedbench.store import Store
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("list",), ("list", "run"), ("methods",), ("methods", "feddrm"), ("tables",), ("tables", "feddrm/1"),
+        ("tables", "pfedfda/8"), ("data", "list"), ("data", "show", "digits"), ("data", "check", "digits"),
+        ("evaluate",), ("evaluate", "--all"), ("partition", "digits", "--dir", "0.3"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_json_is_one_document(ready: Path, command: tuple[str, ...]) -> None:
+    said = good(*command, "--json")
+    assert json.loads(said.out) is not None
+    assert "\x1b" not in said.out
+    plain = good(*command).out
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(plain)
+
+
+def test_list(ready: Path) -> None:
+    listed = json.loads(good("list", "--json").out)
+    assert [one["kind"] for one in listed] == ["dataset", "partition", "run", "metrics"]
+    assert {f"{one['kind']}/{one['id']}" for one in listed} == set(complete(ready))
+    said = good("list").out
+    lines = said.splitlines()
+    assert len(lines) == 1 + len(listed), "one line an artifact where there is no terminal to be narrow"
+    current = Store(ready).current
+    marked = {line.split()[1].removesuffix("*") for line in lines if "*" in line.split()[1]}
+    assert marked == {current["partition"], current["run"]}
+    assert "fedavg on digits Dir-0.3, smoke budget (4 rounds, digits_cnn), seed 2025" in said
+    assert "0.0 MB" not in said
+    assert json.loads(good("list", "run", "--json").out) == [one for one in listed if one["kind"] == "run"]
+
+
+def test_show_goes_from_a_number_back_to_the_images(ready: Path) -> None:
+    metrics = artifact(ready, "metrics").name
+    chain = json.loads(good("show", metrics, "--json").out)
+    assert [step["kind"] for step in chain] == ["metrics", "run", "partition", "dataset"]
+    assert [step["id"] for step in chain] == [artifact(ready, step["kind"]).name for step in chain]
+    text = good("show", metrics[:6]).out
+    for step in chain:
+        assert f"{step['kind']} {step['id']}" in text
+    told = " ".join(text.replace("│", " ").split())
+    assert "predictions.parquet, rounds.parquet" in told, "nothing is cut off"
+    assert "momentum 0.9, weight_decay 0.0005" in told
+    assert "digits (scikit-learn)" in told
+
+
+def test_show_what_is_gone(ready: Path) -> None:
+    partition = artifact(ready, "partition").name
+    good("remove", partition, "--yes")
+    chain = json.loads(good("show", artifact(ready, "metrics").name, "--json").out)
+    assert chain[2] == {"missing": f"partition {partition}: digits Dir-0.3, 8 clients, shift high, seed 2025"}
+    assert "(not in this store)" in good("show", artifact(ready, "run").name).out
+
+
+def test_remove(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, before = artifact(ready, "run").name, complete(ready)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert fedbench("remove", run).code == 1
+    assert complete(ready) == before
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    said = fedbench("remove", run)
+    assert (said.code, said.line) == (2, "fedbench: nothing was removed: there was no answer; --yes removes without asking")
+    assert complete(ready) == before
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert f"removed run {run}" in good("remove", run).out
+    assert complete(ready) == {path: files for path, files in before.items() if path != f"run/{run}"}
+
+
+def test_methods(home: Path, tmp_path: Path) -> None:
+    listed = json.loads(good("methods", "--json").out)
+    assert [m["name"] for m in listed] == methods.names()
+    assert all(m["summary"] and not m["summary"].endswith(".") for m in listed)
+    text = good("methods").out
+    for method in listed:
+        (line,) = (line for line in text.splitlines() if line.split()[0] == method["name"])
+        assert method["summary"] in line
+        assert all(f"--{option['name'].replace('_', '-')}" in line for option in method["options"])
+    own = good("methods", own_method(tmp_path)).out
+    assert "FedAvg at half the learning rate." in own
+    assert "--half 0.5: factor of the learning rate" in own
+
+
+def test_a_docstring_is_no_markup(home: Path, tmp_path: Path) -> None:
+    own_method(tmp_path)
+    path = tmp_path / "mine.py"
+    path.write_text(path.read_text().replace("FedAvg at", "Weights [a, b] of [bold]FedAvg[/] at"))
+    assert "Weights [a, b] of [bold]FedAvg[/] at half" in good("methods", f"{path}:MyMethod").out
+
+
+def test_evaluate(ready: Path) -> None:
+    run, metrics = artifact(ready, "run").name, artifact(ready, "metrics")
+    values = (metrics / "metrics.parquet").read_bytes()
+    good("remove", metrics.name, "--yes")
+    assert f"wrote metrics {metrics.name} of run {run}" in good("evaluate").err
+    assert (metrics / "metrics.parquet").read_bytes() == values
+    for form in ((), (run,), (run[:5],)):
+        assert f"there already: metrics {metrics.name}" in good("evaluate", *form).err
+    good("remove", metrics.name, "--yes")
+    good("train", "--method", "local", *SMOKE)
+    assert f"wrote metrics {metrics.name}" in good("evaluate", "--all").err
+    assert good("evaluate", "--all").err == "every run has its metrics\n"
+    assert len(json.loads(good("evaluate", "--json").out)) == 1, "the current run alone"
+
+
+@pytest.mark.parametrize(
+    "command", ["demo", "partition", "train", "evaluate", "report", "tables", "methods", "list", "show", "remove"]
+)
+def test_help(home: Path, command: str) -> None:
+    text = good(command, "--help").out
+    said = " ".join(text.split())
+    assert f"Usage: fedbench {command}" in said
+    assert "--no-" not in said, "a switch is off unless given"
+    if command == "train":
+        assert "Every hyper-parameter of the method is an option too, such as --lambda 0.8" in said

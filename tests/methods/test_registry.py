@@ -1,0 +1,148 @@
+"""Methods by name and from a user's file; hyper-parameters from text."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import federation, setting, train
+
+from fedbench import methods
+from fedbench.errors import FedbenchError
+from fedbench.methods.base import Method, knob
+
+
+@dataclass(frozen=True)
+class Knobs(Method):
+    """A method with a hyper-parameter of each type.
+
+    deviates: one thing,
+    said on two lines.
+
+    Not a deviation.
+
+    deviates: another.
+    """
+
+    name = "knobs"
+    count: int = knob(3, "how many")
+    rate: float = knob(0.5, "how fast")
+    on: bool = knob(False, "whether")
+    way: str = knob("left", "which way", choices=("left", "right"))
+    lambda_: float = knob(1.0, "a name that Python reserves")
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "value"),
+    [
+        ({"count": "7"}, "count", 7), ({"count": 7}, "count", 7), ({"rate": "1e-3"}, "rate", 1e-3),
+        ({"rate": 2}, "rate", 2.0), ({"on": "True"}, "on", True), ({"on": "false"}, "on", False),
+        ({"on": True}, "on", True), ({"way": "right"}, "way", "right"), ({"lambda": "0.25"}, "lambda_", 0.25),
+    ],
+)  # fmt: skip
+def test_values_and_their_text(given: dict[str, Any], field: str, value: object) -> None:
+    made = getattr(Knobs.create(given), field)
+    assert made == value
+    assert type(made) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"count": "many"}, "--count of knobs takes int, not 'many'"),
+        ({"count": "2.5"}, "--count of knobs takes int, not '2.5'"),
+        ({"count": 2.5}, "--count of knobs takes int, not '2.5'"),
+        ({"rate": "fast"}, "--rate of knobs takes float, not 'fast'"),
+        ({"on": "perhaps"}, "--on of knobs takes bool, not 'perhaps'"),
+        ({"way": "rihgt"}, "unknown value of --way 'rihgt'; did you mean 'right'?"),
+        ({"lamda": 1}, "unknown option of knobs 'lamda'; did you mean 'lambda'?"),
+        ({"lambda_": 1}, "unknown option of knobs 'lambda_'; did you mean 'lambda'?"),
+    ],
+)
+def test_wrong_ones_are_one_clear_line(given: dict[str, Any], line: str) -> None:
+    with pytest.raises(FedbenchError) as caught:
+        Knobs.create(given)
+    assert str(caught.value) == line
+
+
+@pytest.mark.parametrize("text", ["nan", "inf"])
+def test_numbers_that_are_none_never_become_a_run(text: str) -> None:
+    from fedbench.spec import RunSpec
+
+    with pytest.raises((FedbenchError, ValueError)):
+        _ = RunSpec(setting(), "knobs", Knobs.create({"rate": text}).params).id
+
+
+def test_params_and_deviations() -> None:
+    assert Knobs().params == {"count": 3, "rate": 0.5, "on": False, "way": "left", "lambda": 1.0}
+    assert Knobs.deviations() == ["one thing, said on two lines.", "another."]
+
+
+def test_the_five_methods_of_the_first_tables_are_there() -> None:
+    assert {"fedavg", "fedavgft", "feddrm", "local", "pfedfda"} <= set(methods.names())
+    assert "base" not in methods.names()
+
+
+def test_names_cost_no_torch() -> None:
+    code = "import sys; from fedbench import methods; methods.names(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(FedbenchError, match="unknown method 'fedavgg'; did you mean 'fedavg'"):
+        methods.load("fedavgg")
+
+
+MINE = '''
+from dataclasses import dataclass
+from fedbench.methods.base import Method, knob
+from fedbench.methods.fedavg import FedAvg
+
+@dataclass(frozen=True)
+class Mine(Method):
+    """My method."""
+    strength: float = knob(2.0, "how strong")
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["", ":Mine"])
+def test_a_users_file(file: Path, suffix: str, tmp_path: Path) -> None:
+    cls, source = methods.load(f"{file}{suffix}")
+    assert (cls.name, cls.title) == ("Mine", "Mine")
+    assert source == hashlib.sha256(file.read_bytes()).hexdigest()
+    how = cls.create({"strength": "3"})
+    assert how.params == {"strength": 3.0}
+    assert train(how, federation((30, 30)), tmp_path / "run", setting(rounds=1, window=1)).accuracy >= 0
+
+
+@pytest.mark.parametrize(
+    ("content", "suffix", "line"),
+    [
+        (None, "", "no file .*mine.py to take the method from"),
+        (MINE, ":Mien", "unknown method class in .* 'Mien'"),
+        ("x = 1", "", "defines 0 methods; name one"),
+        (MINE + MINE.replace("class Mine", "class Second"), "", "defines 2 methods; name one"),
+        ("def", "", "cannot load .*mine.py: SyntaxError"),
+        ("import no_such_module_anywhere", "", "cannot load .*ModuleNotFoundError"),
+        ("1 / 0", ":Mine", "cannot load .*ZeroDivisionError"),
+    ],
+)
+def test_a_users_file_with_a_fault(tmp_path: Path, content: str | None, suffix: str, line: str) -> None:
+    path = tmp_path / "mine.py"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(FedbenchError, match=line) as caught:
+        methods.load(f"{path}{suffix}")
+    assert "\n" not in str(caught.value)
