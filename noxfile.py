@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import nox
 
 nox.options.default_venv_backend = "virtualenv"
@@ -39,7 +41,8 @@ def types(session: nox.Session) -> None:
 def demo(session: nox.Session) -> None:
     """The first command of the README, into a store that is thrown away."""
     _install(session, ".")
-    session.run("fedbench", "demo", "--home", session.create_tmp())
+    with tempfile.TemporaryDirectory() as folder, session.chdir(folder):
+        session.run("fedbench", "demo", "--home", "store")
 
 
 @nox.session

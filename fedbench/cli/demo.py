@@ -32,6 +32,7 @@ def demo(
     from fedbench.store import disk_errors
 
     began = time.perf_counter()
+    protocol.load(protocol.DEFAULT).method_params(METHODS[0], budget)  # an unknown budget ends here
     console, store, roots = context.err(), context.store(), context.roots()
     with disk_errors("making the folder for the tables", output):
         output.mkdir(parents=True, exist_ok=True)

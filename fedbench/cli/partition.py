@@ -68,6 +68,8 @@ def partition(
         seed=seed,
         min_size=min_size,
     )
+    if dir is None and scheme["scheme"] == "dirichlet":
+        context.err().print(f"No scheme given: taking --dir {_ALPHA} (or choose --dir, --spc, --iid or --by).")
     known = store.has(spec)
     made = partitions.build(spec, store, roots, context.err().print)
     store.set_current(partition=made.id, protocol=protocol)
@@ -96,10 +98,7 @@ def _scheme(dir: float | None, spc: int | None, iid: bool, by: str | None) -> di
         return {"scheme": "iid"}
     if by is not None:
         return {"scheme": "natural", "by": by}
-    if dir is None:
-        context.err().print(f"No scheme given: taking --dir {_ALPHA} (or choose --dir, --spc, --iid or --by).")
-        dir = _ALPHA
-    return {"scheme": "dirichlet", "alpha": dir}
+    return {"scheme": "dirichlet", "alpha": _ALPHA if dir is None else dir}
 
 
 def _describe(p: Partition) -> dict[str, Any]:

@@ -75,7 +75,10 @@ def test_remove(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert complete(ready) == before
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     said = fedbench("remove", run)
-    assert (said.code, said.line) == (2, "fedbench: nothing was removed: there was no answer; --yes removes without asking")
+    assert (said.code, said.line) == (
+        2,
+        "fedbench: nothing was removed: there was no answer; --yes removes without asking",
+    )
     assert complete(ready) == before
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     assert f"removed run {run}" in good("remove", run).out

@@ -173,7 +173,7 @@ def test_a_full_or_read_only_disk_is_one_clear_line(
 
     monkeypatch.setattr(module, "write_json", refuse)
     saved.round = 3
-    with pytest.raises(FedbenchError, match="no space left while saving|cannot write in"):
+    with pytest.raises(FedbenchError, match=r"no space left while saving|cannot write in"):
         saved.save(tensors(3))
     state = Checkpoint(saved.folder).load()
     assert state is not None

@@ -1,0 +1,175 @@
+"""Bad input: exit code 2, one line that says what, where and what to do, and nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_user import SMOKE, complete, fedbench, good, own_method, own_recipe
+
+from fedbench.store import Store
+
+TRAIN = ("train", "--method", "fedavg", *SMOKE)
+QUICK = (*SMOKE, "--rounds", "2", "--steps", "1")
+FEDDRM = ("train", "--method", "feddrm", *SMOKE)
+FT = ("train", "--method", "fedavgft", *SMOKE)
+
+CASES = [
+    # names that do not exist
+    ((*TRAIN, "--model", "lenet"), "unknown model 'lenet'; did you mean 'lenet5'?"),
+    ((*TRAIN, "--device", "gpu"), "unknown device 'gpu'; did you mean 'cpu'?"),
+    ((*TRAIN, "--executor", "core"), "unknown executor 'core'; did you mean 'cores'?"),
+    ((*TRAIN, "--protocol", "feddrn"), "unknown protocol 'feddrn'; did you mean 'feddrm'?"),
+    (("train", "--method", "fedavg", "--budget", "smal"), "unknown budget 'smal'; did you mean 'small'?"),
+    (("train", "--method", "fedavgg"), "unknown method 'fedavgg'; did you mean 'fedavg'?"),
+    (("train", "--table", "feddrm/12"), "unknown table 'feddrm/12'; did you mean 'feddrm/"),
+    (("train", "--table", "4"), "headline table 4"),
+    (("train", "--table", "1", "--budget", "smal"), "unknown budget 'smal'; did you mean 'small'?"),
+    (("train", "--table", "1", "--dataset", "digit"), "unknown dataset 'digit'; did you mean 'digits'?"),
+    (("train", "--table", "1", "--dataset", "digits", *SMOKE, "--method", "fedavgg"), "did you mean 'fedavg'?"),
+    (("train", "--table", "1", "--dataset", "digits", *SMOKE, "--executor", "core"), "did you mean 'cores'?"),
+    (("train", "--table", "1", "--dataset", "digits", *SMOKE, "--device", "gpu"), "did you mean 'cpu'?"),
+    (("report", "--table", "1", "--budget", "smal"), "unknown budget 'smal'; did you mean 'small'?"),
+    (("partition", "digits", "--shift", "hihg"), "unknown shift 'hihg'; did you mean 'high'?"),
+    (("partition", "mnists"), "unknown dataset 'mnists'; did you mean 'mnist'?"),
+    (("demo", "--budget", "smok"), "unknown budget 'smok'; did you mean 'smoke'?"),
+    # a method's options
+    ((*FEDDRM, "--lamda", "0.7"), "unknown option of train --method feddrm '--lamda'; did you mean '--lambda'?"),
+    ((*FEDDRM, "--round", "4"), "did you mean '--rounds'?"),
+    ((*FEDDRM, "--betas", "2"), "unknown option of train --method feddrm '--betas'"),
+    ((*FEDDRM, "--lambda"), "--lambda needs a value"),
+    ((*FEDDRM, "--lambda", "much"), "--lambda of feddrm takes float, not 'much'"),
+    ((*FEDDRM, "--lambda", "1.5"), "--lambda of feddrm must be in (0, 1], not 1.5"),
+    ((*FEDDRM, "--lambda=nan"), "--lambda of feddrm must be in (0, 1], not nan"),
+    ((*FEDDRM, "--lambda", "0.7", "more"), "unexpected argument 'more'"),
+    (("train", "--method", "pfedfda", *SMOKE, "--betas", "1.5"), "--betas of pfedfda takes int, not '1.5'"),
+    (("train", "--method", "pfedfda", *SMOKE, "--feature-store", "all_epoch"), "did you mean 'all_epochs'?"),
+    ((*FT, "--finetune-rounds", "4"), "--finetune-rounds of fedavgft must be below the number of rounds, 4, not 4"),
+    ((*FT, "--rounds", "1"), "--finetune-rounds of fedavgft must be below the number of rounds, 1, not 1"),
+    # values out of range or of another kind
+    ((*TRAIN, "--rounds", "0"), "rounds must be at least 1, not 0"),
+    ((*TRAIN, "--rounds", "many"), "'--rounds'"),
+    ((*TRAIN, "--batch-size", "0"), "batch size must be at least 1, not 0"),
+    ((*TRAIN, "--lr", "0"), "the learning rate must be above 0, not 0.0"),
+    ((*TRAIN, "--lr", "nan"), "lr must be a finite number, not nan"),
+    ((*TRAIN, "--participation", "1.5"), "participation must lie in (0, 1], not 1.5"),
+    ((*TRAIN, "--seed", "-1"), "the seed must be in 0..2^32-1, not -1"),
+    ((*TRAIN, "--epochs", "1", "--steps", "2"), "give either local epochs or local steps, not both"),
+    (("partition", "digits", "--dir", "0"), "Dirichlet alpha must be above 0, not 0.0"),
+    (("partition", "digits", "--dir", "inf"), "alpha must be a finite number, not inf"),
+    (("partition", "digits", "--split", "1"), "the training share must lie between 0 and 1, not 1.0"),
+    (("partition", "digits", "--clients", "0"), "the number of clients must be at least 1, not 0"),
+    # what the data cannot give
+    (("partition", "digits", "--iid", "--clients", "1000"), "1797 samples cannot serve 1000 clients"),
+    (("partition", "digits", "--dir", "0.3", "--clients", "500"), "500 clients"),
+    (("partition", "digits", "--iid", "--clients", "700", "--split", "0.1", "--shift", "none"), "client"),
+    (("partition", "digits", "--spc", "400"), "3200 shards"),
+    (("partition", "digits", "--by", "writer"), "unknown column of digits 'writer'"),
+    (("partition", "cifar10"), "the images of cifar10 are not at hand"),
+    ((*TRAIN, "--model", "resnet18_gn"), "images of 8x8x1 are too small for model resnet18_gn"),
+    # what does not go together
+    (("train", "--method", "fedavg", "--dataset", "digits"), "--dataset goes with --table only"),
+    (("train",), "train needs --method NAME or --table NAME"),
+    ((*TRAIN, "--partition", "ffff"), "no partition 'ffff'"),
+    (("evaluate", "ffff"), "no run 'ffff'"),
+    (("evaluate", "ffff", "--all"), "give either a run's id or --all, not both"),
+    (("train", "--method", "./nowhere.py:Mine"), "no file ./nowhere.py to take the method from"),
+    (("partition", "./nowhere.toml"), "there is no recipe file nowhere.toml"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), CASES, ids=[" ".join(a) for a, _ in CASES])
+def test_one_line(
+    ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before, current = complete(ready), Store(ready).current
+    said = fedbench(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert says in said.line
+    assert said.line.startswith("fedbench: ")
+    assert said.err.count("fedbench: ") == 1
+    assert "Traceback" not in said.err
+    assert complete(ready) == before, "nothing is made, and nothing half-made"
+    assert Store(ready).current == current
+    assert not (ready / "failed").exists()
+    assert list(ready.glob("work/[!.]*")) == []
+
+
+def test_no_current_partition(home: Path) -> None:
+    said = fedbench("train", "--method", "fedavg")
+    assert said.code == 2
+    assert said.err == "fedbench: there is no current partition; make one: fedbench partition cifar10 --dir 0.3\n"
+    assert complete(home) == {}
+
+
+def test_no_current_run(home: Path) -> None:
+    said = fedbench("evaluate")
+    assert said.code == 2
+    assert said.err.startswith("fedbench: there is no current run; 'fedbench train' makes one")
+
+
+def test_the_current_partition_is_gone(ready: Path) -> None:
+    good("remove", Store(ready).current["partition"], "--yes")
+    said = fedbench(*TRAIN)
+    assert said.code == 2
+    assert "no partition" in said.line
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import nothing_of_that_name", "cannot load"),
+        ("class Other: pass", "defines 0 methods"),
+        ("syntax error", "cannot load"),
+    ],
+)
+def test_a_faulty_method_file(ready: Path, tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    said = fedbench("train", "--method", tmp_path / "mine.py", *SMOKE)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert says in said.err
+
+
+def test_a_method_of_ones_own(ready: Path, tmp_path: Path) -> None:
+    mine = own_method(tmp_path)
+    good("train", "--method", mine, *QUICK)
+    first = Store(ready).current["run"]
+    good("train", "--method", mine, *QUICK, "--half", "0.25", "--loud")
+    assert Store(ready).current["run"] != first
+    assert Store(ready).find(Store(ready).current["run"]).manifest["spec"]["params"] == {"half": 0.25, "loud": True}
+    said = fedbench("train", "--method", mine, *QUICK, "--hafl", "0.25")
+    assert (said.code, "did you mean '--half'?" in said.err) == (2, True)
+    # Another text is another method.
+    good("train", "--method", own_method(tmp_path, "yield Train(cross_entropy)"), *QUICK)
+    assert Store(ready).current["run"] != first
+
+
+def test_data_of_ones_own(home: Path, tmp_path: Path) -> None:
+    recipe = own_recipe(tmp_path)
+    made = good("partition", recipe, "--iid", "--clients", "3")
+    assert "mine" in made.out
+    good("train", "--method", "fedavg", "--model", "digits_cnn", *QUICK)
+    run = Store(home).find(Store(home).current["run"])
+    assert run.manifest["spec"]["setting"]["partition"]["dataset"]["name"] == "mine"
+
+
+def test_a_wrong_checksum(home: Path, tmp_path: Path) -> None:
+    said = fedbench("partition", own_recipe(tmp_path, images="0" * 64), "--iid", "--clients", "3")
+    assert said.code == 2
+    assert "images.gz" in said.line
+    assert "checksum" in said.line
+    assert complete(home) == {}
+    assert "partition" not in Store(home).current
+
+
+def test_a_damaged_image_file(home: Path, tmp_path: Path) -> None:
+    recipe = own_recipe(tmp_path)
+    path = tmp_path / "images.gz"
+    path.write_bytes(path.read_bytes()[:-200])
+    said = fedbench("partition", recipe, "--iid", "--clients", "3")
+    assert said.code == 2
+    assert "images.gz" in said.line
+    assert complete(home) == {}
+    own_recipe(tmp_path)
+    good("partition", recipe, "--iid", "--clients", "3")
