@@ -28,11 +28,10 @@ class Checkpoint:
     """A run's progress in its work folder."""
 
     folder: Path
-    round: int = 0  #: last completed round
+    round: int = 0  #: last completed round on disk
     rounds: list[dict[str, Any]] = field(default_factory=list)  #: a line a round: loss, seconds, bytes
     notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: figures a client of the last evaluation
     predictions: dict[str, str] = field(default_factory=dict)  #: file -> checksum
-    saved: int = 0  #: round of the checkpoint on disk
 
     @property
     def index(self) -> Path:
@@ -47,10 +46,12 @@ class Checkpoint:
             pq.write_table(table, self.folder / name, compression="zstd")
         self.predictions[name] = sha256_of(self.folder / name)
 
-    def save(self, tensors: State) -> None:
-        """Make this the state that a restart resumes from."""
+    def save(self, t: int, tensors: State) -> None:
+        """Make the end of round t the state that a restart resumes from; what was noted of a later round goes."""
         from safetensors.torch import save_file
 
+        self.round, self.rounds = t, self.rounds[:t]
+        self.predictions = {name: digest for name, digest in self.predictions.items() if _round_of(name) <= t}
         name = f"state-{self.round:06d}.safetensors"
         part = self.folder / f"{name}.part"
         with disk_errors("saving a checkpoint", self.folder):
@@ -62,7 +63,6 @@ class Checkpoint:
                 "predictions": self.predictions, "state": {name: sha256_of(self.folder / name)},
             }  # fmt: skip
             write_json(self.index, entry)
-        self.saved = self.round
         self._clear(name)
 
     def load(self) -> State | None:
@@ -86,7 +86,7 @@ class Checkpoint:
             tensors = load_file(self.folder / name)
         except (SafetensorError, OSError) as error:
             raise FedbenchError(f"cannot read the checkpoint {self.folder / name} ({error})", remedy) from error
-        self.round = self.saved = entry["round"]
+        self.round = entry["round"]
         self.rounds, self.notes, self.predictions = entry["rounds"], entry["notes"], entry["predictions"]
         self._clear(name)
         return dict(tensors)
@@ -105,6 +105,10 @@ class Checkpoint:
                 if path.name not in keep:
                     with contextlib.suppress(FileNotFoundError):
                         path.unlink()
+
+
+def _round_of(predictions: str) -> int:
+    return int(predictions.removeprefix("predictions-").removesuffix(".parquet"))
 
 
 def _separate(tensors: State) -> State:

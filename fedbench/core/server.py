@@ -18,6 +18,7 @@ class Server:
     initial: State
     shared: State
     personal: dict[int, State] = field(default_factory=dict)
+    round: int = 0  #: completed rounds
 
     def tensors(self) -> State:
         """Everything that a checkpoint must hold (the initial state comes again from the seed)."""
@@ -40,7 +41,7 @@ class Server:
     def keep(self, client: int, state: State) -> None:
         """Make this client i's personal state. What it merely received (the same tensor objects) is left out."""
         common = {**self.initial, **self.shared}
-        own = {name: t for name, t in state.items() if t is not common[name]}
+        own = {name: t for name, t in state.items() if t is not common.get(name)}
         if own:
             self.personal[client] = own
         else:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: A checkpoint is written when the last one is older than this (and at an interrupt).
 CHECKPOINT_SECONDS = 10.0
+#: Where a client's count of requests starts when it personalises.
+PERSONALISING = 1000
 
 
 @dataclass(frozen=True)
@@ -103,35 +105,24 @@ class Trainer:
         if saved is not None:
             device = self.federation.images.device
             self.server.restore({name: t.to(device) for name, t in saved.items()})
+            self.server.round = self.checkpoint.round
         evaluated = set(self.setting.evaluated_rounds())
         last_save = time.monotonic()
         try:
-            for t in range(self.checkpoint.round + 1, self.setting.rounds + 1):
-                server = Server(self.server.initial, dict(self.server.shared), dict(self.server.personal))
+            for t in range(self.server.round + 1, self.setting.rounds + 1):
+                server = Server(self.server.initial, dict(self.server.shared), dict(self.server.personal), t)
                 line, answers = self.round(server, t, t in evaluated)
-                # From here on the round counts: only assignments, so that an interrupt finds a whole round.
                 if answers is not None:
                     self.checkpoint.save_predictions(t, self._table(t, answers))
-                self.server, self.checkpoint.round = server, t
                 self.checkpoint.rounds.append(line)
+                self.server = server  # the round counts from this one assignment on: an interrupt finds it or not
                 observe(Progress(t, self.setting.rounds, line["loss"], _accuracy(self.federation, answers)))
                 if t < self.setting.rounds and time.monotonic() - last_save > CHECKPOINT_SECONDS:
-                    self.checkpoint.save(self.server.tensors())
+                    self.checkpoint.save(t, self.server.tensors())
                     last_save = time.monotonic()
         except KeyboardInterrupt:
-            self._trim()
-            self.checkpoint.save(self.server.tensors())
-            raise Interrupted(self.checkpoint.round) from None
-
-    def _trim(self) -> None:
-        """Forget what an interrupted round may have left half noted."""
-        done = self.checkpoint.round
-        self.checkpoint.rounds = self.checkpoint.rounds[:done]
-        self.checkpoint.predictions = {
-            name: digest
-            for name, digest in self.checkpoint.predictions.items()
-            if int(name.removeprefix("predictions-").removesuffix(".parquet")) <= done
-        }
+            self.checkpoint.save(self.server.round, self.server.tensors())
+            raise Interrupted(self.server.round) from None
 
     def round(self, server: Server, t: int, evaluate: bool) -> tuple[dict[str, Any], dict[str, Answers] | None]:
         """One round on `server` (updated in place): the line for the run's `rounds` table, and the answers."""
@@ -175,6 +166,8 @@ class Trainer:
     def evaluate(self, server: Server, t: int) -> dict[str, Answers]:
         """Predictions of the personalised models by view; after the last round also on whole images."""
         clients = [self._client(i, server.view(i), t) for i in range(self.federation.clients)]
+        for client in clients:
+            client.phase = PERSONALISING  # random streams apart from those of the round's local work
         self.executor.run(clients, self.method.personalise)
         self.checkpoint.notes = {str(c.index): c.notes for c in clients if c.notes}
         views = self.views if t < self.setting.rounds else dict.fromkeys((*self.views, "plain"))

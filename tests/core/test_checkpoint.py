@@ -34,10 +34,9 @@ def saved(tmp_path: Path) -> Checkpoint:
     it = Checkpoint(tmp_path)
     for t in (1, 2):
         it.save_predictions(t, table(t))
-        it.round = t
         it.rounds.append({"round": t, "loss": 1 / t})
         it.notes = {"0": {"beta": 0.1 * t}}
-        it.save(tensors(t))
+        it.save(t, tensors(t))
     return it
 
 
@@ -57,7 +56,6 @@ def test_a_restart_finds_everything(saved: Checkpoint) -> None:
         assert state[name].dtype == t.dtype
         assert torch.equal(state[name], t)
     assert (again.round, again.rounds, again.notes) == (2, saved.rounds, {"0": {"beta": 0.2}})
-    assert again.saved == 2
     assert again.read_predictions().equals(pa.concat_tables([table(1), table(2)]))
     assert files(saved.folder) == WHOLE
 
@@ -90,13 +88,13 @@ def test_files_beyond_the_checkpoint_are_cleared(saved: Checkpoint) -> None:
 
 def test_an_empty_state_can_be_saved(tmp_path: Path) -> None:
     """A method that shares nothing, stopped before its first round ended."""
-    Checkpoint(tmp_path).save({})
+    Checkpoint(tmp_path).save(0, {})
     assert Checkpoint(tmp_path).load() == {}
 
 
 def test_two_names_for_one_tensor_can_be_saved(tmp_path: Path) -> None:
     t = torch.arange(6.0)
-    Checkpoint(tmp_path).save({"a": t, "b": t, "c": t[:3], "d": t.view(2, 3), "empty": t[:0], "e": t[6:]})
+    Checkpoint(tmp_path).save(0, {"a": t, "b": t, "c": t[:3], "d": t.view(2, 3), "empty": t[:0], "e": t[6:]})
     state = Checkpoint(tmp_path).load()
     assert state is not None
     assert {n: v.tolist() for n, v in state.items()} == {
@@ -156,7 +154,7 @@ def test_saving_the_same_round_again_never_harms_the_saved_one(
 
     monkeypatch.setattr(safetensors.torch, "save_file", half)
     with pytest.raises(KeyboardInterrupt):
-        saved.save(tensors(2))
+        saved.save(2, tensors(2))
     monkeypatch.undo()
     state = Checkpoint(saved.folder).load()
     assert state is not None
@@ -172,9 +170,8 @@ def test_a_full_or_read_only_disk_is_one_clear_line(
         raise OSError(number, "refused")
 
     monkeypatch.setattr(module, "write_json", refuse)
-    saved.round = 3
     with pytest.raises(FedbenchError, match=r"no space left while saving|cannot write in"):
-        saved.save(tensors(3))
+        saved.save(3, tensors(3))
     state = Checkpoint(saved.folder).load()
     assert state is not None
     assert int(state["shared/count"]) == 2

@@ -197,7 +197,7 @@ def test_notes_of_the_last_evaluation_stand_in_the_clients_table(tmp_path: Path)
     assert table["n_test"] == DATA.n_test
     assert all(0 <= b <= 1 for b in table["beta"])
     # A resume after the last round still knows them.
-    run.trainer.checkpoint.save(run.trainer.server.tensors())
+    run.trainer.checkpoint.save(run.trainer.server.round, run.trainer.server.tensors())
     again = trainer(method("pfedfda"), DATA, tmp_path)
     again.run()
     assert again.clients_table().to_pydict() == table
@@ -260,11 +260,11 @@ def test_checkpoints_are_as_frequent_as_asked(seconds: float, tmp_path: Path, mo
     monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", seconds)
     saves: list[int] = []
     it = trainer(method("fedavg"), DATA, tmp_path, five())
-    save: Callable[[Any], None] = it.checkpoint.save
+    save: Callable[[int, Any], None] = it.checkpoint.save
 
-    def counted(tensors: Any) -> None:
-        saves.append(it.checkpoint.round)
-        save(tensors)
+    def counted(t: int, tensors: Any) -> None:
+        saves.append(t)
+        save(t, tensors)
 
     monkeypatch.setattr(it.checkpoint, "save", counted)
     it.run()
