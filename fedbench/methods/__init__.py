@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,19 +37,22 @@ def _load_file(given: str) -> tuple[type[Method], str]:
     path = Path(file)
     if not path.is_file():
         raise FedbenchError(f"no file {file} to take the method from")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    spec = importlib.util.spec_from_file_location(f"{__name__}.own_{digest[:12]}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        del sys.modules[spec.name]
         raise FedbenchError(f"cannot load {file}: {type(error).__name__}: {error}") from error
     cls = _only_class(module, wanted or None, given)
     if not cls.name:
         cls.name = cls.__name__
     cls.title = cls.title or cls.name
-    return cls, hashlib.sha256(path.read_bytes()).hexdigest()
+    return cls, digest
 
 
 def _only_class(module: object, wanted: str | None, given: str) -> type[Method]:

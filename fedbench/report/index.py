@@ -61,8 +61,12 @@ class Record:
         return self.chosen(self.provenance.get("overrides", {}))
 
     def makes(self, method: str, overrides: Mapping[str, Plain]) -> bool:
-        """Whether this run is that method with those hyper-parameters."""
-        return self.spec.method == method and self.overrides == self.chosen(overrides)
+        """Whether this run is that method of fedbench's own with those hyper-parameters.
+
+        A user's file may name its method as it likes; its runs stand in rows of their own.
+        """
+        same = self.spec.method == method and self.spec.source is None
+        return same and self.overrides == self.chosen(overrides)
 
 
 class Index:

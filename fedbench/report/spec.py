@@ -126,7 +126,18 @@ class Table:
         return found
 
     def for_dataset(self, dataset: str) -> Table:
-        """The same table on another data set: the template's columns, with nothing reported and nothing claimed."""
+        """The table on one data set.
+
+        Of one of its own data sets: those columns alone, with what is reported and claimed of them. Of another: the
+        template's columns with that data set in place, with nothing reported and nothing claimed.
+        """
+        own = [c for c in self.columns if c.dataset == dataset]
+        if own:
+            kept = {c.key for c in own}
+            claims = [c for c in self.claim if kept.issuperset(c.columns)]
+            part = dataclasses.replace(self, column=own, claim=claims, replaced=len(own) < len(self.columns))
+            part.__dict__["reported"] = {place: v for place, v in self.reported.items() if place[1] in kept}
+            return part
         template = self.template or self.columns[0].dataset
         columns = [
             dataclasses.replace(c, dataset=dataset, group=dataset if c.group == _group(self, template) else c.group)

@@ -107,6 +107,8 @@ def own_recipe(folder: Path, n: int = 300, **checksums: str) -> Path:
 METHOD = '''
 """A user's own method."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from fedbench.core.client import Train
