@@ -31,6 +31,7 @@ class Protocol:
     partition: Mapping[str, Any]
     train: Mapping[str, Any]
     budgets: Mapping[str, Mapping[str, Any]]
+    deviates: tuple[str, ...] = ()  #: where this differs from the paper and its code, for all methods alike
 
     def partition_spec(self, dataset: DatasetSpec, classes: int, **chosen: Any) -> PartitionSpec:
         """The partition of `dataset` (with that many classes to partition by); `chosen` overrides the defaults.
@@ -47,18 +48,19 @@ class Protocol:
         _check(values, _PARTITION_FIELDS, f"protocol {self.name}, partition")
         return PartitionSpec.from_dict({"dataset": dataset, **values})
 
-    def setting(self, partition: PartitionSpec, budget: str, **chosen: Any) -> Setting:
-        """The setting of a run under `budget`; a chosen value that differs makes the budget "custom"."""
-        values = self._values(partition, budget)
+    def setting(
+        self, partition: PartitionSpec, budget: str, table: Mapping[str, Any] | None = None, **chosen: Any
+    ) -> Setting:
+        """The setting of a run under `budget`; a chosen value that differs makes the budget "custom".
+
+        `table` holds what a table's file declares of the budget for its own cells; that is still the budget.
+        """
+        values = _lay(self._values(partition, budget), table or {})
         chosen = {k: v for k, v in chosen.items() if v is not None}
-        if chosen.get("steps") is not None and "epochs" not in chosen:
-            values["epochs"] = None
-        if chosen.get("epochs") is not None and "steps" not in chosen:
-            values["steps"] = None
         free = {"seed", "precision"}  # other seeds and precisions are still that budget
         if any(values.get(k) != v for k, v in chosen.items() if k not in free):
             values["budget"] = "custom"
-        values.update(chosen)
+        values = _lay(values, chosen)
         if values["model"] is None:
             raise FedbenchError(
                 f"protocol {self.name} names no model for {partition.dataset.name}", "choose one with --model"
@@ -85,6 +87,15 @@ class Protocol:
         return {**values, "budget": budget}
 
 
+def _lay(values: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with `over` laid over them; local steps replace local epochs and the reverse."""
+    out = {**values, **over}
+    for one, other in (("steps", "epochs"), ("epochs", "steps")):
+        if over.get(one) is not None and other not in over:
+            out[other] = None
+    return out
+
+
 def _check(values: Mapping[str, Any], known: set[str], where: str) -> None:
     for name in values:
         if name not in known:
@@ -104,6 +115,8 @@ def load(name: str) -> Protocol:
         raise unknown("protocol", name, names())
     raw = read_toml(path)
     try:
-        return Protocol(name, raw["title"], raw["partition"], raw["train"], raw["budget"])
+        return Protocol(
+            name, raw["title"], raw["partition"], raw["train"], raw["budget"], tuple(raw.get("deviates", ()))
+        )
     except KeyError as error:
         raise FedbenchError(f"{path} lacks {error}") from error

@@ -74,6 +74,25 @@ def fingerprint(*parts: str) -> str:
     return digest.hexdigest()[:12]
 
 
+@cache
+def closure(part: str) -> tuple[str, ...]:
+    """A module of the package and what it imports from its own subpackage, such as methods/pfedfda.py and its parts."""
+    top = part.split("/")[0]
+    found: dict[str, None] = {}
+    waiting = [part]
+    while waiting:
+        file = waiting.pop()
+        if file in found:
+            continue
+        found[file] = None
+        for node in ast.walk(ast.parse((PACKAGE / file).read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"fedbench.{top}"):
+                module = str(node.module).removeprefix("fedbench.").replace(".", "/")
+                named = (f"{module}.py", *(f"{module}/{alias.name}.py" for alias in node.names))
+                waiting += [name for name in named if (PACKAGE / name).exists()]
+    return tuple(found)
+
+
 def _without_docstrings(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

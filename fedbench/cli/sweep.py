@@ -131,7 +131,8 @@ def _of_method(cells: Cells, method: str, budget: str, states: tuple[Any, ...]) 
     found = []
     for setting in settings.values():
         job = Wanted(setting, method, preset)
-        record = cells.index.find(replace(job, method=kind.name))  # a run of FILE.py:Class bears the class's name
-        if record is None or record.state in states or record.spec.source != source:
+        # A run of FILE.py:Class bears the class's name and the file's checksum.
+        record = cells.index.find(replace(job, method=kind.name, source=source))
+        if record is None or record.state in states:
             found.append(job)
     return found

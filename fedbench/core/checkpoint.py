@@ -28,6 +28,7 @@ class Checkpoint:
     """A run's progress in its work folder."""
 
     folder: Path
+    code: str = ""  #: fingerprint of the code and libraries at work; what others have begun is not continued
     round: int = 0  #: last completed round on disk
     rounds: list[dict[str, Any]] = field(default_factory=list)  #: a line a round: loss, seconds, bytes
     notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: figures a client of the last evaluation
@@ -59,14 +60,17 @@ class Checkpoint:
             save_file(_separate(tensors), part)
             part.replace(self.folder / name)
             entry = {
-                "round": self.round, "rounds": self.rounds, "notes": self.notes,
+                "code": self.code, "round": self.round, "rounds": self.rounds, "notes": self.notes,
                 "predictions": self.predictions, "state": {name: sha256_of(self.folder / name)},
             }  # fmt: skip
             write_json(self.index, entry)
         self._clear(name)
 
     def load(self) -> State | None:
-        """Resume: the saved tensors, or None at a fresh start. Raises FedbenchError on a damaged file."""
+        """Resume: the saved tensors, or None at a fresh start. Raises FedbenchError on a damaged file.
+
+        A checkpoint of other code is cleared away: half a run of each would be a run of neither.
+        """
         if not self.index.exists():
             self._clear(None)
             return None
@@ -77,6 +81,10 @@ class Checkpoint:
         remedy = f"delete the folder {self.folder} to begin this run again"
         if not entry.keys() >= {"round", "rounds", "notes", "predictions", "state"}:
             raise FedbenchError(f"{self.index} is no checkpoint of a run", remedy)
+        if entry.get("code") != self.code:
+            self.index.unlink()
+            self._clear(None)
+            return None
         for name, digest in {**entry["predictions"], **entry["state"]}.items():
             path = self.folder / name
             if not path.is_file() or sha256_of(path) != digest:

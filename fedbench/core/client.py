@@ -22,15 +22,18 @@ from fedbench.core.state import State
 
 
 class Batch(NamedTuple):
-    """One client's minibatch: x [B, C, H, W] float32, y [B] int64, and the request's extra tensors."""
+    """One client's minibatch: x [B, C, H, W] float32, y [B] int64, position [B] int64 (in the client's training
+    set, for per-image weights or targets), and the request's extra tensors."""
 
     x: Tensor
     y: Tensor
+    position: Tensor
     extras: Mapping[str, Tensor]
 
 
 class Loss(NamedTuple):
-    """A training loss: `total` is minimised; `shown` is logged (default: total); `kept` [B, ...] is collected."""
+    """A training loss: `total` is minimised; `shown` is logged (default: what is minimised, a proximal term
+    included); `kept` [B, ...] is collected."""
 
     total: Tensor
     shown: Tensor | None = None
@@ -55,7 +58,8 @@ class Train:
     steps: int | None = None
     lr: float | None = None  #: overrides the round's scheduled rate
     anchor: float = 0.0  #: mu of a proximal term (mu/2)||w - w_received||^2 on what trains
-    extras: Mapping[str, Tensor] = field(default_factory=dict)  #: this client's tensors for the loss
+    #: This client's tensors for the loss. No part of equality: equal requests of many clients can be stacked.
+    extras: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,13 @@ class Collect:
     """
 
     output: Callable[[Any, Batch], Tensor]
-    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    extras: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 
 
 class Trained(NamedTuple):
     """Answer to Train: mean logged loss over the images, kept rows [R, ...] with labels [R], images processed.
 
-    The last `pass_rows` rows are those of the last whole pass over the training set.
+    With local epochs the last `pass_rows` rows are the last epoch's.
     """
 
     loss: float
@@ -107,6 +111,7 @@ class Client:
     received: State  #: as the client received it this round
     notes: dict[str, float] = field(default_factory=dict)  #: figures a client, such as beta, kept with the run
     losses: list[tuple[float, int]] = field(default_factory=list)  #: (mean loss, images) of each Train
+    logged: float | None = None  #: the round's loss as the method wants it logged (default: that of the first Train)
     phase: int = 0  #: requests answered so far; keys the random streams
     seconds: float = 0.0  #: time spent on this client
 
@@ -114,6 +119,13 @@ class Client:
     def final(self) -> bool:
         """Whether this is the last round."""
         return self.round == self.rounds
+
+    @property
+    def loss(self) -> float:
+        """The round's training loss, for the log."""
+        if self.logged is not None:
+            return self.logged
+        return self.losses[0][0] if self.losses else 0.0
 
     @property
     def images(self) -> int:

@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Client
+from fedbench.core.client import Box, Client
 from fedbench.core.executors import Executor
 from fedbench.core.plan import CropStream, Plan
 from fedbench.core.worker import CHUNK, Cancelled, Worker
+from fedbench.errors import FedbenchError
+from fedbench.models.base import FLModel
 
 #: The router of a method: (model, trunk features [B, d], log training shares [M]) -> client chosen [B] by rule.
 Router = Callable[[nn.Module, Tensor, Tensor], Mapping[str, Tensor]]
@@ -34,29 +36,55 @@ def answer(
     plan: Plan,
     t: int,
     view: str,
-    votes: bool,
     router: Router | None,
 ) -> Answers:
-    """Ask the clients' models (`client.state`) for their answers.
+    """Ask every client's model (`client.state`) for its answer to every client's test images.
 
     view: "crop" draws a random crop for each image (one draw, the same for every model), "plain" takes it whole.
     Models that share their body run it once an image; only the heads run once a client. The work is cut in
     pieces of fixed size, so the number of workers changes nothing.
     """
-    shared_body = _share_body(clients, executor.names)
-    if shared_body and (votes or router is not None):
-        return _answers_of_shared_body(clients, executor, plan, t, view, votes, router)
-    if votes:
-        return _answers_of_all(clients, executor, plan, t, view)
-    parts = executor.map(lambda worker, c: _own(worker, c, plan, t, view), clients)
-    return Answers(_test_rows(executor, clients), np.concatenate(parts), None, {})
+    if _share_body(clients, executor.model):
+        return _answers_of_shared_body(clients, executor, plan, t, view, router)
+    if router is not None:
+        raise FedbenchError("a method that routes must give all clients the same body", "route compares its features")
+    return _answers_of_all(clients, executor, plan, t, view)
 
 
-def _share_body(clients: Sequence[Client], names: Iterable[str]) -> bool:
-    """Whether all clients hold the very same tensors of the network outside the head (the same objects, not equal
-    values). A method's own variables, such as a client's beta, do not answer and do not count."""
+def own_answers(
+    clients: Sequence[Client],
+    executor: Executor,
+    plan: Plan,
+    t: int,
+    views: Iterable[str],
+    personalise: Callable[[Client], Box | None],
+) -> dict[str, Answers]:
+    """Personalise each client and ask its model for its own test images: view -> answers.
+
+    Client by client, so that no more personal models are alive than workers.
+    """
+
+    def job(worker: Worker, client: Client) -> list[np.ndarray]:
+        worker.serve(client, personalise)
+        answers = [_own(worker, client, plan, t, view) for view in views]
+        client.state = {}
+        return answers
+
+    parts = executor.map(job, clients)
+    rows = _test_rows(executor, clients)
+    return {view: Answers(rows, np.concatenate([p[k] for p in parts]), None, {}) for k, view in enumerate(views)}
+
+
+def _share_body(clients: Sequence[Client], model: nn.Module) -> bool:
+    """Whether the clients' models differ in nothing but the linear head on common features.
+
+    They must hold the very same tensors outside the head (the same objects, not equal values), and the network must
+    answer with that head alone. A method's own variables, such as a client's beta, do not answer and do not count.
+    """
+    if type(model).forward is not FLModel.forward:
+        return False
     first = clients[0].state
-    body = [n for n in names if not n.startswith("head.")]
+    body = [n for n in model.state_dict() if not n.startswith("head.")]
     return all(c.state[n] is first[n] for c in clients[1:] for n in body)
 
 
@@ -108,7 +136,7 @@ def _owners(executor: Executor, clients: Sequence[Client], votes: np.ndarray) ->
 
 
 def _answers_of_shared_body(
-    clients: Sequence[Client], executor: Executor, plan: Plan, t: int, view: str, votes: bool, router: Router | None
+    clients: Sequence[Client], executor: Executor, plan: Plan, t: int, view: str, router: Router | None
 ) -> Answers:
     """One pass of the body over each client's test images, all heads on its features."""
     weight = torch.stack([c.state["head.weight"] for c in clients])  # [M, K, d]
@@ -141,4 +169,4 @@ def _answers_of_shared_body(
     answers = np.concatenate([labels for labels, _ in parts])
     routes = {rule: np.concatenate([r[rule] for _, r in parts]) for rule in parts[0][1]}
     own = _owners(executor, clients, answers)
-    return Answers(_test_rows(executor, clients), own, answers if votes or router else None, routes)
+    return Answers(_test_rows(executor, clients), own, answers, routes)

@@ -45,7 +45,7 @@ class Executor(Protocol):
 
     name: str
     federation: Federation
-    names: frozenset[str]  #: of the network's parameters and buffers
+    model: nn.Module  #: the network that the workers copy
 
     def run(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
         """Run `box` for every client; each client's `state`, `losses` and `notes` are updated."""
@@ -63,7 +63,7 @@ class Sequential:
     name = "sequential"
 
     def __init__(self, model: nn.Module, federation: Federation, plan: Plan) -> None:
-        self.federation, self.names = federation, frozenset(model.state_dict())
+        self.federation, self.model = federation, model
         self.worker = Worker(model, federation, plan, threading.Event())
 
     def run(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
@@ -83,7 +83,7 @@ class Cores:
     name = "cores"
 
     def __init__(self, model: nn.Module, federation: Federation, plan: Plan, cores: int | None = None) -> None:
-        self.federation, self.names = federation, frozenset(model.state_dict())
+        self.federation, self.model = federation, model
         self.cancel = threading.Event()
         count = cores or available_cores()
         self.workers: SimpleQueue[Worker] = SimpleQueue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fedbench.core.state import State
@@ -19,6 +20,15 @@ class Server:
     shared: State
     personal: dict[int, State] = field(default_factory=dict)
     round: int = 0  #: completed rounds
+
+    def copy(self, round: int) -> Server:
+        """The server at the end of `round`, to be worked on: new dictionaries, the same tensors."""
+        return Server(self.initial, dict(self.shared), dict(self.personal), round)
+
+    def forget(self, is_personal: Callable[[str], bool]) -> None:
+        """Drop what clients hold beyond their personal state: their copies from rounds that did not communicate."""
+        kept = {i: {n: t for n, t in state.items() if is_personal(n)} for i, state in self.personal.items()}
+        self.personal = {i: state for i, state in kept.items() if state}
 
     def tensors(self) -> State:
         """Everything that a checkpoint must hold (the initial state comes again from the seed)."""

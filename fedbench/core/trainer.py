@@ -15,13 +15,14 @@ from torch import nn
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client
 from fedbench.core.clock import Clock
-from fedbench.core.evaluation import Answers, answer
+from fedbench.core.evaluation import Answers, answer, own_answers
 from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.rng import stream
 from fedbench.core.server import Server
 from fedbench.core.state import State, state_of
+from fedbench.models.base import seeded
 from fedbench.spec import Setting
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 #: A checkpoint is written when the last one is older than this (and at an interrupt).
 CHECKPOINT_SECONDS = 10.0
+#: ... and than saving takes, so many times over: at most this share of the time goes into checkpoints.
+CHECKPOINT_SHARE = 0.05
 #: Where a client's count of requests starts when it personalises.
 PERSONALISING = 1000
 
@@ -60,12 +63,11 @@ def initialise(
 
     The global random state is left as it was.
     """
-    with torch.random.fork_rng(devices=[]):
-        model = build()
-        torch.manual_seed(int(stream(seed, "method").integers(2**62)))
+    model = build()
+    with seeded(seed, "method"):
         model = method.build(model, federation)
-        generator = torch.Generator().manual_seed(int(stream(seed, "variables").integers(2**62)))
-        variables = method.variables(model, federation, generator)
+    generator = torch.Generator().manual_seed(int(stream(seed, "variables").integers(2**62)))
+    variables = method.variables(model, federation, generator)
     device = federation.images.device
     model = model.to(device)
     return model, {**state_of(model), **{name: t.to(device) for name, t in variables.items()}}
@@ -107,19 +109,21 @@ class Trainer:
             self.server.restore({name: t.to(device) for name, t in saved.items()})
             self.server.round = self.checkpoint.round
         evaluated = set(self.setting.evaluated_rounds())
-        last_save = time.monotonic()
+        last_save, patience = time.monotonic(), CHECKPOINT_SECONDS
         try:
             for t in range(self.server.round + 1, self.setting.rounds + 1):
-                server = Server(self.server.initial, dict(self.server.shared), dict(self.server.personal), t)
+                server = self.server.copy(t)
                 line, answers = self.round(server, t, t in evaluated)
                 if answers is not None:
                     self.checkpoint.save_predictions(t, self._table(t, answers))
                 self.checkpoint.rounds.append(line)
                 self.server = server  # the round counts from this one assignment on: an interrupt finds it or not
                 observe(Progress(t, self.setting.rounds, line["loss"], _accuracy(self.federation, answers)))
-                if t < self.setting.rounds and time.monotonic() - last_save > CHECKPOINT_SECONDS:
+                if t < self.setting.rounds and time.monotonic() - last_save > patience:
+                    began = time.monotonic()
                     self.checkpoint.save(t, self.server.tensors())
                     last_save = time.monotonic()
+                    patience = max(CHECKPOINT_SECONDS, (last_save - began) / CHECKPOINT_SHARE)
         except KeyboardInterrupt:
             self.checkpoint.save(self.server.round, self.server.tensors())
             raise Interrupted(self.server.round) from None
@@ -128,8 +132,8 @@ class Trainer:
         """One round on `server` (updated in place): the line for the run's `rounds` table, and the answers."""
         started = time.perf_counter()
         method, setting = self.method, self.setting
-        cohort = [self._client(i, method.broadcast(server, i, t), t) for i in self.plan.cohort(t)]
         shares = method.shares(t, setting.rounds)
+        cohort = [self._client(i, method.broadcast(server, i, t), t) for i in self.plan.cohort(t)]
         up, down = method.traffic(server, t) if shares else (0, 0)
         with self.clock.phase("local"):
             self.executor.run(cohort, method.local)
@@ -140,39 +144,39 @@ class Trainer:
                 )
             if cohort and shares:
                 method.aggregate(server, cohort, t)
+                server.forget(method.is_personal)
+        line = {
+            "round": t,
+            "participants": len(cohort),
+            "images": sum(c.images for c in cohort),
+            "loss": sum(c.n_train * c.loss for c in cohort) / max(sum(c.n_train for c in cohort), 1),
+            "lr": learning_rate(setting, t),
+            "client_seconds": sum(c.seconds for c in cohort),
+            "bytes_up": up * len(cohort),
+            "bytes_down": down * len(cohort),
+        }
+        cohort.clear()  # what the clients uploaded need not live through the evaluation
         answers = None
         with self.clock.phase("evaluation"):
             if evaluate:
                 answers = self.evaluate(server, t)
-        seconds = self.clock.reset()
-        images = sum(c.images for c in cohort)
-        loss = sum(c.n_train * (c.losses[0][0] if c.losses else 0.0) for c in cohort)
-        line = {
-            "round": t,
-            "participants": len(cohort),
-            "images": images,
-            "loss": loss / max(sum(c.n_train for c in cohort), 1),
-            "lr": learning_rate(setting, t),
-            "local_seconds": seconds["local"],
-            "client_seconds": sum(c.seconds for c in cohort),
-            "server_seconds": seconds["server"],
-            "evaluation_seconds": seconds["evaluation"],
-            "total_seconds": time.perf_counter() - started,
-            "bytes_up": up * len(cohort),
-            "bytes_down": down * len(cohort),
-        }
-        return line, answers
+        seconds = {f"{phase}_seconds": s for phase, s in self.clock.reset().items()}
+        return {**line, **seconds, "total_seconds": time.perf_counter() - started}, answers
 
     def evaluate(self, server: Server, t: int) -> dict[str, Answers]:
         """Predictions of the personalised models by view; after the last round also on whole images."""
         clients = [self._client(i, server.view(i), t) for i in range(self.federation.clients)]
         for client in clients:
             client.phase = PERSONALISING  # random streams apart from those of the round's local work
-        self.executor.run(clients, self.method.personalise)
+        views = self.views if t < self.setting.rounds else tuple(dict.fromkeys((*self.views, "plain")))
+        if self.setting.votes:
+            self.executor.run(clients, self.method.personalise)
+            router = self.method.route if self.method.routes else None
+            answers = {view: answer(clients, self.executor, self.plan, t, view, router) for view in views}
+        else:
+            answers = own_answers(clients, self.executor, self.plan, t, views, self.method.personalise)
         self.checkpoint.notes = {str(c.index): c.notes for c in clients if c.notes}
-        views = self.views if t < self.setting.rounds else dict.fromkeys((*self.views, "plain"))
-        router = self.method.route if self.method.routes and self.setting.votes else None
-        return {view: answer(clients, self.executor, self.plan, t, view, self.setting.votes, router) for view in views}
+        return answers
 
     def _client(self, index: int, state: State, t: int) -> Client:
         return Client(

@@ -97,9 +97,10 @@ class Worker:
         for positions in self.plan.batches(client.index, client.round, client.phase, epochs, steps):
             if self.cancel.is_set():
                 raise Cancelled
-            rows = rows_of_client[torch.from_numpy(positions).to(rows_of_client.device)]
+            index = torch.from_numpy(positions).to(rows_of_client.device)
+            rows = rows_of_client[index]
             y = self.federation.labels[rows]
-            loss = request.loss(model, Batch(self.batch(rows, crops), y, request.extras))
+            loss = request.loss(model, Batch(self.batch(rows, crops), y, index, request.extras))
             optimiser.zero_grad(set_to_none=True)
             objective = loss.total
             if anchor:
@@ -108,7 +109,7 @@ class Worker:
                 )
             torch.autograd.backward(objective)
             optimiser.step()
-            shown = loss.total if loss.shown is None else loss.shown
+            shown = objective if loss.shown is None else loss.shown
             total += shown.detach().double() * len(rows)
             images += len(rows)
             if loss.kept is not None:
@@ -117,7 +118,12 @@ class Worker:
         buffers = {name for name, _ in model.named_buffers()}
         client.state = {
             **client.state,
-            **{name: t.detach().clone() for name, t in self.tensors.items() if name in trained or name in buffers},
+            # In one memory layout, whatever the model's: a state that was saved and loaded must compute the same bits.
+            **{
+                name: t.detach().clone(memory_format=torch.contiguous_format)
+                for name, t in self.tensors.items()
+                if name in trained or name in buffers
+            },
         }
         mean = float(total) / max(images, 1)
         _check_finite(mean, trained, client)
@@ -137,11 +143,12 @@ class Worker:
         rows = self.federation.train[client.index]
         crops = self.plan.crops("collect", client.round, client.index, client.phase)
         parts = []
-        for chunk in torch.split(rows, CHUNK):
+        for index in torch.split(torch.arange(len(rows), device=rows.device), CHUNK):
             if self.cancel.is_set():
                 raise Cancelled
-            y = self.federation.labels[chunk]
-            parts.append(request.output(model, Batch(self.batch(chunk, crops), y, request.extras)))
+            chunk = rows[index]
+            batch = Batch(self.batch(chunk, crops), self.federation.labels[chunk], index, request.extras)
+            parts.append(request.output(model, batch))
         return Collected(torch.cat(parts), self.federation.labels[rows])
 
 

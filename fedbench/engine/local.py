@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench import methods, models
 from fedbench.errors import FedbenchError, unknown
-from fedbench.provenance import fingerprint
+from fedbench.provenance import closure, fingerprint, libraries
 from fedbench.spec import RunSpec, Setting
 from fedbench.store import Artifact, Store, disk_errors, read_json, write_json
 
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from fedbench.core.trainer import Progress
     from fedbench.methods.base import Method
 
+
+#: What every run's numbers come from, beside its method and its model.
+NUMERIC = (
+    *(f"core/{n}.py" for n in ("augment", "client", "evaluation", "federation", "plan", "rng", "server", "state")),
+    *("core/trainer.py", "core/worker.py"),
+    *("partition/artifact.py", "partition/scheme.py", "partition/shift.py"),
+)
 
 #: The file of a work folder that a restart looks for.
 CHECKPOINT = "checkpoint.json"
@@ -53,9 +60,17 @@ class Job:
     @property
     def parts(self) -> list[str]:
         """The code that this run's numbers depend on, as fingerprint parts."""
-        own = [] if self.spec.source else [f"methods/{self.spec.method}.py", "methods/base.py", "methods/parts"]
-        model = f"models/{models.file_of(self.spec.setting.model)}"
-        return ["core", model, "models/base.py", "partition/scheme.py", "partition/shift.py", *own]
+        # Of a user's file fedbench cannot tell what it imports; its checksum is part of the run's identity.
+        own = ["methods/base.py", "methods/parts"] if self.spec.source else closure(f"methods/{self.spec.method}.py")
+        model = closure(f"models/{models.file_of(self.spec.setting.model)}")
+        return sorted({*NUMERIC, *own, *model})
+
+    @property
+    def code(self) -> str:
+        """Fingerprint of that code and of the libraries that compute."""
+        return (
+            fingerprint(*self.parts) + " " + " ".join(f"{k} {libraries().get(k)}" for k in ("torch", "numpy", "scipy"))
+        )
 
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -78,7 +93,8 @@ def is_older(run: Artifact, job: Job) -> bool:
 def saved_round(job: Job, store: Store) -> int:
     """The round after which a restart of the run goes on; 0 if it would begin anew."""
     path = store.work(job.spec.id) / CHECKPOINT
-    return int(read_json(path).get("round", 0)) if path.exists() else 0
+    saved = read_json(path) if path.exists() else {}
+    return int(saved.get("round", 0)) if saved.get("code") == job.code else 0
 
 
 def choose_device(name: str) -> torch.device:
@@ -164,7 +180,7 @@ def _train(
     from fedbench.core.plan import Plan
     from fedbench.core.trainer import Trainer, initialise
 
-    setting = job.spec.setting
+    setting, code, made_by = job.spec.setting, job.code, fingerprint(*job.parts)  # before anything else is read
     if device.type == "cuda":
         import torch
 
@@ -182,16 +198,16 @@ def _train(
 
     model, initial = initialise(job.method, build, federation, setting.seed)
     executor = executors.make(executor_name, model, federation, plan)
-    checkpoint = Checkpoint(folder)
+    checkpoint = Checkpoint(folder, code)
     try:
         trainer = Trainer(setting, job.method, federation, model, initial, executor, plan, checkpoint)
         trainer.run(observe)
     finally:
         executor.close()
-    return _write(job, store, trainer, parts.id, device)
+    return _write(job, store, trainer, parts.id, device, made_by)
 
 
-def _write(job: Job, store: Store, trainer: Any, partition_id: str, device: torch.device) -> Artifact:
+def _write(job: Job, store: Store, trainer: Any, partition_id: str, device: torch.device, made_by: str) -> Artifact:
     import pyarrow as pa
     import torch
 
@@ -213,7 +229,7 @@ def _write(job: Job, store: Store, trainer: Any, partition_id: str, device: torc
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),
             "train_seconds": sum(line["total_seconds"] for line in checkpoint.rounds),
-            "fingerprint": fingerprint(*job.parts),
-            "fingerprint_parts": job.parts,
+            "fingerprint": made_by,
+            "fingermade_byparts": job.parts,
         }
     return store.open("run", job.spec.id)

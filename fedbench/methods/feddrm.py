@@ -28,8 +28,6 @@ class FedDRM(Method):
     `density_ratio` (prior removed, the official code's). They agree where clients are equally large.
 
     deviates: lambda is 0.8 as the paper reports, where the official configuration has 0.9.
-
-    deviates: test crops are drawn once an evaluation for both accuracies; the official code draws them anew.
     """
 
     name = "feddrm"

@@ -16,6 +16,7 @@ from fedbench.core.state import State
 from fedbench.methods.base import Method, check, knob
 from fedbench.methods.parts.gaussian import Gaussian, classifier, estimate, prior
 from fedbench.methods.parts.interpolation import search_beta
+from fedbench.spec import Setting
 
 BODY = ("trunk.", "neck.")
 
@@ -58,6 +59,10 @@ class PFedFDA(Method):
         check(self.betas in (0, 1, 2), self.name, "betas", self.betas, "0, 1 or 2")
         check(self.cov_ridge > 0, self.name, "cov-ridge", self.cov_ridge, "above 0")
         check(self.cov_offset >= 0, self.name, "cov-offset", self.cov_offset, "at least 0")
+
+    def check_setting(self, setting: Setting) -> None:
+        by_steps = self.feature_store == "last_epoch" and setting.steps is not None
+        check(not by_steps, self.name, "feature-store", self.feature_store, "all_epochs or extra_pass with local steps")
 
     def variables(self, model: Any, federation: Federation, generator: torch.Generator) -> State:
         d = model.feature_size

@@ -85,7 +85,11 @@ class _Layout:
             heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in columns),
             lines=tuple(lines),
             about=tuple(notes.about(self.cells, counts, self.views or {self.view}, seeds, self.compare)),
-            notes=(*table.notes, *(f"{row.label}: {row.note}" for row in table.rows if row.note)),
+            notes=(
+                *table.notes,
+                *notes.departures(table),
+                *(f"{row.label}: {row.note}" for row in table.rows if row.note),
+            ),
             footnotes=tuple(footnotes),
             verdicts=tuple(self._verdicts(paper)) if self.compare else (),
             problems=tuple(self.problems),

@@ -69,13 +69,13 @@ class Cells:
 
         Only complete runs, each method (with its hyper-parameters) as one row; of two the latest counts.
         """
-        paper = [(c.row.method, j.overrides) for c in self.all for j in c.jobs]
+        paper = [j for c in self.all for j in c.jobs]
         found: dict[str, list[tuple[Column, Record]]] = {}
         for column in self.table.columns:
             for setting in self.settings.get(column.key, ()):
                 latest: dict[str, Record] = {}
                 for record in self.index.records.get(setting.id, []):
-                    if record.artifact and not any(record.makes(m, o) for m, o in paper):
+                    if record.artifact and not any(record.makes(job) for job in paper):
                         latest[_label(record, protocol.load(self.table.protocol), self.budget)] = record
                 for label, record in latest.items():
                     found.setdefault(label, []).append((column, record))
@@ -141,7 +141,8 @@ def _setting(
 ) -> Setting:
     rules = protocol.load(table.protocol)
     partition = rules.partition_spec(dataset, classes, **column.partition)
-    return rules.setting(partition, budget, **{**table.budget.get(budget, {}), **column.train, "seed": seed})
+    declared = {**table.budget.get(budget, {}), **column.train}
+    return rules.setting(partition, budget, declared, seed=seed)
 
 
 def _dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec, int]:

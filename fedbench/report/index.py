@@ -36,6 +36,7 @@ class Job:
     setting: Setting
     method: str
     overrides: Mapping[str, Plain]
+    source: str | None = None  #: SHA-256 of the method's file, if it is not fedbench's own
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,13 @@ class Record:
         """Hyper-parameters chosen for this run."""
         return self.chosen(self.provenance.get("overrides", {}))
 
-    def makes(self, method: str, overrides: Mapping[str, Plain]) -> bool:
-        """Whether this run is that method of fedbench's own with those hyper-parameters.
+    def makes(self, job: Job) -> bool:
+        """Whether this run is the job's method with its hyper-parameters.
 
-        A user's file may name its method as it likes; its runs stand in rows of their own.
+        A user's file may name its method as it likes: its runs stand in rows of their own.
         """
-        same = self.spec.method == method and self.spec.source is None
-        return same and self.overrides == self.chosen(overrides)
+        same = (self.spec.method, self.spec.source) == (job.method, job.source)
+        return same and self.overrides == self.chosen(job.overrides)
 
 
 class Index:
@@ -85,7 +86,7 @@ class Index:
 
     def find(self, job: Job) -> Record | None:
         """The run that makes `job`: a complete one before others, present code before older, the latest."""
-        hits = [r for r in self.records.get(job.setting.id, []) if r.makes(job.method, job.overrides)]
+        hits = [r for r in self.records.get(job.setting.id, []) if r.makes(job)]
         order = (State.DONE, State.OLDER, State.RUNNING, State.FAILED)
         return min(reversed(hits), key=lambda r: order.index(r.state), default=None)
 

@@ -32,6 +32,11 @@ def about(
     return lines
 
 
+def departures(table: Table) -> list[str]:
+    """Where the table's protocol differs from the paper's, for all methods alike."""
+    return [f"{d[0].upper()}{d[1:]}." for d in protocol.load(table.protocol).deviates] if table.protocol else []
+
+
 def _budget(table: Table, budget: str) -> str:
     ours = scale(table, budget)
     text = f"Budget {budget}: {ours}"

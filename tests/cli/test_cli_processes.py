@@ -20,7 +20,7 @@ TRAIN = ("train", "--method", "fedavg", "--rounds", "60", "--steps", "3")
 #: The command line as it is, but for a checkpoint after every round.
 PROGRAM = """
 from fedbench.core import trainer
-trainer.CHECKPOINT_SECONDS = 0.0
+trainer.CHECKPOINT_SECONDS, trainer.CHECKPOINT_SHARE = 0.0, 1e9
 from fedbench.__main__ import main
 main()
 """

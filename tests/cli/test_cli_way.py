@@ -79,7 +79,7 @@ def test_every_hyper_parameter_is_an_option(ready: Path) -> None:
     rows = cells(good("report", "--table", "1", "--format", "json", *DIGITS))
     assert rows["FedDRM"]["Dir-0.3"]["kind"] == "paper"
     assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["kind"] == "extra"
-    assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["value"] != rows["FedDRM"]["Dir-0.3"]["value"]
+    assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["runs"] != rows["FedDRM"]["Dir-0.3"]["runs"]
 
 
 def test_train_says_what_it_does(home: Path) -> None:

@@ -15,10 +15,11 @@ from fedbench import models
 from fedbench.core import evaluation, executors
 from fedbench.core.augment import resized_crop, to_input
 from fedbench.core.client import Client
-from fedbench.core.evaluation import Answers, answer
+from fedbench.core.evaluation import Answers, answer, own_answers
 from fedbench.core.executors import Executor
 from fedbench.core.plan import Plan
 from fedbench.core.state import State, state_of
+from fedbench.errors import FedbenchError
 
 DATA = federation((40, 30, 50), color=True)
 SETTING = setting(augment="crop")
@@ -94,15 +95,18 @@ def test_votes_are_those_of_single_images_and_models(make, view: str, executor: 
     rows, own, votes = brute_force(who, view)
     assert len(np.unique(own)) > 3, "answers too alike to show anything"
     assert (votes != own[:, None]).any()
-    got = answer(who, executor, PLAN, 2, view, True, None)
+    got = answer(who, executor, PLAN, 2, view, None)
     np.testing.assert_array_equal(got.rows, rows)
     np.testing.assert_array_equal(got.own, own)
     np.testing.assert_array_equal(got.votes, votes)
     assert got.own.dtype == np.uint16
-    alone = answer(who, executor, PLAN, 2, view, False, None)
+    assert got.routes == {}
+    alone = own_answers(who, executor, PLAN, 2, [view], lambda _: None)[view]
+    np.testing.assert_array_equal(alone.rows, rows)
     np.testing.assert_array_equal(alone.own, own)
     assert alone.votes is None
-    assert alone.routes == got.routes == {}
+    assert alone.routes == {}
+    assert all(c.state == {} for c in who), "a personal model is dropped once it has answered"
 
 
 def test_crops_matter() -> None:
@@ -114,7 +118,7 @@ def test_crops_matter() -> None:
 def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     it = executors.make("sequential", MODEL, DATA, PLAN)
     calls: list[str] = []
-    for name in ("_answers_of_shared_body", "_answers_of_all", "_own"):
+    for name in ("_answers_of_shared_body", "_answers_of_all"):
         original = getattr(evaluation, name)
 
         def spy(*given, name: str = name, original=original):  # type: ignore[no-untyped-def]
@@ -123,9 +127,9 @@ def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> N
 
         monkeypatch.setattr(evaluation, name, spy)
 
-    def path(who: list[Client], votes: bool = True) -> set[str]:
+    def path(who: list[Client], it: Executor = it) -> set[str]:
         calls.clear()
-        answer(who, it, PLAN, 2, "plain", votes, None)
+        answer(who, it, PLAN, 2, "plain", None)
         return set(calls)
 
     who = shared_body()
@@ -138,23 +142,38 @@ def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> N
     body = next(n for n in who[1].state if n.startswith("trunk."))
     who[1].state[body] = who[1].state[body].clone()
     assert path(who) == {"_answers_of_all"}
-    assert path(all_different(), votes=False) == {"_own"}
+    assert path(all_different()) == {"_answers_of_all"}
+
+    # A network that answers with more than its head on the features: heads alone would be another model's answers.
+    class TwoHeads(type(MODEL)):  # type: ignore[misc]
+        def forward(self, x: Tensor) -> Tensor:
+            z = self.features(x)
+            return self.head(z) + z[:, :10]
+
+    other = copy.deepcopy(MODEL)
+    other.__class__ = TwoHeads
+    assert path(shared_body(), executors.make("sequential", other, DATA, PLAN)) == {"_answers_of_all"}
+
+
+def test_a_router_without_a_common_body_is_refused(executor: Executor) -> None:
+    with pytest.raises(FedbenchError, match="same body"):
+        answer(all_different(), executor, PLAN, 2, "plain", lambda model, trunk, shares: {"first": trunk.argmax(1)})
 
 
 def test_shared_body_and_general_path_agree(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
     who = shared_body()
-    fast = answer(who, executor, PLAN, 2, "crop", True, None)
+    fast = answer(who, executor, PLAN, 2, "crop", None)
     monkeypatch.setattr(evaluation, "_share_body", lambda *_: False)
-    slow = answer(who, executor, PLAN, 2, "crop", True, None)
+    slow = answer(who, executor, PLAN, 2, "crop", None)
     np.testing.assert_array_equal(fast.votes, slow.votes)
     np.testing.assert_array_equal(fast.own, slow.own)
 
 
 def test_pieces_change_nothing_but_the_work(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
     who = shared_body()
-    whole = answer(who, executor, PLAN, 2, "plain", True, None)
+    whole = answer(who, executor, PLAN, 2, "plain", None)
     monkeypatch.setattr(evaluation, "CHUNK", 4)
-    pieces = answer(who, executor, PLAN, 2, "plain", True, None)
+    pieces = answer(who, executor, PLAN, 2, "plain", None)
     np.testing.assert_array_equal(whole.votes, pieces.votes)
 
 
@@ -166,7 +185,7 @@ def test_the_router_sees_trunk_features_and_log_shares(executor: Executor) -> No
         seen.append((trunk, log_shares))
         return {"first": trunk.argmax(1) % 3, "share": log_shares.argmax().expand(len(trunk))}
 
-    got: Answers = answer(who, executor, PLAN, 2, "plain", True, router)
+    got: Answers = answer(who, executor, PLAN, 2, "plain", router)
     x = to_input(DATA.images[got.rows])
     with torch.no_grad():
         features = MODEL.trunk(x)
@@ -189,6 +208,6 @@ def test_owners_columns_go_by_position_not_by_size() -> None:
         state["head.bias"] = torch.nn.functional.one_hot(torch.tensor(i + 4), 10).float()  # always answers i + 4
         states.append(state)
     who = [Client(i, 1, 1, 0.1, data.n_train[i], data.class_counts[i], s, dict(s)) for i, s in enumerate(states)]
-    got = answer(who, executors.make("sequential", model, data, plan), plan, 1, "plain", True, None)
+    got = answer(who, executors.make("sequential", model, data, plan), plan, 1, "plain", None)
     np.testing.assert_array_equal(got.own, data.client[got.rows] + 4)
     np.testing.assert_array_equal(got.votes, np.tile([4, 5, 6], (len(got.rows), 1)))

@@ -175,3 +175,10 @@ def test_a_full_or_read_only_disk_is_one_clear_line(
     state = Checkpoint(saved.folder).load()
     assert state is not None
     assert int(state["shared/count"]) == 2
+
+
+def test_a_checkpoint_of_other_code_is_not_continued(saved: Checkpoint) -> None:
+    other = Checkpoint(saved.folder, code="other")
+    assert other.load() is None
+    assert (other.round, other.rounds, other.predictions) == (0, [], {})
+    assert files(saved.folder) == set()

@@ -15,6 +15,7 @@ from lab import federation, method, parquet_bytes, same, setting, train, trainer
 from fedbench import models
 from fedbench.core import trainer as trainer_module
 from fedbench.core.client import Box, Client, Train
+from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.trainer import Interrupted, Progress, initialise
 from fedbench.errors import FedbenchError
@@ -255,9 +256,27 @@ def test_rounds_without_communication_start_from_the_clients_own_copy(tmp_path: 
     assert run.trainer.server.personal == {}, "after a round that communicates nobody holds a copy of its own"
 
 
+def test_who_misses_the_next_communication_holds_no_stale_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cohorts = {1: [0, 1, 2], 2: [0, 1, 2], 3: [0]}
+    monkeypatch.setattr(Plan, "cohort", lambda self, t: cohorts[t])
+    run = train(Alternating(), DATA, tmp_path, setting(rounds=3))
+    assert run.trainer.server.personal == {}
+
+
+def test_a_slow_disk_is_written_to_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_SHARE", 1e-9)
+    saves: list[int] = []
+    it = trainer(method("fedavg"), DATA, tmp_path, five())
+    monkeypatch.setattr(it.checkpoint, "save", lambda t, tensors: saves.append(t))
+    it.run()
+    assert saves == [1], "the next one waits until the first has paid off"
+
+
 @pytest.mark.parametrize("seconds", [0.0, 1e9])
 def test_checkpoints_are_as_frequent_as_asked(seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", seconds)
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_SHARE", 1e9)
     saves: list[int] = []
     it = trainer(method("fedavg"), DATA, tmp_path, five())
     save: Callable[[int, Any], None] = it.checkpoint.save

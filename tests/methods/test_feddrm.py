@@ -48,7 +48,7 @@ def test_the_loss_by_hand(share: float, tmp_path: Path) -> None:
     model: Any = it.executor.worker.load(it.server.initial)  # type: ignore[attr-defined]
     x, y = to_input(DATA.images[:12]), DATA.labels[:12]
     with torch.no_grad():
-        loss = how.loss(model, Batch(x, y, {"client": torch.tensor(2)}))
+        loss = how.loss(model, Batch(x, y, torch.arange(len(y)), {"client": torch.tensor(2)}))
         h = model.trunk(x).double().numpy()
         target = h @ model.head.weight.double().numpy().T + model.head.bias.double().numpy()
         branch = model.client_branch.head

@@ -78,7 +78,7 @@ def test_the_loss_is_cross_entropy_through_that_head_and_keeps_the_features(tmp_
     x, y = to_input(DATA.images[rows]), DATA.labels[rows]
     from fedbench.core.client import Batch
 
-    loss = request.loss(model, Batch(x, y, request.extras))
+    loss = request.loss(model, Batch(x, y, torch.arange(9), request.extras))
     with torch.no_grad():
         z = model.features(x).double()
     logits = (z @ request.extras["weight"].double().T + request.extras["bias"].double()).numpy()

@@ -37,6 +37,9 @@ def search_beta(
         return torch.zeros(betas, dtype=torch.float64)
     try:
         folds = [_fold(z, y, held, kept, estimate) for kept, held in _splits(y)]
+    except torch.linalg.LinAlgError:
+        return torch.zeros(betas, dtype=torch.float64)
+    try:
         found = _minimise(lambda beta: _objective(beta, folds, common, class_prior), betas)
     except (torch.linalg.LinAlgError, FloatingPointError):
         return previous.double().cpu()
