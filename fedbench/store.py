@@ -8,7 +8,7 @@ Layout of a store (its home is --home, else FEDBENCH_HOME, else ~/.fedbench):
     partition/ID/  run/ID/  metrics/ID/
     work/ID/                   a run under way: claim, checkpoint, log; gone when the run is complete
     failed/ID.json             why a run failed last time
-    downloads/RECIPE/          archives that `data fetch` brought
+    downloads/                 a data folder that `data fetch` fills
 
 An artifact is built in a hidden folder beside its final place and renamed: existence means complete. The
 manifest holds the SHA-256 of every file, checked when the file is first read, so a truncated or altered file
@@ -19,21 +19,18 @@ the manifest; the Parquet files of one spec are the same bytes wherever and howe
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
-import hashlib
 import json
 import os
 import shutil
-import socket
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedbench.claim import Claim, hold, holder
 from fedbench.errors import FedbenchError
+from fedbench.files import disk_errors, read_json, sha256_of, write_json
 from fedbench.spec import SCHEMA, SPECS, Spec
 
 if TYPE_CHECKING:
@@ -41,63 +38,11 @@ if TYPE_CHECKING:
 
 KINDS = tuple(SPECS)
 MANIFEST = "artifact.json"
-#: A claim whose heartbeat is older than this may be taken over.
-STALE_SECONDS = 120.0
 
 
 def default_home() -> Path:
     """FEDBENCH_HOME, else ~/.fedbench."""
     return Path(os.environ.get("FEDBENCH_HOME") or Path.home() / ".fedbench").expanduser()
-
-
-def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file."""
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()
-
-
-@contextlib.contextmanager
-def disk_errors(doing: str, where: Path) -> Iterator[None]:
-    """Turn the operating system's refusals to write into one clear line."""
-    try:
-        yield
-    except OSError as error:
-        text = str(error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in text:
-            raise FedbenchError(
-                f"no space left while {doing} in {where}; nothing incomplete was kept",
-                "free some space or choose another --home",
-            ) from error
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST):
-            raise FedbenchError(
-                f"cannot write in {where} while {doing} ({error.strerror})",
-                "choose a writable --home or set FEDBENCH_HOME",
-            ) from error
-        raise
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically: to a temporary name, flushed, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
-    try:
-        with temporary.open("w") as f:
-            json.dump(value, f, indent=1, sort_keys=True)
-            f.flush()
-            os.fsync(f.fileno())
-        temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; a damaged file is a FedbenchError that names it."""
-    try:
-        value = json.loads(path.read_text())
-        if not isinstance(value, dict):
-            raise ValueError("it holds no JSON object")
-    except ValueError as error:
-        raise FedbenchError(f"{path} is damaged ({error})", "delete it and repeat the command that made it") from error
-    return value
 
 
 @dataclass(frozen=True)
@@ -307,52 +252,15 @@ class Store:
         return self.home / "work" / id
 
     def claimed(self, id: str) -> dict[str, Any] | None:
-        """Who works on this run now, or None."""
-        path = self.work(id) / "claim.json"
-        try:
-            claim, age = read_json(path), time.time() - path.stat().st_mtime
-        except (FileNotFoundError, NotADirectoryError, FedbenchError):  # claims are written whole: damage is no holder
-            return None
-        gone = claim.get("host") == socket.gethostname() and not _alive(claim.get("pid", 0))
-        return None if gone or age > STALE_SECONDS else {"host": "unknown", "pid": 0, **claim, "age": age}
+        """Who works on this run now (host, pid, age of the heartbeat in seconds), or None."""
+        return holder(self.work(id))
 
     @contextlib.contextmanager
     def claim(self, id: str) -> Iterator[Claim]:
         """Hold the run `id` for this process. Raises FedbenchError if somebody else holds it."""
         self.prepare()
-        folder = self.work(id)
-        token = time.monotonic_ns()
-        claim = Claim(folder / "claim.json", token)
-        with disk_errors(f"claiming run {id}", self.home), self._claiming():
-            holder = self.claimed(id)
-            if holder is not None:
-                raise FedbenchError(
-                    f"run {id} is being trained by process {holder['pid']} on {holder['host']}",
-                    "wait for it, or stop it first",
-                )
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(claim.path, {"host": socket.gethostname(), "pid": os.getpid(), "token": token})
-        released = threading.Event()
-        heartbeat = threading.Thread(target=claim.keep, args=(released,), daemon=True, name="heartbeat")
-        heartbeat.start()
-        try:
+        with hold(self.work(id), f"run {id}") as claim:
             yield claim
-        finally:
-            released.set()
-            heartbeat.join()
-            with contextlib.suppress(OSError), self._claiming():  # left behind it is stale at once: we are gone
-                if claim.held():
-                    claim.path.unlink()
-                folder.rmdir()  # only if empty: a checkpoint stays
-
-    @contextlib.contextmanager
-    def _claiming(self) -> Iterator[None]:
-        """One process at a time looks at claims and changes them; the system frees the lock of a dead one."""
-        folder = self.home / "work"
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
     def record_failure(self, id: str, reason: str, log: str, **what: Any) -> Path:
         """Keep why a run failed (`what`: its spec and overrides); never taken for a result."""
@@ -369,42 +277,3 @@ class Store:
 
     def forget_failure(self, id: str) -> None:
         (self.home / "failed" / f"{id}.json").unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A held run; its heartbeat shows other processes that the holder is alive, however long a round takes."""
-
-    path: Path
-    token: int
-
-    def held(self) -> bool:
-        """Whether the claim is still ours (a process that slept too long may have lost it)."""
-        try:
-            return bool(read_json(self.path).get("token") == self.token)
-        except (FileNotFoundError, NotADirectoryError, FedbenchError):
-            return False
-
-    def beat(self) -> None:
-        """Renew the claim. Raises FedbenchError if another process (or a person) has taken it away."""
-        if not self.held():
-            raise FedbenchError("another process has taken this run over", "let that one finish")
-        os.utime(self.path)
-
-    def keep(self, released: threading.Event) -> None:
-        """Beat until released or taken over (the body of the heartbeat thread)."""
-        while not released.wait(STALE_SECONDS / 4):
-            try:
-                self.beat()
-            except (FedbenchError, OSError):
-                return
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedbench import store as module
+from fedbench import claim as module
 from fedbench.errors import FedbenchError
 from fedbench.spec import SCHEMA, DatasetSpec, PartitionSpec, Spec
 from fedbench.store import MANIFEST, Artifact, Store

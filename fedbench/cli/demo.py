@@ -28,8 +28,8 @@ def demo(
     from fedbench import data, partition, protocol
     from fedbench.cli.report import report
     from fedbench.cli.sweep import train_table
+    from fedbench.files import disk_errors
     from fedbench.partition.view import display
-    from fedbench.store import disk_errors
 
     began = time.perf_counter()
     protocol.load(protocol.DEFAULT).method_params(METHODS[0], budget)  # an unknown budget ends here

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.core.state import State
 from fedbench.errors import FedbenchError
-from fedbench.store import disk_errors, read_json, sha256_of, write_json
+from fedbench.files import disk_errors, read_json, sha256_of, write_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,8 @@ from fedbench.data.catalogue import recipe
 from fedbench.data.locate import downloads
 from fedbench.data.recipe import File, Source
 from fedbench.errors import FedbenchError, unknown
-from fedbench.store import Store, disk_errors
+from fedbench.files import disk_errors
+from fedbench.store import Store
 
 #: Called with the file's name, the bytes so far, and the bytes in all (None: the server does not say).
 Progress = Callable[[str, int, int | None], None]

@@ -13,8 +13,9 @@ from fedbench.data.archive import open_tree
 from fedbench.data.catalogue import candidates, recipe
 from fedbench.data.recipe import File, Recipe, Source
 from fedbench.errors import FedbenchError
+from fedbench.files import sha256_of
 from fedbench.spec import DatasetSpec
-from fedbench.store import Store, sha256_of
+from fedbench.store import Store
 
 #: Of the readers: raised when the same files should give other pixels, labels or columns.
 VERSION = 1

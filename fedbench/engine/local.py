@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench import methods, models
 from fedbench.errors import FedbenchError, unknown
+from fedbench.files import disk_errors, read_json, write_json
 from fedbench.provenance import closure, fingerprint, libraries
 from fedbench.spec import RunSpec, Setting
-from fedbench.store import Artifact, Store, disk_errors, read_json, write_json
+from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:
     import torch

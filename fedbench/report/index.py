@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from fedbench import methods
+from fedbench.files import read_json
 from fedbench.provenance import PACKAGE, fingerprint
 from fedbench.spec import MetricsSpec, Plain, RunSpec, Setting
-from fedbench.store import Artifact, Store, read_json
+from fedbench.store import Artifact, Store
 
 
 class State(StrEnum):

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fedbench import methods
+from fedbench.files import write_json
 from fedbench.report import table as tables
 from fedbench.report.cells import Cells, find, missing_cells
 from fedbench.report.index import Index, State, built
 from fedbench.spec import RunSpec, Setting
-from fedbench.store import write_json
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
