@@ -34,6 +34,7 @@ from fedbench.files import disk_errors, read_json, sha256_of, write_json
 from fedbench.spec import SCHEMA, SPECS, Spec
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 KINDS = tuple(SPECS)
@@ -93,6 +94,10 @@ class Artifact:
             return pq.read_table(path, columns=columns, memory_map=True)
         except (OSError, ValueError) as error:
             raise FedbenchError(f"cannot read {path} ({next(iter(str(error).splitlines()), '')})") from error
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """`table` as a data frame, for a notebook."""
+        return self.table(name).to_pandas()
 
 
 class Writer:

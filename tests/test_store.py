@@ -175,6 +175,13 @@ def test_full_disk_keeps_the_former_current(store: Store, monkeypatch: pytest.Mo
     assert tree(store) == {"store.json", "current.json"}
 
 
+def test_a_frame_for_notebooks(store: Store) -> None:
+    with store.writing(DIGITS) as writer:
+        writer.table("data", pa.table({"label": [3, 1], "name": ["a", "b"]}))
+    frame = store.open("dataset", DIGITS.id).frame("data")
+    assert frame.to_dict("list") == {"label": [3, 1], "name": ["a", "b"]}
+
+
 def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path / "from the environment"))
     assert Store().home == tmp_path / "from the environment"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tabulate import tabulate
+
 from fedbench.report.grid import Entry, Grid, Line
 from fedbench.report.render.text import remarks, shown, verdict
 
@@ -15,7 +17,7 @@ def document(grids: Sequence[Grid]) -> str:
 
 def _table(grid: Grid) -> str:
     heads = [f"{h.group}, {grid.heading(h)}" if h.group else grid.heading(h) for h in grid.heads]
-    rows = [["", *map(escape, heads)], [":--", *["--:"] * len(heads)]]
+    rows: list[list[str]] = []
     parted = False
     for line in grid.lines:
         if line.kind == "extra" and not parted:
@@ -23,7 +25,8 @@ def _table(grid: Grid) -> str:
             rows.append(["*not in the paper*", *[""] * len(heads)])
         rows.append([_label(line), *(_cell(line, e) for e in line.entries)])
     out = [f"### {escape(grid.id)}: {escape(grid.caption)}", ""]
-    out += [f"| {' | '.join(row)} |" for row in rows]
+    align = ("left", *["right"] * len(heads))
+    out.append(tabulate(rows, ["", *map(escape, heads)], tablefmt="pipe", colalign=align, disable_numparse=True))
     out += ["", *(f"- {escape(text)}" for text in remarks(grid))]
     out += [f"- <sup>{letter}</sup> {escape(text)}" for letter, text in grid.footnotes]
     out += [f"- **Problem:** {escape(text)}" for text in grid.problems]
