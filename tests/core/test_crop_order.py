@@ -1,0 +1,29 @@
+"""Colours are shifted once, then cropped; FedDRM's code crops first. How far apart the pixels are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedbench import data
+from fedbench.core.augment import resized_crop
+from fedbench.core.plan import CropStream
+from fedbench.core.rng import stream
+from fedbench.partition import apply, shifts
+from fedbench.store import Store
+
+
+@pytest.mark.data
+def test_the_order_of_crop_and_colour_hardly_matters(store: Store, data_root: Path) -> None:
+    images = data.load("cifar10", store, [data_root]).images[:200]
+    windows = torch.from_numpy(CropStream(stream(1, "order"), (32, 32)).draw(len(images)))
+    for shift in shifts("high", 8):
+        ours = resized_crop(torch.from_numpy(apply(images, shift)), windows).numpy()
+        cropped = resized_crop(torch.from_numpy(images), windows).numpy().astype(np.uint8)
+        theirs = apply(cropped, shift).astype(np.float32)
+        gap = np.abs(ours - theirs)
+        assert gap.mean() < 1.0, f"{shift}: {gap.mean():.2f} grey levels on average"
+        assert gap.mean() > 0, "the orders do differ; if not, this test compares nothing"
