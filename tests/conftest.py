@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from fedbench.store import Store
+
+# A busy machine is no reason to fail.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """One intra-op thread: on a busy machine small tensors are many times slower with more."""
+    torch = sys.modules.get("torch")  # tests that have not imported it need not wait for it
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -36,6 +36,11 @@ PAIRS = 3
 TARGET = 1.3
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> None:
+    """Not here: the usual way takes all cores."""
+
+
 @pytest.fixture(scope="module")
 def federation() -> Federation:
     labels = np.tile(np.arange(10), 6000)
