@@ -97,7 +97,8 @@ class Artifact:
 
     def frame(self, name: str) -> pd.DataFrame:
         """`table` as a data frame, for a notebook."""
-        return self.table(name).to_pandas()
+        frame: pd.DataFrame = self.table(name).to_pandas()
+        return frame
 
 
 class Writer:
