@@ -96,6 +96,7 @@ def test_an_error_in_a_round_leaves_the_last_checkpoint(
     tmp_path: Path, whole: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_SHARE", 1e9)  # however slow the disk
 
     def fail(progress: Progress) -> None:
         if progress.round == 4:
