@@ -7,6 +7,7 @@ import hashlib
 import platform
 import subprocess
 import time
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -72,6 +73,18 @@ def fingerprint(*parts: str) -> str:
             digest.update(file.relative_to(PACKAGE).as_posix().encode())
             digest.update(repr(_shape(_without_docstrings(ast.parse(file.read_bytes())))).encode())
     return digest.hexdigest()[:12]
+
+
+def is_older(told: Mapping[str, Any]) -> bool:
+    """Whether the code that made an artifact has changed since, by what its provenance tells of it.
+
+    An artifact that tells nothing of its code is taken as it is.
+    """
+    parts = told.get("fingerprint_parts")
+    if not parts:
+        return False
+    gone = any(not (PACKAGE / part).exists() for part in parts)
+    return gone or fingerprint(*parts) != told.get("fingerprint")
 
 
 @cache

@@ -152,7 +152,8 @@ def _announce(job: Job, protocol_name: str, device: str) -> None:
     Raises FedbenchError if the images do not suit the model.
     """
     from fedbench.engine.cost import seconds
-    from fedbench.engine.local import is_older, saved_round
+    from fedbench.engine.local import saved_round
+    from fedbench.provenance import is_older
 
     setting, store, console = job.spec.setting, context.store(), context.err()
     part = setting.partition
@@ -162,7 +163,7 @@ def _announce(job: Job, protocol_name: str, device: str) -> None:
         + (f" ({options})" if options else "")
     )
     if (there := store.get(job.spec)) is not None:
-        older = ", made by older code: --again makes it anew" if is_older(there, job) else ""
+        older = ", made by older code: --again makes it anew" if is_older(there.provenance) else ""
         console.print(f"run {there.id} is already there{older}")
         return
 

@@ -86,11 +86,6 @@ def check_place(device: str, executor: str) -> None:
         raise unknown("executor", executor, ("auto", *EXECUTORS))
 
 
-def is_older(run: Artifact, job: Job) -> bool:
-    """Whether the run was made by code that has changed since, under the same version number."""
-    return bool(run.provenance.get("fingerprint") != fingerprint(*job.parts))
-
-
 def saved_round(job: Job, store: Store) -> int:
     """The round after which a restart of the run goes on; 0 if it would begin anew."""
     path = store.work(job.spec.id) / CHECKPOINT
@@ -181,7 +176,8 @@ def _train(
     from fedbench.core.plan import Plan
     from fedbench.core.trainer import Trainer, initialise
 
-    setting, code, made_by = job.spec.setting, job.code, fingerprint(*job.parts)  # before anything else is read
+    setting, code = job.spec.setting, job.code
+    made_by = {"fingerprint": fingerprint(*job.parts), "fingerprint_parts": job.parts}  # as it is now, not at the end
     if device.type == "cuda":
         import torch
 
@@ -208,7 +204,9 @@ def _train(
     return _write(job, store, trainer, parts.id, device, made_by)
 
 
-def _write(job: Job, store: Store, trainer: Any, partition_id: str, device: torch.device, made_by: str) -> Artifact:
+def _write(
+    job: Job, store: Store, trainer: Any, partition_id: str, device: torch.device, made_by: dict[str, Any]
+) -> Artifact:
     import pyarrow as pa
     import torch
 
@@ -230,7 +228,6 @@ def _write(job: Job, store: Store, trainer: Any, partition_id: str, device: torc
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),
             "train_seconds": sum(line["total_seconds"] for line in checkpoint.rounds),
-            "fingerprint": made_by,
-            "fingermade_byparts": job.parts,
+            **made_by,
         }
     return store.open("run", job.spec.id)

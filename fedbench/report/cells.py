@@ -115,22 +115,6 @@ def find(
     return Cells(table, budget, settings, absent, grid, index)
 
 
-def missing_cells(
-    table: Table,
-    budget: str,
-    store: Store,
-    roots: Sequence[Path],
-    *,
-    seeds: Iterable[int] = (),
-    states: tuple[State, ...] = (State.MISSING, State.FAILED),
-) -> list[Job]:
-    """The runs that would fill the table: what `train --table` makes.
-
-    Methods that are not built and data sets that are not at hand are left out (`find(...).counts` tells them).
-    """
-    return find(table, budget, store, roots, seeds=seeds).jobs(*states)
-
-
 def sketch(table: Table, column: Column, budget: str) -> Setting:
     """The column's setting as far as it can be told without the images (its ids mean nothing)."""
     return _setting(table, column, budget, DatasetSpec(column.dataset, "", ""), 1, None)

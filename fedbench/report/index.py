@@ -11,7 +11,7 @@ from typing import Any
 
 from fedbench import methods
 from fedbench.files import read_json
-from fedbench.provenance import PACKAGE, fingerprint
+from fedbench.provenance import is_older
 from fedbench.spec import MetricsSpec, Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
 
@@ -97,7 +97,7 @@ class Index:
 
     def _complete(self) -> list[Record]:
         return [
-            Record(a.id, spec, spec.setting.id, _age(a.provenance), a.provenance, a)
+            Record(a.id, spec, spec.setting.id, State.OLDER if is_older(a.provenance) else State.DONE, a.provenance, a)
             for a in self.store.list("run")
             if isinstance(spec := a.spec, RunSpec)
         ]
@@ -122,15 +122,6 @@ class Index:
                 told = {"overrides": raw.get("overrides", {})}
                 found.append(Record(spec.id, spec, spec.setting.id, State.FAILED, told, reason=raw.get("reason", "")))
         return found
-
-
-def _age(provenance: Mapping[str, Any]) -> State:
-    """DONE, or OLDER if the code that made the run has changed since."""
-    parts = provenance.get("fingerprint_parts")
-    if not parts:
-        return State.DONE
-    gone = any(not (PACKAGE / part).exists() for part in parts)
-    return State.OLDER if gone or fingerprint(*parts) != provenance.get("fingerprint") else State.DONE
 
 
 def built(method: str) -> bool:

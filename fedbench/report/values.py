@@ -67,16 +67,18 @@ def over_seeds(values: Sequence[Value]) -> Value:
     """One number from several seeds: mean of the means, mean of the ± (which stays over rounds or clients)."""
     if len(values) == 1:
         return values[0]
-    mean = sum(v.mean for v in values) / len(values)
+    from fedbench.metrics.statistics import across_seeds
+
+    seeds = across_seeds(v.mean for v in values)
     stds = [v.std for v in values if v.std is not None]
     weights = [v.weighted for v in values if v.weighted is not None]
     return Value(
-        mean,
+        seeds.mean,
         sum(stds) / len(stds) if stds else None,
         values[0].count,
         sum(weights) / len(weights) if weights else None,
-        len(values),
-        math.sqrt(sum((v.mean - mean) ** 2 for v in values) / (len(values) - 1)),
+        seeds.count,
+        seeds.std,
     )
 
 

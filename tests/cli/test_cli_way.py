@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_user import DIGITS, SMOKE, artifact, cells, complete, good
@@ -127,9 +128,15 @@ def test_made_anew(ready: Path) -> None:
     text = json.loads(manifest.read_text())
     text["provenance"]["fingerprint"] = "0" * 12
     manifest.write_text(json.dumps(text))
+
+    def row() -> dict[str, Any]:
+        return cells(good("report", "--table", "1", "--format", "json", *DIGITS))["FedAvg"]["Dir-0.3"]
+
+    assert row()["state"] == "older code", "the report can tell by what a real run says of its code"
     again = ("train", "--method", "fedavg", *SMOKE)
     assert "is already there, made by older code: --again makes it anew" in good(*again).err
     assert json.loads(manifest.read_text())["provenance"]["fingerprint"] == "0" * 12
     good(*again, "--again")
     assert json.loads(manifest.read_text())["provenance"]["fingerprint"] != "0" * 12
     assert good(*again).err.count("older code") == 0
+    assert row()["state"] == "done"

@@ -12,15 +12,22 @@ import pytest
 from fedbench import methods
 from fedbench.files import write_json
 from fedbench.report import table as tables
-from fedbench.report.cells import Cells, find, missing_cells
-from fedbench.report.index import Index, State, built
+from fedbench.report.cells import Cells, find
+from fedbench.report.index import Index, Job, State, built
+from fedbench.report.spec import Table
 from fedbench.spec import RunSpec, Setting
+from fedbench.store import Store
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
 
 def state(cells: Cells, row: str, column: str) -> State:
     return next(c.state for c in cells.all if (c.row.label, c.column.key) == (row, column))
+
+
+def missing_cells(table: Table, budget: str, store: Store, roots: list[Path]) -> list[Job]:
+    """What `train --table` makes."""
+    return find(table, budget, store, roots).jobs(State.MISSING, State.FAILED)
 
 
 def spec_of(setting: Setting, method: str, **params: Any) -> RunSpec:
