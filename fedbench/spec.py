@@ -192,7 +192,7 @@ class PartitionSpec(Spec):
 TAILS = ("drop", "keep")
 SCHEDULES = ("constant", "cosine")
 AUGMENTS = ("none", "crop")
-PRECISIONS = ("fp32",)
+PRECISIONS = ("fp32", "tf32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Setting(Spec):
     window: int = 1  #: evaluate after each of the last `window` rounds
     every: int = 0  #: and after every so many rounds (0: not)
     votes: bool = True  #: every client's model answers every test image (else only its own client's)
-    precision: str = "fp32"
+    precision: str = "fp32"  #: of the arithmetic: one of PRECISIONS
     version: int = 1  #: of the trainer core
 
     def __post_init__(self) -> None:

@@ -117,9 +117,10 @@ def test_a_chosen_value_makes_the_budget_custom() -> None:
     assert setting(model="lenet5").budget == "custom"
 
 
-def test_another_seed_is_still_that_budget() -> None:
-    s = setting(seed=3)
-    assert (s.budget, s.seed) == ("small", 3)
+def test_another_seed_or_precision_is_still_that_budget() -> None:
+    s = setting(seed=3, precision="bf16")
+    assert (s.budget, s.seed, s.precision) == ("small", 3, "bf16")
+    assert setting().precision == "fp32", "the papers'"
 
 
 @given(st.integers(1, 200))

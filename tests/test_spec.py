@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedbench.errors import FedbenchError
 from fedbench.spec import (
     AUGMENTS,
+    PRECISIONS,
     SCHEDULES,
     SHIFTS,
     SPECS,
@@ -71,6 +72,7 @@ def settings(draw: st.DrawFn) -> Setting:
         window=draw(counts),
         every=draw(st.integers(0, 100)),
         votes=draw(st.booleans()),
+        precision=draw(st.sampled_from(PRECISIONS)),
     )
 
 
@@ -137,12 +139,13 @@ def test_any_changed_field_changes_the_id(setting: Setting, data: st.DataObject)
         "participation": setting.participation / 2, "full_last_round": not setting.full_last_round,
         "augment": AUGMENTS[1 - AUGMENTS.index(setting.augment)], "window": setting.window + 1,
         "every": setting.every + 1, "votes": not setting.votes, "version": setting.version + 1,
+        "precision": PRECISIONS[PRECISIONS.index(setting.precision) - 1],
         "partition": dataclasses.replace(setting.partition, seed=setting.partition.seed ^ 1),
     }  # fmt: skip
     passes = "epochs" if setting.epochs is not None else "steps"
     changes[passes] = getattr(setting, passes) + 1
-    # A new field of Setting must be added above (the other kind of passes and the one precision have no second value).
-    assert {f.name for f in dataclasses.fields(Setting)} - set(changes) - {"epochs", "steps"} == {"precision"}
+    # A new field of Setting must be added above (the other kind of passes has no second value).
+    assert {f.name for f in dataclasses.fields(Setting)} - set(changes) == {"epochs", "steps"} - {passes}
     name = data.draw(st.sampled_from(sorted(changes)))
     assert dataclasses.replace(setting, **{name: changes[name]}).id != setting.id
 
@@ -208,6 +211,7 @@ def test_hyper_parameters_keep_their_types_and_their_values() -> None:
         (DIGITS, "ab4532dcb0c5"),
         (DIR, "c66a4c2ad369"),
         (RUN, "e014b38cce95"),
+        (dataclasses.replace(RUN, setting=dataclasses.replace(SETTING, precision="fp32")), "e014b38cce95"),
         (MetricsSpec(RUN), "44011779736c"),
     ],
 )

@@ -8,7 +8,7 @@ import typer
 
 from fedbench.cli import context
 from fedbench.errors import FedbenchError, unknown
-from fedbench.spec import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Spec
+from fedbench.spec import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from fedbench.store import KINDS
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ def describe(spec: Spec) -> str:
         return f"{spec.dataset.name} {spec.label}, {spec.clients} clients, shift {spec.shift}, seed {spec.seed}"
     if isinstance(spec, RunSpec):
         setting = spec.setting
+        precision = "" if setting.precision == Setting.precision else f", {setting.precision}"
         return (
             f"{spec.method} on {setting.partition.dataset.name} {setting.partition.label}, "
-            f"{setting.budget} budget ({setting.rounds} rounds, {setting.model}), seed {setting.seed}"
+            f"{setting.budget} budget ({setting.rounds} rounds, {setting.model}{precision}), seed {setting.seed}"
         )
     if isinstance(spec, MetricsSpec):
         return f"of run {spec.run.id}: {describe(spec.run)}"

@@ -23,6 +23,7 @@ def report(
     ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Set the paper's numbers below ours.")] = False,
     budget: Annotated[str | None, typer.Option(help="Which runs count: small (default), paper, ...")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of these runs: fp32 (default), tf32 or bf16.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Show the table's columns on this data set instead.")] = None,
     view: Annotated[str | None, typer.Option(help="Test images: crop (as in training) or plain.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Seeds of the runs (repeat it); default: the table's.")] = None,
@@ -34,7 +35,7 @@ def report(
     from fedbench.report import render
     from fedbench.report import table as specs
     from fedbench.report.build import build
-    from fedbench.report.cells import DEFAULT_BUDGET
+    from fedbench.report.cells import DEFAULT_BUDGET, DEFAULT_PRECISION
     from fedbench.report.index import Index
     from fedbench.report.spec import VIEWS
 
@@ -49,8 +50,8 @@ def report(
         wanted = specs.load(name)
         if dataset is not None and not wanted.counted:
             wanted = wanted.for_dataset(recipe(dataset).name)
-        scope = {"view": view, "seeds": seed or (), "compare": compare, "index": index}
-        grids.append(build(wanted, budget or DEFAULT_BUDGET, store, roots, **scope))
+        scope = {"precision": precision or DEFAULT_PRECISION, "view": view, "seeds": seed or ()}
+        grids.append(build(wanted, budget or DEFAULT_BUDGET, store, roots, **scope, compare=compare, index=index))
     if chosen == "console" and output is None:
         from fedbench.report.render.console import show
 

@@ -23,6 +23,7 @@ def train_table(
     method: str | None = None,
     dataset: str | None = None,
     budget: str = "small",
+    precision: str | None = None,
     seed: int | None = None,
     device: str = "auto",
     executor: str = "auto",
@@ -36,14 +37,16 @@ def train_table(
     out the closing lines where all went well.
     """
     from fedbench.engine.local import Job, check_place
+    from fedbench.report.cells import DEFAULT_PRECISION, scope
 
     console, store = context.err(), context.store()
-    wanted, remarks = _wanted(name, method, dataset, budget, seed, again)
-    check_place(device, executor)
+    precision = precision or DEFAULT_PRECISION
+    wanted, remarks = _wanted(name, method, dataset, budget, precision, seed, again)
+    check_place(device, executor, precision)
     for remark in remarks:
         console.print(remark, style="dim", markup=False)
     if wanted and not quiet:
-        console.print(f"{len(wanted)} runs to make, budget {budget}{_cost(wanted, device)}")
+        console.print(f"{len(wanted)} runs to make, {scope(budget, precision)}{_cost(wanted, device)}")
     made: list[str] = []
     failures: list[dict[str, str]] = []
     for k, one in enumerate(wanted, 1):
@@ -90,7 +93,13 @@ def _reason(error: Exception) -> str:
 
 
 def _wanted(
-    name: str, method: str | None, dataset: str | None, budget: str, seed: int | None, again: bool
+    name: str,
+    method: str | None,
+    dataset: str | None,
+    budget: str,
+    precision: str,
+    seed: int | None,
+    again: bool,
 ) -> tuple[list[Wanted], list[str]]:
     """The runs to make, and what to say about the others."""
     from fedbench.data import recipe
@@ -103,7 +112,8 @@ def _wanted(
         return [], [f"table {table.id} is counted by formula: 'fedbench report --table {name}' prints it as it is"]
     if dataset is not None:
         table = table.for_dataset(recipe(dataset).name)
-    cells = find(table, budget, context.store(), context.roots(), seeds=() if seed is None else (seed,))
+    seeds = () if seed is None else (seed,)
+    cells = find(table, budget, context.store(), context.roots(), seeds=seeds, precision=precision)
     states = (State.MISSING, State.FAILED, *((State.OLDER,) if again else ()))
     remarks = [f"{data} is not at hand: {why}" for data, why in cells.absent.items()]
     if method is not None:

@@ -18,22 +18,26 @@ if TYPE_CHECKING:
 def tables(
     name: Annotated[str | None, typer.Argument(help="One table: its cells and their states.")] = None,
     budget: Annotated[str | None, typer.Option(help="Only this budget (one table: default small).")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of the runs: fp32 (default), tf32 or bf16.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
 ) -> None:
     """List the tables, or one table's cells with their states."""
+    from fedbench.report.cells import DEFAULT_PRECISION
+
+    precision = precision or DEFAULT_PRECISION
     if name is None:
-        _all(budget, as_json)
+        _all(budget, precision, as_json)
     else:
-        _one(name, budget, as_json)
+        _one(name, budget, precision, as_json)
 
 
-def _all(budget: str | None, as_json: bool) -> None:
+def _all(budget: str | None, precision: str, as_json: bool) -> None:
     from rich.text import Text
 
     from fedbench import protocol
     from fedbench.errors import unknown
     from fedbench.report import table as specs
-    from fedbench.report.cells import find
+    from fedbench.report.cells import find, scope
     from fedbench.report.index import Index
 
     store, roots = context.store(), context.roots()
@@ -45,11 +49,12 @@ def _all(budget: str | None, as_json: bool) -> None:
         known = list(protocol.load(table.protocol).budgets) if table.protocol else []
         budgets.update(known)
         states = {
-            b: _counts(find(table, b, store, roots, index=index))
+            b: _counts(find(table, b, store, roots, precision=precision, index=index))
             for b in (known if not table.counted else [""])
             if budget in (None, b) or table.counted
         }
-        listed.append({"table": name, "number": numbers.get(name), "title": table.title, "states": states})
+        said = {"table": name, "number": numbers.get(name), "title": table.title}
+        listed.append({**said, "precision": None if table.counted else precision, "states": states})
     if budget is not None and budget not in budgets:
         raise unknown("budget", budget, budgets)
     if as_json:
@@ -62,15 +67,16 @@ def _all(budget: str | None, as_json: bool) -> None:
             Text.assemble((f"{entry['table']:<11}", "bold cyan"), entry["title"], (number, "dim")), soft_wrap=True
         )
         for b, states in entry["states"].items():
-            out.print(Text.assemble("  ", (f"{b or 'no runs':<9}", "dim"), _in_words(states)), soft_wrap=True)
+            about = scope(b, precision).removeprefix("budget ") or "no runs"
+            out.print(Text.assemble("  ", (f"{about + '  ':<9}", "dim"), _in_words(states)), soft_wrap=True)
 
 
-def _one(name: str, budget: str | None, as_json: bool) -> None:
+def _one(name: str, budget: str | None, precision: str, as_json: bool) -> None:
     from fedbench.report import table as specs
     from fedbench.report.cells import DEFAULT_BUDGET, find
 
     table = specs.load(name)
-    cells = find(table, budget or DEFAULT_BUDGET, context.store(), context.roots())
+    cells = find(table, budget or DEFAULT_BUDGET, context.store(), context.roots(), precision=precision)
     if as_json:
         context.print_json(_as_json(table, cells))
         return
@@ -112,7 +118,7 @@ def _states(table: Table, cells: Cells) -> list[Text]:
         for j, c in enumerate(table.columns)
     ]
     heads = [[c.group for c in table.columns], [c.label for c in table.columns]]
-    lines = [Text(f"{table.title}{f', budget {cells.budget}' if cells.budget else ''}", "bold")]
+    lines = [Text(f"{table.title}{f', {cells.scope}' if cells.scope else ''}", "bold")]
     for names in heads if any(heads[0]) else heads[1:]:
         lines.append(Text(" " * stub + "".join(f"{name:>{w}}" for name, w in zip(names, widths, strict=True)), "bold"))
     for row, line in zip(table.rows, cells.grid, strict=True):
@@ -125,7 +131,8 @@ def _states(table: Table, cells: Cells) -> list[Text]:
 
 def _as_json(table: Table, cells: Cells) -> dict[str, Any]:
     return {
-        "table": table.id, "title": table.title, "budget": cells.budget or None, "states": _counts(cells),
+        "table": table.id, "title": table.title, "budget": cells.budget or None,
+        "precision": cells.precision or None, "states": _counts(cells),
         "no_data": cells.absent,
         "cells": [
             {

@@ -38,8 +38,9 @@ def train(
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     participation: Annotated[float | None, typer.Option(help="Probability that a client joins a round.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of initial weights, cohorts and batches.")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32 (default), tf32 or bf16.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    executor: Annotated[str, typer.Option(help="auto, sequential or cores.")] = "auto",
+    executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
     again: Annotated[bool, typer.Option("--again", help="Make runs anew that older code made.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the run's id and metrics as JSON.")] = False,
 ) -> None:
@@ -53,18 +54,21 @@ def train(
     """
     chosen = {
         "model": model, "rounds": rounds, "epochs": epochs, "steps": steps, "batch_size": batch_size, "lr": lr,
-        "participation": participation, "seed": seed,
+        "participation": participation, "seed": seed, "precision": precision,
     }  # fmt: skip
     signal.signal(signal.SIGTERM, _as_interrupt)
     if table is not None:
         rest = {**chosen, "partition": partition, "protocol": protocol}
-        given = [f"--{name.replace('_', '-')}" for name, value in rest.items() if value is not None and name != "seed"]
+        free = ("seed", "precision")
+        given = [
+            f"--{name.replace('_', '-')}" for name, value in rest.items() if value is not None and name not in free
+        ]
         if given or ctx.args:
             raise FedbenchError(
                 f"{[*given, *ctx.args][0]} does not go with --table, whose file says how its cells are made",
                 "leave one of the two out",
             )
-        scope = {"method": method, "dataset": dataset, "budget": budget, "seed": seed}
+        scope = {"method": method, "dataset": dataset, "budget": budget, "precision": precision, "seed": seed}
         train_table(table, **scope, device=device, executor=executor, again=again, as_json=json)
         return
     if dataset is not None:
@@ -76,7 +80,7 @@ def train(
     store = context.store()
     part, protocol_name = _partition(store, partition, protocol)
     job = _job(method, part, protocol_name, budget, chosen, ctx.args)
-    check_place(device, executor)
+    check_place(device, executor, job.spec.setting.precision)
     if again and (old := store.get(job.spec)) is not None:
         store.remove(old)
     _announce(job, protocol_name, device)
@@ -154,6 +158,7 @@ def _announce(job: Job, protocol_name: str, device: str) -> None:
     from fedbench.engine.cost import seconds
     from fedbench.engine.local import saved_round
     from fedbench.provenance import is_older
+    from fedbench.report.cells import DEFAULT_PRECISION
 
     setting, store, console = job.spec.setting, context.store(), context.err()
     part = setting.partition
@@ -170,7 +175,8 @@ def _announce(job: Job, protocol_name: str, device: str) -> None:
     def words(of: Setting) -> str:
         local = f"{of.steps} steps" if of.steps is not None else f"{of.epochs} epochs"
         took = duration(seconds(of, store, context.roots(), device))
-        return f"{of.rounds} rounds x {local} of {of.batch_size} images, {of.model}, about {took} here"
+        model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
+        return f"{of.rounds} rounds x {local} of {of.batch_size} images, {model}, about {took} here"
 
     console.print(f"budget [bold]{setting.budget}[/]: {words(setting)}")
     protocol = protocols.load(protocol_name)
@@ -195,7 +201,7 @@ def _show(artifact: Artifact, store: Store, as_json: bool) -> None:
 def _next(artifact: Artifact) -> str:
     """The command that prints the headline tables in which the run stands."""
     from fedbench.report import table as tables
-    from fedbench.report.cells import DEFAULT_BUDGET, find
+    from fedbench.report.cells import DEFAULT_BUDGET, DEFAULT_PRECISION, find
     from fedbench.report.index import Index
     from fedbench.spec import RunSpec
 
@@ -210,10 +216,13 @@ def _next(artifact: Artifact) -> str:
         replaced = dataset not in {c.dataset for c in table.columns}
         table = table.for_dataset(dataset) if replaced else table
         for seeds, words in (((), ""), ((setting.seed,), f" --seed {setting.seed}")):
-            cells = find(table, setting.budget, store, context.roots(), seeds=seeds, index=index)
+            cells = find(
+                table, setting.budget, store, context.roots(), precision=setting.precision, seeds=seeds, index=index
+            )
             if any(s.id == setting.id for column in cells.settings.values() for s in column):
                 options = f" --dataset {dataset}" if replaced else ""
                 options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""
+                options += f" --precision {setting.precision}" if setting.precision != DEFAULT_PRECISION else ""
                 found.setdefault(options + words, []).append(number)
                 break
     if not found:

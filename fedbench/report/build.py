@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.report import notes
-from fedbench.report.cells import Cell, Cells, find
+from fedbench.report.cells import DEFAULT_PRECISION, Cell, Cells, find
 from fedbench.report.claims import judge
 from fedbench.report.grid import Entry, Grid, Head, Line
 from fedbench.report.index import Index, Record, State, evaluated
@@ -28,17 +28,18 @@ def build(
     store: Store,
     roots: Sequence[Path],
     *,
+    precision: str = DEFAULT_PRECISION,
     view: str | None = None,
     seeds: Iterable[int] = (),
     compare: bool = False,
     index: Index | None = None,
 ) -> Grid:
-    """The printed form of `table` at a budget.
+    """The printed form of `table` at a budget and a precision.
 
     `view` ("crop" or "plain") overrides the table's; `compare` sets the paper's numbers below ours. Runs that lack
-    metrics are evaluated; nothing is trained. Raises FedbenchError for an unknown budget.
+    metrics are evaluated; nothing is trained. Raises FedbenchError for an unknown budget or precision.
     """
-    cells = find(table, budget, store, roots, seeds=seeds, index=index)
+    cells = find(table, budget, store, roots, precision=precision, seeds=seeds, index=index)
     return _Layout(cells, view or table.view, compare).grid(tuple(seeds))
 
 
@@ -82,6 +83,8 @@ class _Layout:
             id=table.id,
             title=table.title,
             budget=self.cells.budget,
+            precision=self.cells.precision,
+            scope=self.cells.scope,
             heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in columns),
             lines=tuple(lines),
             about=tuple(notes.about(self.cells, counts, self.views or {self.view}, seeds, self.compare)),

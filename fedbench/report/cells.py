@@ -7,16 +7,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from fedbench import protocol
-from fedbench.errors import FedbenchError
+from fedbench.errors import FedbenchError, unknown
 from fedbench.report.index import Index, Job, Record, State, built
 from fedbench.report.spec import Column, Row, Table
-from fedbench.spec import DatasetSpec, Setting
+from fedbench.spec import PRECISIONS, DatasetSpec, Setting
 from fedbench.store import Store
 
 #: Without --budget, a table is about this one.
 DEFAULT_BUDGET = "small"
+
+#: Without --precision, a table is about runs of this one.
+DEFAULT_PRECISION = Setting.precision
 
 #: A cell that needs several runs (seeds) stands as the one of them that comes first here.
 _WORST = (State.NOT_BUILT, State.NO_DATA, State.FAILED, State.DAMAGED, State.MISSING, State.RUNNING,
@@ -37,10 +41,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Cells:
-    """A table at one budget (and, if asked, on another data set and under other seeds)."""
+    """A table at one budget and one precision (and, if asked, on another data set and under other seeds)."""
 
     table: Table
-    budget: str
+    budget: str  #: empty for counted tables, like the precision
+    precision: str
     settings: dict[str, tuple[Setting, ...]]  #: column key -> one setting a seed; empty without the data
     absent: dict[str, str]  #: data set that is not at hand -> why
     grid: list[list[Cell]]  #: [row][column]
@@ -49,6 +54,11 @@ class Cells:
     @property
     def all(self) -> list[Cell]:
         return [cell for line in self.grid for cell in line]
+
+    @property
+    def scope(self) -> str:
+        """Budget and precision in print."""
+        return scope(self.budget, self.precision)
 
     @cached_property
     def counts(self) -> Counter[State]:
@@ -88,14 +98,20 @@ def find(
     store: Store,
     roots: Sequence[Path],
     *,
+    precision: str = DEFAULT_PRECISION,
     seeds: Iterable[int] = (),
     index: Index | None = None,
 ) -> Cells:
-    """The cells of a table at a budget. Reads manifests only; raises FedbenchError for an unknown budget."""
+    """The cells of a table at a budget and a precision.
+
+    Reads manifests only; raises FedbenchError for an unknown budget or precision.
+    """
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
     index = index or Index(store)
     if table.counted:
         grid = [[Cell(r, c, (), (), State.DONE) for c in table.columns] for r in table.rows]
-        return Cells(table, "", {}, {}, grid, index)
+        return Cells(table, "", "", {}, {}, grid, index)
     rules = protocol.load(table.protocol)
     preset = {row.label: {**rules.method_params(row.method, budget), **row.params} for row in table.rows}
     wanted = tuple(seeds) or tuple(table.seeds) or (rules.train.get("seed", 0),)
@@ -107,26 +123,31 @@ def find(
         except FedbenchError as error:
             absent[column.dataset] = str(error)
             continue
-        settings[column.key] = tuple(_setting(table, column, budget, dataset, classes, seed) for seed in wanted)
+        settings[column.key] = tuple(
+            _setting(table, column, budget, dataset, classes, seed=seed, precision=precision) for seed in wanted
+        )
     grid = [
         [_cell(row, column, preset[row.label], settings.get(column.key, ()), absent, index) for column in table.columns]
         for row in table.rows
     ]
-    return Cells(table, budget, settings, absent, grid, index)
+    return Cells(table, budget, precision, settings, absent, grid, index)
+
+
+def scope(budget: str, precision: str) -> str:
+    """Which runs count, in print: the budget, and the precision where it is not the usual one ("" if none count)."""
+    return f"budget {budget}" + (f" in {precision}" if precision != DEFAULT_PRECISION else "") if budget else ""
 
 
 def sketch(table: Table, column: Column, budget: str) -> Setting:
     """The column's setting as far as it can be told without the images (its ids mean nothing)."""
-    return _setting(table, column, budget, DatasetSpec(column.dataset, "", ""), 1, None)
+    return _setting(table, column, budget, DatasetSpec(column.dataset, "", ""), 1)
 
 
-def _setting(
-    table: Table, column: Column, budget: str, dataset: DatasetSpec, classes: int, seed: int | None
-) -> Setting:
+def _setting(table: Table, column: Column, budget: str, dataset: DatasetSpec, classes: int, **chosen: Any) -> Setting:
     rules = protocol.load(table.protocol)
     partition = rules.partition_spec(dataset, classes, **column.partition)
     declared = {**table.budget.get(budget, {}), **column.train}
-    return rules.setting(partition, budget, declared, seed=seed)
+    return rules.setting(partition, budget, declared, **chosen)
 
 
 def _dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec, int]:

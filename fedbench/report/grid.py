@@ -85,6 +85,8 @@ class Grid:
     id: str
     title: str
     budget: str  #: empty for counted tables
+    precision: str  #: likewise
+    scope: str  #: both in print, such as "budget small" or "budget small in bf16"
     heads: tuple[Head, ...]
     lines: tuple[Line, ...]
     about: tuple[str, ...]  #: budget, what the ± is over, what is missing and how to fill it

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedbench import protocol
-from fedbench.report.cells import Cells, find, sketch
+from fedbench.report.cells import DEFAULT_PRECISION, Cells, find, sketch
 from fedbench.report.index import Record, State
 from fedbench.report.spec import Column, Table
+from fedbench.spec import PRECISIONS
 
 VIEWS = {
     "crop": "test images are cropped at random as in training (--view plain for untouched ones)",
@@ -23,7 +24,7 @@ def about(
     table = cells.table
     if table.counted:
         return ["Counted from layer shapes: needs no run, and no budget applies."]
-    lines = [_budget(table, cells.budget), _statistic(table, cells, views), *_completeness(cells, counts, seeds)]
+    lines = [_budget(cells), _statistic(table, cells, views), *_completeness(cells, counts, seeds)]
     if compare:
         lines += _cost(cells)
         if table.reported and table.tolerance:
@@ -37,10 +38,10 @@ def departures(table: Table) -> list[str]:
     return [f"{d[0].upper()}{d[1:]}." for d in protocol.load(table.protocol).deviates] if table.protocol else []
 
 
-def _budget(table: Table, budget: str) -> str:
-    ours = scale(table, budget)
-    text = f"Budget {budget}: {ours}"
-    if budget != "paper" and "paper" in protocol.load(table.protocol).budgets:
+def _budget(cells: Cells) -> str:
+    table, scope = cells.table, cells.scope
+    text = f"{scope[0].upper()}{scope[1:]}: {scale(table, cells.budget)}"
+    if cells.budget != "paper" and "paper" in protocol.load(table.protocol).budgets:
         text += f"; the paper: {scale(table, 'paper')}"
     return text + "."
 
@@ -106,20 +107,26 @@ def command(cells: Cells, seeds: tuple[int, ...] = ()) -> str:
     """What fills the table's missing cells."""
     table = cells.table
     replaced = f" --dataset {table.columns[0].dataset}" if table.replaced else ""
-    return f"fedbench train --table {_name(table)} --budget {cells.budget}{replaced}" + "".join(
+    precise = f" --precision {cells.precision}" if cells.precision != DEFAULT_PRECISION else ""
+    return f"fedbench train --table {_name(table)} --budget {cells.budget}{precise}{replaced}" + "".join(
         f" --seed {s}" for s in seeds
     )
 
 
 def elsewhere(cells: Cells, roots: list[Path]) -> str:
-    """A hint when nothing is done at this budget but something is at another one; else empty."""
+    """A hint when nothing is done at this budget and precision but something is at others; else empty."""
     if cells.table.counted or _done(cells):
         return ""
-    for budget in protocol.load(cells.table.protocol).budgets:
-        if budget != cells.budget:
-            other = find(cells.table, budget, cells.index.store, roots, index=cells.index)
+    budgets = protocol.load(cells.table.protocol).budgets
+    # Of several, another budget at the same precision comes first.
+    for precision in sorted(PRECISIONS, key=lambda p: p != cells.precision):
+        for budget in sorted(budgets, key=lambda b: b != cells.budget):
+            other = find(cells.table, budget, cells.index.store, roots, precision=precision, index=cells.index)
             if done := _done(other):
-                return f"{done} cells are done at another budget: --budget {budget}"
+                named = (("budget", budget, cells.budget), ("precision", precision, cells.precision))
+                differ = {name: value for name, value, ours in named if value != ours}
+                options = " ".join(f"--{name} {value}" for name, value in differ.items())
+                return f"{done} cells are done at another {' and '.join(differ)}: {options}"
     return ""
 
 

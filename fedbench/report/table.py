@@ -123,7 +123,8 @@ def _check(table: Table) -> None:
     if table.template:
         known("data set in template", table.template, {c.dataset for c in table.columns})
     partition = {f.name for f in dataclasses.fields(PartitionSpec)} - {"dataset"}
-    setting = {f.name for f in dataclasses.fields(Setting)} - {"partition", "budget", "seed"}
+    # A table's runs have one precision, and that is the caller's choice.
+    setting = {f.name for f in dataclasses.fields(Setting)} - {"partition", "budget", "seed", "precision"}
     for name, values in table.budget.items():
         for key in values:
             known("key", key, setting, f", budget {name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_user import SMOKE, complete, fedbench, good, own_method, own_recipe
+from cli_user import DIGITS, SMOKE, complete, fedbench, good, own_method, own_recipe
 
 from fedbench.store import Store
 
@@ -19,6 +19,7 @@ CASES = [
     ((*TRAIN, "--model", "lenet"), "unknown model 'lenet'; did you mean 'lenet5'?"),
     ((*TRAIN, "--device", "gpu"), "unknown device 'gpu'; did you mean 'cpu'?"),
     ((*TRAIN, "--executor", "core"), "unknown executor 'core'; did you mean 'cores'?"),
+    ((*TRAIN, "--precision", "bf61"), "unknown precision 'bf61'; did you mean 'bf16'?"),
     ((*TRAIN, "--protocol", "feddrn"), "unknown protocol 'feddrn'; did you mean 'feddrm'?"),
     (("train", "--method", "fedavg", "--budget", "smal"), "unknown budget 'smal'; did you mean 'small'?"),
     (("train", "--method", "fedavgg"), "unknown method 'fedavgg'; did you mean 'fedavg'?"),
@@ -29,6 +30,7 @@ CASES = [
     (("train", "--table", "1", "--dataset", "digits", *SMOKE, "--method", "fedavgg"), "did you mean 'fedavg'?"),
     (("train", "--table", "1", "--dataset", "digits", *SMOKE, "--executor", "core"), "did you mean 'cores'?"),
     (("train", "--table", "1", "--dataset", "digits", *SMOKE, "--device", "gpu"), "did you mean 'cpu'?"),
+    (("train", "--table", "1", *DIGITS, "--precision", "bf61"), "unknown precision 'bf61'; did you mean 'bf16'?"),
     (("report", "--table", "1", "--budget", "smal"), "unknown budget 'smal'; did you mean 'small'?"),
     (("partition", "digits", "--shift", "hihg"), "unknown shift 'hihg'; did you mean 'high'?"),
     (("partition", "mnists"), "unknown dataset 'mnists'; did you mean 'mnist'?"),
@@ -66,6 +68,8 @@ CASES = [
     (("partition", "digits", "--spc", "400"), "3200 shards"),
     (("partition", "digits", "--by", "writer"), "unknown column of digits 'writer'"),
     (("partition", "cifar10"), "the images of cifar10 are not at hand"),
+    ((*TRAIN, "--precision", "tf32", "--device", "cpu"), "tf32 needs a GPU, and this is a CPU; use --precision fp32"),
+    (("train", "--table", "1", *DIGITS, "--precision", "tf32", "--device", "cpu"), "tf32 needs a GPU"),
     ((*TRAIN, "--model", "resnet18_gn"), "images of 8x8x1 are too small for model resnet18_gn"),
     # what does not go together
     (("train", "--method", "fedavg", "--dataset", "digits"), "--dataset goes with --table only"),

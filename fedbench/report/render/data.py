@@ -11,8 +11,8 @@ from typing import Any
 from fedbench.report.grid import Grid
 
 COLUMNS = (
-    "table", "budget", "row", "kind", "group", "column", "metric", "unit", "state", "value", "std", "n", "weighted",
-    "seeds", "seed_std", "ratio", "reported", "reported_std", "difference", "within", "runs",
+    "table", "budget", "precision", "row", "kind", "group", "column", "metric", "unit", "state", "value", "std", "n",
+    "weighted", "seeds", "seed_std", "ratio", "reported", "reported_std", "difference", "within", "runs",
 )  # fmt: skip
 
 
@@ -26,7 +26,8 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
                 continue
             value, reported = entry.value, entry.reported
             yield {
-                "table": grid.id, "budget": grid.budget or None, "row": line.label, "kind": line.kind,
+                "table": grid.id, "budget": grid.budget or None, "precision": grid.precision or None,
+                "row": line.label, "kind": line.kind,
                 "group": head.group or None, "column": head.label, "metric": head.metric, "unit": head.unit or None,
                 "state": entry.state.value,
                 "value": value.mean if value else None, "std": value.std if value else None,
@@ -52,7 +53,8 @@ def as_json(grids: Sequence[Grid]) -> str:
     """A list of tables: their cells as in the CSV, and all that is said under them."""
     tables = [
         {
-            "table": g.id, "title": g.title, "budget": g.budget or None, "counts": g.counts,
+            "table": g.id, "title": g.title, "budget": g.budget or None,
+            "precision": g.precision or None, "counts": g.counts,
             "cells": list(records(g)), "about": g.about, "notes": g.notes,
             "footnotes": dict(g.footnotes), "problems": g.problems,
             "claims": [

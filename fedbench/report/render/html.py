@@ -50,12 +50,12 @@ def document(grids: Sequence[Grid]) -> str:
 
 
 def _section(grid: Grid) -> str:
-    budget = f", budget {escape(grid.budget)}" if grid.budget else ""
+    scope = f", {escape(grid.scope)}" if grid.scope else ""
     said = [escape(text) for text in remarks(grid)]
     said += [f"<sup>{letter}</sup> {escape(text)}" for letter, text in grid.footnotes]
     said += [f'<span class="outside">Problem: {escape(text)}</span>' for text in grid.problems]
     out = [
-        f"<section>\n<h2>{escape(grid.caption)}<small>{escape(grid.id)}{budget}</small></h2>",
+        f"<section>\n<h2>{escape(grid.caption)}<small>{escape(grid.id)}{scope}</small></h2>",
         f'<div class="scroll"><table>\n{_head(grid)}\n{_body(grid)}\n</table></div>',
         "<ul>" + "".join(f"<li>{text}</li>" for text in said) + "</ul>",
     ]

@@ -48,7 +48,7 @@ def _float(grid: Grid) -> str:
     claims = [rf"\textit{{{escape(o.claim.text)}}}: {escape(verdict(o, t))}." for o, t in grid.verdicts]
     notes = "\n".join(rf"\par {line}" for line in said + (["Claims.", *claims] if claims else []))
     label = "".join(c if c.isalnum() else "-" for c in grid.id)
-    named = escape(grid.id + (f", budget {grid.budget}" if grid.budget else ""))
+    named = escape(grid.id + (f", {grid.scope}" if grid.scope else ""))
     return (
         "\\begin{table}[!htb]\n\\centering\n"
         f"\\caption{{{escape(grid.caption)} ({named}).}}\n"

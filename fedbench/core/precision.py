@@ -1,0 +1,93 @@
+"""How exactly a run computes, as its setting declares it (`spec.PRECISIONS`).
+
+- `fp32`: float32 throughout; no matrix product and no convolution is rounded to TF32. The default, as papers have it.
+- `tf32`: float32 tensors, but a GPU rounds the factors of products and convolutions to 10 bits of mantissa.
+- `bf16`: autocast: products and convolutions in bfloat16 (7 bits), everything that is kept in float32.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from fedbench.errors import FedbenchError
+
+#: The first compute capability with TF32 and bfloat16 arithmetic (Ampere).
+CAPABILITY = (8, 0)
+
+_PLAIN: AbstractContextManager[Any] = contextlib.nullcontext()  # has no state: one serves all threads
+
+
+def check(precision: str, device: torch.device) -> None:
+    """Raise FedbenchError unless the device can compute so."""
+    if precision == "fp32" or (precision, device.type) == ("bf16", "cpu"):
+        return
+    if device.type != "cuda":
+        raise FedbenchError(f"{precision} needs a GPU, and this is a {device.type.upper()}", "use --precision fp32")
+    major, minor = torch.cuda.get_device_capability(device)
+    if (major, minor) < CAPABILITY:
+        needed = ".".join(map(str, CAPABILITY))
+        raise FedbenchError(
+            f"{precision} needs compute capability {needed}, and {torch.cuda.get_device_name(device)} has"
+            f" {major}.{minor}",
+            "use --precision fp32",
+        )
+
+
+@contextlib.contextmanager
+def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
+    """Around a whole run: torch's TF32 switches (of matrix products and of cuDNN) as the precision says.
+
+    They are put back at the end. They belong to the process, not to a thread: runs of two precisions cannot share a
+    process at the same time. On a CPU nothing is touched.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    owners, name, (off, on) = _switches()
+    before = [getattr(owner, name) for owner in owners]
+    try:
+        for owner in owners:
+            # Under bf16 too: what autocast leaves in float32 is meant to be exact.
+            setattr(owner, name, on if precision == "tf32" else off)
+        yield
+    finally:
+        for owner, value in zip(owners, before, strict=True):
+            setattr(owner, name, value)
+
+
+def _switches() -> tuple[tuple[Any, ...], str, tuple[Any, Any]]:
+    """(objects, attribute, (off, on)) of the TF32 switches, by this torch's one interface to them.
+
+    Since 2.9 that is `fp32_precision`. The older `allow_tf32` still exists there, but it warns in some versions, and
+    reading it raises once the newer one has been set: it may not be touched at all.
+    """
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    if hasattr(matmul, "fp32_precision") and hasattr(cudnn, "conv"):
+        return (matmul, cudnn.conv, cudnn.rnn), "fp32_precision", ("ieee", "tf32")
+    return (matmul, cudnn), "allow_tf32", (False, True)
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Around one forward pass and its loss: under bf16, products and convolutions take and give bfloat16.
+
+    What stays float32: the weights and buffers that a client holds (each product works on a rounded copy), their
+    gradients, the optimiser and its momentum, aggregation (float64 sums), and a method's own statistics, which it
+    computes outside the context from features that were rounded. bfloat16 has float32's range: losses need no scaling.
+    The backward pass and the optimiser's step belong outside.
+
+    The loss is float32 where it takes `logits.float()`. Without that, `F.cross_entropy` of a single client's logits
+    still is; under vmap on a CPU it is not, for autocast sees it in pieces. (And convolutions stay in float32 there:
+    stacked clients agree with single ones in fp32 only.)
+
+    A new context each step, outside of vmap. Autocast belongs to the thread, so threads do not disturb each other. Its
+    cache of rounded weights belongs to all of them, and is off: a net uses each weight once a pass, weights that change
+    within the context count at once, and no copy from before a CUDA graph can be captured into it.
+    """
+    if precision != "bf16":
+        return _PLAIN
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)

@@ -1,0 +1,316 @@
+"""What a precision does to a run: TF32 switches, bfloat16 products, float32 weights; and where it cannot be had."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import lab
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedbench.core import precision as module
+from fedbench.core.precision import arithmetic, autocast, check
+from fedbench.engine import local
+from fedbench.engine.local import Job, execute
+from fedbench.errors import FedbenchError
+from fedbench.spec import PRECISIONS
+from fedbench.store import Store
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+def fail(found: list[Any], *seen: Any) -> None:
+    """Keep what was seen, and end in an error."""
+    found += seen
+    raise KeyError
+
+
+# -- what a device can do -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Sets the compute capability of the GPU that there might be."""
+
+    def be(*capability: int) -> None:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Old GPU")
+
+    return be
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("capability", [(8, 0), (8, 6), (9, 0), (10, 0)])
+def test_a_present_gpu_can_do_all(gpu: Any, precision: str, capability: tuple[int, int]) -> None:
+    gpu(*capability)
+    check(precision, GPU)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("capability", [(7, 5), (6, 1)])
+def test_an_older_gpu_says_what_it_lacks(gpu: Any, precision: str, capability: tuple[int, int]) -> None:
+    gpu(*capability)
+    check("fp32", GPU)
+    with pytest.raises(FedbenchError) as caught:
+        check(precision, GPU)
+    has = ".".join(map(str, capability))
+    assert str(caught.value) == f"{precision} needs compute capability 8.0, and Old GPU has {has}; use --precision fp32"
+
+
+def test_a_cpu_has_no_tf32() -> None:
+    check("fp32", CPU)
+    check("bf16", CPU)
+    with pytest.raises(FedbenchError, match=r"^tf32 needs a GPU, and this is a CPU; use --precision fp32$"):
+        check("tf32", CPU)
+
+
+# -- TF32 -----------------------------------------------------------------------------------------------------
+
+
+class New:
+    """A backend of torch 2.9 or later: whoever reads the older switch beside the newer one is told off."""
+
+    def __init__(self, fp32_precision: str, **more: Any) -> None:
+        self.fp32_precision = fp32_precision
+        self.__dict__.update(more)
+
+    @property
+    def allow_tf32(self) -> bool:
+        raise RuntimeError("a mix of the legacy and new APIs")
+
+    @allow_tf32.setter
+    def allow_tf32(self, _: bool) -> None:
+        raise RuntimeError("a mix of the legacy and new APIs")
+
+
+class Old:
+    """A backend before torch 2.9."""
+
+    __slots__ = ("allow_tf32",)
+
+    def __init__(self, allow_tf32: bool) -> None:
+        self.allow_tf32 = allow_tf32
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, matmul: Any, cudnn: Any) -> None:
+    backends = SimpleNamespace(cuda=SimpleNamespace(matmul=matmul), cudnn=cudnn)
+    monkeypatch.setattr(module, "torch", SimpleNamespace(backends=backends))
+
+
+@pytest.mark.parametrize(("precision", "inside"), [("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "ieee")])
+def test_switches_of_a_new_torch(monkeypatch: pytest.MonkeyPatch, precision: str, inside: str) -> None:
+    conv, rnn = New("tf32"), New("tf32")
+    matmul, cudnn = New("none"), New("none", conv=conv, rnn=rnn)
+    fake(monkeypatch, matmul, cudnn)
+    found: list[Any] = []
+    with pytest.raises(KeyError), arithmetic(precision, GPU):
+        fail(found, matmul.fp32_precision, conv.fp32_precision, rnn.fp32_precision)
+    assert found == [inside] * 3
+    assert [b.fp32_precision for b in (matmul, conv, rnn)] == ["none", "tf32", "tf32"], "put back, whatever happens"
+
+
+@pytest.mark.parametrize(("precision", "inside"), [("fp32", False), ("tf32", True), ("bf16", False)])
+def test_switches_of_an_old_torch(monkeypatch: pytest.MonkeyPatch, precision: str, inside: bool) -> None:
+    matmul, cudnn = Old(False), Old(True)
+    fake(monkeypatch, matmul, cudnn)
+    found: list[Any] = []
+    with pytest.raises(KeyError), arithmetic(precision, GPU):
+        fail(found, matmul.allow_tf32, cudnn.allow_tf32)
+    assert found == [inside] * 2
+    assert (matmul.allow_tf32, cudnn.allow_tf32) == (False, True)
+
+
+def switches() -> list[Any]:
+    """Those of the torch that is here."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    if hasattr(matmul, "fp32_precision"):
+        return [b.fp32_precision for b in (matmul, cudnn.conv, cudnn.rnn)]  # type: ignore[attr-defined]
+    return [matmul.allow_tf32, cudnn.allow_tf32]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_switches_of_this_torch(precision: str) -> None:
+    """They turn without a warning, and back so that the older interface works as before."""
+    before, legacy = switches(), (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with arithmetic(precision, GPU):
+            inside = switches()
+        with arithmetic("tf32", CPU):
+            assert switches() == before, "of no use on a CPU, so not touched"
+    assert set(inside) <= ({"tf32", True} if precision == "tf32" else {"ieee", False})
+    assert switches() == before
+    assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == legacy
+
+
+@pytest.mark.parametrize(("precision", "inside"), [("fp32", False), ("tf32", True), ("bf16", False)])
+def test_a_run_computes_as_its_setting_says(
+    gpu: Any, store: Store, monkeypatch: pytest.MonkeyPatch, precision: str, inside: bool
+) -> None:
+    seen: list[Any] = []
+
+    def stop(*_: Any) -> None:
+        seen.extend(switches())
+        raise FedbenchError("enough")
+
+    gpu(9, 0)
+    monkeypatch.setattr(local, "choose_device", lambda _: GPU)
+    monkeypatch.setattr(local, "_train", stop)
+    before = switches()
+    job = Job.of(lab.setting(precision=precision), "fedavg", {})
+    with pytest.raises(FedbenchError, match="enough"):
+        execute(job, store, [])
+    assert [s in ("tf32", True) for s in seen] == [inside] * len(before)
+    assert switches() == before
+
+
+def test_nothing_is_claimed_where_the_device_cannot(store: Store) -> None:
+    job = Job.of(lab.setting(precision="tf32"), "fedavg", {})
+    with pytest.raises(FedbenchError, match="tf32 needs a GPU"):
+        execute(job, store, [], device="cpu")
+    assert not store.work(job.spec.id).exists()
+    assert not list(store.home.glob("failed/*"))
+
+
+def test_older_code_is_noticed() -> None:
+    assert "core/precision.py" in Job.of(lab.setting(), "fedavg", {}).parts
+
+
+# -- bfloat16 -------------------------------------------------------------------------------------------------
+
+
+class Net(nn.Module):
+    """A convolution, a norm and a head; keeps the types that pass through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.conv, self.norm, self.head = nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.Linear(288, 10)
+        self.seen: list[torch.dtype] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.conv(x)
+        z = self.head(torch.relu(self.norm(h)).flatten(1))
+        self.seen = [h.dtype, z.dtype]
+        return z
+
+
+def batch(n: int = 64) -> tuple[Tensor, Tensor]:
+    images, labels = lab.digits()
+    return torch.from_numpy(images[:n]).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(labels[:n])
+
+
+def steps(net: nn.Module, precision: str, n: int = 12) -> list[float]:
+    """The losses of some SGD steps."""
+    x, y = batch()
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for _ in range(n):
+        with autocast(precision, CPU):
+            loss = F.cross_entropy(net(x), y)
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_products_are_rounded_and_weights_are_not(precision: str) -> None:
+    net, (x, y) = Net(), batch()
+    with autocast(precision, CPU):
+        loss = F.cross_entropy(net(x), y)
+    torch.autograd.backward(loss)
+    assert set(net.seen) == {torch.bfloat16 if precision == "bf16" else torch.float32}
+    assert loss.dtype == torch.float32
+    for p in net.parameters():
+        assert p.grad is not None
+        assert (p.dtype, p.grad.dtype) == (torch.float32, torch.float32)
+
+
+def test_small_steps_are_not_lost() -> None:
+    """The point of float32 master weights: one of 1 takes steps that bfloat16, with 1/256 its next, could not."""
+    net = Net()
+    before = net.norm.weight.detach().clone()
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.01)
+    x, y = batch()
+    with autocast("bf16", CPU):
+        loss = F.cross_entropy(net(x), y)
+    torch.autograd.backward(loss)
+    optimiser.step()
+    after = net.norm.weight.detach()
+    assert not bool((after == before).any())
+    assert torch.equal(after.bfloat16(), before.bfloat16())
+
+
+def test_it_learns_as_float32_does() -> None:
+    exact, rounded = steps(Net(), "fp32"), steps(Net(), "bf16")
+    assert exact[-1] < 0.5 * exact[0]
+    assert rounded != exact
+    assert rounded == pytest.approx(exact, rel=0.05)
+
+
+def test_the_context_ends() -> None:
+    found: list[Any] = []
+    with pytest.raises(KeyError), autocast("bf16", CPU):
+        fail(found, torch.is_autocast_enabled("cpu"))
+    assert found == [True]
+    assert not torch.is_autocast_enabled("cpu")
+    assert steps(Net(), "fp32", 3) == steps(Net(), "tf32", 3)
+
+
+def test_weights_count_as_they_are() -> None:
+    """No rounded copy of an earlier state is used, even within one context."""
+    layer, x = nn.Linear(8, 4, bias=False), torch.ones(1, 8)
+    with autocast("bf16", CPU):
+        once = layer(x).detach().float()
+        with torch.no_grad():
+            layer.weight.mul_(2)
+        twice = layer(x)
+    assert torch.equal(twice.detach().float(), 2 * once)
+    with autocast("bf16", CPU):
+        with torch.no_grad():
+            layer(x)
+        out = layer(x)
+    assert out.requires_grad, "a pass without gradients leaves nothing to one with them"
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    """Bit for bit what each would do alone, with a run in float32 among them."""
+    mix = ["bf16", "fp32", "bf16", "bf16"]
+    alone = {p: steps(Net(), p) for p in set(mix)}
+    nets = [Net() for _ in mix]  # not in the threads: the generator that draws their weights is common to all
+    found: dict[int, list[float]] = {}
+    start = threading.Barrier(len(mix))
+
+    def work(k: int) -> None:
+        torch.set_num_threads(1)
+        start.wait()
+        found[k] = steps(nets[k], mix[k])
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(len(mix))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[k] for k in range(len(mix))] == [alone[p] for p in mix]
+
+
+def test_a_federation_in_bf16(tmp_path: Path) -> None:
+    """State stays float32, the executors agree bit for bit, and it learns what it learns in float32."""
+    data = lab.federation((200, 150, 180, 120), skew=float("inf"))
+    s = {"rounds": 8, "steps": 15, "lr": 0.05}
+    exact = lab.train("fedavg", data, tmp_path / "exact", lab.setting(**s))
+    one = lab.train("fedavg", data, tmp_path / "one", lab.setting(**s, precision="bf16"))
+    two = lab.train("fedavg", data, tmp_path / "two", lab.setting(**s, precision="bf16"), executor="cores")
+    assert {str(t.dtype) for t in one.tensors.values()} == {"float32"}
+    assert lab.same(one.shared, two.shared)
+    assert exact.accuracy > 0.8
+    assert one.accuracy == pytest.approx(exact.accuracy, abs=0.1)
