@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from fedbench.core.plan import Plan
 from fedbench.core.state import State
 
 
@@ -105,8 +106,10 @@ class Client:
     round: int  #: 1-based
     rounds: int
     lr: float  #: the round's learning rate
-    n_train: int
+    rows: Tensor  #: [n] training images, as rows of the federation
+    test_rows: Tensor  #: [m] test images
     class_counts: Tensor  #: [K] float32: training images of each class
+    plan: Plan
     state: State  #: what the client holds now; Train replaces what it trained
     received: State  #: as the client received it this round
     notes: dict[str, float] = field(default_factory=dict)  #: figures a client, such as beta, kept with the run
@@ -114,6 +117,12 @@ class Client:
     logged: float | None = None  #: the round's loss as the method wants it logged (default: that of the first Train)
     phase: int = 0  #: requests answered so far; keys the random streams
     seconds: float = 0.0  #: time spent on this client
+    puts_by: Callable[[str], bool] | None = None  #: what of its state waits in host memory when it is not at work
+
+    @property
+    def n_train(self) -> int:
+        """Training images."""
+        return len(self.rows)
 
     @property
     def final(self) -> bool:

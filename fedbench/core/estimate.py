@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from fedbench.core.executors import available_cores
 from fedbench.core.plan import Plan
+from fedbench.core.precision import autocast
 from fedbench.spec import Setting
 
 #: Share of a training step's time that a forward pass takes (backward costs about twice the forward).
@@ -34,7 +35,9 @@ def images_to_process(setting: Setting, n_train: Sequence[int], n_test: int) -> 
     return training + len(setting.evaluated_rounds()) * answers * FORWARD
 
 
-def images_per_second(model: nn.Module, shape: tuple[int, int, int], device: torch.device, batch: int) -> float:
+def images_per_second(
+    model: nn.Module, shape: tuple[int, int, int], device: torch.device, batch: int, precision: str
+) -> float:
     """Training images a second with one client a core (CPU) or one after another (GPU), from a probe of a second
     or so on random images. An estimate for a remark to the user, not a benchmark."""
     model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -48,7 +51,9 @@ def images_per_second(model: nn.Module, shape: tuple[int, int, int], device: tor
         while steps < 2 or (time.perf_counter() - started < 0.3 and steps < 20):
             if steps == 1:
                 started = time.perf_counter()  # the first step warms up
-            torch.autograd.backward(F.cross_entropy(model(x), y))
+            with autocast(precision, device):
+                loss = F.cross_entropy(model(x).float(), y)
+            torch.autograd.backward(loss)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             steps += 1

@@ -1,8 +1,8 @@
 """Executors: how the clients of a round are run. One signature; all of them agree.
 
-`sequential` runs client after client and is the reference. `cores` (CPU) runs one client a core. Both compute
-with one intra-op thread a client, so their results are the same bits. Stacked and graph-captured execution
-belong beside them, behind the same signature.
+`sequential` runs client after client and is the reference. `cores` runs one client a core (on a GPU: a stream);
+on a CPU it computes the very same bits, with one intra-op thread a client. `stacked` runs blocks of clients at
+once; `graphed` replays a captured step of such a block. These two agree with the reference to float rounding.
 """
 
 from __future__ import annotations
@@ -13,19 +13,25 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import nn
 
 from fedbench.core.client import Box, Client
 from fedbench.core.federation import Federation
-from fedbench.core.plan import Plan
+from fedbench.core.graph import GraphedWorker
+from fedbench.core.memory import clients_that_fit, keep_freed_pages
+from fedbench.core.stacked import StackedWorker
 from fedbench.core.worker import Worker
 from fedbench.errors import unknown
+from fedbench.spec import Setting
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+#: Clients of a stack on a CPU: more would only fall out of the caches.
+CPU_BLOCK = 16
 
 
 @contextlib.contextmanager
@@ -50,6 +56,9 @@ class Executor(Protocol):
     def run(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
         """Run `box` for every client; each client's `state`, `losses` and `notes` are updated."""
 
+    def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
+        """The clients as a worker takes them at a time."""
+
     def map(self, job: Callable[[Worker, T], R], items: Iterable[T]) -> list[R]:
         """job(worker, item) for every item, results in the order of the items."""
 
@@ -62,12 +71,16 @@ class Sequential:
 
     name = "sequential"
 
-    def __init__(self, model: nn.Module, federation: Federation, plan: Plan) -> None:
+    def __init__(self, model: nn.Module, federation: Federation, setting: Setting) -> None:
+        keep_freed_pages()
         self.federation, self.model = federation, model
-        self.worker = Worker(model, federation, plan, threading.Event())
+        self.worker = Worker(model, federation, setting, threading.Event())
 
     def run(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
-        self.map(lambda worker, client: worker.serve(client, box), clients)
+        self.map(lambda worker, block: worker.serve(block, box), self.blocks(clients))
+
+    def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
+        return [[client] for client in clients]
 
     def map(self, job: Callable[[Worker, T], R], items: Iterable[T]) -> list[R]:
         with one_thread():
@@ -78,30 +91,43 @@ class Sequential:
 
 
 class Cores:
-    """One client a core: threads with one worker each (the heavy operators release the interpreter lock)."""
+    """One client a core: threads with one worker each (the heavy operators release the interpreter lock).
+
+    On a GPU each thread has a stream of its own.
+    """
 
     name = "cores"
 
-    def __init__(self, model: nn.Module, federation: Federation, plan: Plan, cores: int | None = None) -> None:
-        self.federation, self.model = federation, model
+    def __init__(self, model: nn.Module, federation: Federation, setting: Setting, cores: int | None = None) -> None:
+        keep_freed_pages()
+        self.federation, self.model, self.setting = federation, model, setting
+        self.device = federation.images.device
         self.cancel = threading.Event()
-        count = cores or available_cores()
+        self.count = cores or (available_cores() if self.device.type == "cpu" else self.streams)
         self.workers: SimpleQueue[Worker] = SimpleQueue()
-        for _ in range(count):
-            self.workers.put(Worker(model, federation, plan, self.cancel))
+        for _ in range(self.count):
+            self.workers.put(self.worker())
         # The number of intra-op threads is a property of each thread.
-        self.pool = ThreadPoolExecutor(count, "core", initializer=torch.set_num_threads, initargs=(1,))
+        self.pool = ThreadPoolExecutor(self.count, "core", initializer=torch.set_num_threads, initargs=(1,))
+
+    streams = 4  #: workers on a GPU
+
+    def worker(self) -> Worker:
+        """A new worker."""
+        return Worker(self.model, self.federation, self.setting, self.cancel)
 
     def run(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
-        # The largest clients first: the round ends when the last core does.
-        order = sorted(clients, key=lambda c: (-c.n_train, c.index))
-        self.map(lambda worker, client: worker.serve(client, box), order)
+        self.map(lambda worker, block: worker.serve(block, box), self.blocks(clients))
+
+    def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
+        return [[client] for client in _largest_first(clients)]
 
     def map(self, job: Callable[[Worker, T], R], items: Iterable[T]) -> list[R]:
         def with_worker(item: T) -> R:
             worker = self.workers.get()
             try:
-                return job(worker, item)
+                with self._stream(worker):
+                    return job(worker, item)
             finally:
                 self.workers.put(worker)
 
@@ -122,6 +148,73 @@ class Cores:
         self.cancel.set()
         self.pool.shutdown(cancel_futures=True)
 
+    @contextlib.contextmanager
+    def _stream(self, worker: Worker) -> Iterator[None]:
+        """On a GPU with several workers: the worker's stream, in order with the others' work before and after."""
+        if self.device.type == "cpu" or self.count == 1:
+            yield
+            return
+        main, stream = torch.cuda.default_stream(self.device), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(main)
+        with torch.cuda.stream(stream):
+            yield
+        stream.synchronize()  # what was computed may be freed on another stream from here on
+
+
+class Stacked(Cores):
+    """Blocks of clients at once: one worker on a GPU, one a core on a CPU.
+
+    `block` clients at most form a stack (default: as many as fit into memory); `convolution` as in StackedWorker.
+    """
+
+    name = "stacked"
+    streams = 1
+    kind: type[StackedWorker] = StackedWorker
+
+    def __init__(
+        self,
+        model: nn.Module,
+        federation: Federation,
+        setting: Setting,
+        cores: int | None = None,
+        block: int | None = None,
+        convolution: str = "grouped",
+    ) -> None:
+        self.convolution = convolution
+        super().__init__(model, federation, setting, cores)
+        self.block = block or self._fit()
+
+    def worker(self) -> Worker:
+        return self.kind(self.model, self.federation, self.setting, self.cancel, self.convolution)
+
+    def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
+        # Clients of like size together, all blocks of like length, and no core without one.
+        ordered = _largest_first(clients)
+        count = max(-(-len(ordered) // self.block), min(self.count, len(ordered)))
+        size = -(-len(ordered) // max(count, 1))
+        return [ordered[at : at + size] for at in range(0, len(ordered), max(size, 1))]
+
+    def _fit(self) -> int:
+        height, width, channels = self.federation.shape
+        images = torch.zeros(self.setting.batch_size, channels, height, width, device=self.device)
+        fit = clients_that_fit(self.model, images)
+        return min(fit, CPU_BLOCK) if self.device.type == "cpu" else fit
+
+
+class Graphed(Stacked):
+    """Blocks of clients whose steps are captured once and replayed, without the cost of launching each operator.
+
+    Where there is nothing to capture (on a CPU) the same step is called.
+    """
+
+    name = "graphed"
+    kind = GraphedWorker
+
+
+def _largest_first(clients: Sequence[Client]) -> list[Client]:
+    """The round ends when the last worker does."""
+    return sorted(clients, key=lambda c: (-c.n_train, c.index))
+
 
 def available_cores() -> int:
     """Processors this process may use."""
@@ -131,13 +224,11 @@ def available_cores() -> int:
         return os.cpu_count() or 1
 
 
-EXECUTORS: dict[str, Callable[[nn.Module, Federation, Plan], Executor]] = {"sequential": Sequential, "cores": Cores}
+EXECUTORS: dict[str, Callable[..., Executor]] = {e.name: e for e in (Sequential, Cores, Stacked, Graphed)}
 
 
-def make(name: str, model: nn.Module, federation: Federation, plan: Plan) -> Executor:
-    """The executor of that name; 'auto' takes `cores` on a CPU and `sequential` on a GPU."""
-    if name == "auto":
-        name = "cores" if federation.images.device.type == "cpu" else "sequential"
+def make(name: str, model: nn.Module, federation: Federation, setting: Setting, **options: Any) -> Executor:
+    """The executor of that name; `options` are its own, such as `block` of stacked."""
     if name not in EXECUTORS:
-        raise unknown("executor", name, ["auto", *EXECUTORS])
-    return EXECUTORS[name](model, federation, plan)
+        raise unknown("executor", name, EXECUTORS)
+    return EXECUTORS[name](model, federation, setting, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ class Federation:
     """All clients' data. Rows stand client by client; a client's training rows come before its test rows.
 
     images [R, H, W, C] uint8, labels [R] int64 on the device; client, sample [R] and is_test [R] on the host;
-    train[i] and test[i] are the row indices of client i.
+    train[i] and test[i] are the row indices of client i. Federations that were joined have their rows one federation
+    after another; each knows the rows of its own clients only.
     """
 
     images: Tensor
@@ -56,6 +57,24 @@ class Federation:
             test=test,
             class_counts=torch.from_numpy(counts).to(device),
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Federation]) -> list[Federation]:
+        """The same federations on common images and labels, so that one executor can serve the clients of all."""
+        if len(parts) == 1:
+            return list(parts)
+        common = {
+            "images": torch.cat([p.images for p in parts]),
+            "labels": torch.cat([p.labels for p in parts]),
+            "client": np.concatenate([p.client for p in parts]),
+            "sample": np.concatenate([p.sample for p in parts]),
+            "is_test": np.concatenate([p.is_test for p in parts]),
+        }
+        starts = np.cumsum([0, *(len(p.labels) for p in parts)]).tolist()
+        return [
+            replace(p, **common, train=[rows + at for rows in p.train], test=[rows + at for rows in p.test])
+            for p, at in zip(parts, starts[:-1], strict=True)
+        ]
 
     @property
     def clients(self) -> int:

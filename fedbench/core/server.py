@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fedbench.core.state import State
+from fedbench.core.state import State, compact
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Server:
     def keep(self, client: int, state: State) -> None:
         """Make this client i's personal state. What it merely received (the same tensor objects) is left out."""
         common = {**self.initial, **self.shared}
-        own = {name: t for name, t in state.items() if t is not common.get(name)}
+        own = {name: compact(t) for name, t in state.items() if t is not common.get(name)}
         if own:
             self.personal[client] = own
         else:

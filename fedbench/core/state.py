@@ -26,20 +26,42 @@ def size_in_bytes(state: State) -> int:
     return sum(t.numel() * t.element_size() for t in state.values())
 
 
+#: Bytes of clients' tensors that a mean takes at once.
+PIECE = 64 << 20
+
+
 def weighted_mean(states: Sequence[State], weights: Sequence[float], names: Iterable[str]) -> State:
     """Weighted mean of the named tensors over clients, accumulated in float64 in the given order.
 
     Integer tensors (counters of a norm layer) take the first client's value. The weights need not sum to one.
     """
-    total = float(sum(weights))
+    share = torch.tensor(weights, dtype=torch.float64) / float(sum(weights))
     out: State = {}
     for name in names:
         first = states[0][name]
         if not first.is_floating_point():
             out[name] = first.clone()
             continue
-        mean = torch.zeros_like(first, dtype=torch.float64)
-        for state, weight in zip(states, weights, strict=True):
-            mean.add_(state[name].double(), alpha=weight / total)
-        out[name] = mean.to(first.dtype)
+        mean = torch.zeros(first.numel(), dtype=torch.float64, device=first.device)
+        size = max(1, PIECE // (8 * first.numel()))
+        # Many clients in few operations: with a thousand of them a launch for each would take longer than the sums.
+        for at in range(0, len(states), size):
+            tensors = torch.stack([state[name].reshape(-1) for state in states[at : at + size]])
+            mean += share[at : at + size].to(first.device) @ tensors.double()
+        out[name] = mean.to(first.dtype).view(first.shape)
     return out
+
+
+def compact(tensor: Tensor) -> Tensor:
+    """The tensor in memory of its own: a slice of a stack would keep the whole stack alive."""
+    return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size() else tensor
+
+
+def fetched(state: State, device: torch.device) -> State:
+    """The state on the device; what lies there already stays the same tensor."""
+    return {name: t if t.device == device else t.to(device, non_blocking=True) for name, t in state.items()}
+
+
+def put_by(tensor: Tensor) -> Tensor:
+    """The tensor in host memory, pinned, so that a GPU can fetch it quickly when its client is next at work."""
+    return tensor.cpu().pin_memory() if tensor.is_cuda else tensor

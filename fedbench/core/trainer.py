@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import nn
 
+from fedbench.core import tables
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client
 from fedbench.core.clock import Clock
@@ -80,6 +80,17 @@ def learning_rate(setting: Setting, t: int) -> float:
     return 0.5 * setting.lr * (1 + math.cos(math.pi * (t - 1) / setting.rounds))
 
 
+@dataclass
+class Round:
+    """A round under way."""
+
+    server: Server  #: the server's copy to be brought to the end of the round
+    cohort: list[Client]
+    seconds: float  #: spent before the local work
+    line: dict[str, Any] = field(default_factory=dict)  #: of the run's `rounds` table
+    accuracy: float | None = None  #: average accuracy if the round was evaluated
+
+
 class Trainer:
     """Trains one run in its work folder, resuming from the checkpoint there."""
 
@@ -99,44 +110,40 @@ class Trainer:
         self.clock = Clock(federation.images.device)
         shared = {name: t for name, t in initial.items() if not method.is_personal(name)}
         self.server = Server(initial, shared)
+        self.evaluated = set(setting.evaluated_rounds())
         self.views = ("crop",) if setting.augment == "crop" else ("plain",)
 
     def run(self, observe: Callable[[Progress], None] = lambda _: None) -> None:
         """Train to the last round. Raises Interrupted on Ctrl-C, after saving the last completed round."""
+        train_together([self], observe)
+
+    def resume(self) -> None:
+        """Stand where the checkpoint left off, if there is one."""
         saved = self.checkpoint.load()
         if saved is not None:
             device = self.federation.images.device
             self.server.restore({name: t.to(device) for name, t in saved.items()})
             self.server.round = self.checkpoint.round
-        evaluated = set(self.setting.evaluated_rounds())
-        last_save, patience = time.monotonic(), CHECKPOINT_SECONDS
-        try:
-            for t in range(self.server.round + 1, self.setting.rounds + 1):
-                server = self.server.copy(t)
-                line, answers = self.round(server, t, t in evaluated)
-                if answers is not None:
-                    self.checkpoint.save_predictions(t, self._table(t, answers))
-                self.checkpoint.rounds.append(line)
-                self.server = server  # the round counts from this one assignment on: an interrupt finds it or not
-                observe(Progress(t, self.setting.rounds, line["loss"], _accuracy(self.federation, answers)))
-                if t < self.setting.rounds and time.monotonic() - last_save > patience:
-                    began = time.monotonic()
-                    self.checkpoint.save(t, self.server.tensors())
-                    last_save = time.monotonic()
-                    patience = max(CHECKPOINT_SECONDS, (last_save - began) / CHECKPOINT_SHARE)
-        except KeyboardInterrupt:
-            self.checkpoint.save(self.server.round, self.server.tensors())
-            raise Interrupted(self.server.round) from None
 
-    def round(self, server: Server, t: int, evaluate: bool) -> tuple[dict[str, Any], dict[str, Answers] | None]:
-        """One round on `server` (updated in place): the line for the run's `rounds` table, and the answers."""
+    def save(self) -> None:
+        """Write the checkpoint of the last completed round."""
+        self.checkpoint.save(self.server.round, self.server.tensors())
+
+    def begin(self) -> Round:
+        """The next round, up to its clients' local work."""
         started = time.perf_counter()
-        method, setting = self.method, self.setting
+        t = self.server.round + 1
+        server = self.server.copy(t)
+        cohort = [self._client(i, self.method.broadcast(server, i, t), t) for i in self.plan.cohort(t)]
+        return Round(server, cohort, time.perf_counter() - started)
+
+    def finish(self, round: Round, local_seconds: float) -> None:
+        """The rest of the round: server's step, evaluation, the line for the run's `rounds` table."""
+        started = time.perf_counter()
+        method, setting, server, cohort = self.method, self.setting, round.server, round.cohort
+        t = server.round
         shares = method.shares(t, setting.rounds)
-        cohort = [self._client(i, method.broadcast(server, i, t), t) for i in self.plan.cohort(t)]
         up, down = method.traffic(server, t) if shares else (0, 0)
-        with self.clock.phase("local"):
-            self.executor.run(cohort, method.local)
         with self.clock.phase("server"), one_thread():
             for client in cohort:
                 server.keep(
@@ -158,10 +165,19 @@ class Trainer:
         cohort.clear()  # what the clients uploaded need not live through the evaluation
         answers = None
         with self.clock.phase("evaluation"):
-            if evaluate:
+            if t in self.evaluated:
                 answers = self.evaluate(server, t)
-        seconds = {f"{phase}_seconds": s for phase, s in self.clock.reset().items()}
-        return {**line, **seconds, "total_seconds": time.perf_counter() - started}, answers
+        seconds = {"local": local_seconds, **self.clock.reset()}
+        total = round.seconds + local_seconds + time.perf_counter() - started
+        round.line = {**line, **{f"{phase}_seconds": s for phase, s in seconds.items()}, "total_seconds": total}
+        if answers is not None:
+            self.checkpoint.save_predictions(t, tables.predictions(t, answers, self.federation))
+            round.accuracy = tables.average_accuracy(answers, self.federation)
+
+    def commit(self, round: Round) -> None:
+        """Go on from the end of this round."""
+        self.checkpoint.rounds.append(round.line)
+        self.server = round.server  # the round counts from this one assignment on: an interrupt finds it or not
 
     def evaluate(self, server: Server, t: int) -> dict[str, Answers]:
         """Predictions of the personalised models by view; after the last round also on whole images."""
@@ -172,9 +188,9 @@ class Trainer:
         if self.setting.votes:
             self.executor.run(clients, self.method.personalise)
             router = self.method.route if self.method.routes else None
-            answers = {view: answer(clients, self.executor, self.plan, t, view, router) for view in views}
+            answers = {view: answer(clients, self.executor, view, router) for view in views}
         else:
-            answers = own_answers(clients, self.executor, self.plan, t, views, self.method.personalise)
+            answers = own_answers(clients, self.executor, views, self.method.personalise)
         self.checkpoint.notes = {str(c.index): c.notes for c in clients if c.notes}
         return answers
 
@@ -184,55 +200,62 @@ class Trainer:
             round=t,
             rounds=self.setting.rounds,
             lr=learning_rate(self.setting, t),
-            n_train=self.plan.n_train[index],
+            rows=self.federation.train[index],
+            test_rows=self.federation.test[index],
             class_counts=self.federation.class_counts[index],
+            plan=self.plan,
             state=state,
             received=dict(state),
         )
 
-    def _table(self, t: int, answers: dict[str, Answers]) -> pa.Table:
-        """The predictions of one round, views one after another."""
-        import pyarrow as pa
-
-        labels = self.federation.labels.cpu().numpy().astype(np.uint16)
-        tables = []
-        for view, a in answers.items():
-            columns: dict[str, Any] = {
-                "round": np.full(len(a.rows), t, np.int32),
-                "view": pa.array([view] * len(a.rows), pa.string()),
-                "client": self.federation.client[a.rows].astype(np.int32),
-                "sample": self.federation.sample[a.rows].astype(np.int32),
-                "label": labels[a.rows],
-                "own": a.own,
-            }
-            if a.votes is not None:
-                flat = pa.array(np.ascontiguousarray(a.votes).reshape(-1))
-                columns["votes"] = pa.FixedSizeListArray.from_arrays(flat, a.votes.shape[1])
-            columns.update({f"route_{rule}": chosen for rule, chosen in a.routes.items()})
-            tables.append(pa.table(columns))
-        return pa.concat_tables(tables)
-
     def clients_table(self) -> pa.Table:
         """A line a client: sizes, and the figures its method noted at the last evaluation."""
-        import pyarrow as pa
-
-        columns: dict[str, Any] = {
-            "client": np.arange(self.federation.clients, dtype=np.int32),
-            "n_train": np.array(self.federation.n_train, np.int64),
-            "n_test": np.array(self.federation.n_test, np.int64),
-        }
-        for key in sorted({k for notes in self.checkpoint.notes.values() for k in notes}):
-            columns[key] = [self.checkpoint.notes.get(str(i), {}).get(key) for i in range(self.federation.clients)]
-        return pa.table(columns)
+        return tables.clients(self.federation, self.checkpoint.notes)
 
 
-def _accuracy(federation: Federation, answers: dict[str, Answers] | None) -> float | None:
-    """Average accuracy weighted by training sizes, for the display."""
-    if answers is None:
-        return None
-    a = next(iter(answers.values()))
-    right = (federation.labels.cpu().numpy()[a.rows] == a.own).astype(np.float64)
-    client = federation.client[a.rows]
-    accuracy = np.bincount(client, right, federation.clients) / np.bincount(client, minlength=federation.clients)
-    weights = np.array(federation.n_train, np.float64)
-    return float((accuracy * weights).sum() / weights.sum())
+def train_together(trainers: Sequence[Trainer], observe: Callable[[Progress], None] = lambda _: None) -> None:
+    """Train runs that differ in nothing but their seeds to the last round; the clients of all are one cohort.
+
+    The trainers share one executor, and their federations one images tensor (Federation.joined). Runs that were
+    interrupted at different rounds go on with those that are furthest behind. `observe` hears the means over the
+    runs at work. Raises Interrupted on Ctrl-C, after saving each run's last completed round.
+    """
+    rounds = trainers[0].setting.rounds
+    for trainer in trainers:
+        trainer.resume()
+    last_save, patience = time.monotonic(), CHECKPOINT_SECONDS
+    try:
+        while (t := 1 + min(trainer.server.round for trainer in trainers)) <= rounds:
+            behind = [trainer for trainer in trainers if trainer.server.round < t]
+            observe(_train_round(behind))
+            if t < rounds and time.monotonic() - last_save > patience:
+                began = time.monotonic()
+                for trainer in behind:
+                    trainer.save()
+                last_save = time.monotonic()
+                patience = max(CHECKPOINT_SECONDS, (last_save - began) / CHECKPOINT_SHARE)
+    except KeyboardInterrupt:
+        for trainer in trainers:
+            trainer.save()
+        raise Interrupted(min(trainer.server.round for trainer in trainers)) from None
+
+
+def _train_round(trainers: Sequence[Trainer]) -> Progress:
+    """One round of each."""
+    first, under_way = trainers[0], [trainer.begin() for trainer in trainers]
+    with first.clock.phase("local"):
+        # One method object for all: by it the losses of requests that could be stacked are told apart.
+        first.executor.run([client for round in under_way for client in round.cohort], first.method.local)
+    seconds = first.clock.reset()["local"] / len(trainers)
+    for trainer, round in zip(trainers, under_way, strict=True):
+        trainer.finish(round, seconds)
+    for trainer, round in zip(trainers, under_way, strict=True):
+        trainer.commit(round)
+    losses = [round.line["loss"] for round in under_way]
+    accuracies = [round.accuracy for round in under_way if round.accuracy is not None]
+    return Progress(
+        first.server.round,
+        first.setting.rounds,
+        sum(losses) / len(losses),
+        sum(accuracies) / len(accuracies) if accuracies else None,
+    )

@@ -1,4 +1,4 @@
-"""One client's requests, answered plainly: one module, plain autograd, updates in place.
+"""Clients' requests, answered plainly: one client after another, one module, plain autograd, updates in place.
 
 This is the reference: whatever runs many clients at once must agree with it.
 """
@@ -9,17 +9,22 @@ import copy
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedbench.core.augment import resized_crop, to_input
 from fedbench.core.client import Batch, Box, Client, Collect, Collected, Request, Train, Trained
 from fedbench.core.federation import Federation
-from fedbench.core.plan import CropStream, Plan
-from fedbench.core.state import State, matches
+from fedbench.core.plan import CropStream, Ints
+from fedbench.core.precision import autocast
+from fedbench.core.state import State, fetched, matches, put_by
 from fedbench.errors import FedbenchError
+from fedbench.spec import Setting
 
 #: Images a forward pass takes at once where no gradient is needed. Fixed: it shapes float rounding.
 CHUNK = 512
@@ -29,27 +34,77 @@ class Cancelled(Exception):
     """The run was interrupted while a worker was busy."""
 
 
-class Worker:
-    """Answers requests with its own copy of the model; one worker serves one client at a time."""
+class Piece(NamedTuple):
+    """Images that a forward pass takes at once: rows [B] of the federation, crop windows [B, 4] or None."""
 
-    def __init__(self, model: nn.Module, federation: Federation, plan: Plan, cancel: threading.Event) -> None:
+    rows: Tensor
+    windows: Tensor | None
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Piece]) -> Piece:
+        """One piece of all these."""
+        windows = [piece.windows for piece in pieces if piece.windows is not None]
+        return cls(torch.cat([piece.rows for piece in pieces]), torch.cat(windows) if windows else None)
+
+    def split(self, size: int) -> list[Piece]:
+        """The images in pieces of `size`; the last may be shorter."""
+        rows = torch.split(self.rows, size)
+        windows = torch.split(self.windows, size) if self.windows is not None else (None,) * len(rows)
+        return [Piece(*both) for both in zip(rows, windows, strict=True)]
+
+
+class Worker:
+    """Answers requests with its own copy of the model."""
+
+    def __init__(self, model: nn.Module, federation: Federation, setting: Setting, cancel: threading.Event) -> None:
         self.model: nn.Module = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.tensors = dict(self.model.state_dict(keep_vars=True))
-        self.federation, self.plan, self.cancel = federation, plan, cancel
+        self.federation, self.setting, self.cancel = federation, setting, cancel
+        self.device = federation.images.device
 
-    def serve(self, client: Client, box: Callable[[Client], Box | None]) -> None:
-        """Run the client's box to its end."""
-        started = time.perf_counter()
-        generator = box(client)
-        answer: Trained | Collected | None = None
-        while generator is not None:
-            try:
-                request: Request = generator.send(answer)
-            except StopIteration:
-                break
-            client.phase += 1
-            answer = self.train(client, request) if isinstance(request, Train) else self.collect(client, request)
-        client.seconds += time.perf_counter() - started
+    def serve(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
+        """Run each client's box to its end."""
+        for client in clients:
+            started = time.perf_counter()
+            self.fetch([client])
+            generator = box(client)
+            answer: Trained | Collected | None = None
+            while generator is not None:
+                try:
+                    request: Request = generator.send(answer)
+                except StopIteration:
+                    break
+                client.phase += 1
+                answer = self.train(client, request) if isinstance(request, Train) else self.collect(client, request)
+            self.put_by([client])
+            client.seconds += time.perf_counter() - started
+
+    def fetch(self, clients: Sequence[Client]) -> None:
+        """Bring what the clients hold to the device."""
+        for client in clients:
+            client.state, client.received = fetched(client.state, self.device), fetched(client.received, self.device)
+
+    def put_by(self, clients: Sequence[Client]) -> None:
+        """Send what is to wait in host memory there."""
+        for client in clients:
+            if client.puts_by is not None:
+                client.state = {n: put_by(t) if client.puts_by(n) else t for n, t in client.state.items()}
+                client.received = {n: t for n, t in client.received.items() if not client.puts_by(n)}
+
+    @torch.no_grad()
+    def answers(self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]]) -> list[np.ndarray]:
+        """The labels [T] uint16 that each client's model gives to the images of that client's pieces."""
+        out = []
+        for client, own in zip(clients, pieces, strict=True):
+            model = self.load(client.state).eval()
+            out.append(to_labels([self.forward(model, piece).argmax(1) for piece in own]))
+        return out
+
+    def forward(self, function: Callable[[Tensor], Tensor], piece: Piece) -> Tensor:
+        """`function` of the piece's network input, in the run's precision. Raises Cancelled after an interrupt."""
+        self.stop_if_cancelled()
+        with self.autocast():
+            return function(self.batch(*piece))
 
     def load(self, state: State) -> nn.Module:
         """The model with this state. Variables of the method that are no part of the model are skipped."""
@@ -58,17 +113,31 @@ class Worker:
                 tensor.copy_(state[name])
         return self.model
 
-    def batch(self, rows: Tensor, crops: CropStream | None) -> Tensor:
-        """Network input [B, C, H, W] of these rows, cropped at random if a stream of windows is given."""
+    def batch(self, rows: Tensor, windows: Tensor | None = None) -> Tensor:
+        """Network input [B, C, H, W] of these rows, cropped to the windows [B, 4] if given."""
         images = self.federation.images[rows]
-        if crops is not None:
-            windows = torch.from_numpy(crops.draw(len(rows))).to(images.device)
+        if windows is not None:
             images = resized_crop(images, windows)
         return to_input(images)
 
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context of a forward pass and its loss."""
+        return autocast(self.setting.precision, self.device)
+
+    def stop_if_cancelled(self) -> None:
+        """Raise Cancelled if the run was interrupted."""
+        if self.cancel.is_set():
+            raise Cancelled
+
+    def batches(self, client: Client, request: Train) -> list[Ints]:
+        """Positions in the client's training set of every batch that the request asks for."""
+        length = (request.epochs, request.steps)
+        epochs, steps = (self.setting.epochs, self.setting.steps) if length == (None, None) else length
+        return list(client.plan.batches(client.index, client.round, client.phase, epochs, steps))
+
     def train(self, client: Client, request: Train) -> Trained:
         """Minibatch SGD as the request says; updates `client.state`."""
-        setting = self.plan.setting
+        setting = self.setting
         model = self.load(client.state).train()
         trained = {}
         for name, p in model.named_parameters():
@@ -84,23 +153,18 @@ class Worker:
             weight_decay=setting.weight_decay,
             fused=True,
         )
-        epochs, steps = (
-            (setting.epochs, setting.steps)
-            if request.epochs is None and request.steps is None
-            else (request.epochs, request.steps)
-        )
-        rows_of_client = self.federation.train[client.index]
-        crops = self.plan.crops("train", client.round, client.index, client.phase)
+        rows_of_client = client.rows
+        crops = client.plan.crops("train", client.round, client.index, client.phase)
         kept: list[Tensor] = []
         labels: list[Tensor] = []
-        total, images = torch.zeros((), dtype=torch.float64, device=rows_of_client.device), 0
-        for positions in self.plan.batches(client.index, client.round, client.phase, epochs, steps):
-            if self.cancel.is_set():
-                raise Cancelled
-            index = torch.from_numpy(positions).to(rows_of_client.device)
-            rows = rows_of_client[index]
+        total, images = torch.zeros((), dtype=torch.float64, device=self.device), 0
+        for position in on_device(self.batches(client, request), self.device):
+            self.stop_if_cancelled()
+            rows = rows_of_client[position]
             y = self.federation.labels[rows]
-            loss = request.loss(model, Batch(self.batch(rows, crops), y, index, request.extras))
+            x = self.batch(rows, _windows(crops, rows))
+            with self.autocast():
+                loss = request.loss(model, Batch(x, y, position, request.extras))
             optimiser.zero_grad(set_to_none=True)
             objective = loss.total
             if anchor:
@@ -113,7 +177,7 @@ class Worker:
             total += shown.detach().double() * len(rows)
             images += len(rows)
             if loss.kept is not None:
-                kept.append(loss.kept.detach())
+                kept.append(loss.kept.detach().float())
             labels.append(y)
         buffers = {name for name, _ in model.named_buffers()}
         client.state = {
@@ -126,37 +190,61 @@ class Worker:
             },
         }
         mean = float(total) / max(images, 1)
-        _check_finite(mean, trained, client)
+        finite = [p.detach().isfinite().all() for p in parameters]
+        check_finite(client, mean, not finite or bool(torch.stack(finite).all()))
         client.losses.append((mean, images))
         return Trained(
             loss=mean,
             kept=torch.cat(kept) if kept else None,
             labels=torch.cat(labels) if labels else rows_of_client[:0],
             images=images,
-            pass_rows=self.plan.pass_rows(client.index),
+            pass_rows=client.plan.pass_rows(client.index),
         )
 
     @torch.no_grad()
     def collect(self, client: Client, request: Collect) -> Collected:
         """The request's output for every training image of the client."""
         model = self.load(client.state).eval()
-        rows = self.federation.train[client.index]
-        crops = self.plan.crops("collect", client.round, client.index, client.phase)
-        parts = []
-        for index in torch.split(torch.arange(len(rows), device=rows.device), CHUNK):
-            if self.cancel.is_set():
-                raise Cancelled
-            chunk = rows[index]
-            batch = Batch(self.batch(chunk, crops), self.federation.labels[chunk], index, request.extras)
-            parts.append(request.output(model, batch))
-        return Collected(torch.cat(parts), self.federation.labels[rows])
+        rows = client.rows
+        crops = client.plan.crops("collect", client.round, client.index, client.phase)
+        parts, done = [], 0
+        for piece in pieces(rows, crops):
+            self.stop_if_cancelled()
+            position = torch.arange(done, done + len(piece.rows), device=self.device)
+            done += len(piece.rows)
+            batch = Batch(self.batch(*piece), self.federation.labels[piece.rows], position, request.extras)
+            with self.autocast():
+                parts.append(request.output(model, batch))
+        return Collected(torch.cat(parts).float(), self.federation.labels[rows])
 
 
-def _check_finite(loss: float, trained: Mapping[str, Tensor], client: Client) -> None:
+def pieces(rows: Tensor, crops: CropStream | None) -> list[Piece]:
+    """The rows in pieces of CHUNK images, each with its windows if they are cropped."""
+    return [Piece(part, _windows(crops, part)) for part in torch.split(rows, CHUNK)]
+
+
+def on_device(batches: Sequence[Ints], device: torch.device) -> Iterable[Tensor]:
+    """The batches' positions as tensors there, brought in one transfer."""
+    if not batches:
+        return ()
+    together = torch.from_numpy(np.concatenate(batches)).to(device)
+    return torch.split(together, [len(b) for b in batches])
+
+
+def to_labels(parts: Sequence[Tensor]) -> np.ndarray:
+    """Predicted classes, piece by piece, as [T] uint16 on the host."""
+    labels: np.ndarray = torch.cat(list(parts)).cpu().numpy().astype(np.uint16)
+    return labels
+
+
+def check_finite(client: Client, loss: float, finite: bool) -> None:
     """Stop a run that has diverged, before a method works with what came out."""
-    finite = [p.detach().isfinite().all() for p in trained.values()]
-    if not math.isfinite(loss) or not bool(torch.stack(finite).all()):
+    if not (finite and math.isfinite(loss)):
         raise FedbenchError(
             f"training diverged: client {client.index} in round {client.round} has a loss or weights not finite",
             "a smaller --lr may help",
         )
+
+
+def _windows(crops: CropStream | None, rows: Tensor) -> Tensor | None:
+    return None if crops is None else torch.from_numpy(crops.draw(len(rows))).to(rows.device)

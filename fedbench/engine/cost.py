@@ -24,14 +24,14 @@ def seconds(setting: Setting, store: Store, roots: Sequence[Path], device: str =
     work = images_to_process(setting, [int(n) for n in part.n_train], int(part.n_test.sum()))
     # ResNets are probed at a small batch: a step at a full one takes seconds on a CPU.
     batch = 8 if setting.model.startswith("resnet") else setting.batch_size
-    return work / _speed(setting.model, tuple(facts.shape), len(facts.classes), device, batch)
+    return work / _speed(setting.model, tuple(facts.shape), len(facts.classes), device, batch, setting.precision)
 
 
 @cache
-def _speed(model: str, shape: tuple[int, int, int], classes: int, device: str, batch: int) -> float:
+def _speed(model: str, shape: tuple[int, int, int], classes: int, device: str, batch: int, precision: str) -> float:
     """Images a second, measured once a process."""
     from fedbench.core.estimate import images_per_second
     from fedbench.engine.local import choose_device
 
     network = models.build(model, shape=shape, classes=classes, seed=0)
-    return images_per_second(network, shape, choose_device(device), batch)
+    return images_per_second(network, shape, choose_device(device), batch, precision)

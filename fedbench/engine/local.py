@@ -6,11 +6,12 @@ import contextlib
 import shutil
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench import methods, models
+from fedbench.engine.choice import Choice, choose
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors, read_json, write_json
 from fedbench.provenance import closure, fingerprint, libraries
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 #: What every run's numbers come from, beside its method and its model.
 NUMERIC = (
     *(f"core/{n}.py" for n in ("augment", "client", "evaluation", "federation", "plan", "rng", "server", "state")),
-    *("core/trainer.py", "core/worker.py"),
+    *(f"core/{n}.py" for n in ("convolution", "graph", "precision", "stack", "stacked", "trainer", "worker")),
     *("partition/artifact.py", "partition/scheme.py", "partition/shift.py"),
 )
 
@@ -77,11 +78,13 @@ class Job:
 DEVICES = ("auto", "cpu", "cuda")
 
 
-def check_place(device: str, executor: str) -> None:
-    """Raise FedbenchError unless this machine has the device and there is such an executor."""
-    choose_device(device)
+def check_place(device: str, executor: str, precision: str) -> None:
+    """Raise FedbenchError unless this machine has the device, it can compute so, and there is such an executor."""
+    place = choose_device(device)
+    from fedbench.core import precision as precisions
     from fedbench.core.executors import EXECUTORS
 
+    precisions.check(precision, place)
     if executor not in ("auto", *EXECUTORS):
         raise unknown("executor", executor, ("auto", *EXECUTORS))
 
@@ -121,7 +124,9 @@ def execute(
     done = store.get(job.spec)
     if done is not None:
         return done
-    check_place(device, executor)
+    check_place(device, executor, job.spec.setting.precision)
+    from fedbench.core.precision import arithmetic
+
     with store.claim(job.spec.id) as claim:
         done = store.get(job.spec)  # finished by another process just now
         if done is not None:
@@ -135,7 +140,9 @@ def execute(
             observe(progress)
 
         try:
-            artifact = _train(job, store, roots, folder, choose_device(device), executor, heard)
+            place = choose_device(device)
+            with arithmetic(job.spec.setting.precision, place):
+                artifact = _train(job, store, roots, folder, place, executor, heard)
         except BaseException as error:
             if claim.held():
                 _give_up(job, store, folder, error)
@@ -178,11 +185,6 @@ def _train(
 
     setting, code = job.spec.setting, job.code
     made_by = {"fingerprint": fingerprint(*job.parts), "fingerprint_parts": job.parts}  # as it is now, not at the end
-    if device.type == "cuda":
-        import torch
-
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
     parts = partition.build(setting.partition, store, roots)
     dataset = data.load(setting.partition.dataset, store, roots)
     federation = Federation.of(
@@ -194,18 +196,25 @@ def _train(
         return models.build(setting.model, shape=federation.shape, classes=federation.classes, seed=setting.seed)
 
     model, initial = initialise(job.method, build, federation, setting.seed)
-    executor = executors.make(executor_name, model, federation, plan)
+    chosen = choose(executor_name, model, federation, plan, initial, store)
+    executor = executors.make(chosen.name, model, federation, setting)
     checkpoint = Checkpoint(folder, code)
     try:
         trainer = Trainer(setting, job.method, federation, model, initial, executor, plan, checkpoint)
         trainer.run(observe)
     finally:
         executor.close()
-    return _write(job, store, trainer, parts.id, device, made_by)
+    return _write(job, store, trainer, parts.id, device, chosen, made_by)
 
 
 def _write(
-    job: Job, store: Store, trainer: Any, partition_id: str, device: torch.device, made_by: dict[str, Any]
+    job: Job,
+    store: Store,
+    trainer: Any,
+    partition_id: str,
+    device: torch.device,
+    chosen: Choice,
+    made_by: dict[str, Any],
 ) -> Artifact:
     import pyarrow as pa
     import torch
@@ -224,7 +233,8 @@ def _write(
             "overrides": dict(job.overrides),
             "defaults": type(job.method)().params,
             "deviations": job.method.deviations(),
-            "executor": trainer.executor.name,
+            "executor": chosen.name,
+            "executor_choice": asdict(chosen),
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),
             "train_seconds": sum(line["total_seconds"] for line in checkpoint.rounds),

@@ -27,8 +27,8 @@ def knob(default: Plain, help: str, symbol: str = "", source: str = "", choices:
 
 
 def cross_entropy(model: Any, batch: Batch) -> Loss:
-    """Mean cross-entropy of the model's logits."""
-    return Loss(F.cross_entropy(model(batch.x), batch.y))
+    """Mean cross-entropy of the model's logits (as float32 whatever the run's precision)."""
+    return Loss(F.cross_entropy(model(batch.x).float(), batch.y))
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,9 @@ class FedDRM(Method):
     def loss(self, model: Any, batch: Batch) -> Loss:
         """The dual cross-entropy; what is logged is the target part alone."""
         features = model.trunk(batch.x)
-        target = F.cross_entropy(model.head(model.neck(features)), batch.y)
+        target = F.cross_entropy(model.head(model.neck(features)).float(), batch.y)
         origin = batch.extras["client"].expand(len(batch.y))
-        client = F.cross_entropy(model.client_branch(features), origin)
+        client = F.cross_entropy(model.client_branch(features).float(), origin)
         return Loss(self.lambda_ * target + (1 - self.lambda_) * client, shown=target)
 
     def local(self, client: Client) -> Box | None:

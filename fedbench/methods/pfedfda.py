@@ -82,7 +82,8 @@ class PFedFDA(Method):
     def loss(self, model: Any, batch: Batch) -> Loss:
         """Cross-entropy through the frozen generative head; keeps the features."""
         z = model.features(batch.x)
-        return Loss(F.cross_entropy(F.linear(z, batch.extras["weight"], batch.extras["bias"]), batch.y), kept=z)
+        logits = F.linear(z, batch.extras["weight"], batch.extras["bias"])
+        return Loss(F.cross_entropy(logits.float(), batch.y), kept=z)
 
     def local(self, client: Client) -> Box | None:
         weight, bias = classifier(_gaussian(client.received), prior(client.class_counts))

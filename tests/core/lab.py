@@ -14,9 +14,11 @@ import pyarrow as pa
 from fedbench import methods, models
 from fedbench.core import executors
 from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.client import Client
 from fedbench.core.executors import Executor
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
+from fedbench.core.state import State
 from fedbench.core.trainer import Progress, Trainer, initialise
 from fedbench.methods.base import Method
 from fedbench.spec import DatasetSpec, PartitionSpec, Setting
@@ -92,6 +94,12 @@ def method(name: str, **overrides: Any) -> Method:
     return methods.load(name)[0].create(overrides)
 
 
+def client(data: Federation, plan: Plan, index: int, state: State, t: int = 1, rounds: int = 3) -> Client:
+    """A client that holds `state` in round t."""
+    facts = (data.train[index], data.test[index], data.class_counts[index], plan)
+    return Client(index, t, rounds, 0.05, *facts, state, dict(state))
+
+
 def trainer(
     how: Method,
     data: Federation,
@@ -108,7 +116,7 @@ def trainer(
         how, lambda: models.build(s.model, shape=data.shape, classes=data.classes, seed=s.seed), data, s.seed
     )
     where.mkdir(parents=True, exist_ok=True)
-    runner: Executor = executors.make(executor, model, data, the_plan)
+    runner: Executor = executors.make(executor, model, data, s)
     return Trainer(s, how, data, model, initial, runner, the_plan, Checkpoint(where))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from lab import federation, setting
+from lab import client, federation, setting
 from torch import Tensor, nn
 
 from fedbench import models
@@ -38,10 +38,7 @@ MODEL = build(1)
 
 
 def clients(states: list[State]) -> list[Client]:
-    return [
-        Client(i, 2, 3, 0.1, DATA.n_train[i], DATA.class_counts[i], state, dict(state))
-        for i, state in enumerate(states)
-    ]
+    return [client(DATA, PLAN, i, state, t=2) for i, state in enumerate(states)]
 
 
 def shared_body() -> list[Client]:
@@ -59,9 +56,9 @@ def all_different() -> list[Client]:
     return clients([state_of(build(20 + i)) for i in range(DATA.clients)])
 
 
-@pytest.fixture(params=["sequential", "cores"])
+@pytest.fixture(params=[*executors.EXECUTORS])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
-    it = executors.make(request.param, MODEL, DATA, PLAN)
+    it = executors.make(request.param, MODEL, DATA, PLAN.setting)
     yield it
     it.close()
 
@@ -95,13 +92,13 @@ def test_votes_are_those_of_single_images_and_models(make, view: str, executor: 
     rows, own, votes = brute_force(who, view)
     assert len(np.unique(own)) > 3, "answers too alike to show anything"
     assert (votes != own[:, None]).any()
-    got = answer(who, executor, PLAN, 2, view, None)
+    got = answer(who, executor, view, None)
     np.testing.assert_array_equal(got.rows, rows)
     np.testing.assert_array_equal(got.own, own)
     np.testing.assert_array_equal(got.votes, votes)
     assert got.own.dtype == np.uint16
     assert got.routes == {}
-    alone = own_answers(who, executor, PLAN, 2, [view], lambda _: None)[view]
+    alone = own_answers(who, executor, [view], lambda _: None)[view]
     np.testing.assert_array_equal(alone.rows, rows)
     np.testing.assert_array_equal(alone.own, own)
     assert alone.votes is None
@@ -116,7 +113,7 @@ def test_crops_matter() -> None:
 
 
 def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    it = executors.make("sequential", MODEL, DATA, PLAN)
+    it = executors.make("sequential", MODEL, DATA, PLAN.setting)
     calls: list[str] = []
     for name in ("_answers_of_shared_body", "_answers_of_all"):
         original = getattr(evaluation, name)
@@ -129,14 +126,14 @@ def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> N
 
     def path(who: list[Client], it: Executor = it) -> set[str]:
         calls.clear()
-        answer(who, it, PLAN, 2, "plain", None)
+        answer(who, it, "plain", None)
         return set(calls)
 
     who = shared_body()
     assert path(who) == {"_answers_of_shared_body"}
     # A method's own variables answer nothing, so they may differ (pFedFDA keeps a beta a client).
-    for i, client in enumerate(who):
-        client.state["gaussian.beta"] = torch.tensor([float(i)])
+    for i, one in enumerate(who):
+        one.state["gaussian.beta"] = torch.tensor([float(i)])
     assert path(who) == {"_answers_of_shared_body"}
     # Equal values in other tensors are not taken for the same: to compare them would cost more than it saves.
     body = next(n for n in who[1].state if n.startswith("trunk."))
@@ -152,28 +149,28 @@ def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> N
 
     other = copy.deepcopy(MODEL)
     other.__class__ = TwoHeads
-    assert path(shared_body(), executors.make("sequential", other, DATA, PLAN)) == {"_answers_of_all"}
+    assert path(shared_body(), executors.make("sequential", other, DATA, PLAN.setting)) == {"_answers_of_all"}
 
 
 def test_a_router_without_a_common_body_is_refused(executor: Executor) -> None:
     with pytest.raises(FedbenchError, match="same body"):
-        answer(all_different(), executor, PLAN, 2, "plain", lambda model, trunk, shares: {"first": trunk.argmax(1)})
+        answer(all_different(), executor, "plain", lambda model, trunk, shares: {"first": trunk.argmax(1)})
 
 
 def test_shared_body_and_general_path_agree(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
     who = shared_body()
-    fast = answer(who, executor, PLAN, 2, "crop", None)
+    fast = answer(who, executor, "crop", None)
     monkeypatch.setattr(evaluation, "_share_body", lambda *_: False)
-    slow = answer(who, executor, PLAN, 2, "crop", None)
+    slow = answer(who, executor, "crop", None)
     np.testing.assert_array_equal(fast.votes, slow.votes)
     np.testing.assert_array_equal(fast.own, slow.own)
 
 
 def test_pieces_change_nothing_but_the_work(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
     who = shared_body()
-    whole = answer(who, executor, PLAN, 2, "plain", None)
+    whole = answer(who, executor, "plain", None)
     monkeypatch.setattr(evaluation, "CHUNK", 4)
-    pieces = answer(who, executor, PLAN, 2, "plain", None)
+    pieces = answer(who, executor, "plain", None)
     np.testing.assert_array_equal(whole.votes, pieces.votes)
 
 
@@ -185,7 +182,7 @@ def test_the_router_sees_trunk_features_and_log_shares(executor: Executor) -> No
         seen.append((trunk, log_shares))
         return {"first": trunk.argmax(1) % 3, "share": log_shares.argmax().expand(len(trunk))}
 
-    got: Answers = answer(who, executor, PLAN, 2, "plain", router)
+    got: Answers = answer(who, executor, "plain", router)
     x = to_input(DATA.images[got.rows])
     with torch.no_grad():
         features = MODEL.trunk(x)
@@ -207,7 +204,7 @@ def test_owners_columns_go_by_position_not_by_size() -> None:
         state["head.weight"] = torch.zeros_like(state["head.weight"])
         state["head.bias"] = torch.nn.functional.one_hot(torch.tensor(i + 4), 10).float()  # always answers i + 4
         states.append(state)
-    who = [Client(i, 1, 1, 0.1, data.n_train[i], data.class_counts[i], s, dict(s)) for i, s in enumerate(states)]
-    got = answer(who, executors.make("sequential", model, data, plan), plan, 1, "plain", None)
+    who = [client(data, plan, i, s) for i, s in enumerate(states)]
+    got = answer(who, executors.make("sequential", model, data, plan.setting), "plain", None)
     np.testing.assert_array_equal(got.own, data.client[got.rows] + 4)
     np.testing.assert_array_equal(got.votes, np.tile([4, 5, 6], (len(got.rows), 1)))

@@ -58,9 +58,9 @@ def test_participation_scales_the_training_part() -> None:
 def test_the_probe_gives_a_speed_and_keeps_the_threads() -> None:
     before = torch.get_num_threads()
     model = models.build("digits_cnn", shape=(8, 8, 1), classes=10, seed=1)
-    speed = images_per_second(model, (8, 8, 1), torch.device("cpu"), 16)
+    speed = images_per_second(model, (8, 8, 1), torch.device("cpu"), 16, "fp32")
     assert torch.get_num_threads() == before
     assert 100 < speed < 1e8
     # Images, not steps, a second: a batch of 16 images takes far less than 16 times as long as one image.
     one = models.build("digits_cnn", shape=(8, 8, 1), classes=10, seed=1)
-    assert speed > 2 * images_per_second(one, (8, 8, 1), torch.device("cpu"), 1)
+    assert speed > 2 * images_per_second(one, (8, 8, 1), torch.device("cpu"), 1, "fp32")

@@ -7,11 +7,11 @@ import time
 
 import pytest
 import torch
-from lab import federation, setting
+from lab import client, federation, setting
 
 from fedbench import models
 from fedbench.core import executors
-from fedbench.core.client import Client, Collect
+from fedbench.core.client import Collect
 from fedbench.core.executors import Cores, Executor, available_cores
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
@@ -24,7 +24,7 @@ MODEL = models.build("digits_cnn", shape=DATA.shape, classes=10, seed=1)
 
 
 def make(name: str) -> Executor:
-    return executors.make(name, MODEL, DATA, PLAN)
+    return executors.make(name, MODEL, DATA, PLAN.setting)
 
 
 @pytest.mark.parametrize("name", executors.EXECUTORS)
@@ -54,7 +54,7 @@ def test_one_thread_a_client_and_the_callers_setting_stays(name: str) -> None:
 
 
 def test_no_worker_serves_two_at_a_time() -> None:
-    executor = Cores(MODEL, DATA, PLAN, cores=3)
+    executor = Cores(MODEL, DATA, PLAN.setting, cores=3)
     busy: set[int] = set()
     lock = threading.Lock()
 
@@ -77,7 +77,7 @@ class Stop(BaseException):
 
 @pytest.mark.parametrize("error", [ValueError, Stop, KeyboardInterrupt])
 def test_an_error_stops_the_others_and_the_executor_works_on(error: type[BaseException]) -> None:
-    executor = Cores(MODEL, DATA, PLAN, cores=2)
+    executor = Cores(MODEL, DATA, PLAN.setting, cores=2)
     started: list[int] = []
     cancelled: list[int] = []
 
@@ -102,16 +102,13 @@ def test_an_error_stops_the_others_and_the_executor_works_on(error: type[BaseExc
 def test_a_busy_worker_hears_of_the_interrupt() -> None:
     executor = make("sequential")
     assert isinstance(executor, executors.Sequential)
-    client = Client(0, 1, 1, 0.1, DATA.n_train[0], DATA.class_counts[0], state_of(MODEL), {})
+    who = client(DATA, PLAN, 0, state_of(MODEL))
     executor.worker.cancel.set()
     with pytest.raises(Cancelled):
-        executor.worker.collect(client, Collect(lambda m, b: b.x))
+        executor.worker.collect(who, Collect(lambda m, b: b.x))
 
 
-def test_auto_and_unknown() -> None:
-    auto = make("auto")
-    assert auto.name == "cores"
-    auto.close()
+def test_unknown() -> None:
     with pytest.raises(FedbenchError, match="unknown executor 'sequental'; did you mean 'sequential'"):
         make("sequental")
     assert available_cores() >= 1

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import federation, setting, train
+from lab import client, federation, setting, train
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -37,12 +37,12 @@ class Bench:
     def __init__(self, s: Setting, data: Federation = DATA, model: nn.Module | None = None) -> None:
         self.data, self.plan = data, Plan(s, data.n_train, data.shape[:2])
         self.model = model or models.build("digits_cnn", shape=data.shape, classes=10, seed=3)
-        self.worker = Worker(self.model, data, self.plan, threading.Event())
+        self.worker = Worker(self.model, data, s, threading.Event())
         self.client = self.make(1)
 
     def make(self, index: int, state: State | None = None) -> Client:
         state = state or state_of(self.model)
-        return Client(index, 1, 3, 0.05, self.plan.n_train[index], self.data.class_counts[index], state, dict(state))
+        return client(self.data, self.plan, index, state)
 
     def train(self, request: Train, client: Client | None = None) -> Trained:
         client = client or self.client
@@ -186,7 +186,7 @@ def test_each_request_starts_a_fresh_pass_and_optimiser() -> None:
     still = bench.make(1)
     bench.train(Train(cross_entropy), still)
     held = {name: t.clone() for name, t in still.state.items()}
-    bench.plan.setting = setting(momentum=0.9, weight_decay=0.0)
+    bench.worker.setting = setting(momentum=0.9, weight_decay=0.0)
     bench.train(Train(lambda m, b: Loss(0 * m(b.x).sum())), still)
     assert all(torch.equal(t, held[name]) for name, t in still.state.items())
 

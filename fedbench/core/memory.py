@@ -1,0 +1,59 @@
+"""Memory: how many clients fit in a stack, and pages that need not be faulted in again at every step."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedbench.core.state import size_in_bytes
+
+#: Share of a GPU's free memory that stacks may take; the rest is for evaluation, workspaces and fragments.
+GPU_SHARE = 0.5
+#: Bytes that one worker's stack may take on a CPU.
+CPU_BYTES = 1 << 30
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+
+
+@cache
+def keep_freed_pages() -> bool:
+    """Tell glibc's allocator to keep what is freed, for the whole process; False where there is no such allocator.
+
+    By default every activation above 128 KB to 32 MB is mapped anew at each step and faulted in page by page: a
+    quarter of the time of a training step of `cifar_cnn` on a CPU.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return False
+    # mallopt returns 1 for success and takes ints.
+    wanted = ((_M_MMAP_THRESHOLD, 1 << 30), (_M_TRIM_THRESHOLD, (1 << 31) - 1), (_M_TOP_PAD, 16 << 20))
+    return all(mallopt(option, value) == 1 for option, value in wanted)
+
+
+def bytes_of_step(model: nn.Module, images: Tensor) -> int:
+    """Bytes that one client's training step on these images holds: what autograd saves, twice (gradients are as
+    large), and four copies of the parameters (weights, leaves, gradients, momentum). Counted, not guessed: the
+    forward pass is run once on the model's device."""
+    sizes: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    state = {name: t.clone() for name, t in model.state_dict().items()}  # the pass moves running statistics
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        loss = F.cross_entropy(model(images), torch.zeros(len(images), dtype=torch.long, device=images.device))
+    model.load_state_dict(state)
+    del loss
+    return 2 * sum(sizes.values()) + 4 * size_in_bytes(state)
+
+
+def clients_that_fit(model: nn.Module, images: Tensor) -> int:
+    """How many clients one stack may hold on the model's device; at least one."""
+    free = int(torch.cuda.mem_get_info(images.device)[0]) if images.device.type == "cuda" else 0
+    return max(1, (int(GPU_SHARE * free) or CPU_BYTES) // bytes_of_step(model, images))

@@ -1,0 +1,143 @@
+"""What a stack of clients is, and the order of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.core.client import Client, Train
+from fedbench.core.plan import Ints
+from fedbench.core.state import State
+
+#: A few clients of a stack: the first so many (a view of its tensors), or any (a copy).
+Members = slice | Tensor
+
+
+@dataclass
+class Stack:
+    """C clients that train together. All tensors [C, ...], but `common` ones that all clients share."""
+
+    request: Train
+    lr: float
+    trained: State
+    buffers: State  #: running statistics
+    frozen: State  #: parameters that do not train, a copy a client
+    common: State  #: parameters that do not train, the same for all
+    anchor: State  #: what the clients received of `trained`, if there is a proximal term
+    momentum: State
+    extras: State
+
+
+class Tick(NamedTuple):
+    """One step of some clients: rows [k, B] of the federation, positions [k, B] in the clients' training sets, crop
+    windows [k, B, 4] or None."""
+
+    members: Members
+    rows: Tensor
+    positions: Tensor
+    windows: Tensor | None
+
+
+class Step(NamedTuple):
+    """What a step gives: shown loss [k], kept rows [k, B, ...] or None, labels [k, B]."""
+
+    shown: Tensor
+    kept: Tensor | None
+    labels: Tensor
+
+
+def ticks(clients: Sequence[Client], schedules: Sequence[Sequence[Ints]]) -> Iterator[Tick]:
+    """The clients' steps side by side, those with most steps first; the schedules hold the positions of each batch.
+
+    Whole steps are left out for who has done all of its own, nothing is padded. Clients whose batches differ in size
+    (a short last one) step one size after another.
+    """
+    crops = [c.plan.crops("train", c.round, c.index, c.phase) for c in clients]
+    members: list[list[int]] = []
+    positions: list[np.ndarray] = []
+    windows: list[np.ndarray] = []
+    for t in range(len(schedules[0])):
+        sizes: dict[int, list[int]] = {}
+        for i, schedule in enumerate(schedules):
+            if t < len(schedule):
+                sizes.setdefault(len(schedule[t]), []).append(i)
+        for size, who in sizes.items():
+            members.append(who)
+            positions.append(np.stack([schedules[i][t] for i in who]))
+            drawn = [stream.draw(size) for i in who if (stream := crops[i]) is not None]
+            if drawn:
+                windows.append(np.stack(drawn))
+    rows = padded([c.rows for c in clients])
+    together = _moved(positions, rows.device)
+    cropped = _moved(windows, rows.device) if windows else [None] * len(together)
+    for who, position, window in zip(members, together, cropped, strict=True):
+        first = who == list(range(len(who)))
+        these = slice(0, len(who)) if first else torch.tensor(who, device=rows.device)
+        yield Tick(these, rows[these].gather(1, position), position, window)
+
+
+class Record:
+    """Kept rows and labels of a stack's steps, brought together by client."""
+
+    def __init__(self, clients: int) -> None:
+        self.clients = clients
+        self.steps: list[tuple[Members, Step]] = []
+
+    def add(self, members: Members, step: Step) -> None:
+        self.steps.append((members, step))
+
+    def by_client(self) -> tuple[list[Tensor | None], list[Tensor]]:
+        """(kept rows [R, ...] or None, labels [R]) of each client, in the order of its steps."""
+        kept: list[list[Tensor]] = [[] for _ in range(self.clients)]
+        labels: list[list[Tensor]] = [[] for _ in range(self.clients)]
+        for members, run in self._runs():
+            who = range(members.stop) if isinstance(members, slice) else members.tolist()
+            _deal(torch.stack([step.labels for step in run], 1), who, labels)
+            rows = [step.kept for step in run if step.kept is not None]
+            if rows:
+                _deal(torch.stack(rows, 1), who, kept)
+        return [torch.cat(k) if k else None for k in kept], [torch.cat(y) for y in labels]
+
+    def _runs(self) -> Iterator[tuple[Members, list[Step]]]:
+        """Consecutive steps of the same clients with batches of one size: few large copies, not many small ones."""
+        at = 0
+        while at < len(self.steps):
+            members, first = self.steps[at]
+            run = [first]
+            for others, step in self.steps[at + 1 :]:
+                if not (isinstance(others, slice) and others == members and step.labels.shape == first.labels.shape):
+                    break
+                run.append(step)
+            at += len(run)
+            yield members, run
+
+
+def _deal(rows: Tensor, who: Sequence[int], parts: list[list[Tensor]]) -> None:
+    """rows [k, T, B, ...] to the lists of their k clients, as [T B, ...]."""
+    for i, mine in zip(who, rows.flatten(1, 2).unbind(), strict=True):
+        parts[i].append(mine)
+
+
+def stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """[C, ...] in new memory."""
+    first = tensors[0]
+    if all(t is first for t in tensors):
+        return first.detach().expand(len(tensors), *first.shape).clone(memory_format=torch.contiguous_format)
+    return torch.stack([t.detach() for t in tensors])
+
+
+def padded(tensors: Sequence[Tensor]) -> Tensor:
+    """[C, longest, ...], each filled up with its own first row."""
+    longest = max(len(t) for t in tensors)
+    return torch.stack([torch.cat([t, t[:1].expand(longest - len(t), *t.shape[1:])]) for t in tensors])
+
+
+def _moved(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
+    """The arrays as tensors there, brought in one transfer."""
+    flat = torch.from_numpy(np.concatenate([a.reshape(-1) for a in arrays])).to(device)
+    return [part.view(a.shape) for part, a in zip(torch.split(flat, [a.size for a in arrays]), arrays, strict=True)]

@@ -1,0 +1,287 @@
+"""A block of clients' requests, answered at once: tensors with a leading client axis, the loss under vmap.
+
+The clients of a block advance in lockstep. Where their boxes ask for the same, one stack answers; a client that
+asks for something of its own is answered by the reference.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.sgd import sgd
+
+from fedbench.core.client import Batch, Box, Client, Collect, Collected, Loss, Request, Train, Trained
+from fedbench.core.convolution import as_products
+from fedbench.core.federation import Federation
+from fedbench.core.plan import Ints
+from fedbench.core.stack import Members, Record, Stack, Step, Tick, padded, stacked, ticks
+from fedbench.core.state import State, matches
+from fedbench.core.worker import CHUNK, Piece, Worker, check_finite, pieces, to_labels
+from fedbench.spec import Setting
+
+
+class Scope(nn.Module):
+    """Calls a function with the model, so that `functional_call` can lay other tensors under all of the model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, function: Callable[[nn.Module, Batch], Any], batch: Batch) -> Any:
+        return function(self.model, batch)
+
+    def call(self, state: Mapping[str, Tensor], function: Callable[[nn.Module, Batch], Any], batch: Batch) -> Any:
+        """function(model, batch) with this state in the model. Running statistics move in `state`'s tensors."""
+        return torch.func.functional_call(self, {f"model.{n}": t for n, t in state.items()}, (function, batch))
+
+
+class StackedWorker(Worker):
+    """Answers requests of a block of clients at once.
+
+    convolution: "grouped" leaves it to vmap, which makes one grouped convolution of a layer's C convolutions;
+    "unfold" computes them as batched matrix products.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        federation: Federation,
+        setting: Setting,
+        cancel: threading.Event,
+        convolution: str = "grouped",
+    ) -> None:
+        super().__init__(model, federation, setting, cancel)
+        self.scope = Scope(as_products(self.model) if convolution == "unfold" else self.model)
+        self.parameters = [name for name, _ in self.model.named_parameters()]
+
+    # -- lockstep ----------------------------------------------------------------------------------------
+
+    def serve(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
+        started = time.perf_counter()
+        self.fetch(clients)
+        waiting: list[tuple[Client, Box, Trained | Collected | None]] = [
+            (client, generator, None) for client in clients if (generator := box(client)) is not None
+        ]
+        while waiting:
+            asked: dict[Hashable, list[tuple[Client, Box, Request]]] = {}
+            for client, generator, answer in waiting:
+                try:
+                    request = generator.send(answer)
+                except StopIteration:
+                    continue
+                client.phase += 1
+                asked.setdefault(kind(request), []).append((client, generator, request))
+            waiting = []
+            for group in asked.values():
+                answers = self.answer([c for c, _, _ in group], [r for _, _, r in group])
+                waiting += [(c, g, a) for (c, g, _), a in zip(group, answers, strict=True)]
+        self.put_by(clients)
+        for client in clients:
+            client.seconds += (time.perf_counter() - started) / len(clients)
+
+    def answer(self, clients: Sequence[Client], requests: Sequence[Any]) -> Sequence[Trained | Collected]:
+        """Answers to requests that differ in nothing but the client's own tensors."""
+        client, request = clients[0], requests[0]
+        if isinstance(request, Train):
+            return self.train_stack(clients, requests) if self.stacks(clients) else [self.train(client, request)]
+        return self.collect_stack(clients, requests) if len(clients) > 1 else [self.collect(client, request)]
+
+    def stacks(self, clients: Sequence[Client]) -> bool:
+        """Whether these clients' training is worth a stack."""
+        return len(clients) > 1
+
+    # -- training ----------------------------------------------------------------------------------------
+
+    def train_stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> list[Trained]:
+        """Minibatch SGD of all clients as the requests say; updates each `client.state`."""
+        schedules = [self.batches(c, r) for c, r in zip(clients, requests, strict=True)]
+        order = sorted(range(len(clients)), key=lambda i: -len(schedules[i]))  # who still trains comes first
+        answers = self._train_in_order(
+            [clients[i] for i in order], [requests[i] for i in order], [schedules[i] for i in order]
+        )
+        return [answers[order.index(i)] for i in range(len(order))]
+
+    def _train_in_order(
+        self, clients: Sequence[Client], requests: Sequence[Train], schedules: Sequence[Sequence[Ints]]
+    ) -> list[Trained]:
+        self.model.train()
+        stack, record = self.stack(clients, requests), Record(len(clients))
+        total = torch.zeros(len(clients), dtype=torch.float64, device=self.device)
+        for tick in ticks(clients, schedules):
+            self.stop_if_cancelled()
+            step = self.step(stack, tick)
+            total[tick.members] += step.shown.double() * tick.rows.shape[1]
+            record.add(tick.members, step)
+        finite = torch.ones(len(clients), dtype=torch.bool, device=self.device)
+        for t in stack.trained.values():
+            finite &= t[: len(clients)].isfinite().flatten(1).all(1)
+        images = [sum(len(b) for b in schedule) for schedule in schedules]
+        means = [t / max(n, 1) for t, n in zip(total.tolist(), images, strict=True)]
+        moved = self.moved(stack)
+        for i, (client, ok) in enumerate(zip(clients, finite.tolist(), strict=True)):
+            client.state = {**client.state, **{name: parts[i] for name, parts in moved.items()}}
+            check_finite(client, means[i], ok)
+            client.losses.append((means[i], images[i]))
+        kept, labels = record.by_client()
+        return [
+            Trained(means[i], kept[i], labels[i], images[i], c.plan.pass_rows(c.index)) for i, c in enumerate(clients)
+        ]
+
+    def stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> Stack:
+        """The clients' tensors in a stack of new memory."""
+        request, first = requests[0], clients[0]
+        fixed = [n for n in self.parameters if not matches(n, request.trains)]
+        common = {n: first.state[n] for n in fixed if all(c.state[n] is first.state[n] for c in clients)}
+        own = {n: stacked([c.state[n] for c in clients]) for n in self.tensors if n not in common}
+        trained = {n: own[n] for n in self.parameters if n not in fixed}
+        return Stack(
+            request=request,
+            lr=first.lr if request.lr is None else request.lr,
+            trained=trained,
+            buffers={n: t for n, t in own.items() if n not in self.parameters},
+            frozen={n: own[n] for n in fixed if n not in common},
+            common=common,
+            anchor={n: stacked([c.received[n] for c in clients]) for n in trained} if request.anchor else {},
+            momentum={n: torch.zeros_like(t) for n, t in trained.items()} if self.setting.momentum else {},
+            extras={n: stacked([r.extras[n] for r in requests]) for n in request.extras},
+        )
+
+    def moved(self, stack: Stack) -> dict[str, Sequence[Tensor]]:
+        """What training changed: name -> one tensor a client (a view of the stack)."""
+        return {name: t.unbind() for name, t in (*stack.trained.items(), *stack.buffers.items())}
+
+    def step(self, stack: Stack, tick: Tick) -> Step:
+        """One SGD step of the tick's clients; updates the stack."""
+        leaves, buffers, step = self.backward(stack, tick)
+        self.descend(stack, tick.members, leaves)
+        if isinstance(tick.members, Tensor):  # these were copies
+            for whole, part in ((stack.trained, leaves), (stack.buffers, buffers)):
+                for name, value in part.items():
+                    whole[name][tick.members] = value.detach()
+        return step
+
+    def backward(self, stack: Stack, tick: Tick) -> tuple[State, State, Step]:
+        """(leaves that hold their gradients, running statistics moved on, the step) of the tick's clients.
+
+        Where the members are the first of the stack, leaves and statistics lie in its memory.
+        """
+        trained, buffers, frozen, extras = (
+            {n: t[tick.members] for n, t in s.items()}
+            for s in (stack.trained, stack.buffers, stack.frozen, stack.extras)
+        )
+        leaves = {n: t.detach().requires_grad_() for n, t in trained.items()}
+        total, step = self.losses(stack, {**leaves, **buffers, **frozen}, self.stacked_batch(tick, extras))
+        if stack.anchor:
+            far = [(p - stack.anchor[n][tick.members]).square().flatten(1).sum(1) for n, p in leaves.items()]
+            total = total + stack.request.anchor / 2 * torch.stack(far).sum(0)
+        # Each client's loss depends on its own leaves alone, so the sum's gradient holds every client's gradient.
+        torch.autograd.backward(total.sum())
+        return leaves, buffers, step._replace(shown=total.detach()) if step.shown is None else step
+
+    def stacked_batch(self, tick: Tick, extras: State) -> Batch:
+        """The tick's batch, all of it [k, B, ...]."""
+        x = self.batch(tick.rows.flatten(), None if tick.windows is None else tick.windows.flatten(0, 1))
+        return Batch(x.view(*tick.rows.shape, *x.shape[1:]), self.federation.labels[tick.rows], tick.positions, extras)
+
+    def losses(self, stack: Stack, state: State, batch: Batch) -> tuple[Tensor, Step]:
+        """Each client's loss [k] (what the method minimises), and what is shown and kept of it."""
+
+        def one(state: State, batch: Batch) -> dict[str, Tensor]:
+            loss: Loss = self.scope.call({**stack.common, **state}, stack.request.loss, batch)
+            return {key: value for key, value in loss._asdict().items() if value is not None}
+
+        with self.autocast():
+            out = torch.func.vmap(one)(state, batch)
+        kept, shown = out.get("kept"), out.get("shown")
+        return out["total"], Step(
+            shown=None if shown is None else shown.detach(),  # type: ignore[arg-type]
+            kept=None if kept is None else kept.detach().float(),
+            labels=batch.y,
+        )
+
+    def descend(self, stack: Stack, members: Members, leaves: State) -> None:
+        """torch's SGD on the leaves, in place. A parameter that the loss does not touch stays where it is."""
+        touched = [n for n, p in leaves.items() if p.grad is not None]
+        momentum: list[Tensor | None] = [stack.momentum[n][members] if stack.momentum else None for n in touched]
+        with torch.no_grad():
+            sgd(
+                [leaves[n] for n in touched],
+                [g for n in touched if (g := leaves[n].grad) is not None],
+                momentum,
+                fused=True,
+                weight_decay=self.setting.weight_decay,
+                momentum=self.setting.momentum,
+                lr=stack.lr,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
+            if isinstance(members, Tensor):
+                for name, value in zip(touched, momentum, strict=True):
+                    if value is not None:
+                        stack.momentum[name][members] = value
+
+    # -- answering ---------------------------------------------------------------------------------------
+
+    def collect_stack(self, clients: Sequence[Client], requests: Sequence[Collect]) -> list[Collected]:
+        """Each request's output for every training image of its client."""
+        extras = {n: stacked([r.extras[n] for r in requests]) for n in requests[0].extras}
+        crops = [c.plan.crops("collect", c.round, c.index, c.phase) for c in clients]
+        images = [Piece.joined(pieces(c.rows, crop)) for c, crop in zip(clients, crops, strict=True)]
+        outputs = self.sweep(clients, images, requests[0].output, extras)
+        return [Collected(o.float(), self.federation.labels[c.rows]) for o, c in zip(outputs, clients, strict=True)]
+
+    def answers(self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]]) -> list[np.ndarray]:
+        images = [Piece.joined(own) for own in pieces]
+        # A model with a whole chunk of images of its own fills the device by itself.
+        if len(clients) == 1 or all(len(piece.rows) >= CHUNK for piece in images):
+            return super().answers(clients, pieces)
+        return [to_labels([logits.argmax(1)]) for logits in self.sweep(clients, images, lambda m, b: m(b.x), {})]
+
+    @torch.no_grad()
+    def sweep(
+        self,
+        clients: Sequence[Client],
+        images: Sequence[Piece],
+        output: Callable[[Any, Batch], Tensor],
+        extras: State,
+    ) -> list[Tensor]:
+        """output(model, batch) of each client's model for its own images, without gradients: [n, ...] a client."""
+        self.model.eval()
+        order = sorted(range(len(clients)), key=lambda i: -len(images[i].rows))
+        clients, images = [clients[i] for i in order], [images[i] for i in order]
+        self.fetch(clients)
+        state = {n: stacked([c.state[n] for c in clients]) for n in self.tensors}
+        extras = {n: t[order] for n, t in extras.items()}
+        counts = [len(piece.rows) for piece in images]
+        rows = padded([piece.rows for piece in images])
+        drawn = [piece.windows for piece in images if piece.windows is not None]
+        windows = padded(drawn) if drawn else None
+        parts: list[list[Tensor]] = [[] for _ in clients]
+        done = 0
+        while active := sum(n > done for n in counts):
+            self.stop_if_cancelled()
+            who, cut = slice(0, active), slice(done, min(done + max(1, CHUNK // active), counts[0]))
+            position = torch.arange(cut.start, cut.stop, device=self.device).expand(active, -1)
+            tick = Tick(who, rows[who, cut], position, None if windows is None else windows[who, cut])
+            batch = self.stacked_batch(tick, {n: t[who] for n, t in extras.items()})
+            with self.autocast():
+                out = torch.func.vmap(lambda s, b: self.scope.call(s, output, b))(
+                    {n: t[who] for n, t in state.items()}, batch
+                )
+            for i in range(active):
+                parts[i].append(out[i, : counts[i] - done])
+            done = cut.stop
+        whole = [torch.cat(p) for p in parts]
+        return [whole[order.index(i)] for i in range(len(order))]
+
+
+def kind(request: Request) -> Hashable:
+    """Requests of one kind can be stacked: equal, with extra tensors of the same names and shapes."""
+    return request, tuple(sorted((n, t.shape, t.dtype) for n, t in request.extras.items()))

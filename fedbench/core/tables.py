@@ -1,0 +1,61 @@
+"""What a run writes down of its rounds and clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedbench.core.evaluation import Answers
+from fedbench.core.federation import Federation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) -> pa.Table:
+    """The predictions of round t, views one after another."""
+    import pyarrow as pa
+
+    labels = federation.labels.cpu().numpy().astype(np.uint16)
+    parts = []
+    for view, a in answers.items():
+        columns: dict[str, Any] = {
+            "round": np.full(len(a.rows), t, np.int32),
+            "view": pa.array([view] * len(a.rows), pa.string()),
+            "client": federation.client[a.rows].astype(np.int32),
+            "sample": federation.sample[a.rows].astype(np.int32),
+            "label": labels[a.rows],
+            "own": a.own,
+        }
+        if a.votes is not None:
+            flat = pa.array(np.ascontiguousarray(a.votes).reshape(-1))
+            columns["votes"] = pa.FixedSizeListArray.from_arrays(flat, a.votes.shape[1])
+        columns.update({f"route_{rule}": chosen for rule, chosen in a.routes.items()})
+        parts.append(pa.table(columns))
+    return pa.concat_tables(parts)
+
+
+def clients(federation: Federation, notes: Mapping[str, Mapping[str, float]]) -> pa.Table:
+    """A line a client: sizes, and the figures noted of it (client, as text -> figure -> value)."""
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {
+        "client": np.arange(federation.clients, dtype=np.int32),
+        "n_train": np.array(federation.n_train, np.int64),
+        "n_test": np.array(federation.n_test, np.int64),
+    }
+    for key in sorted({k for figures in notes.values() for k in figures}):
+        columns[key] = [notes.get(str(i), {}).get(key) for i in range(federation.clients)]
+    return pa.table(columns)
+
+
+def average_accuracy(answers: Mapping[str, Answers], federation: Federation) -> float:
+    """Average accuracy of the first view, weighted by training sizes, for the display."""
+    a = next(iter(answers.values()))
+    right = (federation.labels.cpu().numpy()[a.rows] == a.own).astype(np.float64)
+    client = federation.client[a.rows]
+    accuracy = np.bincount(client, right, federation.clients) / np.bincount(client, minlength=federation.clients)
+    weights = np.array(federation.n_train, np.float64)
+    return float((accuracy * weights).sum() / weights.sum())

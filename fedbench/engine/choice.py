@@ -1,0 +1,129 @@
+"""Which executor runs a setting here: measured once for a network, its shapes and this device, then remembered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from fedbench.files import disk_errors, read_json, write_json
+from fedbench.provenance import fingerprint, libraries
+from fedbench.store import Store
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fedbench.core.client import Client
+    from fedbench.core.federation import Federation
+    from fedbench.core.plan import Plan
+    from fedbench.core.state import State
+    from fedbench.spec import Setting
+
+#: In the store's home: what was measured, by network, shapes and device.
+FILE = "executors.json"
+#: What is measured. The first is taken unless another is faster by MARGIN: near a tie the choice must not depend on
+#: the moment. On a CPU `sequential` is `cores` with one core, and there is nothing for `graphed` to capture.
+CANDIDATES = {"cpu": ("cores", "stacked"), "cuda": ("sequential", "cores", "stacked", "graphed")}
+MARGIN = 1.15
+#: A step of one client that takes longer (seconds) keeps the device busy by itself: a stack has nothing to gain there.
+LONG_STEP = {"cpu": 0.002, "cuda": 0.2}
+#: Clients of a measurement at most.
+CLIENTS = {"cpu": 32, "cuda": 256}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An executor's name, how it was chosen, and the client-steps a second measured of each candidate."""
+
+    name: str
+    how: str  #: "forced" or "measured"
+    steps_per_second: dict[str, float] = field(default_factory=dict)
+    date: str = ""
+
+
+def choose(wanted: str, model: nn.Module, federation: Federation, plan: Plan, initial: State, store: Store) -> Choice:
+    """The executor `wanted`, or for 'auto' the fastest one here, measured on the cohort of the run's first round.
+
+    A measurement takes a second or so; the same network, shapes and device are measured once a store.
+    """
+    if wanted != "auto":
+        return Choice(wanted, "forced")
+    cohort = plan.cohort(1) or list(range(federation.clients))
+    path, key = store.home / FILE, _key(plan.setting, model, federation, len(cohort))
+    known = read_json(path) if path.exists() else {}
+    if key not in known:
+        choice = _measured(model, federation, plan, initial, cohort)
+        known = {**(read_json(path) if path.exists() else {}), key: asdict(choice)}
+        with disk_errors("remembering the executors' speeds", store.home):
+            write_json(path, known)
+    return Choice(**known[key])
+
+
+def _measured(model: nn.Module, federation: Federation, plan: Plan, initial: State, cohort: Sequence[int]) -> Choice:
+    from fedbench.core.executors import available_cores
+
+    device = federation.images.device.type
+    workers = available_cores() if device == "cpu" else 1
+    clients = [_client(i, federation, plan, initial) for i in cohort[: CLIENTS[device]]]
+    default, *others = CANDIDATES[device]
+    rates = {default: _rate(default, model, federation, plan.setting, clients)}
+    # Autocast under vmap is not the same arithmetic on a CPU: convolutions would stay float32.
+    same = device != "cpu" or plan.setting.precision == "fp32"
+    if len(clients) > 1 and same and workers / rates[default] < LONG_STEP[device]:
+        rates.update({name: _rate(name, model, federation, plan.setting, clients) for name in others})
+    fastest = max(rates, key=lambda name: rates[name])
+    name = fastest if rates[fastest] > MARGIN * rates[default] else default
+    return Choice(name, "measured", rates, time.strftime("%Y-%m-%d"))
+
+
+def _client(index: int, federation: Federation, plan: Plan, initial: State) -> Client:
+    from fedbench.core.client import Client
+
+    return Client(
+        index=index,
+        round=1,
+        rounds=1,
+        lr=plan.setting.lr,
+        rows=federation.train[index],
+        test_rows=federation.test[index],
+        class_counts=federation.class_counts[index],
+        plan=plan,
+        state=initial,
+        received=initial,
+    )
+
+
+def _rate(name: str, model: nn.Module, federation: Federation, setting: Setting, clients: Sequence[Client]) -> float:
+    from fedbench.core import executors
+    from fedbench.core.probe import steps_per_second
+
+    executor = executors.make(name, model, federation, setting)
+    try:
+        return round(steps_per_second(executor, clients), 1)
+    finally:
+        executor.close()
+
+
+def _key(setting: Setting, model: nn.Module, federation: Federation, clients: int) -> str:
+    """What the speed depends on, as text."""
+    import torch
+
+    from fedbench.core.executors import available_cores
+
+    device = federation.images.device
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu x{available_cores()}"
+    parameters = sum(p.numel() for p in model.parameters())
+    code = fingerprint(*(f"core/{n}.py" for n in ("executors", "graph", "stack", "stacked", "worker")))
+    return ", ".join(
+        (
+            f"{setting.model} of {parameters} parameters",
+            f"images {'x'.join(map(str, federation.shape))}",
+            f"batch {setting.batch_size}",
+            f"up to {1 << max(clients - 1, 0).bit_length()} clients",
+            setting.precision,
+            where,
+            f"torch {libraries().get('torch')}",
+            f"code {code}",
+        )
+    )
