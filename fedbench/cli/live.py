@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -24,27 +24,47 @@ QUIET_SECONDS = 30.0
 
 def run(job: Job, store: Store, device: str, executor: str, title: str = "") -> Artifact:
     """Make the run under a live display and evaluate it. At an interrupt: say how to go on, and exit with 130."""
-    from fedbench.core.trainer import Interrupted
-    from fedbench.engine.local import execute, saved_round
+    from fedbench.engine.local import execute
     from fedbench.metrics.evaluate import evaluate
 
-    console, rounds = context.err(), job.spec.setting.rounds
+    rounds = job.spec.setting.rounds
     shown = (
         contextlib.nullcontext(lambda _: None)
         if store.has(job.spec)
-        else watch(console, title or job.method.title, rounds)
+        else watch(context.err(), title or job.method.title, rounds)
     )
+    with _stoppable([job], store), shown as observe:
+        artifact = execute(job, store, context.roots(), device=device, executor=executor, observe=observe)
+    evaluate(artifact, store)
+    return artifact
+
+
+def run_together(jobs: Sequence[Job], store: Store, device: str, executor: str, title: str) -> None:
+    """Make what can be made at the same time of runs that differ in nothing but their seeds, under one display.
+
+    Raises as engine.together.execute_together does, but at an interrupt says how to go on and exits with 130.
+    """
+    from fedbench.engine.together import execute_together
+
+    with _stoppable(jobs, store), watch(context.err(), title, jobs[0].spec.setting.rounds) as observe:
+        execute_together(jobs, store, context.roots(), device=device, executor=executor, observe=observe)
+
+
+@contextlib.contextmanager
+def _stoppable(jobs: Sequence[Job], store: Store) -> Iterator[None]:
+    """At an interrupt inside the block, say from which round the runs will go on, and exit with 130."""
+    from fedbench.core.trainer import Interrupted
+    from fedbench.engine.local import saved_round
+
     try:
-        with shown as observe:
-            artifact = execute(job, store, context.roots(), device=device, executor=executor, observe=observe)
+        yield
     except (KeyboardInterrupt, Interrupted):
-        if saved := saved_round(job, store):
+        console, rounds = context.err(), jobs[0].spec.setting.rounds
+        if saved := min((saved_round(job, store) for job in jobs if not store.has(job.spec)), default=0):
             console.print(f"stopped; round {saved} of {rounds} is saved. The same command goes on from there.")
         else:
             console.print("stopped before the end of the first round; nothing was saved.")
         sys.exit(130)
-    evaluate(artifact, store)
-    return artifact
 
 
 @contextlib.contextmanager

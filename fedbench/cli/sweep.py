@@ -1,20 +1,22 @@
-"""`fedbench train --table`: the runs that a table lacks, one after another."""
+"""`fedbench train --table`: the runs that a table lacks, one after another, or several seeds of one together."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedbench import protocol as protocols
 from fedbench.cli import context
-from fedbench.cli.live import duration, run
+from fedbench.cli.live import duration, run, run_together
 from fedbench.errors import FedbenchError
 
 if TYPE_CHECKING:
+    from fedbench.engine.local import Job
     from fedbench.report.cells import Cells
     from fedbench.report.index import Job as Wanted
+    from fedbench.store import Store
 
 
 def train_table(
@@ -49,20 +51,34 @@ def train_table(
         console.print(f"{len(wanted)} runs to make, {scope(budget, precision)}{_cost(wanted, device)}")
     made: list[str] = []
     failures: list[dict[str, str]] = []
-    for k, one in enumerate(wanted, 1):
-        part = one.setting.partition
-        title, job = f"({k}/{len(wanted)}) {one.method} {part.dataset.name} {part.label}", None
-        try:
-            job = Job.of(one.setting, one.method, one.overrides)
-            if again and (old := store.get(job.spec)) is not None:
-                store.remove(old)
-            made.append(run(job, store, device, executor, title).id)
-        except Exception as error:
-            if context.debug():
-                raise
-            failures.append({"run": title, "reason": _reason(error)})
-            if job is not None and not isinstance(error, FedbenchError):
-                failures[-1]["log"] = str(store.home / "failed" / f"{job.spec.id}.json")
+
+    def failed(title: str, error: Exception, job: Job | None = None) -> None:
+        if context.debug():
+            raise error
+        failures.append({"run": title, "reason": _reason(error)})
+        if job is not None and not isinstance(error, FedbenchError):
+            failures[-1]["log"] = str(store.home / "failed" / f"{job.spec.id}.json")
+
+    for group in _groups(wanted, executor):
+        jobs: dict[str, Job] = {}
+        for k in group:
+            one = wanted[k]
+            part = one.setting.partition
+            title = f"({k + 1}/{len(wanted)}) {one.method} {part.dataset.name} {part.label}"
+            try:
+                job = Job.of(one.setting, one.method, one.overrides)
+                if again and (old := store.get(job.spec)) is not None:
+                    store.remove(old)
+                jobs[title] = job
+            except Exception as error:
+                failed(title, error)
+        if len(jobs) > 1:
+            _together(jobs, store, device, executor)
+        for title, job in jobs.items():
+            try:
+                made.append(run(job, store, device, executor, title).id)
+            except Exception as error:
+                failed(title, error, job)
     if as_json:
         context.print_json({"made": made, "failed": failures})
     if not quiet or failures:
@@ -75,6 +91,30 @@ def train_table(
         console.print(f"failed: {failure['run']}: {failure['reason']}{log}", markup=False)
     if failures:
         sys.exit(1)
+
+
+def _groups(wanted: Sequence[Wanted], executor: str) -> list[list[int]]:
+    """The numbers of the runs that can go together: those that differ in nothing but their seeds, where the executor
+    (or the one that may be chosen) stacks clients; else each run by itself."""
+    from fedbench.engine.together import EXECUTORS, but_for_seeds
+
+    groups: dict[Hashable, list[int]] = {}
+    for k, one in enumerate(wanted):
+        same = (but_for_seeds(one.setting), one.method, one.source, tuple(sorted(one.overrides.items())))
+        groups.setdefault(same if executor in ("auto", *EXECUTORS) else k, []).append(k)
+    return list(groups.values())
+
+
+def _together(jobs: Mapping[str, Job], store: Store, device: str, executor: str) -> None:
+    """Make these runs (by title) at the same time; whatever stops that but an interrupt, each can still be made by
+    itself."""
+    seeds = ", ".join(str(job.spec.setting.seed) for job in jobs.values())
+    try:
+        run_together(list(jobs.values()), store, device, executor, f"{next(iter(jobs))}, seeds {seeds}")
+    except Exception as error:
+        if context.debug():
+            raise
+        context.err().print(f"not together: {_reason(error)}; one run after another instead", markup=False)
 
 
 def _cost(wanted: Sequence[Wanted], device: str) -> str:

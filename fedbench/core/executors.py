@@ -164,7 +164,8 @@ class Cores:
 class Stacked(Cores):
     """Blocks of clients at once: one worker on a GPU, one a core on a CPU.
 
-    `block` clients at most form a stack (default: as many as fit into memory); `convolution` as in StackedWorker.
+    `block` clients at most form a stack (default: as many as fit into memory); `convolution` and `compiled` as in
+    StackedWorker.
     """
 
     name = "stacked"
@@ -179,13 +180,14 @@ class Stacked(Cores):
         cores: int | None = None,
         block: int | None = None,
         convolution: str = "grouped",
+        compiled: bool = False,
     ) -> None:
-        self.convolution = convolution
+        self.options: dict[str, Any] = {"convolution": convolution, "compiled": compiled}
         super().__init__(model, federation, setting, cores)
         self.block = block or self._fit()
 
     def worker(self) -> Worker:
-        return self.kind(self.model, self.federation, self.setting, self.cancel, self.convolution)
+        return self.kind(self.model, self.federation, self.setting, self.cancel, **self.options)
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
         # Clients of like size together, all blocks of like length, and no core without one.

@@ -63,17 +63,23 @@ class Federation:
         """The same federations on common images and labels, so that one executor can serve the clients of all."""
         if len(parts) == 1:
             return list(parts)
-        common = {
-            "images": torch.cat([p.images for p in parts]),
-            "labels": torch.cat([p.labels for p in parts]),
-            "client": np.concatenate([p.client for p in parts]),
-            "sample": np.concatenate([p.sample for p in parts]),
-            "is_test": np.concatenate([p.is_test for p in parts]),
-        }
-        starts = np.cumsum([0, *(len(p.labels) for p in parts)]).tolist()
+        whole = replace(
+            parts[0],
+            images=torch.cat([p.images for p in parts]),
+            labels=torch.cat([p.labels for p in parts]),
+            client=np.concatenate([p.client for p in parts]),
+            sample=np.concatenate([p.sample for p in parts]),
+            is_test=np.concatenate([p.is_test for p in parts]),
+        )
+        starts = np.cumsum([0, *(len(p.labels) for p in parts[:-1])]).tolist()
         return [
-            replace(p, **common, train=[rows + at for rows in p.train], test=[rows + at for rows in p.test])
-            for p, at in zip(parts, starts[:-1], strict=True)
+            replace(
+                whole,
+                train=[rows + at for rows in p.train],
+                test=[rows + at for rows in p.test],
+                class_counts=p.class_counts,
+            )
+            for p, at in zip(parts, starts, strict=True)
         ]
 
     @property

@@ -61,8 +61,8 @@ class CapturedStep:
 class GraphedWorker(StackedWorker):
     """Answers training requests with captured steps; on a CPU, where nothing is captured, by calling the step."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
         self.captured: OrderedDict[Hashable, CapturedStep] = OrderedDict()
         self.current: CapturedStep | None = None
 

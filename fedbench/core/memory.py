@@ -15,6 +15,8 @@ from fedbench.core.state import size_in_bytes
 GPU_SHARE = 0.5
 #: Bytes that one worker's stack may take on a CPU.
 CPU_BYTES = 1 << 30
+#: Share of a GPU's free memory that clients' personal states may take; beyond it they wait in pinned host memory.
+PERSONAL_SHARE = 0.3
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
@@ -57,3 +59,8 @@ def clients_that_fit(model: nn.Module, images: Tensor) -> int:
     """How many clients one stack may hold on the model's device; at least one."""
     free = int(torch.cuda.mem_get_info(images.device)[0]) if images.device.type == "cuda" else 0
     return max(1, (int(GPU_SHARE * free) or CPU_BYTES) // bytes_of_step(model, images))
+
+
+def fits(personal: int, device: torch.device) -> bool:
+    """Whether so many bytes of all clients' personal states may stay on the device. A CPU's memory is their home."""
+    return device.type != "cuda" or personal <= PERSONAL_SHARE * torch.cuda.mem_get_info(device)[0]

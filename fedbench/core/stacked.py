@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
-from fedbench.core.client import Batch, Box, Client, Collect, Collected, Loss, Request, Train, Trained
+from fedbench.core.client import Batch, Box, Client, Collect, Collected, Loss, LossFunction, Request, Train, Trained
 from fedbench.core.convolution import as_products
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Ints
@@ -45,7 +45,7 @@ class StackedWorker(Worker):
     """Answers requests of a block of clients at once.
 
     convolution: "grouped" leaves it to vmap, which makes one grouped convolution of a layer's C convolutions;
-    "unfold" computes them as batched matrix products.
+    "unfold" computes them as batched matrix products. compiled: through torch.compile (slow to start).
     """
 
     def __init__(
@@ -55,8 +55,11 @@ class StackedWorker(Worker):
         setting: Setting,
         cancel: threading.Event,
         convolution: str = "grouped",
+        compiled: bool = False,
     ) -> None:
         super().__init__(model, federation, setting, cancel)
+        self.compiled = compiled
+        self.functions: dict[LossFunction, Callable[..., dict[str, Tensor]]] = {}  #: those compiled
         self.scope = Scope(as_products(self.model) if convolution == "unfold" else self.model)
         self.parameters = [name for name, _ in self.model.named_parameters()]
 
@@ -192,18 +195,24 @@ class StackedWorker(Worker):
     def losses(self, stack: Stack, state: State, batch: Batch) -> tuple[Tensor, Step]:
         """Each client's loss [k] (what the method minimises), and what is shown and kept of it."""
 
-        def one(state: State, batch: Batch) -> dict[str, Tensor]:
-            loss: Loss = self.scope.call({**stack.common, **state}, stack.request.loss, batch)
-            return {key: value for key, value in loss._asdict().items() if value is not None}
-
         with self.autocast():
-            out = torch.func.vmap(one)(state, batch)
+            out = self.vmapped(stack.request.loss)(stack.common, state, batch)
         kept, shown = out.get("kept"), out.get("shown")
         return out["total"], Step(
             shown=None if shown is None else shown.detach(),  # type: ignore[arg-type]
             kept=None if kept is None else kept.detach().float(),
             labels=batch.y,
         )
+
+    def vmapped(self, loss: LossFunction) -> Callable[[State, State, Batch], dict[str, Tensor]]:
+        """The loss of all clients at once: (common, state [k, ...], batch [k, B, ...]) -> parts of Loss [k, ...]."""
+
+        def one(common: State, state: State, batch: Batch) -> dict[str, Tensor]:
+            parts: Loss = self.scope.call({**common, **state}, loss, batch)
+            return {key: value for key, value in parts._asdict().items() if value is not None}
+
+        together: Callable[..., dict[str, Tensor]] = torch.func.vmap(one, in_dims=(None, 0, 0))
+        return self.functions.setdefault(loss, torch.compile(together)) if self.compiled else together
 
     def descend(self, stack: Stack, members: Members, leaves: State) -> None:
         """torch's SGD on the leaves, in place. A parameter that the loss does not touch stays where it is."""

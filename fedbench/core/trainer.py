@@ -18,10 +18,11 @@ from fedbench.core.clock import Clock
 from fedbench.core.evaluation import Answers, answer, own_answers
 from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation
+from fedbench.core.memory import fits
 from fedbench.core.plan import Plan
 from fedbench.core.rng import stream
 from fedbench.core.server import Server
-from fedbench.core.state import State, state_of
+from fedbench.core.state import State, size_in_bytes, state_of
 from fedbench.models.base import seeded
 from fedbench.spec import Setting
 
@@ -80,6 +81,22 @@ def learning_rate(setting: Setting, t: int) -> float:
     return 0.5 * setting.lr * (1 + math.cos(math.pi * (t - 1) / setting.rounds))
 
 
+def new_client(index: int, t: int, state: State, setting: Setting, federation: Federation, plan: Plan) -> Client:
+    """Client `index` at the start of round t, with the state that it has received."""
+    return Client(
+        index=index,
+        round=t,
+        rounds=setting.rounds,
+        lr=learning_rate(setting, t),
+        rows=federation.train[index],
+        test_rows=federation.test[index],
+        class_counts=federation.class_counts[index],
+        plan=plan,
+        state=state,
+        received=dict(state),
+    )
+
+
 @dataclass
 class Round:
     """A round under way."""
@@ -107,7 +124,11 @@ class Trainer:
     ) -> None:
         self.setting, self.method, self.federation = setting, method, federation
         self.executor, self.plan, self.checkpoint = executor, plan, checkpoint
-        self.clock = Clock(federation.images.device)
+        self.device = federation.images.device
+        self.clock = Clock(self.device)
+        personal = size_in_bytes({name: t for name, t in initial.items() if method.is_personal(name)})
+        #: What of a client's state waits in host memory while others are at work, if not all fit on the device.
+        self.puts_by = None if fits(personal * federation.clients, self.device) else method.is_personal
         shared = {name: t for name, t in initial.items() if not method.is_personal(name)}
         self.server = Server(initial, shared)
         self.evaluated = set(setting.evaluated_rounds())
@@ -121,8 +142,10 @@ class Trainer:
         """Stand where the checkpoint left off, if there is one."""
         saved = self.checkpoint.load()
         if saved is not None:
-            device = self.federation.images.device
-            self.server.restore({name: t.to(device) for name, t in saved.items()})
+            waits = self.puts_by is not None
+            self.server.restore(
+                {n: t if waits and n.startswith("personal/") else t.to(self.device) for n, t in saved.items()}
+            )
             self.server.round = self.checkpoint.round
 
     def save(self) -> None:
@@ -195,18 +218,9 @@ class Trainer:
         return answers
 
     def _client(self, index: int, state: State, t: int) -> Client:
-        return Client(
-            index=index,
-            round=t,
-            rounds=self.setting.rounds,
-            lr=learning_rate(self.setting, t),
-            rows=self.federation.train[index],
-            test_rows=self.federation.test[index],
-            class_counts=self.federation.class_counts[index],
-            plan=self.plan,
-            state=state,
-            received=dict(state),
-        )
+        client = new_client(index, t, state, self.setting, self.federation, self.plan)
+        client.puts_by = self.puts_by
+        return client
 
     def clients_table(self) -> pa.Table:
         """A line a client: sizes, and the figures its method noted at the last evaluation."""

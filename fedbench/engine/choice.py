@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from fedbench.core.client import Client
     from fedbench.core.federation import Federation
-    from fedbench.core.plan import Plan
-    from fedbench.core.state import State
     from fedbench.spec import Setting
 
 #: In the store's home: what was measured, by network, shapes and device.
@@ -42,56 +40,45 @@ class Choice:
     date: str = ""
 
 
-def choose(wanted: str, model: nn.Module, federation: Federation, plan: Plan, initial: State, store: Store) -> Choice:
-    """The executor `wanted`, or for 'auto' the fastest one here, measured on the cohort of the run's first round.
+def choose(
+    wanted: str,
+    model: nn.Module,
+    federation: Federation,
+    setting: Setting,
+    cohort: Sequence[Client],
+    store: Store,
+) -> Choice:
+    """The executor `wanted`, or for 'auto' the fastest one here, measured on the clients of a round.
 
     A measurement takes a second or so; the same network, shapes and device are measured once a store.
     """
     if wanted != "auto":
         return Choice(wanted, "forced")
-    cohort = plan.cohort(1) or list(range(federation.clients))
-    path, key = store.home / FILE, _key(plan.setting, model, federation, len(cohort))
+    path, key = store.home / FILE, _key(setting, model, federation, len(cohort))
     known = read_json(path) if path.exists() else {}
     if key not in known:
-        choice = _measured(model, federation, plan, initial, cohort)
+        choice = _measured(model, federation, setting, cohort)
         known = {**(read_json(path) if path.exists() else {}), key: asdict(choice)}
         with disk_errors("remembering the executors' speeds", store.home):
             write_json(path, known)
     return Choice(**known[key])
 
 
-def _measured(model: nn.Module, federation: Federation, plan: Plan, initial: State, cohort: Sequence[int]) -> Choice:
+def _measured(model: nn.Module, federation: Federation, setting: Setting, cohort: Sequence[Client]) -> Choice:
     from fedbench.core.executors import available_cores
 
     device = federation.images.device.type
     workers = available_cores() if device == "cpu" else 1
-    clients = [_client(i, federation, plan, initial) for i in cohort[: CLIENTS[device]]]
+    clients = cohort[: CLIENTS[device]]
     default, *others = CANDIDATES[device]
-    rates = {default: _rate(default, model, federation, plan.setting, clients)}
+    rates = {default: _rate(default, model, federation, setting, clients)}
     # Autocast under vmap is not the same arithmetic on a CPU: convolutions would stay float32.
-    same = device != "cpu" or plan.setting.precision == "fp32"
+    same = device != "cpu" or setting.precision == "fp32"
     if len(clients) > 1 and same and workers / rates[default] < LONG_STEP[device]:
-        rates.update({name: _rate(name, model, federation, plan.setting, clients) for name in others})
+        rates.update({name: _rate(name, model, federation, setting, clients) for name in others})
     fastest = max(rates, key=lambda name: rates[name])
     name = fastest if rates[fastest] > MARGIN * rates[default] else default
     return Choice(name, "measured", rates, time.strftime("%Y-%m-%d"))
-
-
-def _client(index: int, federation: Federation, plan: Plan, initial: State) -> Client:
-    from fedbench.core.client import Client
-
-    return Client(
-        index=index,
-        round=1,
-        rounds=1,
-        lr=plan.setting.lr,
-        rows=federation.train[index],
-        test_rows=federation.test[index],
-        class_counts=federation.class_counts[index],
-        plan=plan,
-        state=initial,
-        received=initial,
-    )
 
 
 def _rate(name: str, model: nn.Module, federation: Federation, setting: Setting, clients: Sequence[Client]) -> float:

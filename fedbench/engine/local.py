@@ -6,12 +6,12 @@ import contextlib
 import shutil
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench import methods, models
-from fedbench.engine.choice import Choice, choose
+from fedbench.engine.training import prepared, write
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors, read_json, write_json
 from fedbench.provenance import closure, fingerprint, libraries
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: What every run's numbers come from, beside its method and its model.
 NUMERIC = (
     *(f"core/{n}.py" for n in ("augment", "client", "evaluation", "federation", "plan", "rng", "server", "state")),
-    *(f"core/{n}.py" for n in ("convolution", "graph", "precision", "stack", "stacked", "trainer", "worker")),
+    *(f"core/{n}.py" for n in ("convolution", "graph", "precision", "stack", "stacked", "tables", "trainer", "worker")),
     *("partition/artifact.py", "partition/scheme.py", "partition/shift.py"),
 )
 
@@ -131,9 +131,7 @@ def execute(
         done = store.get(job.spec)  # finished by another process just now
         if done is not None:
             return done
-        folder = store.work(job.spec.id)
-        with disk_errors("starting a run", folder):
-            write_json(folder / "spec.json", {"run": job.spec.to_dict(), "overrides": dict(job.overrides)})
+        announce(job, store)
 
         def heard(progress: Progress) -> None:
             claim.beat()
@@ -141,19 +139,42 @@ def execute(
 
         try:
             place = choose_device(device)
-            with arithmetic(job.spec.setting.precision, place):
-                artifact = _train(job, store, roots, folder, place, executor, heard)
+            with arithmetic(job.spec.setting.precision, place), prepared([job], store, roots, place, executor) as ready:
+                ready.trainers[0].run(heard)
+                artifact = write(job, store, ready.trainers[0], ready.made_by)
         except BaseException as error:
             if claim.held():
-                _give_up(job, store, folder, error)
+                _record(job, store, error)
+                tidy(job, store)
             raise
-    shutil.rmtree(folder, ignore_errors=True)
-    store.forget_failure(job.spec.id)
+    clear(job, store)
     return artifact
 
 
-def _give_up(job: Job, store: Store, folder: Path, error: BaseException) -> None:
-    """Record why the run failed (an interrupt is no failure), and keep its folder only for a checkpoint."""
+def announce(job: Job, store: Store) -> None:
+    """Say in the run's work folder which run is under way."""
+    folder = store.work(job.spec.id)
+    with disk_errors("starting a run", folder):
+        write_json(folder / "spec.json", {"run": job.spec.to_dict(), "overrides": dict(job.overrides)})
+
+
+def clear(job: Job, store: Store) -> None:
+    """Forget how a run that is complete came about."""
+    shutil.rmtree(store.work(job.spec.id), ignore_errors=True)
+    store.forget_failure(job.spec.id)
+
+
+def tidy(job: Job, store: Store) -> None:
+    """Keep the folder of a run that stopped only for a checkpoint."""
+    folder = store.work(job.spec.id)
+    if not (folder / CHECKPOINT).exists():
+        for path in folder.iterdir():
+            if path.name != "claim.json":
+                path.unlink(missing_ok=True)
+
+
+def _record(job: Job, store: Store, error: BaseException) -> None:
+    """Record why the run failed; an interrupt is no failure."""
     from fedbench.core.trainer import Interrupted
 
     if isinstance(error, Exception) and not isinstance(error, Interrupted):
@@ -161,83 +182,3 @@ def _give_up(job: Job, store: Store, folder: Path, error: BaseException) -> None
         told = {"spec": job.spec.to_dict(), "overrides": dict(job.overrides)}
         with contextlib.suppress(FedbenchError):  # a full disk: what is raised already says so
             store.record_failure(job.spec.id, reason, "".join(traceback.format_exception(error)), **told)
-    if not (folder / CHECKPOINT).exists():
-        for path in folder.iterdir():
-            if path.name != "claim.json":
-                path.unlink(missing_ok=True)
-
-
-def _train(
-    job: Job,
-    store: Store,
-    roots: list[Path],
-    folder: Path,
-    device: torch.device,
-    executor_name: str,
-    observe: Callable[[Progress], None],
-) -> Artifact:
-    from fedbench import data, partition
-    from fedbench.core import executors
-    from fedbench.core.checkpoint import Checkpoint
-    from fedbench.core.federation import Federation
-    from fedbench.core.plan import Plan
-    from fedbench.core.trainer import Trainer, initialise
-
-    setting, code = job.spec.setting, job.code
-    made_by = {"fingerprint": fingerprint(*job.parts), "fingerprint_parts": job.parts}  # as it is now, not at the end
-    parts = partition.build(setting.partition, store, roots)
-    dataset = data.load(setting.partition.dataset, store, roots)
-    federation = Federation.of(
-        parts.shifted_images(dataset), parts.label, parts.client, parts.sample, parts.test, len(dataset.classes), device
-    )
-    plan = Plan(setting, federation.n_train, federation.shape[:2])
-
-    def build() -> Any:
-        return models.build(setting.model, shape=federation.shape, classes=federation.classes, seed=setting.seed)
-
-    model, initial = initialise(job.method, build, federation, setting.seed)
-    chosen = choose(executor_name, model, federation, plan, initial, store)
-    executor = executors.make(chosen.name, model, federation, setting)
-    checkpoint = Checkpoint(folder, code)
-    try:
-        trainer = Trainer(setting, job.method, federation, model, initial, executor, plan, checkpoint)
-        trainer.run(observe)
-    finally:
-        executor.close()
-    return _write(job, store, trainer, parts.id, device, chosen, made_by)
-
-
-def _write(
-    job: Job,
-    store: Store,
-    trainer: Any,
-    partition_id: str,
-    device: torch.device,
-    chosen: Choice,
-    made_by: dict[str, Any],
-) -> Artifact:
-    import pyarrow as pa
-    import torch
-
-    checkpoint = trainer.checkpoint
-    predictions = checkpoint.read_predictions().combine_chunks()
-    view = predictions.schema.get_field_index("view")
-    predictions = predictions.set_column(view, "view", predictions.column("view").dictionary_encode().combine_chunks())
-    predictions = predictions.replace_schema_metadata({"classes": str(trainer.federation.classes)})
-    with store.writing(job.spec, {"partition": partition_id}) as writer:
-        writer.table("predictions", predictions)
-        writer.table("rounds", pa.Table.from_pylist(checkpoint.rounds))
-        writer.table("clients", trainer.clients_table())
-        writer.provenance = {
-            "title": job.method.title,
-            "overrides": dict(job.overrides),
-            "defaults": type(job.method)().params,
-            "deviations": job.method.deviations(),
-            "executor": chosen.name,
-            "executor_choice": asdict(chosen),
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-            "threads": torch.get_num_threads(),
-            "train_seconds": sum(line["total_seconds"] for line in checkpoint.rounds),
-            **made_by,
-        }
-    return store.open("run", job.spec.id)
