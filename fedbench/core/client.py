@@ -118,6 +118,7 @@ class Client:
     phase: int = 0  #: requests answered so far; keys the random streams
     seconds: float = 0.0  #: time spent on this client
     puts_by: Callable[[str], bool] | None = None  #: what of its state waits in host memory when it is not at work
+    home: State = field(default_factory=dict)  #: its state where it waited, before it was fetched to the device
 
     @property
     def n_train(self) -> int:

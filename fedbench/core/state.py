@@ -57,9 +57,9 @@ def compact(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size() else tensor
 
 
-def fetched(state: State, device: torch.device) -> State:
-    """The state on the device; what lies there already stays the same tensor."""
-    return {name: t if t.device == device else t.to(device, non_blocking=True) for name, t in state.items()}
+def fetched(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device; one that lies there already stays the same."""
+    return tensor if tensor.device == device else tensor.to(device, non_blocking=True)
 
 
 def put_by(tensor: Tensor) -> Tensor:

@@ -82,14 +82,21 @@ class Worker:
     def fetch(self, clients: Sequence[Client]) -> None:
         """Bring what the clients hold to the device."""
         for client in clients:
-            client.state, client.received = fetched(client.state, self.device), fetched(client.received, self.device)
+            client.home = client.state
+            # A tensor that a client holds as it was received stays one tensor.
+            brought = {id(t): fetched(t, self.device) for s in (client.state, client.received) for t in s.values()}
+            client.state = {name: brought[id(t)] for name, t in client.state.items()}
+            client.received = {name: brought[id(t)] for name, t in client.received.items()}
 
     def put_by(self, clients: Sequence[Client]) -> None:
-        """Send what is to wait in host memory there."""
+        """Send what is to wait in host memory there; what has not changed is still where it was."""
         for client in clients:
-            if client.puts_by is not None:
-                client.state = {n: put_by(t) if client.puts_by(n) else t for n, t in client.state.items()}
-                client.received = {n: t for n, t in client.received.items() if not client.puts_by(n)}
+            if (waits := client.puts_by) is not None:
+                same = {n for n, t in client.state.items() if n in client.home and t is client.received.get(n)}
+                client.state = {
+                    n: (client.home[n] if n in same else put_by(t)) if waits(n) else t for n, t in client.state.items()
+                }
+                client.received = {n: t for n, t in client.received.items() if not waits(n)}
 
     @torch.no_grad()
     def answers(self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]]) -> list[np.ndarray]:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from fedbench.core import state as state_module
 from fedbench.core.rng import stream
 from fedbench.core.server import Server
-from fedbench.core.state import matches, size_in_bytes, state_of, weighted_mean
+from fedbench.core.state import compact, matches, size_in_bytes, state_of, weighted_mean
 
 
 @given(
@@ -111,3 +112,27 @@ def test_streams_of_different_keys_differ(keys: list[tuple[str, int, int]]) -> N
     drawn = [tuple(stream(1, *key).integers(2**63, size=3)) for key in keys]
     assert len(set(drawn)) == len(keys)
     assert drawn == [tuple(stream(1, *key).integers(2**63, size=3)) for key in keys]
+
+
+def test_what_is_kept_does_not_hold_a_stack_alive() -> None:
+    stack = torch.arange(12.0).view(4, 3)
+    server = Server({"a": torch.zeros(3)}, {})
+    server.keep(1, {"a": stack[1]})
+    kept = server.personal[1]["a"]
+    assert torch.equal(kept, stack[1])
+    assert kept.untyped_storage().nbytes() == kept.nbytes
+    whole = torch.ones(3)
+    assert compact(whole) is whole
+
+
+@given(st.integers(1, 7), st.integers(1, 200))
+def test_the_mean_is_the_same_in_pieces_of_any_size(clients: int, piece: int) -> None:
+    rng = np.random.default_rng(clients)
+    states = [{"a": torch.from_numpy(rng.normal(size=(2, 3))).float()} for _ in range(clients)]
+    weights = rng.integers(1, 50, clients).tolist()
+    expected = np.average([s["a"].double().numpy() for s in states], axis=0, weights=weights)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state_module, "PIECE", piece)
+        mean = weighted_mean(states, weights, ["a"])["a"]
+    assert mean.dtype == torch.float32
+    np.testing.assert_allclose(mean, expected, rtol=1e-6)

@@ -14,6 +14,7 @@ from lab import federation, method, parquet_bytes, same, setting, train, trainer
 
 from fedbench import models
 from fedbench.core import trainer as trainer_module
+from fedbench.core import worker as worker_module
 from fedbench.core.client import Box, Client, Train
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
@@ -289,3 +290,26 @@ def test_checkpoints_are_as_frequent_as_asked(seconds: float, tmp_path: Path, mo
     monkeypatch.setattr(it.checkpoint, "save", counted)
     it.run()
     assert saves == ([1, 2, 3, 4] if seconds == 0 else [])
+
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked"])
+@pytest.mark.parametrize("name", ["feddrm", "pfedfda", "local"])
+def test_personal_states_that_do_not_fit_wait_elsewhere(
+    name: str, executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where they lie differs, and nothing that is shared is sent away."""
+    here = train(name, DATA, tmp_path / "here", five(), executor=executor)
+    sent: list[torch.Tensor] = []
+
+    def away(tensor: torch.Tensor) -> torch.Tensor:
+        sent.append(tensor)
+        return tensor.clone()
+
+    monkeypatch.setattr(worker_module, "put_by", away)
+    monkeypatch.setattr(trainer_module, "fits", lambda *_: False)
+    elsewhere = train(name, DATA, tmp_path / "elsewhere", five(), executor=executor)
+    assert same(elsewhere.tensors, here.tensors)
+    assert parquet_bytes(elsewhere.predictions) == parquet_bytes(here.predictions)
+    assert sent
+    shared = {t.data_ptr() for t in elsewhere.trainer.server.shared.values()}
+    assert not shared & {t.data_ptr() for t in sent}
