@@ -42,7 +42,8 @@ class Loss(NamedTuple):
 
 
 #: A loss of one client: pure tensor code. It may not branch on tensor values, call .item(), draw random
-#: numbers, or write to captured tensors: it may run under vmap or in a captured graph.
+#: numbers, or write to captured tensors: it may run under vmap or in a captured graph. One function for all clients
+#: (a method of the method's, say, with the client's own tensors as extras): a lambda made anew is stacked with none.
 LossFunction = Callable[[Any, Batch], Loss]
 
 

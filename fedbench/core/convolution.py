@@ -14,13 +14,16 @@ def as_products(model: nn.Module) -> nn.Module:
     """A model with the same parameters (the same tensors) whose plain 2-d convolutions are matrix products."""
     twin = copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
     for module in twin.modules():
-        if type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros":
+        if type(module) is nn.Conv2d and _is_plain(module):
             module.forward = MethodType(_forward, module)  # type: ignore[method-assign]
     return twin
 
 
+def _is_plain(layer: nn.Conv2d) -> bool:
+    return layer.groups == 1 and layer.padding_mode == "zeros" and isinstance(layer.padding, tuple)
+
+
 def _forward(self: nn.Conv2d, x: Tensor) -> Tensor:
-    assert not isinstance(self.padding, str)
     return convolution(x, self.weight, self.bias, self.stride, self.padding, self.dilation)  # type: ignore[arg-type]
 
 
@@ -49,4 +52,5 @@ def convolution(
     out = columns.flatten(3) @ weight.flatten(1).T
     if bias is not None:
         out = out + bias
-    return out.permute(0, 3, 1, 2)
+    # Contiguous: of one client's single image, torch's batch norm on a CPU misreads the permuted strides (backward).
+    return out.permute(0, 3, 1, 2).contiguous()

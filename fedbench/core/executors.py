@@ -190,11 +190,12 @@ class Stacked(Cores):
         return self.kind(self.model, self.federation, self.setting, self.cancel, **self.options)
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
-        # Clients of like size together, all blocks of like length, and no core without one.
+        # Clients of like size together, all blocks of like length, and as many for each core.
         ordered = _largest_first(clients)
-        count = max(-(-len(ordered) // self.block), min(self.count, len(ordered)))
-        size = -(-len(ordered) // max(count, 1))
-        return [ordered[at : at + size] for at in range(0, len(ordered), max(size, 1))]
+        n = len(ordered)
+        rounds = -(-n // (self.block * self.count))
+        count = min(rounds * self.count, n)
+        return [ordered[i * n // count : (i + 1) * n // count] for i in range(count)]
 
     def _fit(self) -> int:
         height, width, channels = self.federation.shape

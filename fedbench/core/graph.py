@@ -42,6 +42,7 @@ class CapturedStep:
             ours, theirs = getattr(self.stack, field.name), getattr(stack, field.name)
             for name, value in theirs.items() if isinstance(theirs, dict) else ():
                 (ours[name] if field.name == "common" else ours[name][: len(value)]).copy_(value)
+        self.stack.lr = stack.lr  # for steps that run plainly
         self.lr.fill_(stack.lr)
 
     def __call__(self, tick: Tick) -> Step:

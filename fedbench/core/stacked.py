@@ -21,7 +21,7 @@ from fedbench.core.convolution import as_products
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Ints
 from fedbench.core.stack import Members, Record, Stack, Step, Tick, padded, stacked, ticks
-from fedbench.core.state import State, matches
+from fedbench.core.state import State, fetched, matches
 from fedbench.core.worker import CHUNK, Piece, Worker, check_finite, pieces, to_labels
 from fedbench.spec import Setting
 
@@ -104,6 +104,8 @@ class StackedWorker(Worker):
     def train_stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> list[Trained]:
         """Minibatch SGD of all clients as the requests say; updates each `client.state`."""
         schedules = [self.batches(c, r) for c, r in zip(clients, requests, strict=True)]
+        if not any(schedules):  # no steps, nothing to stack
+            return [self.train(c, r) for c, r in zip(clients, requests, strict=True)]
         order = sorted(range(len(clients)), key=lambda i: -len(schedules[i]))  # who still trains comes first
         answers = self._train_in_order(
             [clients[i] for i in order], [requests[i] for i in order], [schedules[i] for i in order]
@@ -113,7 +115,7 @@ class StackedWorker(Worker):
     def _train_in_order(
         self, clients: Sequence[Client], requests: Sequence[Train], schedules: Sequence[Sequence[Ints]]
     ) -> list[Trained]:
-        self.model.train()
+        self.scope.train()  # with the model in it: as products, that is a twin
         stack, record = self.stack(clients, requests), Record(len(clients))
         total = torch.zeros(len(clients), dtype=torch.float64, device=self.device)
         for tick in ticks(clients, schedules):
@@ -212,7 +214,11 @@ class StackedWorker(Worker):
             return {key: value for key, value in parts._asdict().items() if value is not None}
 
         together: Callable[..., dict[str, Tensor]] = torch.func.vmap(one, in_dims=(None, 0, 0))
-        return self.functions.setdefault(loss, torch.compile(together)) if self.compiled else together
+        if not self.compiled:
+            return together
+        if loss not in self.functions:
+            self.functions[loss] = torch.compile(together)
+        return self.functions[loss]
 
     def descend(self, stack: Stack, members: Members, leaves: State) -> None:
         """torch's SGD on the leaves, in place. A parameter that the loss does not touch stays where it is."""
@@ -262,11 +268,10 @@ class StackedWorker(Worker):
         extras: State,
     ) -> list[Tensor]:
         """output(model, batch) of each client's model for its own images, without gradients: [n, ...] a client."""
-        self.model.eval()
+        self.scope.eval()
         order = sorted(range(len(clients)), key=lambda i: -len(images[i].rows))
         clients, images = [clients[i] for i in order], [images[i] for i in order]
-        self.fetch(clients)
-        state = {n: stacked([c.state[n] for c in clients]) for n in self.tensors}
+        state = {n: stacked([fetched(c.state[n], self.device) for c in clients]) for n in self.tensors}
         extras = {n: t[order] for n, t in extras.items()}
         counts = [len(piece.rows) for piece in images]
         rows = padded([piece.rows for piece in images])

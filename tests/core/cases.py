@@ -1,0 +1,18 @@
+"""The methods that tests go through: found by the registry, so a new method's file is covered as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedbench import methods
+
+#: Every method with its defaults; and the hyper-parameters that switch on what the defaults leave out.
+CASES: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in methods.names()]
+CASES += [
+    ("fedavgft", {"finetune_rounds": 2, "finetune_epochs": 1}),
+    ("pfedfda", {"betas": 2, "feature_store": "extra_pass"}),
+    ("pfedfda", {"betas": 0, "feature_store": "last_epoch"}),
+]
+cases = pytest.mark.parametrize(("name", "chosen"), CASES, ids=lambda v: v if isinstance(v, str) else "-".join(v) or "")

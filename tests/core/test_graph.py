@@ -1,0 +1,302 @@
+"""Captured steps: who is masked does not move, places are reused and never leak into answers.
+
+On a CPU nothing is captured; the very same step is called, so that its arithmetic is tested without a GPU.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from lab import client, federation, method, setting
+from networks import small
+from torch import Tensor
+
+from fedbench.core import graph
+from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.client import Batch, Box, Client, Loss, Train
+from fedbench.core.executors import Graphed
+from fedbench.core.federation import Federation
+from fedbench.core.graph import GRAPHS, CapturedStep, GraphedWorker, capacity
+from fedbench.core.plan import Plan
+from fedbench.core.stack import Stack, Step, Tick
+from fedbench.core.stacked import StackedWorker
+from fedbench.core.state import state_of
+from fedbench.core.trainer import Trainer, initialise
+from fedbench.methods.base import cross_entropy
+
+DATA = federation((60, 50, 40, 30, 45))
+
+
+class Counting(GraphedWorker):
+    """Counts captures and steps, of which some are masked."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.captures: list[tuple[int, int]] = []
+        self.steps = self.masked = 0
+
+    def capture(self, like: Stack, room: int, size: int) -> CapturedStep:
+        self.captures.append((room, size))
+        return super().capture(like, room, size)
+
+    def masked_step(self, *given: Any) -> Step:
+        self.masked += 1
+        return super().masked_step(*given)
+
+    def backward(self, *given: Any) -> Any:
+        self.steps += 1
+        return super().backward(*given)
+
+
+def worker(norm: bool = False, data: Federation = DATA, **changes: Any) -> Counting:
+    return Counting(small(norm=norm), data, setting(**changes), threading.Event())
+
+
+def clients(count: int, norm: bool = False, data: Federation = DATA, **changes: Any) -> list[Client]:
+    plan = Plan(setting(**changes), data.n_train, (8, 8))
+    who = [client(data, plan, i, state_of(small(norm=norm, seed=i))) for i in range(count)]
+    for one in who:
+        one.phase = 1
+    return who
+
+
+def times(model: Any, batch: Batch) -> Loss:
+    """A loss that a client's own tensor can spoil."""
+    return Loss(cross_entropy(model, batch).total * batch.extras["k"], kept=batch.y[:, None] * 1.0)
+
+
+def requests(factors: Sequence[float], **more: Any) -> list[Train]:
+    return [Train(times, extras={"k": torch.tensor(k)}, **more) for k in factors]
+
+
+def a_tick(who: list[Client], members: list[int], size: int = 8) -> Tick:
+    rows = torch.stack([who[i].rows[:size] for i in members])
+    return Tick(torch.tensor(members), rows, torch.arange(size).expand(len(members), -1), None)
+
+
+def contents(stack: Stack) -> dict[str, Tensor]:
+    """Copies of all that a step may move."""
+    groups = {"trained": stack.trained, "buffers": stack.buffers, "momentum": stack.momentum}
+    return {f"{g}/{n}": t.clone() for g, s in groups.items() for n, t in s.items()}
+
+
+@pytest.mark.parametrize("spoilt", [1.0, float("nan")], ids=["finite", "nan"])
+def test_who_is_not_active_stays_where_it_is(spoilt: float) -> None:
+    """Weights, momentum and running statistics of clients 1 and 3, whatever their loss would be."""
+    it, who = worker(norm=True, batch_size=8), clients(4, norm=True, batch_size=8)
+    stack = it.stack(who, requests([1.0, spoilt, 1.0, spoilt]))
+    step = it.current
+    assert step is not None
+    step(a_tick(who, [0, 1, 2, 3]) if spoilt == 1.0 else a_tick(who, [0, 2]))  # momentum is under way
+    before = contents(stack)
+    assert {name.split("/")[0] for name in before} == {"trained", "buffers", "momentum"}
+    shown, kept, labels = step(a_tick(who, [0, 2]))
+    assert shown.shape == (2,)
+    assert shown.isfinite().all()
+    assert kept is not None
+    assert kept.squeeze(2).tolist() == labels.tolist() == DATA.labels[a_tick(who, [0, 2]).rows].tolist()
+    for name, after in contents(stack).items():
+        assert torch.equal(after[[1, 3]], before[name][[1, 3]]), name
+        assert after.isfinite().all(), name
+        for i in (0, 2):
+            assert not torch.equal(after[i], before[name][i]) or name == "trained/trunk.0.bias", name
+
+
+def test_a_masked_step_is_the_plain_step() -> None:
+    """Of the same clients from the same values, with momentum of earlier steps and a proximal term."""
+    changes: dict[str, Any] = {"batch_size": 8}
+    ours, its = (
+        worker(norm=True, **changes),
+        StackedWorker(small(norm=True), DATA, setting(**changes), threading.Event()),
+    )
+    who = clients(3, norm=True, **changes)
+    asked = requests([1.0, 2.0, 0.5], anchor=0.3)
+    a, b = ours.stack(who, asked), its.stack(who, asked)
+    for members in ([0, 1, 2], [0, 2], [1], [0, 1, 2]):
+        assert ours.current is not None
+        x, y = ours.current(a_tick(who, members)), its.step(b, a_tick(who, members))
+        torch.testing.assert_close(x.shown, y.shown, rtol=1e-5, atol=1e-6)
+        assert torch.equal(x.labels, y.labels)
+    assert ours.masked == 4
+    theirs = contents(b)
+    for name, t in contents(a).items():
+        torch.testing.assert_close(t[:3], theirs[name], rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_another_rate_is_another_rate_in_every_step() -> None:
+    """A captured step that is used again goes by the new stack's rate, also where it runs plainly."""
+    assert DATA.n_train[0] % 8, "no short batch"
+    changes: dict[str, Any] = {"batch_size": 8}
+    it = worker(**changes)
+    reference = StackedWorker(small(), DATA, setting(**changes), threading.Event())
+    for lr in (0.05, 0.01):
+        ours, its = clients(2, **changes), clients(2, **changes)
+        for c in (*ours, *its):
+            c.lr = lr
+        it.train_stack(ours, requests([1.0, 1.0]))
+        reference.train_stack(its, requests([1.0, 1.0]))
+        for a, b in zip(ours, its, strict=True):
+            for name, t in b.state.items():
+                torch.testing.assert_close(a.state[name], t, rtol=1e-4, atol=1e-6, msg=name)
+    assert len(it.captures) == 1
+
+
+def test_places_beyond_the_clients_do_no_harm() -> None:
+    """A block of two after one of three that diverged: what is left at the third place stays there."""
+    assert capacity(3) == 3
+    it = worker()
+    three = clients(3)
+    with pytest.raises(Exception, match="client 2"):
+        it.train_stack(three, requests([1.0, 1.0, float("nan")]))
+    again = clients(3)
+    it.train_stack(again, requests([1.0, 1.0, 1.0]))
+    fresh = clients(3)
+    worker().train_stack(fresh, requests([1.0, 1.0, 1.0]))
+    for a, b in zip(again, fresh, strict=True):
+        assert all(torch.equal(t, b.state[name]) for name, t in a.state.items())
+    assert len(it.captures) == 1
+    # Five clients have six places: the sixth holds what was there.
+    it, five = worker(), clients(5)
+    it.train_stack(five, requests([1.0] * 5))
+    assert it.captures == [(6, 16)]
+    assert it.current is not None
+    for t in it.current.stack.trained.values():
+        t[5] = float("nan")
+    more = clients(5)
+    it.train_stack(more, requests([1.0] * 5))
+    for a, b in zip(more, five, strict=True):
+        assert all(torch.equal(t, b.state[name]) for name, t in a.state.items())
+
+
+@given(st.integers(1, 5000))
+def test_capacity_has_room_for_all_and_little_more(n: int) -> None:
+    assert n <= capacity(n) <= max(n, 1.5 * n)
+    assert capacity(n) <= capacity(n + 1)
+    assert capacity(capacity(n)) == capacity(n)
+
+
+def test_cohorts_of_like_size_share_a_graph() -> None:
+    assert [capacity(n) for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17)] == [
+        1, 2, 3, 4, 6, 6, 8, 8, 12, 12, 16, 16, 24,
+    ]  # fmt: skip
+    assert len({capacity(n) for n in range(1, 1025)}) == 20
+
+
+def test_a_run_captures_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two blocks a round, three rounds, two rates: one captured step."""
+    monkeypatch.setattr(Graphed, "kind", Counting)
+    data, s = federation((40, 40, 40, 40)), setting(schedule="cosine", window=1)
+    how, plan = method("fedavg"), Plan(s, data.n_train, (8, 8))
+    model, initial = initialise(how, small, data, s.seed)
+    tmp_path.mkdir(exist_ok=True)
+    executor = Graphed(model, data, s, cores=1, block=2)
+    Trainer(s, how, data, model, initial, executor, plan, Checkpoint(tmp_path)).run()
+    (it,) = executor.map(lambda worker, _: worker, [0])
+    executor.close()
+    assert isinstance(it, Counting)
+    assert it.captures == [(2, 16)]
+    full, short = divmod(28, 16)
+    assert short
+    assert it.masked == 3 * 2 * full
+    assert it.steps == 3 * 2 * (full + 1)
+
+
+def test_few_of_many_step_plainly() -> None:
+    """A replay costs as much with few as with all."""
+    it, data = worker(data=federation((120, 20, 20, 20, 20))), federation((120, 20, 20, 20, 20))
+    who = clients(5, data=data)
+    assert data.n_train == [84, 14, 14, 14, 14]
+    it.train_stack(who, requests([1.0] * 5))
+    assert it.captures == [(6, 16)]
+    assert it.masked == 0  # one client alone has whole batches
+    assert it.steps == 6 + 1  # its six steps, and one of the four others together
+
+
+def test_the_oldest_captures_are_dropped() -> None:
+    it = worker()
+    for k in range(GRAPHS + 2):
+        it.train_stack(clients(2), requests([1.0, 1.0], steps=1, lr=0.01 * (k + 1)))
+    assert len(it.captures) == GRAPHS + 2
+    assert len(it.captured) == GRAPHS
+    it.train_stack(clients(2), requests([1.0, 1.0], steps=1, lr=0.03))  # the oldest that is left: now the youngest
+    assert len(it.captures) == GRAPHS + 2
+    it.train_stack(clients(2), requests([1.0, 1.0], steps=1, lr=0.01))  # was dropped
+    assert len(it.captures) == GRAPHS + 3
+    it.train_stack(clients(2), requests([1.0, 1.0], steps=1, lr=0.03))
+    assert len(it.captures) == GRAPHS + 3
+    assert len(it.captured) == GRAPHS
+
+
+def test_another_make_of_stack_is_another_capture() -> None:
+    it, who = worker(), clients(3)
+    common = state_of(small())
+    for one in who:
+        one.state = {**one.state, **{n: t for n, t in common.items() if n.startswith("trunk.")}}
+    asked = [Train(cross_entropy, steps=1, trains=("head.",))] * 3
+    it.train_stack(who, asked)
+    it.train_stack(clients(3), asked)  # bodies of their own, not a common one
+    it.train_stack(who[:2], asked[:2])
+    assert len(it.captures) == 3
+    it.train_stack(who, asked)
+    assert len(it.captures) == 3
+
+
+def test_what_came_out_of_one_block_is_not_written_over_by_the_next() -> None:
+    it, first = worker(norm=True), clients(2, norm=True)
+    answers = it.train_stack(first, requests([1.0, 1.0]))
+    held = [{name: t.clone() for name, t in c.state.items()} for c in first]
+    kept = [a.kept.clone() for a in answers if a.kept is not None]
+    labels = [a.labels.clone() for a in answers]
+    second = clients(4, norm=True)[2:]
+    it.train_stack(second, requests([1.0, 1.0]))
+    assert len(it.captures) == 1
+    for c, then in zip(first, held, strict=True):
+        assert all(torch.equal(t, then[name]) for name, t in c.state.items())
+    for a, k, y in zip(answers, kept, labels, strict=True):
+        assert a.kept is not None
+        assert torch.equal(a.kept, k)
+        assert torch.equal(a.labels, y)
+
+
+def test_a_single_client_goes_through_the_captured_step() -> None:
+    it = worker()
+
+    def box(client: Client) -> Box:
+        yield Train(cross_entropy)
+
+    it.serve(clients(1), box)
+    assert it.captures == [(1, 16)]
+    assert it.masked == DATA.n_train[0] // 16
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_a_step_is_captured_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    replays: list[int] = []
+    original = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda self: (replays.append(1), original(self))[1])
+    data = Federation.of(
+        DATA.images.numpy(), DATA.labels.numpy(), DATA.client, DATA.sample, DATA.is_test, 10, device="cuda"
+    )
+    model = small(norm=True).cuda()
+    it = Counting(model, data, setting(), threading.Event())
+    reference = StackedWorker(model, data, setting(), threading.Event())
+    plan = Plan(setting(), data.n_train, (8, 8))
+    for _ in range(2):
+        ours, its = ([client(data, plan, i, state_of(model)) for i in range(4)] for _ in range(2))
+        for c in (*ours, *its):
+            c.phase = 1
+        it.train_stack(ours, [Train(cross_entropy)] * 4)
+        reference.train_stack(its, [Train(cross_entropy)] * 4)
+        for a, b in zip(ours, its, strict=True):
+            for name, t in b.state.items():
+                torch.testing.assert_close(a.state[name], t, rtol=1e-3, atol=1e-4, msg=name)
+    assert len(it.captures) == 1
+    assert replays
+    assert it.masked == graph.WARM_UP + 1

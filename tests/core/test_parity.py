@@ -1,0 +1,379 @@
+"""Every executor computes what the reference does: the same draws, and parameters to float rounding."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from cases import CASES
+from lab import client, federation, method, parquet_bytes, setting
+from networks import small
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedbench.core import executors
+from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.client import Batch, Box, Client, Collect, Collected, Loss, Train, Trained
+from fedbench.core.federation import Federation
+from fedbench.core.plan import CropStream, Ints, Plan
+from fedbench.core.precision import arithmetic
+from fedbench.core.state import State, state_of
+from fedbench.core.trainer import Trainer, initialise
+from fedbench.methods.base import cross_entropy
+from fedbench.spec import Setting
+
+#: Largest difference of two tensors, as a share of the largest value of the reference.
+TOLERANCE = 1e-4
+#: ... and what counts as none: a solver that ends on its bound may leave a last bit where the reference has zero.
+NOTHING = 1e-12
+#: What the reference is compared with: (executor, its options). All executors, whatever their number.
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    name: (name, {"cores": 2}) for name in executors.EXECUTORS if name != "sequential"
+}
+WAYS["unfold"] = ("stacked", {"cores": 1, "block": 3, "convolution": "unfold"})
+ways = pytest.mark.parametrize("way", WAYS)
+
+
+def differs(ours: Any, reference: Any) -> float:
+    """The largest difference relative to the largest value."""
+    a, b = torch.as_tensor(ours).double().cpu(), torch.as_tensor(reference).double().cpu()
+    if a.shape != b.shape:
+        return float("inf")
+    if not a.numel() or torch.equal(a, b):
+        return 0.0
+    return float((a - b).abs().max()) / max(float(b.abs().max()), NOTHING / TOLERANCE)
+
+
+def check_states(ours: Mapping[str, Tensor], reference: Mapping[str, Tensor], exact: bool = False) -> None:
+    """The same names, and tensors that agree."""
+    assert ours.keys() == reference.keys()
+    far = {name: gap for name, t in reference.items() if (gap := differs(ours[name], t)) > (0 if exact else TOLERANCE)}
+    assert far == {}
+
+
+class Recorder(Plan):
+    """A plan that remembers everything that was drawn from it, by what it was drawn for."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.drawn: dict[tuple[Any, ...], list[Any]] = {}
+
+    def cohort(self, t: int) -> list[int]:
+        cohort = super().cohort(t)
+        self.drawn["cohort", t] = cohort
+        return cohort
+
+    def batches(self, client: int, t: int, phase: int, epochs: int | None, steps: int | None) -> Iterator[Ints]:
+        asked = self.drawn.setdefault(("batches", client, t, phase), [])
+        for batch in super().batches(client, t, phase, epochs, steps):
+            asked.append(batch.tolist())
+            yield batch
+
+    def crops(self, purpose: str, t: int, client: int, phase: int) -> CropStream | None:
+        stream = super().crops(purpose, t, client, phase)
+        if stream is not None:
+            draw, windows = stream.draw, self.drawn.setdefault((purpose, client, t, phase), [])
+
+            def heard(n: int) -> Ints:
+                some = draw(n)
+                windows.append(some.tolist())
+                return some
+
+            stream.draw = heard  # type: ignore[method-assign]
+        return stream
+
+
+class Scenario(NamedTuple):
+    """What is trained on what."""
+
+    data: Federation
+    setting: Setting
+    norm: bool = False
+
+
+#: 27, 63, 1, 42 and 8 training images: a single one, fewer than a batch, and not in the order that stacks have.
+UNEQUAL = (38, 90, 2, 60, 12)
+COMMON: dict[str, Any] = {
+    "window": 3,
+    "seed": 5,
+    "lr": 0.02,
+    "epochs": 2,
+    "momentum": 0.9,
+    "weight_decay": 5e-4,
+    "batch_size": 16,
+}
+SCENARIOS = {
+    # Clients leave the stack at different steps, short batches fall in the middle, cohorts and rates change.
+    "ragged": Scenario(federation(UNEQUAL), setting(**COMMON, participation=0.7, schedule="cosine"), norm=True),
+    "dropped": Scenario(federation(UNEQUAL), setting(**COMMON, tail="drop", votes=False)),
+    "steps": Scenario(
+        federation((25, 40, 2, 30), color=True),
+        setting(**{**COMMON, "epochs": None, "steps": 5, "momentum": 0.0, "augment": "crop"}),
+    ),
+}
+#: Every method everywhere; its variants, and what is no executor of its own, where most can go wrong.
+WHERE = [(*case, s) for case in CASES for s in SCENARIOS if s == "ragged" or not case[1]]
+RUNS = [(*w, way) for w in WHERE for way in WAYS if way in executors.EXECUTORS or w[2] == "ragged"]
+
+
+def label(value: Any) -> str:
+    return value if isinstance(value, str) else "-".join(value)
+
+
+def test_the_scenarios_are_as_ragged_as_they_should_be() -> None:
+    data, s, _ = SCENARIOS["ragged"]
+    assert data.n_train == [27, 63, 1, 42, 8]
+    assert all(n % s.batch_size for n in data.n_train)
+    plan = Plan(s, data.n_train, (8, 8))
+    cohorts = [plan.cohort(t) for t in (1, 2, 3)]
+    assert len({tuple(c) for c in cohorts}) == 3
+    assert {i for c in cohorts for i in c} == set(range(5))
+    assert {executor for executor, _ in WAYS.values()} == set(executors.EXECUTORS) - {"sequential"}
+    assert max(len({len(list(plan.batches(i, t, 1, 2, None))) for i in c}) for t, c in enumerate(cohorts, 1)) > 2
+
+
+class Done(NamedTuple):
+    """A finished run."""
+
+    tensors: State
+    drawn: dict[tuple[Any, ...], list[Any]]
+    lines: list[dict[str, Any]]
+    trainer: Trainer
+
+
+def run(case: tuple[str, dict[str, Any]], scenario: Scenario, way: str, where: Path) -> Done:
+    """Train to the end; `way` is of WAYS or "sequential"."""
+    data, s, norm = scenario
+    name, options = WAYS.get(way, (way, {}))
+    how, plan = method(case[0], **case[1]), Recorder(s, data.n_train, data.shape[:2])
+    model, initial = initialise(how, lambda: small(data.shape[2], norm), data, s.seed)
+    where.mkdir(parents=True, exist_ok=True)
+    executor = executors.make(name, model, data, s, **options)
+    trainer = Trainer(s, how, data, model, initial, executor, plan, Checkpoint(where))
+    try:
+        trainer.run()
+    finally:
+        executor.close()
+    return Done(trainer.server.tensors(), plan.drawn, trainer.checkpoint.rounds, trainer)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Done]:
+    """(number of the case, scenario) -> the reference's run, made once."""
+    folder = tmp_path_factory.mktemp("references")
+
+    @cache
+    def made(case: int, scenario: str) -> Done:
+        return run(CASES[case], SCENARIOS[scenario], "sequential", folder / f"{case}{scenario}")
+
+    return lambda case, scenario: made(CASES.index(case), scenario)
+
+
+@pytest.mark.parametrize(("name", "chosen", "scenario", "way"), RUNS, ids=label)
+def test_a_run_is_the_references(
+    name: str, chosen: dict[str, Any], scenario: str, way: str, reference: Any, tmp_path: Path
+) -> None:
+    a = reference((name, chosen), scenario)
+    b = run((name, chosen), SCENARIOS[scenario], way, tmp_path)
+    exact = way == "cores"  # one client at a time, one thread each
+    assert b.drawn == a.drawn
+    check_states(b.tensors, a.tensors, exact)
+    moved = [differs(t, a.trainer.server.initial[n.split("/")[-1]]) for n, t in a.tensors.items() if "weight" in n]
+    assert max(moved) > 0.01, "nothing was trained"
+    for ours, its in zip(b.lines, a.lines, strict=True):
+        assert ours["loss"] == pytest.approx(its["loss"], rel=0 if exact else TOLERANCE)
+        assert [ours[key] for key in ("images", "participants")] == [its[key] for key in ("images", "participants")]
+    ours, its = b.trainer.checkpoint.read_predictions(), a.trainer.checkpoint.read_predictions()
+    if exact:
+        assert parquet_bytes(ours) == parquet_bytes(its)
+        assert b.trainer.clients_table().equals(a.trainer.clients_table())
+    assert ours.schema == its.schema
+    for column in its.column_names:
+        same = np.array(ours[column].to_pylist()) == np.array(its[column].to_pylist())
+        assert same.mean() >= (0.99 if column in ("own", "votes") or column.startswith("route") else 1), column
+
+
+def test_running_statistics_are_compared(reference: Any) -> None:
+    tensors = reference(("fedavg", {}), "ragged").tensors
+    counted = [n for n in tensors if n.endswith("num_batches_tracked")]
+    assert counted
+    assert all(int(tensors[n]) > 0 for n in counted)
+    assert any(n.endswith("running_var") for n in tensors)
+
+
+# -- requests that methods may make ---------------------------------------------------------------------------
+
+
+def scaled(model: Any, batch: Batch) -> Loss:
+    """Weighted by image and by client; shows and keeps something else."""
+    z = model.features(batch.x)
+    each = F.cross_entropy(model.head(z), batch.y, reduction="none")
+    weight = batch.extras["scale"] * (1 + batch.position % 3)
+    return Loss((weight * each).mean(), shown=each.sum(), kept=torch.cat([z, batch.position[:, None].float()], 1))
+
+
+def keeps_input(model: Any, batch: Batch) -> Loss:
+    return cross_entropy(model, batch)._replace(kept=batch.x)
+
+
+def bias_alone(model: Any, batch: Batch) -> Loss:
+    """Does not touch any other parameter."""
+    return Loss(F.cross_entropy(model.head.bias.expand(len(batch.y), -1), batch.y), shown=torch.tensor(2.0))
+
+
+def once(*requests: Any) -> Callable[[Client], Box]:
+    """A box of these requests (or functions client -> request), one after another."""
+
+    def box(client: Client) -> Box:
+        for request in requests:
+            client.answers.append((yield request(client) if callable(request) else request))  # type: ignore[attr-defined]
+
+    return box
+
+
+def own_scale(client: Client) -> Train:
+    return Train(scaled, extras={"scale": torch.tensor(0.5 + client.index)})
+
+
+def with_position(model: Any, batch: Batch) -> Tensor:
+    return torch.cat([model(batch.x) * batch.extras["scale"], batch.position[:, None].float()], 1)
+
+
+def own_rows(client: Client) -> Collect:
+    return Collect(with_position, {"scale": torch.tensor(1.0 + client.index)})
+
+
+BOXES: dict[str, tuple[Callable[[Client], Box], dict[str, Any]]] = {
+    "several passes": (once(Train(cross_entropy, epochs=3), Train(cross_entropy, steps=5, lr=0.02)), {}),
+    "tails dropped": (once(Train(cross_entropy)), {"tail": "drop"}),
+    "neither momentum nor decay": (once(Train(cross_entropy)), {"momentum": 0.0, "weight_decay": 0.0}),
+    "proximal": (once(Train(cross_entropy, steps=3), Train(cross_entropy, anchor=0.7)), {}),
+    "a common body": (once(Train(cross_entropy, trains=("head.",))), {}),
+    "a common body and a proximal term": (once(Train(cross_entropy, trains=("head.",), anchor=0.7)), {}),
+    "a body a client": (once(Train(cross_entropy, steps=3), Train(cross_entropy, trains=("head.",))), {}),
+    "a common head": (once(Train(cross_entropy, trains=("trunk.",))), {}),
+    "shown, kept and extras": (once(own_scale, own_scale), {}),
+    "kept crops": (once(Train(keeps_input)), {"augment": "crop"}),
+    "what the loss leaves alone": (once(Train(bias_alone)), {}),
+    "collect": (
+        once(own_rows, Train(cross_entropy), own_rows),
+        {"augment": "crop"},
+    ),
+    "no step at all": (once(Train(keeps_input, epochs=0)), {}),
+}
+
+
+def served(
+    box: Callable[[Client], Box], s: Setting, norm: bool, way: str, data: Federation = SCENARIOS["ragged"].data
+) -> list[Client]:
+    """All clients after their box; `answers` holds what it was answered."""
+    name, options = WAYS.get(way, (way, {}))
+    model = small(norm=norm).to(data.images.device)
+    state, plan = state_of(model), Plan(s, data.n_train, data.shape[:2])
+    executor = executors.make(name, model, data, s, **options)
+    everyone = [client(data, plan, i, dict(state)) for i in range(data.clients)]
+    for one in everyone:
+        one.answers = []  # type: ignore[attr-defined]
+    try:
+        executor.run(everyone, box)
+    finally:
+        executor.close()
+    return everyone
+
+
+@pytest.mark.parametrize("box", BOXES)
+@pytest.mark.parametrize("norm", [False, True], ids=["plain", "norm"])
+@ways
+def test_a_request_is_answered_as_the_reference_does(box: str, norm: bool, way: str) -> None:
+    made, changes = BOXES[box]
+    s = setting(**{**COMMON, **changes})
+    for ours, its in zip(served(made, s, norm, way), served_by_reference(box, norm), strict=True):
+        check_client(ours, its)
+
+
+@cache
+def served_by_reference(box: str, norm: bool) -> list[Client]:
+    made, changes = BOXES[box]
+    return served(made, setting(**{**COMMON, **changes}), norm, "sequential")
+
+
+def check_client(ours: Any, its: Any) -> None:
+    """The same tensors, losses and answers; what did not train is still the very tensor that was received."""
+    check_states(ours.state, its.state)
+    for name, t in its.state.items():
+        assert (ours.state[name] is ours.received[name]) is (t is its.received[name]), name
+    assert ours.phase == its.phase
+    assert [n for _, n in ours.losses] == [n for _, n in its.losses]
+    assert [loss for loss, _ in ours.losses] == pytest.approx([loss for loss, _ in its.losses], rel=TOLERANCE)
+    for a, b in zip(ours.answers, its.answers, strict=True):
+        check_answer(a, b)
+
+
+def check_answer(ours: Trained | Collected, its: Trained | Collected) -> None:
+    assert type(ours) is type(its)
+    assert torch.equal(ours.labels, its.labels)
+    for key in set(its._fields) - {"labels"}:
+        a, b = getattr(ours, key), getattr(its, key)
+        assert (a is None) is (b is None), key
+        if b is not None:
+            assert differs(a, b) <= TOLERANCE, key
+            assert getattr(a, "dtype", None) == getattr(b, "dtype", None), key
+
+
+@pytest.mark.parametrize("way", [w for w in WAYS if w != "cores"])
+def test_what_a_client_holds_is_its_own(way: str) -> None:
+    """To change one client's tensors in place changes no other's, nor what all of them received."""
+    everyone = served(once(Train(cross_entropy)), setting(**COMMON), True, way)
+    before = [{n: t.clone() for n, t in c.state.items()} for c in everyone]
+    received = {n: t.clone() for n, t in everyone[0].received.items()}
+    for t in everyone[1].state.values():
+        t.zero_()
+    for i in (0, 2, 3, 4):
+        check_states(everyone[i].state, before[i], exact=True)
+    check_states(everyone[0].received, received, exact=True)
+
+
+# -- on a GPU -------------------------------------------------------------------------------------------------
+
+
+def moved(data: Federation, device: str) -> Federation:
+    """The same federation on another device."""
+
+    def there(tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [t.to(device) for t in tensors]
+
+    fields = {name: getattr(data, name).to(device) for name in ("images", "labels", "class_counts")}
+    return dataclasses.replace(data, **fields, train=there(data.train), test=there(data.test))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("name", "chosen", "scenario"), WHERE, ids=label)
+def test_a_run_on_a_gpu_is_the_references(name: str, chosen: dict[str, Any], scenario: str, tmp_path: Path) -> None:
+    place = SCENARIOS[scenario]._replace(data=moved(SCENARIOS[scenario].data, "cuda"))
+    with arithmetic("fp32", torch.device("cuda")):
+        a = run((name, chosen), place, "sequential", tmp_path / "a")
+        for way in WAYS:
+            b = run((name, chosen), place, way, tmp_path / way)
+            assert b.drawn == a.drawn
+            check_states(b.tensors, a.tensors)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("box", BOXES)
+@pytest.mark.parametrize("norm", [False, True], ids=["plain", "norm"])
+def test_a_request_on_a_gpu_is_answered_as_the_reference_does(box: str, norm: bool) -> None:
+    made, changes = BOXES[box]
+    if box in ("shown, kept and extras", "collect"):
+        pytest.skip("its extra tensors lie on the host")
+    s, data = setting(**{**COMMON, **changes}), moved(SCENARIOS["ragged"].data, "cuda")
+    with arithmetic("fp32", torch.device("cuda")):
+        reference = served(made, s, norm, "sequential", data)
+        for way in WAYS:
+            for ours, its in zip(served(made, s, norm, way, data), reference, strict=True):
+                check_client(ours, its)

@@ -1,0 +1,366 @@
+"""Stacks of clients: the order of their steps, boxes in lockstep, and who shares a block."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from lab import client, federation, setting
+from networks import small
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedbench.core.client import Batch, Box, Client, Collect, Loss, Train
+from fedbench.core.executors import Stacked
+from fedbench.core.plan import Plan
+from fedbench.core.stack import Record, Step, padded, stacked, ticks
+from fedbench.core.stacked import StackedWorker, kind
+from fedbench.core.state import state_of
+from fedbench.core.worker import Cancelled, Piece, Worker
+from fedbench.errors import FedbenchError
+from fedbench.methods.base import cross_entropy
+
+DATA = federation((60, 24, 40, 16))
+SETTING = setting()
+PLAN = Plan(SETTING, DATA.n_train, (8, 8))
+
+
+# -- the order of steps ---------------------------------------------------------------------------------------
+
+
+def bare(plan: Plan, index: int, first_row: int) -> Client:
+    """A client that only has rows."""
+    rows = torch.arange(first_row, first_row + plan.n_train[index])
+    return Client(index, 1, 1, 0.1, rows, rows[:0], torch.zeros(1), plan, {}, {}, phase=1)
+
+
+@hypothesis_settings(max_examples=60)
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    batch=st.integers(1, 16),
+    tail=st.sampled_from(["keep", "drop"]),
+    length=st.sampled_from([(1, None), (2, None), (None, 1), (None, 7)]),
+    augment=st.sampled_from(["none", "crop"]),
+)
+def test_every_client_makes_its_own_steps_in_order(
+    sizes: list[int], batch: int, tail: str, length: tuple[Any, Any], augment: str
+) -> None:
+    plan = Plan(setting(batch_size=batch, tail=tail, augment=augment), sizes, (8, 8))
+    schedules = [list(plan.batches(i, 1, 1, *length)) for i in range(len(sizes))]
+    order = sorted(range(len(sizes)), key=lambda i: -len(schedules[i]))
+    everyone = [bare(plan, i, 100 * i) for i in order]
+    schedules = [schedules[i] for i in order]
+    made: list[list[tuple[list[int], list[int], Any]]] = [[] for _ in everyone]
+    record = Record(len(everyone))
+    for tick in ticks(everyone, schedules):
+        who = range(tick.members.stop) if isinstance(tick.members, slice) else tick.members.tolist()
+        assert tick.rows.shape == tick.positions.shape
+        assert tick.rows.shape[0] == len(who) > 0
+        for k, i in enumerate(who):
+            windows = None if tick.windows is None else tick.windows[k].tolist()
+            made[i].append((tick.rows[k].tolist(), tick.positions[k].tolist(), windows))
+        record.add(tick.members, Step(torch.zeros(len(who)), tick.positions[..., None] * 1.0, tick.rows))
+    kept, labels = record.by_client()
+    for i, one in enumerate(everyone):
+        crops = plan.crops("train", 1, one.index, 1)
+        expected = []
+        for positions in schedules[i]:
+            windows = None if crops is None else crops.draw(len(positions)).tolist()
+            expected.append((one.rows[torch.from_numpy(positions)].tolist(), positions.tolist(), windows))
+        assert made[i] == expected
+        together = np.concatenate(schedules[i])
+        assert kept[i] is not None
+        assert kept[i].tolist() == [[p] for p in together]
+        assert labels[i].tolist() == one.rows[torch.from_numpy(together)].tolist()
+
+
+def test_clients_with_batches_of_one_size_step_together() -> None:
+    """As many ticks as the longest schedule has steps, and one more where a short batch is apart."""
+    plan = Plan(setting(batch_size=8), [24, 24, 20], (8, 8))
+    everyone = [bare(plan, i, 0) for i in range(3)]
+    schedules = [list(plan.batches(i, 1, 1, 1, None)) for i in range(3)]
+    members = [tick.members for tick in ticks(everyone, schedules)]
+    assert members[:3] == [slice(0, 3), slice(0, 3), slice(0, 2)]
+    assert [m.tolist() for m in members[3:]] == [[2]]  # type: ignore[union-attr]
+
+
+def test_nothing_kept_is_none() -> None:
+    record = Record(2)
+    for _ in range(2):
+        record.add(slice(0, 2), Step(torch.zeros(2), None, torch.tensor([[1, 2], [3, 4]])))
+    kept, labels = record.by_client()
+    assert kept == [None, None]
+    assert [y.tolist() for y in labels] == [[1, 2, 1, 2], [3, 4, 3, 4]]
+
+
+def test_stacks_are_new_memory_without_gradients() -> None:
+    one, other = torch.ones(2, 3, requires_grad=True), torch.zeros(2, 3)
+    for parts in ([one, one], [one, other]):
+        whole = stacked(parts)
+        assert torch.equal(whole, torch.stack(parts))
+        assert not whole.requires_grad
+        assert whole.is_contiguous()
+        whole.add_(1)
+        assert torch.equal(one, torch.ones(2, 3))
+
+
+def test_padding_repeats_a_clients_own_first_row() -> None:
+    assert padded([torch.tensor([5, 6, 7]), torch.tensor([8])]).tolist() == [[5, 6, 7], [8, 8, 8]]
+
+
+# -- lockstep -------------------------------------------------------------------------------------------------
+
+
+class Watched(StackedWorker):
+    """Remembers which clients were answered together."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.groups: list[tuple[str, list[int]]] = []
+
+    def answer(self, clients: Sequence[Client], requests: Sequence[Any]) -> Any:
+        self.groups.append((type(requests[0]).__name__, [c.index for c in clients]))
+        return super().answer(clients, requests)
+
+
+def worker(kind: type[StackedWorker] = Watched, **changes: Any) -> Any:
+    return kind(small(), DATA, setting(**changes), threading.Event())
+
+
+def everyone(**changes: Any) -> list[Client]:
+    state, plan = state_of(small()), Plan(setting(**changes), DATA.n_train, (8, 8))
+    return [client(DATA, plan, i, dict(state)) for i in range(DATA.clients)]
+
+
+def features(model: Any, batch: Batch) -> Tensor:
+    return torch.cat([model.features(batch.x), batch.position[:, None].float()], 1)
+
+
+def with_index(model: Any, batch: Batch) -> Tensor:
+    return torch.cat([batch.extras["index"].expand(len(batch.y))[:, None], features(model, batch)], 1)
+
+
+def test_boxes_that_ask_for_different_things_each_get_their_own_answer() -> None:
+    """Client 0 trains twice, client 1 collects and trains, client 2 has no box, client 3 trains and leaves."""
+    got: dict[int, list[Any]] = {0: [], 1: [], 3: []}
+
+    def box(client: Client) -> Box | None:
+        return None if client.index == 2 else steps(client)
+
+    def steps(client: Client) -> Box:
+        if client.index == 1:
+            got[1].append((yield Collect(features)))
+            got[1].append((yield Train(cross_entropy, steps=2)))
+        else:
+            got[client.index].append((yield Train(cross_entropy)))
+            if client.index == 0:
+                got[0].append((yield Train(cross_entropy, steps=2)))
+
+    it, who = worker(), everyone()
+    it.serve(who, box)
+    ours, got = got, {0: [], 1: [], 3: []}
+    assert it.groups == [("Train", [0, 3]), ("Collect", [1]), ("Train", [0, 1])]
+    assert [c.phase for c in who] == [2, 2, 0, 1]
+    assert [len(c.losses) for c in who] == [2, 1, 0, 1]
+    assert all(c.seconds > 0 for c in who)
+    assert all(t is who[2].received[n] for n, t in who[2].state.items())
+    alone = everyone()
+    Worker(small(), DATA, SETTING, threading.Event()).serve(alone, box)
+    for i, answers in got.items():
+        for a, b in zip(ours[i], answers, strict=True):
+            assert type(a) is type(b)
+            assert torch.equal(a.labels, b.labels)
+            torch.testing.assert_close(a[0], b[0], rtol=1e-4, atol=1e-5)
+        for name, t in alone[i].state.items():
+            torch.testing.assert_close(who[i].state[name], t, rtol=1e-4, atol=1e-5)
+
+
+def test_answers_come_in_the_order_of_the_requests() -> None:
+    """Though the clients with most steps, and with most images, stand first in the stack."""
+    it, who = worker(), everyone()
+    who = [who[i] for i in (3, 0, 1, 2)]
+    for c in who:
+        c.phase = 1
+    trained = it.train_stack(who, [Train(cross_entropy)] * 4)
+    assert [t.images for t in trained] == [c.n_train for c in who]
+    for t, c in zip(trained, who, strict=True):
+        expected = np.concatenate(list(PLAN.batches(c.index, 1, 1, 1, None)))
+        assert torch.equal(t.labels, DATA.labels[c.rows[torch.from_numpy(expected)]])
+    collected = it.collect_stack(who, [Collect(with_index, {"index": torch.tensor(float(c.index))}) for c in who])
+    for rows, c in zip(collected, who, strict=True):
+        assert torch.equal(rows.labels, DATA.labels[c.rows])
+        assert rows.rows[:, 0].tolist() == [c.index] * c.n_train
+        assert rows.rows[:, -1].tolist() == list(range(c.n_train))
+    answers = it.answers(who, [[Piece(c.test_rows, None)] for c in who])
+    for labels, c in zip(answers, who, strict=True):
+        own = small()
+        own.load_state_dict(c.state)
+        expected = own(it.batch(c.test_rows)).argmax(1)
+        assert labels.tolist() == expected.tolist()
+        assert labels.dtype == np.uint16
+
+
+def weighted(model: Any, batch: Batch) -> Loss:
+    """With a weight an image, which each client has a different number of."""
+    each = F.cross_entropy(model(batch.x), batch.y, reduction="none")
+    return Loss((batch.extras["weight"][batch.position] * each).mean())
+
+
+def test_extras_of_different_shapes_are_not_stacked() -> None:
+    def box(client: Client) -> Box:
+        yield Train(weighted, extras={"weight": torch.arange(float(client.n_train)) / client.n_train})
+
+    it, who = worker(), everyone()
+    who.append(client(DATA, PLAN, 2, state_of(small())))  # another of the same size
+    it.serve(who, box)
+    assert [group for _, group in it.groups] == [[0], [1], [2, 2], [3]]
+    alone = everyone()
+    Worker(small(), DATA, SETTING, threading.Event()).serve(alone, box)
+    for a, b in zip(who, alone, strict=False):
+        for name, t in b.state.items():
+            torch.testing.assert_close(a.state[name], t, rtol=1e-4, atol=1e-5)
+
+
+def test_what_makes_requests_of_one_kind() -> None:
+    x = torch.zeros(3)
+    assert kind(Train(weighted, extras={"a": x})) == kind(Train(weighted, extras={"a": x + 1}))
+    different = [
+        Train(weighted),
+        Train(weighted, extras={"a": x}),
+        Train(weighted, extras={"b": x}),
+        Train(weighted, extras={"a": x[:2]}),
+        Train(weighted, extras={"a": x.double()}),
+        Train(weighted, steps=3, extras={"a": x}),
+        Train(weighted, lr=0.1, extras={"a": x}),
+        Train(weighted, anchor=0.1, extras={"a": x}),
+        Train(weighted, trains=("head.",), extras={"a": x}),
+        Train(cross_entropy, extras={"a": x}),
+        Collect(features, extras={"a": x}),
+    ]
+    assert len({kind(request) for request in different}) == len(different)
+
+
+def test_a_worker_hears_of_the_interrupt() -> None:
+    def train(client: Client) -> Box:
+        yield Train(cross_entropy)
+
+    def collect(client: Client) -> Box:
+        yield Collect(features)
+
+    for box in (train, collect):
+        it = worker()
+        it.cancel.set()
+        with pytest.raises(Cancelled):
+            it.serve(everyone(), box)
+    with pytest.raises(Cancelled):
+        it.answers(everyone(), [[Piece(rows, None)] for rows in DATA.test])
+
+
+def test_an_interrupt_between_two_steps_stops_the_stack() -> None:
+    class Impatient(StackedWorker):
+        steps = 0
+
+        def step(self, *given: Any) -> Step:
+            self.steps += 1
+            self.cancel.set()
+            return super().step(*given)
+
+    it = worker(Impatient)
+    with pytest.raises(Cancelled):
+        it.train_stack(everyone(), [Train(cross_entropy)] * 4)
+    assert it.steps == 1
+
+
+def times_its_own(model: Any, batch: Batch) -> Loss:
+    return Loss(cross_entropy(model, batch).total * batch.extras["k"])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("index", [0, 1, 3])
+def test_the_client_that_diverged_is_named_and_spoils_no_other(bad: float, index: int) -> None:
+    def box(client: Client) -> Box:
+        yield Train(times_its_own, extras={"k": torch.tensor(bad if client.index == index else 1.0)})
+
+    it, who = worker(), everyone()
+    with pytest.raises(FedbenchError, match=rf"diverged: client {index} in round 1 .*smaller --lr"):
+        it.serve(who, box)
+    assert [c.index for c in who if not all(t.isfinite().all() for t in c.state.values())] == [index]
+
+
+# -- blocks ---------------------------------------------------------------------------------------------------
+
+
+@cache
+def executor() -> Stacked:
+    return Stacked(small(), DATA, SETTING, cores=1)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=0, max_size=40),
+    block=st.integers(1, 12),
+    workers=st.integers(1, 6),
+)
+def test_blocks_hold_every_client_once_and_leave_no_worker_without(sizes: list[int], block: int, workers: int) -> None:
+    it, plan = executor(), Plan(SETTING, sizes, (8, 8))
+    it.block, it.count = block, workers
+    who = [bare(plan, i, 0) for i in range(len(sizes))]
+    blocks = it.blocks(who)
+    assert sorted(c.index for b in blocks for c in b) == list(range(len(sizes)))
+    lengths = [len(b) for b in blocks]
+    assert len(blocks) >= min(workers, len(sizes))
+    if lengths:
+        assert max(lengths) <= block
+        assert min(lengths) >= max(1, max(lengths) - 1)  # none is much shorter than another
+    flat = [c.n_train for b in blocks for c in b]
+    assert flat == sorted(flat, reverse=True)  # like sizes together, the largest first
+
+
+def test_a_block_is_as_large_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedbench.core import executors
+
+    asked: list[tuple[int, ...]] = []
+
+    def fits(model: Any, images: Tensor) -> int:
+        asked.append(tuple(images.shape))
+        return 3
+
+    monkeypatch.setattr(executors, "clients_that_fit", fits)
+    assert Stacked(small(), DATA, SETTING).block == 3
+    assert asked == [(SETTING.batch_size, 1, 8, 8)]
+    assert Stacked(small(), DATA, SETTING, block=7).block == 7
+    monkeypatch.setattr(executors, "clients_that_fit", lambda *_: 10**6)
+    assert Stacked(small(), DATA, SETTING).block == executors.CPU_BLOCK
+
+
+def test_how_convolutions_are_computed_is_an_option() -> None:
+    made: list[Callable[..., Any]] = []
+    for how in ("grouped", "unfold"):
+        it = StackedWorker(small(), DATA, SETTING, threading.Event(), how)
+        made.append(it.scope.model.trunk[0].forward)
+    assert made[0].__func__ is torch.nn.Conv2d.forward
+    assert made[1].__func__ is not torch.nn.Conv2d.forward
+
+
+def test_unfolded_running_statistics_answer_in_evaluation_mode() -> None:
+    """To collect and to answer normalises by the running statistics and does not move them."""
+    data = federation((30, 20))
+    for how in ("grouped", "unfold"):
+        model = small(norm=True)
+        state = {**state_of(model), "trunk.1.running_mean": torch.full((6,), 0.3)}
+        who = [client(data, Plan(SETTING, data.n_train, (8, 8)), i, dict(state)) for i in range(2)]
+        it = StackedWorker(model, data, SETTING, threading.Event(), how)
+        rows = it.collect_stack(who, [Collect(features)] * 2)
+        model.load_state_dict(state)
+        model.eval()
+        for got, c in zip(rows, who, strict=True):
+            torch.testing.assert_close(
+                got.rows[:, :-1], model.features(it.batch(c.rows)).detach(), rtol=1e-4, atol=1e-5
+            )
