@@ -19,11 +19,19 @@ from torch.optim.sgd import sgd
 from fedbench.core.client import Batch, Box, Client, Collect, Collected, Loss, LossFunction, Request, Train, Trained
 from fedbench.core.convolution import as_products
 from fedbench.core.federation import Federation
+from fedbench.core.grouped import with_clients_among_channels
 from fedbench.core.plan import Ints
 from fedbench.core.stack import Members, Record, Stack, Step, Tick, padded, stacked, ticks
 from fedbench.core.state import State, fetched, matches
 from fedbench.core.worker import CHUNK, Piece, Worker, check_finite, pieces, to_labels
 from fedbench.spec import Setting
+
+#: How a stack's convolutions are computed.
+CONVOLUTIONS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "vmap": lambda model: model,
+    "grouped": with_clients_among_channels,
+    "unfold": as_products,
+}
 
 
 class Scope(nn.Module):
@@ -44,8 +52,9 @@ class Scope(nn.Module):
 class StackedWorker(Worker):
     """Answers requests of a block of clients at once.
 
-    convolution: "grouped" leaves it to vmap, which makes one grouped convolution of a layer's C convolutions;
-    "unfold" computes them as batched matrix products. compiled: through torch.compile (slow to start).
+    convolution: "vmap" leaves it to torch's own rule; "grouped" makes one grouped convolution of a layer's C
+    convolutions, channels-last; "unfold" computes them as batched matrix products. compiled: through torch.compile
+    (slow to start).
     """
 
     def __init__(
@@ -60,7 +69,7 @@ class StackedWorker(Worker):
         super().__init__(model, federation, setting, cancel)
         self.compiled = compiled
         self.functions: dict[LossFunction, Callable[..., dict[str, Tensor]]] = {}  #: those compiled
-        self.scope = Scope(as_products(self.model) if convolution == "unfold" else self.model)
+        self.scope = Scope(CONVOLUTIONS[convolution](self.model))
         self.parameters = [name for name, _ in self.model.named_parameters()]
 
     # -- lockstep ----------------------------------------------------------------------------------------

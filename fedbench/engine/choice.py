@@ -25,7 +25,7 @@ FILE = "executors.json"
 CANDIDATES = {"cpu": ("cores", "stacked"), "cuda": ("sequential", "cores", "stacked", "graphed")}
 MARGIN = 1.15
 #: A step of one client that takes longer (seconds) keeps the device busy by itself: a stack has nothing to gain there.
-LONG_STEP = {"cpu": 0.002, "cuda": 0.2}
+LONG_STEP = {"cpu": 0.01, "cuda": 0.2}
 #: Clients of a measurement at most.
 CLIENTS = {"cpu": 32, "cuda": 256}
 
@@ -101,7 +101,7 @@ def _key(setting: Setting, model: nn.Module, federation: Federation, clients: in
     device = federation.images.device
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu x{available_cores()}"
     parameters = sum(p.numel() for p in model.parameters())
-    code = fingerprint(*(f"core/{n}.py" for n in ("executors", "graph", "stack", "stacked", "worker")))
+    code = fingerprint(*(f"core/{n}.py" for n in ("executors", "graph", "grouped", "stack", "stacked", "worker")))
     return ", ".join(
         (
             f"{setting.model} of {parameters} parameters",

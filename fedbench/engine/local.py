@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 #: What every run's numbers come from, beside its method and its model.
 NUMERIC = (
     *(f"core/{n}.py" for n in ("augment", "client", "evaluation", "federation", "plan", "rng", "server", "state")),
-    *(f"core/{n}.py" for n in ("convolution", "graph", "precision", "stack", "stacked", "tables", "trainer", "worker")),
+    *(
+        f"core/{n}.py"
+        for n in ("convolution", "graph", "grouped", "precision", "stack", "stacked", "tables", "trainer", "worker")
+    ),
     *("partition/artifact.py", "partition/scheme.py", "partition/shift.py"),
 )
 

@@ -161,7 +161,7 @@ def test_a_run_computes_as_its_setting_says(
 
     gpu(9, 0)
     monkeypatch.setattr(local, "choose_device", lambda _: GPU)
-    monkeypatch.setattr(local, "_train", stop)
+    monkeypatch.setattr(local, "prepared", stop)
     before = switches()
     job = Job.of(lab.setting(precision=precision), "fedavg", {})
     with pytest.raises(FedbenchError, match="enough"):

@@ -1,0 +1,100 @@
+"""Convolution and max-pooling of a stack of clients with the clients among the channels, innermost in memory.
+
+torch's own rules for vmap put the clients into the batch for pooling and lay convolutions out channels-first. With
+memory ordered [image, height, width, client, channel] a layer's C convolutions are one grouped convolution, pooling
+runs over C times as many channels at once, and nothing is copied between the two: on a CPU half the time for LeNet-5.
+"""
+
+from __future__ import annotations
+
+import copy
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Dims = tuple[int | None, ...]
+
+
+def with_clients_among_channels(model: nn.Module) -> nn.Module:
+    """A model with the same parameters (the same tensors), to be called under vmap over clients."""
+    twin = copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
+    for module in twin.modules():
+        if type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros":
+            module.forward = MethodType(_convolve, module)  # type: ignore[method-assign]
+        if type(module) is nn.MaxPool2d and not module.return_indices:
+            module.forward = MethodType(_pool, module)  # type: ignore[method-assign]
+    return twin
+
+
+def _convolve(self: nn.Conv2d, x: Tensor) -> Tensor:
+    options = (self.stride, self.padding, self.dilation)
+    out: Tensor = _Convolution.apply(x, self.weight, self.bias, *options)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _pool(self: nn.MaxPool2d, x: Tensor) -> Tensor:
+    options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+    out: Tensor = _MaxPool.apply(x, *options)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _UnderVmap(torch.autograd.Function):
+    """An operator of which only the rule for vmap is ours; gradients are those of the operators that the rule calls."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        return
+
+
+class _Convolution(_UnderVmap):
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Tensor:
+        return F.conv2d(x, weight, bias, *options)
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: Dims, x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any
+    ) -> tuple[Tensor, int]:
+        clients: int = info.batch_size
+        if dims[1] is None and dims[2] is None and dims[0] is not None:
+            # One layer for all: the clients' images are one batch.
+            out = F.conv2d(x.movedim(dims[0], 0).flatten(0, 1), weight, bias, *options)
+            return out.view(clients, -1, *out.shape[1:]), 0
+        weight = _each(weight, dims[1], clients).flatten(0, 1)
+        bias = None if bias is None else _each(bias, dims[2], clients).flatten()
+        if dims[0] is None:  # the same images for all
+            out = F.conv2d(x.contiguous(memory_format=torch.channels_last), weight, bias, *options)
+        else:
+            stride, padding, dilation = options
+            out = F.conv2d(_among_channels(x, dims[0]), weight, bias, stride, padding, dilation, clients)
+        return _apart(out, clients), 1
+
+
+class _MaxPool(_UnderVmap):
+    @staticmethod
+    def forward(x: Tensor, *options: Any) -> Tensor:
+        out: Tensor = F.max_pool2d(x, *options)
+        return out
+
+    @staticmethod
+    def vmap(info: Any, dims: Dims, x: Tensor, *options: Any) -> tuple[Tensor, int]:
+        assert dims[0] is not None  # or vmap would not have called
+        return _apart(F.max_pool2d(_among_channels(x, dims[0]), *options), info.batch_size), 1
+
+
+def _each(t: Tensor, dim: int | None, clients: int) -> Tensor:
+    """[clients, ...], whether all have the same or each its own."""
+    return t.expand(clients, *t.shape) if dim is None else t.movedim(dim, 0)
+
+
+def _among_channels(x: Tensor, dim: int) -> Tensor:
+    """[..., client at `dim`, ...] to [images, clients x channels, height, width], channels-last in memory."""
+    return x.movedim(dim, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
+
+
+def _apart(x: Tensor, clients: int) -> Tensor:
+    """[images, clients x channels, height, width] to [images, clients, channels, height, width]."""
+    return x.view(len(x), clients, -1, *x.shape[2:])
