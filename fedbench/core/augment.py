@@ -34,4 +34,4 @@ def _taps(start: Tensor, length: Tensor, size: int) -> Tensor:
 
 def to_input(images: Tensor) -> Tensor:
     """[B, H, W, C] pixels 0..255 to [B, C, H, W] float32 in [-1, 1] (mean 0.5, std 0.5), channels-last in memory."""
-    return (images.float() / 127.5 - 1.0).permute(0, 3, 1, 2)
+    return images.to(torch.float32, copy=True).div_(127.5).sub_(1.0).permute(0, 3, 1, 2)

@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.sgd import sgd
 
 from fedbench.core.client import Batch, Box, Client, Collect, Collected, Loss, LossFunction, Request, Train, Trained
 from fedbench.core.convolution import as_products
 from fedbench.core.federation import Federation
 from fedbench.core.grouped import with_clients_among_channels
 from fedbench.core.plan import Ints
-from fedbench.core.stack import Members, Record, Stack, Step, Tick, padded, stacked, ticks
+from fedbench.core.stack import Record, Stack, Step, Tick, padded, stacked, ticks
 from fedbench.core.state import State, fetched, matches
-from fedbench.core.worker import CHUNK, Piece, Worker, check_finite, pieces, to_labels
+from fedbench.core.worker import CHUNK, Piece, Worker, check_finite, descend, pieces, to_labels
 from fedbench.spec import Setting
 
 #: How a stack's convolutions are computed.
@@ -173,9 +172,10 @@ class StackedWorker(Worker):
     def step(self, stack: Stack, tick: Tick) -> Step:
         """One SGD step of the tick's clients; updates the stack."""
         leaves, buffers, step = self.backward(stack, tick)
-        self.descend(stack, tick.members, leaves)
+        momentum = {n: t[tick.members] for n, t in stack.momentum.items()}
+        descend(list(leaves.values()), [momentum.get(n) for n in leaves], self.setting, stack.lr)
         if isinstance(tick.members, Tensor):  # these were copies
-            for whole, part in ((stack.trained, leaves), (stack.buffers, buffers)):
+            for whole, part in ((stack.trained, leaves), (stack.buffers, buffers), (stack.momentum, momentum)):
                 for name, value in part.items():
                     whole[name][tick.members] = value.detach()
         return step
@@ -228,28 +228,6 @@ class StackedWorker(Worker):
         if loss not in self.functions:
             self.functions[loss] = torch.compile(together)
         return self.functions[loss]
-
-    def descend(self, stack: Stack, members: Members, leaves: State) -> None:
-        """torch's SGD on the leaves, in place. A parameter that the loss does not touch stays where it is."""
-        touched = [n for n, p in leaves.items() if p.grad is not None]
-        momentum: list[Tensor | None] = [stack.momentum[n][members] if stack.momentum else None for n in touched]
-        with torch.no_grad():
-            sgd(
-                [leaves[n] for n in touched],
-                [g for n in touched if (g := leaves[n].grad) is not None],
-                momentum,
-                fused=True,
-                weight_decay=self.setting.weight_decay,
-                momentum=self.setting.momentum,
-                lr=stack.lr,
-                dampening=0.0,
-                nesterov=False,
-                maximize=False,
-            )
-            if isinstance(members, Tensor):
-                for name, value in zip(touched, momentum, strict=True):
-                    if value is not None:
-                        stack.momentum[name][members] = value
 
     # -- answering ---------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
 from fedbench.core.augment import resized_crop, to_input
 from fedbench.core.client import Batch, Box, Client, Collect, Collected, Request, Train, Trained
@@ -149,37 +150,31 @@ class Worker:
         trained = {}
         for name, p in model.named_parameters():
             p.requires_grad_(matches(name, request.trains))
+            p.grad = None  # of a step that was interrupted
             if p.requires_grad:
                 trained[name] = p
         anchor = [client.received[name].to(p.device) for name, p in trained.items()] if request.anchor else []
         parameters = list(trained.values())
-        optimiser = torch.optim.SGD(
-            parameters,
-            lr=client.lr if request.lr is None else request.lr,
-            momentum=setting.momentum,
-            weight_decay=setting.weight_decay,
-            fused=True,
-        )
-        rows_of_client = client.rows
+        momentum = [torch.zeros_like(p) if setting.momentum else None for p in parameters]
+        lr = client.lr if request.lr is None else request.lr
         crops = client.plan.crops("train", client.round, client.index, client.phase)
         kept: list[Tensor] = []
         labels: list[Tensor] = []
         total, images = torch.zeros((), dtype=torch.float64, device=self.device), 0
         for position in on_device(self.batches(client, request), self.device):
             self.stop_if_cancelled()
-            rows = rows_of_client[position]
+            rows = client.rows[position]
             y = self.federation.labels[rows]
             x = self.batch(rows, _windows(crops, rows))
             with self.autocast():
                 loss = request.loss(model, Batch(x, y, position, request.extras))
-            optimiser.zero_grad(set_to_none=True)
             objective = loss.total
             if anchor:
                 objective = objective + request.anchor / 2 * sum(
                     (p - a).square().sum() for p, a in zip(parameters, anchor, strict=True)
                 )
             torch.autograd.backward(objective)
-            optimiser.step()
+            descend(parameters, momentum, setting, lr)
             shown = objective if loss.shown is None else loss.shown
             total += shown.detach().double() * len(rows)
             images += len(rows)
@@ -197,13 +192,13 @@ class Worker:
             },
         }
         mean = float(total) / max(images, 1)
-        finite = [p.detach().isfinite().all() for p in parameters]
-        check_finite(client, mean, not finite or bool(torch.stack(finite).all()))
+        sums = [p.detach().sum() for p in parameters]  # of what is not finite neither is the sum
+        check_finite(client, mean, not sums or bool(torch.stack(sums).isfinite().all()))
         client.losses.append((mean, images))
         return Trained(
             loss=mean,
             kept=torch.cat(kept) if kept else None,
-            labels=torch.cat(labels) if labels else rows_of_client[:0],
+            labels=torch.cat(labels) if labels else client.rows[:0],
             images=images,
             pass_rows=client.plan.pass_rows(client.index),
         )
@@ -236,6 +231,30 @@ def on_device(batches: Sequence[Ints], device: torch.device) -> Iterable[Tensor]
         return ()
     together = torch.from_numpy(np.concatenate(batches)).to(device)
     return torch.split(together, [len(b) for b in batches])
+
+
+def descend(parameters: Sequence[Tensor], momentum: Sequence[Tensor | None], setting: Setting, lr: float) -> None:
+    """One step of torch's SGD, in place, with the gradients that the parameters hold and then hold no more.
+
+    A parameter without a gradient (the loss does not touch it) stays where it is.
+    """
+    touched = [i for i, p in enumerate(parameters) if p.grad is not None]
+    with torch.no_grad():
+        # The function behind torch.optim.SGD: the class takes as long again for its book-keeping on small networks.
+        sgd(
+            [parameters[i] for i in touched],
+            [g for i in touched if (g := parameters[i].grad) is not None],
+            [momentum[i] for i in touched],
+            fused=True,
+            weight_decay=setting.weight_decay,
+            momentum=setting.momentum,
+            lr=lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+    for i in touched:
+        parameters[i].grad = None
 
 
 def to_labels(parts: Sequence[Tensor]) -> np.ndarray:
