@@ -47,6 +47,6 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """The speed measurements."""
-    _install(session, ".[test]")
-    session.run("pytest", "-m", "bench", "-s", *session.posargs)
+    """One table of speeds against the usual way; arguments after -- go to tests/bench/speed.py."""
+    _install(session, ".")
+    session.run("python", "tests/bench/speed.py", *session.posargs)

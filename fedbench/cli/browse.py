@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -125,10 +126,18 @@ def _details(artifact: Artifact) -> list[str]:
         setting = {k: v for k, v in spec.setting.to_dict().items() if k != "partition"}
         lines.insert(0, "setting: " + ", ".join(f"{k} {v}" for k, v in setting.items()))
         lines.insert(0, "method: " + ", ".join(f"{k} {v}" for k, v in spec.params.items()))
-        lines.append(f"trained {p['train_seconds']:.1f} s on {p['device']}, executor {p['executor']}")
+        lines.append(f"trained {p['train_seconds']:.1f} s on {p['device']}, {_executor(p)}")
     if isinstance(spec, DatasetSpec):
         lines.insert(0, f"content {spec.content}")
     return lines
+
+
+def _executor(provenance: Mapping[str, Any]) -> str:
+    """Which executor ran, and why: what was measured of each, in client-steps a second."""
+    rates = provenance.get("executor_choice", {}).get("steps_per_second", {})
+    measured = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
+    others = f", together with {provenance['together'] - 1} other seeds" if "together" in provenance else ""
+    return f"executor {provenance['executor']}" + (f" ({measured} client-steps/s)" if measured else "") + others
 
 
 def remove(

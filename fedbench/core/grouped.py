@@ -30,14 +30,12 @@ def with_clients_among_channels(model: nn.Module) -> nn.Module:
 
 
 def _convolve(self: nn.Conv2d, x: Tensor) -> Tensor:
-    options = (self.stride, self.padding, self.dilation)
-    out: Tensor = _Convolution.apply(x, self.weight, self.bias, *options)  # type: ignore[no-untyped-call]
+    out: Tensor = _Convolution.apply(x, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
     return out
 
 
 def _pool(self: nn.MaxPool2d, x: Tensor) -> Tensor:
-    options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
-    out: Tensor = _MaxPool.apply(x, *options)  # type: ignore[no-untyped-call]
+    out: Tensor = _MaxPool.apply(x, self)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -51,14 +49,15 @@ class _UnderVmap(torch.autograd.Function):
 
 class _Convolution(_UnderVmap):
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Tensor:
-        return F.conv2d(x, weight, bias, *options)
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.Conv2d) -> Tensor:
+        return F.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation)
 
     @staticmethod
     def vmap(
-        info: Any, dims: Dims, x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any
+        info: Any, dims: Dims, x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.Conv2d
     ) -> tuple[Tensor, int]:
         clients: int = info.batch_size
+        options: Any = (layer.stride, layer.padding, layer.dilation)
         if dims[1] is None and dims[2] is None and dims[0] is not None:
             # One layer for all: the clients' images are one batch.
             out = F.conv2d(x.movedim(dims[0], 0).flatten(0, 1), weight, bias, *options)
@@ -68,21 +67,24 @@ class _Convolution(_UnderVmap):
         if dims[0] is None:  # the same images for all
             out = F.conv2d(x.contiguous(memory_format=torch.channels_last), weight, bias, *options)
         else:
-            stride, padding, dilation = options
-            out = F.conv2d(_among_channels(x, dims[0]), weight, bias, stride, padding, dilation, clients)
+            out = F.conv2d(_among_channels(x, dims[0]), weight, bias, *options, clients)
         return _apart(out, clients), 1
 
 
 class _MaxPool(_UnderVmap):
     @staticmethod
-    def forward(x: Tensor, *options: Any) -> Tensor:
-        out: Tensor = F.max_pool2d(x, *options)
-        return out
+    def forward(x: Tensor, layer: nn.MaxPool2d) -> Tensor:
+        return _max_pool(x, layer)
 
     @staticmethod
-    def vmap(info: Any, dims: Dims, x: Tensor, *options: Any) -> tuple[Tensor, int]:
+    def vmap(info: Any, dims: Dims, x: Tensor, layer: nn.MaxPool2d) -> tuple[Tensor, int]:
         assert dims[0] is not None  # or vmap would not have called
-        return _apart(F.max_pool2d(_among_channels(x, dims[0]), *options), info.batch_size), 1
+        return _apart(_max_pool(_among_channels(x, dims[0]), layer), info.batch_size), 1
+
+
+def _max_pool(x: Tensor, layer: nn.MaxPool2d) -> Tensor:
+    out: Tensor = F.max_pool2d(x, layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode)
+    return out
 
 
 def _each(t: Tensor, dim: int | None, clients: int) -> Tensor:

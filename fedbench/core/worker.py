@@ -123,7 +123,7 @@ class Worker:
 
     def batch(self, rows: Tensor, windows: Tensor | None = None) -> Tensor:
         """Network input [B, C, H, W] of these rows, cropped to the windows [B, 4] if given."""
-        images = self.federation.images[rows]
+        images = self.federation.images.index_select(0, rows)  # a fifth of the time of images[rows] on a CPU
         if windows is not None:
             images = resized_crop(images, windows)
         return to_input(images)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def test_show_goes_from_a_number_back_to_the_images(ready: Path) -> None:
     assert "predictions.parquet, rounds.parquet" in told, "nothing is cut off"
     assert "momentum 0.9, weight_decay 0.0005" in told
     assert "digits (scikit-learn)" in told
+    assert re.search(r"executor (cores|stacked) \(cores [\d,]+(, stacked [\d,]+)? client-steps/s\)", told)
 
 
 def test_show_what_is_gone(ready: Path) -> None:

@@ -1,0 +1,100 @@
+"""The workloads through fedbench's core with a named executor, and how far executors differ from the reference."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from machine import wait
+from workloads import Workload
+
+from fedbench import methods
+from fedbench.core import executors
+from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.state import state_of
+from fedbench.core.trainer import Round, Trainer, initialise
+
+REFERENCE = "sequential"
+ROUNDS = 3
+
+
+class Ours:
+    """A workload on the trainer core."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        device: torch.device,
+        precision: str = "fp32",
+        executor: str = REFERENCE,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.workload, self.device = workload, device
+        self.images = 0  #: of the last repeat
+        federation, plan = workload.federation(device), workload.plan(precision)
+        method = methods.load("fedavg")[0].create({})
+        network, initial = initialise(method, workload.build, federation, 0)
+        self.executor = executors.make(executor, network, federation, plan.setting, **(options or {}))
+        nowhere = Checkpoint(Path())  # a round writes nothing
+        self.trainer = Trainer(plan.setting, method, federation, network, initial, self.executor, plan, nowhere)
+        if workload.answers:
+            networks = [workload.build(seed).to(device) for seed in range(len(workload.train))]
+            self.trainer.server.personal = {i: state_of(n) for i, n in enumerate(networks)}
+
+    def repeat(self) -> float:
+        """Seconds of the workload done once."""
+        wait(self.device)
+        started = time.perf_counter()
+        if self.workload.answers:
+            self.images = self.votes().size
+        else:
+            self.images = self.round().line["images"]
+        wait(self.device)
+        return time.perf_counter() - started
+
+    def round(self) -> Round:
+        """A round of FedAvg without evaluation. The trainer does not go on from it unless it is committed."""
+        trainer = self.trainer
+        under_way = trainer.begin()
+        started = time.perf_counter()
+        self.executor.run(under_way.cohort, trainer.method.local)
+        trainer.finish(under_way, time.perf_counter() - started)
+        return under_way
+
+    def votes(self) -> np.ndarray:
+        """[images, models] labels: every personal model answers every client's test images."""
+        votes = self.trainer.evaluate(self.trainer.server, 1)["plain"].votes
+        assert votes is not None
+        return votes
+
+    def close(self) -> None:
+        self.executor.close()
+
+
+def outcome(
+    workload: Workload, device: torch.device, precision: str, executor: str, options: Mapping[str, Any] | None = None
+) -> dict[str, np.ndarray]:
+    """What a short form of the workload ends with: parameters after three rounds, or the votes."""
+    run = Ours(workload.short(), device, precision, executor, options)
+    try:
+        if workload.answers:
+            return {"votes": run.votes()}
+        for _ in range(ROUNDS):
+            run.trainer.commit(run.round())
+        return {name: t.cpu().numpy() for name, t in run.trainer.server.shared.items()}
+    finally:
+        run.close()
+
+
+def difference(ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> float:
+    """The largest of max|p - q| / max|q| over parameters q of the reference; for votes the share that differs."""
+    if "votes" in reference:
+        return float((ours["votes"] != reference["votes"]).mean())
+    return max(
+        float(np.abs(ours[name].astype(np.float64) - q).max() / max(np.abs(q).max(), np.finfo(np.float32).tiny))
+        for name, q in reference.items()
+    )

@@ -1,0 +1,44 @@
+"""The ways in which a workload is done: the usual one, the executors, and the variants that we tried on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a workload is done: by an executor with options, or (executor None) the usual way."""
+
+    title: str
+    executor: str | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+USUAL = Way("usual", None)
+
+#: Executors measured unless others are named: those that could win on the device.
+EXECUTORS = {"cpu": ("cores", "stacked"), "cuda": ("sequential", "stacked", "graphed")}
+#: On a CPU these keep each core busy with one client; stacks of them take only longer and more memory.
+LARGE = ("c", "d")
+
+#: Variants of the workloads in EXPERIMENT_WORKLOADS, in the order in which they were thought of. The graph of the
+#: stacked step is the executor `graphed` itself, `stacked` has the clients among the channels.
+EXPERIMENT_WORKLOADS = ("a", "b1200", "c")
+EXPERIMENTS = (
+    Way("torch's own vmap", "stacked", {"convolution": "vmap"}),
+    Way("unfold + batched product", "stacked", {"convolution": "unfold"}),
+    Way("graph of the sequential step", "graphed", {"block": 1}),
+    Way("graph, torch's own vmap", "graphed", {"convolution": "vmap"}),
+    Way("2 streams", "cores", {"cores": 2}),
+    Way("4 streams", "cores", {"cores": 4}),
+    Way("8 streams", "cores", {"cores": 8}),
+    Way("torch.compile", "stacked", {"compiled": True}),  # last: compiling takes longest
+)
+
+
+def of(workload: str, device: str, executors: Sequence[str] = ()) -> list[Way]:
+    """The usual way and these executors (none: those worth measuring), in this order."""
+    worth = [n for n in EXECUTORS[device] if not (device == "cpu" and workload in LARGE and n == "stacked")]
+    return [USUAL, *(Way(name, name) for name in executors or worth)]
