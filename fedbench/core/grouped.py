@@ -50,24 +50,23 @@ class _UnderVmap(torch.autograd.Function):
 class _Convolution(_UnderVmap):
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.Conv2d) -> Tensor:
-        return F.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation)
+        return _conv(x, weight, bias, layer)
 
     @staticmethod
     def vmap(
         info: Any, dims: Dims, x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.Conv2d
     ) -> tuple[Tensor, int]:
         clients: int = info.batch_size
-        options: Any = (layer.stride, layer.padding, layer.dilation)
         if dims[1] is None and dims[2] is None and dims[0] is not None:
             # One layer for all: the clients' images are one batch.
-            out = F.conv2d(x.movedim(dims[0], 0).flatten(0, 1), weight, bias, *options)
+            out = _conv(x.movedim(dims[0], 0).flatten(0, 1), weight, bias, layer)
             return out.view(clients, -1, *out.shape[1:]), 0
         weight = _each(weight, dims[1], clients).flatten(0, 1)
         bias = None if bias is None else _each(bias, dims[2], clients).flatten()
         if dims[0] is None:  # the same images for all
-            out = F.conv2d(x.contiguous(memory_format=torch.channels_last), weight, bias, *options)
+            out = _conv(x.contiguous(memory_format=torch.channels_last), weight, bias, layer)
         else:
-            out = F.conv2d(_among_channels(x, dims[0]), weight, bias, *options, clients)
+            out = _conv(_among_channels(x, dims[0]), weight, bias, layer, clients)
         return _apart(out, clients), 1
 
 
@@ -80,6 +79,11 @@ class _MaxPool(_UnderVmap):
     def vmap(info: Any, dims: Dims, x: Tensor, layer: nn.MaxPool2d) -> tuple[Tensor, int]:
         assert dims[0] is not None  # or vmap would not have called
         return _apart(_max_pool(_among_channels(x, dims[0]), layer), info.batch_size), 1
+
+
+def _conv(x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.Conv2d, groups: int = 1) -> Tensor:
+    padding: Any = layer.padding  # a name or numbers; torch's stubs know no "either"
+    return F.conv2d(x, weight, bias, layer.stride, padding, layer.dilation, groups)
 
 
 def _max_pool(x: Tensor, layer: nn.MaxPool2d) -> Tensor:
