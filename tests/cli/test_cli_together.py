@@ -66,7 +66,7 @@ def clear(home: Path) -> None:
 
 
 def test_the_runs_are_those_of_one_after_another(table: str, home: Path) -> None:
-    assert good(*train(table)).line == "3 of 3 runs made"
+    assert good(*train(table, "--executor", "cores")).line == "3 of 3 runs made"
     single = runs(home)
     frames = {seed: run.frame("predictions") for seed, run in single.items()}
     assert [run.provenance.get("together") for run in single.values()] == [None] * 3
@@ -89,6 +89,17 @@ def test_the_runs_are_those_of_one_after_another(table: str, home: Path) -> None
     cell = cells(good("report", "--table", table, "--format", "json", *SMOKE))["FedAvg"]["Dir-0.3"]
     assert (cell["state"], cell["runs"]) == ("done", " ".join(joint[s].id for s in (1, 2, 3)))
     assert good(*train(table, "--executor", "stacked")).line.startswith("nothing to run")
+
+
+@pytest.mark.parametrize(("fastest", "together"), [("cores", None), ("stacked", 3)])
+def test_left_alone_they_go_together_where_stacks_are_fastest(
+    table: str, home: Path, monkeypatch: pytest.MonkeyPatch, fastest: str, together: int | None
+) -> None:
+    monkeypatch.setattr("fedbench.engine.choice._rate", lambda name, *_: 9000.0 if name == fastest else 4000.0)
+    assert good(*train(table)).line == "3 of 3 runs made"
+    assert [run.provenance["executor"] for run in runs(home).values()] == [fastest] * 3
+    assert [run.provenance.get("together") for run in runs(home).values()] == [together] * 3
+    assert work(home) == []
 
 
 def test_the_missing_seeds_only(table: str, home: Path) -> None:
