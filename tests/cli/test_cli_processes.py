@@ -16,7 +16,8 @@ from cli_user import SMOKE, artifact, complete, fedbench, good
 from fedbench.store import Store
 
 #: Evaluated after rounds 10, 20, ... and the last six; long enough to be caught in the middle.
-TRAIN = ("train", "--method", "fedavg", "--rounds", "60", "--steps", "3")
+#: With a named executor: two stores could each measure another one to be the fastest.
+TRAIN = ("train", "--method", "fedavg", "--rounds", "60", "--steps", "3", "--executor", "cores")
 #: The command line as it is, but for a checkpoint after every round.
 PROGRAM = """
 from fedbench.core import trainer
