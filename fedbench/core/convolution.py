@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from types import MethodType
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -12,15 +13,21 @@ from torch.nn import functional as F
 
 def as_products(model: nn.Module) -> nn.Module:
     """A model with the same parameters (the same tensors) whose plain 2-d convolutions are matrix products."""
-    twin = copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
-    for module in twin.modules():
-        if type(module) is nn.Conv2d and _is_plain(module):
+    other = twin(model)
+    for module in other.modules():
+        if is_plain(module) and isinstance(module.padding, tuple):
             module.forward = MethodType(_forward, module)  # type: ignore[method-assign]
-    return twin
+    return other
 
 
-def _is_plain(layer: nn.Conv2d) -> bool:
-    return layer.groups == 1 and layer.padding_mode == "zeros" and isinstance(layer.padding, tuple)
+def twin(model: nn.Module) -> nn.Module:
+    """A copy of the modules on the same parameters and buffers (the same tensors)."""
+    return copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
+
+
+def is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Whether it is an ungrouped 2-d convolution over zeros."""
+    return type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros"
 
 
 def _forward(self: nn.Conv2d, x: Tensor) -> Tensor:

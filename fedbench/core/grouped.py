@@ -7,7 +7,6 @@ runs over C times as many channels at once, and nothing is copied between the tw
 
 from __future__ import annotations
 
-import copy
 from types import MethodType
 from typing import Any
 
@@ -15,18 +14,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedbench.core.convolution import is_plain, twin
+
 Dims = tuple[int | None, ...]
 
 
 def with_clients_among_channels(model: nn.Module) -> nn.Module:
     """A model with the same parameters (the same tensors), to be called under vmap over clients."""
-    twin = copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
-    for module in twin.modules():
-        if type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros":
+    other = twin(model)
+    for module in other.modules():
+        if is_plain(module):
             module.forward = MethodType(_convolve, module)  # type: ignore[method-assign]
         if type(module) is nn.MaxPool2d and not module.return_indices:
             module.forward = MethodType(_pool, module)  # type: ignore[method-assign]
-    return twin
+    return other
 
 
 def _convolve(self: nn.Conv2d, x: Tensor) -> Tensor:

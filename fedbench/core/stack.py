@@ -13,6 +13,7 @@ from torch import Tensor
 from fedbench.core.client import Client, Train
 from fedbench.core.plan import Ints
 from fedbench.core.state import State
+from fedbench.core.worker import on_device
 
 #: A few clients of a stack: the first so many (a view of its tensors), or any (a copy).
 Members = slice | Tensor
@@ -73,8 +74,8 @@ def ticks(clients: Sequence[Client], schedules: Sequence[Sequence[Ints]]) -> Ite
             if drawn:
                 windows.append(np.stack(drawn))
     rows = padded([c.rows for c in clients])
-    together = _moved(positions, rows.device)
-    cropped = _moved(windows, rows.device) if windows else [None] * len(together)
+    together = on_device(positions, rows.device)
+    cropped = on_device(windows, rows.device) if windows else [None] * len(together)
     for who, position, window in zip(members, together, cropped, strict=True):
         first = who == list(range(len(who)))
         these = slice(0, len(who)) if first else torch.tensor(who, device=rows.device)
@@ -135,9 +136,3 @@ def padded(tensors: Sequence[Tensor]) -> Tensor:
     """[C, longest, ...], each filled up with its own first row."""
     longest = max(len(t) for t in tensors)
     return torch.stack([torch.cat([t, t[:1].expand(longest - len(t), *t.shape[1:])]) for t in tensors])
-
-
-def _moved(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
-    """The arrays as tensors there, brought in one transfer."""
-    flat = torch.from_numpy(np.concatenate([a.reshape(-1) for a in arrays])).to(device)
-    return [part.view(a.shape) for part, a in zip(torch.split(flat, [a.size for a in arrays]), arrays, strict=True)]

@@ -205,7 +205,6 @@ class StackedWorker(Worker):
 
     def losses(self, stack: Stack, state: State, batch: Batch) -> tuple[Tensor, Step]:
         """Each client's loss [k] (what the method minimises), and what is shown and kept of it."""
-
         with self.autocast():
             out = self.vmapped(stack.request.loss)(stack.common, state, batch)
         kept, shown = out.get("kept"), out.get("shown")

@@ -9,7 +9,7 @@ import copy
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -225,12 +225,12 @@ def pieces(rows: Tensor, crops: CropStream | None) -> list[Piece]:
     return [Piece(part, _windows(crops, part)) for part in torch.split(rows, CHUNK)]
 
 
-def on_device(batches: Sequence[Ints], device: torch.device) -> Iterable[Tensor]:
-    """The batches' positions as tensors there, brought in one transfer."""
-    if not batches:
-        return ()
-    together = torch.from_numpy(np.concatenate(batches)).to(device)
-    return torch.split(together, [len(b) for b in batches])
+def on_device(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
+    """The arrays as tensors there, brought in one transfer."""
+    if not arrays:
+        return []
+    flat = torch.from_numpy(np.concatenate([a.reshape(-1) for a in arrays])).to(device)
+    return [part.view(a.shape) for part, a in zip(torch.split(flat, [a.size for a in arrays]), arrays, strict=True)]
 
 
 def descend(parameters: Sequence[Tensor], momentum: Sequence[Tensor | None], setting: Setting, lr: float) -> None:

@@ -84,11 +84,13 @@ class Child:
         """Where the time goes."""
         import machine
 
+        from fedbench.core.executors import available_cores
+
         run = self._run(self.workload.sample())
         run.repeat()
         # Operators of the usual way are seen in the one thread that calls them; ours run one thread a core.
         single = self.order["way"]["executor"] in (None, self.reference)
-        lanes = 1 if single or self.device.type != "cpu" else machine.cores()
+        lanes = 1 if single or self.device.type != "cpu" else available_cores()
         return machine.profile(run.repeat, self.device, lanes)
 
     def _run(self, workload: Any) -> Any:

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from fedbench.core.executors import available_cores
+
 
 def choose(device: str) -> torch.device:
     """The device of that name; 'auto' takes the GPU if there is one."""
@@ -25,18 +27,13 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def cores() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def facts(device: torch.device) -> dict[str, Any]:
     """What a measurement is recorded with."""
     from fedbench.provenance import git_revision
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     return {
-        "device": name, "kind": device.type, "cores": cores(), "torch": torch.__version__,
+        "device": name, "kind": device.type, "cores": available_cores(), "torch": torch.__version__,
         "revision": git_revision() or "",
     }  # fmt: skip
 

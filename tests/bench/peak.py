@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import torch
-from machine import cores, wait
+from machine import wait
 from torch import Tensor
 from torch.nn import functional as F
+
+from fedbench.core.executors import available_cores
 
 #: (channels in, channels out, side of the map) of ResNet-18's 3x3 convolutions on 32x32 images, one a stage.
 CONVOLUTIONS = ((64, 64, 32), (128, 128, 16), (256, 256, 8), (512, 512, 4))
@@ -75,7 +77,7 @@ def _rate(work: Work, device: torch.device, seconds: float) -> float:
     """Calls a second, of all cores together."""
     if device.type == "cuda":
         return _of_one(work(), device, seconds)
-    count = cores()
+    count = available_cores()
     rates, together = [0.0] * count, threading.Barrier(count, timeout=60)
 
     def run(i: int) -> None:
