@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.resources import TABLES, read_toml
-from fedbench.spec import DatasetSpec, PartitionSpec, Setting
+from fedbench.spec import DRAWN_APART, DatasetSpec, PartitionSpec, Setting
 
 DEFAULT = "feddrm"
 
 _SETTING_FIELDS = {f.name for f in dataclasses.fields(Setting)}
 _PARTITION_FIELDS = {f.name for f in dataclasses.fields(PartitionSpec)}
 
+#: A protocol's `partition.seed` where every run draws its partition anew, from the run's own seed.
+RUN_SEED = "run"
+
 
 @dataclass(frozen=True)
 class Protocol:
-    """One paper's setting: `partition` and `train` defaults, and named budgets laid over `train`."""
+    """One paper's setting: `partition` and `train` defaults, and named budgets laid over `train`.
+
+    A layout is a named partition of the paper, laid over the `partition` defaults; `partition.layout` names the one
+    that holds where no scheme is chosen. `datasets.NAME` in `partition`, in `train` or in a budget holds for that
+    data set only.
+    """
 
     name: str
     title: str
@@ -32,21 +40,56 @@ class Protocol:
     train: Mapping[str, Any]
     budgets: Mapping[str, Mapping[str, Any]]
     deviates: tuple[str, ...] = ()  #: where this differs from the paper and its code, for all methods alike
+    layouts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def partition_spec(self, dataset: DatasetSpec, classes: int, **chosen: Any) -> PartitionSpec:
-        """The partition of `dataset` (with that many classes to partition by); `chosen` overrides the defaults.
+    @property
+    def redraws(self) -> bool:
+        """Whether every run draws its partition anew, from its own seed."""
+        return self.partition.get("seed") == RUN_SEED
 
-        A `min_size` of "classes" means as many samples as there are classes (FedDRM's code).
+    @property
+    def default_layout(self) -> str | None:
+        """The layout that holds where neither a layout nor a scheme is chosen."""
+        return self.partition.get("layout")
+
+    def partition_spec(
+        self, dataset: DatasetSpec, classes: int, layout: str | None = None, **chosen: Any
+    ) -> PartitionSpec:
+        """The partition of `dataset` (with that many classes to partition by).
+
+        A layout overrides the defaults, and `chosen` overrides both. A `min_size` of "classes" means as many samples
+        as there are classes (FedDRM's code). Where runs redraw, the seed is that of a run with the default seed.
+        Raises FedbenchError on an unknown layout, and on a scheme that is not the chosen layout's.
         """
-        values = {**self.partition, **{k: v for k, v in chosen.items() if v is not None}}
-        per_dataset = values.pop("datasets", {}).get(dataset.name, {})
-        values.update({k: v for k, v in per_dataset.items() if chosen.get(k) is None})
-        if values.get("scheme") != "dirichlet":
+        chosen = {k: v for k, v in chosen.items() if v is not None}
+        laid = self._layout(layout, chosen.get("scheme"))
+        defaults = _of_dataset(self.partition, dataset)
+        defaults.pop("layout", None)
+        if self.redraws:
+            defaults["seed"] = self.train.get("seed", 0)
+        scheme = {**defaults, **laid, **chosen}.get("scheme")
+        if scheme in DRAWN_APART:
+            defaults = {k: v for k, v in defaults.items() if k not in ("train_fraction", "shift")}
+        values = {**defaults, **laid, **chosen}
+        if scheme != "dirichlet":
             values.pop("min_size", None)
         elif values.get("min_size") == "classes":
             values["min_size"] = classes
         _check(values, _PARTITION_FIELDS, f"protocol {self.name}, partition")
         return PartitionSpec.from_dict({"dataset": dataset, **values})
+
+    def _layout(self, name: str | None, scheme: str | None) -> Mapping[str, Any]:
+        """The values of a layout: the named one, else the default one unless a scheme is chosen."""
+        if name is None:
+            name = None if scheme else self.default_layout
+        if name is None:
+            return {}
+        if name not in self.layouts:
+            raise unknown(f"layout of protocol {self.name}", name, self.layouts)
+        own = self.layouts[name]
+        if scheme not in (None, own.get("scheme")):
+            raise FedbenchError(f"layout {name} is a {own.get('scheme')} partition, not a {scheme} one", "choose one")
+        return own
 
     def setting(
         self, partition: PartitionSpec, budget: str, table: Mapping[str, Any] | None = None, **chosen: Any
@@ -80,11 +123,18 @@ class Protocol:
         return self.budgets[budget]
 
     def _values(self, partition: PartitionSpec, budget: str) -> dict[str, Any]:
-        values = {**self.train, **self._budget(budget)}
+        dataset = partition.dataset
+        values = _lay(_of_dataset(self.train, dataset), _of_dataset(self._budget(budget), dataset))
         values.pop("methods", None)
         models = values.pop("models", {})
-        values["model"] = models.get(partition.dataset.name, values.get("model"))
+        values["model"] = models.get(partition.scheme) or models.get(dataset.name, values.get("model"))
         return {**values, "budget": budget}
+
+
+def _of_dataset(values: Mapping[str, Any], dataset: DatasetSpec) -> dict[str, Any]:
+    """The values as they hold for a data set: those under `datasets.NAME` laid over the others."""
+    common = {k: v for k, v in values.items() if k != "datasets"}
+    return _lay(common, values.get("datasets", {}).get(dataset.name, {}))
 
 
 def _lay(values: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,7 +166,13 @@ def load(name: str) -> Protocol:
     raw = read_toml(path)
     try:
         return Protocol(
-            name, raw["title"], raw["partition"], raw["train"], raw["budget"], tuple(raw.get("deviates", ()))
+            name,
+            raw["title"],
+            raw["partition"],
+            raw["train"],
+            raw["budget"],
+            tuple(raw.get("deviates", ())),
+            raw.get("layout", {}),
         )
     except KeyError as error:
         raise FedbenchError(f"{path} lacks {error}") from error

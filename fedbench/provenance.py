@@ -87,10 +87,15 @@ def is_older(told: Mapping[str, Any]) -> bool:
     return gone or fingerprint(*parts) != told.get("fingerprint")
 
 
+#: Subpackages whose code counts for whoever imports it.
+_PARTS = ("ratios",)
+
+
 @cache
 def closure(part: str) -> tuple[str, ...]:
-    """A module of the package and what it imports from its own subpackage, such as methods/pfedfda.py and its parts."""
-    top = part.split("/")[0]
+    """A module of the package and what it imports from its own subpackage and from _PARTS, such as methods/pfedfda.py
+    and its parts."""
+    tops = tuple(f"fedbench.{top}" for top in (part.split("/")[0], *_PARTS))
     found: dict[str, None] = {}
     waiting = [part]
     while waiting:
@@ -99,7 +104,7 @@ def closure(part: str) -> tuple[str, ...]:
             continue
         found[file] = None
         for node in ast.walk(ast.parse((PACKAGE / file).read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"fedbench.{top}"):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(tops):
                 module = str(node.module).removeprefix("fedbench.").replace(".", "/")
                 named = (f"{module}.py", *(f"{module}/{alias.name}.py" for alias in node.names))
                 waiting += [name for name in named if (PACKAGE / name).exists()]

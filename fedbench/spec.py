@@ -46,7 +46,7 @@ class Spec:
                 value = value.to_dict()
             elif isinstance(value, Mapping):
                 value = dict(sorted(value.items()))
-            out[f.name] = value
+            out[f.name] = _thawed(value)
         return out
 
     @classmethod
@@ -103,6 +103,9 @@ def _coerce(where: str, hint: Any, value: Any) -> Any:
             raise FedbenchError(f"{where} must be a finite number, not {value}")
         value += 0.0  # -0.0 and 0.0 are equal, so they must be one id
     for option in options:
+        if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
+            return tuple(_coerce(where, typing.get_args(option)[0], v) for v in value)
+    for option in options:
         origin = typing.get_origin(option) or option
         if option is None or origin is types.NoneType:
             if value is None:
@@ -112,6 +115,11 @@ def _coerce(where: str, hint: Any, value: Any) -> Any:
         elif isinstance(value, origin):
             return value
     raise FedbenchError(f"{where} cannot be {value!r}")
+
+
+def _thawed(value: Any) -> Any:
+    """Nested tuples as lists, as they come back from JSON."""
+    return [_thawed(v) for v in value] if isinstance(value, tuple) else value
 
 
 def require(condition: bool, message: str, hint: str = "") -> None:
@@ -134,7 +142,12 @@ class DatasetSpec(Spec):
         self._check_types()
 
 
-SCHEMES = ("dirichlet", "shards", "iid", "natural")
+SCHEMES = ("dirichlet", "shards", "iid", "natural", "mixture", "colored")
+#: Schemes that draw each client's training and test samples apart, from the data set's own split.
+DRAWN_APART = ("mixture", "colored")
+
+#: One row of numbers a client or a group of clients.
+Rows = tuple[tuple[float, ...], ...]
 SHIFTS = ("none", "low", "mid", "high", "pool")
 
 
@@ -147,12 +160,22 @@ class PartitionSpec(Spec):
     scheme: str  #: one of SCHEMES
     clients: int
     seed: int
-    train_fraction: float  #: of each client's samples; the rest is its test set
+    train_fraction: float | None = None  #: of each client's samples; the rest is its test set (not if DRAWN_APART)
     shift: str = "none"  #: one of SHIFTS: the covariate shift each client sees its images through
     alpha: float | None = None  #: Dirichlet concentration (scheme dirichlet)
     min_size: int | None = None  #: redraw until every client holds as many samples (scheme dirichlet)
     shards: int | None = None  #: shards a client, S of S-SPC (scheme shards)
     by: str | None = None  #: column of the natural groups (scheme natural)
+    #: Scheme mixture: class probabilities up to a factor, one row a group of clients; rows repeat for its clients.
+    train_mix: Rows | None = None
+    test_mix: Rows | None = None
+    keep: tuple[float, ...] | None = None  #: share of its training samples that each group keeps (default: all)
+    disjoint: bool | None = None  #: a group's clients share its samples out; else all of them hold the same
+    #: Scheme colored: rows (first and last training image, first and last test image) of the data set, and
+    #: probabilities (of the training and of the test images) that the colour is flipped, a client.
+    blocks: Rows | None = None
+    flips: Rows | None = None
+    label_noise: float | None = None  #: probability that the binary label is flipped (scheme colored)
     version: int = 1
 
     def __post_init__(self) -> None:
@@ -162,11 +185,17 @@ class PartitionSpec(Spec):
                 raise unknown(what, value, known)
         require(self.clients >= 1, f"the number of clients must be at least 1, not {self.clients}")
         require(0 <= self.seed < 2**32, f"the seed must be in 0..2^32-1, not {self.seed}")
-        require(
-            0 < self.train_fraction < 1,
-            f"the training share must lie between 0 and 1, not {self.train_fraction}",
-            "0.7 gives 70 % training and 30 % test images",
-        )
+        if self.scheme in DRAWN_APART:
+            require(
+                self.train_fraction is None and self.shift == "none",
+                f"a {self.scheme} partition has no training share and no covariate shift of its own",
+            )
+        else:
+            require(
+                self.train_fraction is not None and 0 < self.train_fraction < 1,
+                f"the training share must lie between 0 and 1, not {self.train_fraction}",
+                "0.7 gives 70 % training and 30 % test images",
+            )
         if self.scheme == "dirichlet":
             require(self.alpha is not None and self.alpha > 0, f"Dirichlet alpha must be above 0, not {self.alpha}")
             require(
@@ -178,6 +207,60 @@ class PartitionSpec(Spec):
             )
         if self.scheme == "natural":
             require(bool(self.by), "a natural partition needs the column to part by", "for example --by writer")
+        if self.scheme == "mixture":
+            self._check_mixture()
+        if self.scheme == "colored":
+            self._check_colored()
+
+    def _check_mixture(self) -> None:
+        """Rows of one width, none of them empty, and a whole number of clients a group."""
+        sides = {"train_mix": self.train_mix, "test_mix": self.test_mix}
+        widths = set()
+        for name, rows in sides.items():
+            if not rows:
+                raise FedbenchError(f"a mixture partition needs {name}: class probabilities, one row a group")
+            for group, row in enumerate(rows):
+                widths.add(len(row))
+                require(
+                    all(p >= 0 for p in row) and 0 < sum(row) < math.inf,
+                    f"{name}, row {group}: class probabilities cannot be negative, nor all zero, nor huge",
+                )
+        assert self.train_mix is not None
+        assert self.test_mix is not None
+        groups = len(self.train_mix)
+        require(len(widths) == 1, f"train_mix and test_mix have rows of different lengths: {sorted(widths)} classes")
+        require(
+            groups == len(self.test_mix), f"train_mix has {groups} rows and test_mix {len(self.test_mix)}: one a group"
+        )
+        require(self.clients % groups == 0, f"{self.clients} clients cannot be {groups} groups of the same size")
+        require(
+            self.keep is None or (len(self.keep) == groups and all(0 < k <= 1 for k in self.keep)),
+            f"keep needs a share in (0, 1] for each of the {groups} groups, not {self.keep}",
+        )
+
+    def _check_colored(self) -> None:
+        """Four bounds and two probabilities a client, and a probability of label noise."""
+        for name, rows, width in (("blocks", self.blocks, 4), ("flips", self.flips, 2)):
+            require(
+                rows is not None and len(rows) == self.clients and all(len(row) == width for row in rows),
+                f"a colored partition needs {name}: {width} numbers for each of its {self.clients} clients",
+            )
+        assert self.blocks is not None
+        assert self.flips is not None
+        for client, row in enumerate(self.blocks):
+            a, b, c, d = row
+            require(
+                all(v.is_integer() for v in row) and 0 <= a < b and 0 <= c < d,
+                f"blocks, row {client}: needs two ranges of whole numbers, first < last, not {list(row)}",
+            )
+        for one, (a, b, *_) in enumerate(self.blocks):
+            for other, (*_, c, d) in enumerate(self.blocks):
+                require(b <= c or d <= a, f"blocks: client {one} trains on test images of client {other}")
+        noise = self.label_noise
+        require(
+            all(0 <= e <= 1 for row in self.flips for e in row) and noise is not None and 0 <= noise <= 1,
+            "flips and label_noise are probabilities in [0, 1]",
+        )
 
     @property
     def label(self) -> str:
@@ -186,12 +269,13 @@ class PartitionSpec(Spec):
             return f"Dir-{self.alpha:g}"
         if self.scheme == "shards":
             return f"{self.shards}-SPC"
-        return "IID" if self.scheme == "iid" else f"by {self.by}"
+        return {"iid": "IID", "mixture": "target shift", "colored": "coloured"}.get(self.scheme, f"by {self.by}")
 
 
 TAILS = ("drop", "keep")
 SCHEDULES = ("constant", "cosine")
-AUGMENTS = ("none", "crop")
+AUGMENTS = ("none", "crop", "pad_flip")
+PASSES = ("endless",)
 PRECISIONS = ("fp32", "tf32", "bf16")
 
 
@@ -214,8 +298,12 @@ class Setting(Spec):
     momentum: float = 0.0
     weight_decay: float = 0.0
     participation: float = 1.0  #: probability that a client takes part in a round
+    cohort: int | None = None  #: clients that take part in a round, drawn uniformly without replacement
+    passes: str | None = (
+        None  #: None: each request begins a fresh shuffled pass; "endless": one pass goes on over rounds
+    )
     full_last_round: bool = False  #: every client takes part in the last round
-    augment: str = "none"  #: one of AUGMENTS, applied to training and test images
+    augment: str = "none"  #: one of AUGMENTS: crop is applied to training and test images, pad_flip to training ones
     window: int = 1  #: evaluate after each of the last `window` rounds
     every: int = 0  #: and after every so many rounds (0: not)
     votes: bool = True  #: every client's model answers every test image (else only its own client's)
@@ -233,9 +321,19 @@ class Setting(Spec):
         require(self.momentum >= 0 and self.weight_decay >= 0, "momentum and weight decay cannot be negative")
         require(0 < self.participation <= 1, f"participation must lie in (0, 1], not {self.participation}")
         require(0 <= self.seed < 2**32, f"the seed must be in 0..2^32-1, not {self.seed}")
-        for name, known in (("tail", TAILS), ("schedule", SCHEDULES), ("augment", AUGMENTS), ("precision", PRECISIONS)):
+        require(
+            self.cohort is None or (self.participation == 1 and 1 <= self.cohort <= self.partition.clients),
+            f"a cohort must be 1 to {self.partition.clients} clients, and no participation below 1 beside it",
+        )
+        require(
+            self.passes != "endless" or self.steps is not None, "endless passes go with local steps, not local epochs"
+        )
+        for name, known in (
+            ("tail", TAILS), ("schedule", SCHEDULES), ("augment", AUGMENTS), ("precision", PRECISIONS),
+            ("passes", (None, *PASSES)),
+        ):  # fmt: skip
             if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
+                raise unknown(name, getattr(self, name), [k for k in known if k])
 
     def evaluated_rounds(self) -> list[int]:
         """Rounds (1-based) after which the models are asked for predictions."""

@@ -18,6 +18,8 @@ from fedbench.spec import DatasetSpec, PartitionSpec, Setting
 
 CIFAR10 = DatasetSpec("cifar10", "png", "0123456789ab")
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")
+FASHION = DatasetSpec("fashion_mnist", "idx", "0123456789ab")
+MNIST = DatasetSpec("mnist", "idx", "0123456789ab")
 
 
 def partition(protocol: str = "feddrm", dataset: DatasetSpec = CIFAR10, **chosen: Any) -> PartitionSpec:
@@ -52,6 +54,31 @@ def test_pfedfda() -> None:
     assert (s.lr, s.momentum, s.weight_decay, s.participation) == (0.01, 0.5, 5e-4, 0.3)
     assert s.full_last_round
     assert not s.votes
+
+
+def test_ftw_erm() -> None:
+    """FTW-ERM (TMLR 2023), its Tables 1 and 7: one gradient of a batch of 64 a round, server Adam."""
+    protocol = load("ftw_erm")
+    p = protocol.partition_spec(FASHION, 10)
+    assert (p.scheme, p.clients, p.seed, p.train_fraction, p.shift) == ("mixture", 5, 0, None, "none")
+    s = protocol.setting(p, "paper")
+    assert (s.rounds, s.batch_size, s.steps, s.lr, s.weight_decay, s.passes) == (5000, 64, 1, 1e-3, 0.0, "endless")
+    assert (s.model, s.augment, s.cohort, s.votes) == ("lenet_tanh", "none", None, False)
+    c = protocol.setting(protocol.partition_spec(CIFAR10, 10), "paper")
+    assert (c.rounds, c.lr, c.weight_decay, c.augment, c.model) == (20000, 1e-4, 1e-4, "pad_flip", "resnet18_bn")
+    colored = protocol.setting(protocol.partition_spec(MNIST, 10, layout="colored"), "paper")
+    assert (colored.rounds, colored.lr, colored.model) == (5000, 1e-3, "lenet5_binary")
+
+
+def test_layouts_of_ftw_erm_are_complete_on_their_data_sets() -> None:
+    """Every layout is a valid partition of its own scheme, with as many clients as the paper's experiment."""
+    protocol = load("ftw_erm")
+    found = {name: protocol.partition_spec(MNIST, 10, layout=name) for name in protocol.layouts}
+    assert {name: p.clients for name, p in found.items()} == {
+        "five": 5, "hundred": 100, "two": 2, "one": 1, "colored": 2, "colored_whole": 2,
+    }  # fmt: skip
+    assert {p.scheme for name, p in found.items() if not name.startswith("colored")} == {"mixture"}
+    assert len({p.id for p in found.values()}) == len(found)
 
 
 def test_every_protocol_serves_every_budget_on_digits() -> None:
@@ -104,6 +131,93 @@ def test_unknown_key_of_a_partition() -> None:
         partition(clents=3)
 
 
+LAYERED = Protocol(
+    "mine",
+    "Mine",
+    {
+        "layout": "two", "seed": "run", "train_fraction": 0.5, "clients": 4, "shift": "low", "min_size": "classes",
+        "datasets": {"digits": {"clients": 3, "shift": "mid"}},
+    },
+    {
+        "batch_size": 8, "epochs": 1, "lr": 0.1, "seed": 7, "every": 1,
+        "datasets": {"digits": {"steps": 2, "lr": 0.2, "momentum": 0.5}},
+    },
+    {
+        "small": {
+            "rounds": 2, "every": 2, "model": "any",
+            "models": {"mixture": "of_mixtures", "digits": "of_digits"},
+            "datasets": {"digits": {"rounds": 9, "lr": 0.3}},
+        },
+    },
+    layouts={
+        "two": {"scheme": "mixture", "clients": 2, "train_mix": [[1, 2], [2, 1]], "test_mix": [[1, 1], [1, 1]]},
+        "even": {"scheme": "iid", "clients": 6},
+    },
+)  # fmt: skip
+
+
+def test_a_layout_lies_between_defaults_and_chosen_values() -> None:
+    p = LAYERED.partition_spec(CIFAR10, 10)
+    assert (p.scheme, p.clients, p.train_fraction, p.min_size, p.shift) == ("mixture", 2, None, None, "none")
+    assert LAYERED.partition_spec(CIFAR10, 10, layout="two") == p
+    assert LAYERED.partition_spec(CIFAR10, 10, scheme="mixture", layout="two") == p
+    assert LAYERED.partition_spec(DIGITS, 10).clients == 2, "a layout over the data set's defaults"
+    more = LAYERED.partition_spec(CIFAR10, 10, clients=6, keep=[1, 0.5])
+    assert (more.clients, more.keep) == (6, (1.0, 0.5))
+    even = LAYERED.partition_spec(CIFAR10, 10, layout="even", train_fraction=0.9)
+    assert (even.scheme, even.clients, even.train_fraction, even.shift) == ("iid", 6, 0.9, "low")
+    assert even.train_mix is None
+
+
+def test_a_chosen_scheme_sets_the_default_layout_aside() -> None:
+    p = LAYERED.partition_spec(CIFAR10, 10, scheme="dirichlet", alpha=0.5)
+    assert (p.scheme, p.clients, p.train_fraction, p.shift, p.min_size) == ("dirichlet", 4, 0.5, "low", 10)
+    assert p.train_mix is None
+    on_digits = LAYERED.partition_spec(DIGITS, 10, scheme="iid")
+    assert (on_digits.clients, on_digits.shift) == (3, "mid")
+
+
+def test_chosen_values_that_do_not_fit_are_errors() -> None:
+    """The protocol's own are left out; the user's are not dropped in silence."""
+    for chosen in ({"train_fraction": 0.5}, {"shift": "low"}):
+        with pytest.raises(FedbenchError, match="has no training share and no covariate shift"):
+            LAYERED.partition_spec(CIFAR10, 10, **chosen)
+    with pytest.raises(FedbenchError, match="layout two is a mixture partition, not a dirichlet one; choose one"):
+        LAYERED.partition_spec(CIFAR10, 10, layout="two", scheme="dirichlet", alpha=1.0)
+
+
+def test_a_protocol_whose_runs_draw_their_partition_anew() -> None:
+    assert LAYERED.redraws
+    assert load("ftw_erm").redraws
+    assert not any(load(name).redraws for name in ("feddrm", "pfedfda"))
+    assert LAYERED.partition_spec(CIFAR10, 10).seed == 7, "the seed of training"
+    assert LAYERED.partition_spec(CIFAR10, 10, seed=3).seed == 3
+    assert LAYERED.partition_spec(CIFAR10, 10, scheme="iid").seed == 7
+
+
+def test_values_of_a_data_set_in_train_and_budget() -> None:
+    """From the widest to the closest: train, train of the data set, budget, budget of the data set."""
+    mine = {d.name: LAYERED.setting(LAYERED.partition_spec(d, 10, scheme="iid"), "small") for d in (CIFAR10, DIGITS)}
+    far, near = mine["cifar10"], mine["digits"]
+    assert (far.epochs, far.steps, far.lr, far.momentum, far.rounds, far.every) == (1, None, 0.1, 0.0, 2, 2)
+    assert (near.epochs, near.steps, near.lr, near.momentum, near.rounds, near.every) == (None, 2, 0.3, 0.5, 9, 2)
+    assert near.budget == "small"
+    again = LAYERED.setting(LAYERED.partition_spec(DIGITS, 10, scheme="iid"), "small", lr=0.3, rounds=9)
+    assert again == near, "saying aloud what holds for the data set changes nothing"
+
+
+def test_a_model_of_the_scheme_comes_before_that_of_the_data_set() -> None:
+    models = {
+        (d.name, scheme): LAYERED.setting(LAYERED.partition_spec(d, 10, scheme=scheme), "small").model
+        for d in (CIFAR10, DIGITS)
+        for scheme in ("iid", None)
+    }
+    assert models == {
+        ("cifar10", "iid"): "any", ("cifar10", None): "of_mixtures",
+        ("digits", "iid"): "of_digits", ("digits", None): "of_mixtures",
+    }  # fmt: skip
+
+
 # -- budgets --------------------------------------------------------------------------------------------------
 
 
@@ -152,7 +266,12 @@ def test_method_params() -> None:
     ("attempt", "says"),
     [
         (lambda: load("fedrdm"), "unknown protocol 'fedrdm'; did you mean 'feddrm'"),
-        (lambda: load("xyz"), "known: feddrm, pfedfda"),
+        (lambda: load("xyz"), "known: feddrm, ftw_erm, pfedfda"),
+        (
+            lambda: load("ftw_erm").partition_spec(FASHION, 10, layout="fife"),
+            "unknown layout of protocol ftw_erm 'fife'; did you mean 'five'",
+        ),
+        (lambda: partition(layout="five"), "unknown layout of protocol feddrm 'five'; known: none"),
         (lambda: setting("papr"), "unknown budget 'papr'; did you mean 'paper'"),
         (lambda: load("feddrm").method_params("fedavgft", "big"), "unknown budget 'big'; known: paper, small, smoke"),
         (lambda: setting(round=3), "'round'; did you mean 'rounds'"),
@@ -214,6 +333,17 @@ def test_a_user_protocol(tables: Path) -> None:
     assert mine.setting(on_cifar, "small", model="lenet5", rounds=5).model == "lenet5"
     with pytest.raises(FedbenchError, match="mine names no model for cifar10; choose one with --model"):
         mine.setting(on_cifar, "small")
+
+
+def test_layouts_of_a_user_protocol(tables: Path) -> None:
+    (tables / "mine" / "protocol.toml").write_text(
+        'title = "Mine"\ntrain = {batch_size = 8, epochs = 1, lr = 0.1, seed = 1}\nbudget.small = {rounds = 2}\n'
+        '[partition]\nlayout = "one"\nseed = 4\n'
+        '[layout.one]\nscheme = "mixture"\nclients = 3\ntrain_mix = [[1, 2]]\ntest_mix = [[0.5, 1]]\ndisjoint = true\n'
+    )
+    p = load("mine").partition_spec(DIGITS, 2)
+    assert (p.clients, p.seed, p.train_mix, p.test_mix, p.disjoint) == (3, 4, ((1, 2),), ((0.5, 1),), True)
+    assert PartitionSpec.from_dict(p.to_dict()).id == p.id
 
 
 def test_a_misspelt_key_of_a_file(tables: Path) -> None:

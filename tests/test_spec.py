@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from fedbench.errors import FedbenchError
 from fedbench.spec import (
     AUGMENTS,
+    DRAWN_APART,
+    PASSES,
     PRECISIONS,
     SCHEDULES,
+    SCHEMES,
     SHIFTS,
     SPECS,
     TAILS,
@@ -35,8 +38,37 @@ plain = st.one_of(st.text(max_size=8), st.integers(-(10**9), 10**9), positive, s
 datasets = st.builds(DatasetSpec, names, names, names, version=st.integers(1, 9))
 
 
+shares = st.floats(0, 1)
+
+
+def rows(draw: st.DrawFn, groups: int, width: int, value: st.SearchStrategy[float]) -> list[list[float]]:
+    row = st.lists(value, min_size=width, max_size=width)
+    return draw(st.lists(row, min_size=groups, max_size=groups))
+
+
 @st.composite
-def partitions(draw: st.DrawFn) -> PartitionSpec:
+def apart(draw: st.DrawFn) -> PartitionSpec:
+    """Partitions that draw training and test samples apart."""
+    groups, width = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    if draw(st.booleans()):
+        own: dict[str, Any] = {
+            "train_mix": rows(draw, groups, width, positive),
+            "test_mix": rows(draw, groups, width, positive),
+            "disjoint": draw(st.sampled_from((None, False, True))),
+            "keep": draw(st.one_of(st.none(), st.just(draw(st.lists(st.floats(0.01, 1), min_size=groups))[:groups]))),
+        }
+        return PartitionSpec(draw(datasets), "mixture", groups * draw(st.integers(1, 9)), draw(seeds), **own)
+    cut = draw(st.integers(1, 50))
+    blocks = [[i, cut, cut + i, 2 * cut] for i in draw(st.lists(st.integers(0, cut - 1), min_size=1, max_size=4))]
+    flips = rows(draw, len(blocks), 2, shares)
+    noise = draw(shares)
+    return PartitionSpec(
+        draw(datasets), "colored", len(blocks), draw(seeds), blocks=blocks, flips=flips, label_noise=noise
+    )
+
+
+@st.composite
+def split_after(draw: st.DrawFn) -> PartitionSpec:
     scheme, own = draw(
         st.one_of(
             st.tuples(st.just("dirichlet"), st.fixed_dictionaries({"alpha": positive}, optional={"min_size": counts})),
@@ -50,11 +82,16 @@ def partitions(draw: st.DrawFn) -> PartitionSpec:
     return PartitionSpec(draw(datasets), scheme, draw(counts), draw(seeds), fraction, shift, **own)
 
 
+partitions = st.one_of(split_after(), apart())
+
+
 @st.composite
 def settings(draw: st.DrawFn) -> Setting:
     passes = draw(st.sampled_from(("epochs", "steps")))
+    partition = draw(partitions)
+    cohort = draw(st.one_of(st.none(), st.integers(1, partition.clients)))
     return Setting(
-        partition=draw(partitions()),
+        partition=partition,
         budget=draw(names),
         model=draw(names),
         rounds=draw(counts),
@@ -66,7 +103,9 @@ def settings(draw: st.DrawFn) -> Setting:
         schedule=draw(st.sampled_from(SCHEDULES)),
         momentum=draw(st.floats(0, 1)),
         weight_decay=draw(st.floats(0, 1)),
-        participation=draw(st.floats(0.01, 1)),
+        participation=draw(st.floats(0.01, 1)) if cohort is None else 1.0,
+        cohort=cohort,
+        passes=draw(st.sampled_from((None, *PASSES) if passes == "steps" else (None,))),
         full_last_round=draw(st.booleans()),
         augment=draw(st.sampled_from(AUGMENTS)),
         window=draw(counts),
@@ -84,7 +123,7 @@ runs = st.builds(
     st.integers(1, 9),
     st.one_of(st.none(), names),
 )
-specs = st.one_of(datasets, partitions(), runs, st.builds(MetricsSpec, runs))
+specs = st.one_of(datasets, partitions, runs, st.builds(MetricsSpec, runs))
 
 
 # -- canonical form and identity ------------------------------------------------------------------------------
@@ -137,15 +176,20 @@ def test_any_changed_field_changes_the_id(setting: Setting, data: st.DataObject)
         "tail": TAILS[1 - TAILS.index(setting.tail)], "schedule": SCHEDULES[1 - SCHEDULES.index(setting.schedule)],
         "momentum": setting.momentum + 0.5, "weight_decay": setting.weight_decay + 0.5,
         "participation": setting.participation / 2, "full_last_round": not setting.full_last_round,
-        "augment": AUGMENTS[1 - AUGMENTS.index(setting.augment)], "window": setting.window + 1,
+        "augment": AUGMENTS[AUGMENTS.index(setting.augment) - 1], "window": setting.window + 1,
         "every": setting.every + 1, "votes": not setting.votes, "version": setting.version + 1,
         "precision": PRECISIONS[PRECISIONS.index(setting.precision) - 1],
         "partition": dataclasses.replace(setting.partition, seed=setting.partition.seed ^ 1),
+        "passes": None if setting.passes else "endless",
+        "cohort": None if setting.cohort else setting.partition.clients,
     }  # fmt: skip
     passes = "epochs" if setting.epochs is not None else "steps"
     changes[passes] = getattr(setting, passes) + 1
     # A new field of Setting must be added above (the other kind of passes has no second value).
     assert {f.name for f in dataclasses.fields(Setting)} - set(changes) == {"epochs", "steps"} - {passes}
+    if passes == "epochs":
+        del changes["passes"]
+    changes.pop("cohort" if setting.participation < 1 else "participation" if setting.cohort else "", None)
     name = data.draw(st.sampled_from(sorted(changes)))
     assert dataclasses.replace(setting, **{name: changes[name]}).id != setting.id
 
@@ -179,6 +223,10 @@ def test_kinds_do_not_share_ids() -> None:
 
 
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")
+MIX = PartitionSpec(DIGITS, "mixture", 4, 1, train_mix=[[1, 2], [2, 1]], test_mix=[[3, 1], [0, 1]], keep=[0.5, 1])
+COLORED = PartitionSpec(
+    DIGITS, "colored", 2, 1, blocks=[[0, 5, 20, 30], [5, 20, 30, 40]], flips=[[0.5, 0.2], [0.2, 1]], label_noise=0.25
+)
 DIR = PartitionSpec(DIGITS, "dirichlet", 8, 2025, 0.7, "high", alpha=0.3, min_size=10)
 SETTING = Setting(DIR, "small", "digits_cnn", 100, 128, 0.01, 2025, steps=10, schedule="cosine", momentum=0.9)
 RUN = RunSpec(SETTING, "feddrm", {"lambda": 0.8, "routing": "probability"})
@@ -189,6 +237,29 @@ def test_one_and_one_point_zero_are_one_id() -> None:
     assert whole.id == dataclasses.replace(DIR, alpha=1.0).id
     assert isinstance(whole.alpha, float)
     assert dataclasses.replace(SETTING, lr=1).canonical() == dataclasses.replace(SETTING, lr=1.0).canonical()
+
+
+def test_numbers_of_rows_are_one_id_whoever_wrote_them() -> None:
+    """Integers or floats, lists (TOML, JSON) or tuples; and a spec is hashable whatever it was given."""
+    tuples = dataclasses.replace(MIX, train_mix=((1.0, 2.0), (2.0, 1.0)), test_mix=((3, 1), (-0.0, 1)), keep=(0.5, 1.0))
+    assert tuples == MIX
+    assert tuples.canonical() == MIX.canonical()
+    assert hash(tuples) == hash(MIX)
+    assert MIX.train_mix == ((1.0, 2.0), (2.0, 1.0))
+    assert {type(v) for v in (*MIX.train_mix[0], *(MIX.keep or ()))} == {float}
+    assert MIX.to_dict()["train_mix"] == [[1.0, 2.0], [2.0, 1.0]]
+    blocks = tuple(tuple(float(v) for v in row) for row in ((0, 5, 20, 30), (5, 20, 30, 40)))
+    assert dataclasses.replace(COLORED, blocks=blocks).id == COLORED.id
+
+
+@given(apart(), st.data())
+def test_every_number_of_a_row_is_identity(spec: PartitionSpec, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(("train_mix", "test_mix") if spec.scheme == "mixture" else ("flips",)))
+    table = [list(row) for row in getattr(spec, name)]
+    row = data.draw(st.integers(0, len(table) - 1))
+    column = data.draw(st.integers(0, len(table[row]) - 1))
+    table[row][column] = table[row][column] / 2 if table[row][column] else 1.0
+    assert dataclasses.replace(spec, **{name: table}).id != spec.id
 
 
 def test_both_zeros_are_one_id() -> None:
@@ -210,6 +281,8 @@ def test_hyper_parameters_keep_their_types_and_their_values() -> None:
     [
         (DIGITS, "ab4532dcb0c5"),
         (DIR, "c66a4c2ad369"),
+        (MIX, "3c5cd4e3ebed"),
+        (COLORED, "5a9729e4d57c"),
         (RUN, "e014b38cce95"),
         (dataclasses.replace(RUN, setting=dataclasses.replace(SETTING, precision="fp32")), "e014b38cce95"),
         (MetricsSpec(RUN), "44011779736c"),
@@ -258,6 +331,37 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (DIR, {"scheme": "natural"}, "column"),
     (DIR, {"scheme": "natural", "by": ""}, "column"),
     (DIR, {"dataset": "digits"}, "PartitionSpec.dataset"),
+    (DIR, {"train_fraction": None}, "training share must lie between 0 and 1, not None"),
+    (MIX, {"train_fraction": 0.7}, "a mixture partition has no training share"),
+    (MIX, {"shift": "low"}, "a mixture partition has no training share and no covariate shift"),
+    (MIX, {"train_mix": None}, "needs train_mix"),
+    (MIX, {"test_mix": []}, "needs test_mix"),
+    (MIX, {"train_mix": [1, 2]}, "PartitionSpec.train_mix cannot be 1"),
+    (MIX, {"train_mix": [[1, "2"], [1, 1]]}, "PartitionSpec.train_mix cannot be '2'"),
+    (MIX, {"train_mix": [[1, True], [1, 1]]}, "PartitionSpec.train_mix cannot be True"),
+    (MIX, {"train_mix": [[1, float("nan")], [1, 1]]}, "PartitionSpec.train_mix must be a finite number"),
+    (MIX, {"train_mix": [[1, -1], [1, 1]]}, "train_mix, row 0: class probabilities cannot be negative"),
+    (MIX, {"test_mix": [[1, 1], [0, 0]]}, "test_mix, row 1: class probabilities cannot be negative, nor all zero"),
+    (MIX, {"test_mix": [[1e308, 1e308], [1, 1]]}, "nor huge"),
+    (MIX, {"test_mix": [[1, 1], [1, 1, 1]]}, "rows of different lengths: [2, 3] classes"),
+    (MIX, {"test_mix": [[1, 1]]}, "train_mix has 2 rows and test_mix 1"),
+    (MIX, {"clients": 5}, "5 clients cannot be 2 groups of the same size"),
+    (MIX, {"keep": [1]}, "keep needs a share in (0, 1] for each of the 2 groups"),
+    (MIX, {"keep": [0, 1]}, "keep needs a share in (0, 1]"),
+    (MIX, {"keep": [[1], [1]]}, "PartitionSpec.keep cannot be [1]"),
+    (MIX, {"keep": 0.5}, "PartitionSpec.keep cannot be 0.5"),
+    (COLORED, {"blocks": None}, "needs blocks: 4 numbers for each of its 2 clients"),
+    (COLORED, {"clients": 3}, "for each of its 3 clients"),
+    (COLORED, {"blocks": [[0, 5, 20], [5, 20, 30]]}, "needs blocks: 4 numbers"),
+    (COLORED, {"flips": [[0.5, 0.2]]}, "needs flips: 2 numbers"),
+    (COLORED, {"blocks": [[0, 5, 20, 30], [20, 5, 30, 40]]}, "blocks, row 1: needs two ranges"),
+    (COLORED, {"blocks": [[0, 5.5, 20, 30], [5, 20, 30, 40]]}, "blocks, row 0: needs two ranges"),
+    (COLORED, {"blocks": [[-1, 5, 20, 30], [5, 20, 30, 40]]}, "not [-1.0, 5.0, 20.0, 30.0]"),
+    (COLORED, {"blocks": [[0, 5, 20, 30], [5, 21, 30, 40]]}, "client 1 trains on test images of client 0"),
+    (COLORED, {"flips": [[0.5, 0.2], [0.2, 1.1]]}, "probabilities in [0, 1]"),
+    (COLORED, {"label_noise": -0.1}, "probabilities in [0, 1]"),
+    (COLORED, {"label_noise": None}, "probabilities in [0, 1]"),
+    (COLORED, {"train_fraction": 0.5}, "a colored partition has no training share"),
     (SETTING, {"epochs": 5}, "epochs or local steps"),
     (SETTING, {"steps": None}, "epochs or local steps"),
     (SETTING, {"rounds": 0}, "rounds"),
@@ -312,6 +416,8 @@ def test_labels() -> None:
     assert dataclasses.replace(DIR, scheme="shards", alpha=None, shards=5).label == "5-SPC"
     assert dataclasses.replace(DIR, scheme="iid", alpha=None).label == "IID"
     assert dataclasses.replace(DIR, scheme="natural", alpha=None, by="writer").label == "by writer"
+    assert (MIX.label, COLORED.label) == ("target shift", "coloured")
+    assert set(DRAWN_APART) < set(SCHEMES)
 
 
 # -- evaluated rounds -----------------------------------------------------------------------------------------

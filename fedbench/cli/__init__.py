@@ -13,9 +13,11 @@ from fedbench.cli import browse, context
 from fedbench.cli.data import data_app
 from fedbench.cli.demo import demo
 from fedbench.cli.evaluate import evaluate
+from fedbench.cli.figure import figure
 from fedbench.cli.partition import partition
 from fedbench.cli.report import report
 from fedbench.cli.tables import tables
+from fedbench.cli.theory import theory
 from fedbench.cli.train import train
 
 app = typer.Typer(
@@ -59,7 +61,9 @@ app.command(
 )(train)
 app.command("evaluate", rich_help_panel="The way to a table")(evaluate)
 app.command("report", rich_help_panel="The way to a table")(report)
+app.command("figure", rich_help_panel="The way to a table")(figure)
 app.command("tables", rich_help_panel="What there is")(tables)
+app.command("theory", rich_help_panel="What there is")(theory)
 app.command("methods", rich_help_panel="What there is")(browse.methods)
 app.add_typer(data_app, name="data", rich_help_panel="What there is")
 app.command("list", rich_help_panel="What there is")(browse.list_artifacts)

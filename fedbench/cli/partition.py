@@ -30,6 +30,15 @@ def partition(
     by: Annotated[
         str | None, typer.Option("--by", metavar="COLUMN", help="Natural groups, such as writer: one client a group.")
     ] = None,
+    layout: Annotated[
+        str | None, typer.Option(metavar="NAME", help="One of the protocol's own partitions, such as ftw_erm's five.")
+    ] = None,
+    counts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", help="Class weights of each client's training and test set: client,split,class,value."
+        ),
+    ] = None,
     clients: Annotated[int | None, typer.Option(help="How many clients (default: the protocol's).")] = None,
     shift: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="Covariate shift: none, low, mid, high or pool.")
@@ -48,28 +57,34 @@ def partition(
 
     The partition becomes the current one: 'fedbench train' uses it unless told otherwise.
     """
-    scheme = _scheme(dir, spc, iid, by)
-    if min_size is not None and scheme["scheme"] != "dirichlet":
-        raise FedbenchError("--min-size goes with --dir only", "leave it out")
+    chosen = _scheme(dir, spc, iid, by, layout, counts)
 
     from fedbench import data
     from fedbench import partition as partitions
     from fedbench import protocol as protocols
 
     store, roots = context.store(), context.roots()
+    rules = protocols.load(protocol)
+    if not chosen and rules.default_layout is None:
+        chosen = {"scheme": "dirichlet", "alpha": _ALPHA}
+        context.err().print(f"No scheme given: taking --dir {_ALPHA} (or choose --dir, --spc, --iid or --by).")
     source = data.resolve(dataset, store, roots)
-    spec = protocols.load(protocol).partition_spec(
+    about = data.info(source, store)
+    if counts is not None:
+        chosen = partitions.read_mixture(counts, len(about.classes))
+        clients = len(chosen["train_mix"]) if clients is None else clients
+    spec = rules.partition_spec(
         source,
-        data.info(source, store).partition_classes,
-        **scheme,
+        about.partition_classes,
+        **chosen,
         clients=clients,
         shift=shift,
         train_fraction=split,
         seed=seed,
         min_size=min_size,
     )
-    if dir is None and scheme["scheme"] == "dirichlet":
-        context.err().print(f"No scheme given: taking --dir {_ALPHA} (or choose --dir, --spc, --iid or --by).")
+    if min_size is not None and spec.scheme != "dirichlet":
+        raise FedbenchError("--min-size goes with --dir only", "leave it out")
     known = store.has(spec)
     made = partitions.build(spec, store, roots, context.err().print)
     store.set_current(partition=made.id, protocol=protocol)
@@ -86,25 +101,34 @@ def partition(
     out.print("It is the current partition: 'fedbench train --method NAME' uses it.")
 
 
-def _scheme(dir: float | None, spc: int | None, iid: bool, by: str | None) -> dict[str, Any]:
-    """The fields of the PartitionSpec that the four exclusive options stand for."""
-    given = {"--dir": dir is not None, "--spc": spc is not None, "--iid": iid, "--by": by is not None}
+def _scheme(
+    dir: float | None, spc: int | None, iid: bool, by: str | None, layout: str | None, counts: Path | None
+) -> dict[str, Any]:
+    """What the exclusive options stand for; nothing if none of them is given (the file of --counts is read later)."""
+    given = {
+        "--dir": dir is not None, "--spc": spc is not None, "--iid": iid, "--by": by is not None,
+        "--layout": layout is not None, "--counts": counts is not None,
+    }  # fmt: skip
     chosen = [name for name, is_given in given.items() if is_given]
     if len(chosen) > 1:
         raise FedbenchError(f"{' and '.join(chosen)} exclude each other", "choose one")
+    if dir is not None:
+        return {"scheme": "dirichlet", "alpha": dir}
     if spc is not None:
         return {"scheme": "shards", "shards": spc}
     if iid:
         return {"scheme": "iid"}
     if by is not None:
         return {"scheme": "natural", "by": by}
-    return {"scheme": "dirichlet", "alpha": _ALPHA if dir is None else dir}
+    if counts is not None:
+        return {"scheme": "mixture"}
+    return {"layout": layout} if layout is not None else {}
 
 
 def _describe(p: Partition) -> dict[str, Any]:
     import dataclasses
 
-    counts = p.class_counts()
+    counts, train, test = (p.class_counts(side).tolist() for side in (None, False, True))
     return {
         "id": p.id,
         "spec": p.spec.to_dict(),
@@ -114,7 +138,9 @@ def _describe(p: Partition) -> dict[str, Any]:
                 "client": c,
                 "n_train": int(p.n_train[c]),
                 "n_test": int(p.n_test[c]),
-                "class_counts": counts[c].tolist(),
+                "class_counts": counts[c],
+                "train_counts": train[c],
+                "test_counts": test[c],
                 "shift": dataclasses.asdict(p.shifts[c]),
                 "group": p.groups[c],
             }

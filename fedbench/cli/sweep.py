@@ -64,7 +64,8 @@ def train_table(
         for k in group:
             one = wanted[k]
             part = one.setting.partition
-            title = f"({k + 1}/{len(wanted)}) {one.method} {part.dataset.name} {part.label}"
+            knobs = "".join(f" {name}={value}" for name, value in one.overrides.items())
+            title = f"({k + 1}/{len(wanted)}) {one.method}{knobs} {part.dataset.name} {part.label}"
             try:
                 job = Job.of(one.setting, one.method, one.overrides)
                 if again and (old := store.get(job.spec)) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 def resized_crop(images: Tensor, windows: Tensor) -> Tensor:
@@ -30,6 +31,21 @@ def _taps(start: Tensor, length: Tensor, size: int) -> Tensor:
     at = (pixels + 0.5) * (length / size)[:, None] - 0.5
     at = at.clamp(min=0).minimum((length - 1)[:, None]) + start[:, None]
     return (1 - (at[:, :, None] - pixels).abs()).clamp_(min=0)
+
+
+def padded_flip(images: Tensor, places: Tensor, padding: int) -> Tensor:
+    """Pad each image with black, cut one of its size out, and flip it left to right or not.
+
+    images [B, H, W, C]; places [B, 4] int64 as PadFlipStream draws them. Returns [B, H, W, C] of the same type.
+    """
+    b, h, w, _ = images.shape
+    top, left, flip, _ = places.unbind(1)
+    down = torch.arange(h, device=images.device)
+    across = torch.arange(w, device=images.device).expand(b, w)
+    across = torch.where(flip[:, None] > 0, w - 1 - across, across)
+    padded = F.pad(images, (0, 0, padding, padding, padding, padding))
+    which = torch.arange(b, device=images.device)
+    return padded[which[:, None, None], (top[:, None] + down)[:, :, None], (left[:, None] + across)[:, None, :]]
 
 
 def to_input(images: Tensor) -> Tensor:

@@ -75,6 +75,15 @@ class Collect:
     extras: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 
 
+@dataclass(frozen=True)
+class Gradient:
+    """Request: the gradient of the loss on one minibatch at `client.state`, which stays but for running statistics."""
+
+    loss: LossFunction
+    trains: tuple[str, ...] = ("",)  #: name prefixes of the parameters to differentiate by
+    extras: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
+
+
 class Trained(NamedTuple):
     """Answer to Train: mean logged loss over the images, kept rows [R, ...] with labels [R], images processed.
 
@@ -95,7 +104,16 @@ class Collected(NamedTuple):
     labels: Tensor
 
 
-Request = Train | Collect
+class Differentiated(NamedTuple):
+    """Answer to Gradient: the logged loss on the batch, d loss / d parameter by name, images of the batch."""
+
+    loss: float
+    gradient: State
+    images: int
+
+
+Request = Train | Collect | Gradient
+Answer = Trained | Collected | Differentiated
 Box = Generator[Request, Any, None]
 
 
@@ -113,6 +131,9 @@ class Client:
     plan: Plan
     state: State  #: what the client holds now; Train replaces what it trained
     received: State  #: as the client received it this round
+    upload: State = field(
+        default_factory=dict
+    )  #: what it sends to the server beside its shared state, such as gradients
     notes: dict[str, float] = field(default_factory=dict)  #: figures a client, such as beta, kept with the run
     losses: list[tuple[float, int]] = field(default_factory=list)  #: (mean loss, images) of each Train
     logged: float | None = None  #: the round's loss as the method wants it logged (default: that of the first Train)

@@ -30,7 +30,8 @@ def images_to_process(setting: Setting, n_train: Sequence[int], n_test: int) -> 
             a_round += setting.steps * min(setting.batch_size, n)
         else:
             a_round += (setting.epochs or 0) * plan.pass_rows(i)
-    training = setting.rounds * setting.participation * a_round
+    share = setting.participation if setting.cohort is None else setting.cohort / len(n_train)
+    training = setting.rounds * share * a_round
     answers = n_test * (len(n_train) if setting.votes else 1)
     return training + len(setting.evaluated_rounds()) * answers * FORWARD
 

@@ -78,7 +78,7 @@ def _share_body(clients: Sequence[Client], model: nn.Module) -> bool:
     They must hold the very same tensors outside the head (the same objects, not equal values), and the network must
     answer with that head alone. A method's own variables, such as a client's beta, do not answer and do not count.
     """
-    if type(model).forward is not FLModel.forward:
+    if type(model).forward is not FLModel.forward or type(model.head) is not nn.Linear:
         return False
     first = clients[0].state
     body = [n for n in model.state_dict() if not n.startswith("head.")]

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.partition.density import Densities, realised
+
 
 @dataclass(frozen=True)
 class Federation:
@@ -28,6 +30,7 @@ class Federation:
     train: Sequence[Tensor]
     test: Sequence[Tensor]
     class_counts: Tensor  #: [M, K] float32: training images of each class a client
+    densities: Densities | None = None  #: what is known of the clients' training and test distributions
 
     @classmethod
     def of(
@@ -39,6 +42,7 @@ class Federation:
         is_test: np.ndarray,
         classes: int,
         device: torch.device | str = "cpu",
+        densities: Densities | None = None,
     ) -> Federation:
         """Build from host arrays in partition order (see the class)."""
         clients = int(client.max()) + 1
@@ -56,6 +60,7 @@ class Federation:
             train=train,
             test=test,
             class_counts=torch.from_numpy(counts).to(device),
+            densities=densities or realised(labels, client, clients, classes),
         )
 
     @classmethod
@@ -71,6 +76,9 @@ class Federation:
             sample=np.concatenate([p.sample for p in parts]),
             is_test=np.concatenate([p.is_test for p in parts]),
         )
+        strata = np.concatenate(
+            [np.zeros(len(p.labels), int) if p.densities is None else p.densities.strata for p in parts]
+        )
         starts = np.cumsum([0, *(len(p.labels) for p in parts[:-1])]).tolist()
         return [
             replace(
@@ -78,6 +86,7 @@ class Federation:
                 train=[rows + at for rows in p.train],
                 test=[rows + at for rows in p.test],
                 class_counts=p.class_counts,
+                densities=None if p.densities is None else replace(p.densities, strata=strata),
             )
             for p, at in zip(parts, starts, strict=True)
         ]

@@ -1,4 +1,4 @@
-"""Convolution and max-pooling of a stack of clients with the clients among the channels, innermost in memory.
+"""Convolution and pooling of a stack of clients with the clients among the channels, innermost in memory.
 
 torch's own rules for vmap put the clients into the batch for pooling and lay convolutions out channels-first. With
 memory ordered [image, height, width, client, channel] a layer's C convolutions are one grouped convolution, pooling
@@ -25,7 +25,7 @@ def with_clients_among_channels(model: nn.Module) -> nn.Module:
     for module in other.modules():
         if is_plain(module):
             module.forward = MethodType(_convolve, module)  # type: ignore[method-assign]
-        if type(module) is nn.MaxPool2d and not module.return_indices:
+        if type(module) is nn.AvgPool2d or (type(module) is nn.MaxPool2d and not module.return_indices):
             module.forward = MethodType(_pool, module)  # type: ignore[method-assign]
     return other
 
@@ -35,8 +35,8 @@ def _convolve(self: nn.Conv2d, x: Tensor) -> Tensor:
     return out
 
 
-def _pool(self: nn.MaxPool2d, x: Tensor) -> Tensor:
-    out: Tensor = _MaxPool.apply(x, self)  # type: ignore[no-untyped-call]
+def _pool(self: nn.MaxPool2d | nn.AvgPool2d, x: Tensor) -> Tensor:
+    out: Tensor = _Pool.apply(x, self)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -71,15 +71,15 @@ class _Convolution(_UnderVmap):
         return _apart(out, clients), 1
 
 
-class _MaxPool(_UnderVmap):
+class _Pool(_UnderVmap):
     @staticmethod
-    def forward(x: Tensor, layer: nn.MaxPool2d) -> Tensor:
-        return _max_pool(x, layer)
+    def forward(x: Tensor, layer: nn.MaxPool2d | nn.AvgPool2d) -> Tensor:
+        return _pooled(x, layer)
 
     @staticmethod
-    def vmap(info: Any, dims: Dims, x: Tensor, layer: nn.MaxPool2d) -> tuple[Tensor, int]:
+    def vmap(info: Any, dims: Dims, x: Tensor, layer: nn.MaxPool2d | nn.AvgPool2d) -> tuple[Tensor, int]:
         assert dims[0] is not None  # or vmap would not have called
-        return _apart(_max_pool(_among_channels(x, dims[0]), layer), info.batch_size), 1
+        return _apart(_pooled(_among_channels(x, dims[0]), layer), info.batch_size), 1
 
 
 def _conv(x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.Conv2d, groups: int = 1) -> Tensor:
@@ -87,8 +87,8 @@ def _conv(x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.Conv2d, grou
     return F.conv2d(x, weight, bias, layer.stride, padding, layer.dilation, groups)
 
 
-def _max_pool(x: Tensor, layer: nn.MaxPool2d) -> Tensor:
-    out: Tensor = F.max_pool2d(x, layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode)
+def _pooled(x: Tensor, layer: nn.MaxPool2d | nn.AvgPool2d) -> Tensor:
+    out: Tensor = type(layer).forward(layer, x)  # type: ignore[arg-type]  # the class's own, not the one laid over it
     return out
 
 
@@ -104,4 +104,6 @@ def _among_channels(x: Tensor, dim: int) -> Tensor:
 
 def _apart(x: Tensor, clients: int) -> Tensor:
     """[images, clients x channels, height, width] to [images, clients, channels, height, width]."""
+    if len(x) == 1:
+        x = x.contiguous()  # of a single image, torch's batch norm on a CPU misreads the other order (backward)
     return x.view(len(x), clients, -1, *x.shape[2:])

@@ -7,6 +7,7 @@ methods of a table see the same cohorts and the same batches.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -21,6 +22,8 @@ Ints = npt.NDArray[np.int64]
 CROP_AREA = (0.9, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_TRIES = 10
+#: Black pixels that `pad_flip` sets around an image before it cuts one of the old size out.
+PADDING = 4
 
 
 class Plan:
@@ -30,26 +33,54 @@ class Plan:
         self.setting = setting
         self.n_train = [int(n) for n in n_train]
         self.size = size
+        self._counted = 0  #: rounds whose cohorts `_turns` counts
+        self._turns = [0] * len(self.n_train)
+        self._lock = threading.Lock()
+        self._orders: dict[int, tuple[tuple[int, int], Ints]] = {}
 
     def cohort(self, t: int) -> list[int]:
-        """Clients that take part in round t (1-based): each with probability `participation`, independently."""
+        """Clients that take part in round t (1-based): each with probability `participation`, independently, or so
+        many as the setting's `cohort` says, uniformly without replacement."""
         clients = len(self.n_train)
         s = self.setting
+        if s.cohort is not None and not (s.full_last_round and t == s.rounds):
+            return sorted(stream(s.seed, "cohort", t).permutation(clients)[: s.cohort].tolist())
         if s.participation == 1 or (s.full_last_round and t == s.rounds):
             return list(range(clients))
         drawn = stream(s.seed, "cohort", t).random(clients) < s.participation
         return [int(i) for i in np.flatnonzero(drawn)]
 
+    def turn(self, client: int, t: int) -> int:
+        """How many rounds before t the client took part in."""
+        s = self.setting
+        if s.cohort is None and s.participation == 1:
+            return t - 1
+        with self._lock:
+            if self._counted >= t:
+                self._counted, self._turns = 0, [0] * len(self.n_train)
+            while self._counted < t - 1:
+                self._counted += 1
+                for i in self.cohort(self._counted):
+                    self._turns[i] += 1
+            return self._turns[client]
+
     def batches(self, client: int, t: int, phase: int, epochs: int | None, steps: int | None) -> Iterator[Ints]:
         """Positions in the client's training set, batch by batch.
 
-        Each pass is a fresh shuffle. With `steps`, passes follow one another until the steps are done. The last
-        short batch of a pass is kept or dropped as the setting's tail says; a client with less than one batch
-        always gives one short batch a pass.
+        Each pass is a fresh shuffle. With `steps`, passes follow one another until the steps are done; if the
+        setting's passes are endless, the steps go on where those of the client's last round ended. The last short
+        batch of a pass is kept or dropped as the setting's tail says; a client with less than one batch always gives
+        one short batch a pass.
         """
         n, s = self.n_train[client], self.setting
         size = min(s.batch_size, n)
         a_pass = -(-self.pass_rows(client) // size)
+        if s.passes == "endless" and steps is not None:
+            first = self.turn(client, t) * steps
+            for step in range(first, first + steps):
+                number, k = divmod(step, a_pass)
+                yield self._pass(client, number, phase)[k * size : (k + 1) * size]
+            return
         total = steps if steps is not None else (epochs or 0) * a_pass
         rng = stream(s.seed, "batches", t, client, phase)
         for step in range(total):
@@ -58,16 +89,26 @@ class Plan:
                 order = rng.permutation(n)
             yield order[k * size : (k + 1) * size]
 
+    def _pass(self, client: int, number: int, phase: int) -> Ints:
+        """The order of the client's images in its endless pass's round of that number; the last one is remembered."""
+        key = (number, phase)
+        if self._orders.get(client, (None,))[0] != key:
+            order = stream(self.setting.seed, "pass", client, number, phase).permutation(self.n_train[client])
+            self._orders[client] = (key, order)
+        return self._orders[client][1]
+
     def pass_rows(self, client: int) -> int:
         """Images of one pass over the client's training set: all, or whole batches only."""
         n, s = self.n_train[client], self.setting
         return n - n % min(s.batch_size, n) if s.tail == "drop" else n
 
     def crops(self, purpose: str, t: int, client: int, phase: int) -> CropStream | None:
-        """The stream of crop windows of one pass over a client's images, or None without augmentation."""
-        if self.setting.augment == "none":
+        """The stream of crop windows of one pass over a client's images, or None if they are taken as they are."""
+        augment = self.setting.augment
+        if augment == "none" or (augment == "pad_flip" and purpose != "train"):
             return None
-        return CropStream(stream(self.setting.seed, f"crop {purpose}", t, client, phase), self.size)
+        kind = PadFlipStream if augment == "pad_flip" else CropStream
+        return kind(stream(self.setting.seed, f"crop {purpose}", t, client, phase), self.size)
 
 
 class CropStream:
@@ -96,3 +137,13 @@ class CropStream:
         top = (place[:, 0] * (height - h + 1)).astype(np.int64)
         left = (place[:, 1] * (width - w + 1)).astype(np.int64)
         return np.stack([top, left, h, w], axis=1)
+
+
+class PadFlipStream(CropStream):
+    """Offsets and flips of the usual CIFAR augmentation: pad by PADDING, cut at random, flip half of the images."""
+
+    def draw(self, n: int) -> Ints:
+        """[n, 4]: top and left in the padded image, 1 if flipped left to right, and a place left free."""
+        return np.stack(
+            [*self.rng.integers(0, 2 * PADDING + 1, (2, n)), self.rng.integers(0, 2, n), np.zeros(n, int)], 1
+        )

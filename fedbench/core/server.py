@@ -12,18 +12,20 @@ from fedbench.core.state import State, compact
 class Server:
     """State between rounds.
 
-    `shared`: one copy of what the method sends around. `personal[i]`: what client i keeps and never sends; a
-    client that has not trained yet has no entry and stands at `initial`, the start that all have in common.
+    `shared`: one copy of what the method sends around; `memory`: what the server keeps to itself. `personal[i]`: what
+    client i keeps and never sends; a client that has not trained yet has no entry and stands at `initial`, the start
+    that all have in common.
     """
 
     initial: State
     shared: State
     personal: dict[int, State] = field(default_factory=dict)
     round: int = 0  #: completed rounds
+    memory: State = field(default_factory=dict)  #: what the server alone knows, such as moments of its optimiser
 
     def copy(self, round: int) -> Server:
         """The server at the end of `round`, to be worked on: new dictionaries, the same tensors."""
-        return Server(self.initial, dict(self.shared), dict(self.personal), round)
+        return Server(self.initial, dict(self.shared), dict(self.personal), round, dict(self.memory))
 
     def forget(self, is_personal: Callable[[str], bool]) -> None:
         """Drop what clients hold beyond their personal state: their copies from rounds that did not communicate."""
@@ -33,17 +35,18 @@ class Server:
     def tensors(self) -> State:
         """Everything that a checkpoint must hold (the initial state comes again from the seed)."""
         out = {f"shared/{name}": t for name, t in self.shared.items()}
+        out.update({f"memory/{name}": t for name, t in self.memory.items()})
         for i, state in self.personal.items():
             out.update({f"personal/{i}/{name}": t for name, t in state.items()})
         return out
 
     def restore(self, tensors: State) -> None:
         """Inverse of `tensors`."""
-        self.shared, self.personal = {}, {}
+        self.shared, self.personal, self.memory = {}, {}, {}
         for key, tensor in tensors.items():
             slot, rest = key.split("/", 1)
-            if slot == "shared":
-                self.shared[rest] = tensor
+            if slot in ("shared", "memory"):
+                getattr(self, slot)[rest] = tensor
             else:
                 index, name = rest.split("/", 1)
                 self.personal.setdefault(int(index), {})[name] = tensor

@@ -15,7 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Batch, Box, Client, Collect, Collected, Loss, LossFunction, Request, Train, Trained
+from fedbench.core.client import (
+    Answer,
+    Batch,
+    Box,
+    Client,
+    Collect,
+    Collected,
+    Differentiated,
+    Gradient,
+    Loss,
+    LossFunction,
+    Request,
+    Train,
+    Trained,
+)
 from fedbench.core.convolution import as_products
 from fedbench.core.federation import Federation
 from fedbench.core.grouped import with_clients_among_channels
@@ -69,14 +83,13 @@ class StackedWorker(Worker):
         self.compiled = compiled
         self.functions: dict[LossFunction, Callable[..., dict[str, Tensor]]] = {}  #: those compiled
         self.scope = Scope(CONVOLUTIONS[convolution](self.model))
-        self.parameters = [name for name, _ in self.model.named_parameters()]
 
     # -- lockstep ----------------------------------------------------------------------------------------
 
     def serve(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
         started = time.perf_counter()
         self.fetch(clients)
-        waiting: list[tuple[Client, Box, Trained | Collected | None]] = [
+        waiting: list[tuple[Client, Box, Answer | None]] = [
             (client, generator, None) for client in clients if (generator := box(client)) is not None
         ]
         while waiting:
@@ -96,12 +109,16 @@ class StackedWorker(Worker):
         for client in clients:
             client.seconds += (time.perf_counter() - started) / len(clients)
 
-    def answer(self, clients: Sequence[Client], requests: Sequence[Any]) -> Sequence[Trained | Collected]:
+    def answer(self, clients: Sequence[Client], requests: Sequence[Any]) -> Sequence[Answer]:
         """Answers to requests that differ in nothing but the client's own tensors."""
         client, request = clients[0], requests[0]
-        if isinstance(request, Train):
-            return self.train_stack(clients, requests) if self.stacks(clients) else [self.train(client, request)]
-        return self.collect_stack(clients, requests) if len(clients) > 1 else [self.collect(client, request)]
+        if isinstance(request, Train) and self.stacks(clients):
+            return self.train_stack(clients, requests)
+        if len(clients) == 1:
+            return [self.answer_one(client, request)]
+        if isinstance(request, Gradient):
+            return self.gradient_stack(clients, requests)
+        return self.collect_stack(clients, requests)
 
     def stacks(self, clients: Sequence[Client]) -> bool:
         """Whether these clients' training is worth a stack."""
@@ -145,6 +162,26 @@ class StackedWorker(Worker):
         return [
             Trained(means[i], kept[i], labels[i], images[i], c.plan.pass_rows(c.index)) for i, c in enumerate(clients)
         ]
+
+    def gradient_stack(self, clients: Sequence[Client], requests: Sequence[Gradient]) -> list[Differentiated]:
+        """Each client's gradient on one batch; clients whose batches differ in size come one size after another."""
+        self.scope.train()
+        # A gradient is a step that is not taken.
+        steps = [Train(r.loss, r.trains, extras=r.extras) for r in requests]
+        stack = StackedWorker.stack(self, clients, steps)
+        found: dict[int, Differentiated] = {}
+        for tick in ticks(clients, [[self.first_batch(c)] for c in clients]):
+            self.stop_if_cancelled()
+            leaves, buffers, step = self.backward(stack, tick)
+            gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in leaves.items()}
+            finite = torch.stack([g.flatten(1).sum(1) for g in gradient.values()]).isfinite().all(0).tolist()
+            who = range(len(clients))[tick.members] if isinstance(tick.members, slice) else tick.members.tolist()
+            for k, (i, shown) in enumerate(zip(who, step.shown.tolist(), strict=True)):
+                clients[i].state = {**clients[i].state, **{n: t[k] for n, t in buffers.items()}}
+                check_finite(clients[i], shown, finite[k])
+                clients[i].losses.append((shown, tick.rows.shape[1]))
+                found[i] = Differentiated(shown, {n: g[k] for n, g in gradient.items()}, tick.rows.shape[1])
+        return [found[i] for i in range(len(clients))]
 
     def stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> Stack:
         """The clients' tensors in a stack of new memory."""

@@ -131,6 +131,8 @@ class Trainer:
         self.puts_by = None if fits(personal * federation.clients, self.device) else method.is_personal
         shared = {name: t for name, t in initial.items() if not method.is_personal(name)}
         self.server = Server(initial, shared)
+        self.described = (0, 0)  #: bytes up and down of what each client told before the first round
+        self.describe_seconds = 0.0
         self.evaluated = set(setting.evaluated_rounds())
         self.views = ("crop",) if setting.augment == "crop" else ("plain",)
 
@@ -139,9 +141,13 @@ class Trainer:
         train_together([self], observe)
 
     def resume(self) -> None:
-        """Stand where the checkpoint left off, if there is one."""
+        """Stand where the checkpoint left off, or else let the clients describe themselves before the first round."""
         saved = self.checkpoint.load()
-        if saved is not None:
+        if saved is None:
+            with self.clock.phase("describe"), one_thread():
+                self.described = self.method.describe(self.server, self.federation, self.setting)
+            self.describe_seconds = self.clock.reset()["describe"]
+        else:
             waits = self.puts_by is not None
             self.server.restore(
                 {n: t if waits and n.startswith("personal/") else t.to(self.device) for n, t in saved.items()}
@@ -167,6 +173,7 @@ class Trainer:
         t = server.round
         shares = method.shares(t, setting.rounds)
         up, down = method.traffic(server, t) if shares else (0, 0)
+        once_up, once_down = (b * self.federation.clients for b in (self.described if t == 1 else (0, 0)))
         with self.clock.phase("server"), one_thread():
             for client in cohort:
                 server.keep(
@@ -182,8 +189,8 @@ class Trainer:
             "loss": sum(c.n_train * c.loss for c in cohort) / max(sum(c.n_train for c in cohort), 1),
             "lr": learning_rate(setting, t),
             "client_seconds": sum(c.seconds for c in cohort),
-            "bytes_up": up * len(cohort),
-            "bytes_down": down * len(cohort),
+            "bytes_up": up * len(cohort) + once_up,
+            "bytes_down": down * len(cohort) + once_down,
         }
         cohort.clear()  # what the clients uploaded need not live through the evaluation
         answers = None
@@ -191,8 +198,10 @@ class Trainer:
             if t in self.evaluated:
                 answers = self.evaluate(server, t)
         seconds = {"local": local_seconds, **self.clock.reset()}
-        total = round.seconds + local_seconds + time.perf_counter() - started
-        round.line = {**line, **{f"{phase}_seconds": s for phase, s in seconds.items()}, "total_seconds": total}
+        before = self.describe_seconds if t == 1 else 0.0
+        total = before + round.seconds + local_seconds + time.perf_counter() - started
+        round.line = {**line, **{f"{phase}_seconds": s for phase, s in seconds.items()}}
+        round.line |= {"describe_seconds": before, "total_seconds": total}
         if answers is not None:
             self.checkpoint.save_predictions(t, tables.predictions(t, answers, self.federation))
             round.accuracy = tables.average_accuracy(answers, self.federation)
@@ -235,8 +244,11 @@ def train_together(trainers: Sequence[Trainer], observe: Callable[[Progress], No
     runs at work. Raises Interrupted on Ctrl-C, after saving each run's last completed round.
     """
     rounds = trainers[0].setting.rounds
-    for trainer in trainers:
-        trainer.resume()
+    try:
+        for trainer in trainers:
+            trainer.resume()
+    except KeyboardInterrupt:
+        raise Interrupted(min(trainer.server.round for trainer in trainers)) from None
     last_save, patience = time.monotonic(), CHECKPOINT_SECONDS
     try:
         while (t := 1 + min(trainer.server.round for trainer in trainers)) <= rounds:
@@ -250,7 +262,8 @@ def train_together(trainers: Sequence[Trainer], observe: Callable[[Progress], No
                 patience = max(CHECKPOINT_SECONDS, (last_save - began) / CHECKPOINT_SHARE)
     except KeyboardInterrupt:
         for trainer in trainers:
-            trainer.save()
+            if trainer.server.round:  # before the first round there is nothing that would not come again
+                trainer.save()
         raise Interrupted(min(trainer.server.round for trainer in trainers)) from None
 
 

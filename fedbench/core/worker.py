@@ -18,10 +18,22 @@ import torch
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
-from fedbench.core.augment import resized_crop, to_input
-from fedbench.core.client import Batch, Box, Client, Collect, Collected, Request, Train, Trained
+from fedbench.core.augment import padded_flip, resized_crop, to_input
+from fedbench.core.client import (
+    Answer,
+    Batch,
+    Box,
+    Client,
+    Collect,
+    Collected,
+    Differentiated,
+    Gradient,
+    Request,
+    Train,
+    Trained,
+)
 from fedbench.core.federation import Federation
-from fedbench.core.plan import CropStream, Ints
+from fedbench.core.plan import PADDING, CropStream, Ints
 from fedbench.core.precision import autocast
 from fedbench.core.state import State, fetched, matches, put_by
 from fedbench.errors import FedbenchError
@@ -60,6 +72,9 @@ class Worker:
     def __init__(self, model: nn.Module, federation: Federation, setting: Setting, cancel: threading.Event) -> None:
         self.model: nn.Module = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.tensors = dict(self.model.state_dict(keep_vars=True))
+        # Walked through once: on small networks that takes as long as a layer.
+        self.parameters = dict(self.model.named_parameters())
+        self.buffers = [name for name in self.tensors if name not in self.parameters]
         self.federation, self.setting, self.cancel = federation, setting, cancel
         self.device = federation.images.device
 
@@ -69,16 +84,22 @@ class Worker:
             started = time.perf_counter()
             self.fetch([client])
             generator = box(client)
-            answer: Trained | Collected | None = None
+            answer: Answer | None = None
             while generator is not None:
                 try:
                     request: Request = generator.send(answer)
                 except StopIteration:
                     break
                 client.phase += 1
-                answer = self.train(client, request) if isinstance(request, Train) else self.collect(client, request)
+                answer = self.answer_one(client, request)
             self.put_by([client])
             client.seconds += time.perf_counter() - started
+
+    def answer_one(self, client: Client, request: Request) -> Answer:
+        """The answer to one client's request."""
+        if isinstance(request, Train):
+            return self.train(client, request)
+        return self.gradient(client, request) if isinstance(request, Gradient) else self.collect(client, request)
 
     def fetch(self, clients: Sequence[Client]) -> None:
         """Bring what the clients hold to the device."""
@@ -125,7 +146,10 @@ class Worker:
         """Network input [B, C, H, W] of these rows, cropped to the windows [B, 4] if given."""
         images = self.federation.images.index_select(0, rows)  # a fifth of the time of images[rows] on a CPU
         if windows is not None:
-            images = resized_crop(images, windows)
+            if self.setting.augment == "pad_flip":
+                images = padded_flip(images, windows, PADDING)
+            else:
+                images = resized_crop(images, windows)
         return to_input(images)
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -147,12 +171,7 @@ class Worker:
         """Minibatch SGD as the request says; updates `client.state`."""
         setting = self.setting
         model = self.load(client.state).train()
-        trained = {}
-        for name, p in model.named_parameters():
-            p.requires_grad_(matches(name, request.trains))
-            p.grad = None  # of a step that was interrupted
-            if p.requires_grad:
-                trained[name] = p
+        trained = self.to_train(request.trains)
         anchor = [client.received[name].to(p.device) for name, p in trained.items()] if request.anchor else []
         parameters = list(trained.values())
         momentum = [torch.zeros_like(p) if setting.momentum else None for p in parameters]
@@ -181,14 +200,13 @@ class Worker:
             if loss.kept is not None:
                 kept.append(loss.kept.detach().float())
             labels.append(y)
-        buffers = {name for name, _ in model.named_buffers()}
         client.state = {
             **client.state,
             # In one memory layout, whatever the model's: a state that was saved and loaded must compute the same bits.
             **{
                 name: t.detach().clone(memory_format=torch.contiguous_format)
                 for name, t in self.tensors.items()
-                if name in trained or name in buffers
+                if name in trained or name in self.buffers
             },
         }
         mean = float(total) / max(images, 1)
@@ -202,6 +220,40 @@ class Worker:
             images=images,
             pass_rows=client.plan.pass_rows(client.index),
         )
+
+    def to_train(self, prefixes: Sequence[str]) -> dict[str, nn.Parameter]:
+        """The parameters that these prefixes name, made ready for gradients; the others are frozen."""
+        for name, p in self.parameters.items():
+            p.requires_grad_(matches(name, prefixes))
+            p.grad = None  # of a step that was interrupted
+        return {name: p for name, p in self.parameters.items() if p.requires_grad}
+
+    def first_batch(self, client: Client) -> Ints:
+        """Positions in the client's training set of the batch that a gradient is asked on."""
+        return next(client.plan.batches(client.index, client.round, client.phase, None, 1))
+
+    def gradient(self, client: Client, request: Gradient) -> Differentiated:
+        """The gradient on one batch; running statistics in `client.state` move on."""
+        model = self.load(client.state).train()
+        trained = self.to_train(request.trains)
+        crops = client.plan.crops("train", client.round, client.index, client.phase)
+        (position,) = on_device([self.first_batch(client)], self.device)
+        self.stop_if_cancelled()
+        rows = client.rows[position]
+        batch = Batch(self.batch(rows, _windows(crops, rows)), self.federation.labels[rows], position, request.extras)
+        with self.autocast():
+            loss = request.loss(model, batch)
+        gradients = torch.autograd.grad(loss.total, list(trained.values()), allow_unused=True)
+        gradient = {
+            name: torch.zeros_like(p) if g is None else g.contiguous()
+            for (name, p), g in zip(trained.items(), gradients, strict=True)
+        }
+        client.state = {**client.state, **{name: self.tensors[name].detach().clone() for name in self.buffers}}
+        shown = float((loss.total if loss.shown is None else loss.shown).detach())
+        sums = torch.stack([g.sum() for g in gradient.values()])
+        check_finite(client, shown, bool(sums.isfinite().all()))
+        client.losses.append((shown, len(rows)))
+        return Differentiated(shown, gradient, len(rows))
 
     @torch.no_grad()
     def collect(self, client: Client, request: Collect) -> Collected:

@@ -24,7 +24,9 @@ def seconds(setting: Setting, store: Store, roots: Sequence[Path], device: str =
     work = images_to_process(setting, [int(n) for n in part.n_train], int(part.n_test.sum()))
     # ResNets are probed at a small batch: a step at a full one takes seconds on a CPU.
     batch = 8 if setting.model.startswith("resnet") else setting.batch_size
-    return work / _speed(setting.model, tuple(facts.shape), len(facts.classes), device, batch, setting.precision)
+    return work / _speed(
+        setting.model, part.image_shape(facts.shape), len(part.classes), device, batch, setting.precision
+    )
 
 
 @cache

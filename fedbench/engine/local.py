@@ -32,7 +32,7 @@ NUMERIC = (
         f"core/{n}.py"
         for n in ("convolution", "graph", "grouped", "precision", "stack", "stacked", "tables", "trainer", "worker")
     ),
-    *("partition/artifact.py", "partition/scheme.py", "partition/shift.py"),
+    *(f"partition/{n}.py" for n in ("artifact", "colored", "density", "mixture", "scheme", "shift")),
 )
 
 #: The file of a work folder that a restart looks for.

@@ -90,9 +90,10 @@ def _federations(jobs: Sequence[Job], store: Store, roots: list[Path], device: t
     specs = [job.spec.setting.partition for job in jobs]
     partitions = {spec.id: partition.build(spec, store, roots) for spec in specs}
     dataset = data.load(specs[0].dataset, store, roots)
-    classes = len(dataset.classes)
     parts = [
-        Federation.of(p.shifted_images(dataset), p.label, p.client, p.sample, p.test, classes, device)
+        Federation.of(
+            p.shifted_images(dataset), p.label, p.client, p.sample, p.test, len(p.classes), device, p.densities
+        )
         for p in partitions.values()
     ]
     found = dict(zip(partitions, Federation.joined(parts), strict=True))

@@ -43,6 +43,7 @@ class Method:
     title: ClassVar[str] = ""  #: in tables
     version: ClassVar[int] = 1  #: raise it when results should change
     personal: ClassVar[tuple[str, ...]] = ()  #: name prefixes of what a client keeps to itself; the rest is shared
+    trains: ClassVar[bool] = True  #: whether the network moves at all (a method may merely measure the clients' data)
 
     def check_setting(self, setting: Setting) -> None:
         """Raise FedbenchError if the method cannot work in the setting (before anything is trained)."""
@@ -57,6 +58,11 @@ class Method:
     def variables(self, model: nn.Module, federation: Federation, generator: torch.Generator) -> State:
         """Tensors beside the network's parameters, such as class means; shared unless `personal` names them."""
         return {}
+
+    def describe(self, server: Server, federation: Federation, setting: Setting) -> tuple[int, int]:
+        """Before the first round: what clients find out about their data, kept as their personal state (or in the
+        server's memory). Returns the bytes that each client sends and receives for it."""
+        return 0, 0
 
     def is_personal(self, name: str) -> bool:
         """Whether the tensor of that name stays with its client."""

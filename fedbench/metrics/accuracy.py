@@ -22,6 +22,8 @@ def accuracies(p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
         "average_accuracy": [own @ weights],
         "client_accuracy": [own],
         "client_accuracy_mean": [own.mean(axis=1)],
+        "client_accuracy_min": [own.min(axis=1)],
+        "client_accuracy_max": [own.max(axis=1)],
         "client_accuracy_weighted": [own @ (clients.n_test / clients.n_test.sum())],
         "class_accuracy_mean": [np.nanmean(of_class.reshape(-1, p.classes), axis=1)],
     }

@@ -16,6 +16,7 @@ class Definition:
     unit: str
     source: str
     by_view: bool = True  #: computed for each view of the test images; else one for the run
+    clients: str = "no"  #: whether single clients have a value: "no", "too" (beside the federation's), "only"
 
 
 #: All metrics by name, as they stand in the column `metric` of a metrics artifact.
@@ -43,12 +44,14 @@ METRICS: dict[str, Definition] = {
         "fraction", _FEDDRM,
     ),
     "client_accuracy": Definition(
-        "accuracy of one client's personalised model on its own test images", "fraction", _PFEDFDA
+        "accuracy of one client's personalised model on its own test images", "fraction", _PFEDFDA, clients="only"
     ),
     "client_accuracy_mean": Definition("mean of the client accuracies, unweighted", "fraction", _PFEDFDA),
     "client_accuracy_std": Definition(
         "standard deviation (ddof 1) of the client accuracies across clients", "fraction", _PFEDFDA
     ),
+    "client_accuracy_min": Definition("accuracy of the worst client", "fraction", "FTW-ERM (TMLR 2023), Table 2"),
+    "client_accuracy_max": Definition("accuracy of the best client", "fraction", "FTW-ERM (TMLR 2023), Table 2"),
     "client_accuracy_weighted": Definition(
         "mean of the client accuracies weighted by test sizes", "fraction", "pFedFDA, official code"
     ),
@@ -58,7 +61,12 @@ METRICS: dict[str, Definition] = {
     ),
     "routing_accuracy": Definition(
         "share of a client's test images routed to it by probability; for the federation weighted by training sizes",
-        "fraction", _FEDDRM,
+        "fraction", _FEDDRM, clients="too",
+    ),
+    "ratio_bound": Definition(
+        "estimate of the largest ratio of test to training density, which the method notes of a client before "
+        "training; for the federation the largest of its clients",
+        "ratio", "FTW-ERM (TMLR 2023), Table 13", False, clients="too",
     ),
     "train_loss": Definition(
         "training loss of a round's participants as the method reports it", "nats", "fedbench", False

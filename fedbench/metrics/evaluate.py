@@ -12,6 +12,7 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.accuracy import accuracies
+from fedbench.metrics.noted import noted
 from fedbench.metrics.predictions import Clients, Predictions, read_clients, read_predictions
 from fedbench.metrics.timing import timings
 from fedbench.provenance import fingerprint
@@ -42,7 +43,7 @@ def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
     rounds = spec.run.setting.rounds
     clients = read_clients(run)
     predictions = read_predictions(run, clients, rounds)
-    table = _long_form(predictions, clients, timings(run, rounds))
+    table = _long_form(predictions, clients, timings(run, rounds), noted(run))
     if done is not None:
         store.remove(done)
     with store.writing(spec, {"run": run.id}) as writer:
@@ -51,13 +52,15 @@ def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
     return store.open(spec.kind, spec.id)
 
 
-def _long_form(p: Predictions, clients: Clients, times: dict[str, dict[int, float]]) -> pa.Table:
+def _long_form(
+    p: Predictions, clients: Clients, times: dict[str, dict[int, float]], noted: dict[str, np.ndarray]
+) -> pa.Table:
     import pyarrow as pa
 
     views = ["", *sorted(set(p.views))]
     view_of_group = np.array([views.index(v) for v in p.views])
     measured = accuracies(p, clients)
-    names = [*sorted(measured), *sorted(times)]
+    names = [*sorted(measured), *sorted(times), *sorted(noted)]
     blocks: list[tuple[np.ndarray, ...]] = []  # (metric, view, round, client, value), each [rows]
     for code, name in enumerate(names):
         for values in measured.get(name, []):
@@ -71,6 +74,10 @@ def _long_form(p: Predictions, clients: Clients, times: dict[str, dict[int, floa
         blocks.append(
             (np.full(n, code), np.zeros(n), np.array([*by_round]), np.full(n, -1), np.array([*by_round.values()]))
         )
+        if name in noted:
+            owner, value = np.arange(-1, len(clients)), np.array([noted[name].max(), *noted[name]])
+            n = len(value)
+            blocks.append((np.full(n, code), np.zeros(n), np.zeros(n), owner, value))
     metric, view, number, client, value = (np.concatenate(column) for column in zip(*blocks, strict=True))
     return pa.table(
         {

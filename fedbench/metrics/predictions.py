@@ -65,6 +65,19 @@ def integers(run: Artifact, table: pa.Table, file: str, name: str) -> np.ndarray
     return values
 
 
+def numbers(run: Artifact, table: pa.Table, file: str, name: str) -> np.ndarray:
+    """A column of numbers as float64. Raises FedbenchError if it is missing or holds something else."""
+    import pyarrow as pa
+
+    if name not in table.column_names:
+        raise broken(run, f"table {file} has no column '{name}'")
+    kind = table.column(name).type
+    if not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
+        raise broken(run, f"column '{name}' of table {file} must hold numbers, not {kind}")
+    values: np.ndarray = table.column(name).to_numpy().astype(np.float64)
+    return values
+
+
 def read_clients(run: Artifact) -> Clients:
     """The `clients` table of a run. Raises FedbenchError if it is damaged or a client has no images."""
     table = run.table("clients")

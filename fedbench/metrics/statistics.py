@@ -36,6 +36,15 @@ def last_rounds(values_by_round: Mapping[int, float], window: int) -> Summary:
     return _summary((v for t, v in sorted(values_by_round.items()) if t > max(0, last - window)), ddof=0)
 
 
+def best_round(values_by_round: Mapping[int, float]) -> int | None:
+    """The evaluated round of the largest value, the earliest of equals; round 0 (the whole run) never counts.
+
+    It is chosen on test data (FTW-ERM, Table 7), so the value there is an optimistic one. None without rounds.
+    """
+    rounds = sorted(t for t in values_by_round if t > 0)
+    return max(rounds, key=values_by_round.__getitem__, default=None)
+
+
 def across_clients(values: Iterable[float]) -> Summary:
     """Across clients, unweighted, sample standard deviation (pFedFDA, Tables 1 and 2)."""
     return _summary(values, ddof=1)

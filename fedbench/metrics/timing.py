@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from fedbench.metrics.predictions import broken, integers
+from fedbench.metrics.predictions import broken, integers, numbers
 from fedbench.store import Artifact
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Column of `rounds` -> (metric, what stands for the whole run).
 _COLUMNS = {
@@ -34,26 +29,14 @@ def timings(run: Artifact, rounds: int) -> dict[str, dict[int, float]]:
         raise broken(run, f"table rounds must list the rounds 1 to {rounds} in order")
     out: dict[str, dict[int, float]] = {}
     for column, (metric, whole) in _COLUMNS.items():
-        values = _numbers(run, table, column)
+        values = numbers(run, table, "rounds", column)
         if not np.isfinite(values).all() or (values < 0).any():
             raise broken(run, f"column '{column}' of table rounds holds a value below zero or none at all")
         # The first round pays for allocations and compilation; two rounds are too few to spare one.
         total = values[1 if rounds > 2 else 0 :].mean() if whole == "warm mean" else values.sum()
         by_round = {} if whole == "only sum" else dict(zip(number.tolist(), values.tolist(), strict=True))
         out[metric] = {0: float(total), **by_round}
-    loss = _numbers(run, table, "loss")
+    loss = numbers(run, table, "rounds", "loss")
     trained = integers(run, table, "rounds", "participants") > 0  # an empty cohort has no loss
     out["train_loss"] = dict(zip(number[trained].tolist(), loss[trained].tolist(), strict=True))
     return out
-
-
-def _numbers(run: Artifact, table: pa.Table, name: str) -> np.ndarray:
-    import pyarrow as pa
-
-    if name not in table.column_names:
-        raise broken(run, f"table rounds has no column '{name}'")
-    kind = table.column(name).type
-    if not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
-        raise broken(run, f"column '{name}' of table rounds must hold numbers, not {kind}")
-    values: np.ndarray = table.column(name).to_numpy().astype(np.float64)
-    return values

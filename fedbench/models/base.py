@@ -6,7 +6,7 @@ import contextlib
 import copy
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -30,7 +30,8 @@ class FLModel(nn.Module):
 
     `trunk` extracts features, `neck` projects them (the identity in many models), `head` is the last linear
     layer and nothing else. Body (or representation) means trunk and neck. Parameter names start with "trunk.",
-    "neck." or "head.". Pure tensor code without running statistics: it can be vmapped over parameters.
+    "neck." or "head."; a layer that normalises is called norm, norm1, ... so that its tensors can be told by name.
+    Pure tensor code: it can be vmapped over parameters, and over the running statistics of batch norms.
     """
 
     def __init__(self, trunk: nn.Module, neck: nn.Module, head: nn.Linear, trunk_size: int) -> None:
@@ -69,6 +70,20 @@ class FLModel(nn.Module):
             reset = getattr(part, "reset_parameters", None)
             if reset is not None:
                 reset()
+
+
+class Pixels(nn.Module):
+    """The first layer of networks that want other inputs than the trainer's [-1, 1]: (pixel - mean) / std a channel,
+    of pixels in [0, 1]. Nothing in it trains."""
+
+    def __init__(self, mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)) -> None:
+        super().__init__()
+        m, s = torch.tensor(mean), torch.tensor(std)
+        self.register_buffer("scale", (0.5 / s)[:, None, None], persistent=False)
+        self.register_buffer("offset", ((0.5 - m) / s)[:, None, None], persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale + self.offset
 
 
 def flat_size(layers: nn.Module, name: str, shape: tuple[int, int, int]) -> int:

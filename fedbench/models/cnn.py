@@ -1,15 +1,18 @@
-"""Small convolutional networks: the two CNNs of pFedFDA, LeNet-5, and a net for 8x8 digits.
+"""Small convolutional networks: the two CNNs of pFedFDA, three LeNets, and a net for 8x8 digits.
 
-Each has its features in the last hidden layer, so the neck is the identity. Pooling stands before the
+Each has its features in the last hidden layer, so the neck is the identity. Max-pooling stands before the
 activation: both are monotone, so the values are the same, and the activation has a quarter of the work (a
 training step of cifar_cnn on a CPU takes 0.68 of the time).
 """
 
 from __future__ import annotations
 
-from torch import nn
+from collections import OrderedDict
 
-from fedbench.models.base import FLModel, flat_size
+import torch
+from torch import Tensor, nn
+
+from fedbench.models.base import FLModel, Pixels, flat_size
 
 Shape = tuple[int, int, int]
 
@@ -26,12 +29,12 @@ class _CNN(FLModel):
         sizes: list[int],
         act: nn.Module,
     ) -> None:
-        layers: list[nn.Module] = [*convolutions, nn.Flatten()]
         inputs = flat_size(convolutions, name, shape)
+        trunk = convolutions.append(nn.Flatten())
         for size in sizes:
-            layers += [nn.Linear(inputs, size), act]
+            trunk.append(nn.Linear(inputs, size)).append(act)
             inputs = size
-        super().__init__(nn.Sequential(*layers), nn.Identity(), nn.Linear(inputs, classes), trunk_size=inputs)
+        super().__init__(trunk, nn.Identity(), nn.Linear(inputs, classes), trunk_size=inputs)
 
 
 class EmnistCNN(_CNN):
@@ -59,17 +62,70 @@ class CifarCNN(_CNN):
         super().__init__("cifar_cnn", shape, classes, convolutions, [128], act)
 
 
+class CifarCNNBN(_CNN):
+    """`CifarCNN` with a batch norm behind every convolution: batch norms at a small budget."""
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        act = nn.LeakyReLU(0.01)
+        layers: dict[str, nn.Module] = {}
+        inputs = shape[2]
+        for i, (outputs, kernel, padding) in enumerate(((16, 5, 0), (32, 5, 1), (64, 3, 1)), 1):
+            layers |= {
+                f"conv{i}": nn.Conv2d(inputs, outputs, kernel, padding=padding, bias=False),
+                f"norm{i}": nn.BatchNorm2d(outputs),
+                f"pool{i}": nn.MaxPool2d(2),
+                f"act{i}": act,
+            }
+            inputs = outputs
+        super().__init__("cifar_cnn_bn", shape, classes, nn.Sequential(OrderedDict(layers)), [128], act)
+
+
+class LeNetTanh(_CNN):
+    """LeNet-5 closer to the original, as FTW-ERM's code has it: tanh, average pooling, pixels in [0, 1]; 44,426
+    parameters on 28x28x1 with 10 classes, d = 84."""
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        act = nn.Tanh()
+        convolutions = nn.Sequential(
+            Pixels(), nn.Conv2d(shape[2], 6, 5), act, nn.AvgPool2d(2), nn.Conv2d(6, 16, 5), act, nn.AvgPool2d(2)
+        )
+        super().__init__("lenet_tanh", shape, classes, convolutions, [120, 84], act)
+
+
 class LeNet5(_CNN):
     """LeNet-5 (LeCun et al. 1998) as the field uses it, with ReLU and max-pooling: 62,006 parameters on 32x32x3
     with 10 classes, d = 84."""
 
-    def __init__(self, shape: Shape, classes: int) -> None:
+    def __init__(self, shape: Shape, classes: int, first: tuple[nn.Module, ...] = ()) -> None:
         act = nn.ReLU()
         convolutions = nn.Sequential(
+            *first,
             nn.Conv2d(shape[2], 6, 5), nn.MaxPool2d(2), act,
             nn.Conv2d(6, 16, 5), nn.MaxPool2d(2), act,
         )  # fmt: skip
         super().__init__("lenet5", shape, classes, convolutions, [120, 84], act)
+
+
+class OneLogit(nn.Linear):
+    """A linear layer of one output, which is the second of two logits; the first is 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        return torch.cat([torch.zeros_like(out), out], 1)
+
+
+class LeNet5Binary(LeNet5):
+    """LeNet-5 on pixels in [0, 1] with one output for two classes, as FTW-ERM's Colored MNIST has it: 43,961
+    parameters on 28x28x3.
+
+    The logits are 0 and that output, so that cross-entropy is binary cross-entropy and the larger logit is the sign
+    of the output. With more classes it is LeNet-5.
+    """
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__(shape, classes, (Pixels(),))
+        if classes == 2:
+            self.head = OneLogit(self.feature_size, 1)
 
 
 class DigitsCNN(_CNN):

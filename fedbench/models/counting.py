@@ -120,7 +120,10 @@ def counts(model: str, shape: Shape, classes: int, *, neck: int = 256, clients: 
         trunk, trunk_size = _cnn(shape, [(16, 5, 0), (32, 5, 1)], [128])
     elif model == "cifar_cnn":
         trunk, trunk_size = _cnn(shape, [(16, 5, 0), (32, 5, 1), (64, 3, 1)], [128])
-    elif model == "lenet5":
+    elif model == "cifar_cnn_bn":
+        trunk, trunk_size = _cnn(shape, [(16, 5, 0), (32, 5, 1), (64, 3, 1)], [128])
+        trunk += 16 + 32 + 64  # a scale and a shift a channel in place of a bias
+    elif model in ("lenet5", "lenet5_binary", "lenet_tanh"):
         trunk, trunk_size = _cnn(shape, [(6, 5, 0), (16, 5, 0)], [120, 84])
     elif model == "digits_cnn":
         trunk, trunk_size = _cnn(shape, [(16, 3, 1), (32, 3, 1)], [64], (max(1, height // 4), max(1, width // 4)))
@@ -128,6 +131,8 @@ def counts(model: str, shape: Shape, classes: int, *, neck: int = 256, clients: 
         trunk, trunk_size = _resnet18(channels, 7, lambda c: 2 * (c // 32)), 512
     elif model == "mobilenet_v3_small":
         trunk, trunk_size = _mobilenet_v3_small(channels), 1024
+    elif model == "resnet18_bn":
+        trunk, trunk_size = _resnet18(channels, 3, lambda c: 2 * c), 512
     elif model == "resnet18_gn":
         trunk = _resnet18(channels, 3, lambda c: 2 * c)
         stages = [(3, 1, 1), (3, 2, 1), (3, 2, 1), (3, 2, 1), (4, 4, 0)]
@@ -138,7 +143,8 @@ def counts(model: str, shape: Shape, classes: int, *, neck: int = 256, clients: 
     else:
         raise unknown("model", model, NAMES)
     d = neck if projection else trunk_size
-    head = linear(classes, d) + (dense(576, d) if model == "mobilenet_v3_small" else 0)
+    outputs = 1 if model == "lenet5_binary" and classes == 2 else classes
+    head = linear(outputs, d) + (dense(576, d) if model == "mobilenet_v3_small" else 0)
     body = trunk + projection
     out: dict[str, float] = {
         "trunk": trunk, "neck": projection, "body": body, "head": head, "total": body + head, "features": d,
@@ -150,4 +156,7 @@ def counts(model: str, shape: Shape, classes: int, *, neck: int = 256, clients: 
     return out
 
 
-NAMES = ("cifar_cnn", "digits_cnn", "emnist_cnn", "lenet5", "mobilenet_v3_small", "resnet18_fedml", "resnet18_gn")
+NAMES = (
+    "cifar_cnn", "cifar_cnn_bn", "digits_cnn", "emnist_cnn", "lenet5", "lenet5_binary", "lenet_tanh",
+    "mobilenet_v3_small", "resnet18_bn", "resnet18_fedml", "resnet18_gn",
+)  # fmt: skip

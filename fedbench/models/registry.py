@@ -13,9 +13,13 @@ if TYPE_CHECKING:
 
 _MODELS = {
     "cifar_cnn": "fedbench.models.cnn:CifarCNN",
+    "cifar_cnn_bn": "fedbench.models.cnn:CifarCNNBN",
     "digits_cnn": "fedbench.models.cnn:DigitsCNN",
     "emnist_cnn": "fedbench.models.cnn:EmnistCNN",
     "lenet5": "fedbench.models.cnn:LeNet5",
+    "lenet5_binary": "fedbench.models.cnn:LeNet5Binary",
+    "lenet_tanh": "fedbench.models.cnn:LeNetTanh",
+    "resnet18_bn": "fedbench.models.resnet:ResNet18BN",
     "resnet18_fedml": "fedbench.models.resnet:ResNet18FedML",
     "resnet18_gn": "fedbench.models.resnet:ResNet18GN",
 }

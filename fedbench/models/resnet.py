@@ -1,4 +1,4 @@
-"""ResNet-18 without batch statistics, as FedDRM and as pFedFDA use it."""
+"""ResNet-18 as FedDRM (group norm), as pFedFDA (its group norm) and as FTW-ERM (batch norm) use it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedbench.models.base import FLModel, too_small
+from fedbench.models.base import FLModel, Pixels, too_small
 
 Shape = tuple[int, int, int]
 Norm = Callable[[int], nn.Module]
@@ -26,21 +26,26 @@ class Block(nn.Module):
         self.norm2 = norm(outputs)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
+            convolution = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(OrderedDict(conv=convolution, norm=norm(outputs)))
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.norm1(self.conv1(x)))
         return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
 
 
-def _trunk(stem: list[nn.Module], norm: Norm, pool: list[nn.Module]) -> nn.Sequential:
+def _trunk(stem: dict[str, nn.Module], norm: Norm, pool: list[nn.Module]) -> nn.Sequential:
     blocks: list[nn.Module] = []
     inputs = 64
     for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
         blocks += [Block(inputs, outputs, stride, norm), Block(outputs, outputs, 1, norm)]
         inputs = outputs
     return nn.Sequential(
-        OrderedDict(stem=nn.Sequential(*stem), blocks=nn.Sequential(*blocks), pool=nn.Sequential(*pool, nn.Flatten()))
+        OrderedDict(
+            stem=nn.Sequential(OrderedDict(stem)),
+            blocks=nn.Sequential(*blocks),
+            pool=nn.Sequential(*pool, nn.Flatten()),
+        )
     )
 
 
@@ -69,7 +74,7 @@ class ResNet18GN(FLModel):
         def norm(channels: int) -> nn.Module:
             return nn.GroupNorm(16, channels)
 
-        stem = [nn.Conv2d(channels, 64, 3, 1, 1, bias=False), norm(64), nn.ReLU()]
+        stem = {"conv": nn.Conv2d(channels, 64, 3, 1, 1, bias=False), "norm": norm(64), "act": nn.ReLU()}
         projection = nn.Sequential(nn.Linear(trunk_size, neck), nn.LayerNorm(neck), nn.ReLU())
         trunk = _trunk(stem, norm, [nn.AvgPool2d(4)])
         super().__init__(trunk, projection, nn.Linear(neck, classes), trunk_size=trunk_size)
@@ -113,15 +118,34 @@ class ResNet18FedML(FLModel):
     """
 
     def __init__(self, shape: Shape, classes: int) -> None:
-        stem = [
-            nn.Conv2d(shape[2], 64, 7, 2, 3, bias=False),
-            GroupScaleNorm(64),
-            nn.ReLU(),
-            nn.MaxPool2d(3, 2, 1),
-        ]
+        stem = {
+            "conv": nn.Conv2d(shape[2], 64, 7, 2, 3, bias=False),
+            "norm": GroupScaleNorm(64),
+            "act": nn.ReLU(),
+            "pool": nn.MaxPool2d(3, 2, 1),
+        }
         trunk = _trunk(stem, GroupScaleNorm, [nn.AdaptiveAvgPool2d(1)])
         super().__init__(trunk, nn.Identity(), nn.Linear(512, classes), trunk_size=512)
 
     def initialise(self, module: nn.Module) -> None:
         super().initialise(module)
         _he_normal_convolutions(module)
+
+
+#: Mean and standard deviation of CIFAR-10's channels, pixels in [0, 1], as FTW-ERM's code has them.
+CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+
+
+class ResNet18BN(FLModel):
+    """FTW-ERM's network for CIFAR-10: CIFAR stem, batch norm, global average pool, torch's own initial weights;
+    11,173,962 parameters with 10 classes, d = 512. Colour images are normalised as CIFAR-10's are."""
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        stem: dict[str, nn.Module] = {
+            "pixels": Pixels(CIFAR10_MEAN, CIFAR10_STD) if shape[2] == 3 else Pixels(),
+            "conv": nn.Conv2d(shape[2], 64, 3, 1, 1, bias=False),
+            "norm": nn.BatchNorm2d(64),
+            "act": nn.ReLU(),
+        }
+        trunk = _trunk(stem, nn.BatchNorm2d, [nn.AdaptiveAvgPool2d(1)])
+        super().__init__(trunk, nn.Identity(), nn.Linear(512, classes), trunk_size=512)

@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from fedbench.partition.artifact import Partition, build, make, read
+from fedbench.partition.density import Densities
 from fedbench.partition.scheme import assign, draw, split
 from fedbench.partition.shift import Shift, apply, groups, shifts
+from fedbench.partition.weights import read_mixture
 
-__all__ = ["Partition", "Shift", "apply", "assign", "build", "draw", "groups", "make", "read", "shifts", "split"]
+__all__ = [
+    "Densities",
+    "Partition",
+    "Shift",
+    "apply",
+    "assign",
+    "build",
+    "draw",
+    "groups",
+    "make",
+    "read",
+    "read_mixture",
+    "shifts",
+    "split",
+]

@@ -1,10 +1,11 @@
 """The partition artifact: one row per (client, sample), and one per client.
 
-    samples   client, sample, split, label     ordered by client; its training rows first; then as drawn
+    samples   client, sample, split, label (, colour)   ordered by client; its training rows first; then as drawn
     clients   client, n_train, n_test, gamma, hue, saturation, posterize, group
 
 `sample` is a row of the dataset; `label` is what the client trains on (coarse for CIFAR-20, whatever the labels it
-was partitioned by); a step of the shift that is not done is null; `group` numbers the distinct shifts.
+was partitioned by; half of the classes in a colored partition); `colour`, in a colored partition only, is 0 for red
+and 1 for green; a step of the shift that is not done is null; `group` numbers the true groups of clients.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
+from fedbench.partition import colored, mixture
+from fedbench.partition.density import Densities, densities
 from fedbench.partition.scheme import draw
 from fedbench.partition.shift import Images, Shift, apply, groups, shifts
 from fedbench.spec import PartitionSpec
@@ -46,6 +49,7 @@ class Partition:
     test: NDArray[np.bool_]  #: [R]
     label: NDArray[np.int32]  #: [R] 0..K-1
     shifts: tuple[Shift, ...]  #: [M]
+    colour: NDArray[np.int8] | None = None  #: [R] 0 red, 1 green (scheme colored only)
 
     @property
     def id(self) -> str:
@@ -68,8 +72,19 @@ class Partition:
 
     @cached_property
     def groups(self) -> list[int]:
-        """The true P(X) group of each client [M]: its distinct shift, counted in order of appearance."""
-        return groups(self.shifts)
+        """The true group of each client [M], counted in order of appearance.
+
+        Clients of one covariate shift are a group (P(X)); in a mixture the clients of one row; in a colored
+        partition those of the same flip probabilities.
+        """
+        if self.spec.train_mix is not None:
+            return [c * len(self.spec.train_mix) // self.clients for c in range(self.clients)]
+        return groups(self.spec.flips if self.spec.flips is not None else self.shifts)
+
+    @cached_property
+    def densities(self) -> Densities:
+        """The probability of each stratum under the clients' training and test distributions."""
+        return densities(self)
 
     def rows(self, client: int, test: bool | None = None) -> slice:
         """A client's rows: all of them, or those of one side of its split."""
@@ -85,15 +100,23 @@ class Partition:
         flat = self.client[chosen].astype(np.int64) * len(self.classes) + self.label[chosen]
         return np.bincount(flat, minlength=self.clients * len(self.classes)).reshape(self.clients, -1)
 
+    def image_shape(self, shape: Sequence[int]) -> tuple[int, int, int]:
+        """(H, W, C) of an image as the clients see it, given that of the data set: coloured ones have 3 channels."""
+        height, width, channels = shape
+        return height, width, 3 if self.spec.scheme == "colored" else channels
+
     def shifted_images(self, dataset: Dataset) -> Images:
         """uint8 [R, H, W, C]: row r is the image of `sample[r]` as its client sees it."""
         if dataset.spec.id != self.spec.dataset.id:
             raise FedbenchError(f"partition {self.id} is of dataset {self.spec.dataset.id}, not {dataset.spec.id}")
+        if self.colour is not None:
+            return colored.paint(dataset.images[self.sample], self.colour)
         out = np.empty((len(self.sample), *dataset.images.shape[1:]), np.uint8)
 
         def see(client: int) -> None:
             rows = self.rows(client)
-            out[rows] = apply(dataset.images[self.sample[rows]], self.shifts[client])
+            images, shift = dataset.images[self.sample[rows]], self.shifts[client]
+            out[rows] = images if shift == Shift() else apply(images, shift)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow lets go of the interpreter's lock while it works
             list(pool.map(see, range(self.clients)))
@@ -122,11 +145,21 @@ def build(
 
 def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
     """Draw the partition of a loaded dataset; nothing is written."""
+    if spec.scheme == "colored":
+        return _colored(spec, dataset)
+    if spec.scheme == "mixture":
+        return _of_sides(spec, dataset, mixture.draw(dataset, spec))
     column = dataset.column(spec.by) if spec.scheme == "natural" and spec.by is not None else None
+    return _of_sides(spec, dataset, draw(dataset.partition_labels, spec, column))
+
+
+def _of_sides(
+    spec: PartitionSpec, dataset: Dataset, drawn: Sequence[tuple[NDArray[np.integer], NDArray[np.integer]]]
+) -> Partition:
+    """The partition whose clients hold these training and test samples, under the data set's own labels."""
     seen = shifts(spec.shift, spec.clients)
     if dataset.images.shape[-1] == 1:
         seen = [shift.on_grey() for shift in seen]
-    drawn = draw(dataset.partition_labels, spec, column)
     sample = np.concatenate([side for sides in drawn for side in sides]).astype(np.int32)
     sizes = np.array([[len(train), len(test)] for train, test in drawn])
     return Partition(
@@ -137,6 +170,18 @@ def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
         test=np.repeat(np.tile([False, True], spec.clients), sizes.ravel()),
         label=dataset.labels[sample].astype(np.int32),
         shifts=tuple(seen),
+    )
+
+
+def _colored(spec: PartitionSpec, dataset: Dataset) -> Partition:
+    """The same with two classes, and labels and colours that were drawn with the samples."""
+    drawn = colored.draw(dataset, spec)
+    flat = [side for sides in drawn for side in sides]
+    return replace(
+        _of_sides(spec, dataset, [(train.sample, test.sample) for train, test in drawn]),
+        classes=colored.classes(dataset),
+        label=np.concatenate([side.label for side in flat]),
+        colour=np.concatenate([side.colour for side in flat]),
     )
 
 
@@ -157,6 +202,7 @@ def read(artifact: Artifact) -> Partition:
         test=pc.equal(samples["split"].cast("string"), "test").to_numpy(),
         label=samples["label"].to_numpy(),
         shifts=tuple(Shift(**row) for row in steps),
+        colour=samples["colour"].to_numpy() if "colour" in samples.column_names else None,
     )
     told = [clients[name].to_numpy() for name in ("n_train", "n_test")]
     counted = [partition.n_train, partition.n_test]
@@ -173,6 +219,8 @@ def _samples_table(p: Partition) -> pa.Table:
 
     split = pa.DictionaryArray.from_arrays(pa.array(p.test.astype(np.int8)), pa.array(_SIDES))
     columns = {"client": p.client, "sample": p.sample, "split": split, "label": p.label}
+    if p.colour is not None:
+        columns["colour"] = p.colour
     return pa.table(columns).replace_schema_metadata({b"classes": json.dumps(p.classes).encode()})
 
 

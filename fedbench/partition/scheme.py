@@ -66,6 +66,7 @@ def split(held: Sequence[Indices], spec: PartitionSpec, rng: np.random.RandomSta
 
     A natural group is taken as it comes, so there the floor gives way: one sample at least on either side.
     """
+    assert spec.train_fraction is not None
     sides = []
     for client, samples in enumerate(held):
         mixed = samples.copy()

@@ -6,7 +6,7 @@ training and test images are shifted alike, and the same image always the same w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,9 +93,9 @@ def shifts(level: str, clients: int) -> list[Shift]:
     return [Shift(gamma[c & 1], hue[c >> 1 & 1], saturation[c >> 2 & 1]) for c in range(clients)]
 
 
-def groups(of: Sequence[Shift]) -> list[int]:
-    """The true P(X) group of each client: clients with equal shifts share a number, counted in order of appearance."""
-    numbers: dict[Shift, int] = {}
+def groups(of: Sequence[Hashable]) -> list[int]:
+    """The true group of each client: those with equal shifts share a number, counted in order of appearance."""
+    numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(shift, len(numbers)) for shift in of]
 
 

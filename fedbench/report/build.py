@@ -11,10 +11,11 @@ from fedbench.errors import FedbenchError
 from fedbench.report import notes
 from fedbench.report.cells import DEFAULT_PRECISION, Cell, Cells, find
 from fedbench.report.claims import judge
+from fedbench.report.counted import counted
 from fedbench.report.grid import Entry, Grid, Head, Line
 from fedbench.report.index import Index, Record, State, evaluated
-from fedbench.report.spec import UNITS, Column, Table
-from fedbench.report.values import Value, count, measure, over_seeds
+from fedbench.report.spec import OVER_SEEDS, UNITS, Column, Row, Table
+from fedbench.report.values import Value, measure, over_seeds
 from fedbench.spec import Setting
 from fedbench.store import Store
 
@@ -58,15 +59,15 @@ class _Layout:
         self._rank(paper, more)
         if table.ratio_to:
             self._ratios(paper, more)
-        labels = [row.label for row in table.rows]
         paper = [
-            [self._against(label, c, e) for c, e in zip(columns, line, strict=True)]
-            for label, line in zip(labels, paper, strict=True)
+            [self._against(row, c, e) for c, e in zip(columns, line, strict=True)]
+            for row, line in zip(table.rows, paper, strict=True)
         ]
         marks, footnotes = notes.deviations(self.cells, extra)
         lines = []
-        for label, entries in zip(labels, paper, strict=True):
-            lines.append(Line(label, "paper", tuple(entries), marks.get(label, ())))
+        for row, entries in zip(table.rows, paper, strict=True):
+            label = row.label
+            lines.append(Line(label, "added" if row.added else "paper", tuple(entries), marks.get(label, ())))
             if self.compare and any(e.reported for e in entries):
                 lines.append(
                     Line(
@@ -82,6 +83,7 @@ class _Layout:
         return Grid(
             id=table.id,
             title=table.title,
+            stub=table.stub or ("Network" if table.statistic == "count" else "Method"),
             budget=self.cells.budget,
             precision=self.cells.precision,
             scope=self.cells.scope,
@@ -103,7 +105,7 @@ class _Layout:
 
     def _paper(self, cell: Cell) -> Entry:
         if self.table.counted:
-            return _filled(State.DONE, count(cell.row, cell.column), cell.column)
+            return _filled(State.DONE, counted(self.table, cell.row, cell.column), cell.column)
         pairs = [(j.setting, r) for j, r in zip(cell.jobs, cell.records, strict=True) if r is not None]
         entry = self._measured(cell.column, pairs, cell.state)
         if cell.state is State.FAILED and cell.reason:
@@ -119,7 +121,8 @@ class _Layout:
 
     def _measured(self, column: Column, pairs: list[tuple[Setting, Record]], state: State) -> Entry:
         """The value over those of the runs that are there; the state tells if some are not."""
-        values, runs = [], []
+        values: dict[int, Value] = {}
+        runs: list[str] = []
         for setting, record in pairs:
             metrics = self._read(record)
             if metrics is None:
@@ -133,13 +136,14 @@ class _Layout:
                 state = State.DAMAGED
                 continue
             self.views.update({seen} - {""})
-            values.append(value)
+            values[setting.seed] = value
             runs.append(record.id)
         if not values:
             return Entry(state)
+        spread = column.statistic in OVER_SEEDS
         if state is State.UNEVALUATED:  # it has just been evaluated
             state = State.OLDER if any(r.state is State.OLDER for _, r in pairs) else State.DONE
-        return dataclasses.replace(_filled(state, over_seeds(values), column), runs=tuple(runs))
+        return dataclasses.replace(_filled(state, over_seeds(values, spread), column), runs=tuple(runs))
 
     def _read(self, record: Record) -> Metrics | None:
         from fedbench.metrics.read import load
@@ -175,9 +179,9 @@ class _Layout:
                 if entry.value and (reference := base[j].value) and reference.mean:
                     line[j] = dataclasses.replace(entry, ratio=f"{entry.value.mean / reference.mean:.2f}×")
 
-    def _against(self, label: str, column: Column, entry: Entry) -> Entry:
+    def _against(self, row: Row, column: Column, entry: Entry) -> Entry:
         """The entry with what the paper reports, and how far it lies off."""
-        reported = self.table.reported.get((label, column.key))
+        reported = self.table.reported.get((row.label, column.key))
         if reported is None or entry.value is None:
             return dataclasses.replace(entry, reported=reported)
         ours, theirs = entry.value.mean, reported[0]
@@ -189,7 +193,9 @@ class _Layout:
         # What is printed is rounded, so half a unit of the last place is no difference.
         slack = 0.5 * 10.0 ** -(column.decimals or 0)
         difference = ours - theirs
-        within = abs(difference) <= self.table.tolerance + slack
+        within = abs(difference) <= (column.tolerance or 0.0) + slack
+        if row.band:
+            within = row.band[0] <= ours <= row.band[1]
         return dataclasses.replace(entry, reported=reported, difference=difference, within=within)
 
     def _reported(self, label: str, column: Column, entry: Entry) -> Entry:
@@ -206,6 +212,7 @@ class _Layout:
     def _verdicts(self, paper: list[list[Entry]]):  # type: ignore[no-untyped-def]
         table = self.table
         rows, columns = [r.label for r in table.rows], [c.key for c in table.columns]
+        paper_rows = [r.label for r in table.rows if not r.added]
         best = {c.key: str(c.best) for c in table.columns}
         ours = {
             (row, column): e.value.mean
@@ -215,7 +222,7 @@ class _Layout:
         }
         theirs = {place: value for place, (value, _) in table.reported.items()}
         for claim in table.claim:
-            yield judge(claim, ours, rows, columns, best), judge(claim, theirs, rows, columns, best)
+            yield judge(claim, ours, paper_rows, columns, best), judge(claim, theirs, paper_rows, columns, best)
 
 
 def _filled(state: State, value: Value, column: Column) -> Entry:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from fedbench import protocol
 from fedbench.errors import FedbenchError, unknown
@@ -46,7 +45,8 @@ class Cells:
     table: Table
     budget: str  #: empty for counted tables, like the precision
     precision: str
-    settings: dict[str, tuple[Setting, ...]]  #: column key -> one setting a seed; empty without the data
+    #: Column key -> one setting a seed (rows with overrides of their own stand in others); empty without the data
+    settings: dict[str, tuple[Setting, ...]]
     absent: dict[str, str]  #: data set that is not at hand -> why
     grid: list[list[Cell]]  #: [row][column]
     index: Index
@@ -79,14 +79,19 @@ class Cells:
 
         Only complete runs, each method (with its hyper-parameters) as one row; of two the latest counts.
         """
-        paper = [j for c in self.all for j in c.jobs]
+        paper: dict[str, list[Job]] = {}
+        for job in (j for c in self.all for j in c.jobs):
+            paper.setdefault(job.setting.id, []).append(job)
+        labels = {row.label for row in self.table.rows}
         found: dict[str, list[tuple[Column, Record]]] = {}
         for column in self.table.columns:
             for setting in self.settings.get(column.key, ()):
                 latest: dict[str, Record] = {}
                 for record in self.index.records.get(setting.id, []):
-                    if record.artifact and not any(record.makes(job) for job in paper):
-                        latest[_label(record, protocol.load(self.table.protocol), self.budget)] = record
+                    if record.artifact and not any(record.makes(job) for job in paper.get(setting.id, [])):
+                        label = _label(record, protocol.load(self.table.protocol), self.budget)
+                        # A row with a budget of its own leaves its method free for a row at the table's.
+                        latest[f"{label} ({setting.rounds} rounds)" if label in labels else label] = record
                 for label, record in latest.items():
                     found.setdefault(label, []).append((column, record))
         return dict(sorted(found.items()))
@@ -115,7 +120,9 @@ def find(
     rules = protocol.load(table.protocol)
     preset = {row.label: {**rules.method_params(row.method, budget), **row.params} for row in table.rows}
     wanted = tuple(seeds) or tuple(table.seeds) or (rules.train.get("seed", 0),)
+    own = [row for row in table.rows if row.own(budget)]
     settings: dict[str, tuple[Setting, ...]] = {}
+    others: dict[tuple[str, str], tuple[Setting, ...]] = {}  # (row label, column key) -> the row's own settings
     absent: dict[str, str] = {}
     for column in table.columns:
         try:
@@ -123,11 +130,14 @@ def find(
         except FedbenchError as error:
             absent[column.dataset] = str(error)
             continue
-        settings[column.key] = tuple(
-            _setting(table, column, budget, dataset, classes, seed=seed, precision=precision) for seed in wanted
-        )
+        at = partial(_setting, table, column, budget, dataset, classes, precision=precision)
+        settings[column.key] = tuple(at(seed=seed) for seed in wanted)
+        others.update({(row.label, column.key): tuple(at(row=row, seed=seed) for seed in wanted) for row in own})
     grid = [
-        [_cell(row, column, preset[row.label], settings.get(column.key, ()), absent, index) for column in table.columns]
+        [
+            _cell(row, c, preset[row.label], others.get((row.label, c.key), settings.get(c.key, ())), absent, index)
+            for c in table.columns
+        ]
         for row in table.rows
     ]
     return Cells(table, budget, precision, settings, absent, grid, index)
@@ -138,16 +148,29 @@ def scope(budget: str, precision: str) -> str:
     return f"budget {budget}" + (f" in {precision}" if precision != DEFAULT_PRECISION else "") if budget else ""
 
 
-def sketch(table: Table, column: Column, budget: str) -> Setting:
-    """The column's setting as far as it can be told without the images (its ids mean nothing)."""
-    return _setting(table, column, budget, DatasetSpec(column.dataset, "", ""), 1)
+def sketch(table: Table, column: Column, budget: str, row: Row | None = None) -> Setting:
+    """The setting of a column (of a row in it) as far as it can be told without the images: its ids mean nothing."""
+    return _setting(table, column, budget, DatasetSpec(column.dataset, "", ""), 1, row=row)
 
 
-def _setting(table: Table, column: Column, budget: str, dataset: DatasetSpec, classes: int, **chosen: Any) -> Setting:
+def _setting(
+    table: Table,
+    column: Column,
+    budget: str,
+    dataset: DatasetSpec,
+    classes: int,
+    *,
+    row: Row | None = None,
+    seed: int | None = None,
+    precision: str | None = None,
+) -> Setting:
     rules = protocol.load(table.protocol)
-    partition = rules.partition_spec(dataset, classes, **column.partition)
-    declared = {**table.budget.get(budget, {}), **column.train}
-    return rules.setting(partition, budget, declared, **chosen)
+    chosen = dict(column.partition)
+    if rules.redraws and seed is not None:
+        chosen.setdefault("seed", seed)
+    partition = rules.partition_spec(dataset, classes, **chosen)
+    declared = {**table.budget.get(budget, {}), **column.train, **(row.own(budget) if row else {})}
+    return rules.setting(partition, budget, declared, seed=seed, precision=precision)
 
 
 def _dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec, int]:
@@ -205,7 +228,8 @@ def _plain(value: object) -> str:
 
 @cache
 def titles() -> dict[str, str]:
-    """Method -> its name in print, as the tables' rows give it."""
+    """Method -> its name in print, as the first of the tables' rows that leave its hyper-parameters alone gives it."""
     from fedbench.report import table as tables
 
-    return {row.method: row.label for name in tables.names() for row in tables.load(name).rows if row.method}
+    rows = [row for name in tables.names() for row in tables.load(name).rows if row.method and not row.params]
+    return {row.method: row.label for row in reversed(rows)}

@@ -21,6 +21,8 @@ SYMBOLS = {
 }
 #: Mark of a value made by older code.
 OLDER = "†"
+#: Mark of a value that not all of its seeds have gone into.
+PARTIAL = "‡"
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class Entry:
     @property
     def mark(self) -> str:
         """Sign behind a value that needs one."""
-        return OLDER if self.state is State.OLDER and self.text else ""
+        if not self.text or self.state is State.DONE:
+            return ""
+        return OLDER if self.state is State.OLDER else PARTIAL
 
     @property
     def symbol(self) -> str:
@@ -53,6 +57,8 @@ class Entry:
         """The difference to the paper in print, with its sign; a star says that it is outside the tolerance."""
         if self.difference is None:
             return ""
+        if abs(self.difference) < 1e-9:
+            return "="
         decimals = 2 if self.ratio else len(self.text.partition(".")[2])
         rounded = round(self.difference, decimals) + 0.0  # no negative zero
         return f"{rounded:+.{decimals}f}".replace("-", "−") + ("×" if self.ratio else "") + ("" if self.within else "*")
@@ -60,12 +66,26 @@ class Entry:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the printed table. kind: "paper" (a row of the paper), "reported" (what it prints), "extra"."""
+    """A row of the printed table.
+
+    kind: "paper" (a row of the paper), "reported" (what it prints), "added" (a row that our table adds to the
+    paper's), "extra" (a method in the store that no row asks for).
+    """
 
     label: str
     kind: str
     entries: tuple[Entry, ...]
     marks: tuple[str, ...] = ()  #: letters of the footnotes
+
+    @property
+    def asked(self) -> bool:
+        """Whether the table asks for it, so that an empty cell needs a sign."""
+        return self.kind in ("paper", "added")
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is not in the paper."""
+        return self.kind in ("added", "extra")
 
 
 @dataclass(frozen=True)
@@ -84,6 +104,7 @@ class Grid:
 
     id: str
     title: str
+    stub: str  #: heading of the rows
     budget: str  #: empty for counted tables
     precision: str  #: likewise
     scope: str  #: both in print, such as "budget small" or "budget small in bf16"
@@ -95,11 +116,6 @@ class Grid:
     verdicts: tuple[tuple[Verdict, Verdict], ...] = ()  #: each claim on our numbers and on the paper's
     problems: tuple[str, ...] = ()  #: why cells failed or could not be read
     counts: dict[str, int] = field(default_factory=dict)  #: cells by state
-
-    @property
-    def stub(self) -> str:
-        """Heading of the rows."""
-        return "Method" if self.budget else "Network"
 
     @property
     def unit(self) -> str:
@@ -126,10 +142,10 @@ class Grid:
 def legend(grid: Grid) -> list[tuple[str, str]]:
     """(symbol, meaning) of the marks that occur in the grid."""
     entries = [entry for line in grid.lines if line.kind != "reported" for entry in line.entries]
-    asked = [entry for line in grid.lines if line.kind == "paper" for entry in line.entries]
+    asked = [entry for line in grid.lines if line.asked for entry in line.entries]
     found = [(SYMBOLS[s], s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in asked)]
-    if any(e.mark for e in entries):
-        found.append((OLDER, "made by older code"))
+    marks = ((OLDER, "made by older code"), (PARTIAL, "not of all its seeds yet"))
+    found += [(mark, meaning) for mark, meaning in marks if any(e.mark == mark for e in entries)]
     compared = any(line.kind == "reported" for line in grid.lines)
     if compared and any(e.within is False for e in asked):
         found.append(("*", "outside the tolerance"))

@@ -8,8 +8,8 @@ from pathlib import Path
 from fedbench import protocol
 from fedbench.report.cells import DEFAULT_PRECISION, Cells, find, sketch
 from fedbench.report.index import Record, State
-from fedbench.report.spec import Column, Table
-from fedbench.spec import PRECISIONS
+from fedbench.report.spec import OVER_SEEDS, Column, Table
+from fedbench.spec import PRECISIONS, Setting
 
 VIEWS = {
     "crop": "test images are cropped at random as in training (--view plain for untouched ones)",
@@ -23,19 +23,37 @@ def about(
     """The lines under a table, without its own notes."""
     table = cells.table
     if table.counted:
-        return ["Counted from layer shapes: needs no run, and no budget applies."]
-    lines = [_budget(cells), _statistic(table, cells, views), *_completeness(cells, counts, seeds)]
+        what = "Counted from layer shapes" if table.statistic == "count" else f"Follows from layout '{table.layout}'"
+        return [f"{what}: needs no run, and no budget applies."]
+    lines = [
+        _budget(cells),
+        *_own_budgets(cells),
+        _statistic(table, cells, views),
+        *_completeness(cells, counts, seeds),
+    ]
     if compare:
         lines += _cost(cells)
-        if table.reported and table.tolerance:
-            what = "of the ratio to " + table.ratio_to if table.ratio_to else {"percent": "points"}.get(table.unit, "")
-            lines.append(f"Tolerance: ±{table.tolerance:g} {what}".rstrip() + ", meant for the paper's own budget.")
+        lines += _tolerance(table)
     return lines
+
+
+def _tolerance(table: Table) -> list[str]:
+    """How far off still counts as reproduced."""
+    bands = [f"{r.label} in {r.band[0]:g} to {r.band[1]:g}" for r in table.rows if r.band]
+    what = "of the ratio to " + table.ratio_to if table.ratio_to else {"percent": "points"}.get(table.unit, "")
+    by_size: dict[float, list[str]] = {}
+    for column in table.columns:
+        by_size.setdefault(column.tolerance or 0.0, []).append(column.key)
+    sizes = [f"±{size:g} {what}".rstrip() for size in by_size]
+    if len(sizes) > 1:
+        sizes = [f"{size} ({', '.join(keys)})" for size, keys in zip(sizes, by_size.values(), strict=True)]
+    told = "; ".join(bands or (sizes if any(by_size) else []))
+    return [f"Tolerance: {told}, meant for the paper's own budget."] if table.reported and told else []
 
 
 def departures(table: Table) -> list[str]:
     """Where the table's protocol differs from the paper's, for all methods alike."""
-    return [f"{d[0].upper()}{d[1:]}." for d in protocol.load(table.protocol).deviates] if table.protocol else []
+    return [] if table.counted else [f"{d[0].upper()}{d[1:]}." for d in protocol.load(table.protocol).deviates]
 
 
 def _budget(cells: Cells) -> str:
@@ -50,10 +68,30 @@ def scale(table: Table, budget: str) -> str:
     """A budget in words: rounds, local work, models, evaluated rounds."""
     settings = [sketch(table, column, budget) for column in table.columns]
     first = settings[0]
-    local = _unique(f"{s.steps} steps" if s.epochs is None else f"{s.epochs} epochs" for s in settings)
     models = _unique(s.model for s in settings)
     window = f", the last {first.window} counted" if first.window > 1 else ""
-    return f"{_unique(str(s.rounds) for s in settings)} rounds of {local}, {models}{window}"
+    rounds = _unique(str(s.rounds) for s in settings)
+    cohort = f", {first.cohort} of {first.partition.clients} clients in each" if first.cohort else ""
+    rounds += " round" if rounds == "1" else " rounds"
+    return f"{rounds} of {_unique(_local(s) for s in settings)}{cohort}, {models}{window}"
+
+
+def _local(setting: Setting) -> str:
+    """A client's work in a round."""
+    if setting.epochs is not None:
+        return f"{setting.epochs} epochs"
+    return "one gradient a client" if setting.steps == 1 else f"{setting.steps} steps"
+
+
+def _own_budgets(cells: Cells) -> list[str]:
+    """What a budget gives to single rows: settings of their own, and hyper-parameters that the protocol sets."""
+    rules = protocol.load(cells.table.protocol)
+    labels: dict[str, list[str]] = {}
+    for row in cells.table.rows:
+        own = {**row.own(cells.budget), **rules.method_params(row.method, cells.budget)}
+        told = ", ".join(f"{v} rounds" if k == "rounds" else f"{k} = {v}" for k, v in own.items())
+        labels.setdefault(told, []).append(row.label)
+    return [f"{', '.join(rows)}: {told}." for told, rows in labels.items() if told]
 
 
 def _statistic(table: Table, cells: Cells, views: Iterable[str]) -> str:
@@ -62,8 +100,12 @@ def _statistic(table: Table, cells: Cells, views: Iterable[str]) -> str:
         "last_rounds": f"± is the standard deviation (ddof 0) over the last {window} rounds of a run",
         "clients": "± is the standard deviation (ddof 1) across clients after the last round",
         "whole_run": "One run a cell",
+        "final": "Value after the last round",
+        "best_round": "Value at the evaluated round of the best mean client accuracy (selected on test data)",
     }[table.statistic]
     used = sorted({s.seed for settings in cells.settings.values() for s in settings}) or table.seeds
+    if table.statistic in OVER_SEEDS and len(used) > 1:
+        said += "; ± is the standard deviation (ddof 1) over seeds"
     label = "seed" if len(used) == 1 else f"mean of {len(used)} seeds:"
     text = f"{said}; {label} {', '.join(map(str, used))}"
     if table.statistic != "whole_run":

@@ -19,7 +19,11 @@ STATISTICS = {
     "last_rounds": "mean and standard deviation (ddof 0) over the last evaluated rounds of one run",
     "clients": "mean and standard deviation (ddof 1) across clients after the last round",
     "whole_run": "one number of the whole run",
-    "count": "counted by formula, without any run",
+    "final": "value after the last round; standard deviation (ddof 1) over seeds",
+    "best_round": "value at the evaluated round of the best unweighted mean client accuracy, which is chosen on test "
+    "data; standard deviation (ddof 1) over seeds",
+    "count": "parameters of a network, counted by formula without any run",
+    "layout": "what a protocol's layout of clients says of their data, without any run",
 }
 #: Unit -> (factor from the stored value, symbol in print). Accuracies are stored as fractions, times in seconds.
 UNITS = {
@@ -29,21 +33,38 @@ UNITS = {
     "minutes": (1 / 60, "min"),
     "count": (1.0, ""),
 }
+#: Statistics that need no run.
+COUNTED = ("count", "layout")
+#: Statistics whose ± is over seeds.
+OVER_SEEDS = ("final", "best_round")
 BEST = ("max", "min", "none")
 VIEWS = ("crop", "plain")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method with the hyper-parameters the table gives it, or (statistic "count") a model to be counted."""
+    """A method with the hyper-parameters the table gives it.
+
+    Or a model to be counted (statistic "count"), or one side of a client's data (statistic "layout").
+    """
 
     label: str
     method: str = ""
     params: Mapping[str, Plain] = field(default_factory=dict)
     note: str = ""
+    added: bool = False  #: a row that the paper's table does not have, so that nothing is reported of it
+    train: Mapping[str, Any] = field(default_factory=dict)  #: setting overrides of this row's runs, at all budgets
+    budget: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: and by budget
+    band: list[float] = field(default_factory=list)  #: [low, high] of what counts as reproduced, for a tolerance
     model: str = ""
     shape: list[int] = field(default_factory=list)  #: of an image: height, width, channels
     classes: int = 0
+    client: int = 0  #: of the layout, counted from 1
+    side: str = ""  #: of its data: "train" or "test"
+
+    def own(self, budget: str) -> dict[str, Any]:
+        """Setting overrides of this row's runs at a budget; empty if they share the table's setting."""
+        return {**self.train, **self.budget.get(budget, {})}
 
 
 @dataclass(frozen=True)
@@ -58,12 +79,15 @@ class Column:
     dataset: str = ""
     partition: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
+    client: int | None = None  #: the metric of this client, counted from 1; else of the federation
+    category: int | None = None  #: statistic "layout": the class
     metric: str | None = None
     statistic: str | None = None
     unit: str | None = None
     decimals: int | None = None
     std_decimals: int | None = None
     best: str | None = None
+    tolerance: float | None = None
 
     @property
     def key(self) -> str:
@@ -78,7 +102,7 @@ class Table:
     id: str
     path: Path
     title: str
-    statistic: str
+    statistic: str  #: one of STATISTICS
     rows: list[Row]
     column: list[Column]
     protocol: str = ""
@@ -89,7 +113,11 @@ class Table:
     std_decimals: int | None = None  #: of the ±; `decimals` unless given
     best: str = "max"
     seeds: list[int] = field(default_factory=list)  #: of the runs; the protocol's seed if empty
-    tolerance: float = 0.0  #: |measured - reported| that still counts as reproduced, in the printed unit
+    #: Of columns without one: |measured - reported| that still counts as reproduced, in the printed unit.
+    tolerance: float = 0.0
+    stub: str = ""  #: heading of the rows
+    layout: str = ""  #: of the protocol (statistic "layout")
+    smallest: Mapping[str, int] = field(default_factory=dict)  #: images of the data set's rarest class: train, test
     ratio_to: str = ""  #: a row; values are compared as ratios to it
     template: str = ""  #: the data set whose columns `--dataset` takes over; the first column's unless given
     budget: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: setting overrides by budget
@@ -104,7 +132,7 @@ class Table:
     @property
     def counted(self) -> bool:
         """Whether the table needs no run at all."""
-        return self.statistic == "count"
+        return self.statistic in COUNTED
 
     @cached_property
     def reported(self) -> dict[tuple[str, str], tuple[float, float | None]]:

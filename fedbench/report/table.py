@@ -9,19 +9,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedbench import resources
+from fedbench import protocol, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS
 from fedbench.report.claims import KINDS, Claim
-from fedbench.report.spec import BEST, STATISTICS, UNITS, VIEWS, Column, Row, Table
+from fedbench.report.counted import LAYOUT
+from fedbench.report.spec import BEST, COUNTED, OVER_SEEDS, STATISTICS, UNITS, VIEWS, Column, Row, Table
 from fedbench.spec import PartitionSpec, Setting
 
 T = TypeVar("T")
 
+#: Files beside the tables that are none.
+_NO_TABLES = ("protocol", "figures")
+
 
 def names() -> list[str]:
     """The tables that there are, such as 'feddrm/1', in order."""
-    found = [p for p in resources.TABLES.glob("*/*.toml") if p.stem != "protocol"]
+    found = [p for p in resources.TABLES.glob("*/*.toml") if p.stem not in _NO_TABLES]
     return [f"{p.parent.name}/{p.stem}" for p in sorted(found, key=lambda p: (p.parent.name, len(p.stem), p.stem))]
 
 
@@ -62,7 +66,7 @@ def _read(id: str, path: Path) -> Table:
     claims = [_build(Claim, c, f"{path}, claim {i}") for i, c in enumerate(raw.get("claim", []), 1)]
     columns = [_build(Column, c, f"{path}, column {i}") for i, c in enumerate(_list(raw, "column", path), 1)]
     table = _build(Table, {**raw, "id": id, "path": path, "rows": rows, "column": columns, "claim": claims}, str(path))
-    inherited = ("metric", "statistic", "unit", "decimals", "best")
+    inherited = ("metric", "statistic", "unit", "decimals", "best", "tolerance")
     columns = [
         dataclasses.replace(
             c,
@@ -122,12 +126,15 @@ def _check(table: Table) -> None:
         known("row in ratio_to", table.ratio_to, rows)
     if table.template:
         known("data set in template", table.template, {c.dataset for c in table.columns})
-    partition = {f.name for f in dataclasses.fields(PartitionSpec)} - {"dataset"}
+    partition = {f.name for f in dataclasses.fields(PartitionSpec)} - {"dataset"} | {"layout"}
     # A table's runs have one precision, and that is the caller's choice.
     setting = {f.name for f in dataclasses.fields(Setting)} - {"partition", "budget", "seed", "precision"}
-    for name, values in table.budget.items():
-        for key in values:
-            known("key", key, setting, f", budget {name}")
+    budgets = protocol.load(table.protocol).budgets if table.protocol else {}
+    for owner, declared in (("", table.budget), *((f", row {r.label}", r.budget) for r in table.rows)):
+        for name, values in declared.items():
+            known("budget", name, budgets, owner)
+            for key in values:
+                known("key", key, setting, f"{owner}, budget {name}")
     for c in table.columns:
         where = f", column {c.key}"
         known("statistic", c.statistic, STATISTICS, where)
@@ -135,23 +142,34 @@ def _check(table: Table) -> None:
         known("best", c.best, BEST, where)
         for key in c.partition:
             known("partition key", key, partition, where)
+        if "layout" in c.partition and table.protocol:
+            known("layout", c.partition["layout"], protocol.load(table.protocol).layouts, where)
         for key in c.train:
             known("train key", key, setting, where)
         if not c.metric:
             raise FedbenchError(f"{table.path}{where} lacks a metric")
         if not table.counted:
             known("metric", c.metric, METRICS, where)
-        if (c.statistic == "count") != table.counted:
+            _check_client(table, c, where)
+        if (c.statistic in COUNTED) != table.counted or (table.counted and c.statistic != table.statistic):
             raise FedbenchError(f"{table.path}{where}: counted and measured columns cannot stand in one table")
         if not table.counted and not c.dataset:
             raise FedbenchError(f"{table.path}{where} lacks a dataset")
-    if not table.counted and not table.protocol:
+    if table.statistic != "count" and not table.protocol:
         raise FedbenchError(f"{table.path} lacks 'protocol'")
+    if table.statistic == "layout":
+        _check_layout(table)
     for r in table.rows:
-        needs = bool(r.model and r.classes and len(r.shape) == 3) if table.counted else bool(r.method)
-        if not needs:
-            what = "model, shape and classes" if table.counted else "a method"
+        complete, what = {
+            "count": (bool(r.model and r.classes and len(r.shape) == 3), "model, shape and classes"),
+            "layout": (r.client >= 1 and r.side in ("train", "test"), "a client (from 1) and side = 'train' or 'test'"),
+        }.get(table.statistic, (bool(r.method), "a method"))
+        if not complete:
             raise FedbenchError(f"{table.path}, row {r.label} needs {what}")
+        for key in r.train:
+            known("train key", key, setting, f", row {r.label}")
+        if r.band and not (len(r.band) == 2 and r.band[0] <= r.band[1]):
+            raise FedbenchError(f"{table.path}, row {r.label}: a band is [low, high], not {r.band}")
     for claim in table.claim:
         where = f", claim '{claim.text}'"
         known("claim kind", claim.kind, KINDS, where)
@@ -159,3 +177,32 @@ def _check(table: Table) -> None:
             known("row", name, rows, where)
         for name in claim.columns:
             known("column", name, columns, where)
+
+
+def _check_layout(table: Table) -> None:
+    """A table of what a layout says: the layout, metrics of it, and class sizes where images are counted."""
+    if table.layout not in (layouts := protocol.load(table.protocol).layouts):
+        raise unknown(f"layout in {table.path}", table.layout, layouts)
+    for c in table.columns:
+        if c.metric not in LAYOUT:
+            raise unknown(f"metric in {table.path}, column {c.key}", str(c.metric), LAYOUT)
+        if LAYOUT[c.metric] != (c.category is not None and c.category >= 0):
+            what = "needs a category: the class, from 0" if LAYOUT[c.metric] else "is about no category"
+            raise FedbenchError(f"{table.path}, column {c.key}: {c.metric} {what}")
+        if c.metric == "class_count" and any(table.smallest.get(side, 0) < 1 for side in ("train", "test")):
+            raise FedbenchError(f"{table.path} lacks 'smallest'", "smallest = { train = 6000, test = 1000 }")
+
+
+def _check_client(table: Table, column: Column, where: str) -> None:
+    """A column of one client: a statistic that takes one, a metric that has one."""
+    each = METRICS[str(column.metric)].clients
+    if column.client is None:
+        if each == "only" and column.statistic in OVER_SEEDS:
+            raise FedbenchError(f"{table.path}{where}: {column.metric} needs a client", "client = 1 is the first")
+        return
+    if column.client < 1:
+        raise FedbenchError(f"{table.path}{where}: clients are counted from 1, not {column.client}")
+    if column.statistic not in OVER_SEEDS:
+        raise FedbenchError(f"{table.path}{where}: a client goes with statistic {' or '.join(OVER_SEEDS)}")
+    if each == "no":
+        raise FedbenchError(f"{table.path}{where}: {column.metric} is no client's but the federation's")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
-from fedbench.report.spec import UNITS, Column, Row
+from fedbench.report.spec import OVER_SEEDS, UNITS, Column
 from fedbench.spec import Setting
 
 if TYPE_CHECKING:
@@ -20,11 +21,12 @@ class Value:
     """A cell's number, in the column's unit."""
 
     mean: float
-    std: float | None = None  #: over rounds or over clients, as the column's statistic says
-    count: int = 1  #: how many rounds or clients that is
+    std: float | None = None  #: over rounds, clients or seeds, as the column's statistic says
+    count: int = 1  #: how many rounds, clients or seeds that is
     weighted: float | None = None  #: statistic "clients": the mean weighted by test-set sizes
     seeds: int = 1
     seed_std: float | None = None  #: of the means over seeds (ddof 1), with more than one seed
+    per_seed: Mapping[int, float] = field(default_factory=dict)  #: seed -> the mean of its run
 
 
 def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tuple[Value, str]:
@@ -43,6 +45,9 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
             raise _lacks(metrics, f"{metric} of the whole run")
         return Value(value * factor), ""
     seen = view if view in metrics.views else "plain"
+    if column.statistic in OVER_SEEDS:
+        number = setting.rounds if column.statistic == "final" else _best_round(metrics, seen)
+        return Value(_after(metrics, metric, seen, number, column.client) * factor), seen
     if column.statistic == "clients":
         found = across_clients(metrics.per_client(metric, seen, setting.rounds))
         if not found.count:
@@ -59,17 +64,46 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
     return Value(found.mean * factor, found.std * factor, found.count), seen
 
 
+def _best_round(metrics: Metrics, view: str) -> int:
+    """The evaluated round of the best mean client accuracy: one for all columns that read the run."""
+    from fedbench.metrics.statistics import best_round
+
+    number = best_round(metrics.series("client_accuracy_mean", view))
+    if number is None:
+        raise _lacks(metrics, "client_accuracy_mean of any round")
+    return number
+
+
+def _after(metrics: Metrics, metric: str, view: str, round: int, client: int | None) -> float:
+    """The metric after a round: the federation's, or that of a client counted from 1."""
+    if client is None:
+        series = metrics.series(metric, view)
+        if round not in series:
+            raise _lacks(metrics, f"{metric} after round {round}")
+        return series[round]
+    values = metrics.per_client(metric, view, round)
+    if client > len(values):
+        raise _lacks(metrics, f"{metric} of client {client} after round {round}")
+    return float(values[client - 1])
+
+
 def _lacks(metrics: Metrics, what: str) -> FedbenchError:
     return FedbenchError(f"metrics {metrics.id} lack {what}", "'fedbench evaluate --again' makes them anew")
 
 
-def over_seeds(values: Sequence[Value]) -> Value:
-    """One number from several seeds: mean of the means, mean of the ± (which stays over rounds or clients)."""
+def over_seeds(by_seed: Mapping[int, Value], spread: bool = False) -> Value:
+    """One number from several seeds: mean of the means, mean of the ± (which stays over rounds or clients).
+
+    With `spread` the ± is the standard deviation over the seeds (ddof 1; none of one seed).
+    """
+    values, per_seed = list(by_seed.values()), {seed: value.mean for seed, value in by_seed.items()}
     if len(values) == 1:
-        return values[0]
+        return dataclasses.replace(values[0], per_seed=per_seed)
     from fedbench.metrics.statistics import across_seeds
 
-    seeds = across_seeds(v.mean for v in values)
+    seeds = across_seeds(per_seed.values())
+    if spread:
+        return Value(seeds.mean, seeds.std, seeds.count, None, seeds.count, seeds.std, per_seed)
     stds = [v.std for v in values if v.std is not None]
     weights = [v.weighted for v in values if v.weighted is not None]
     return Value(
@@ -79,16 +113,5 @@ def over_seeds(values: Sequence[Value]) -> Value:
         sum(weights) / len(weights) if weights else None,
         seeds.count,
         seeds.std,
+        per_seed,
     )
-
-
-def count(row: Row, column: Column) -> Value:
-    """A counted cell: parameters of the row's model (statistic "count")."""
-    from fedbench.errors import unknown
-    from fedbench.models.counting import counts
-
-    height, width, channels = row.shape
-    found = counts(row.model, (height, width, channels), row.classes)
-    if column.metric not in found:
-        raise unknown(f"count in column {column.key}", str(column.metric), found)
-    return Value(found[column.metric] * UNITS[str(column.unit)][0])

@@ -8,11 +8,13 @@ import pytest
 
 from fedbench import methods
 
-#: Every method with its defaults; and the hyper-parameters that switch on what the defaults leave out.
-CASES: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in methods.names()]
+#: Every method that trains with its defaults; and the hyper-parameters that switch on what the defaults leave out.
+CASES: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in methods.names() if methods.load(name)[0].trains]
 CASES += [
     ("fedavgft", {"finetune_rounds": 2, "finetune_epochs": 1}),
     ("pfedfda", {"betas": 2, "feature_store": "extra_pass"}),
     ("pfedfda", {"betas": 0, "feature_store": "last_epoch"}),
+    ("ftw_erm", {"ratios": "hdrm", "n_te": 1, "clusters": 2, "restarts": 1, "matching_epochs": 1}),
+    ("fedbn", {"affine": "frozen"}),
 ]
 cases = pytest.mark.parametrize(("name", "chosen"), CASES, ids=lambda v: v if isinstance(v, str) else "-".join(v) or "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from torch import nn
 
 from fedbench.models.base import FLModel, seeded
@@ -11,9 +13,17 @@ class Small(FLModel):
     """One convolution and one hidden layer, 16 features; `norm` puts a BatchNorm after the convolution."""
 
     def __init__(self, channels: int = 1, norm: bool = False) -> None:
-        between: list[nn.Module] = [nn.BatchNorm2d(6)] if norm else []
-        convolution = [nn.Conv2d(channels, 6, 3, padding=1), *between, nn.MaxPool2d(2), nn.ReLU()]
-        trunk = nn.Sequential(*convolution, nn.Flatten(), nn.Linear(6 * 16, 16), nn.ReLU())
+        between = {"norm": nn.BatchNorm2d(6)} if norm else {}
+        layers = {
+            "conv": nn.Conv2d(channels, 6, 3, padding=1),
+            **between,
+            "pool": nn.MaxPool2d(2),
+            "act": nn.ReLU(),
+            "flat": nn.Flatten(),
+            "hidden": nn.Linear(6 * 16, 16),
+            "last": nn.ReLU(),
+        }
+        trunk = nn.Sequential(OrderedDict(layers))
         super().__init__(trunk, nn.Identity(), nn.Linear(16, 10), trunk_size=16)
 
 

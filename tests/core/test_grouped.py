@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from fedbench.core.grouped import with_clients_among_channels
 
 
-def layers(kernel: int, stride: int, padding: int, bias: bool, pool: int, seed: int = 0) -> nn.Sequential:
+def layers(
+    kernel: int, stride: int, padding: int, bias: bool, pool: int, seed: int = 0, kind: Any = nn.MaxPool2d
+) -> nn.Sequential:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return nn.Sequential(
-            nn.Conv2d(2, 3, kernel, stride, padding, bias=bias), nn.MaxPool2d(pool), nn.ReLU(), nn.Conv2d(3, 4, 1)
+            nn.Conv2d(2, 3, kernel, stride, padding, bias=bias), kind(pool), nn.ReLU(), nn.Conv2d(3, 4, 1)
         ).double()
 
 
@@ -35,12 +37,21 @@ def call(net: nn.Module, state: dict[str, Tensor], x: Tensor) -> Tensor:
 @settings(max_examples=25)
 @given(
     clients=st.integers(1, 4), images=st.integers(1, 3), kernel=st.integers(1, 3), stride=st.integers(1, 2),
-    padding=st.integers(0, 1), bias=st.booleans(), pool=st.integers(1, 2), same_images=st.booleans(),
+    padding=st.integers(0, 1), bias=st.booleans(), pool=st.integers(1, 2),
+    kind=st.sampled_from([nn.MaxPool2d, nn.AvgPool2d]), same_images=st.booleans(),
 )  # fmt: skip
 def test_values_and_gradients_are_those_of_each_client(
-    clients: int, images: int, kernel: int, stride: int, padding: int, bias: bool, pool: int, same_images: bool
+    clients: int,
+    images: int,
+    kernel: int,
+    stride: int,
+    padding: int,
+    bias: bool,
+    pool: int,
+    kind: Any,
+    same_images: bool,
 ) -> None:
-    net, state = stacked(clients, lambda seed: layers(kernel, stride, padding, bias, pool, seed))
+    net, state = stacked(clients, lambda seed: layers(kernel, stride, padding, bias, pool, seed, kind))
     twin = with_clients_among_channels(net)
     x = torch.randn(clients, images, 2, 7, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     if same_images:
@@ -73,7 +84,7 @@ def test_parameters_that_all_share(frozen: tuple[str, ...]) -> None:
 def test_the_parameters_are_the_same_tensors_and_other_layers_stay() -> None:
     net = nn.Sequential(
         nn.Conv2d(2, 2, 3, groups=2), nn.Conv2d(2, 2, 3, padding_mode="circular", padding=1),
-        nn.MaxPool2d(2, return_indices=True), nn.Conv2d(2, 2, 1), nn.AvgPool2d(2),
+        nn.MaxPool2d(2, return_indices=True), nn.Conv2d(2, 2, 1), nn.LPPool2d(2, 2),
     )  # fmt: skip
     twin = with_clients_among_channels(net)
     assert all(a is b for a, b in zip(net.parameters(), twin.parameters(), strict=True))
@@ -89,3 +100,31 @@ def test_pooled_maps_lie_clients_and_channels_innermost() -> None:
     x = torch.randn(4, 5, 2, 8, 8, dtype=torch.float64)
     out = torch.func.vmap(lambda s, i: call(twin, s, i), out_dims=1)(own, x)  # [image, client, channel, h, w]
     assert out.permute(0, 3, 4, 1, 2).is_contiguous()
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3])
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("bias", [False, True])
+def test_batch_norm_behind_a_convolution(clients: int, images: int, bias: bool) -> None:
+    """A stack of single images, and a convolution without a bias: what torch's own rule once got wrong."""
+
+    def make(seed: int) -> nn.Sequential:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return nn.Sequential(nn.Conv2d(2, 3, 3, bias=bias), nn.BatchNorm2d(3), nn.MaxPool2d(2), nn.Tanh())
+
+    net, state = stacked(clients, make)
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    twin = with_clients_among_channels(net).train()
+    buffers = {n: torch.stack([t.clone() for _ in range(clients)]) for n, t in net.named_buffers()}
+    x = torch.randn(clients, images, 2, 8, 8, generator=torch.Generator().manual_seed(1))
+    leaves = {n: t.clone().requires_grad_() for n, t in state.items()}
+    got = torch.func.vmap(lambda s, b, i: call(twin, {**s, **b}, i))(leaves, buffers, x)
+    ours = torch.autograd.grad(got.square().sum(), list(leaves.values()))
+    for i in range(clients):
+        alone = make(i).double()
+        alone(x[i].double()).square().sum().backward()
+        for n, g in zip(leaves, ours, strict=True):
+            reference = dict(alone.named_parameters())[n].grad
+            if n != "0.bias":  # which the norm takes away again
+                torch.testing.assert_close(g[i].double(), reference, rtol=1e-4, atol=1e-5)

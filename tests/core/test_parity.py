@@ -19,7 +19,17 @@ from torch.nn import functional as F
 
 from fedbench.core import executors
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.client import Batch, Box, Client, Collect, Collected, Loss, Train, Trained
+from fedbench.core.client import (
+    Answer,
+    Batch,
+    Box,
+    Client,
+    Collect,
+    Differentiated,
+    Gradient,
+    Loss,
+    Train,
+)
 from fedbench.core.federation import Federation
 from fedbench.core.plan import CropStream, Ints, Plan
 from fedbench.core.precision import arithmetic
@@ -249,6 +259,10 @@ def own_rows(client: Client) -> Collect:
     return Collect(with_position, {"scale": torch.tensor(1.0 + client.index)})
 
 
+def own_gradient(client: Client) -> Gradient:
+    return Gradient(scaled, extras={"scale": torch.tensor(0.5 + client.index)})
+
+
 BOXES: dict[str, tuple[Callable[[Client], Box], dict[str, Any]]] = {
     "several passes": (once(Train(cross_entropy, epochs=3), Train(cross_entropy, steps=5, lr=0.02)), {}),
     "tails dropped": (once(Train(cross_entropy)), {"tail": "drop"}),
@@ -265,6 +279,14 @@ BOXES: dict[str, tuple[Callable[[Client], Box], dict[str, Any]]] = {
         once(own_rows, Train(cross_entropy), own_rows),
         {"augment": "crop"},
     ),
+    "a gradient": (once(own_gradient, Gradient(cross_entropy, trains=("head.",)), Train(cross_entropy)), {}),
+    "a gradient of crops": (once(Gradient(cross_entropy)), {"augment": "crop"}),
+    "gradients of an endless pass": (
+        once(Gradient(cross_entropy), Gradient(cross_entropy)),
+        {"steps": 1, "epochs": None, "passes": "endless"},
+    ),
+    "a gradient that leaves parameters alone": (once(Gradient(bias_alone)), {}),
+    "padded and flipped": (once(Train(keeps_input), own_rows, Gradient(cross_entropy)), {"augment": "pad_flip"}),
     "no step at all": (once(Train(keeps_input, epochs=0)), {}),
 }
 
@@ -315,8 +337,17 @@ def check_client(ours: Any, its: Any) -> None:
         check_answer(a, b)
 
 
-def check_answer(ours: Trained | Collected, its: Trained | Collected) -> None:
+def check_answer(ours: Answer, its: Answer) -> None:
     assert type(ours) is type(its)
+    if isinstance(ours, Differentiated) and isinstance(its, Differentiated):
+        assert ours.gradient.keys() == its.gradient.keys()
+        # As one vector: a bias in front of a norm has no gradient but rounding.
+        whole, theirs = (torch.cat([g.flatten() for g in x.gradient.values()]) for x in (ours, its))
+        assert differs(whole, theirs) <= TOLERANCE
+        assert ours.loss == pytest.approx(its.loss, rel=TOLERANCE)
+        assert ours.images == its.images
+        return
+    assert not isinstance(its, Differentiated)
     assert torch.equal(ours.labels, its.labels)
     for key in set(its._fields) - {"labels"}:
         a, b = getattr(ours, key), getattr(its, key)

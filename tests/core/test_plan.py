@@ -10,6 +10,7 @@ from lab import setting
 
 from fedbench.core.plan import CropStream, Plan
 from fedbench.core.rng import stream
+from fedbench.spec import DatasetSpec, PartitionSpec
 
 
 def plan(n_train: list[int], **changes: object) -> Plan:
@@ -145,3 +146,70 @@ def test_no_augmentation_has_no_windows() -> None:
     assert a is not None
     assert b is not None
     assert not np.array_equal(a.draw(50), b.draw(50))
+
+
+@given(n=sizes, batch=st.integers(1, 25), steps=st.integers(1, 3), tail=st.sampled_from(["drop", "keep"]))
+def test_endless_passes_go_on_from_round_to_round(n: int, batch: int, steps: int, tail: str) -> None:
+    p = plan([n], batch_size=batch, steps=steps, passes="endless", tail=tail)
+    a_pass = -(-p.pass_rows(0) // min(batch, n))
+    rounds = -(-2 * a_pass // steps)
+    batches = [b for t in range(1, rounds + 1) for b in p.batches(0, t, 1, None, steps)]
+    assert len(batches) == rounds * steps
+    first, second = batches[:a_pass], batches[a_pass : 2 * a_pass]
+    for whole in (first, second):
+        rows = np.concatenate(whole)
+        assert len(rows) == p.pass_rows(0) == len(set(rows.tolist()))
+    if n > 8 and min(batch, n) < n:
+        assert np.concatenate(first).tolist() != np.concatenate(second).tolist()
+    again = plan([n], batch_size=batch, steps=steps, passes="endless", tail=tail)  # a resumed run asks for late rounds
+    late = [b.tolist() for b in again.batches(0, rounds, 1, None, steps)]
+    assert late == [b.tolist() for b in batches[-steps:]]
+
+
+def test_endless_passes_wait_for_clients_that_sit_out() -> None:
+    changes = {"batch_size": 4, "steps": 1, "passes": "endless"}
+    p = plan([12] * 6, cohort=2, partition=_clients(6), **changes)
+    seen: dict[int, list[list[int]]] = {i: [] for i in range(6)}
+    for t in range(1, 40):
+        for i in p.cohort(t):
+            seen[i].extend(b.tolist() for b in p.batches(i, t, 1, None, 1))
+    alone = plan([12], **changes)
+    for i, batches in seen.items():
+        assert len(batches) > 6
+        for start in range(0, len(batches) - 2, 3):
+            assert sorted(np.concatenate(batches[start : start + 3]).tolist()) == list(range(12)), i
+    assert len(list(alone.batches(0, 1, 1, None, 1))) == 1
+    backwards = plan([12] * 6, cohort=2, partition=_clients(6), **changes)
+    t = max(t for t in range(1, 40) if 3 in p.cohort(t))
+    assert [b.tolist() for b in backwards.batches(3, t, 1, None, 1)] == seen[3][-1:]
+    assert backwards.turn(3, 1) == 0
+
+
+def _clients(n: int) -> PartitionSpec:
+    return PartitionSpec(DatasetSpec("digits", "test", "test"), "iid", n, 1, 0.7)
+
+
+def test_a_cohort_of_fixed_size_is_uniform_without_replacement() -> None:
+    p = plan([5] * 20, cohort=3, partition=_clients(20))
+    cohorts = [p.cohort(t) for t in range(1, 2001)]
+    assert all(len(set(c)) == 3 and c == sorted(c) for c in cohorts)
+    share = np.bincount(np.concatenate(cohorts), minlength=20) / 2000
+    assert abs(share - 0.15).max() < 4 * (0.15 * 0.85 / 2000) ** 0.5
+    assert p.cohort(7) == cohorts[6]
+    everyone = plan([5] * 20, cohort=3, partition=_clients(20), full_last_round=True, rounds=4)
+    assert [len(everyone.cohort(t)) for t in (3, 4)] == [3, 20]
+
+
+def test_padding_and_flips_are_drawn_for_training_only() -> None:
+    p = plan([9], augment="pad_flip")
+    assert p.crops("test", 1, 0, 0) is None
+    assert p.crops("collect", 1, 0, 0) is None
+    drawn = p.crops("train", 1, 0, 1)
+    assert drawn is not None
+    places = drawn.draw(20_000)
+    assert places.shape == (20_000, 4)
+    for column in (0, 1):
+        assert sorted(set(places[:, column])) == list(range(9))
+        assert abs(np.bincount(places[:, column]) / 20_000 - 1 / 9).max() < 0.01
+    assert abs(places[:, 2].mean() - 0.5) < 0.02
+    assert abs(np.corrcoef(places[:, :3].T) - np.eye(3)).max() < 0.03

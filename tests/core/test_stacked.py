@@ -354,7 +354,7 @@ def test_unfolded_running_statistics_answer_in_evaluation_mode() -> None:
     data = federation((30, 20))
     for how in ("vmap", "grouped", "unfold"):
         model = small(norm=True)
-        state = {**state_of(model), "trunk.1.running_mean": torch.full((6,), 0.3)}
+        state = {**state_of(model), "trunk.norm.running_mean": torch.full((6,), 0.3)}
         who = [client(data, Plan(SETTING, data.n_train, (8, 8)), i, dict(state)) for i in range(2)]
         it = StackedWorker(model, data, SETTING, threading.Event(), how)
         rows = it.collect_stack(who, [Collect(features)] * 2)

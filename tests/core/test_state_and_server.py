@@ -136,3 +136,16 @@ def test_the_mean_is_the_same_in_pieces_of_any_size(clients: int, piece: int) ->
         mean = weighted_mean(states, weights, ["a"])["a"]
     assert mean.dtype == torch.float32
     np.testing.assert_allclose(mean, expected, rtol=1e-6)
+
+
+def test_the_servers_memory_is_saved_and_never_viewed() -> None:
+    one = torch.ones(2)
+    server = Server({"a": one}, {"a": one}, memory={"adam.mean": 3 * one})
+    copy = server.copy(1)
+    copy.memory["adam.mean"] = 4 * one
+    assert torch.equal(server.memory["adam.mean"], 3 * one)
+    other = Server({"a": one}, {"a": one})
+    other.restore(copy.tensors())
+    assert other.memory.keys() == {"adam.mean"}
+    assert torch.equal(other.memory["adam.mean"], 4 * one)
+    assert "adam.mean" not in other.view(0)

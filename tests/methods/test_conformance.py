@@ -96,7 +96,12 @@ def test_it_learns(name: str, chosen: dict[str, Any], tmp_path: Path) -> None:
     data = federation((120, 120, 120, 120), skew=float("inf"))
     commonest = max(np.bincount(data.labels[rows]).max() / len(rows) for rows in data.test)
     assert commonest < 0.25
-    run = train(method(name, **chosen), data, tmp_path, setting(rounds=8, window=1, epochs=3, lr=0.05))
+    how, s = method(name, **chosen), setting(rounds=8, window=1, epochs=3, lr=0.05)
+    try:
+        how.check_setting(s)
+    except FedbenchError:  # one gradient a client and round, and a server Adam
+        s = setting(rounds=60, window=1, steps=1, passes="endless", lr=0.01, momentum=0.0)
+    run = train(how, data, tmp_path, s)
     assert run.accuracy > 0.5
     losses = [p.loss for p in run.heard]
     assert losses[-1] < 0.7 * losses[0]

@@ -19,6 +19,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score
 from fedbench.errors import FedbenchError
 from fedbench.metrics import evaluate
 from fedbench.metrics.definitions import METRICS
+from fedbench.metrics.noted import NOTED
 from fedbench.metrics.read import Metrics, load
 from fedbench.metrics.vote import majority
 from fedbench.store import Store
@@ -35,6 +36,8 @@ def test_by_hand(store: Store) -> None:
         "average_accuracy": 0.75 * 1 / 2 + 0.25 * 1 / 3,
         "client_accuracy_mean": (1 / 2 + 1 / 3) / 2,
         "client_accuracy_std": (1 / 2 - 1 / 3) / 2**0.5,
+        "client_accuracy_min": 1 / 3,
+        "client_accuracy_max": 1 / 2,
         "client_accuracy_weighted": 2 / 5,
         "class_accuracy_mean": (1 / 2 + 0 + 1 / 2) / 3,
         "routing_accuracy": 0.75 * 1 / 2 + 0.25 * 1 / 3,
@@ -50,7 +53,7 @@ def test_by_hand(store: Store) -> None:
     assert found.series("bytes_up") == {0: 12, 1: 5, 2: 7}
     assert found.series("train_loss") == {1: 0.5, 2: 0.25}
     assert found.series("total_runtime_seconds") == {0: 2}
-    assert set(found.names) == set(METRICS), "each metric has a definition, and this run has all"
+    assert set(found.names) == set(METRICS) - set(NOTED), "each metric has a definition, and this run has all"
 
 
 def brute_force(rows: list[dict[str, Any]], n_train: list[int]) -> dict[str, float]:
@@ -67,6 +70,8 @@ def brute_force(rows: list[dict[str, Any]], n_train: list[int]) -> dict[str, flo
         "system_accuracy_oracle": mean([r["own"] == r["label"] for r in rows]),
         "average_accuracy": sum(n * a for n, a in zip(n_train, own, strict=True)) / sum(n_train),
         "client_accuracy_mean": statistics.fmean(own),
+        "client_accuracy_min": sorted(own)[0],
+        "client_accuracy_max": sorted(own)[-1],
         "client_accuracy_weighted": sum(len(m) * a for m, a in zip(mine, own, strict=True)) / len(rows),
         "class_accuracy_mean": statistics.fmean(
             mean([r["own"] == r["label"] for r in rows if r["label"] == k]) for k in labels
@@ -266,6 +271,32 @@ def test_missing_column(tmp_path: Path, column: str) -> None:
 )  # fmt: skip
 def test_bad_tables(store: Store, message: str, tables: dict[str, pa.Table]) -> None:
     refused(store, message, **tables)
+
+
+def noting(**columns: Any) -> pa.Table:
+    """The clients of `small_run`, with figures that a method noted of them."""
+    table = clients_table([30, 10], [2, 3])
+    for name, values in columns.items():
+        table = table.append_column(name, pa.array(values))
+    return table
+
+
+def test_a_noted_ratio_bound_is_each_clients_and_the_largest_of_all(store: Store) -> None:
+    found = load(evaluate(small_run(store, clients=noting(ratio_bound=[2.5, 7.0], beta=[1.0, 2.0])), store))
+    assert found.per_client("ratio_bound", round=0).tolist() == [2.5, 7.0]
+    assert found.series("ratio_bound") == {0: 7.0}
+    assert found.whole_run("ratio_bound") == 7.0
+    assert "beta" not in found.names
+    assert found.series("client_accuracy_mean", "crop")[1] == pytest.approx((1 / 2 + 1 / 3) / 2)  # beside it, as ever
+
+
+def test_a_figure_that_is_not_noted_of_every_client_is_no_metric(store: Store) -> None:
+    assert "ratio_bound" not in load(evaluate(small_run(store, clients=noting(ratio_bound=[2.5, None])), store)).names
+
+
+@pytest.mark.parametrize("values", [[1.0, -1.0], [1.0, np.inf], [np.nan, 1.0]])
+def test_a_senseless_bound_is_refused(store: Store, values: list[float]) -> None:
+    refused(store, "'ratio_bound' of table clients holds a value below zero or not", clients=noting(ratio_bound=values))
 
 
 def test_damaged_files(tmp_path: Path) -> None:

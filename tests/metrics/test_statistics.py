@@ -16,7 +16,7 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics import evaluate
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.read import load, per_client, read, series
-from fedbench.metrics.statistics import across_clients, across_seeds, last_rounds
+from fedbench.metrics.statistics import across_clients, across_seeds, best_round, last_rounds
 from fedbench.store import Store
 
 VALUES = st.lists(st.floats(0, 1), min_size=2, max_size=20)
@@ -41,6 +41,19 @@ def test_window_is_counted_in_rounds() -> None:
     assert last_rounds(values, 1).mean == 5.0
     assert last_rounds(values, 11).count == 3
     assert last_rounds(values, 1000).count == 4
+
+
+@given(values=st.dictionaries(st.integers(1, 50), st.integers(0, 5).map(float), min_size=1))
+def test_the_best_round_is_the_earliest_of_the_best(values: dict[int, float]) -> None:
+    found = best_round({0: 9.0, **values})  # the whole run's value is no round's
+    assert found is not None
+    assert all(value <= values[found] for value in values.values())
+    assert all(value < values[found] for t, value in values.items() if t < found)
+
+
+def test_no_round_is_best_of_none() -> None:
+    assert best_round({}) is None
+    assert best_round({0: 1.0}) is None
 
 
 def test_undefined_statistics_are_nan() -> None:
@@ -83,7 +96,8 @@ def test_a_damaged_metrics_file_is_refused(store: Store) -> None:
 def test_definitions_are_complete() -> None:
     for name, definition in METRICS.items():
         assert definition.description, name
-        assert definition.unit in {"fraction", "seconds", "bytes", "nats"}, name
+        assert definition.unit in {"fraction", "seconds", "bytes", "nats", "ratio"}, name
+        assert definition.clients in {"no", "too", "only"}, name
         assert definition.source, name
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +50,7 @@ class Lab:
         value: float = 0.5,
         metrics: Mapping[str, Callable[[int], float]] | None = None,
         clients: Mapping[int, float] | None = None,
+        each: Mapping[int, Callable[[int], float]] | None = None,
         whole: Mapping[str, float] | None = None,
         views: tuple[str, ...] = ("crop", "plain"),
         version: int = 1,
@@ -57,7 +60,8 @@ class Lab:
         """A run's artifact, and (unless `measure` is False) its metrics.
 
         `metrics` maps a name to its value after a round (default: system and average accuracy are `value`);
-        `clients` gives client accuracies after the last round; `whole` values of the whole run.
+        `clients` gives client accuracies after the last round, `each` client accuracies by round, with their mean,
+        minimum and maximum; `whole` values of the whole run.
         """
         chosen = {**protocol.load(rules).method_params(method, setting.budget), **(overrides or {})}
         params = {**DEFAULTS.get(method, {}), **chosen}
@@ -66,7 +70,7 @@ class Lab:
             writer.table("rounds", pa.table({"round": [1]}))
             writer.provenance = {"overrides": chosen, "train_seconds": 60.0, "device": "cpu", **provenance}
         if measure:
-            self.metrics(spec, value, metrics, clients or {}, whole or {}, views)
+            self.metrics(spec, value, metrics, clients or {}, each or {}, whole or {}, views)
         return self.store.open("run", spec.id)
 
     def metrics(
@@ -75,10 +79,14 @@ class Lab:
         value: float,
         metrics: Mapping[str, Callable[[int], float]] | None,
         clients: Mapping[int, float],
+        each: Mapping[int, Callable[[int], float]],
         whole: Mapping[str, float],
         views: tuple[str, ...],
     ) -> None:
         by_round = metrics or {"system_accuracy": lambda t: value, "average_accuracy": lambda t: value}
+        if each:
+            of_all = {"mean": fmean, "min": min, "max": max}
+            by_round = {f"client_accuracy_{k}": partial(_over, f, each) for k, f in of_all.items()}
         setting = spec.setting
         rows = [
             (name, view, t, -1, at(t))
@@ -87,6 +95,12 @@ class Lab:
             for t in setting.evaluated_rounds()
         ]
         rows += [("client_accuracy", view, setting.rounds, c, v) for view in views for c, v in clients.items()]
+        rows += [
+            ("client_accuracy", view, t, c, at(t))
+            for view in views
+            for t in setting.evaluated_rounds()
+            for c, at in each.items()
+        ]
         rows += [("client_accuracy_weighted", view, setting.rounds, -1, 0.25) for view in views if clients]
         rows += [(name, "", 0, -1, v) for name, v in whole.items()]
         columns = list(zip(*rows, strict=True))
@@ -97,6 +111,10 @@ class Lab:
             arrays[name] = arrays[name].dictionary_encode()
         with self.store.writing(MetricsSpec(spec)) as writer:
             writer.table("metrics", pa.table(arrays))
+
+
+def _over(how: Callable[[list[float]], float], each: Mapping[int, Callable[[int], float]], t: int) -> float:
+    return how([at(t) for at in each.values()])
 
 
 @pytest.fixture

@@ -122,11 +122,11 @@ class _Layout:
         for name, width in zip(self.heads, self.widths, strict=True):
             head.append(" " * _GAP + name.center(width), "bold")
         out += [head, self.rule()]
-        before = "paper"
+        before = False
         for line in grid.lines:
-            if line.kind == "extra" and before != "extra":
+            if line.ours and not before:
                 out.append(self.rule())
-            before = line.kind
+            before = line.ours
             out.append(self.row(line))
         return [*out, Text("━" * self.width, "dim")]
 
@@ -137,11 +137,11 @@ class _Layout:
         dim = line.kind == "reported"
         out = Text()
         empty = not any(e.text for e in line.entries)
-        out.append(_label(line).ljust(self.stub), "dim" if dim or empty else "cyan" if line.kind == "extra" else "")
+        out.append(_label(line).ljust(self.stub), "dim" if dim or empty else "cyan" if line.ours else "")
         for entry, width, values, tails in zip(line.entries, self.widths, self.values, self.tails, strict=True):
             left = (width - values - tails) // 2
             out.append(" " * (_GAP + left))
-            value = _value(entry) if line.kind == "paper" or entry.text else ""
+            value = _value(entry) if line.asked or entry.text else ""
             style = "dim" if dim or not entry.text else {1: "bold", 2: "underline"}.get(entry.rank, "")
             out.append(" " * (values - cell_len(value)))
             out.append(value, style)

@@ -12,7 +12,7 @@ from fedbench.report.grid import Grid
 
 COLUMNS = (
     "table", "budget", "precision", "row", "kind", "group", "column", "metric", "unit", "state", "value", "std", "n",
-    "weighted", "seeds", "seed_std", "ratio", "reported", "reported_std", "difference", "within", "runs",
+    "weighted", "seeds", "seed_std", "per_seed", "ratio", "reported", "reported_std", "difference", "within", "runs",
 )  # fmt: skip
 
 
@@ -33,6 +33,7 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
                 "value": value.mean if value else None, "std": value.std if value else None,
                 "n": value.count if value else None, "weighted": value.weighted if value else None,
                 "seeds": value.seeds if value else None, "seed_std": value.seed_std if value else None,
+                "per_seed": dict(value.per_seed) if value and value.per_seed else None,
                 "ratio": float(entry.ratio[:-1]) if entry.ratio else None,
                 "reported": reported[0] if reported else None, "reported_std": reported[1] if reported else None,
                 "difference": entry.difference, "within": entry.within, "runs": " ".join(entry.runs) or None,
@@ -45,7 +46,9 @@ def as_csv(grids: Sequence[Grid]) -> str:
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for grid in grids:
-        writer.writerows(records(grid))
+        for record in records(grid):
+            seeds = record["per_seed"] or {}
+            writer.writerow({**record, "per_seed": " ".join(f"{seed}:{value!r}" for seed, value in seeds.items())})
     return out.getvalue()
 
 

@@ -78,10 +78,10 @@ def _head(grid: Grid) -> str:
 
 
 def _body(grid: Grid) -> str:
-    rows, before = [], "paper"
+    rows, before = [], False
     for line in grid.lines:
-        kind = "first-extra" if line.kind == "extra" and before != "extra" else line.kind
-        before = line.kind
+        kind = "first-extra" if line.ours and not before else line.kind
+        before = line.ours
         marks = f"<sup>{','.join(line.marks)}</sup>" if line.marks else ""
         cells = "".join(f"<td>{_cell(line, entry)}</td>" for entry in line.entries)
         rows.append(f'<tr class="{kind}"><th scope="row">{escape(line.label)}{marks}</th>{cells}</tr>')

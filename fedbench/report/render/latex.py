@@ -26,6 +26,7 @@ _SPECIAL = {
 }  # fmt: skip
 _MATH = {
     "±": r"\pm", "×": r"\times", "−": "-", "·": r"\cdot", "…": r"\ldots", "≤": r"\le", "≥": r"\ge", "†": r"\dagger",
+    "‡": r"\ddagger",
     "✗": r"\times", "○": r"\circ", "→": r"\to", "∞": r"\infty", "α": r"\alpha", "β": r"\beta", "γ": r"\gamma",
     "δ": r"\delta", "ε": r"\varepsilon", "η": r"\eta", "θ": r"\theta", "κ": r"\kappa", "λ": r"\lambda", "μ": r"\mu",
     "ξ": r"\xi", "π": r"\pi", "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau", "φ": r"\varphi", "ω": r"\omega",
@@ -48,18 +49,20 @@ def _float(grid: Grid) -> str:
     claims = [rf"\textit{{{escape(o.claim.text)}}}: {escape(verdict(o, t))}." for o, t in grid.verdicts]
     notes = "\n".join(rf"\par {line}" for line in said + (["Claims.", *claims] if claims else []))
     label = "".join(c if c.isalnum() else "-" for c in grid.id)
+    size = _size(grid)
+    small = r"\tiny" if "script" in size else r"\scriptsize"
     named = escape(grid.id + (f", {grid.scope}" if grid.scope else ""))
     return (
         "\\begin{table}[!htb]\n\\centering\n"
         f"\\caption{{{escape(grid.caption)} ({named}).}}\n"
-        f"\\label{{tab:{label}}}\n{_size(grid)}\n{tabular(grid)}"
+        f"\\label{{tab:{label}}}\n{size}\n{tabular(grid, small)}"
         "\\par\\medskip\n\\begin{minipage}{\\linewidth}\n\\scriptsize\\raggedright\\setlength{\\parskip}{1pt}\n"
         f"{notes}\n\\end{{minipage}}\n\\end{{table}}\n"
     )
 
 
-def tabular(grid: Grid) -> str:
-    """The tabular alone; needs the package booktabs."""
+def tabular(grid: Grid, small: str = r"\scriptsize") -> str:
+    """The tabular alone; needs the package booktabs. `small` is the font of what follows a value."""
     n = len(grid.heads)
     out = [f"\\begin{{tabular}}{{l{'c' * n}}}", "\\toprule"]
     if grid.groups:
@@ -71,12 +74,12 @@ def tabular(grid: Grid) -> str:
             start += span
         out += [f" & {' & '.join(names)} \\\\", "".join(rules)]
     out += [f"{grid.stub} & {' & '.join(escape(grid.heading(h)) for h in grid.heads)} \\\\", "\\midrule"]
-    before = "paper"
+    before = False
     for line in grid.lines:
-        if line.kind == "extra" and before != "extra":
+        if line.ours and not before:
             out.append("\\midrule")
-        before = line.kind
-        out.append(f"{_label(line)} & {' & '.join(_cell(line, e) for e in line.entries)} \\\\")
+        before = line.ours
+        out.append(f"{_label(line)} & {' & '.join(_cell(line, e, small) for e in line.entries)} \\\\")
     return "\n".join([*out, "\\bottomrule", "\\end{tabular}", ""])
 
 
@@ -86,7 +89,7 @@ def _label(line: Line) -> str:
     return escape(line.label) + (f"$^{{{','.join(line.marks)}}}$" if line.marks else "")
 
 
-def _cell(line: Line, entry: Entry) -> str:
+def _cell(line: Line, entry: Entry, small: str) -> str:
     if not entry.text:
         return escape(shown(line, entry))
     text = escape(entry.text)
@@ -94,10 +97,10 @@ def _cell(line: Line, entry: Entry) -> str:
         text = rf"\textbf{{{text}}}" if entry.rank == 1 else rf"\underline{{{text}}}"
     text += rf"\,({escape(entry.ratio)})" if entry.ratio else ""
     if line.kind == "reported":
-        off = f" ({escape(entry.delta)})" if entry.delta else ""
+        off = rf" {{{small}({escape(entry.delta)})}}" if entry.delta else ""
         return rf"{{\itshape {text}{off}}}"
-    text += rf"{{\scriptsize$\,\pm\,${entry.spread}}}" if entry.spread else ""
-    return text + (r"$^{\dagger}$" if entry.mark else "")
+    text += rf"{{{small}$\,\pm\,${entry.spread}}}" if entry.spread else ""
+    return text + (rf"$^{{{_MATH[entry.mark]}}}$" if entry.mark else "")
 
 
 def _size(grid: Grid) -> str:
@@ -108,7 +111,7 @@ def _size(grid: Grid) -> str:
         for h, column in zip(grid.heads, columns, strict=True)
     ]
     width = max(len(line.label) for line in grid.lines) + sum(widths)
-    gap = r"\setlength{\tabcolsep}{3.5pt}" if width > 75 else ""
+    gap = rf"\setlength{{\tabcolsep}}{{{2.5 if len(widths) > 7 else 3.5}pt}}" if width > 75 else ""
     return (r"\small" if width <= 85 else r"\footnotesize" if width <= 92 else r"\scriptsize") + gap
 
 

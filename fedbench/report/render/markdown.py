@@ -20,7 +20,7 @@ def _table(grid: Grid) -> str:
     rows: list[list[str]] = []
     parted = False
     for line in grid.lines:
-        if line.kind == "extra" and not parted:
+        if line.ours and not parted:
             parted = True  # pipe tables have no rules between rows
             rows.append(["*not in the paper*", *[""] * len(heads)])
         rows.append([_label(line), *(_cell(line, e) for e in line.entries)])

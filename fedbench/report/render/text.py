@@ -8,7 +8,7 @@ from fedbench.report.grid import Entry, Grid, Line, legend
 
 def shown(line: Line, entry: Entry) -> str:
     """What stands in a cell without a value: the sign of its state, or nothing where nobody asks for one."""
-    return entry.symbol if line.kind == "paper" else ""
+    return entry.symbol if line.asked else ""
 
 
 def remarks(grid: Grid) -> list[str]:

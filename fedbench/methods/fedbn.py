@@ -1,0 +1,67 @@
+"""FedBN in the loop of FTW-ERM's paper: clients keep their normalisation layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from fedbench.core.client import Box, Client, Gradient
+from fedbench.core.federation import Federation
+from fedbench.core.server import Server
+from fedbench.core.state import State
+from fedbench.methods.base import Method, knob
+from fedbench.methods.parts.one_step import adam, check_one_step, is_norm, mean_loss, norms, server_step
+from fedbench.spec import Setting
+
+#: Names of the moments of a client's own optimiser.
+OWN = "local_adam."
+
+
+@dataclass(frozen=True)
+class FedBN(Method):
+    """FedBN (Li et al., ICLR 2021) as FTW-ERM's paper compares with it (Tables 2 and 7).
+
+    As fedsgd, but the layers that normalise, their parameters and their running statistics, never leave the client;
+    they move in rounds in which it takes part. Without such layers it is fedsgd.
+
+    deviates: as clients take no local step here, each trains the parameters of its own norms by an Adam of its own
+    from the same gradient; the authors' code leaves them at 1 and 0 (`affine` frozen). Original FedBN has local epochs.
+    """
+
+    name = "fedbn"
+    title = "FedBN"
+
+    affine: str = knob(
+        "local_adam",
+        "who trains the scales and shifts of the norms",
+        source="protocol, Sec. 5; code: frozen",
+        choices=("local_adam", "frozen"),
+    )
+
+    def check_setting(self, setting: Setting) -> None:
+        check_one_step(self.name, setting)
+
+    def is_personal(self, name: str) -> bool:
+        return is_norm(name) or name.startswith(OWN)
+
+    def variables(self, model: nn.Module, federation: Federation, generator: torch.Generator) -> State:
+        size = sum(p.numel() for name, p in model.named_parameters() if is_norm(name))
+        if self.affine == "frozen" or not size:
+            return {}
+        return {f"{OWN}step": torch.zeros(()), f"{OWN}mean": torch.zeros(size), f"{OWN}square": torch.zeros(size)}
+
+    def local(self, client: Client) -> Box | None:
+        gradient: State = (yield Gradient(mean_loss)).gradient
+        own = {name: gradient[name] for name in norms(gradient)}
+        client.upload = {name: g for name, g in gradient.items() if name not in own}
+        if own and self.affine == "local_adam":
+            moments = {name: t for name, t in client.state.items() if name.startswith(OWN)}
+            decay = client.plan.setting.weight_decay
+            moved, moments = adam(client.state, own, moments, client.lr, decay, OWN)
+            client.state = {**client.state, **moved, **moments}
+
+    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
+        server_step(server, cohort)

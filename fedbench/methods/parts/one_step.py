@@ -1,0 +1,105 @@
+"""One gradient a client and round, and an Adam step of the server: the training loop of FTW-ERM's paper.
+
+Its "FedAvg" is this loop, i.e. synchronous FedSGD with a server Adam, not local SGD (protocol, Sec. 1.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedbench.core.client import Batch, Box, Client, Gradient, Loss
+from fedbench.core.server import Server
+from fedbench.core.state import State, weighted_mean
+from fedbench.errors import FedbenchError
+from fedbench.spec import Setting
+
+#: Of Adam (torch's defaults; the paper's code does not set them).
+BETAS, EPS = (0.9, 0.999), 1e-8
+
+
+def check_one_step(name: str, setting: Setting) -> None:
+    """Raise FedbenchError unless the setting asks for one batch a round."""
+    if setting.steps != 1:
+        raise FedbenchError(
+            f"{name} sends one gradient a round, so it needs one local step",
+            "--steps 1, or a partition under '--protocol ftw_erm'",
+        )
+
+
+def mean_loss(model: Any, batch: Batch) -> Loss:
+    """Mean over the batch of the cross-entropy of each image."""
+    return Loss(_each(model, batch).mean())
+
+
+def weighted_loss(model: Any, batch: Batch) -> Loss:
+    """Mean over the batch of weight times cross-entropy; `extras["weight"]` [>= n] are the client's images' weights.
+
+    The weights are not normalised within the batch. What is logged is the plain cross-entropy.
+    """
+    each = _each(model, batch)
+    return Loss((batch.extras["weight"][batch.position] * each).mean(), shown=each.mean())
+
+
+def _each(model: Any, batch: Batch) -> Tensor:
+    return F.cross_entropy(model(batch.x).float(), batch.y, reduction="none")
+
+
+def upload_gradient(client: Client, request: Gradient) -> Box:
+    """The client's box: one gradient, sent to the server."""
+    client.upload = (yield request).gradient
+
+
+def server_step(server: Server, cohort: Sequence[Client], scale: str = "mean") -> None:
+    """One Adam step of the server on the mean (or, with scale "sum", the sum) of the clients' gradients.
+
+    Clients count equally: each gradient is a mean over its own batch. Running statistics of norms become the plain
+    mean of the participants' (paper, App. O). Step size and weight decay (L2, added to the gradient) are the setting's.
+    """
+    uploads = [c.upload for c in cohort]
+    if not uploads[0]:
+        return
+    equal, setting = [1.0] * len(cohort), cohort[0].plan.setting
+    gradient = weighted_mean(uploads, equal, uploads[0])
+    if scale == "sum":
+        gradient = {name: len(cohort) * g for name, g in gradient.items()}
+    parameters = {name: server.shared[name] for name in gradient}
+    moved, server.memory = adam(parameters, gradient, server.memory, cohort[0].lr, setting.weight_decay)
+    statistics = weighted_mean([c.state for c in cohort], equal, server.shared.keys() - gradient.keys())
+    server.shared = {name: {**moved, **statistics}[name] for name in server.shared}
+
+
+def adam(
+    parameters: State, gradient: State, memory: State, lr: float, weight_decay: float, prefix: str = "adam."
+) -> tuple[State, State]:
+    """(parameters after one Adam step, `memory` with the moments moved on); nothing is changed in place.
+
+    The moments live in `memory` under `prefix` as flat vectors [P] in the order of the gradient's names, beside the
+    number of steps; an empty memory is that of the first step. As torch.optim.Adam, with coupled weight decay.
+    """
+    w, g = (torch.cat([s[name].reshape(-1) for name in gradient]) for s in (parameters, gradient))
+    if weight_decay:
+        g = g + weight_decay * w
+    step = memory.get(f"{prefix}step", torch.zeros((), device=w.device)) + 1
+    mean, square = (memory.get(f"{prefix}{which}", torch.zeros_like(w)) for which in ("mean", "square"))
+    mean, square = mean.lerp(g, 1 - BETAS[0]), BETAS[1] * square + (1 - BETAS[1]) * g * g
+    root = (square / (1 - BETAS[1] ** step)).sqrt() + EPS
+    w = w - lr / (1 - BETAS[0] ** step) * mean / root
+    parts = torch.split(w, [parameters[name].numel() for name in gradient])
+    # In memory of their own: a checkpoint holds no two views of one vector.
+    moved = {n: part.view(parameters[n].shape).clone() for n, part in zip(gradient, parts, strict=True)}
+    return moved, {**memory, f"{prefix}step": step, f"{prefix}mean": mean, f"{prefix}square": square}
+
+
+def norms(names: Iterable[str]) -> list[str]:
+    """The tensors of layers that normalise (FLModel names them norm, norm1, ...)."""
+    return [name for name in names if is_norm(name)]
+
+
+def is_norm(name: str) -> bool:
+    """Whether a tensor belongs to a layer that normalises."""
+    return any(part.startswith("norm") for part in name.split("."))

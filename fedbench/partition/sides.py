@@ -1,0 +1,102 @@
+"""The view of partitions whose training and test distributions differ: a line for either side of each client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedbench.partition.artifact import Partition
+from fedbench.partition.density import COLORED_STRATA
+from fedbench.partition.paint import class_cells, head, largest_cells, measure, shaded, two_lines
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+#: More groups than this are cut to the first few.
+_GROUPS, _FIRST = 32, 10
+#: More classes than this are summed up in one column, which is at least as wide as its head.
+_CLASSES, _LARGEST = 12, "largest classes"
+
+
+def render(p: Partition, width: int) -> Iterable[RenderableType]:
+    """The lines and the table that describe a mixture or a colored partition."""
+    spec = p.spec
+    clients = f"{p.clients} clients" if p.clients > 1 else "1 client"
+    yield f"[bold]{spec.dataset.name}[/]  {spec.label}  {clients}  seed {spec.seed}\n{_sizes(p)}\n"
+    if spec.scheme == "colored":
+        yield _colored(p)
+    elif len(p.classes) <= _CLASSES and measure(_matrix(p)) <= width:
+        yield _matrix(p)
+    else:
+        spare = width - measure(_compact(p, len(_LARGEST)))
+        yield _compact(p, len(_LARGEST) + max(0, spare))
+    if _groups(p) > _GROUPS:
+        yield f"and {_groups(p) - _FIRST} more"
+
+
+def _groups(p: Partition) -> int:
+    return len(p.spec.train_mix or p.spec.flips or ())
+
+
+def _sizes(p: Partition) -> str:
+    """How many images there are, and what is common to the clients."""
+    members, spec = p.clients // _groups(p), p.spec
+    if spec.scheme == "colored":
+        return (
+            f"{p.n_train.sum():,} training and {p.n_test.sum():,} test images; "
+            f"{spec.label_noise:.0%} of the labels are flipped"
+        )
+    copies = 1 if spec.disjoint else members
+    text = f"{p.n_train.sum() // copies:,} training and {p.n_test.sum() // copies:,} test images"
+    if members == 1:
+        return text
+    sharing = "share the images of their group out" if spec.disjoint else "hold the same images"
+    return f"{text}; {_groups(p)} groups of {members} clients, who {sharing}"
+
+
+def _lines(p: Partition) -> Iterable[tuple[str, str, np.ndarray]]:
+    """Name, side and class counts for either side of each group; a group of one is its client."""
+    groups = _groups(p)
+    members = p.clients // groups
+    train, test = (p.class_counts(side).reshape(groups, members, -1) for side in (False, True))
+    for g in range(groups if groups <= _GROUPS else _FIRST):
+        name = f"{g * members}-{(g + 1) * members - 1}" if members > 1 else str(g)
+        for label, side, counts in ((name, "train", train), ("", "test", test)):
+            yield label, side, counts[g].sum(axis=0) if p.spec.disjoint else counts[g, 0]
+
+
+def _title(p: Partition) -> str:
+    return "client" if p.clients == _groups(p) else "clients"
+
+
+def _matrix(p: Partition) -> Table:
+    grid = head([_title(p), "", *map(two_lines, p.classes), "images"], gap=1)
+    for name, side, counts in _lines(p):
+        grid.add_row(name, side, *class_cells(counts), f"{counts.sum():,}")
+    return grid
+
+
+def _compact(p: Partition, room: int) -> Table:
+    grid = head([_title(p), "", "images", "classes"], gap=2)
+    grid.add_column(_LARGEST, no_wrap=True)
+    for name, side, counts in _lines(p):
+        grid.add_row(name, side, f"{counts.sum():,}", *largest_cells(counts, p.classes, room))
+    return grid
+
+
+def _colored(p: Partition) -> Table:
+    """Labels, and how often the colour agrees with them beside the probability that it does not."""
+    assert p.spec.flips is not None
+    grid = head(["client", "", *p.classes, *COLORED_STRATA, "flip probability", "images"], gap=2)
+    for client in range(p.clients if p.clients <= _GROUPS else _FIRST):
+        for test, side in enumerate(("train", "test")):
+            rows = p.rows(client, bool(test))
+            strata = np.bincount(p.densities.strata[rows], minlength=len(COLORED_STRATA))
+            labels = np.bincount(p.label[rows], minlength=len(p.classes))
+            flip = p.spec.flips[client][test]
+            cells = [*class_cells(labels), *class_cells(strata), shaded(f"{flip:g}", flip)]
+            grid.add_row("" if test else str(client), side, *cells, f"{labels.sum():,}")
+    return grid

@@ -1,0 +1,57 @@
+"""Cells that need no run: parameters of a network, and what a layout of clients says of their data."""
+
+from __future__ import annotations
+
+from fedbench import protocol
+from fedbench.errors import FedbenchError, unknown
+from fedbench.report.spec import UNITS, Column, Row, Table
+from fedbench.report.values import Value
+from fedbench.spec import DatasetSpec, PartitionSpec
+
+#: Metrics of statistic "layout" -> whether they are about one class.
+LAYOUT = {"class_count": True, "class_probability": True, "flip_probability": False}
+
+
+def counted(table: Table, row: Row, column: Column) -> Value:
+    """A cell of a table of statistic "count" or "layout". Raises FedbenchError if the layout has no such number."""
+    found = _parameters(row, column) if table.statistic == "count" else _of_layout(table, row, column)
+    return Value(found * UNITS[str(column.unit)][0])
+
+
+def _parameters(row: Row, column: Column) -> float:
+    from fedbench.models.counting import counts
+
+    height, width, channels = row.shape
+    found = counts(row.model, (height, width, channels), row.classes)
+    if column.metric not in found:
+        raise unknown(f"count in column {column.key}", str(column.metric), found)
+    return found[column.metric]
+
+
+def _of_layout(table: Table, row: Row, column: Column) -> float:
+    """Of one client on one side of its split; class counts follow from the data set's smallest classes."""
+    from fedbench.partition.density import normalised
+    from fedbench.partition.mixture import counts, kept
+
+    spec, side = _layout(table), ("train", "test").index(row.side)
+    if row.client > spec.clients:
+        raise FedbenchError(f"{table.path}, row {row.label}: layout {table.layout} has {spec.clients} clients")
+    if column.metric == "flip_probability":
+        if spec.flips is None:
+            raise FedbenchError(f"{table.path}: layout {table.layout} is no colored one, so nothing is flipped")
+        return spec.flips[row.client - 1][side]
+    mix = (spec.train_mix, spec.test_mix)[side]
+    if mix is None:
+        raise FedbenchError(f"{table.path}: layout {table.layout} is no mixture, so it has no class weights")
+    group, label = (row.client - 1) * len(mix) // spec.clients, column.category or 0
+    if label >= len(mix[0]):
+        raise FedbenchError(f"{table.path}, column {column.key}: layout {table.layout} has {len(mix[0])} classes")
+    if column.metric == "class_probability":
+        return float(normalised(mix)[group, label])
+    taken = counts(mix, [table.smallest[row.side]] * len(mix[0]))
+    return float((taken if side else kept(taken, spec.keep))[group, label])
+
+
+def _layout(table: Table) -> PartitionSpec:
+    """The layout that the table is about, on no data set in particular."""
+    return protocol.load(table.protocol).partition_spec(DatasetSpec("", "", ""), 1, layout=table.layout, seed=0)

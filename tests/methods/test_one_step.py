@@ -1,0 +1,199 @@
+"""One gradient a round and a server Adam: against torch's Adam and one large batch; FedBN and grey images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lab import Run, federation, method, same, setting, train, trainer
+from networks import small
+from torch.nn import functional as F
+
+from fedbench.core import executors
+from fedbench.core.augment import to_input
+from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.federation import Federation
+from fedbench.core.plan import Plan
+from fedbench.core.trainer import Trainer, initialise
+from fedbench.errors import FedbenchError
+from fedbench.methods.grayscale import FirstChannel
+from fedbench.methods.parts.one_step import adam
+from fedbench.spec import Setting
+
+DATA = federation()
+
+
+def one_step(**changes: Any) -> Setting:
+    """The loop of FTW-ERM's paper, for a few rounds."""
+    given = {"steps": 1, "passes": "endless", "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0, "votes": False}
+    return setting(**{**given, "rounds": 4, "window": 1, **changes})
+
+
+def on_small(how: Any, s: Setting, where: Path, norm: bool) -> Trainer:
+    """A run on the small test network, to its end."""
+    model, initial = initialise(how, lambda: small(DATA.shape[2], norm), DATA, s.seed)
+    executor = executors.make("sequential", model, DATA, s)
+    where.mkdir()
+    it = Trainer(s, how, DATA, model, initial, executor, Plan(s, DATA.n_train, (8, 8)), Checkpoint(where))
+    it.run()
+    return it
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_adam_is_torchs(decay: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    state = {n: torch.randn(shape, generator=generator) for n, shape in (("a", (3, 4)), ("b", (5,)))}
+    parameters = {n: t.clone().requires_grad_() for n, t in state.items()}
+    reference = torch.optim.Adam(parameters.values(), lr=0.02, weight_decay=decay)
+    memory: dict[str, torch.Tensor] = {"of somebody else": torch.ones(1)}
+    for _ in range(5):
+        gradient = {n: torch.randn(t.shape, generator=generator) for n, t in state.items()}
+        before = {n: t.clone() for n, t in state.items()}
+        moved, memory = adam(state, gradient, memory, 0.02, decay)
+        for n, p in parameters.items():
+            p.grad = gradient[n]
+        reference.step()
+        for n, p in parameters.items():
+            torch.testing.assert_close(moved[n], p.detach(), rtol=1e-5, atol=1e-7)
+            assert torch.equal(state[n], before[n])
+        state = moved
+    assert memory["of somebody else"] == 1
+    assert memory["adam.step"] == 5
+
+
+@pytest.mark.parametrize("scale", ["mean", "sum"])
+def test_a_round_is_one_step_on_all_batches_together(scale: str, tmp_path: Path) -> None:
+    """Without batch norm: the mean of the clients' gradients is that of one weighted batch of all images."""
+    s = one_step(rounds=1, weight_decay=0.01)
+    it = trainer(method("fedsgd", scale=scale), DATA, tmp_path, s)
+    start = {n: t.clone() for n, t in it.server.shared.items()}
+    model = it.executor.model
+    it.run()
+    plan = Plan(s, DATA.n_train, (8, 8))
+    rows = [DATA.train[i][torch.from_numpy(next(plan.batches(i, 1, 1, None, 1)))] for i in range(4)]
+    model.load_state_dict(start)
+    reference = torch.optim.Adam(model.parameters(), lr=s.lr, weight_decay=s.weight_decay)
+    reference.zero_grad()
+    factor = 1 if scale == "sum" else 1 / 4
+    sum(factor * F.cross_entropy(model(to_input(DATA.images[r])), DATA.labels[r]) for r in rows).backward()  # type: ignore[union-attr]
+    reference.step()
+    for name, p in model.named_parameters():
+        # Where a gradient is all but zero, Adam turns rounding into a step.
+        torch.testing.assert_close(it.server.shared[name], p.detach(), rtol=1e-4, atol=2e-5)
+
+
+def test_clients_count_equally_whatever_their_sizes(tmp_path: Path) -> None:
+    it = trainer(method("fedsgd"), DATA, tmp_path, one_step())
+    round = it.begin()
+    it.executor.run(round.cohort, it.method.local)
+    gradients = [c.upload["head.bias"] for c in round.cohort]
+    assert len({c.n_train for c in round.cohort}) > 1
+    it.method.aggregate(round.server, round.cohort, 1)
+    mean = round.server.memory["adam.mean"][-len(gradients[0]) :] / 0.1
+    torch.testing.assert_close(mean, torch.stack(gradients).mean(0), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["fedsgd", "ftw_erm", "fitw_erm", "fedbn", "grayscale"])
+@pytest.mark.parametrize("changes", [{"steps": 2}, {"epochs": 1, "steps": None, "passes": None}])
+def test_more_than_one_gradient_a_round_is_refused(name: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(FedbenchError, match="one local step"):
+        method(name).check_setting(replace(one_step(), **changes))
+    method(name).check_setting(one_step())
+
+
+# -- FedBN ----------------------------------------------------------------------------------------------------
+
+
+def test_without_norms_fedbn_is_fedsgd(tmp_path: Path) -> None:
+    a, b = (train(name, DATA, tmp_path / name, one_step()) for name in ("fedbn", "fedsgd"))
+    assert same(a.tensors, b.tensors)
+
+
+def test_statistics_are_averaged_by_fedsgd_and_kept_by_fedbn(tmp_path: Path) -> None:
+    s = one_step()
+    shared = on_small(method("fedsgd"), s, tmp_path / "a", True).server
+    own = on_small(method("fedbn"), s, tmp_path / "b", True).server
+    norm = {n for n in shared.shared if ".norm." in n}
+    assert {n.rsplit(".", 1)[1] for n in norm} == {
+        "weight", "bias", "running_mean", "running_var", "num_batches_tracked"
+    }  # fmt: skip
+    assert not shared.personal
+    assert norm.isdisjoint(own.shared)
+    for which in ("weight", "running_mean"):
+        kept = [own.personal[i][f"trunk.norm.{which}"] for i in range(4)]
+        assert len({tuple(t.tolist()) for t in kept}) == 4, which
+
+
+def test_averaged_statistics_are_the_plain_mean_of_the_participants(tmp_path: Path) -> None:
+    s = one_step(rounds=1)
+    how = method("fedsgd")
+    model, initial = initialise(how, lambda: small(1, True), DATA, s.seed)
+    executor = executors.make("sequential", model, DATA, s)
+    it = Trainer(s, how, DATA, model, initial, executor, Plan(s, DATA.n_train, (8, 8)), Checkpoint(tmp_path))
+    round = it.begin()
+    executor.run(round.cohort, how.local)
+    means = torch.stack([c.state["trunk.norm.running_mean"] for c in round.cohort])
+    assert (means.std(0) > 0).all()
+    how.aggregate(round.server, round.cohort, 1)
+    torch.testing.assert_close(round.server.shared["trunk.norm.running_mean"], means.mean(0))
+
+
+def test_fedbns_own_adam_is_torchs_on_the_same_gradients(tmp_path: Path) -> None:
+    """One client: what it does to its norm alone is what one Adam does to the whole network."""
+    alone = federation((120,))
+    s = one_step(rounds=3, weight_decay=0.01)
+    ends = []
+    for name in ("fedbn", "fedsgd"):
+        how = method(name)
+        model, initial = initialise(how, lambda: small(1, True), alone, s.seed)
+        executor = executors.make("sequential", model, alone, s)
+        where = tmp_path / name
+        where.mkdir()
+        it = Trainer(s, how, alone, model, initial, executor, Plan(s, alone.n_train, (8, 8)), Checkpoint(where))
+        it.run()
+        ends.append(it.server.view(0))
+    for n in ends[1]:
+        torch.testing.assert_close(ends[0][n], ends[1][n], rtol=1e-6, atol=1e-7)
+
+
+def test_frozen_norms_stay_at_their_start(tmp_path: Path) -> None:
+    server = on_small(method("fedbn", affine="frozen"), one_step(), tmp_path / "a", True).server
+    for i in range(4):
+        own = server.view(i)
+        assert torch.equal(own["trunk.norm.weight"], torch.ones(6))
+        assert torch.equal(own["trunk.norm.bias"], torch.zeros(6))
+        assert not torch.equal(own["trunk.norm.running_mean"], torch.zeros(6))
+
+
+# -- grey images ----------------------------------------------------------------------------------------------
+
+
+def painted(seed: int) -> Federation:
+    """The digits, each in one of three channels at random."""
+    data = federation()
+    channel = torch.from_numpy(np.random.default_rng(seed).integers(0, 3, len(data.labels)))
+    images = torch.zeros(*data.images.shape[:3], 3, dtype=torch.uint8)
+    images[torch.arange(len(channel)), :, :, channel] = data.images[..., 0]
+    return replace(data, images=images)
+
+
+def test_grayscale_does_not_see_the_colour(tmp_path: Path) -> None:
+    a, b = (train("grayscale", painted(k), tmp_path / str(k), one_step()) for k in (1, 2))
+    assert same(a.tensors, b.tensors)
+    assert a.predictions.equals(b.predictions)
+    seen: list[Run] = [train("fedsgd", painted(k), tmp_path / f"seen{k}", one_step()) for k in (1, 2)]
+    assert not same(seen[0].tensors, seen[1].tensors)
+
+
+def test_on_grey_images_grayscale_is_fedsgd(tmp_path: Path) -> None:
+    a, b = (train(name, DATA, tmp_path / name, one_step()) for name in ("grayscale", "fedsgd"))
+    assert same({n.replace(".net", ""): t for n, t in a.tensors.items()}, b.tensors)
+
+
+def test_the_first_channel_is_the_brightest_and_the_others_black() -> None:
+    x = torch.tensor([[[[0.5, -1.0]], [[-1.0, 1.0]], [[-1.0, -1.0]]]])
+    assert FirstChannel()(x).tolist() == [[[[0.5, 1.0]], [[-1.0, -1.0]], [[-1.0, -1.0]]]]

@@ -1,0 +1,240 @@
+"""Exact ratios: the numbers of the paper's settings, the special cases, and the checks of weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fedbench.errors import FedbenchError
+from fedbench.ratios.cases import CASES, case_ratios
+from fedbench.ratios.exact import stratum_ratios
+from fedbench.ratios.weights import check_weights, weights_of
+
+Floats = npt.NDArray[np.float64]
+
+
+def peaked(*tops: int) -> Floats:
+    """Client i: 0.95 on class tops[i], the rest equally on the other nine (Table 6's rule)."""
+    rows = np.full((len(tops), 10), 0.05 / 9)
+    rows[range(len(tops)), tops] = 0.95
+    return rows
+
+
+def halves(low: float, high: float) -> Floats:
+    row = np.repeat([low, high], 5)
+    return row / row.sum()
+
+
+def test_five_clients() -> None:
+    """Tables 1 and 7."""
+    train, test = peaked(5, 6, 7, 8, 9), peaked(0, 1, 2, 3, 4)
+    for i in range(5):
+        own = stratum_ratios(train[i], test[i])
+        expected = np.ones(10)
+        expected[i], expected[5 + i] = 171, 1 / 171
+        np.testing.assert_allclose(own, expected)
+        ratio = stratum_ratios(train[i], test)
+        expected = np.repeat([35.0, 1.0], 5)
+        expected[5 + i] = 0.005848
+        np.testing.assert_allclose(ratio, expected, rtol=1e-4)
+        np.testing.assert_allclose(stratum_ratios(train[i], test, "sum"), 5 * ratio)
+        np.testing.assert_allclose(train[i] * ratio, np.repeat([0.19444, 0.00556], 5), atol=5e-6)
+
+
+def test_hundred_clients() -> None:
+    """Table 2: ten groups."""
+    train, test = peaked(*range(10)), peaked(*range(9, -1, -1))
+    for g in range(10):
+        expected = np.ones(10)
+        expected[9 - g], expected[g] = 171, 1 / 171
+        np.testing.assert_allclose(stratum_ratios(train[g], test[g]), expected)
+        ratio = stratum_ratios(train[g], test)
+        expected = np.full(10, 18.0)
+        expected[g] = 0.1 / 0.95
+        np.testing.assert_allclose(ratio, expected)
+        np.testing.assert_allclose(train[g] * ratio, 0.1)
+
+
+def test_two_clients() -> None:
+    """Table 10."""
+    a = halves(0.01, 1)
+    train, test = np.stack([np.full(10, 0.1), a]), np.stack([a, a[::-1]])
+    np.testing.assert_allclose(
+        [stratum_ratios(p, q) for p, q in zip(train, test, strict=True)],
+        [np.repeat([0.019802, 1.980198], 5), np.repeat([100, 0.01], 5)],
+        rtol=1e-4,
+    )
+    np.testing.assert_allclose(
+        [stratum_ratios(p, test) for p in train], [np.ones(10), np.repeat([50.5, 0.505], 5)], rtol=1e-9
+    )
+
+
+def test_single_client_of_table_13() -> None:
+    np.testing.assert_allclose(stratum_ratios(halves(1 / 20, 1), halves(1, 1 / 20)), np.repeat([20, 0.05], 5))
+
+
+def test_colored_mnist() -> None:
+    """Table 3: strata are "colour agrees with the label" and "does not"."""
+
+    def flips(*probabilities: float) -> Floats:
+        return np.array([[1 - e, e] for e in probabilities])
+
+    train, test = flips(0.5, 0.2), flips(0.2, 0.8)
+    np.testing.assert_allclose([stratum_ratios(p, test) for p in train], [[1, 1], [0.625, 2.5]])
+    np.testing.assert_allclose(
+        [stratum_ratios(p, q) for p, q in zip(train, test, strict=True)], [[1.6, 0.4], [0.25, 4]]
+    )
+
+
+def densities(rows: int) -> st.SearchStrategy[Floats]:
+    """`rows` positive densities on 4 points."""
+    return arrays(np.float64, (rows, 4), elements=st.floats(0.05, 1)).map(lambda a: a / a.sum(1, keepdims=True))
+
+
+LOSSES = arrays(np.float64, 4, elements=st.floats(0, 5))
+
+
+@given(own=densities(1), test=densities(3))
+def test_mean_form_has_expectation_one(own: Floats, test: Floats) -> None:
+    assert own[0] @ stratum_ratios(own[0], test) == pytest.approx(1)
+    assert own[0] @ stratum_ratios(own[0], test, "sum") == pytest.approx(3)
+
+
+@given(p=densities(2), q=densities(3), loss=LOSSES, raw=st.lists(st.floats(0.1, 1), min_size=3, max_size=3))
+def test_special_cases_are_consistent_for_the_target(p: Floats, q: Floats, loss: Floats, raw: list[float]) -> None:
+    third = np.stack([*p, p.mean(0)])
+    lambdas = np.array(raw) / sum(raw)
+    settings = {
+        "no_cs": (p, p, None),
+        "cs_one": (p, np.stack([q[0], p[1]]), None),
+        "cs_both": (p, q[:2], None),
+        "cs_multi": (third, q, lambdas),
+    }
+    assert set(settings) == set(CASES)
+    for case, (train, test, given_lambdas) in settings.items():
+        try:
+            weights = case_ratios(case, train, test, given_lambdas)
+        except FedbenchError:  # two of the densities drawn are equal
+            continue
+        share = np.ones(len(train)) if given_lambdas is None else lambdas
+        np.testing.assert_allclose((train * weights * loss).sum(1), share * (test[0] @ loss), rtol=1e-9, atol=1e-12)
+
+
+P, Q = np.array([[0.5, 0.5], [0.2, 0.8]]), np.array([[0.1, 0.9], [0.4, 0.6]])
+
+
+def test_special_cases_by_hand() -> None:
+    np.testing.assert_allclose(case_ratios("no_cs", P, P), [[1, 1], [2.5, 0.625]])
+    one = [Q[0], P[1]]
+    np.testing.assert_allclose(case_ratios("cs_one", P, one), [[0.2, 1.8], [0.5, 1.125]])
+    np.testing.assert_allclose(case_ratios("cs_both", P, Q), [[0.2, 1.8], [0.5, 1.125]])
+    np.testing.assert_allclose(case_ratios("cs_multi", P, Q), [[0.2, 1.8], [0.5, 1.125]])
+    np.testing.assert_allclose(case_ratios("cs_multi", P, Q, [0.25, 0.75]), [[0.05, 0.45], [0.375, 0.84375]])
+
+
+@pytest.mark.parametrize(
+    ("case", "train", "test", "lambdas", "message"),
+    [
+        ("no_cs", P, Q, None, "case no_cs needs each client's training and test density to be equal"),
+        ("no_cs", P[[0, 0]], P[[0, 0]], None, "the two clients' densities to differ"),
+        ("cs_one", P, P, None, "client 0's training and test density to differ"),
+        ("cs_one", P, Q, None, "client 1's to be equal"),
+        ("cs_both", P, [Q[0], P[1]], None, "client 1's to differ"),
+        ("cs_both", P[[0, 1, 1]], Q[[0, 1, 1]], None, "2 clients, not 3"),
+        ("cs_multi", [P[0], Q[0]], Q, None, "client 1 to train on another density than the target"),
+        ("cs_multi", P, Q, [1.0], "one lambda a client"),
+        ("cs_multi", P, Q, [0.5, 0.6], "lambdas sums to 1.1"),
+        ("cs_multi", P, Q, [1.5, -0.5], "lambdas has a negative"),
+        ("cs_both", P, Q, [0.5, 0.5], "needs no lambdas"),
+        ("cs_all", P, Q, None, "unknown case of covariate shift 'cs_all'"),
+        ("cs_both", P, Q * 2, None, "test density of client 0 sums to 2"),
+        ("cs_both", P, Q[:1], None, "must both be"),
+    ],
+)
+def test_cases_say_which_assumption_fails(
+    case: str, train: Floats, test: Floats, lambdas: list[float] | None, message: str
+) -> None:
+    with pytest.raises(FedbenchError, match=message):
+        case_ratios(case, train, test, lambdas)
+
+
+@given(p=densities(2), loss=LOSSES)
+def test_variance_without_intra_client_shift(p: Floats, loss: Floats) -> None:
+    """Appendix C.1, by enumeration of both clients' samples: variance of the weighted estimate, and when it wins."""
+    weights = [stratum_ratios(own, p, "sum") for own in p]
+    joint = np.outer(p[0], p[1])
+
+    def moments(values: Floats) -> tuple[float, float]:
+        mean = (joint * values).sum()
+        return float(mean), float((joint * (values - mean) ** 2).sum())
+
+    mean, variance = moments(0.5 * ((weights[0] * loss)[:, None] + (weights[1] * loss)[None, :]))
+    plain_mean, plain_variance = moments(loss[:, None] + loss[None, :])
+    assert mean == pytest.approx(plain_mean, abs=1e-9)
+
+    def sigmas(own: Floats, other: Floats) -> tuple[float, float]:
+        a, b = loss - own @ loss, other / own * loss - other @ loss
+        return float(own @ a**2), float(own @ b**2 + 2 * own @ (a * b))
+
+    (s_p, t_p), (s_q, t_q) = sigmas(p[0], p[1]), sigmas(p[1], p[0])
+    assert variance == pytest.approx((s_p + t_p + s_q + t_q) / 4, abs=1e-9)
+    assert plain_variance == pytest.approx(s_p + s_q, abs=1e-9)
+    margin = 3 * (s_p + s_q) - (t_p + t_q)
+    if abs(margin) > 1e-6:
+        assert (variance < plain_variance) == (margin > 0)
+
+
+def test_weights_of_strata() -> None:
+    np.testing.assert_array_equal(weights_of([2, 0, 0], [0.5, 9, 3], client=0), [3, 0.5, 0.5])
+
+
+def test_a_stratum_that_the_client_cannot_have_is_refused_only_when_asked_for() -> None:
+    ratios = stratum_ratios([0, 0.5, 0.5], [[0.2, 0.4, 0.4]])
+    np.testing.assert_allclose(weights_of([1, 2], ratios, client=3), [0.8, 0.8])
+    with pytest.raises(FedbenchError, match="client 3 has training samples of stratum 0, whose training density"):
+        weights_of([1, 0], ratios, client=3)
+    for strata in ([-1], [3]):
+        with pytest.raises(FedbenchError, match=rf"client 3 has a training sample of stratum {strata[0]}"):
+            weights_of(strata, ratios, client=3)
+
+
+@pytest.mark.parametrize("ratios", [[1, -2], [1, np.inf], [1, 0]])
+def test_weights_of_strata_are_checked(ratios: list[float]) -> None:
+    with pytest.raises(FedbenchError, match=r"client 2 has (1 negative|1 infinite|no training sample of positive)"):
+        weights_of([1], ratios, client=2)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1, -1e-9], "1 negative sample weights, the first at position 1"),
+        ([np.nan, np.nan], "2 NaN"),
+        ([1, np.inf], "1 infinite"),
+        ([0, 0], "no training sample of positive weight"),
+        ([], "no training sample of positive weight"),
+    ],
+)
+def test_no_silent_weight(weights: list[float], message: str) -> None:
+    with pytest.raises(FedbenchError, match=rf"client 4 has {message}"):
+        check_weights(weights, client=4)
+    check_weights([0, 1e-9], client=4)
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "message"),
+    [
+        ([0.5, 0.6], [[0.5, 0.5]], "training density sums to 1.1"),
+        ([0.5, 0.5], [[0.5, 0.5], [1.5, -0.5]], "test density of client 1 has a negative"),
+        ([0.5, np.nan], [[0.5, 0.5]], "training density has a negative or non-finite"),
+        ([0.5, 0.5], [[0.2, 0.3, 0.5]], "do not match"),
+        ([[0.5, 0.5]], [[0.5, 0.5]], "do not match"),
+        (np.full(10, 0.95 / 10), peaked(0) * 5.95, "sums to"),
+    ],
+)
+def test_what_is_no_density(train: npt.ArrayLike, test: npt.ArrayLike, message: str) -> None:
+    with pytest.raises(FedbenchError, match=message):
+        stratum_ratios(train, test)

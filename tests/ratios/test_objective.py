@@ -1,0 +1,110 @@
+"""The non-negative objective: its minimiser, its two scales, and the switch of the stochastic step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedbench.errors import FedbenchError
+from fedbench.ratios.divergence import DIVERGENCES, divergence
+from fedbench.ratios.exact import stratum_ratios
+from fedbench.ratios.objective import Terms, objective, terms
+
+#: A finite space of 4 points; training counts and test counts of 3 clients, 20 test samples each.
+TRAIN = np.array([10, 20, 30, 40])
+TEST = np.array([[8, 6, 4, 2], [2, 2, 8, 8], [5, 5, 5, 5]])
+OWN, POOL = np.repeat(range(4), TRAIN), np.repeat(range(4), TEST.sum(0))
+
+
+def minimiser(name: str, c: float, scale: str) -> np.ndarray:
+    """The ratios of the 4 points that minimise the objective over all functions on them."""
+    table = torch.full((4,), 0.5, dtype=torch.float64, requires_grad=True)
+    f = divergence(name)
+    solver = torch.optim.LBFGS(
+        [table], max_iter=500, tolerance_grad=1e-13, tolerance_change=1e-16, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        loss = objective(f, table[OWN], table[POOL], c, clients=3, scale=scale)
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        solver.step(closure)
+    return f.ratio(table.detach(), c).numpy()
+
+
+@pytest.mark.parametrize("scale", ["mean", "sum"])
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_minimiser_is_the_ratio(name: str, scale: str) -> None:
+    exact = stratum_ratios(TRAIN / 100, TEST / 20, scale)
+    found = minimiser(name, 0.9 / exact.max(), scale)
+    np.testing.assert_allclose(found, exact, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_estimate_saturates_at_too_small_a_bound(name: str) -> None:
+    """With a bound of a quarter of the largest ratio no point reaches its ratio beyond that bound."""
+    exact = stratum_ratios(TRAIN / 100, TEST / 20)
+    found = minimiser(name, 4 / exact.max(), "mean")
+    np.testing.assert_allclose(found, np.minimum(exact, exact.max() / 4), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_sum_form_is_the_paper_s_sum_over_clients(name: str) -> None:
+    """Against Eq. 3.2 written out client by client."""
+    f, c = divergence(name), 0.2
+    output = torch.linspace(-0.4, 1.1, 4, dtype=torch.float64)
+    each = [output[np.repeat(range(4), row)] for row in TEST]
+    surplus = f.l1(output[OWN], c).mean() - c * sum(f.l1(o, c).mean() for o in each)
+    expected = max(0.0, float(surplus)) + float(sum(f.l2(o, c).mean() for o in each))
+    shuffled = output[np.random.default_rng(0).permutation(POOL)]
+    assert float(objective(f, output[OWN], shuffled, c, clients=3, scale="sum")) == pytest.approx(expected)
+    single = f.l1(output[OWN], c).mean() - c * f.l1(each[0], c).mean()
+    expected = max(0.0, float(single)) + float(f.l2(each[0], c).mean())
+    assert float(objective(f, output[OWN], each[0], c)) == pytest.approx(expected)
+
+
+def test_least_squares_as_the_paper_writes_it_out() -> None:
+    train, pool, c = torch.tensor([1.0, 3.0]), torch.tensor([0.5, 2.0]), 0.25
+    surplus, rest = terms(divergence("lsif"), train, pool, c)
+    assert float(surplus) == pytest.approx(0.5 * 5 - 0.25 / 2 * 2.125)
+    assert float(rest) == pytest.approx(-(1.25 - 0.25 / 2 * 2.125))
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_step_descends_both_terms_or_ascends_the_surplus_alone(name: str) -> None:
+    f, c = divergence(name), 0.5
+
+    def gradients(train: list[float], pool: list[float]) -> tuple[Terms, Tensor, Tensor, Tensor]:
+        outputs = torch.tensor([*train, *pool], dtype=torch.float64, requires_grad=True)
+        found = terms(f, outputs[: len(train)], outputs[len(train) :], c)
+        of = [torch.autograd.grad(g, outputs, retain_graph=True)[0] for g in (found.step, found.surplus, found.rest)]
+        return found, *of
+
+    found, step, surplus, rest = gradients([2.0, 3.0], [0.1, 0.2])
+    assert found.surplus > 0
+    torch.testing.assert_close(step, surplus + rest)
+    assert found.objective.item() == pytest.approx((found.surplus + found.rest).item())
+    found, step, surplus, rest = gradients([0.1, 0.2], [4.0, 5.0])
+    assert found.surplus < 0
+    torch.testing.assert_close(step, -surplus)
+    assert float(rest.abs().max()) > 1e-3  # so that a step with it would differ
+    assert found.objective.item() == pytest.approx(found.rest.item())
+
+
+@pytest.mark.parametrize(
+    ("train", "pool", "clients", "message"),
+    [(5, 7, 3, "7 samples of 3 clients"), (0, 6, 3, "0 training"), (5, 0, 1, "pool of 0"), (5, 6, 0, "one client")],
+)
+def test_pools_that_make_no_objective(train: int, pool: int, clients: int, message: str) -> None:
+    with pytest.raises(FedbenchError, match=message):
+        objective(divergence("lsif"), torch.zeros(train), torch.zeros(pool), 0.1, clients)
+
+
+def test_unknown_scale() -> None:
+    with pytest.raises(FedbenchError, match=r"scale of ratios 'means'.*'mean'"):
+        terms(divergence("lsif"), torch.zeros(2), torch.zeros(2), 0.1, 2, "means")
