@@ -3,7 +3,7 @@
 FTW-ERM (TMLR 2023), protocol 3.1: on each side every class is trimmed to the rarest one, the groups' rows of class
 probabilities are divided by the largest column sum, so that no class is asked for more often than it is there, and
 every group takes whole numbers of samples. Training samples come from the data set's official training split, test
-samples from its test split. All draws come one after another from one NumPy legacy generator, as in `scheme`.
+samples from its test split; where it has none (scikit-learn's digits), a fifth of each class stands in. All draws come one after another from one NumPy legacy generator, as in `scheme`.
 """
 
 from __future__ import annotations
@@ -59,26 +59,39 @@ def draw(dataset: Dataset, spec: PartitionSpec) -> list[tuple[Indices, Indices]]
     assert spec.train_mix is not None
     assert spec.test_mix is not None
     rng = np.random.RandomState(spec.seed)
-    train = _side(dataset, spec, spec.train_mix, 0, spec.keep, rng)
-    test = _side(dataset, spec, spec.test_mix, 1, None, rng)
+    is_test = dataset.split == 1
+    if not is_test.any():
+        is_test = _fifth(dataset.labels, len(dataset.classes), rng)
+    train = _side(dataset, spec, spec.train_mix, ~is_test, "training", spec.keep, rng)
+    test = _side(dataset, spec, spec.test_mix, is_test, "test", None, rng)
     return list(zip(train, test, strict=True))
+
+
+def _fifth(labels: NDArray[np.integer], classes: int, rng: np.random.RandomState) -> NDArray[np.bool_]:
+    """A fifth of each class, drawn at random, as [N] True."""
+    chosen = np.zeros(len(labels), bool)
+    for k in range(classes):
+        pool = rng.permutation(np.flatnonzero(labels == k))
+        chosen[pool[: len(pool) // 5]] = True
+    return chosen
 
 
 def _side(
     dataset: Dataset,
     spec: PartitionSpec,
     mix: Rows,
-    split: int,
+    chosen: NDArray[np.bool_],
+    side: str,
     keep: Sequence[float] | None,
     rng: np.random.RandomState,
 ) -> list[Indices]:
-    """The samples of each client on one side of the data set's own split (0 training, 1 test)."""
-    side, classes = ("training", "test")[split], len(dataset.classes)
+    """The samples of each client on one side of the split: those `chosen` [N] of the data set."""
+    classes = len(dataset.classes)
     require(
         len(mix[0]) == classes,
         f"the mixture has weights for {len(mix[0])} classes, but {dataset.spec.name} has {classes}",
     )
-    pools = [np.flatnonzero((dataset.labels == k) & (dataset.split == split)) for k in range(classes)]
+    pools = [np.flatnonzero((dataset.labels == k) & chosen) for k in range(classes)]
     for name, pool, column in zip(dataset.classes, pools, zip(*mix, strict=True), strict=True):
         if not len(pool) and any(column):
             raise FedbenchError(

@@ -284,3 +284,13 @@ def test_bad_input_is_one_line(asked: PartitionSpec, sizes: tuple[list[int], lis
         partition.make(asked, dataset(*sizes))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_without_official_test_images_a_fifth_of_each_class_stands_in() -> None:
+    of = dataclasses.replace(dataset([50, 60], [50, 50]), split=np.zeros(210, np.uint8))
+    made = partition.make(spec([[1, 1]], [[1, 1]]), of)
+    assert made.class_counts(True).tolist() == [[20, 20]]  # of 100 and 110, trimmed to the rarest
+    assert made.class_counts(False).tolist() == [[80, 80]]
+    assert len(set(made.sample.tolist())) == 200
+    other = partition.make(dataclasses.replace(spec([[1, 1]], [[1, 1]]), seed=2), of)
+    assert set(other.sample[other.test].tolist()) != set(made.sample[made.test].tolist())
