@@ -30,7 +30,7 @@ class Federation:
     train: Sequence[Tensor]
     test: Sequence[Tensor]
     class_counts: Tensor  #: [M, K] float32: training images of each class a client
-    densities: Densities | None = None  #: what is known of the clients' training and test distributions
+    densities: Densities  #: what is known of the clients' training and test distributions
 
     @classmethod
     def of(
@@ -76,9 +76,7 @@ class Federation:
             sample=np.concatenate([p.sample for p in parts]),
             is_test=np.concatenate([p.is_test for p in parts]),
         )
-        strata = np.concatenate(
-            [np.zeros(len(p.labels), int) if p.densities is None else p.densities.strata for p in parts]
-        )
+        strata = np.concatenate([p.densities.strata for p in parts])
         starts = np.cumsum([0, *(len(p.labels) for p in parts[:-1])]).tolist()
         return [
             replace(
@@ -86,7 +84,7 @@ class Federation:
                 train=[rows + at for rows in p.train],
                 test=[rows + at for rows in p.test],
                 class_counts=p.class_counts,
-                densities=None if p.densities is None else replace(p.densities, strata=strata),
+                densities=replace(p.densities, strata=strata),
             )
             for p, at in zip(parts, starts, strict=True)
         ]

@@ -36,7 +36,7 @@ class Plan:
         self._counted = 0  #: rounds whose cohorts `_turns` counts
         self._turns = [0] * len(self.n_train)
         self._lock = threading.Lock()
-        self._orders: dict[int, tuple[tuple[int, int], Ints]] = {}
+        self._orders: dict[int, tuple[tuple[int, ...], Ints]] = {}
 
     def cohort(self, t: int) -> list[int]:
         """Clients that take part in round t (1-based): each with probability `participation`, independently, or so
@@ -91,11 +91,11 @@ class Plan:
 
     def _pass(self, client: int, number: int, phase: int) -> Ints:
         """The order of the client's images in its endless pass's round of that number; the last one is remembered."""
-        key = (number, phase)
-        if self._orders.get(client, (None,))[0] != key:
+        key, (known, order) = (number, phase), self._orders.get(client, ((), np.zeros(0, np.int64)))
+        if known != key:
             order = stream(self.setting.seed, "pass", client, number, phase).permutation(self.n_train[client])
             self._orders[client] = (key, order)
-        return self._orders[client][1]
+        return order
 
     def pass_rows(self, client: int) -> int:
         """Images of one pass over the client's training set: all, or whole batches only."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Box, Client, Loss, Train
+from fedbench.core.client import Batch, Box, Client, Gradient, Loss, Train
 from fedbench.core.executors import Executor
 
 #: Steps of a client in one measurement.
@@ -33,7 +33,12 @@ def steps_per_second(executor: Executor, clients: Sequence[Client]) -> float:
 
 
 def _box(client: Client) -> Box:
-    yield Train(_cross_entropy, steps=STEPS)
+    """The work of a round is measured: local steps, or (where the setting has one step) gradients."""
+    if client.plan.setting.steps == 1:
+        for _ in range(STEPS):
+            yield Gradient(_cross_entropy)
+    else:
+        yield Train(_cross_entropy, steps=STEPS)
 
 
 def _cross_entropy(model: Any, batch: Batch) -> Loss:

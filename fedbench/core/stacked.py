@@ -168,7 +168,7 @@ class StackedWorker(Worker):
         self.scope.train()
         # A gradient is a step that is not taken.
         steps = [Train(r.loss, r.trains, extras=r.extras) for r in requests]
-        stack = StackedWorker.stack(self, clients, steps)
+        stack = StackedWorker.stack(self, clients, steps)  # in new memory, not at the places of a captured step
         found: dict[int, Differentiated] = {}
         for tick in ticks(clients, [[self.first_batch(c)] for c in clients]):
             self.stop_if_cancelled()

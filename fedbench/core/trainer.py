@@ -244,12 +244,12 @@ def train_together(trainers: Sequence[Trainer], observe: Callable[[Progress], No
     runs at work. Raises Interrupted on Ctrl-C, after saving each run's last completed round.
     """
     rounds = trainers[0].setting.rounds
+    last_save, patience = time.monotonic(), CHECKPOINT_SECONDS  # what clients describe for long is soon saved
     try:
         for trainer in trainers:
             trainer.resume()
     except KeyboardInterrupt:
         raise Interrupted(min(trainer.server.round for trainer in trainers)) from None
-    last_save, patience = time.monotonic(), CHECKPOINT_SECONDS
     try:
         while (t := 1 + min(trainer.server.round for trainer in trainers)) <= rounds:
             behind = [trainer for trainer in trainers if trainer.server.round < t]

@@ -106,7 +106,7 @@ def _key(setting: Setting, model: nn.Module, federation: Federation, clients: in
         (
             f"{setting.model} of {parameters} parameters",
             f"images {'x'.join(map(str, federation.shape))}",
-            f"batch {setting.batch_size}",
+            f"batch {setting.batch_size}" + (", one step" if setting.steps == 1 else ""),
             f"up to {1 << max(clients - 1, 0).bit_length()} clients",
             setting.precision,
             where,

@@ -13,7 +13,7 @@ from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, knob
-from fedbench.methods.parts.one_step import adam, check_one_step, is_norm, mean_loss, norms, server_step
+from fedbench.methods.parts.one_step import adam, check_one_step, is_norm, mean_loss, server_step
 from fedbench.spec import Setting
 
 #: Names of the moments of a client's own optimiser.
@@ -51,11 +51,12 @@ class FedBN(Method):
         size = sum(p.numel() for name, p in model.named_parameters() if is_norm(name))
         if self.affine == "frozen" or not size:
             return {}
-        return {f"{OWN}step": torch.zeros(()), f"{OWN}mean": torch.zeros(size), f"{OWN}square": torch.zeros(size)}
+        moments = {f"{OWN}{which}": torch.zeros(size) for which in ("mean", "square")}
+        return {f"{OWN}step": torch.zeros((), dtype=torch.float64), **moments}
 
     def local(self, client: Client) -> Box | None:
         gradient: State = (yield Gradient(mean_loss)).gradient
-        own = {name: gradient[name] for name in norms(gradient)}
+        own = {name: g for name, g in gradient.items() if is_norm(name)}
         client.upload = {name: g for name, g in gradient.items() if name not in own}
         if own and self.affine == "local_adam":
             moments = {name: t for name, t in client.state.items() if name.startswith(OWN)}

@@ -12,11 +12,10 @@ from fedbench.core.client import Box, Client
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.methods.base import Method, check, knob
+from fedbench.methods.base import Method, knob
 from fedbench.methods.parts import importance
 from fedbench.methods.parts.one_step import check_one_step, server_step, upload_gradient
 from fedbench.ratios.exact import stratum_ratios
-from fedbench.ratios.matching import Matching
 from fedbench.ratios.pool import contributions
 from fedbench.spec import Setting
 
@@ -27,10 +26,14 @@ class FITWERM(Method):
 
     Client k weights the loss of its training image x by q_k(x) / p_k(x): its own test density over its own training
     density. Nothing but gradients leaves the client; else the loop is fedsgd's. Ratios are exact or matched to `n_te`
-    of its own unlabelled test images, as in ftw_erm, whose departures hold here too.
+    of its own unlabelled test images, as in ftw_erm.
 
-    deviates: HDRM's ratio network and its optimiser are those of the authors' code, and its upper bound is the k-means
-    estimate that the paper describes.
+    deviates: where a partition declares no densities, a class is as probable as its share of the client's images, in
+    training as in tests.
+
+    deviates: HDRM's optimiser and the size of the pool are those of the authors' code, the paper names none, and so is
+    its ratio network, the classifier with one output (on CIFAR-10 ours alone); the upper bound is the k-means estimate
+    that the paper describes, where the code assumes 10.
     """
 
     name = "fitw_erm"
@@ -46,9 +49,7 @@ class FITWERM(Method):
     matching_epochs: int = knob(10, "passes of HDRM over the training images", source="code")
 
     def __post_init__(self) -> None:
-        for option in ("n_te", "clusters", "restarts", "matching_epochs"):
-            value = getattr(self, option)
-            check(value >= 1, self.name, option.replace("_", "-"), value, "at least 1")
+        importance.at_least_one(self, "n_te", "clusters", "restarts", "matching_epochs")
 
     def check_setting(self, setting: Setting) -> None:
         check_one_step(self.name, setting)
@@ -57,16 +58,14 @@ class FITWERM(Method):
         return importance.unit_weights(federation)
 
     def describe(self, server: Server, federation: Federation, setting: Setting) -> tuple[int, int]:
-        known = federation.densities
         if self.ratios == "exact":
-            assert known is not None
+            known = federation.densities
             tables = [stratum_ratios(p, q) for p, q in zip(known.train, known.test, strict=True)]
             importance.keep_exact(server, federation, tables)
-            return 0, 0
-        own = contributions([rows.cpu().numpy() for rows in federation.test], self.n_te, setting.seed)
-        matching = Matching(self.divergence, self.matching_epochs, clusters=self.clusters, restarts=self.restarts)
-        for k, one in enumerate(importance.matched(federation, setting, matching, own)):
-            importance.keep(server, federation, k, one.weights, one.bound, one.at_bound)
+        else:
+            own = contributions([rows.cpu().numpy() for rows in federation.test], self.n_te, setting.seed)
+            found = importance.matched(federation, setting, importance.matching(self), own)
+            importance.keep_matched(server, federation, found)
         return 0, 0
 
     def local(self, client: Client) -> Box | None:

@@ -11,9 +11,9 @@ from fedbench.core.client import Box, Client
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.methods.base import Method, check, knob
+from fedbench.methods.base import Method, knob
 from fedbench.methods.parts import importance
-from fedbench.ratios.bound import kmeans_bound
+from fedbench.ratios.bound import Bound, kmeans_bound
 from fedbench.spec import Setting
 
 
@@ -22,8 +22,9 @@ class KMeansBound(Method):
     """Estimated maximum of q_k(x) / p_k(x) of each client (FTW-ERM's paper, TMLR 2023, App. N, Table 13).
 
     The client's training and test images, as raw pixels, are clustered together; the estimate is the largest ratio of
-    a cluster's share of the test images to its share of the training images. It is noted as ratio_bound. The network
-    stays as it is: what it answers says nothing.
+    a cluster's share of the test images to its share of the training images. It is noted as ratio_bound, and the number
+    of training images in that cluster as ratio_bound_images: few of them make a lottery. The network stays as it is,
+    and what it answers says nothing.
     """
 
     name = "kmeans_bound"
@@ -35,21 +36,20 @@ class KMeansBound(Method):
     restarts: int = knob(10, "starts of k-means, of which the one of least inertia counts", source="code")
 
     def __post_init__(self) -> None:
-        check(self.clusters >= 1, self.name, "clusters", self.clusters, "at least 1")
-        check(self.restarts >= 1, self.name, "restarts", self.restarts, "at least 1")
+        importance.at_least_one(self, "clusters", "restarts")
 
     def variables(self, model: nn.Module, federation: Federation, generator: torch.Generator) -> State:
-        return importance.unit_weights(federation)
+        return {f"{importance.NOTE}ratio_bound": torch.zeros(())}
 
     def describe(self, server: Server, federation: Federation, setting: Setting) -> tuple[int, int]:
-        def job(client: int) -> float:
+        def job(client: int) -> Bound:
             sides = (federation.train[client], federation.test[client])
             train, test = (federation.images[rows].flatten(1).cpu().numpy() for rows in sides)
-            return kmeans_bound(train, test, self.clusters, self.restarts, setting.seed).value
+            return kmeans_bound(train, test, self.clusters, self.restarts, setting.seed)
 
-        for client, bound in enumerate(importance.each_client(federation, job)):
-            unit = torch.ones(federation.n_train[client])
-            importance.keep(server, federation, client, unit, bound)
+        for client, found in importance.each(range(federation.clients), job).items():
+            figures = {"ratio_bound": found.value, "ratio_bound_images": found.train_count}
+            importance.keep_notes(server, federation, client, **figures)
         return 0, 0
 
     def local(self, client: Client) -> Box | None:

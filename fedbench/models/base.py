@@ -94,9 +94,12 @@ def flat_size(layers: nn.Module, name: str, shape: tuple[int, int, int]) -> int:
     height, width, channels = shape
     try:
         with torch.no_grad():
-            return layers(torch.zeros(1, channels, height, width)).numel()
+            # A batch norm must neither learn from this image nor refuse it for being one alone.
+            return layers.eval()(torch.zeros(1, channels, height, width)).numel()
     except RuntimeError as error:
         raise too_small(name, shape) from error
+    finally:
+        layers.train()
 
 
 def too_small(name: str, shape: tuple[int, int, int]) -> FedbenchError:

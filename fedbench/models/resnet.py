@@ -75,7 +75,8 @@ class ResNet18GN(FLModel):
             return nn.GroupNorm(16, channels)
 
         stem = {"conv": nn.Conv2d(channels, 64, 3, 1, 1, bias=False), "norm": norm(64), "act": nn.ReLU()}
-        projection = nn.Sequential(nn.Linear(trunk_size, neck), nn.LayerNorm(neck), nn.ReLU())
+        layers = OrderedDict(linear=nn.Linear(trunk_size, neck), norm=nn.LayerNorm(neck), act=nn.ReLU())
+        projection = nn.Sequential(layers)
         trunk = _trunk(stem, norm, [nn.AvgPool2d(4)])
         super().__init__(trunk, projection, nn.Linear(neck, classes), trunk_size=trunk_size)
 

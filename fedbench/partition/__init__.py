@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fedbench.partition.artifact import Partition, build, make, read
 from fedbench.partition.density import Densities
+from fedbench.partition.mixture_csv import read_mixture
 from fedbench.partition.scheme import assign, draw, split
 from fedbench.partition.shift import Shift, apply, groups, shifts
-from fedbench.partition.weights import read_mixture
 
 __all__ = [
     "Densities",

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbench.partition.artifact import Partition
 from fedbench.partition.density import COLORED_STRATA
-from fedbench.partition.paint import class_cells, head, largest_cells, measure, shaded, two_lines
+from fedbench.partition.shade import class_cells, head, largest_cells, measure, shaded, two_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

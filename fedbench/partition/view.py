@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbench.partition import sides
 from fedbench.partition.artifact import Partition
-from fedbench.partition.paint import class_cells, head, largest_cells, measure, plain_table, two_lines
+from fedbench.partition.shade import class_cells, head, largest_cells, measure, plain_table, two_lines
 from fedbench.spec import DRAWN_APART
 
 if TYPE_CHECKING:

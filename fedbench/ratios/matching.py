@@ -74,14 +74,15 @@ def estimate(
     seed: int,
     client: int,
     prepare: Prepare | None = None,
+    bound: float | None = None,
 ) -> Estimate:
-    """The whole of HDRM for one client: bound, fit (in place), and the ratios of its training samples.
+    """The whole of HDRM for one client: bound (unless it is known), fit (in place), ratios of its training samples.
 
     train [n, ...] and pool [m, ...] are inputs of the network, or what `prepare` makes them from, batch by batch; the
     clusters are those of the samples as given. The pool holds equally many samples of every client (`pool`). Raises
     FedbenchError as `find_bound`, `fit` and `ratios` do.
     """
-    bound = find_bound(train, pool, matching, seed)
+    bound = find_bound(train, pool, matching, seed) if bound is None else bound
     ascents = fit(network, train, pool, matching, bound, seed, client, prepare)
     weights, at_floor, at_bound = ratios(network, train, matching, bound, client, prepare)
     return Estimate(weights, bound, ascents, at_floor, at_bound)

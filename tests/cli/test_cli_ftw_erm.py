@@ -23,6 +23,8 @@ def test_a_plain_run_under_the_protocol_is_the_tables_cell(home: Path) -> None:
     assert rows["FTW-ERM"]["Average"]["state"] == "done"
     assert rows["FITW-ERM"]["Average"]["state"] == "missing"
     metrics = metrics_of(home)
+    # Of 171 to 1 the digits leave each client with its commonest class alone, whose ratio is 1 to 171.
+    assert metrics.per_client("ratio_bound").tolist() == pytest.approx([1 / 171] * 5)
     own = metrics.per_client("client_accuracy", "plain", 10)
     assert len(own) == 5
     assert rows["FTW-ERM"]["Average"]["value"] == pytest.approx(own.mean())
@@ -46,10 +48,12 @@ def refused(*arguments: str) -> Said:
 
 def test_seeds_have_partitions_of_their_own_and_the_spread_is_over_them(home: Path) -> None:
     done = good("train", *TABLE, "--method", "fedsgd", "--executor", "cores")
-    assert "5 runs to make, budget smoke" in done.err
+    assert "10 runs to make, budget smoke" in done.err
     store = Store(home)
     specs = [a.spec.setting for a in store.list("run")]  # type: ignore[attr-defined]
-    assert sorted(s.seed for s in specs) == sorted(s.partition.seed for s in specs) == [0, 1, 2, 3, 4]
+    # Two rows: at the budget, and at three times its rounds.
+    assert sorted((s.seed, s.rounds) for s in specs) == [(seed, n) for seed in range(5) for n in (10, 30)]
+    assert all(s.partition.seed == s.seed for s in specs)
     cell = cells(good("report", *TABLE, "--format", "json"))["FedAvg"]["Average"]
     assert cell["seeds"] == 5
     values = list(cell["per_seed"].values())

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from fedbench.core.augment import to_input
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
+from fedbench.core.trainer import Interrupted, Progress
 from fedbench.errors import FedbenchError
 from fedbench.methods.parts import importance
 from fedbench.partition.density import Densities
@@ -95,7 +96,7 @@ def test_where_no_shift_is_declared_every_client_has_its_own_classes_alike(tmp_p
 @pytest.mark.parametrize("scale", ["mean", "sum"])
 def test_weights_are_the_ratios_of_the_declared_densities(scale: str, tmp_path: Path) -> None:
     data = known(EVEN, P, Q)
-    p, q = data.densities.train, data.densities.test  # type: ignore[union-attr]
+    p, q = data.densities.train, data.densities.test
     y = [data.labels[rows].numpy() for rows in data.train]
     ftw = weights(method("ftw_erm", scale=scale), data, tmp_path / "ftw")
     fitw = weights(method("fitw_erm", scale=scale), data, tmp_path / "fitw")
@@ -113,7 +114,7 @@ def test_the_uploaded_gradient_is_that_of_the_weighted_mean(tmp_path: Path) -> N
     model.load_state_dict({n: t for n, t in it.server.shared.items() if not n.startswith("ratio")})
     round = it.begin()
     it.executor.run(round.cohort, it.method.local)
-    p, q = data.densities.train, data.densities.test.mean(0)  # type: ignore[union-attr]
+    p, q = data.densities.train, data.densities.test.mean(0)
     for k, client in enumerate(round.cohort):
         at = next(Plan(s, data.n_train, (8, 8)).batches(k, 1, 1, None, 1))
         rows = data.train[k][torch.from_numpy(at)]
@@ -130,7 +131,7 @@ def test_the_uploaded_gradient_is_that_of_the_weighted_mean(tmp_path: Path) -> N
 def test_special_cases_have_client_one_as_the_target(tmp_path: Path) -> None:
     two = federation((120, 120), skew=float("inf"))
     data = known(two, [P[0], P[3]], [Q[0], Q[3]])
-    p, q = data.densities.train, data.densities.test  # type: ignore[union-attr]
+    p, q = data.densities.train, data.densities.test
     found = weights(method("ftw_erm", case="cs_both"), data, tmp_path / "both")
     for k in range(2):
         np.testing.assert_allclose(found[k], (q[0] / p[k])[data.labels[data.train[k]].numpy()], rtol=1e-6)
@@ -166,7 +167,9 @@ def test_matched_ratios_are_bounded_and_reported(tmp_path: Path) -> None:
     found = run.trainer.server.view(0)[importance.WEIGHT]
     assert found.max() <= line["ratio_bound"] * (1 + 1e-6)
     assert line["ratio_mean"] == pytest.approx(float(found.mean()), rel=1e-5)
-    assert 0 <= line["ratio_clamped"] <= 1
+    assert line["ratio_clamped"] == pytest.approx(float((found >= line["ratio_bound"] * (1 - 1e-6)).double().mean()))
+    assert line["ratio_floored"] == pytest.approx(float((found <= 1.0001e-4).double().mean()))
+    assert 0 < line["ratio_ascents"] < 1
 
 
 def test_the_pool_is_sent_once_and_counted(tmp_path: Path) -> None:
@@ -179,6 +182,105 @@ def test_the_pool_is_sent_once_and_counted(tmp_path: Path) -> None:
     assert [line["bytes_down"] - model for line in hdrm] == [4 * 4 * 7 * 64, 0, 0]
     assert [line["bytes_up"] for line in own] == [model] * 3
     assert model == 4 * 4 * 13_706
+
+
+def test_matched_for_oneself_uses_ones_own_test_images_alone(tmp_path: Path) -> None:
+    chosen = {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 2}
+    images = EVEN.images.clone()
+    images[EVEN.test[2]] = images[EVEN.test[2]].flip(1)
+    other = replace(EVEN, images=images)
+    changed = {}
+    for name in ("fitw_erm", "ftw_erm"):
+        a, b = (weights(method(name, **chosen), d, tmp_path / f"{name}{k}") for k, d in enumerate((EVEN, other)))
+        changed[name] = [not torch.equal(x, y) for x, y in zip(a, b, strict=True)]
+    assert changed == {"fitw_erm": [False, False, True, False], "ftw_erm": [True] * 4}
+
+
+def test_matched_ratios_in_sum_form_are_so_many_times_those_in_mean_form(tmp_path: Path) -> None:
+    chosen = {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 2}
+    runs = [
+        train(method("ftw_erm", scale=scale, **chosen), EVEN, tmp_path / scale, one_step(rounds=1))
+        for scale in ("mean", "sum")
+    ]
+    for i in range(4):
+        mean, total = (run.trainer.server.view(i)[importance.WEIGHT] for run in runs)
+        torch.testing.assert_close(total, 4 * mean)
+        a, b = (run.trainer.clients_table().to_pylist()[i]["ratio_bound"] for run in runs)
+        assert b == pytest.approx(4 * a)
+
+
+def test_clients_with_the_same_images_match_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, n = EVEN.images.clone(), len(EVEN.train[0])
+    images[EVEN.train[3][:n]] = images[EVEN.train[0]]
+    asked: list[int] = []
+    whole = importance.estimate
+
+    def heard(*given: Any) -> Any:
+        asked.append(given[5])
+        return whole(*given)
+
+    monkeypatch.setattr(importance, "estimate", heard)
+    chosen = {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 1}
+    found = weights(method("ftw_erm", **chosen), replace(EVEN, images=images), tmp_path)
+    assert sorted(asked) == [0, 1, 2]
+    assert torch.equal(found[0], found[3])
+    assert not torch.equal(found[0], found[1])
+
+
+def test_runs_on_common_images_have_the_weights_that_they_have_alone(tmp_path: Path) -> None:
+    """Federations of several seeds are joined: rows, strata and pools are then those of the whole."""
+    other = federation((90, 100, 110, 120), skew=float("inf"))
+    parts = [known(EVEN, P, Q), known(other, Q, P)]
+    for name, chosen in (
+        ("ftw_erm", {}),
+        ("fitw_erm", {}),
+        ("ftw_erm", {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 1}),
+    ):
+        how = method(name, **chosen)
+        for k, joined in enumerate(Federation.joined(parts)):
+            where = tmp_path / f"{name}{len(chosen)}{k}"
+            alone, together = weights(how, parts[k], where / "a"), weights(how, joined, where / "b")
+            assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True)), name
+
+
+def test_an_interrupt_while_clients_describe_themselves_leaves_nothing(tmp_path: Path) -> None:
+    s, how = one_step(rounds=2), method("ftw_erm")
+    it = trainer(how, known(EVEN, P, Q), tmp_path, s)
+    asked: list[int] = []
+
+    class Stopped(type(how)):  # type: ignore[misc]
+        def describe(self, *given: Any) -> tuple[int, int]:
+            asked.append(1)
+            if len(asked) == 1:
+                raise KeyboardInterrupt
+            answer: tuple[int, int] = super().describe(*given)
+            return answer
+
+    it.method = Stopped()
+    with pytest.raises(Interrupted) as caught:
+        it.run()
+    assert caught.value.round == 0
+    assert not (tmp_path / "checkpoint.json").exists()
+    again = trainer(how, known(EVEN, P, Q), tmp_path, s)
+    again.method = it.method
+    again.run()
+    alone = train(how, known(EVEN, P, Q), tmp_path / "alone", s)
+    assert same(alone.tensors, {n: t.numpy() for n, t in again.server.tensors().items()})
+    assert len(asked) == 2
+
+
+def test_after_a_resume_nobody_describes_again(tmp_path: Path) -> None:
+    data, s = known(EVEN, P, Q), one_step(rounds=3)
+
+    def stop(progress: Progress) -> None:
+        if progress.round == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        train("ftw_erm", data, tmp_path, s, observe=stop)
+    untold = known(EVEN, np.ones((4, 10)), np.ones((4, 10)))  # were they asked again, all weights would be one
+    resumed = train("ftw_erm", untold, tmp_path, s)
+    assert same(resumed.tensors, train("ftw_erm", data, tmp_path / "whole", s).tensors)
 
 
 @pytest.mark.parametrize("name", ["ftw_erm", "fitw_erm"])
@@ -198,7 +300,7 @@ def test_a_training_image_of_a_class_declared_impossible_is_refused(tmp_path: Pa
 def test_a_weight_that_is_none_is_refused(wrong: float, tmp_path: Path) -> None:
     server = trainer(method("ftw_erm"), EVEN, tmp_path, one_step()).server
     with pytest.raises(FedbenchError, match=r"client 1 has 1 .* sample weights, the first at position 2"):
-        importance.keep(server, EVEN, 1, torch.tensor([1.0, 1.0, wrong]), 1.0)
+        importance.keep(server, EVEN, 1, torch.tensor([1.0, 1.0, wrong]))
     assert server.personal == {}
 
 
@@ -214,6 +316,8 @@ def test_the_k_means_bound_is_noted_and_nothing_trained(tmp_path: Path) -> None:
     run = train(how, EVEN, tmp_path, one_step(rounds=1))
     for i, line in enumerate(run.trainer.clients_table().to_pylist()):
         train_x, test_x = (EVEN.images[rows].flatten(1).numpy() for rows in (EVEN.train[i], EVEN.test[i]))
-        assert line["ratio_bound"] == pytest.approx(kmeans_bound(train_x, test_x, 6, 2, 1).value)
+        expected = kmeans_bound(train_x, test_x, 6, 2, 1)
+        assert line["ratio_bound"] == pytest.approx(expected.value)
+        assert line["ratio_bound_images"] == expected.train_count
     assert all(torch.equal(t, run.trainer.server.initial[n]) for n, t in run.trainer.server.shared.items())
     assert run.trainer.checkpoint.rounds[0]["bytes_up"] == 0

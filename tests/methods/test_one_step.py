@@ -13,6 +13,7 @@ from lab import Run, federation, method, same, setting, train, trainer
 from networks import small
 from torch.nn import functional as F
 
+from fedbench import models
 from fedbench.core import executors
 from fedbench.core.augment import to_input
 from fedbench.core.checkpoint import Checkpoint
@@ -21,7 +22,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.trainer import Trainer, initialise
 from fedbench.errors import FedbenchError
 from fedbench.methods.grayscale import FirstChannel
-from fedbench.methods.parts.one_step import adam
+from fedbench.methods.parts.one_step import adam, is_norm
 from fedbench.spec import Setting
 
 DATA = federation()
@@ -105,6 +106,11 @@ def test_more_than_one_gradient_a_round_is_refused(name: str, changes: dict[str,
     method(name).check_setting(one_step())
 
 
+def test_momentum_is_refused() -> None:
+    with pytest.raises(FedbenchError, match="takes no momentum"):
+        method("ftw_erm").check_setting(one_step(momentum=0.9))
+
+
 # -- FedBN ----------------------------------------------------------------------------------------------------
 
 
@@ -158,6 +164,36 @@ def test_fedbns_own_adam_is_torchs_on_the_same_gradients(tmp_path: Path) -> None
         ends.append(it.server.view(0))
     for n in ends[1]:
         torch.testing.assert_close(ends[0][n], ends[1][n], rtol=1e-6, atol=1e-7)
+
+
+def test_who_sits_out_keeps_its_norms_and_moments(tmp_path: Path) -> None:
+    s = one_step(rounds=5, cohort=1)
+    how = method("fedbn")
+    model, initial = initialise(how, lambda: small(1, True), DATA, s.seed)
+    executor, plan = executors.make("sequential", model, DATA, s), Plan(s, DATA.n_train, (8, 8))
+    it = Trainer(s, how, DATA, model, initial, executor, plan, Checkpoint(tmp_path))
+    held: list[dict[int, Any]] = []
+    it.run(lambda _: held.append({i: it.server.view(i) for i in range(4)}))
+    moved = 0
+    for t in range(2, 6):
+        before, after = held[t - 2], held[t - 1]
+        for i in range(4):
+            own = [n for n in after[i] if how.is_personal(n)]
+            same = all(torch.equal(before[i][n], after[i][n]) for n in own)
+            assert same is (plan.cohort(t) != [i])
+            moved += not same
+    assert moved == 4
+
+
+def test_every_norm_of_the_resnet_is_told_by_its_name() -> None:
+    for name in ("resnet18_bn", "resnet18_gn", "cifar_cnn_bn"):
+        model = models.build(name, shape=(32, 32, 3), classes=10, seed=0)
+        kinds = (torch.nn.BatchNorm2d, torch.nn.GroupNorm, torch.nn.LayerNorm)
+        normalising = {
+            f"{path}.{n}" for path, module in model.named_modules() if isinstance(module, kinds)
+            for n in module.state_dict()
+        }  # fmt: skip
+        assert normalising == {n for n in model.state_dict() if is_norm(n)}
 
 
 def test_frozen_norms_stay_at_their_start(tmp_path: Path) -> None:

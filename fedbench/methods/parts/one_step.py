@@ -5,7 +5,7 @@ Its "FedAvg" is this loop, i.e. synchronous FedSGD with a server Adam, not local
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,11 +23,16 @@ BETAS, EPS = (0.9, 0.999), 1e-8
 
 
 def check_one_step(name: str, setting: Setting) -> None:
-    """Raise FedbenchError unless the setting asks for one batch a round."""
+    """Raise FedbenchError unless the setting asks for one batch a round, and for no momentum."""
     if setting.steps != 1:
         raise FedbenchError(
             f"{name} sends one gradient a round, so it needs one local step",
             "--steps 1, or a partition under '--protocol ftw_erm'",
+        )
+    if setting.momentum:
+        raise FedbenchError(
+            f"{name} steps by a server Adam, which takes no momentum",
+            "a partition under '--protocol ftw_erm' has none",
         )
 
 
@@ -84,7 +89,7 @@ def adam(
     w, g = (torch.cat([s[name].reshape(-1) for name in gradient]) for s in (parameters, gradient))
     if weight_decay:
         g = g + weight_decay * w
-    step = memory.get(f"{prefix}step", torch.zeros((), device=w.device)) + 1
+    step = memory.get(f"{prefix}step", torch.zeros((), dtype=torch.float64, device=w.device)) + 1
     mean, square = (memory.get(f"{prefix}{which}", torch.zeros_like(w)) for which in ("mean", "square"))
     mean, square = mean.lerp(g, 1 - BETAS[0]), BETAS[1] * square + (1 - BETAS[1]) * g * g
     root = (square / (1 - BETAS[1] ** step)).sqrt() + EPS
@@ -93,11 +98,6 @@ def adam(
     # In memory of their own: a checkpoint holds no two views of one vector.
     moved = {n: part.view(parameters[n].shape).clone() for n, part in zip(gradient, parts, strict=True)}
     return moved, {**memory, f"{prefix}step": step, f"{prefix}mean": mean, f"{prefix}square": square}
-
-
-def norms(names: Iterable[str]) -> list[str]:
-    """The tensors of layers that normalise (FLModel names them norm, norm1, ...)."""
-    return [name for name in names if is_norm(name)]
 
 
 def is_norm(name: str) -> bool:
