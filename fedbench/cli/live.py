@@ -93,11 +93,14 @@ def _bar(console: Console, title: str, rounds: int) -> Iterator[Callable[[RoundP
         began: list[tuple[float, int]] = []
 
         def observe(now: RoundProgress) -> None:
+            if now.doing:
+                progress.update(task, description=f"{title}, {now.doing}")
+                return
             began.append((time.perf_counter(), now.round))
             fields = {"loss": f"{now.loss:.3f}", "speed": _speed(began)}
             if now.accuracy is not None:
                 fields["accuracy"] = f"{now.accuracy:.1%}"
-            progress.update(task, completed=now.round, **fields)
+            progress.update(task, description=title, completed=now.round, **fields)
 
         yield observe
 
@@ -116,6 +119,9 @@ def _lines(console: Console, title: str) -> Callable[[RoundProgress], None]:
 
     def observe(now: RoundProgress) -> None:
         nonlocal last, accuracy
+        if now.doing:
+            console.print(f"{title}: {now.doing}")
+            return
         if now.accuracy is not None:
             accuracy = f", accuracy {now.accuracy:.1%}"
         if now.round == now.rounds or time.perf_counter() - last > QUIET_SECONDS:

@@ -126,7 +126,7 @@ def _cost(wanted: Sequence[Wanted], device: str) -> str:
         total = sum(seconds(one.setting, context.store(), context.roots(), device) for one in wanted)
     except FedbenchError:
         return ""
-    return f", about {duration(total)} here"
+    return f", about {duration(total)} of training here"
 
 
 def _reason(error: Exception) -> str:

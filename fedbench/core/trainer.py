@@ -47,6 +47,7 @@ class Progress:
     rounds: int
     loss: float
     accuracy: float | None  #: average accuracy if this round was evaluated
+    doing: str = ""  #: what goes on before the first round, if that may take long
 
 
 class Interrupted(Exception):
@@ -140,10 +141,12 @@ class Trainer:
         """Train to the last round. Raises Interrupted on Ctrl-C, after saving the last completed round."""
         train_together([self], observe)
 
-    def resume(self) -> None:
+    def resume(self, observe: Callable[[Progress], None] = lambda _: None) -> None:
         """Stand where the checkpoint left off, or else let the clients describe themselves before the first round."""
         saved = self.checkpoint.load()
         if saved is None:
+            if self.method.describes:
+                observe(Progress(0, self.setting.rounds, 0.0, None, "clients look at their data"))
             with self.clock.phase("describe"), one_thread():
                 self.described = self.method.describe(self.server, self.federation, self.setting)
             self.describe_seconds = self.clock.reset()["describe"]
@@ -247,7 +250,7 @@ def train_together(trainers: Sequence[Trainer], observe: Callable[[Progress], No
     last_save, patience = time.monotonic(), CHECKPOINT_SECONDS  # what clients describe for long is soon saved
     try:
         for trainer in trainers:
-            trainer.resume()
+            trainer.resume(observe)
     except KeyboardInterrupt:
         raise Interrupted(min(trainer.server.round for trainer in trainers)) from None
     try:

@@ -98,6 +98,11 @@ class Method:
         return None
 
     @property
+    def describes(self) -> bool:
+        """Whether clients find out about their data before the first round."""
+        return type(self).describe is not Method.describe
+
+    @property
     def routes(self) -> bool:
         """Whether the method says which client should answer an image."""
         return type(self).route is not Method.route

@@ -135,8 +135,9 @@ def train(
     heard: list[Progress] = []
 
     def listen(progress: Progress) -> None:
-        heard.append(progress)
-        observe(progress)
+        if not progress.doing:
+            heard.append(progress)
+            observe(progress)
 
     try:
         it.run(listen)

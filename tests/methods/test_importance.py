@@ -269,6 +269,14 @@ def test_an_interrupt_while_clients_describe_themselves_leaves_nothing(tmp_path:
     assert len(asked) == 2
 
 
+def test_who_looks_on_hears_that_clients_look_at_their_data(tmp_path: Path) -> None:
+    for name, expected in (("ftw_erm", ["clients look at their data", "", ""]), ("fedsgd", ["", ""])):
+        it = trainer(method(name), known(EVEN, P, Q), tmp_path / name, one_step(rounds=2))
+        heard: list[str] = []
+        it.run(lambda progress, heard=heard: heard.append(progress.doing))  # type: ignore[misc]
+        assert heard == expected
+
+
 def test_after_a_resume_nobody_describes_again(tmp_path: Path) -> None:
     data, s = known(EVEN, P, Q), one_step(rounds=3)
 
