@@ -40,6 +40,23 @@ def disk_errors(doing: str, where: Path) -> Iterator[None]:
         raise
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file of the user's, whole or not at all. Raises FedbenchError if that cannot be done."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        try:
+            with temporary.open("wb") as f:
+                f.write(content)
+                f.flush()
+                os.fsync(f.fileno())
+            temporary.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise FedbenchError(f"cannot write {path} ({error.strerror})", "choose another -o FILE") from error
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON atomically: to a temporary name, flushed, then renamed."""
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")

@@ -43,6 +43,7 @@ def figure(
 
     With --json or --csv the numbers are printed, and a file is written only where -o names one.
     """
+    from fedbench.files import write_whole
     from fedbench.report import figures
     from fedbench.report.figures import data, draw
 
@@ -67,7 +68,7 @@ def figure(
     if path:
         older = path.exists()
         made = texts[kind](wanted, panels).encode() if kind in texts else draw.render(wanted, panels, kind)
-        draw.write(path, made)
+        write_whole(path, made)
         context.err().print(f"{wanted.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True)
 
 

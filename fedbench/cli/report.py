@@ -32,6 +32,7 @@ def report(
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
     from fedbench.data import recipe
     from fedbench.errors import unknown
+    from fedbench.files import write_whole
     from fedbench.report import render
     from fedbench.report import table as specs
     from fedbench.report.build import build
@@ -61,5 +62,5 @@ def report(
     if output is None:
         typer.echo(text, nl=False)
     else:
-        render.write(output, text)
+        write_whole(output, text.encode())
         context.err().print(f"{', '.join(g.id for g in grids)} written to {output}", soft_wrap=True)

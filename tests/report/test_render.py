@@ -19,10 +19,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from fedbench.errors import FedbenchError
+from fedbench.files import write_whole
 from fedbench.report import table as tables
 from fedbench.report.build import build
 from fedbench.report.grid import Grid
-from fedbench.report.render import FORMATS, choose, render, write
+from fedbench.report.render import FORMATS, choose, render
 from fedbench.report.render.console import show
 from fedbench.report.render.latex import escape
 from fedbench.report.render.markdown import escape as escape_markdown
@@ -217,12 +218,12 @@ def test_formats_follow_the_option_or_the_suffix() -> None:
 
 def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "t.tex"
-    write(path, "one")
-    write(path, "two")
+    write_whole(path, b"one")
+    write_whole(path, b"two")
     assert path.read_text() == "two"
     with pytest.raises(FedbenchError, match="cannot write"):
-        write(tmp_path / "nowhere" / "t.tex", "three")
-    with pytest.raises(UnicodeEncodeError):
-        write(path, "\ud800")
+        write_whole(tmp_path / "nowhere" / "t.tex", b"three")
+    with pytest.raises(TypeError):
+        write_whole(path, "no bytes")  # type: ignore[arg-type]
     assert path.read_text() == "two"
     assert [p.name for p in tmp_path.iterdir()] == ["t.tex"]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedbench.errors import FedbenchError
 from fedbench.report.figures.curves import Panel
 from fedbench.report.figures.spec import FigureSpec
 from fedbench.theory.spectrum import LARGEST_BOUND, LEAST_BOUND
@@ -88,23 +85,6 @@ def render(figure: FigureSpec, panels: Sequence[Panel], format: str) -> bytes:
     with _style():
         drawn.savefig(out, format=format, metadata=_METADATA[format])
     return out.getvalue()
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all. Raises FedbenchError if that cannot be done."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        try:
-            with temporary.open("wb") as f:
-                f.write(content)
-                f.flush()
-                os.fsync(f.fileno())
-            temporary.replace(path)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise FedbenchError(f"cannot write {path} ({error.strerror})", "choose another -o FILE") from error
 
 
 @contextlib.contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -50,20 +48,3 @@ def render(grids: Sequence[Grid], format: str, *, fragment: bool = False) -> str
     from fedbench.report.render import console, data
 
     return {"console": console.plain, "csv": data.as_csv, "json": data.as_json}[format](grids)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all. Raises FedbenchError if that cannot be done."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        try:
-            with temporary.open("w", encoding="utf-8", newline="") as f:
-                f.write(text)
-                f.flush()
-                os.fsync(f.fileno())
-            temporary.replace(path)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise FedbenchError(f"cannot write {path} ({error.strerror})", "choose another -o FILE") from error
