@@ -199,7 +199,7 @@ def _show(artifact: Artifact, store: Store, as_json: bool) -> None:
 
 
 def _next(artifact: Artifact) -> str:
-    """The command that prints the headline tables in which the run stands."""
+    """The command that prints the tables in which the run stands: headline ones, else those of its protocol."""
     from fedbench.report import table as tables
     from fedbench.report.cells import DEFAULT_BUDGET, DEFAULT_PRECISION, find
     from fedbench.report.index import Index
@@ -209,11 +209,19 @@ def _next(artifact: Artifact) -> str:
     setting, store = artifact.spec.setting, context.store()
     dataset, index = setting.partition.dataset.name, Index(store)
     found: dict[str, list[str]] = {}
-    for number, (_, name) in tables.headline().items():
-        table = tables.load(name) if name else None
-        if table is None or table.counted or setting.budget not in protocols.load(table.protocol).budgets:
+    headline = {number: tables.load(name) for number, (_, name) in tables.headline().items() if name}
+    others = {name: tables.load(name) for name in tables.names()}
+    for name, table in {**headline, **others}.items():
+        if found and name not in headline:
+            break
+        own = dataset in {c.dataset for c in table.columns}
+        if (
+            table.counted
+            or setting.budget not in protocols.load(table.protocol).budgets
+            or (name not in headline and not own)
+        ):
             continue
-        replaced = dataset not in {c.dataset for c in table.columns}
+        replaced = not own
         table = table.for_dataset(dataset) if replaced else table
         for seeds, words in (((), ""), ((setting.seed,), f" --seed {setting.seed}")):
             cells = find(
@@ -223,10 +231,10 @@ def _next(artifact: Artifact) -> str:
                 options = f" --dataset {dataset}" if replaced else ""
                 options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""
                 options += f" --precision {setting.precision}" if setting.precision != DEFAULT_PRECISION else ""
-                found.setdefault(options + words, []).append(number)
+                found.setdefault(options + words, []).append(name)
                 break
     if not found:
-        return f"no headline table has this setting; 'fedbench show {artifact.id}' tells all about the run"
+        return f"no table has this setting; 'fedbench show {artifact.id}' tells all about the run"
     options, numbers = next(iter(found.items()))
     return f"next: fedbench report --table {numbers[0]}{options}" + (
         f" (or --table {', '.join(numbers[1:])})" if numbers[1:] else ""

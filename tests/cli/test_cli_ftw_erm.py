@@ -16,9 +16,8 @@ TABLE = ("--table", "ftw_erm/1", *DIGITS)
 def test_a_plain_run_under_the_protocol_is_the_tables_cell(home: Path) -> None:
     made = good("partition", "digits", "--protocol", "ftw_erm")
     assert "target shift" in made.out
-    assert (
-        "budget smoke: 10 rounds x 1 steps of 64 images, digits_cnn" in good("train", "--method", "ftw_erm", *SMOKE).err
-    )
+    trained = good("train", "--method", "ftw_erm", *SMOKE)
+    assert "budget smoke: 10 rounds x 1 steps of 64 images, digits_cnn" in trained.err
     rows = cells(good("report", *TABLE, "--seed", "0", "--format", "json"))
     assert rows["FTW-ERM"]["Average"]["state"] == "done"
     assert rows["FITW-ERM"]["Average"]["state"] == "missing"

@@ -97,7 +97,7 @@ def test_train_says_what_it_does(home: Path) -> None:
     assert crop.split()[3:6] == ["3-4"] + [f"{100 * headline[k]:.2f}" for k in ("system_accuracy", "average_accuracy")]
     custom = good("train", "--method", "fedavg", *SMOKE, "--rounds", "2")
     assert "budget custom: 2 rounds" in custom.err
-    assert "no headline table has this setting" in custom.line
+    assert "no table has this setting" in custom.line
 
 
 def test_paper_budget_is_told_with_its_time(home: Path) -> None:
