@@ -21,7 +21,7 @@ from fedbench.spec import Setting
 
 
 @dataclass(frozen=True)
-class FITWERM(Method):
+class FITWERM(importance.RatioOptions, Method):
     """Federated individual true weighted ERM (FTW-ERM's paper, TMLR 2023, Sec. 2, Eq. 2.4).
 
     Client k weights the loss of its training image x by q_k(x) / p_k(x): its own test density over its own training
@@ -40,13 +40,7 @@ class FITWERM(Method):
     title = "FITW-ERM"
     personal = (importance.OWN,)
 
-    ratios: str = knob("exact", "known ratios, or ratios matched by HDRM", "r", "Sec. 3", choices=("exact", "hdrm"))
     scale: str = knob("mean", "of the clients' gradients", source="code: mean; paper: sum", choices=("mean", "sum"))
-    divergence: str = knob("lsif", "of HDRM", "f", "Sec. 3", choices=("lsif", "ukl", "lr", "pu"))
-    n_te: int = knob(100, "own unlabelled test images that HDRM uses", "n_te", "code")
-    clusters: int = knob(20, "k-means clusters of the ratio's upper bound", "M", "App. N, Table 13")
-    restarts: int = knob(10, "starts of k-means", source="code")
-    matching_epochs: int = knob(10, "passes of HDRM over the training images", source="code")
 
     def __post_init__(self) -> None:
         importance.at_least_one(self, "n_te", "clusters", "restarts", "matching_epochs")
@@ -64,7 +58,7 @@ class FITWERM(Method):
             importance.keep_exact(server, federation, tables)
         else:
             own = contributions([rows.cpu().numpy() for rows in federation.test], self.n_te, setting.seed)
-            found = importance.matched(federation, setting, importance.matching(self), own)
+            found = importance.matched(federation, setting, self.matching, own)
             importance.keep_matched(server, federation, found)
         return 0, 0
 

@@ -23,7 +23,7 @@ from fedbench.spec import Setting
 
 
 @dataclass(frozen=True)
-class FTWERM(Method):
+class FTWERM(importance.RatioOptions, Method):
     """Federated true weighted ERM (FTW-ERM, TMLR 2023, Sec. 2, Eq. 2.5).
 
     Client k weights the loss of its training image x by r_k(x) = sum_l q_l(x) / p_k(x), its training density p_k
@@ -44,7 +44,6 @@ class FTWERM(Method):
     title = "FTW-ERM"
     personal = (importance.OWN,)
 
-    ratios: str = knob("exact", "known ratios, or ratios matched by HDRM", "r", "Sec. 3", choices=("exact", "hdrm"))
     case: str = knob(
         "all",
         "whose test distribution counts: all clients', or client 1's alone in one of the special cases",
@@ -52,11 +51,6 @@ class FTWERM(Method):
         choices=("all", "no_cs", "cs_one", "cs_both", "cs_multi"),
     )
     scale: str = knob("mean", "over clients", source="code: mean; paper: sum", choices=("mean", "sum"))
-    divergence: str = knob("lsif", "of HDRM", "f", "Sec. 3", choices=("lsif", "ukl", "lr", "pu"))
-    n_te: int = knob(100, "unlabelled test images that a client sends to the pool", "n_te", "code")
-    clusters: int = knob(20, "k-means clusters of the ratio's upper bound", "M", "App. N, Table 13")
-    restarts: int = knob(10, "starts of k-means", source="code")
-    matching_epochs: int = knob(10, "passes of HDRM over the training images", source="code")
 
     def __post_init__(self) -> None:
         check(self.case == "all" or self.ratios == "exact", self.name, "case", self.case, "all with --ratios hdrm")
@@ -78,7 +72,7 @@ class FTWERM(Method):
             importance.keep_exact(server, federation, tables)
             return 0, 0
         pool = shuffled_pool([rows.cpu().numpy() for rows in federation.test], self.n_te, setting.seed)
-        found = importance.matched(federation, setting, importance.matching(self), [pool] * federation.clients)
+        found = importance.matched(federation, setting, self.matching, [pool] * federation.clients)
         importance.keep_matched(server, federation, found, factor(self.scale, federation.clients))
         return pool_traffic(federation.clients, self.n_te, federation.images[0].numel())
 

@@ -10,7 +10,8 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.errors import FedbenchError
-from fedbench.methods.base import Method, check
+from fedbench.methods.base import Method, check, knob
 from fedbench.methods.parts.one_step import weighted_loss
 from fedbench.ratios.exact import Floats
 from fedbench.ratios.matching import Estimate, Matching, estimate, find_bound
@@ -39,6 +40,23 @@ OWN = "ratio."
 WEIGHT = f"{OWN}weight"
 #: Prefix of figures that are reported with the run.
 NOTE = f"{OWN}note."
+
+
+@dataclass(frozen=True)
+class RatioOptions:
+    """Options of the methods that weigh training images by density ratios."""
+
+    ratios: str = knob("exact", "known ratios, or ratios matched by HDRM", "r", "Sec. 3", choices=("exact", "hdrm"))
+    divergence: str = knob("lsif", "of HDRM", "f", "Sec. 3", choices=("lsif", "ukl", "lr", "pu"))
+    n_te: int = knob(100, "unlabelled test images of a client that HDRM uses", "n_te", "code")
+    clusters: int = knob(20, "k-means clusters of the ratio's upper bound", "M", "App. N, Table 13")
+    restarts: int = knob(10, "starts of k-means", source="code")
+    matching_epochs: int = knob(10, "passes of HDRM over the training images", source="code")
+
+    @property
+    def matching(self) -> Matching:
+        """HDRM with these options."""
+        return Matching(self.divergence, self.matching_epochs, clusters=self.clusters, restarts=self.restarts)
 
 
 def unit_weights(federation: Federation) -> State:
@@ -86,11 +104,6 @@ def keep_matched(server: Server, federation: Federation, found: Sequence[Estimat
             server, federation, client, times * one.weights, ratio_bound=times * one.bound,
             ratio_clamped=one.at_bound / n, ratio_floored=one.at_floor / n, ratio_ascents=one.ascents,
         )  # fmt: skip
-
-
-def matching(method: Any) -> Matching:
-    """HDRM with a method's hyper-parameters."""
-    return Matching(method.divergence, method.matching_epochs, clusters=method.clusters, restarts=method.restarts)
 
 
 def at_least_one(method: Method, *options: str) -> None:
