@@ -299,9 +299,7 @@ class Setting(Spec):
     weight_decay: float = 0.0
     participation: float = 1.0  #: probability that a client takes part in a round
     cohort: int | None = None  #: clients that take part in a round, drawn uniformly without replacement
-    passes: str | None = (
-        None  #: None: each request begins a fresh shuffled pass; "endless": one pass goes on over rounds
-    )
+    passes: str | None = None  #: "endless": one shuffled pass goes on over rounds; None: every request begins its own
     full_last_round: bool = False  #: every client takes part in the last round
     augment: str = "none"  #: one of AUGMENTS: crop is applied to training and test images, pad_flip to training ones
     window: int = 1  #: evaluate after each of the last `window` rounds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +29,7 @@ def train(
     table: Annotated[str | None, typer.Option("--table", "-t", help="Run all missing cells of this table.")] = None,
     dataset: Annotated[str | None, typer.Option(help="With --table: its columns on this data set.")] = None,
     partition: Annotated[str | None, typer.Option(help="Partition id (default: the current one).")] = None,
-    protocol: Annotated[str | None, typer.Option(help="Whose defaults to take: feddrm, pfedfda.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="Whose defaults to take: feddrm, ftw_erm, pfedfda.")] = None,
     budget: Annotated[str, typer.Option(help="small, paper or smoke.")] = "small",
     model: Annotated[str | None, typer.Option(help="Network (default: the budget's).")] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
@@ -199,29 +200,42 @@ def _show(artifact: Artifact, store: Store, as_json: bool) -> None:
 
 
 def _next(artifact: Artifact) -> str:
-    """The command that prints the tables in which the run stands: headline ones, else those of its protocol."""
+    """The command that prints the tables in which the run stands: headline ones, else any others on its data set."""
     from fedbench.report import table as tables
-    from fedbench.report.cells import DEFAULT_BUDGET, DEFAULT_PRECISION, find
-    from fedbench.report.index import Index
     from fedbench.spec import RunSpec
 
     assert isinstance(artifact.spec, RunSpec)
-    setting, store = artifact.spec.setting, context.store()
-    dataset, index = setting.partition.dataset.name, Index(store)
+    setting = artifact.spec.setting
+    headline = {number: name for number, (_, name) in tables.headline().items() if name}
+    found = _tables_of(setting, headline, elsewhere=True)
+    found = found or _tables_of(setting, {name: name for name in tables.names()}, elsewhere=False)
+    if not found:
+        return f"no table has this setting; 'fedbench show {artifact.id}' tells all about the run"
+    options, names = next(iter(found.items()))
+    return f"next: fedbench report --table {names[0]}{options}" + (
+        f" (or --table {', '.join(names[1:])})" if names[1:] else ""
+    )
+
+
+def _tables_of(setting: Setting, named: Mapping[str, str], elsewhere: bool) -> dict[str, list[str]]:
+    """Of these tables (as the user calls them -> name), those with the setting: options of `report` -> tables.
+
+    `elsewhere`: also those about other data sets, taken over to the setting's.
+    """
+    from fedbench.report import table as tables
+    from fedbench.report.cells import DEFAULT_BUDGET, DEFAULT_PRECISION, find
+    from fedbench.report.index import Index
+
+    store, dataset = context.store(), setting.partition.dataset.name
+    index = Index(store)
     found: dict[str, list[str]] = {}
-    headline = {number: tables.load(name) for number, (_, name) in tables.headline().items() if name}
-    others = {name: tables.load(name) for name in tables.names()}
-    for name, table in {**headline, **others}.items():
-        if found and name not in headline:
-            break
-        own = dataset in {c.dataset for c in table.columns}
-        if (
-            table.counted
-            or setting.budget not in protocols.load(table.protocol).budgets
-            or (name not in headline and not own)
-        ):
+    for called, name in named.items():
+        table = tables.load(name)
+        replaced = dataset not in {c.dataset for c in table.columns}
+        if table.counted or (replaced and not elsewhere):
             continue
-        replaced = not own
+        if setting.budget not in protocols.load(table.protocol).budgets:
+            continue
         table = table.for_dataset(dataset) if replaced else table
         for seeds, words in (((), ""), ((setting.seed,), f" --seed {setting.seed}")):
             cells = find(
@@ -231,11 +245,6 @@ def _next(artifact: Artifact) -> str:
                 options = f" --dataset {dataset}" if replaced else ""
                 options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""
                 options += f" --precision {setting.precision}" if setting.precision != DEFAULT_PRECISION else ""
-                found.setdefault(options + words, []).append(name)
+                found.setdefault(options + words, []).append(called)
                 break
-    if not found:
-        return f"no table has this setting; 'fedbench show {artifact.id}' tells all about the run"
-    options, numbers = next(iter(found.items()))
-    return f"next: fedbench report --table {numbers[0]}{options}" + (
-        f" (or --table {', '.join(numbers[1:])})" if numbers[1:] else ""
-    )
+    return found

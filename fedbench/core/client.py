@@ -131,9 +131,7 @@ class Client:
     plan: Plan
     state: State  #: what the client holds now; Train replaces what it trained
     received: State  #: as the client received it this round
-    upload: State = field(
-        default_factory=dict
-    )  #: what it sends to the server beside its shared state, such as gradients
+    upload: State = field(default_factory=dict)  #: what it sends beside its shared state, such as gradients
     notes: dict[str, float] = field(default_factory=dict)  #: figures a client, such as beta, kept with the run
     losses: list[tuple[float, int]] = field(default_factory=list)  #: (mean loss, images) of each Train
     logged: float | None = None  #: the round's loss as the method wants it logged (default: that of the first Train)

@@ -12,8 +12,17 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+#: More classes than this are summed up in one column, whose head is LARGEST.
+CLASSES, LARGEST = 12, "largest classes"
+#: More clients (or groups of them) than MANY are cut to the first FEW.
+MANY, FEW = 32, 10
 #: From nothing of a client's samples to all of them: background from dark blue to yellow, after viridis.
 _RAMP = np.array([[38, 40, 74], [49, 89, 134], [38, 138, 141], [83, 187, 110], [240, 220, 60]])
+
+
+def rows_shown(count: int) -> int:
+    """How many of so many clients, or groups of them, have rows of their own."""
+    return count if count <= MANY else FEW
 
 
 def plain_table(gap: int) -> Table:

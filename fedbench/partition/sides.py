@@ -9,16 +9,21 @@ import numpy as np
 
 from fedbench.partition.artifact import Partition
 from fedbench.partition.density import COLORED_STRATA
-from fedbench.partition.shade import class_cells, head, largest_cells, measure, shaded, two_lines
+from fedbench.partition.shade import (
+    CLASSES,
+    LARGEST,
+    class_cells,
+    head,
+    largest_cells,
+    measure,
+    rows_shown,
+    shaded,
+    two_lines,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
-
-#: More groups than this are cut to the first few.
-_GROUPS, _FIRST = 32, 10
-#: More classes than this are summed up in one column, which is at least as wide as its head.
-_CLASSES, _LARGEST = 12, "largest classes"
 
 
 def render(p: Partition, width: int) -> Iterable[RenderableType]:
@@ -28,13 +33,13 @@ def render(p: Partition, width: int) -> Iterable[RenderableType]:
     yield f"[bold]{spec.dataset.name}[/]  {spec.label}  {clients}  seed {spec.seed}\n{_sizes(p)}\n"
     if spec.scheme == "colored":
         yield _colored(p)
-    elif len(p.classes) <= _CLASSES and measure(_matrix(p)) <= width:
+    elif len(p.classes) <= CLASSES and measure(_matrix(p)) <= width:
         yield _matrix(p)
     else:
-        spare = width - measure(_compact(p, len(_LARGEST)))
-        yield _compact(p, len(_LARGEST) + max(0, spare))
-    if _groups(p) > _GROUPS:
-        yield f"and {_groups(p) - _FIRST} more"
+        spare = width - measure(_compact(p, len(LARGEST)))
+        yield _compact(p, len(LARGEST) + max(0, spare))
+    if more := _groups(p) - rows_shown(_groups(p)):
+        yield f"and {more} more"
 
 
 def _groups(p: Partition) -> int:
@@ -62,7 +67,7 @@ def _lines(p: Partition) -> Iterable[tuple[str, str, np.ndarray]]:
     groups = _groups(p)
     members = p.clients // groups
     train, test = (p.class_counts(side).reshape(groups, members, -1) for side in (False, True))
-    for g in range(groups if groups <= _GROUPS else _FIRST):
+    for g in range(rows_shown(groups)):
         name = f"{g * members}-{(g + 1) * members - 1}" if members > 1 else str(g)
         for label, side, counts in ((name, "train", train), ("", "test", test)):
             yield label, side, counts[g].sum(axis=0) if p.spec.disjoint else counts[g, 0]
@@ -81,7 +86,7 @@ def _matrix(p: Partition) -> Table:
 
 def _compact(p: Partition, room: int) -> Table:
     grid = head([_title(p), "", "images", "classes"], gap=2)
-    grid.add_column(_LARGEST, no_wrap=True)
+    grid.add_column(LARGEST, no_wrap=True)
     for name, side, counts in _lines(p):
         grid.add_row(name, side, f"{counts.sum():,}", *largest_cells(counts, p.classes, room))
     return grid
@@ -91,7 +96,7 @@ def _colored(p: Partition) -> Table:
     """Labels, and how often the colour agrees with them beside the probability that it does not."""
     assert p.spec.flips is not None
     grid = head(["client", "", *p.classes, *COLORED_STRATA, "flip probability", "images"], gap=2)
-    for client in range(p.clients if p.clients <= _GROUPS else _FIRST):
+    for client in range(rows_shown(p.clients)):
         for test, side in enumerate(("train", "test")):
             rows = p.rows(client, bool(test))
             strata = np.bincount(p.densities.strata[rows], minlength=len(COLORED_STRATA))

@@ -9,7 +9,17 @@ import numpy as np
 
 from fedbench.partition import sides
 from fedbench.partition.artifact import Partition
-from fedbench.partition.shade import class_cells, head, largest_cells, measure, plain_table, two_lines
+from fedbench.partition.shade import (
+    CLASSES,
+    LARGEST,
+    class_cells,
+    head,
+    largest_cells,
+    measure,
+    plain_table,
+    rows_shown,
+    two_lines,
+)
 from fedbench.spec import DRAWN_APART
 
 if TYPE_CHECKING:
@@ -19,13 +29,6 @@ if TYPE_CHECKING:
 
 #: Columns wanted where the output is not a terminal.
 WIDTH = 100
-#: More classes than this are summed up in one column.
-_CLASSES = 12
-#: More clients than this are summed up in quartiles, with the first few as examples.
-_CLIENTS, _EXAMPLES = 32, 10
-#: Head of the column of the largest classes, which is its least width.
-_LARGEST = "largest classes"
-_HEAD = len(_LARGEST)
 
 
 def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]:
@@ -42,25 +45,20 @@ def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]
         + ("; grey images have no hue and no saturation to shift" if _grey(p) else "")
         + "\n"
     )
-    if p.clients > _CLIENTS:
+    if p.clients > (shown := rows_shown(p.clients)):
         yield _summary(p)
-        yield f"The first {_EXAMPLES} clients:"
-    if len(p.classes) <= _CLASSES:
+        yield f"The first {shown} clients:"
+    if len(p.classes) <= CLASSES:
         if measure(_matrix(p)) <= width:
             yield _matrix(p)
             return
         if measure(_matrix(p, shift=False)) <= width:
             yield _matrix(p, shift=False)
             if spec.shift != "none":
-                yield "\n" + "\n".join(f"client {c}: {p.shifts[c]}" for c in range(_shown(p)))
+                yield "\n" + "\n".join(f"client {c}: {p.shifts[c]}" for c in range(shown))
             return
-    spare = width - measure(_compact(p, _HEAD))
-    yield _compact(p, _HEAD + max(0, spare))
-
-
-def _shown(p: Partition) -> int:
-    """How many clients have a row of their own."""
-    return p.clients if p.clients <= _CLIENTS else _EXAMPLES
+    spare = width - measure(_compact(p, len(LARGEST)))
+    yield _compact(p, len(LARGEST) + max(0, spare))
 
 
 def _grey(p: Partition) -> bool:
@@ -86,7 +84,7 @@ def _matrix(p: Partition, shift: bool = True) -> Table:
 def _compact(p: Partition, room: int) -> Table:
     """How many classes, and the largest of them in `room` columns."""
     grid = head(["client", "classes"], gap=2)
-    grid.add_column(_LARGEST, no_wrap=True)
+    grid.add_column(LARGEST, no_wrap=True)
     counts = p.class_counts()
     return _fill(grid, p, lambda c: largest_cells(counts[c], p.classes, room))
 
@@ -98,7 +96,7 @@ def _fill(grid: Table, p: Partition, cells: Callable[[int], list[Text]], shift: 
     used = [s for s in steps if shift and any(getattr(one, s) is not None for one in p.shifts)]
     for name in ("train", "test", *used):
         grid.add_column(heads.get(name, name), justify="right", no_wrap=True)
-    for c in range(_shown(p)):
+    for c in range(rows_shown(p.clients)):
         values = [getattr(p.shifts[c], s) for s in used]
         shown = ["-" if v is None else format(v, steps[s]) for s, v in zip(used, values, strict=True)]
         grid.add_row(str(c), *cells(c), f"{p.n_train[c]:,}", f"{p.n_test[c]:,}", *shown)
