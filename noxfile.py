@@ -19,7 +19,7 @@ def _install(session: nox.Session, what: str) -> None:
 def tests(session: nox.Session) -> None:
     """The tests; arguments after -- go to pytest."""
     _install(session, ".[test]")
-    session.run("pytest", *session.posargs)
+    session.run("pytest", "-n", "auto", *session.posargs)
 
 
 @nox.session

@@ -44,8 +44,7 @@ def demo(
     store.set_current(partition=spec.id, protocol=protocol.DEFAULT)
     console.rule("[bold]2. train[/]: five methods in the settings of the headline tables")
     for table in TABLES:
-        for method in METHODS:
-            train_table(table, method=method, dataset=DATASET, budget=budget, quiet=True)
+        train_table(table, methods=METHODS, dataset=DATASET, budget=budget, quiet=True)
     console.rule("[bold]3. report[/]: the headline tables on digits")
     shown = {"format": None, "compare": False, "budget": budget, "dataset": DATASET, "view": None, "seed": None}
     report(table=list(TABLES), output=None, fragment=False, **shown)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def train_table(
     name: str,
     *,
-    method: str | None = None,
+    methods: Sequence[str] = (),
     dataset: str | None = None,
     columns: Sequence[str] = (),
     budget: str = "small",
@@ -34,7 +34,7 @@ def train_table(
     quiet: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Run what a table lacks (or `method` in all of its settings).
+    """Run what a table lacks (or each of `methods` in all of its settings).
 
     One failed run does not stop the others; it is listed at the end, and the exit code is then 1. `quiet` leaves
     out the closing lines where all went well.
@@ -44,7 +44,7 @@ def train_table(
 
     console, store = context.err(), context.store()
     precision = precision or DEFAULT_PRECISION
-    wanted, remarks = _wanted(name, method, dataset, columns, budget, precision, seed, again)
+    wanted, remarks = _wanted(name, methods, dataset, columns, budget, precision, seed, again)
     check_place(device, executor, precision)
     own = sorted({one.setting.executor for one in wanted if one.setting.executor} - {executor})
     if own and executor != "auto":
@@ -144,7 +144,7 @@ def _reason(error: Exception) -> str:
 
 def _wanted(
     name: str,
-    method: str | None,
+    methods: Sequence[str],
     dataset: str | None,
     columns: Sequence[str],
     budget: str,
@@ -169,8 +169,8 @@ def _wanted(
     cells = find(table, budget, context.store(), context.roots(), seeds=seeds, precision=precision)
     states = (State.MISSING, State.FAILED, *((State.OLDER,) if again else ()))
     remarks = [f"{data} is not at hand: {why}" for data, why in cells.absent.items()]
-    if method is not None:
-        jobs = _of_method(cells, method, budget, states)
+    if methods:
+        jobs = [job for method in dict.fromkeys(methods) for job in _of_method(cells, method, budget, states)]
     else:
         jobs = cells.jobs(*states)
         absent = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)

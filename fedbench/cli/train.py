@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 def train(
     ctx: typer.Context,
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="Method, or FILE.py:Class (see 'fedbench methods').")
+        list[str] | None,
+        typer.Option(
+            "--method",
+            "-m",
+            metavar="NAME",
+            help="Method, or FILE.py:Class (see 'fedbench methods'); with --table repeatable.",
+        ),
     ] = None,
     table: Annotated[str | None, typer.Option("--table", "-t", help="Run all missing cells of this table.")] = None,
     dataset: Annotated[str | None, typer.Option(help="With --table: its columns on this data set.")] = None,
@@ -78,20 +84,25 @@ def train(
                 f"{[*given, *ctx.args][0]} does not go with --table, whose file says how its cells are made",
                 "leave one of the two out",
             )
-        scope = {"method": method, "dataset": dataset, "budget": budget, "precision": precision, "seed": seed}
-        train_table(table, **scope, columns=column or (), device=device, executor=executor, again=again, as_json=json)
+        scope: dict[str, Any] = {
+            "methods": method or (), "dataset": dataset, "columns": column or (), "budget": budget,
+            "precision": precision, "seed": seed,
+        }  # fmt: skip
+        train_table(table, **scope, device=device, executor=executor, again=again, as_json=json)
         return
     if dataset is not None:
         raise FedbenchError("--dataset goes with --table only", "'fedbench partition DATASET' chooses the data set")
     if column:
         raise FedbenchError("--column goes with --table only", "leave it out")
-    if method is None:
+    if not method:
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
+    if len(method) > 1:
+        raise FedbenchError("several methods go with --table only", "train one after another")
     from fedbench.engine.local import check_place
 
     store = context.store()
     part, protocol_name = _partition(store, partition, protocol)
-    job = _job(method, part, protocol_name, budget, chosen, ctx.args)
+    job = _job(method[0], part, protocol_name, budget, chosen, ctx.args)
     check_place(device, executor, job.spec.setting.precision)
     if again and (old := store.get(job.spec)) is not None:
         store.remove(old)

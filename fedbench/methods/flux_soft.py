@@ -68,7 +68,7 @@ class FluxSoft(Method):
 
     def regroup(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         accuracies = flux_start.remember(server, cohort, per_coordinate=False)
-        if flux_start.flattens(accuracies, cohort[0].rounds, self.threshold, flux_start.EARLIEST):
+        if flux_start.flattens(accuracies, t, cohort[0].rounds, self.threshold, flux_start.EARLIEST):
             flux_start.fit(server, self.components)
 
     # -- a round -----------------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ CASES = [
     # what does not go together
     (("train", "--method", "fedavg", "--dataset", "digits"), "--dataset goes with --table only"),
     (("train",), "train needs --method NAME or --table NAME"),
+    ((*TRAIN, "--method", "local"), "several methods go with --table only"),
     ((*TRAIN, "--partition", "ffff"), "no partition 'ffff'"),
     (("evaluate", "ffff"), "no run 'ffff'"),
     (("evaluate", "ffff", "--all"), "give either a run's id or --all, not both"),

@@ -52,12 +52,18 @@ def answers(run: Run, column: str) -> np.ndarray:
     ],
 )
 def test_warm_up_ends_by_eq_14(accuracies: list[float], first: int, expected: bool) -> None:
-    assert flattens(accuracies, 10, 0.06, first) is expected
+    assert flattens(accuracies, len(accuracies), 10, 0.06, first) is expected
+
+
+def test_rounds_without_a_cohort_count_for_the_80_percent_and_for_no_slope() -> None:
+    assert not flattens([0.1, 0.2, 0.3], 7, 10, 0.06, 3)
+    assert flattens([0.1, 0.2, 0.3], 8, 10, 0.06, 3)
+    assert not flattens([0.1, 0.11], 5, 10, 0.06, 2), "two accuracies are no warm-up"
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=7), st.floats(0, 1))
 def test_a_higher_threshold_never_ends_warm_up_later(accuracies: list[float], threshold: float) -> None:
-    ends = [flattens(accuracies, 10, t, 3) for t in (threshold / 2, threshold)]
+    ends = [flattens(accuracies, len(accuracies), 10, t, 3) for t in (threshold / 2, threshold)]
     assert ends[1] or not ends[0]
 
 
@@ -219,7 +225,9 @@ def test_latents_that_are_not_finite_are_named(tmp_path: Path) -> None:
         train("flux", DATA, tmp_path, grouped_setting(rounds=4, lr=1e9))
 
 
-@pytest.mark.parametrize(("option", "value"), [("start", -1), ("scale", 0.0), ("components", 0), ("epsilon", -1.0)])
+@pytest.mark.parametrize(
+    ("option", "value"), [("start", -1), ("scale", 0.0), ("components", 0), ("epsilon", -1.0), ("reach", -1.0)]
+)
 def test_options_out_of_range(option: str, value: float) -> None:
     with pytest.raises(FedbenchError, match=f"--{option} of flux"):
         method("flux", **{option: value})
@@ -231,9 +239,17 @@ def test_every_clustering_gives_each_client_one(kind: str, tmp_path: Path) -> No
     server = found.trainer.server
     assert sorted(server.assigned) == list(range(6))
     assert set(server.assigned.values()) == set(range(len(server.models)))
-    labels, eps = clustering.cluster(kind, server.memory["flux.descriptors"].numpy(), 1.0, 3)
+    labels, eps = clustering.cluster(kind, server.memory["flux.descriptors"].numpy(), 1.0, 0.0, 3)
     assert [server.assigned[i] for i in range(6)] == labels.tolist()
     assert ("elbow" in found.trainer.method.figures(server)) == (kind == "density") == (eps == eps)
+
+
+def test_a_reach_stands_for_the_elbow(tmp_path: Path) -> None:
+    for reach, clusters in ((1e-6, 6), (1e6, 1)):
+        found = train(method("flux", reach=reach, start=2), DATA, tmp_path / str(clusters), grouped_setting(rounds=2))
+        figures = found.trainer.method.figures(found.trainer.server)
+        assert figures["clusters"] == clusters
+        assert "elbow" not in figures
 
 
 def test_clustering_in_the_first_round(tmp_path: Path) -> None:

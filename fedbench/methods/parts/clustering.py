@@ -26,8 +26,11 @@ SEED, WARD_THRESHOLD = 42, 1.2
 KINDS = ("density", "prior", "k_means", "hdbscan", "agglomerative")
 
 
-def cluster(kind: str, descriptors: Floats, scale: float, count: int) -> tuple[Ints, float]:
-    """(cluster ids [K], epsilon) by one of KINDS; epsilon, scaled by `scale`, is NaN where no elbow is looked for."""
+def cluster(kind: str, descriptors: Floats, scale: float, reach: float, count: int) -> tuple[Ints, float]:
+    """(cluster ids [K], epsilon) by one of KINDS; epsilon, scaled by `scale`, is NaN where no elbow is looked for, as
+    where a `reach` above 0 stands for it."""
+    if kind == "density" and reach:
+        return density(descriptors, reach), math.nan
     if kind == "density":
         return dynamic(descriptors, scale)
     if kind == "prior":

@@ -72,15 +72,16 @@ def remember(server: Server, cohort: Sequence[Client], per_coordinate: bool) -> 
     return server.memory[ACCURACY].tolist()
 
 
-def flattens(accuracies: Sequence[float], rounds: int, threshold: float, first_slope: int) -> bool:
-    """Whether warm-up ends after these rounds (FLUX, Eq. 14).
+def flattens(accuracies: Sequence[float], t: int, rounds: int, threshold: float, first_slope: int) -> bool:
+    """Whether warm-up ends after round t, given the accuracies of the rounds that had a cohort (FLUX, Eq. 14).
 
     From round 3 on, as soon as the accuracy has risen by less than the threshold in a round (of those from
-    `first_slope` on: A(first_slope) - A(first_slope - 1)); or when 80 % of all rounds are over.
+    `first_slope` on: A(first_slope) - A(first_slope - 1)); or when 80 % of all rounds are over,
+    empty ones too.
     """
     r = len(accuracies)
-    slopes = [accuracies[t - 1] - accuracies[t - 2] for t in range(first_slope, r + 1)]
-    return (r >= EARLIEST and min(slopes, default=1.0) < threshold) or r >= LATEST * rounds
+    slopes = [accuracies[s - 1] - accuracies[s - 2] for s in range(first_slope, r + 1)]
+    return (r >= EARLIEST and min(slopes, default=1.0) < threshold) or t >= LATEST * rounds
 
 
 def start_at_once(server: Server, federation: Federation, setting: Setting) -> None:
