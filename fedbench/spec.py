@@ -496,6 +496,7 @@ TAILS = ("drop", "keep")
 SCHEDULES = ("constant", "cosine")
 AUGMENTS = ("none", "crop", "pad_flip")
 PASSES = ("endless",)
+INITS = ("torch",)
 PRECISIONS = ("fp32", "tf32", "bf16")
 EXECUTORS = ("sequential", "cores", "stacked", "graphed")
 
@@ -532,6 +533,8 @@ class Setting(Spec):
     #: The optimiser, and with it the momentum, begins anew with every pass over the data (else with every request).
     momentum_restarts: bool | None = None
     init_seed: int | None = None  #: of the initial weights (None: the run's seed)
+    #: "torch": the initial weights are those of torch.manual_seed; None: of a stream of their own.
+    init: str | None = None
     #: Every client is met once more after the last round, as one without labels: FLUX's test phase.
     test_phase: bool | None = None
     #: Rounds (1-based) at whose beginning the clients go on to the next stage of their training data.
@@ -572,10 +575,15 @@ class Setting(Spec):
         )
         for name, known in (
             ("tail", TAILS), ("schedule", SCHEDULES), ("augment", AUGMENTS), ("precision", PRECISIONS),
-            ("passes", (None, *PASSES)), ("executor", (None, *EXECUTORS)),
+            ("passes", (None, *PASSES)), ("executor", (None, *EXECUTORS)), ("init", (None, *INITS)),
         ):  # fmt: skip
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), [k for k in known if k])
+
+    @property
+    def initial_seed(self) -> int:
+        """The seed of the initial weights."""
+        return self.seed if self.init_seed is None else self.init_seed
 
     def evaluated_rounds(self) -> list[int]:
         """Rounds (1-based) after which the models are asked for predictions."""

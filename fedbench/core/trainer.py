@@ -113,7 +113,8 @@ def new_client(index: int, t: int, state: State, setting: Setting, federation: F
 def known_association(server: Server, federation: Federation) -> Server:
     """The server as it serves clients whose distribution is known, after their data have drifted between training and
     test: client i is served by the cluster of most clients that last trained on its test distribution (ties: the
-    smallest number), or where nobody did by its own (FLUX, Table 6; protocol 5.7)."""
+    smallest number; FLUX, Table 6, protocol 5.7), or where nobody did by its own (there the protocol would have the
+    nearest centroid, which not every method has)."""
     if not server.assigned or federation.test_groups == federation.groups:
         return server
     votes: dict[int, Counter[int]] = {}
@@ -262,9 +263,9 @@ class Trainer:
         Clients answer from `trained` if they stand there, newcomers from what they are welcomed with, the others from
         the server's view of them.
         """
-        server = known_association(server, self.federation)
+        known = known_association(server, self.federation)
         clients = [
-            self._client(i, trained[i] if i in trained else self._given(server, i), t, PERSONALISING)
+            self._client(i, trained[i] if i in trained else self._given(known, i), t, PERSONALISING)
             for i in range(self.federation.clients)
         ]
         views = self.views if t < self.setting.rounds else tuple(dict.fromkeys((*self.views, "plain")))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench import models
 from fedbench.engine.choice import choose
 from fedbench.provenance import fingerprint
-from fedbench.spec import PartitionSpec
+from fedbench.spec import PartitionSpec, Setting
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:
@@ -50,12 +50,11 @@ def prepared(
     plans = [Plan(j.spec.setting, f.n_train, f.shape[:2]) for j, f in zip(jobs, federations, strict=True)]
     starts = []
     for j, f in zip(jobs, federations, strict=True):
-        seed = j.spec.setting.seed if setting.init_seed is None else setting.init_seed
 
-        def build(f: Federation = f, seed: int = seed) -> Any:
-            return models.build(setting.model, shape=f.shape, classes=f.classes, seed=seed)
+        def build(s: Setting = j.spec.setting, f: Federation = f) -> Any:
+            return models.initial(s, f.shape, f.classes)
 
-        starts.append(initialise(job.method, build, f, seed))
+        starts.append(initialise(job.method, build, f, j.spec.setting.initial_seed))
     model = starts[0][0]
     cohort = [
         new_client(i, 1, start[1], setting, f, plan)

@@ -1,4 +1,4 @@
-"""The networks by name. Only `build` imports torch."""
+"""The networks by name. Only making one imports torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fedbench.errors import FedbenchError, unknown
 
 if TYPE_CHECKING:
     from fedbench.models.base import FLModel
+    from fedbench.spec import Setting
 
 _MODELS = {
     "cifar_cnn": "fedbench.models.cnn:CifarCNN",
@@ -39,8 +40,19 @@ def file_of(name: str) -> str:
     return _MODELS[name].split(":")[0].rsplit(".", 1)[1] + ".py"
 
 
-def build(name: str, *, shape: tuple[int, int, int], classes: int, seed: int, **options: Any) -> FLModel:
+def initial(setting: Setting, shape: tuple[int, int, int], classes: int, further: int = 0) -> FLModel:
+    """The network that runs of a setting begin with; `further` ones have the seeds after its own (see `build`)."""
+    seed = setting.initial_seed + further
+    return build(setting.model, shape=shape, classes=classes, seed=seed, as_torch=setting.init == "torch")
+
+
+def build(
+    name: str, *, shape: tuple[int, int, int], classes: int, seed: int, as_torch: bool = False, **options: Any
+) -> FLModel:
     """A model on the CPU, its initial weights determined by `seed` alone; torch's global generators stay untouched.
+
+    With `as_torch` the weights are those that a script gets which calls torch.manual_seed(seed) and makes the layers in
+    order; else they come from a stream that no other use of the seed shares.
 
     `shape` is (height, width, channels) of an image in pixels; `options` are the model's own, such as `neck` of
     resnet18_gn. Raises FedbenchError for an unknown name or option and for images too small for the model.
@@ -51,6 +63,8 @@ def build(name: str, *, shape: tuple[int, int, int], classes: int, seed: int, **
         raise FedbenchError(f"model {name} cannot take images of shape {shape}", "give height, width and channels")
     if classes < 2:
         raise FedbenchError(f"model {name} needs at least 2 classes, not {classes}")
+    import torch
+
     from fedbench.models.base import seeded
 
     module, attribute = _MODELS[name].split(":")
@@ -61,5 +75,7 @@ def build(name: str, *, shape: tuple[int, int, int], classes: int, seed: int, **
             raise unknown(f"option of model {name}", option, known)
     with seeded(seed, "model"):
         model: FLModel = model_class(shape, classes, **options)
+        if as_torch:
+            torch.default_generator.manual_seed(seed)
         model.initialise(model)
     return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedbench import models
 from fedbench.core.client import Client
 from fedbench.core.server import Server
 from fedbench.core.state import State, size_in_bytes, state_of
-from fedbench.core.trainer import Interrupted, Progress
+from fedbench.core.trainer import Interrupted, Progress, known_association
 from fedbench.errors import FedbenchError
 from fedbench.methods.fesem import nearest
 from fedbench.methods.ifca import CHOICE
@@ -123,6 +124,17 @@ def test_clients_without_labels_are_answered_by_the_ensemble(some: Run) -> None:
     evenly = np.concatenate([mixed_answers(some, DATA, server.models, np.full(2, 0.5), i) for i in range(6)])
     np.testing.assert_array_equal(ours, by_hand)
     assert not np.array_equal(ours, evenly)
+
+
+@each
+def test_the_ensemble_does_not_know_the_clients_distributions_after_a_drift(name: str, tmp_path: Path) -> None:
+    """Known association leads clients to the cluster of their test distribution; who has no labels learns nothing of it."""
+    still = train(method(name, clusters=2), DATA, tmp_path / "still", SOME)
+    drifted = replace(DATA, test_groups=[DATA.groups[0]] * len(DATA.groups))
+    moved = train(method(name, clusters=2), drifted, tmp_path / "moved", SOME)
+    assert known_association(moved.trainer.server, drifted).assigned != moved.trainer.server.assigned
+    assert moved.predictions.column("test_phase").equals(still.predictions.column("test_phase"))
+    assert not moved.predictions.column("own").equals(still.predictions.column("own"))
 
 
 def member(index: int, n: int, state: State, choice: int) -> Client:

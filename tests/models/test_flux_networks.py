@@ -18,7 +18,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
-from fedbench.models import build
+from fedbench.models import build, initial
 from fedbench.models.counting import counts
 
 Shape = tuple[int, int, int]
@@ -68,6 +68,20 @@ def test_lenet5_flux_computes_what_the_released_code_does() -> None:
     torch.testing.assert_close(model.features(x), z)
     torch.testing.assert_close(model(x), F.linear(z, w[8], w[9]))
     assert len(w) == 10
+
+
+def test_initial_weights_as_torch_draws_them() -> None:
+    """What the released code begins with: its layers made in order after torch.manual_seed."""
+    before = torch.get_rng_state()
+    ours = initial(setting(model="lenet5_flux", seed=7, init_seed=42, init="torch"), (28, 28, 3), 10, further=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(43)
+        layers = [nn.Conv2d(3, 6, 5), nn.Conv2d(6, 16, 5), nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)]
+    theirs = [p for layer in layers for p in layer.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs, strict=True))
+    other = build("lenet5_flux", shape=(28, 28, 3), classes=10, seed=43)
+    assert not torch.equal(next(other.parameters()), theirs[0])
 
 
 @pytest.mark.parametrize("training", [True, False])

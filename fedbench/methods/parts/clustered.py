@@ -57,12 +57,10 @@ def asking(count: int, setting: Setting) -> float:
 def fresh_models(server: Server, federation: Federation, setting: Setting, count: int) -> list[State]:
     """So many models, of which the first is the one that all runs begin with and the others come from the seeds after
     its own. They hold the network's tensors and none of the method's variables."""
-    seed = setting.seed if setting.init_seed is None else setting.init_seed
     device = federation.images.device
     first = {name: t for name, t in server.initial.items() if matches(name, (*BODY, *HEAD))}
     others = (
-        state_of(models.build(setting.model, shape=federation.shape, classes=federation.classes, seed=seed + k))
-        for k in range(1, count)
+        state_of(models.initial(setting, federation.shape, federation.classes, further)) for further in range(1, count)
     )
     return [first, *({name: t.to(device) for name, t in state.items()} for state in others)]
 

@@ -50,7 +50,8 @@ def look(model: Any, batch: Batch) -> Tensor:
 
 def inspect(client: Client) -> Generator[Collect, Any, None]:
     """The box: accuracy of the model that the client holds on its validation images (on its training images if it has
-    none), and the extent of their latents, as its upload."""
+    none), and the extent of their latents, as its upload: as in the released code; the paper's box a coordinate would
+    be of training images."""
     split = "validation" if len(client.validation_rows) else "train"
     seen = yield Collect(look, split=split)
     client.upload |= {
