@@ -128,7 +128,7 @@ def test_clients_without_labels_are_answered_by_the_ensemble(some: Run) -> None:
 
 @each
 def test_the_ensemble_does_not_know_the_clients_distributions_after_a_drift(name: str, tmp_path: Path) -> None:
-    """Known association leads clients to the cluster of their test distribution; who has no labels learns nothing of it."""
+    """Known association leads to the cluster of the test distribution, of which who has no labels learns nothing."""
     still = train(method(name, clusters=2), DATA, tmp_path / "still", SOME)
     drifted = replace(DATA, test_groups=[DATA.groups[0]] * len(DATA.groups))
     moved = train(method(name, clusters=2), drifted, tmp_path / "moved", SOME)
