@@ -32,6 +32,10 @@ class CFL(Method):
 
     Of the updates only their inner products are needed: they hold all norms, that of the mean, and the similarities.
 
+    The code that FLUX's comparison took (FedRC's) sums the squares of an update over an axis of length one, so that the
+    largest single entry of all updates stands for the largest norm (`largest` entry, which FLUX's protocol sets). It
+    seldom reaches eps2: so that comparison's CFL hardly ever splits, and is FedAvg.
+
     deviates: the halves come from complete linkage on cosine distances, as in the authors' code and FLUX's comparison,
     where the paper's criterion, the least similarity across the halves at most, would be single linkage; the thresholds
     0.4 and 0.6 are that comparison's.
@@ -47,6 +51,9 @@ class CFL(Method):
 
     eps1: float = knob(0.4, "a cluster may be split when the norm of its mean update is below", "ε₁", "FedRC's code")
     eps2: float = knob(0.6, "... and the largest norm of an update is above", "ε₂", "FedRC's code")
+    largest: str = knob(
+        "norm", "what is measured of the largest update", source="paper; FedRC's code: entry", choices=("norm", "entry")
+    )
 
     def __post_init__(self) -> None:
         check(self.eps1 >= 0, self.name, "eps1", self.eps1, "at least 0")
@@ -65,8 +72,10 @@ class CFL(Method):
 
     def split(self, server: Server, members: Sequence[Client], m: int) -> None:
         """Move a half of cluster m to a new cluster if its members' updates say so."""
-        products = inner_products([update(c) for c in members])
-        if not self.splits(products, [c.n_train for c in members]):
+        updates = [update(c) for c in members]
+        products = inner_products(updates)
+        sizes = norms_of(products) if self.largest == "norm" else largest_entries(updates)
+        if not self.splits(products, [c.n_train for c in members], float(sizes.max())):
             return
         half = halves(cosine_distances(products))
         leaving = 1 if half.sum() <= len(half) / 2 else 0
@@ -75,11 +84,12 @@ class CFL(Method):
                 server.assigned[client.index] = len(server.models)
         server.models.append(server.models[m])
 
-    def splits(self, products: NDArray[np.float64], sizes: Sequence[int]) -> bool:
-        """Whether updates with these inner products [n, n] split their cluster; the mean is weighted by sizes [n]."""
-        share = np.array(sizes, np.float64) / sum(sizes)
-        mean, largest = float(share @ products @ share), float(products.diagonal().max())
-        return bool(np.sqrt(max(mean, 0.0)) < self.eps1 and np.sqrt(largest) > self.eps2)
+    def splits(self, products: NDArray[np.float64], images: Sequence[int], largest: float) -> bool:
+        """Whether updates with these inner products [n, n], of which one is so large, split their cluster; the mean is
+        weighted by training images [n]."""
+        share = np.array(images, np.float64) / sum(images)
+        mean = float(share @ products @ share)
+        return bool(np.sqrt(max(mean, 0.0)) < self.eps1 and largest > self.eps2)
 
     def meet(self, server: Server, client: int) -> State:
         return ensemble(server)
@@ -103,9 +113,20 @@ def inner_products(updates: Sequence[State]) -> NDArray[np.float64]:
     return total.numpy()
 
 
+def norms_of(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Norms [n] of vectors with these inner products [n, n]."""
+    norms: NDArray[np.float64] = np.sqrt(products.diagonal())
+    return norms
+
+
+def largest_entries(updates: Sequence[State]) -> NDArray[np.float64]:
+    """The largest absolute value [n] in each update."""
+    return np.array([max(float(t.abs().max()) for t in u.values()) for u in updates])
+
+
 def cosine_distances(products: NDArray[np.float64]) -> NDArray[np.float64]:
     """Distances [n, n] in [0, 2] of vectors with these inner products; a zero vector has distance 1 to all others."""
-    norms = np.sqrt(products.diagonal())
+    norms = norms_of(products)
     scale = np.outer(norms, norms)
     similar: NDArray[np.float64] = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
     distances = 1 - similar.clip(-1, 1)

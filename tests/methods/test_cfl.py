@@ -36,7 +36,7 @@ def server_of(cohort: list[Client]) -> Server:
     return Server(start, start)
 
 
-def step(cohort: list[Client], **knobs: float) -> Server:
+def step(cohort: list[Client], **knobs: Any) -> Server:
     server = server_of(cohort)
     method("cfl", **knobs).aggregate(server, cohort, 1)
     return server
@@ -59,23 +59,24 @@ def test_a_mean_that_has_vanished_splits_two_opposite_camps() -> None:
         ([[1, 0], [-1, 0]], {}),  # two are too few
         ([[1, 0], [-1, 0], [1, 0], [-1, 0]], {"eps1": 0.0}),
         ([[1, 0], [-1, 0], [1, 0], [-1, 0]], {"eps2": 1.0}),
+        ([[0.59, 0.59], [-0.59, -0.59], [0.59, 0.59], [-0.59, -0.59]], {"largest": "entry"}),  # no entry is above 0.6
     ],
 )
-def test_no_split(deltas: list[list[float]], knobs: dict[str, float]) -> None:
+def test_no_split(deltas: list[list[float]], knobs: dict[str, Any]) -> None:
     server = step([member(i, d) for i, d in enumerate(deltas)], **knobs)
     assert set(server.assigned.values()) == {0}
     assert len(server.models) == 1
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.integers(3, 7), st.integers(0, 2**32 - 1))
-def test_the_decision_by_the_vectors_themselves(count: int, seed: int) -> None:
+@given(st.integers(3, 7), st.integers(0, 2**32 - 1), st.sampled_from([("norm", 2), ("entry", np.inf)]))
+def test_the_decision_by_the_vectors_themselves(count: int, seed: int, largest: tuple[str, float]) -> None:
     rng = np.random.default_rng(seed)
     deltas, sizes = rng.normal(0, 0.6, (count, 2)), rng.integers(1, 9, count)
     mean = np.linalg.norm(np.average(deltas, axis=0, weights=sizes))
-    expected = mean < 0.4 and np.linalg.norm(deltas, axis=1).max() > 0.6
+    expected = mean < 0.4 and np.linalg.norm(deltas, ord=largest[1], axis=1).max() > 0.6
     cohort = [member(i, d.tolist(), int(n)) for i, (d, n) in enumerate(zip(deltas, sizes, strict=True))]
-    server = step(cohort)
+    server = step(cohort, largest=largest[0])
     assert (len(server.models) == 2) == expected
     for m, model in enumerate(server.models):
         mine = [i for i, cluster in server.assigned.items() if cluster == m]
