@@ -77,8 +77,7 @@ def flattens(accuracies: Sequence[float], t: int, rounds: int, threshold: float,
     """Whether warm-up ends after round t, given the accuracies of the rounds that had a cohort (FLUX, Eq. 14).
 
     From round 3 on, as soon as the accuracy has risen by less than the threshold in a round (of those from
-    `first_slope` on: A(first_slope) - A(first_slope - 1)); or when 80 % of all rounds are over,
-    empty ones too.
+    `first_slope` on: A(first_slope) - A(first_slope - 1)); or when 80 % of all rounds are over, empty ones too.
     """
     r = len(accuracies)
     slopes = [accuracies[s - 1] - accuracies[s - 2] for s in range(first_slope, r + 1)]
