@@ -16,12 +16,16 @@ from fedbench.errors import FedbenchError
 
 
 @contextlib.contextmanager
-def seeded(seed: int, purpose: str) -> Iterator[None]:
-    """Draw initial weights on the CPU from a stream of (seed, purpose), then put torch's generator back."""
-    key = np.random.SeedSequence([seed, zlib.crc32(purpose.encode())]).generate_state(1, np.uint64)[0]
+def seeded(seed: int, purpose: str | None) -> Iterator[None]:
+    """Draw initial weights on the CPU from a stream of (seed, purpose), or without a purpose from that of
+    torch.manual_seed(seed); then put torch's generator back."""
+    key = seed
+    if purpose is not None:
+        stream = np.random.SeedSequence([seed, zlib.crc32(purpose.encode())])
+        key = int(stream.generate_state(1, np.uint64)[0] >> np.uint64(1))
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         # Not torch.manual_seed: that would also reseed the accelerators, which fork_rng does not restore here.
-        torch.default_generator.manual_seed(int(key >> np.uint64(1)))
+        torch.default_generator.manual_seed(key)
         yield
 
 

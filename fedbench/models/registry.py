@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 from typing import TYPE_CHECKING, Any
@@ -63,8 +64,6 @@ def build(
         raise FedbenchError(f"model {name} cannot take images of shape {shape}", "give height, width and channels")
     if classes < 2:
         raise FedbenchError(f"model {name} needs at least 2 classes, not {classes}")
-    import torch
-
     from fedbench.models.base import seeded
 
     module, attribute = _MODELS[name].split(":")
@@ -75,7 +74,6 @@ def build(
             raise unknown(f"option of model {name}", option, known)
     with seeded(seed, "model"):
         model: FLModel = model_class(shape, classes, **options)
-        if as_torch:
-            torch.default_generator.manual_seed(seed)
-        model.initialise(model)
+        with seeded(seed, None) if as_torch else contextlib.nullcontext():
+            model.initialise(model)
     return model
