@@ -16,7 +16,7 @@ from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts import clustering, flux_server, flux_start
-from fedbench.methods.parts.clustered import average_by_cluster, model_of, numbered
+from fedbench.methods.parts.clustered import BEHIND, average_by_cluster, model_of, numbered
 from fedbench.methods.parts.descriptor import Noise
 from fedbench.methods.parts.flux_server import REGROUPS, ROUND, regroups
 from fedbench.methods.parts.scaling import MOMENTS
@@ -87,6 +87,10 @@ class Flux(Method):
     assignment: str = knob(
         "nearest", "cluster of a client without labels", source="Table 65", choices=("nearest", "random")
     )
+    average: str = knob(
+        "participants", "models that a cluster's is the mean of: the round's, or all since the clustering",
+        source="Algorithm 1; the released code: running", choices=("participants", "running"),
+    )  # fmt: skip
     epsilon: float = knob(0.0, "privacy budget of a coordinate under Laplace noise; 0: no noise", "ε", "Table 5")
     noise: str = knob(
         "independent", "noise of the clients", source="paper; the released code: common",
@@ -195,13 +199,14 @@ class Flux(Method):
                 self.group(server, cohort, t)
                 server.models = [server.shared] * len(server.memory[CENTROIDS])
             server.assigned |= {c.index: c.upload["cluster"] for c in cohort if "cluster" in c.upload}
-            average_by_cluster(server, cohort)
+            average_by_cluster(server, cohort, running=self.average == "running")
 
     def group(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         """Cluster the clients of the cohort by their descriptors."""
         known = flux_server.learn(server, cohort, t, self.components, BLOCKS[self.blocks])
         labels, eps = clustering.cluster(self.clustering, known, self.scale, self.reach, int(server.memory[TRUE]))
         server.assigned = {c.index: int(m) for c, m in zip(cohort, labels, strict=True)}
+        server.memory.pop(BEHIND, None)
         server.memory |= {
             CENTROIDS: torch.from_numpy(clustering.centroids(known, labels)),
             ELBOW: torch.tensor(eps, dtype=torch.float64),

@@ -19,5 +19,7 @@ CASES += [
     ("fedrod", {"score": "after_aggregate"}),
     ("fedpac", {"score": "after_aggregate"}),
     ("pfedme", {"beta": 0.5}),
+    ("apfl_flux", {"adaptive": True}),
+    ("flux", {"start": 2, "average": "running"}),
 ]
 cases = pytest.mark.parametrize(("name", "chosen"), CASES, ids=lambda v: v if isinstance(v, str) else "-".join(v) or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from groups_lab import grouped_federation, grouped_setting
 from lab import method, same, setting, train
+from networks import small
 from sgd_oracle import averaged, descended, images, of, probabilities, started, trained
 
 from fedbench.core.plan import Plan
@@ -85,6 +87,27 @@ def test_own_models_learn_what_one_model_cannot(tmp_path: Path) -> None:
     told = run.predictions.to_pandas()
     known, met = ((told[column] == told["label"]).mean() for column in ("own", "test_phase"))
     assert known > met + 0.15
+
+
+def test_a_learned_share_is_what_the_formula_gives(tmp_path: Path) -> None:
+    """One step a round down the derivative of the mixture's loss by alpha, which autograd takes here."""
+    s = grouped_setting(rounds=3, epochs=1)
+    it = trained(method("apfl_flux", adaptive=True), DATA, s, tmp_path)
+    before = trained(method("apfl_flux", adaptive=True), DATA, replace(s, rounds=2), tmp_path / "before").server
+    plan, rates = Plan(s, DATA.n_train, DATA.shape[:2]), []
+    for i in range(DATA.clients):
+        alpha = before.personal[i]["alpha"].clone().requires_grad_()
+        own, shared = of(before.view(i), "own."), of(before.view(i))
+        mixture = {n: (1 - alpha) * p + alpha * shared[n] if p.is_floating_point() else p for n, p in own.items()}
+        mixture |= {n: p.detach() for n, p in mixture.items() if "running" in n}
+        rows = DATA.train[i][torch.from_numpy(next(iter(plan.batches(i, 3, 1, None, 1))))]
+        logits = torch.func.functional_call(small(norm=True).train(), mixture, images(DATA, rows))
+        (slope,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, DATA.labels[rows]), alpha)
+        expected = (alpha.detach() - s.lr * slope).clamp(0, 1)
+        rates.append(float(it.server.personal[i]["alpha"]))
+        assert rates[-1] == pytest.approx(float(expected), rel=1e-4)
+        assert rates[-1] != pytest.approx(float(alpha.detach()), rel=1e-4), "no step at all"
+    assert len(set(rates)) == DATA.clients
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1])

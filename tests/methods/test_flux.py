@@ -198,6 +198,33 @@ def test_late_clients_are_led_to_the_nearest_centroid(tmp_path: Path) -> None:
         assert (answers(found, "own")[at : at + len(expected)] == expected).all()
 
 
+def test_a_running_mean_holds_all_models_since_the_clustering(tmp_path: Path) -> None:
+    """Weighted by images, absent clients' earlier models too; with all clients in every round it is another model than
+    the round's mean all the same."""
+    data = grouped_federation((0, 1) * 5, size=60)
+    s = grouped_setting(rounds=6, cohort=4, partition=replace(grouped_setting().partition, clients=10))
+    how, sent = method("flux", start=3, clustering="prior", average="running"), []
+    it = trainer(how, data, tmp_path / "run", s)
+    averaging = type(how).aggregate
+
+    def aggregate(self: Any, server: Any, cohort: Any, t: int) -> None:
+        averaging(self, server, cohort, t)
+        if t >= 3:
+            sent.extend((server.assigned[c.index], c.n_train, c.state) for c in cohort)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(how), "aggregate", aggregate)
+        it.run()
+    assert len(sent) == 16
+    for m, model in enumerate(it.server.models):
+        mine = [(n, state) for of, n, state in sent if of == m]
+        for name, value in model.items():
+            expected = sum(n * state[name].double() for n, state in mine) / sum(n for n, _ in mine)
+            torch.testing.assert_close(value, expected.float(), rtol=1e-4, atol=1e-6)
+    plain = train(method("flux", start=3, clustering="prior"), data, tmp_path / "plain", s).trainer.server
+    assert not torch.equal(plain.models[0]["head.weight"], it.server.models[0]["head.weight"])
+
+
 def test_clients_are_clustered_anew_when_their_data_drift(tmp_path: Path) -> None:
     before, after = grouped_federation((0, 0, 1, 1)), grouped_federation((1, 0, 1, 0))
     count = len(before.labels)

@@ -65,15 +65,30 @@ def fresh_models(server: Server, federation: Federation, setting: Setting, count
     return [first, *({name: t.to(device) for name, t in state.items()} for state in others)]
 
 
-def average_by_cluster(server: Server, cohort: Sequence[Client]) -> None:
+#: Training images behind each cluster's running mean, in the server's memory [M].
+BEHIND = "clusters.images"
+
+
+def average_by_cluster(server: Server, cohort: Sequence[Client], running: bool = False) -> None:
     """Average the models of the cohort within each cluster, weighted by training images; a cluster none of whose
-    clients takes part keeps its model. Clients without a cluster are left out."""
+    clients takes part keeps its model. Clients without a cluster are left out.
+
+    As a running mean, a cluster's model is the mean of all models that its clients have sent so far, in this round and
+    the ones before since the server last had no `BEHIND`.
+    """
     members: dict[int, list[Client]] = {}
     for client in cohort:
         if client.index in server.assigned:
             members.setdefault(server.assigned[client.index], []).append(client)
+    behind = server.memory.get(BEHIND, torch.zeros(len(server.models), dtype=torch.float64)).clone()
     for m, those in members.items():
-        server.models[m] = weighted_mean([c.state for c in those], [c.n_train for c in those], server.models[m])
+        states, images = [c.state for c in those], [float(c.n_train) for c in those]
+        if behind[m]:
+            states, images = [*states, server.models[m]], [*images, float(behind[m])]
+        server.models[m] = weighted_mean(states, images, server.models[m])
+        behind[m] = sum(images)
+    if running:
+        server.memory[BEHIND] = behind
 
 
 def cluster_weights(server: Server) -> Tensor:

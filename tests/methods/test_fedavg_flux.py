@@ -1,0 +1,57 @@
+"""FedAvg with the model of the lowest validation loss: the same training, the answers of another round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from groups_lab import grouped_federation, grouped_setting
+from lab import Run, same, train
+from torch.nn import functional as F
+
+from fedbench import models
+from fedbench.core.augment import to_input
+from fedbench.core.federation import Federation
+
+#: Four rounds at a rate at which the last one is not the best.
+DATA, SETTING = grouped_federation((0, 1, 0, 1), 60), grouped_setting(rounds=4, lr=1.5)
+
+
+def validation_loss(run: Run, data: Federation) -> float:
+    """The loss of the shared model on all clients' validation images (training images if there are none)."""
+    net = models.build("digits_cnn", shape=data.shape, classes=10, seed=0)
+    net.load_state_dict({name: torch.from_numpy(t) for name, t in run.shared.items()})
+    rows = torch.cat([v if len(v) else t for v, t in zip(data.validation, data.train, strict=True)])
+    with torch.no_grad():
+        return float(F.cross_entropy(net.eval()(to_input(data.images[rows])), data.labels[rows]))
+
+
+@pytest.mark.parametrize("held_back", [True, False])
+def test_the_best_round_answers(held_back: bool, tmp_path: Path) -> None:
+    data = DATA if held_back else replace(DATA, validation=[torch.zeros(0, dtype=torch.long)] * DATA.clients)
+    rounds = [train("fedavg", data, tmp_path / str(t), replace(SETTING, rounds=t)) for t in (1, 2, 3, 4)]
+    losses = [validation_loss(run, data) for run in rounds]
+    best = int(np.argmin(losses))
+    assert best < 3, "the last round would be answered by anyway"
+    run = train("fedavg_flux", data, tmp_path / "run", SETTING)
+    assert same(run.shared, rounds[-1].shared), "training is FedAvg's"
+    memory = run.trainer.server.memory
+    assert float(memory["validation.loss"]) == pytest.approx(losses[best], rel=1e-4)
+    for name, value in rounds[best].shared.items():
+        assert torch.equal(memory[f"best/{name}"], torch.from_numpy(value))
+    told = rounds[best].predictions.to_pandas()
+    for column in ("own", "test_phase"):
+        assert run.predictions.to_pandas()[column].tolist() == told[column].tolist()
+
+
+def test_while_the_loss_falls_it_is_fedavg_and_learns(tmp_path: Path) -> None:
+    data, s = grouped_federation((0, 0, 0), 300), grouped_setting()
+    run, plain = (train(name, data, tmp_path / name, s) for name in ("fedavg_flux", "fedavg"))
+    assert run.predictions.equals(plain.predictions)
+    told = run.predictions.to_pandas()
+    assert (told["own"] == told["label"]).mean() > 0.6
+    rounds = zip(run.trainer.checkpoint.rounds, plain.trainer.checkpoint.rounds, strict=True)
+    assert [line["bytes_up"] - other["bytes_up"] for line, other in rounds] == [8 * 3] * 6
