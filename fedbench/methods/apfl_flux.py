@@ -32,8 +32,8 @@ class APFLFlux(Method):
     its own. Where the setting counts local steps, all of a round's are one epoch. The logged loss is w's in the first
     epoch. (`apfl` is the method of pFedFDA's comparison.)
 
-    With `adaptive`, a client takes one step on alpha at the beginning of each of its rounds, down the gradient of the
-    loss of (1 - alpha) v + alpha w on a batch (APFL, Eq. 10, where alpha is v's share), and stays within [0, 1].
+    With `adaptive`, a client takes one step on alpha at the end of each of its rounds, down the gradient of the loss of
+    (1 - alpha) v + alpha w on a batch more (APFL, Eq. 10, where alpha is v's share), and stays within [0, 1].
 
     deviates: APFL's paper trains v on the loss of the mixture; here, as in the code that FLUX names, v has its own loss
     and is moved towards w afterwards.
@@ -58,8 +58,6 @@ class APFLFlux(Method):
         return {**own_copy(model), ALPHA: torch.tensor(self.alpha)}
 
     def local(self, client: Client) -> Box:
-        if self.adaptive:
-            yield from self.learn_alpha(client)
         epochs = client.plan.setting.epochs
         epoch = Train(cross_entropy, epochs=epochs and 1)  # None: the setting's steps
         for _ in range(epochs or 1):
@@ -67,6 +65,8 @@ class APFLFlux(Method):
             client.state = swapped(client.state)
             yield epoch
             client.state = self.mixed(swapped(client.state))
+        if self.adaptive:  # at the end, so that the rounds' batches stay those of a fixed share
+            yield from self.learn_alpha(client)
 
     def learn_alpha(self, client: Client) -> Generator[Gradient, Any, None]:
         """One SGD step on the client's share, at the round's learning rate."""
@@ -75,7 +75,6 @@ class APFLFlux(Method):
         found = yield Gradient(cross_entropy)
         slope = sum(((before[n] - before[OWN + n]) * g).sum() for n, g in found.gradient.items())
         client.state = {**before, ALPHA: (before[ALPHA] - client.lr * slope).clamp(0, 1)}
-        client.notes["alpha"] = float(client.state[ALPHA])
 
     def mixed(self, state: State) -> State:
         """The state with the own model moved towards the copy (counters of norm layers stay its own)."""
@@ -89,4 +88,6 @@ class APFLFlux(Method):
         shared = yield Collect(probabilities, split="test")
         client.state = swapped(client.state)
         own = yield Collect(probabilities, split="test")
+        if self.adaptive:
+            client.notes["alpha"] = float(client.state[ALPHA])
         client.answer = answer_of((shared.rows + own.rows) / 2, own.labels)

@@ -24,7 +24,8 @@ class FedAvgFlux(Method):
 
     After each averaging the round's clients tell the new model's mean loss on their validation images (on their
     training images where they have none); the server weights it by images. Training goes on from the last model, so
-    that only the answers differ from FedAvg's. FLUX's tables here take `fedavg`, after the last round like all others.
+    that only the answers differ from FedAvg's. Where data drift, the rounds of the last stage count. FLUX's tables here
+    take `fedavg`, after the last round like all others.
     """
 
     name = "fedavg_flux"
@@ -39,7 +40,8 @@ class FedAvgFlux(Method):
 
     def regroup(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         loss = torch.stack([c.upload["loss"].cpu() for c in cohort]).sum() / sum(c.upload["images"] for c in cohort)
-        if LOWEST not in server.memory or loss < server.memory[LOWEST]:
+        drifted = t in (cohort[0].plan.setting.drifts or ())  # models of other data do not compete
+        if LOWEST not in server.memory or drifted or loss < server.memory[LOWEST]:
             server.memory |= {LOWEST: loss, **{BEST + name: t for name, t in server.shared.items()}}
 
     def traffic(self, server: Server, t: int) -> tuple[int, int]:

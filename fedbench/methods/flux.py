@@ -16,8 +16,14 @@ from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts import clustering, flux_server, flux_start
-from fedbench.methods.parts.clustered import BEHIND, average_by_cluster, model_of, numbered
-from fedbench.methods.parts.descriptor import Noise
+from fedbench.methods.parts.clustered import (
+    BEHIND,
+    answer_by_any,
+    average_by_cluster,
+    model_of,
+    numbered,
+)
+from fedbench.methods.parts.descriptor import POINTS, Noise
 from fedbench.methods.parts.flux_server import REGROUPS, ROUND, regroups
 from fedbench.methods.parts.scaling import MOMENTS
 from fedbench.spec import Setting
@@ -59,12 +65,16 @@ class Flux(Method):
 
     deviates: latents are what the first linear layer reads, the axes come from one common box of latents (`box`), and
     blocks of descriptors are scaled, all as in the released code; the paper says the final hidden layer, a box a
-    coordinate, and nothing of scaling.
+    coordinate, and nothing of scaling. A box a coordinate, too, is that of the validation images' latents.
 
     deviates: the distance within clusters comes from the elbow on every data set; the released code sets it to 1.0 on
     CheXpert (`reach`).
 
-    deviates: `assignment` random draws one cluster for each client without labels, not ten.
+    deviates: with `assignment` random, every test image is answered by a cluster drawn for it: the accuracy of a client
+    that is given a cluster at random, on average, which the protocol takes from ten draws.
+
+    deviates: the counted bytes of a client that comes after the clustering are those of the one model; a network would
+    take another for theta*, and its descriptor.
     """
 
     name = "flux"
@@ -100,7 +110,7 @@ class Flux(Method):
     def __post_init__(self) -> None:
         check(self.start >= 0, self.name, "start", self.start, "at least 0")
         check(self.first_slope >= 2, self.name, "first-slope", self.first_slope, "at least 2")
-        check(self.components >= 1, self.name, "components", self.components, "at least 1")
+        check(1 <= self.components < POINTS, self.name, "components", self.components, f"in 1 to {POINTS - 1}")
         check(self.scale > 0, self.name, "scale", self.scale, "above 0")
         check(self.reach >= 0, self.name, "reach", self.reach, "at least 0")
         check(self.epsilon >= 0, self.name, "epsilon", self.epsilon, "at least 0")
@@ -115,9 +125,7 @@ class Flux(Method):
     def describe(self, server: Server, federation: Federation, setting: Setting) -> tuple[int, int]:
         flux_server.begin(server, setting)
         server.memory[TRUE] = torch.tensor(len(set(federation.groups)))
-        if self.start == 1:
-            flux_start.start_at_once(server, federation, setting)
-            flux_start.fit(server, self.components)
+        flux_start.begin(server, federation, setting, self.components, self.start)
         return 0, 0
 
     # -- warm-up -----------------------------------------------------------------------------------------
@@ -130,8 +138,8 @@ class Flux(Method):
 
     def regroup(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         accuracies = flux_start.remember(server, cohort, self.box == "coordinate")
-        flat = flux_start.flattens(accuracies, t, cohort[0].rounds, self.threshold, self.first_slope)
-        if (t >= self.start - 1) if self.start else flat:
+        rounds = cohort[0].rounds
+        if flux_start.warm_up_ends(accuracies, t, rounds, self.threshold, self.first_slope, self.start):
             flux_start.fit(server, self.components)
 
     # -- a round -----------------------------------------------------------------------------------------
@@ -241,8 +249,7 @@ class Flux(Method):
             return
         if self.assignment == "random":
             rng = stream(client.plan.setting.seed, "random cluster", client.index)
-            m = int(rng.integers(len(client.state[CENTROIDS])))
-            client.state = {**client.state, **model_of(client.state, m)}
+            yield from answer_by_any(client, len(client.state[CENTROIDS]), rng)
             return
         d, rows = yield from flux_start.describe(client, "test")
         self.place(client, self.noisy(client, d, rows, test_phase=True))

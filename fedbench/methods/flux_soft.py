@@ -15,6 +15,7 @@ from fedbench.core.state import State, weighted_mean
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts import clustering, flux_server, flux_start
 from fedbench.methods.parts.clustered import model_of, numbered
+from fedbench.methods.parts.descriptor import POINTS
 from fedbench.methods.parts.elbow import elbow
 from fedbench.methods.parts.flux_server import DESCRIPTORS, REGROUPS, ROUND, regroups
 from fedbench.spec import Setting
@@ -44,11 +45,13 @@ class FluxSoft(Method):
     title = "FLUX-soft"
 
     threshold: float = knob(0.06, "slope of the validation accuracy at which warm-up ends", "T", "Eq. 14")
+    start: int = knob(0, "round in which clients are described; 0: when warm-up ends by itself", source="as FLUX's")
     components: int = knob(10, "axes that latents are projected on", "l", "App. B; code: as many as classes")
     scale: float = knob(1.0, "factor on the distance at the elbow", "ε", "App. B: 0.95 FMNIST, 0.98 CIFAR-100")
 
     def __post_init__(self) -> None:
-        check(self.components >= 1, self.name, "components", self.components, "at least 1")
+        check(self.start >= 0, self.name, "start", self.start, "at least 0")
+        check(1 <= self.components < POINTS, self.name, "components", self.components, f"in 1 to {POINTS - 1}")
         check(self.scale > 0, self.name, "scale", self.scale, "above 0")
 
     def build(self, model: nn.Module, federation: Federation) -> nn.Module:
@@ -58,6 +61,7 @@ class FluxSoft(Method):
 
     def describe(self, server: Server, federation: Federation, setting: Setting) -> tuple[int, int]:
         flux_server.begin(server, setting)
+        flux_start.begin(server, federation, setting, self.components, self.start)
         return 0, 0
 
     def inspects(self, server: Server, t: int) -> bool:
@@ -68,7 +72,7 @@ class FluxSoft(Method):
 
     def regroup(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         accuracies = flux_start.remember(server, cohort, per_coordinate=False)
-        if flux_start.flattens(accuracies, t, cohort[0].rounds, self.threshold, flux_start.EARLIEST):
+        if flux_start.warm_up_ends(accuracies, t, cohort[0].rounds, self.threshold, start=self.start):
             flux_start.fit(server, self.components)
 
     # -- a round -----------------------------------------------------------------------------------------

@@ -40,6 +40,8 @@ class HACCS(Method):
     A class that a client has no image of has an empty histogram: at distance 0 from another empty one, and at the
     square root of a half from any other, as in the authors' code, which also counts pixels of all channels together.
 
+    Clients that are all equally far apart, such as each with a class of its own, come out of OPTICS as one cluster.
+
     deviates: the paper has two variants, label histograms or pixel histograms a class, and FLUX does not say which;
     here the two distances are added, with 16 bins of pixel values. No noise for privacy is added to the histograms.
 

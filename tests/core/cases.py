@@ -21,5 +21,6 @@ CASES += [
     ("pfedme", {"beta": 0.5}),
     ("apfl_flux", {"adaptive": True}),
     ("flux", {"start": 2, "average": "running"}),
+    ("flux_soft", {"start": 2}),
 ]
 cases = pytest.mark.parametrize(("name", "chosen"), CASES, ids=lambda v: v if isinstance(v, str) else "-".join(v) or "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -90,24 +89,26 @@ def test_own_models_learn_what_one_model_cannot(tmp_path: Path) -> None:
 
 
 def test_a_learned_share_is_what_the_formula_gives(tmp_path: Path) -> None:
-    """One step a round down the derivative of the mixture's loss by alpha, which autograd takes here."""
-    s = grouped_setting(rounds=3, epochs=1)
-    it = trained(method("apfl_flux", adaptive=True), DATA, s, tmp_path)
-    before = trained(method("apfl_flux", adaptive=True), DATA, replace(s, rounds=2), tmp_path / "before").server
-    plan, rates = Plan(s, DATA.n_train, DATA.shape[:2]), []
+    """One step at the end of the round down the derivative of the mixture's loss by alpha, by autograd here."""
+    s = grouped_setting(rounds=1, epochs=1)
+    it = trained(method("apfl_flux", adaptive=True, alpha=0.3), DATA, s, tmp_path / "learned")
+    fixed = trained(method("apfl_flux", alpha=0.3), DATA, s, tmp_path / "fixed").server
+    assert same(it.server.shared, fixed.shared), "the share's batch is one more"
+    plan, found = Plan(s, DATA.n_train, DATA.shape[:2]), []
     for i in range(DATA.clients):
-        alpha = before.personal[i]["alpha"].clone().requires_grad_()
-        own, shared = of(before.view(i), "own."), of(before.view(i))
-        mixture = {n: (1 - alpha) * p + alpha * shared[n] if p.is_floating_point() else p for n, p in own.items()}
+        copy = descended(started(), DATA, DATA.train[i], [list(plan.batches(i, 1, 1, 1, None))], s)
+        own = of(fixed.view(i), "own.")
+        alpha = torch.tensor(0.3, requires_grad=True)
+        mixture = {n: (1 - alpha) * p + alpha * copy[n] if p.is_floating_point() else p for n, p in own.items()}
         mixture |= {n: p.detach() for n, p in mixture.items() if "running" in n}
-        rows = DATA.train[i][torch.from_numpy(next(iter(plan.batches(i, 3, 1, None, 1))))]
+        rows = DATA.train[i][torch.from_numpy(next(iter(plan.batches(i, 1, 3, None, 1))))]
         logits = torch.func.functional_call(small(norm=True).train(), mixture, images(DATA, rows))
         (slope,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, DATA.labels[rows]), alpha)
-        expected = (alpha.detach() - s.lr * slope).clamp(0, 1)
-        rates.append(float(it.server.personal[i]["alpha"]))
-        assert rates[-1] == pytest.approx(float(expected), rel=1e-4)
-        assert rates[-1] != pytest.approx(float(alpha.detach()), rel=1e-4), "no step at all"
-    assert len(set(rates)) == DATA.clients
+        found.append(float(it.server.personal[i]["alpha"]))
+        assert found[-1] == pytest.approx(0.3 - s.lr * float(slope), rel=1e-4)
+        assert found[-1] != pytest.approx(0.3, rel=1e-4), "no step at all"
+    notes = it.checkpoint.notes
+    assert [notes[str(i)]["alpha"] for i in range(DATA.clients)] == found
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1])

@@ -55,3 +55,18 @@ def test_while_the_loss_falls_it_is_fedavg_and_learns(tmp_path: Path) -> None:
     assert (told["own"] == told["label"]).mean() > 0.6
     rounds = zip(run.trainer.checkpoint.rounds, plain.trainer.checkpoint.rounds, strict=True)
     assert [line["bytes_up"] - other["bytes_up"] for line, other in rounds] == [8 * 3] * 6
+
+
+def test_models_of_other_data_do_not_compete(tmp_path: Path) -> None:
+    """After a drift to data of which no model knows anything, the last stage's rounds answer."""
+    before, after = grouped_federation((0, 0, 0, 0), 200), grouped_federation((2, 2, 2, 2), 200, concept=True)
+    whole = Federation.joined([before, after])
+    data = replace(
+        whole[0], stages=[(f.train, f.validation) for f in whole], test=whole[1].test, groups=[2] * 4,
+        test_groups=[2] * 4,
+    )  # fmt: skip
+    run = train("fedavg_flux", data, tmp_path, grouped_setting(rounds=5, drifts=(5,)))
+    for name, value in run.shared.items():
+        assert torch.equal(run.trainer.server.memory[f"best/{name}"], torch.from_numpy(value)), (
+            "the one round of its stage"
+        )

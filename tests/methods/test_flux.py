@@ -18,8 +18,8 @@ from fedbench import models
 from fedbench.core.federation import Federation
 from fedbench.core.trainer import new_client
 from fedbench.errors import FedbenchError
-from fedbench.methods.parts import clustering
-from fedbench.methods.parts.flux_start import AXES, MEAN, POINTS, flattens
+from fedbench.methods.parts import clustering, flux_start
+from fedbench.methods.parts.flux_start import AXES, MEAN, POINTS, warm_up_ends
 
 GROUPS = (0, 1, 2, 0, 1, 2)
 DATA = grouped_federation(GROUPS)
@@ -52,18 +52,18 @@ def answers(run: Run, column: str) -> np.ndarray:
     ],
 )
 def test_warm_up_ends_by_eq_14(accuracies: list[float], first: int, expected: bool) -> None:
-    assert flattens(accuracies, len(accuracies), 10, 0.06, first) is expected
+    assert warm_up_ends(accuracies, len(accuracies), 10, 0.06, first) is expected
 
 
 def test_rounds_without_a_cohort_count_for_the_80_percent_and_for_no_slope() -> None:
-    assert not flattens([0.1, 0.2, 0.3], 7, 10, 0.06, 3)
-    assert flattens([0.1, 0.2, 0.3], 8, 10, 0.06, 3)
-    assert not flattens([0.1, 0.11], 5, 10, 0.06, 2), "two accuracies are no warm-up"
+    assert not warm_up_ends([0.1, 0.2, 0.3], 7, 10, 0.06, 3)
+    assert warm_up_ends([0.1, 0.2, 0.3], 8, 10, 0.06, 3)
+    assert not warm_up_ends([0.1, 0.11], 5, 10, 0.06, 2), "two accuracies are no warm-up"
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=7), st.floats(0, 1))
 def test_a_higher_threshold_never_ends_warm_up_later(accuracies: list[float], threshold: float) -> None:
-    ends = [flattens(accuracies, len(accuracies), 10, t, 3) for t in (threshold / 2, threshold)]
+    ends = [warm_up_ends(accuracies, len(accuracies), 10, t, 3) for t in (threshold / 2, threshold)]
     assert ends[1] or not ends[0]
 
 
@@ -247,9 +247,39 @@ def test_clients_are_clustered_anew_when_their_data_drift(tmp_path: Path) -> Non
     assert float(found.trainer.server.memory["flux.elbow"]) == pytest.approx(eps, rel=1e-4)
 
 
-def test_latents_that_are_not_finite_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FedbenchError, match="diverged"):
-        train("flux", DATA, tmp_path, grouped_setting(rounds=4, lr=1e9))
+@pytest.mark.parametrize("name", ["flux", "flux_soft"])
+@pytest.mark.parametrize("stage", ["warm-up", "clustering", "late", "test"])
+def test_latents_that_are_not_finite_are_named(
+    name: str, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client's network gives NaN when it is first asked at this stage."""
+    data = grouped_federation((0, 1) * 5, size=60)
+    s = grouped_setting(rounds=6, cohort=4, partition=replace(grouped_setting().partition, clients=10))
+    plan = trainer(method("flux"), data, tmp_path / "plan", s).plan
+    victim = {"warm-up": 2, "clustering": 3, "late": 4, "test": 6}[stage]
+    network_class = type(models.build("digits_cnn", shape=data.shape, classes=10, seed=0))
+    looks, latent = "inspect" if stage == "warm-up" else "describe", network_class.latent
+    asked: list[bool] = []
+
+    def spoilt(real: Any) -> Any:
+        def box(client: Any, *given: Any) -> Any:
+            at_stage = client.round == victim and (given == ("test",)) == (stage == "test")
+            asked.append(at_stage)
+            return (yield from real(client, *given))
+
+        return box
+
+    monkeypatch.setattr(flux_start, looks, spoilt(getattr(flux_start, looks)))
+    nan = float("nan")
+    monkeypatch.setattr(
+        network_class, "latent", lambda self, x: latent(self, x) * (nan if asked and asked[-1] else 1.0)
+    )
+    if (name, stage) == ("flux_soft", "late"):  # who is late is not described
+        assert train(method(name, start=3), data, tmp_path / "run", s).accuracy > 0
+        return
+    assert stage != "late" or set(plan.cohort(4)) - set(plan.cohort(3))
+    with pytest.raises(FedbenchError, match=r"the latents of client \d+ hold NaN"):
+        train(method(name, start=3), data, tmp_path / "run", s)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +327,21 @@ def test_a_part_of_the_moments_alone(blocks: str, tmp_path: Path) -> None:
     kept = found.trainer.server.memory["flux.descriptors"].shape[1]
     assert kept == {"mu_x": 10, "mu_x,sigma_x": 20, "mu_x,mu_u": 110}[blocks]
     assert found.predictions["test_phase"].null_count == 0
+
+
+def test_random_assignment_is_on_average_each_cluster_as_often_as_another(tmp_path: Path) -> None:
+    """An image is answered by one of the models, drawn for it."""
+    data = grouped_federation((0, 1, 2, 0, 1, 2), size=200, concept=True)
+    chosen = {"clustering": "prior", "start": 2, "assignment": "random"}
+    found = train(method("flux", **chosen), data, tmp_path, grouped_setting(rounds=8))
+    server, labels = found.trainer.server, answers(found, "label")
+    assert len(server.models) == 3
+    rows = torch.cat(data.test)
+    each = np.stack([network(data, state)(pixels(data, rows)).argmax(1).numpy() for state in server.models])
+    ours = answers(found, "test_phase")
+    assert (each == ours).any(0).all()
+    assert (ours == labels).mean() == pytest.approx((each == labels).mean(), abs=0.05)
+    assert (answers(found, "own") == labels).mean() > (each == labels).mean() + 0.1, "the models are alike"
 
 
 def test_random_assignment_is_random_but_repeatable(tmp_path: Path) -> None:

@@ -67,30 +67,37 @@ def remember(server: Server, cohort: Sequence[Client], per_coordinate: bool) -> 
     told = [c.upload for c in cohort]
     images = sum(u["images"] for u in told)
     accuracy = sum(u["accuracy"].cpu() * u["images"] for u in told) / images
-    so_far = server.memory.get(ACCURACY, torch.zeros(0, dtype=torch.float64))
+    so_far = server.memory.get(ACCURACY, torch.zeros(0, dtype=torch.float64)).cpu()  # where a resumed run has put it
     box = common_box([u["extent"] for u in told], per_coordinate)
     server.memory |= {ACCURACY: torch.cat([so_far, accuracy.view(1)]), BOX: torch.stack([*box])}
     return server.memory[ACCURACY].tolist()
 
 
-def flattens(accuracies: Sequence[float], t: int, rounds: int, threshold: float, first_slope: int) -> bool:
+def warm_up_ends(
+    accuracies: Sequence[float], t: int, rounds: int, threshold: float, first_slope: int = EARLIEST, start: int = 0
+) -> bool:
     """Whether warm-up ends after round t, given the accuracies of the rounds that had a cohort (FLUX, Eq. 14).
 
     From round 3 on, as soon as the accuracy has risen by less than the threshold in a round (of those from
-    `first_slope` on: A(first_slope) - A(first_slope - 1)); or when 80 % of all rounds are over, empty ones too.
+    `first_slope` on: A(first_slope) - A(first_slope - 1)); or when 80 % of all rounds are over, empty ones too. Where
+    the round of the clustering is given (`start`), before that.
     """
+    if start:
+        return t >= start - 1
     r = len(accuracies)
     slopes = [accuracies[s - 1] - accuracies[s - 2] for s in range(first_slope, r + 1)]
     return (r >= EARLIEST and min(slopes, default=1.0) < threshold) or t >= LATEST * rounds
 
 
-def start_at_once(server: Server, federation: Federation, setting: Setting) -> None:
-    """Remember the box that the released code begins with, for a clustering in the first round."""
+def begin(server: Server, federation: Federation, setting: Setting, components: int, start: int) -> None:
+    """Remember the box that the released code begins with; for a clustering in the first round, project by it."""
     network = models.build(setting.model, shape=federation.shape, classes=federation.classes, seed=0)
     height, width, channels = federation.shape
     with torch.no_grad():
         low = torch.zeros_like(network.eval().latent(torch.zeros(1, channels, height, width))[0])
     server.memory[BOX] = torch.stack([low, low + FIRST_TOP]).to(federation.images.device)
+    if start == 1:
+        fit(server, components)
 
 
 def fit(server: Server, components: int) -> None:
@@ -130,7 +137,7 @@ def traffic(server: Server, components: int, regroups: bool, per_coordinate: boo
     of so many numbers, sent once."""
     model = size_in_bytes(server.shared)
     if MEAN not in server.memory:
-        bounds = 2 * server.memory[BOX].shape[1] if per_coordinate and BOX in server.memory else 1
+        bounds = 2 * server.memory[BOX].shape[1] if per_coordinate else 1
         return model + 8 + 4 * bounds, model
     tells = 4 * 2 * (len(server.shared["head.bias"]) + 1) * components if regroups or not server.models else 0
     return (0 if regroups else model) + tells, model
