@@ -341,7 +341,11 @@ class PartitionSpec(Spec):
                 f"scheme {self.scheme} has no {name.replace('_', ' ')}: only {scheme} has",
             )
         if self.shift in LEVELLED:
-            require(self.scheme == "equal", f"shift {self.shift} goes with scheme equal only, not with {self.scheme}")
+            require(
+                self.scheme == "equal",
+                f"shift {self.shift} goes with scheme equal only, not with {self.scheme}",
+                "--protocol flux has it, or --equal",
+            )
             top = LEVELS if self.stages is None else DRIFT_LEVELS
             require(
                 self.level is not None and 1 <= self.level <= top,
@@ -567,9 +571,10 @@ class Setting(Spec):
             require(0 <= self.init_seed < 2**32, f"init_seed must be in 0..2^32-1, not {self.init_seed}")
         stages, drifts = self.partition.stages or 1, self.drifts or ()
         rising = list(drifts) == sorted(set(drifts)) and all(2 <= t <= self.rounds for t in drifts)
+        require(stages > 1 or not drifts, "this partition's data do not drift", "make one that does with --stages 3")
         require(
             rising and len(drifts) == stages - 1,
-            f"training data in {stages} stage{'s' * (stages > 1)} drift at the beginning of {stages - 1} of the rounds "
+            f"training data in {stages} stages drift at the beginning of {stages - 1} of the rounds "
             f"2 to {self.rounds}, in rising order, not of {list(drifts)}",
             "for example --rounds 12 --drifts 5,8 with 3 stages",
         )

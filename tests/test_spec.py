@@ -262,7 +262,7 @@ DRIFTING = PartitionSpec(DatasetSpec("mnist", "a", "b"), "equal", 10, 42, shift=
 def test_drifts_fit_the_stages_of_the_data(stages: int | None, drifts: tuple[int, ...] | None) -> None:
     fits = Setting(DRIFTING, "small", "lenet5", 8, 64, 0.1, 1, epochs=1, drifts=(2, 8))
     assert dataclasses.replace(fits, drifts=(3, 8)).id != fits.id
-    with pytest.raises(FedbenchError, match="drift at the beginning of"):
+    with pytest.raises(FedbenchError, match="drift at the beginning of" if stages else "data do not drift"):
         dataclasses.replace(fits, partition=dataclasses.replace(DRIFTING, stages=stages), drifts=drifts)
 
 

@@ -26,6 +26,8 @@ _HEADLINES = (
     "test_phase_accuracy_mean",
     "routing_accuracy",
 )
+#: What is measured of clients without labels.
+_UNLABELLED = ("test_phase_accuracy_mean", "test_phase_auc_mean")
 #: What a run says of its clusters, one number each.
 _CLUSTERS = ("clusters", "true_clusters", "adjusted_rand_index", "elbow", "clustering_round")
 #: ... of images with many labels, which have no accuracies.
@@ -97,8 +99,8 @@ def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
         table.add_column(heading, no_wrap=True)
     met = any("test_phase_accuracy_mean" in values for one in summaries for values in one["headline"].values())
     grouped = any("clusters" in one["clusters"] for one in summaries)
-    last = [*(["test phase"] if met else []), *(["clusters", "Rand index"] if grouped else []), "routing"]
-    for heading in ("system", "average", "clients", *last):
+    last = [*(["test phase"] if met else []), *(["clusters", "adj. Rand"] if grouped else [])]
+    for heading in ("system", "average", "clients", *last, "routing"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in summaries:
         for view, values in one["headline"].items():
@@ -113,11 +115,11 @@ def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
 
 
 def _grouping(clusters: dict[str, float]) -> list[str]:
-    """How many clusters of how many true ones, and how well they agree."""
+    """How many clusters, beside how many true ones, and how well they agree."""
     if "clusters" not in clusters:
         return ["–", "–"]
     index = clusters.get("adjusted_rand_index")
-    count = f"{clusters['clusters']:.0f} of {clusters['true_clusters']:.0f}"
+    count = f"{clusters['clusters']:.0f} (true {clusters['true_clusters']:.0f})"
     return [count, "–" if index is None else f"{index:.2f}"]
 
 
@@ -162,6 +164,8 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
         headline[view] = {"rounds": f"{last[0]}-{last[-1]}" if len(last) > 1 else f"{last[0]}"}
         for metric in (*_HEADLINES, *_AREAS):
             mean = last_rounds(values.series(metric, view), setting.window).mean
+            if metric in _UNLABELLED and setting.partition.shift == "pyx":
+                continue  # without labels nothing can be told of P(Y|X): a number would mean nothing
             if not math.isnan(mean):
                 headline[view][metric] = mean
     partition = setting.partition

@@ -26,15 +26,19 @@ def report(
     precision: Annotated[str | None, typer.Option(help="Of these runs: fp32 (default), tf32 or bf16.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Show the table's columns on this data set instead.")] = None,
     column: Annotated[
-        list[str] | None, typer.Option(metavar="GROUP/LABEL", help="Show only this column (repeat it).")
+        list[str] | None,
+        typer.Option(
+            metavar="GROUP/LABEL", help="Only this column: GROUP/LABEL or a label, * is any text (repeatable)."
+        ),
     ] = None,
     view: Annotated[str | None, typer.Option(help="Test images: crop (as in training) or plain.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Seeds of the runs (repeat it); default: the table's.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
     fragment: Annotated[bool, typer.Option("--fragment", help="LaTeX: the bare tabular, to be included.")] = False,
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
     from fedbench.data import recipe
-    from fedbench.errors import unknown
+    from fedbench.errors import FedbenchError, unknown
     from fedbench.files import write_whole
     from fedbench.report import render
     from fedbench.report import table as specs
@@ -43,7 +47,9 @@ def report(
     from fedbench.report.index import Index
     from fedbench.report.spec import VIEWS
 
-    chosen = render.choose(format, output)
+    if as_json and format not in (None, "json"):
+        raise FedbenchError(f"--json or --format {format}?", "give one of them")
+    chosen = render.choose("json" if as_json else format, output)
     if view is not None and view not in VIEWS:
         raise unknown("view", view, VIEWS)
     named = table or [name for _, name in specs.headline().values()]

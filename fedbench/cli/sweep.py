@@ -87,8 +87,11 @@ def train_table(
     if as_json:
         context.print_json({"made": made, "failed": failures})
     if not quiet or failures:
+        absent = any("not at hand" in remark for remark in remarks)
         said = (
-            f"{len(made)} of {len(wanted)} runs made" if wanted else "nothing to run: no cell of the table is missing"
+            f"{len(made)} of {len(wanted)} runs made"
+            if wanted
+            else f"nothing to run: {'all that can be had is there' if absent else 'no cell of the table is missing'}"
         )
         console.print(said)
     for failure in failures:
@@ -168,7 +171,7 @@ def _wanted(
     seeds = () if seed is None else (seed,)
     cells = find(table, budget, context.store(), context.roots(), seeds=seeds, precision=precision)
     states = (State.MISSING, State.FAILED, *((State.OLDER,) if again else ()))
-    remarks = [f"{data} is not at hand: {why}" for data, why in cells.absent.items()]
+    remarks = list(cells.absent.values())
     if methods:
         jobs = [job for method in dict.fromkeys(methods) for job in _of_method(cells, method, budget, states)]
     else:

@@ -35,7 +35,8 @@ def train(
     table: Annotated[str | None, typer.Option("--table", "-t", help="Run all missing cells of this table.")] = None,
     dataset: Annotated[str | None, typer.Option(help="With --table: its columns on this data set.")] = None,
     column: Annotated[
-        list[str] | None, typer.Option(metavar="GROUP/LABEL", help="With --table: only this column (repeatable).")
+        list[str] | None,
+        typer.Option(metavar="GROUP/LABEL", help="With --table: only this column, * is any text (repeatable)."),
     ] = None,
     partition: Annotated[str | None, typer.Option(help="Partition id (default: the current one).")] = None,
     protocol: Annotated[
@@ -271,7 +272,7 @@ def _tables_of(setting: Setting, named: Mapping[str, str], elsewhere: bool) -> d
             cells = find(
                 table, setting.budget, store, context.roots(), precision=setting.precision, seeds=seeds, index=index
             )
-            if any(s.id == setting.id for column in cells.settings.values() for s in column):
+            if any(s.id == setting.id for column in table.printed for s in cells.settings.get(column.key, ())):
                 options = f" --dataset {dataset}" if replaced else ""
                 options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""
                 options += f" --precision {setting.precision}" if setting.precision != DEFAULT_PRECISION else ""

@@ -218,6 +218,10 @@ class Method:
         return [line.removeprefix("deviates:").strip() for line in lines if line.startswith("deviates:")]
 
 
+#: What a hyper-parameter's value is called.
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+
+
 def _parse(method: str, name: str, field: dataclasses.Field[Any], given: Any) -> Plain:
     kind = type(field.default)
     try:
@@ -228,7 +232,7 @@ def _parse(method: str, name: str, field: dataclasses.Field[Any], given: Any) ->
         if kind is int and float(given) != value:
             raise ValueError
     except (ValueError, KeyError, TypeError):
-        raise FedbenchError(f"--{name.replace('_', '-')} of {method} takes {kind.__name__}, not '{given}'") from None
+        raise FedbenchError(f"--{name.replace('_', '-')} of {method} takes {_KINDS[kind]}, not '{given}'") from None
     choices = field.metadata.get("choices") or ()
     if choices and value not in choices:
         raise unknown(f"value of --{name.replace('_', '-')}", str(value), choices)

@@ -29,7 +29,7 @@ class FedAvgFlux(Method):
     """
 
     name = "fedavg_flux"
-    title = "FedAvg"
+    title = "FedAvg, best round"
 
     def inspects(self, server: Server, t: int) -> int:
         return 1

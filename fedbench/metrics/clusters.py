@@ -31,6 +31,7 @@ def clustering(run: Artifact) -> dict[str, dict[int, float]]:
         cluster = clients.column("cluster").to_pylist()
         has = np.array([c is not None for c in cluster])
         if has.any():
+            found["clusters"][0] = float(len({c for c in cluster if c is not None}))
             score = adjusted_rand_score(group[has], [c for c in cluster if c is not None])
             found["adjusted_rand_index"] = {0: float(score)}
     return found

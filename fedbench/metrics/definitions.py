@@ -86,7 +86,9 @@ METRICS: dict[str, Definition] = {
     "test_phase_auc_mean": Definition(
         "mean of the clients' test-phase macro ROC AUC, unweighted", "fraction", _FLUX
     ),
-    "clusters": Definition("clusters of clients after a round; for the run after the last", "count", _FLUX, False),
+    "clusters": Definition(
+        "clusters that there are after a round; for the run those that clients are in at its end", "count", _FLUX, False
+    ),
     "true_clusters": Definition("distinct true distributions among the clients", "count", _FLUX, False),
     "adjusted_rand_index": Definition(
         "agreement of the final clusters with the clients' true groups, over clients that took part since the "

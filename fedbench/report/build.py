@@ -66,6 +66,11 @@ class _Layout:
         extra = {} if table.counted or table.statistic == "pairs" else self.cells.others()
         more = [[self._extra(column, hits) for column in columns] for hits in extra.values()]
         self._derive(paper, more)
+        # An extra row that fills none of the printed columns (it may have hidden parts of their means) says nothing.
+        shown = [k for k, column in enumerate(columns) if not column.hidden]
+        full = [any(line[k].text for k in shown) for line in more]
+        extra = {label: hits for (label, hits), any_ in zip(extra.items(), full, strict=True) if any_}
+        more = [line for line, any_ in zip(more, full, strict=True) if any_]
         self._rank(paper, more)
         if table.ratio_to:
             self._ratios(paper, more)

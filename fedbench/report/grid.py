@@ -157,6 +157,8 @@ def legend(grid: Grid) -> list[tuple[str, str]]:
     marks = ((OLDER, "made by older code"), (PARTIAL, "not of all its seeds yet"))
     found += [(mark, meaning) for mark, meaning in marks if any(e.mark == mark for e in entries)]
     compared = any(line.kind == "reported" for line in grid.lines)
+    if any(e.text.endswith("?") for line in grid.lines if line.kind == "reported" for e in line.entries):
+        found.append(("5.0?", "doubtful in the paper, no target"))
     if compared and any(e.within is False for e in asked):
         found.append(("*", "outside the tolerance"))
     return found

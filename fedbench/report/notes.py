@@ -78,7 +78,9 @@ def _spreads(table: Table) -> list[str]:
 
 def departures(table: Table) -> list[str]:
     """Where the table's protocol differs from the paper's, for all methods alike."""
-    return [] if table.counted else [f"{d[0].upper()}{d[1:]}." for d in protocol.load(table.protocol).deviates]
+    # Pairs of snapshots compare no methods.
+    quiet = table.counted or table.statistic == "pairs"
+    return [] if quiet else [f"{d[0].upper()}{d[1:]}." for d in protocol.load(table.protocol).deviates]
 
 
 def _budget(cells: Cells) -> str:

@@ -288,12 +288,16 @@ class Table:
     def only(self, keys: Iterable[str]) -> Table:
         """The table's columns of these keys alone (a mean over others with those), with what is reported and claimed.
 
-        Raises FedbenchError for a key that no column has.
+        A key may be a label without its group, and have * in it. Raises FedbenchError for one that no column has.
         """
-        wanted, known = list(keys), {c.key: c for c in self.columns}
-        for key in wanted:
-            if key not in known:
-                raise unknown(f"column of table {self.id}", key, known)
+        wanted: list[str] = []
+        known = {c.key: c for c in self.columns}
+        for key in keys:
+            fit = (c.key for c in self.printed if matches(c.key, key) or matches(c.label, key))
+            found = [key] if key in known else list(fit)
+            if not found:
+                raise unknown(f"column of table {self.id}", key, [c.key for c in self.printed])
+            wanted += found
         needed = dict.fromkeys(wanted)
         for key in reversed(known):  # parts stand before their means
             if key in needed:

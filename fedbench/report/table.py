@@ -96,7 +96,11 @@ def _of_file(path: Path, number: str) -> Table:
     """A table of a user's own file."""
     own = numbers(raw, path) if "tables" in (raw := _text(path)) else []
     if number not in (own or [""]):
-        hint = f"it has tables: {path}:{own[0]}" if own else f"leave out ':{number}': it is one table"
+        hint = (
+            f"{path}:{own[0]} for example; it has {', '.join(own)}"
+            if own
+            else f"leave out ':{number}': it is one table"
+        )
         raise FedbenchError(f"{path} has no table '{number}'" if number else f"{path} is a family of tables", hint)
     return _read(f"{path.stem}:{number}" if number else path.stem, path, number)
 

@@ -54,11 +54,11 @@ def test_values_and_their_text(given: dict[str, Any], field: str, value: object)
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"count": "many"}, "--count of knobs takes int, not 'many'"),
-        ({"count": "2.5"}, "--count of knobs takes int, not '2.5'"),
-        ({"count": 2.5}, "--count of knobs takes int, not '2.5'"),
-        ({"rate": "fast"}, "--rate of knobs takes float, not 'fast'"),
-        ({"on": "perhaps"}, "--on of knobs takes bool, not 'perhaps'"),
+        ({"count": "many"}, "--count of knobs takes a whole number, not 'many'"),
+        ({"count": "2.5"}, "--count of knobs takes a whole number, not '2.5'"),
+        ({"count": 2.5}, "--count of knobs takes a whole number, not '2.5'"),
+        ({"rate": "fast"}, "--rate of knobs takes a number, not 'fast'"),
+        ({"on": "perhaps"}, "--on of knobs takes true or false, not 'perhaps'"),
         ({"way": "rihgt"}, "unknown value of --way 'rihgt'; did you mean 'right'?"),
         ({"lamda": 1}, "unknown option of knobs 'lamda'; did you mean 'lambda'?"),
         ({"lambda_": 1}, "unknown option of knobs 'lambda_'; did you mean 'lambda'?"),

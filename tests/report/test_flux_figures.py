@@ -131,7 +131,7 @@ def test_error_bars_of_levels_are_the_tables_own(here: Any) -> None:
 
 
 def test_the_picture_of_levels(here: Any) -> None:
-    _fill(here, "flux/levels_mnist", lambda s: True, [("flux", {}), ("flux", {"clustering": "prior"}), ("ifca", {})])
+    _fill(here, "flux/levels_mnist", lambda s: True, [("flux", {}), ("flux_prior", {}), ("ifca", {})])
     shown, _ = _gather(LEVELS, here.store)
     drawn = draw.draw(LEVELS, shown)
     known, test = drawn.axes

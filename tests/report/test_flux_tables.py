@@ -31,7 +31,7 @@ OURS = [
     "apfl_flux",
     "atp",
     "flux",
-    "flux",
+    "flux_prior",
 ]
 NAMES = [n for n in tables.names() if n.startswith("flux/")]
 NUMBERED = [n for n in NAMES if n.removeprefix("flux/").isdigit()]

@@ -102,11 +102,12 @@ class _Layout:
         return self.stub + sum(w + _GAP for w in self.widths)
 
     def tail(self, entry: Entry, kind: str) -> str:
-        """What follows a value: ratio, and ± or (below a measured value) the difference to it."""
+        """What follows a value: ratio, ±, and (below a measured value) the difference to it."""
         ratio = f"  {entry.ratio}" if entry.ratio else ""
+        spread = f" ± {entry.spread}" if entry.spread and self.with_spread else ""
         if kind == "reported" and entry.delta:
-            return f"{ratio} ({entry.delta})"
-        return ratio + (f" ± {entry.spread}" if entry.spread and self.with_spread else "") + entry.mark
+            return f"{ratio}{spread} ({entry.delta})"
+        return ratio + spread + entry.mark
 
     def lines(self) -> list[Text]:
         grid, out = self.grid, [Text("━" * self.width, "dim")]

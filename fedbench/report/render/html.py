@@ -96,7 +96,8 @@ def _cell(line: Line, entry: Entry) -> str:
     if entry.rank:
         text = f'<span class="{"best" if entry.rank == 1 else "second"}">{text}</span>'
     text += f' <span class="ratio">{escape(entry.ratio)}</span>' if entry.ratio else ""
+    spread = f' <span class="spread">± {escape(entry.spread)}</span>' if entry.spread else ""
     if line.kind == "reported":
         judged = "within" if entry.within else "outside"
-        return text + (f' <span class="{judged}">{escape(entry.delta)}</span>' if entry.delta else "")
-    return text + (f' <span class="spread">± {escape(entry.spread)}</span>' if entry.spread else "") + entry.mark
+        return text + spread + (f' <span class="{judged}">{escape(entry.delta)}</span>' if entry.delta else "")
+    return text + spread + entry.mark

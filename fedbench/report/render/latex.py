@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -104,10 +105,10 @@ def _cell(line: Line, entry: Entry, small: str) -> str:
     if entry.rank:
         text = rf"\textbf{{{text}}}" if entry.rank == 1 else rf"\underline{{{text}}}"
     text += rf"\,({escape(entry.ratio)})" if entry.ratio else ""
+    text += rf"{{{small}$\,\pm\,${entry.spread}}}" if entry.spread else ""
     if line.kind == "reported":
         off = rf" {{{small}({escape(entry.delta)})}}" if entry.delta else ""
         return rf"{{\itshape {text}{off}}}"
-    text += rf"{{{small}$\,\pm\,${entry.spread}}}" if entry.spread else ""
     return text + (rf"$^{{{_MATH[entry.mark]}}}$" if entry.mark else "")
 
 
@@ -115,7 +116,7 @@ def _size(grid: Grid) -> tuple[str, bool]:
     """A font for the page (85 characters a line at \\small, 118 at \\scriptsize); whether no font fits."""
     columns = zip(*(line.entries for line in grid.lines), strict=True)
     widths = [
-        max([len(grid.heading(h)), *(len(e.text + e.ratio + (e.delta or e.spread)) + 3 for e in column)])
+        max([len(grid.heading(h)), *(len(e.text + e.ratio + e.delta + e.spread) + 3 for e in column)])
         for h, column in zip(grid.heads, columns, strict=True)
     ]
     width = max(len(line.label) for line in grid.lines) + sum(widths)
@@ -126,7 +127,9 @@ def _size(grid: Grid) -> tuple[str, bool]:
 
 def escape(text: str) -> str:
     """Text that LaTeX prints literally. Characters that its fonts lack lose their accents, or become '?'."""
-    return "".join(_escaped(c) for c in text)
+    parts = re.split("`([^`]+)`", text)  # what stands between backticks is typed
+    escaped = ["".join(_escaped(c) for c in part) for part in parts]
+    return "".join(rf"\texttt{{{part}}}" if k % 2 else part for k, part in enumerate(escaped))
 
 
 def _escaped(c: str) -> str:

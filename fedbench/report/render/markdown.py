@@ -50,7 +50,8 @@ def _cell(line: Line, entry: Entry) -> str:
         text = f"**{text}**" if entry.rank == 1 else f"<u>{text}</u>"
     text += f" {entry.ratio}" if entry.ratio else ""
     if line.kind == "reported":
-        return f"*{text}*" + (f" ({escape(entry.delta)})" if entry.delta else "")
+        spread = f" ± {entry.spread}" if entry.spread else ""
+        return f"*{text}*{spread}" + (f" ({escape(entry.delta)})" if entry.delta else "")
     return text + (f" ± {entry.spread}" if entry.spread else "") + entry.mark
 
 
