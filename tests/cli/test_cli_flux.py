@@ -24,6 +24,16 @@ def test_a_run_says_its_test_phase_and_its_clusters(home: Path) -> None:
         assert heading in good("evaluate").out
 
 
+def test_nothing_is_said_of_labels_that_cannot_be_known(home: Path) -> None:
+    """Under P(Y|X) the test phase has no meaning."""
+    good("partition", "digits", "--protocol", "flux", "--shift", "pyx", "--level", "5")
+    (run,) = json.loads(good("train", "--method", "fedavg", "--budget", "smoke", "--json").out)
+    (view,) = run["headline"].values()
+    assert view["client_accuracy_mean"] > 0
+    assert "test_phase_accuracy_mean" not in view
+    assert "test phase" not in good("evaluate").out
+
+
 def test_an_extra_row_without_a_test_phase_is_no_problem(home: Path) -> None:
     good("partition", "digits", "--protocol", "flux", "--shift", "px", "--level", "5")
     good("train", "--method", "pfedme_flux", "--pull", "0.5", "--budget", "smoke")

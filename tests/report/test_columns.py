@@ -21,7 +21,7 @@ from fedbench.report import table as tables
 from fedbench.report.build import build
 from fedbench.report.cells import find
 from fedbench.report.claims import FAILS, HOLDS
-from fedbench.report.grid import Entry, Grid
+from fedbench.report.grid import Entry, Grid, legend
 from fedbench.report.index import State
 from fedbench.report.render import FORMATS, render
 from fedbench.report.spec import Table
@@ -181,6 +181,20 @@ def test_a_method_that_no_row_asks_for_has_means_too(lab: Any, tmp_path: Path) -
     assert (extra["Gain"].text, extra["Mean"].text) == ("15.0", "50.0")
 
 
+def test_a_method_that_fills_no_printed_column_has_no_row(lab: Any, tmp_path: Path) -> None:
+    """One hidden part of a mean is no mean."""
+    table = mine(tmp_path)
+    for column in table.column:
+        if not column.of:
+            object.__setattr__(column, "hidden", True)
+    setting = find(table, "small", lab.store, []).settings["Accuracy/Much"][0]
+    lab.run(setting, "pfedfda", clients={0: 0.5, 1: 0.5, 2: 0.5}, views=("plain",), title="P", rules="pfedfda")
+    assert "P" not in [one.label for one in build(table, "small", lab.store, []).lines]
+    setting = find(table, "small", lab.store, []).settings["Accuracy/Little"][0]
+    lab.run(setting, "pfedfda", clients={0: 0.5, 1: 0.5, 2: 0.5}, views=("plain",), title="P", rules="pfedfda")
+    assert "P" in [one.label for one in build(table, "small", lab.store, []).lines]
+
+
 def test_every_format_prints_them(lab: Any, tmp_path: Path) -> None:
     grid = made(lab, tmp_path)
     for name in sorted({*FORMATS} - {"csv", "json"}):
@@ -328,6 +342,9 @@ def test_a_doubtful_number_is_shown_but_no_target(lab: Any) -> None:
     assert (ours["CIFAR100"].within, ours["CIFAR100"].difference) == (None, None)
     below = grid.lines[[x.label for x in grid.lines].index("pFedFDA") + 1].entries
     assert [e.text for e in below] == ["0.725", "0.309?"]
+    sign = ("5.0?", "doubtful in the paper, no target")
+    assert sign in legend(grid)
+    assert sign not in legend(build(tables.load("pfedfda/3"), "small", lab.store, []))
     assert [theirs.state for _, theirs in grid.verdicts] == [HOLDS, "not measured"]
     assert "Tolerance: ±0.03, meant for the paper's own budget." in grid.about
 
@@ -354,6 +371,8 @@ def test_only_some_columns() -> None:
     assert {column for _, column in one.reported} == {c.key for c in one.columns}
     assert all({"Accuracy/25 %", "Gain over Local/25 %"}.issuperset(claim.columns) for claim in one.claim)
     assert one.chosen == ["Accuracy/25 %"]
+    assert table.only(["25 %"]).chosen == ["Accuracy/25 %", "Gain over Local/25 %"], "a label in all its groups"
+    assert [c.key for c in table.only(["Accuracy/*"]).columns if not c.of] == [c.key for c in part.columns if not c.of]
     with pytest.raises(FedbenchError, match=r"unknown column of table pfedfda/7 'Accuracy/20 %'"):
         table.only(["Accuracy/20 %"])
 

@@ -51,6 +51,9 @@ def test_a_table_by_number(lab: Any, call: Any) -> None:
 
 def test_no_table_means_the_headline_ones(call: Any) -> None:
     result = call("report", "--format", "json")
+    assert result.stdout == call("report", "--json").stdout
+    with pytest.raises(FedbenchError, match="--json or --format csv"):
+        call("report", "--json", "--format", "csv")
     assert [t["table"] for t in json.loads(result.stdout)] == [
         "feddrm/1",
         "feddrm/2",

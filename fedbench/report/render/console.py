@@ -46,6 +46,11 @@ def _show(grid: Grid, console: Console) -> None:
     remarks = [*grid.about, *grid.notes]
     if narrow and any(e.spread for line in grid.lines for e in line.entries):
         remarks.append("The terminal is too narrow for the ± of the values: widen it, or write them with -o FILE.")
+    if console.is_terminal and layout.width > console.width:
+        remarks.append(
+            f"{layout.width} characters wide, so that lines wrap here: choose columns (--column, in which * is any "
+            "text), or write it with -o FILE.html."
+        )
     width = min(console.width, max(layout.width, 80)) if console.is_terminal else max(layout.width, 80)
 
     def remark(text: str, style: str = "dim", first: str = "  ", then: str = "  ") -> None:
