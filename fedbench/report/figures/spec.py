@@ -139,7 +139,7 @@ FIGURES = {
             "descriptors",
             runs={**_under_px("MNIST", "flux/12"), **_under_px("CIFAR-100", "flux/42")},
         ),
-        FigureSpec("flux/12", "Four data sets by level of heterogeneity", "series", series=_levels(_LEVELS)),
+        FigureSpec("flux/12", "Accuracy by level of heterogeneity, each data set", "series", series=_levels(_LEVELS)),
     )
 }  # fmt: skip
 
