@@ -99,8 +99,8 @@ def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
         table.add_column(heading, no_wrap=True)
     met = any("test_phase_accuracy_mean" in values for one in summaries for values in one["headline"].values())
     grouped = any("clusters" in one["clusters"] for one in summaries)
-    last = [*(["test phase"] if met else []), *(["clusters", "adj. Rand"] if grouped else [])]
-    for heading in ("system", "average", "clients", *last, "routing"):
+    last = [*(["test phase"] if met else []), *(["clusters", "adj. Rand"] if grouped else []), "routing"]
+    for heading in ("system", "average", "clients", *last):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in summaries:
         for view, values in one["headline"].items():
@@ -156,16 +156,17 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
     metrics = store.open(spec.kind, spec.id)
     values, setting = load(metrics), spec.run.setting
     headline: dict[str, dict[str, Any]] = {}
+    # Without labels nothing can be told of P(Y|X): a number would mean nothing.
+    unknown = _UNLABELLED if setting.partition.shift == "pyx" else ()
+    told = [metric for metric in (*_HEADLINES, *_AREAS) if metric not in unknown]
     for view in (v for v in values.views if v):
         evaluated = [*(values.series("average_accuracy", view) or values.series("client_auc_mean", view))]
         if not evaluated:  # every label of every client is constant
             continue
         last = [t for t in evaluated if t > evaluated[-1] - setting.window]
         headline[view] = {"rounds": f"{last[0]}-{last[-1]}" if len(last) > 1 else f"{last[0]}"}
-        for metric in (*_HEADLINES, *_AREAS):
+        for metric in told:
             mean = last_rounds(values.series(metric, view), setting.window).mean
-            if metric in _UNLABELLED and setting.partition.shift == "pyx":
-                continue  # without labels nothing can be told of P(Y|X): a number would mean nothing
             if not math.isnan(mean):
                 headline[view][metric] = mean
     partition = setting.partition

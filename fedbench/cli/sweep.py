@@ -44,7 +44,7 @@ def train_table(
 
     console, store = context.err(), context.store()
     precision = precision or DEFAULT_PRECISION
-    wanted, remarks = _wanted(name, methods, dataset, columns, budget, precision, seed, again)
+    wanted, remarks, all_at_hand = _wanted(name, methods, dataset, columns, budget, precision, seed, again)
     check_place(device, executor, precision)
     own = sorted({one.setting.executor for one in wanted if one.setting.executor} - {executor})
     if own and executor != "auto":
@@ -87,13 +87,8 @@ def train_table(
     if as_json:
         context.print_json({"made": made, "failed": failures})
     if not quiet or failures:
-        absent = any("not at hand" in remark for remark in remarks)
-        said = (
-            f"{len(made)} of {len(wanted)} runs made"
-            if wanted
-            else f"nothing to run: {'all that can be had is there' if absent else 'no cell of the table is missing'}"
-        )
-        console.print(said)
+        nothing = "no cell of the table is missing" if all_at_hand else "all that can be had is there"
+        console.print(f"{len(made)} of {len(wanted)} runs made" if wanted else f"nothing to run: {nothing}")
     for failure in failures:
         log = f" (log: {failure['log']})" if "log" in failure else ""
         console.print(f"failed: {failure['run']}: {failure['reason']}{log}", markup=False)
@@ -154,8 +149,8 @@ def _wanted(
     precision: str,
     seed: int | None,
     again: bool,
-) -> tuple[list[Wanted], list[str]]:
-    """The runs to make, and what to say about the others."""
+) -> tuple[list[Wanted], list[str], bool]:
+    """The runs to make, what to say about the others, and whether all of the table's data sets are at hand."""
     from fedbench.data import recipe
     from fedbench.report import table as tables
     from fedbench.report.cells import find
@@ -163,7 +158,11 @@ def _wanted(
 
     table = tables.load(name)
     if table.counted:
-        return [], [f"table {table.id} is counted by formula: 'fedbench report --table {name}' prints it as it is"]
+        return (
+            [],
+            [f"table {table.id} is counted by formula: 'fedbench report --table {name}' prints it as it is"],
+            True,
+        )
     if dataset is not None:
         table = table.for_dataset(recipe(dataset).name)
     if columns:
@@ -181,7 +180,7 @@ def _wanted(
             remarks.append(f"not built yet, so left out: {', '.join(absent)}")
     if cells.counts[State.OLDER] and not again:
         remarks.append(f"{cells.counts[State.OLDER]} cells were made by older code; --again makes them anew")
-    return jobs, remarks
+    return jobs, remarks, not cells.absent
 
 
 def _of_method(cells: Cells, method: str, budget: str, states: tuple[Any, ...]) -> list[Wanted]:

@@ -180,6 +180,11 @@ class Client:
         return rows if part is None else rows[slice(*part)]
 
     @property
+    def validates_on(self) -> str:
+        """The side that tells how good a model is: validation, or where the client has no such images its training."""
+        return "validation" if len(self.validation_rows) else "train"
+
+    @property
     def final(self) -> bool:
         """Whether this is the last round."""
         return self.round == self.rounds

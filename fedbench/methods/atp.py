@@ -95,7 +95,7 @@ class ATP(Method):
         return learning if t == last else 0
 
     def inspect(self, client: Client) -> Box:
-        split = "validation" if len(client.validation_rows) else "train"
+        split = client.validates_on
         theta, rates = client.state, client.state[RATES]
         for part in self.batches(client, split):
             ways = yield from self.ways(client, split, part)

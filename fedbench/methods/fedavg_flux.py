@@ -35,14 +35,14 @@ class FedAvgFlux(Method):
         return 1
 
     def inspect(self, client: Client) -> Box:
-        seen = yield Collect(sample_losses, split="validation" if len(client.validation_rows) else "train")
+        seen = yield Collect(sample_losses, split=client.validates_on)
         client.upload |= {"loss": seen.rows.double().sum(), "images": len(seen.rows)}
 
     def regroup(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         loss = torch.stack([c.upload["loss"].cpu() for c in cohort]).sum() / sum(c.upload["images"] for c in cohort)
         drifted = t in (cohort[0].plan.setting.drifts or ())  # models of other data do not compete
         if LOWEST not in server.memory or drifted or loss < server.memory[LOWEST]:
-            server.memory |= {LOWEST: loss, **{BEST + name: t for name, t in server.shared.items()}}
+            server.memory |= {LOWEST: loss, **{BEST + name: value for name, value in server.shared.items()}}
 
     def traffic(self, server: Server, t: int) -> tuple[int, int]:
         up, down = super().traffic(server, t)
@@ -56,4 +56,4 @@ class FedAvgFlux(Method):
 
     def best(self, server: Server) -> State:
         """The model of the lowest validation loss; empty before the first round."""
-        return {name.removeprefix(BEST): t for name, t in server.memory.items() if name.startswith(BEST)}
+        return {n.removeprefix(BEST): value for n, value in server.memory.items() if n.startswith(BEST)}

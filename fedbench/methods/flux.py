@@ -16,13 +16,7 @@ from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts import clustering, flux_server, flux_start
-from fedbench.methods.parts.clustered import (
-    BEHIND,
-    answer_by_any,
-    average_by_cluster,
-    model_of,
-    numbered,
-)
+from fedbench.methods.parts.clustered import BEHIND, answer_by_any, average_by_cluster, model_of, numbered
 from fedbench.methods.parts.descriptor import POINTS, Noise
 from fedbench.methods.parts.flux_server import REGROUPS, ROUND, regroups
 from fedbench.methods.parts.scaling import MOMENTS
@@ -125,7 +119,7 @@ class Flux(Method):
     def describe(self, server: Server, federation: Federation, setting: Setting) -> tuple[int, int]:
         flux_server.begin(server, setting)
         server.memory[TRUE] = torch.tensor(len(set(federation.groups)))
-        flux_start.begin(server, federation, setting, self.components, self.start)
+        flux_start.begin(server, federation, setting, self.components, self.start, self.box == "coordinate")
         return 0, 0
 
     # -- warm-up -----------------------------------------------------------------------------------------

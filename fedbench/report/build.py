@@ -68,9 +68,8 @@ class _Layout:
         self._derive(paper, more)
         # An extra row that fills none of the printed columns (it may have hidden parts of their means) says nothing.
         shown = [k for k, column in enumerate(columns) if not column.hidden]
-        full = [any(line[k].text for k in shown) for line in more]
-        extra = {label: hits for (label, hits), any_ in zip(extra.items(), full, strict=True) if any_}
-        more = [line for line, any_ in zip(more, full, strict=True) if any_]
+        told = {label: line for label, line in zip(extra, more, strict=True) if any(line[k].text for k in shown)}
+        extra, more = {label: extra[label] for label in told}, list(told.values())
         self._rank(paper, more)
         if table.ratio_to:
             self._ratios(paper, more)

@@ -290,19 +290,19 @@ class Table:
 
         A key may be a label without its group, and have * in it. Raises FedbenchError for one that no column has.
         """
-        wanted: list[str] = []
+        wanted: dict[str, None] = {}  # in order, and once where two keys fit
         known = {c.key: c for c in self.columns}
         for key in keys:
-            fit = (c.key for c in self.printed if matches(c.key, key) or matches(c.label, key))
-            found = [key] if key in known else list(fit)
+            fit = [c.key for c in self.printed if matches(c.key, key) or matches(c.label, key)]
+            found = [key] if key in known else fit
             if not found:
                 raise unknown(f"column of table {self.id}", key, [c.key for c in self.printed])
-            wanted += found
-        needed = dict.fromkeys(wanted)
+            wanted |= dict.fromkeys(found)
+        needed = dict(wanted)
         for key in reversed(known):  # parts stand before their means
             if key in needed:
                 needed.update(dict.fromkeys(known[key].of))
-        return self._cut(self._with_means(set(needed)), chosen=wanted)
+        return self._cut(self._with_means(set(needed)), chosen=list(wanted))
 
     def _cut(self, columns: list[Column], **marks: Any) -> Table:
         """The table with these of its columns, and what is reported and claimed of them alone."""

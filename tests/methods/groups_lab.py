@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,13 @@ def grouped_federation(
     place = np.tile(np.arange(size), count)
     is_test, validation = place >= 0.7 * size, (place >= 0.56 * size) & (place < 0.7 * size)
     return Federation.of(x, y, client, chosen, is_test, 10, validation=validation, groups=list(groups))
+
+
+def drifted(before: Federation, after: Federation, groups: Sequence[int], test_groups: Sequence[int]) -> Federation:
+    """Clients that train on their images of `before` and then of `after`, and are tested on those of `after`."""
+    whole = Federation.joined([before, after])
+    stages = [(f.train, f.validation) for f in whole]
+    return replace(whole[0], stages=stages, test=whole[1].test, groups=list(groups), test_groups=list(test_groups))
 
 
 def grouped_setting(**changes: Any) -> Setting:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from groups_lab import grouped_federation, grouped_setting
+from groups_lab import drifted, grouped_federation, grouped_setting
 from lab import Run, same, train
 from torch.nn import functional as F
 
@@ -60,11 +60,7 @@ def test_while_the_loss_falls_it_is_fedavg_and_learns(tmp_path: Path) -> None:
 def test_models_of_other_data_do_not_compete(tmp_path: Path) -> None:
     """After a drift to data of which no model knows anything, the last stage's rounds answer."""
     before, after = grouped_federation((0, 0, 0, 0), 200), grouped_federation((2, 2, 2, 2), 200, concept=True)
-    whole = Federation.joined([before, after])
-    data = replace(
-        whole[0], stages=[(f.train, f.validation) for f in whole], test=whole[1].test, groups=[2] * 4,
-        test_groups=[2] * 4,
-    )  # fmt: skip
+    data = drifted(before, after, [2] * 4, [2] * 4)
     run = train("fedavg_flux", data, tmp_path, grouped_setting(rounds=5, drifts=(5,)))
     for name, value in run.shared.items():
         assert torch.equal(run.trainer.server.memory[f"best/{name}"], torch.from_numpy(value)), (

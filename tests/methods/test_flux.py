@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from groups_lab import grouped_federation, grouped_setting
+from groups_lab import drifted, grouped_federation, grouped_setting
 from hypothesis import given
 from hypothesis import strategies as st
 from lab import Run, method, same, train, trainer
@@ -227,13 +227,8 @@ def test_a_running_mean_holds_all_models_since_the_clustering(tmp_path: Path) ->
 
 def test_clients_are_clustered_anew_when_their_data_drift(tmp_path: Path) -> None:
     before, after = grouped_federation((0, 0, 1, 1)), grouped_federation((1, 0, 1, 0))
-    count = len(before.labels)
-    whole = Federation.joined([before, after])
-    data = replace(
-        whole[0], train=whole[0].train, stages=[(f.train, f.validation) for f in whole], test=whole[1].test,
-        groups=[1, 0, 1, 0], test_groups=[0, 0, 1, 1],
-    )  # fmt: skip
-    assert int(whole[1].train[0][0]) >= count
+    data = drifted(before, after, (1, 0, 1, 0), (0, 0, 1, 1))
+    assert int(data.stages[1][0][0][0]) >= len(before.labels)
     s = grouped_setting(rounds=7, drifts=(6,))
     found = train(method("flux", start=3), data, tmp_path, s)
     rounds = found.trainer.checkpoint.rounds

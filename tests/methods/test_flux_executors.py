@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups_lab import grouped_federation, grouped_setting
+from groups_lab import drifted, grouped_federation, grouped_setting
 from lab import Run, method, train
 
 from fedbench.core.federation import Federation
@@ -28,12 +28,7 @@ methods = pytest.mark.parametrize(("name", "chosen"), METHODS, ids=lambda v: v i
 def drifting() -> tuple[Federation, Setting]:
     """Four clients whose data change in round 5, with a test phase."""
     before, after = grouped_federation((0, 0, 1, 1), 60), grouped_federation((1, 0, 1, 0), 60)
-    whole = Federation.joined([before, after])
-    data = replace(
-        whole[0], stages=[(f.train, f.validation) for f in whole], test=whole[1].test, groups=[1, 0, 1, 0],
-        test_groups=[0, 0, 1, 1],
-    )  # fmt: skip
-    return data, grouped_setting(rounds=6, drifts=(5,))
+    return drifted(before, after, (1, 0, 1, 0), (0, 0, 1, 1)), grouped_setting(rounds=6, drifts=(5,))
 
 
 def coming_and_going() -> tuple[Federation, Setting]:

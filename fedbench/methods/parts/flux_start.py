@@ -52,8 +52,7 @@ def inspect(client: Client) -> Generator[Collect, Any, None]:
     """The box: accuracy of the model that the client holds on its validation images (on its training images if it has
     none), and the extent of their latents, as its upload: as in the released code; the paper's box a coordinate would
     be of training images."""
-    split = "validation" if len(client.validation_rows) else "train"
-    seen = yield Collect(look, split=split)
+    seen = yield Collect(look, split=client.validates_on)
     client.upload |= {
         "accuracy": seen.rows[:, 0].double().mean(),
         "extent": extent(seen.rows[:, 1:], f"client {client.index}"),
@@ -89,8 +88,18 @@ def warm_up_ends(
     return (r >= EARLIEST and min(slopes, default=1.0) < threshold) or t >= LATEST * rounds
 
 
-def begin(server: Server, federation: Federation, setting: Setting, components: int, start: int) -> None:
-    """Remember the box that the released code begins with; for a clustering in the first round, project by it."""
+def begin(
+    server: Server,
+    federation: Federation,
+    setting: Setting,
+    components: int,
+    start: int,
+    per_coordinate: bool = False,
+) -> None:
+    """Remember the box that the released code begins with, where it is needed: for a clustering in the first round,
+    which projects by it, and to count the bytes of a box a coordinate."""
+    if start != 1 and not per_coordinate:
+        return
     network = models.build(setting.model, shape=federation.shape, classes=federation.classes, seed=0)
     height, width, channels = federation.shape
     with torch.no_grad():
