@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,23 +16,35 @@ if TYPE_CHECKING:
     from fedbench.store import Artifact, Store
 
 
-def describe(spec: Spec) -> str:
-    """One line that tells a person what an artifact is."""
+def describe(spec: Spec, telling: Mapping[str, Sequence[str]] | None = None) -> str:
+    """One line that tells a person what an artifact is; of a run with its method's `telling` hyper-parameters."""
     if isinstance(spec, DatasetSpec):
         return f"{spec.name} ({spec.source})"
     if isinstance(spec, PartitionSpec):
         head = f"{spec.dataset.name} {spec.label}, {spec.clients} clients, shift {spec.shift}, seed {spec.seed}"
         return ", ".join([head, *spec.details])
     if isinstance(spec, RunSpec):
-        setting = spec.setting
+        setting, part = spec.setting, spec.setting.partition
         precision = "" if setting.precision == Setting.precision else f", {setting.precision}"
+        values = ", ".join(f"{k} {spec.params[k]}" for k in (telling or {}).get(spec.method, ()) if k in spec.params)
+        method = f"{spec.method} ({values})" if values else spec.method
         return (
-            f"{spec.method} on {setting.partition.dataset.name} {setting.partition.label}, "
+            f"{method} on {part.dataset.name} {part.label}, {part.clients} clients, "
             f"{setting.budget} budget ({setting.rounds} rounds, {setting.model}{precision}), seed {setting.seed}"
         )
     if isinstance(spec, MetricsSpec):
-        return f"of run {spec.run.id}: {describe(spec.run)}"
+        return f"of run {spec.run.id}: {describe(spec.run, telling)}"
     raise TypeError(spec)
+
+
+def _telling(specs: Iterable[Spec]) -> dict[str, list[str]]:
+    """By method, the hyper-parameters in which these runs of it differ."""
+    values: dict[str, dict[str, set[str]]] = {}
+    for spec in specs:
+        if isinstance(spec, RunSpec):
+            for name, value in spec.params.items():
+                values.setdefault(spec.method, {}).setdefault(name, set()).add(repr(value))
+    return {method: [k for k, seen in of.items() if len(seen) > 1] for method, of in values.items()}
 
 
 def list_artifacts(
@@ -44,8 +56,9 @@ def list_artifacts(
         raise unknown("kind of artifact", kind, KINDS)
     store = context.store()
     found = [a for k in ([kind] if kind else KINDS) for a in store.list(k)]
+    telling = _telling(a.spec.run if isinstance(a.spec, MetricsSpec) else a.spec for a in found)
     if json:
-        context.print_json([_brief(a) for a in found])
+        context.print_json([_brief(a, telling) for a in found])
         return
     console = context.out()
     if not found:
@@ -59,7 +72,7 @@ def list_artifacts(
     for a in found:
         mark = "*" if a.id in current else " "
         size = _size(sum(f["bytes"] for f in a.manifest["files"].values()))
-        table.add_row(a.kind, f"{a.id}{mark}", describe(a.spec), a.provenance["started"], size)
+        table.add_row(a.kind, f"{a.id}{mark}", describe(a.spec, telling), a.provenance["started"], size)
     console.print(table)
 
 
@@ -67,9 +80,10 @@ def _size(bytes: int) -> str:
     return f"{bytes / 1e6:.1f} MB" if bytes >= 1e6 else f"{bytes / 1e3:.0f} kB"
 
 
-def _brief(artifact: Artifact) -> dict[str, Any]:
+def _brief(artifact: Artifact, telling: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    what = describe(artifact.spec, telling)
     return {
-        "kind": artifact.kind, "id": artifact.id, "what": describe(artifact.spec), "path": str(artifact.path),
+        "kind": artifact.kind, "id": artifact.id, "what": what, "path": str(artifact.path),
         "made": artifact.provenance["started"],
     }  # fmt: skip
 

@@ -42,9 +42,16 @@ def test_list(ready: Path) -> None:
     current = Store(ready).current
     marked = {line.split()[1].removesuffix("*") for line in lines if "*" in line.split()[1]}
     assert marked == {current["partition"], current["run"]}
-    assert "fedavg on digits Dir-0.3, smoke budget (4 rounds, digits_cnn), seed 2025" in said
+    assert "fedavg on digits Dir-0.3, 8 clients, smoke budget (4 rounds, digits_cnn), seed 2025" in said
     assert "0.0 MB" not in said
     assert json.loads(good("list", "run", "--json").out) == [one for one in listed if one["kind"] == "run"]
+
+
+def test_list_tells_runs_of_one_method_apart(ready: Path) -> None:
+    for mu in (0.1, 0.5):
+        good("train", "--method", "ditto", *SMOKE, "--mu", str(mu))
+    whats = [one["what"] for one in json.loads(good("list", "run", "--json").out)]
+    assert [what.partition(" on ")[0] for what in whats] == ["fedavg", "ditto (mu 0.1)", "ditto (mu 0.5)"]
 
 
 def test_show_goes_from_a_number_back_to_the_images(ready: Path) -> None:
