@@ -215,8 +215,8 @@ class Flux(Method):
         }
 
     def figures(self, server: Server) -> Mapping[str, float]:
-        if ROUND not in server.memory:
-            return {}
+        if ROUND not in server.memory:  # told in warm-up too, so that a run that never clusters says so
+            return {"clusters": 1.0}
         found = {"clusters": float(len(server.models)), "clustering_round": float(server.memory[ROUND])}
         elbow = float(server.memory[ELBOW])
         return found if math.isnan(elbow) else {**found, "elbow": elbow}

@@ -76,6 +76,7 @@ def test_the_round_in_which_it_clusters(tmp_path: Path) -> None:
     assert steep.trainer.method.figures(steep.trainer.server)["clustering_round"] == 6, "after 80 % of the rounds"
     rounds = found.trainer.checkpoint.rounds
     assert [line.get("figure_clustering_round") for line in rounds] == [None, None, None, 4, 4, 4]
+    assert [line["figure_clusters"] for line in rounds][:3] == [1, 1, 1]
 
 
 def test_without_an_end_of_warm_up_it_is_fedavg(tmp_path: Path) -> None:
@@ -84,6 +85,7 @@ def test_without_an_end_of_warm_up_it_is_fedavg(tmp_path: Path) -> None:
     assert same(flux.shared, average.shared)
     for column in ("own", "test_phase"):
         assert (answers(flux, column) == answers(average, column)).all()
+    assert flux.trainer.method.figures(flux.trainer.server) == {"clusters": 1}, "which a user sees"
 
 
 def test_with_one_group_flux_prior_is_fedavg(tmp_path: Path) -> None:
