@@ -169,6 +169,8 @@ def _wanted(
         table = table.only(columns)
     seeds = () if seed is None else (seed,)
     cells = find(table, budget, context.store(), context.roots(), seeds=seeds, precision=precision)
+    if cells.absent and not cells.settings:
+        raise FedbenchError("nothing can be run: " + "; ".join(cells.absent.values()))
     states = (State.MISSING, State.FAILED, *((State.OLDER,) if again else ()))
     remarks = list(cells.absent.values())
     if methods:

@@ -68,6 +68,7 @@ CASES = [
     (("partition", "digits", "--spc", "400"), "3200 shards"),
     (("partition", "digits", "--by", "writer"), "unknown column of digits 'writer'"),
     (("partition", "cifar10"), "the images of cifar10 are not at hand"),
+    (("train", "--table", "flux/13"), "nothing can be run: the images of mnist are not at hand"),
     ((*TRAIN, "--precision", "tf32", "--device", "cpu"), "tf32 needs a GPU, and this is a CPU; use --precision fp32"),
     (("train", "--table", "1", *DIGITS, "--precision", "tf32", "--device", "cpu"), "tf32 needs a GPU"),
     ((*TRAIN, "--model", "resnet18_gn"), "images of 8x8x1 are too small for model resnet18_gn"),
