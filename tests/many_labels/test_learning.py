@@ -144,7 +144,7 @@ def test_flux_clusters_in_round_four_and_describes_labels(tmp_path: Path) -> Non
     assert it.trainer.server.memory[flux_start.ACCURACY].tolist() == [0.5, 0.5, 0.5]
     lines = {line["round"]: line for line in it.trainer.checkpoint.rounds}
     assert lines[5]["figure_clustering_round"] == 4
-    assert "figure_clusters" not in lines[3]
+    assert "figure_clustering_round" not in lines[3]
     found = it.trainer.method.described(it.trainer.server)
     assert found is not None
     assert found[1].shape == (4, 2 * (4 + 1) * 10)  # U labels, l = 10
