@@ -133,14 +133,14 @@ def _details(artifact: Artifact) -> list[str]:
     spec, p = artifact.spec, artifact.provenance
     libraries = ", ".join(f"{k} {v}" for k, v in p["libraries"].items())
     lines = [
-        f"made {p['started']} in {p['wall_seconds']} s on {p['host']} ({p['platform']})",
+        f"made {p['started']} on {p['host']} ({p['platform']})",
         f"by {libraries}" + (f", revision {p['git'][:12]}{'+' if p['git'].endswith('+') else ''}" if p["git"] else ""),
         f"files in {artifact.path}: " + ", ".join(artifact.manifest["files"]),
     ]
     if isinstance(spec, RunSpec):
         setting = {k: v for k, v in spec.setting.to_dict().items() if k != "partition"}
         lines.insert(0, "setting: " + ", ".join(f"{k} {v}" for k, v in setting.items()))
-        lines.insert(0, "method: " + ", ".join(f"{k} {v}" for k, v in spec.params.items()))
+        lines.insert(0, "method: " + (", ".join(f"{k} {v}" for k, v in spec.params.items()) or "no hyper-parameters"))
         lines.append(f"trained {p['train_seconds']:.1f} s on {p['device']}, {_executor(p)}")
     if isinstance(spec, DatasetSpec):
         lines.insert(0, f"content {spec.content}")
