@@ -71,8 +71,14 @@ def fingerprint(*parts: str) -> str:
         path = PACKAGE / part
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(file.relative_to(PACKAGE).as_posix().encode())
-            digest.update(repr(_shape(_without_docstrings(ast.parse(file.read_bytes())))).encode())
+            digest.update(_code(file.read_bytes()))
     return digest.hexdigest()[:12]
+
+
+@cache  # methods share most of their files, and a table asks for every method of the store
+def _code(text: bytes) -> bytes:
+    """What counts of a file."""
+    return repr(_shape(_without_docstrings(ast.parse(text)))).encode()
 
 
 def is_older(told: Mapping[str, Any]) -> bool:
