@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from typer import Abort
 
 from fedbench.errors import FedbenchError
 
@@ -34,15 +42,25 @@ def hoist(arguments: list[str]) -> list[str]:
     return front + rest
 
 
+#: Exit code of a command that was interrupted; the command line's parser turns an interrupt into it.
+INTERRUPTED = 130
+
+
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: exit 0, 2 on bad input, 130 when interrupted."""
+    """Entry point: exit 0, 1 if some runs of several failed, 2 on bad input, 130 when interrupted."""
     from fedbench.cli import app
 
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        code = app(hoist(given), prog_name="fedbench", standalone_mode=False)
+        with _interruptible():
+            code = app(hoist(given), prog_name="fedbench", standalone_mode=False)
+        if code == INTERRUPTED:
+            raise Abort
         sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
+    except (KeyboardInterrupt, Abort):
+        print("fedbench: stopped", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader (head, less) has gone, and what is still buffered has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -57,10 +75,32 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
 
 
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP stop a command as Ctrl-C does, so that it clears up behind itself; one that is ignored (nohup)
+    stays ignored."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _line(error: Exception) -> str | None:
     """What is wrong with the input, in one line; None for an error that is not the user's."""
     if isinstance(error, FedbenchError):
         return str(error)
+    if isinstance(error, OSError) and error.filename is not None:  # the system's refusal, and not fedbench's to mend
+        return f"{error.strerror}: {error.filename}"
     # Whatever the command line's parser finds wrong has this method and knows its command; its own message would
     # be a panel of many lines. The text is empty where help was shown instead.
     message = getattr(error, "format_message", None)

@@ -1,13 +1,12 @@
 """Claims: a folder held by one process, so that any number of processes or machines can share out the work.
 
-A claim is a file (host, pid, token) whose time of change is its heartbeat. Who is dead, or has not beaten for long,
-has lost it.
+A claim is a file (host, machine, pid, token) whose time of change is its heartbeat. Who is dead, or has not beaten for
+long, has lost it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
 import threading
@@ -18,11 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import FedbenchError
-from fedbench.files import disk_errors, read_json, write_json
+from fedbench.files import alive, alone, disk_errors, machine, process, read_json, write_json
 
 #: A claim whose heartbeat is older than this may be taken over.
 STALE_SECONDS = 120.0
 FILE = "claim.json"
+
+
+class HeldError(FedbenchError):
+    """Somebody else is at it: `who` is the process and its host."""
+
+    def __init__(self, what: str, who: str) -> None:
+        super().__init__(f"{what} is being trained by {who}", "wait for it, or stop it first")
+        self.who = who
 
 
 def holder(folder: Path) -> dict[str, Any] | None:
@@ -32,24 +39,26 @@ def holder(folder: Path) -> dict[str, Any] | None:
         claim, age = read_json(path), time.time() - path.stat().st_mtime
     except (FileNotFoundError, NotADirectoryError, FedbenchError):  # claims are written whole: damage is no holder
         return None
-    gone = claim.get("host") == socket.gethostname() and not _alive(claim.get("pid", 0))
-    return None if gone or age > STALE_SECONDS else {"host": "unknown", "pid": 0, **claim, "age": age}
+    host, pid = claim.get("host", "unknown"), claim.get("pid")
+    # A heartbeat from the future is no heartbeat: some clock is wrong, and nobody would wait for it.
+    if not isinstance(host, str) or type(pid) is not int or pid < 1 or abs(age) > STALE_SECONDS:
+        return None
+    gone = claim.get("machine") == machine() and not alive(pid)
+    return None if gone else {"host": host, "pid": pid, "age": max(age, 0.0)}
 
 
 @contextlib.contextmanager
 def hold(folder: Path, what: str) -> Iterator[Claim]:
-    """Hold the folder (made if need be) for this process. Raises FedbenchError if somebody else holds it."""
-    token = time.monotonic_ns()
+    """Hold the folder (made if need be) for this process. Raises HeldError if somebody else holds it."""
+    token = f"{process()}-{time.monotonic_ns()}"
     claim = Claim(folder / FILE, token)
-    with disk_errors(f"claiming {what}", folder.parent), _alone(folder.parent):
+    with disk_errors(f"claiming {what}", folder.parent), alone(folder.parent):
         other = holder(folder)
         if other is not None:
-            raise FedbenchError(
-                f"{what} is being trained by process {other['pid']} on {other['host']}",
-                "wait for it, or stop it first",
-            )
+            raise HeldError(what, f"process {other['pid']} on {other['host']}")
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(claim.path, {"host": socket.gethostname(), "pid": os.getpid(), "token": token})
+        me = {"host": socket.gethostname(), "machine": machine(), "pid": os.getpid(), "token": token}
+        write_json(claim.path, me)
     released = threading.Event()
     heartbeat = threading.Thread(target=claim.keep, args=(released,), daemon=True, name="heartbeat")
     heartbeat.start()
@@ -58,19 +67,10 @@ def hold(folder: Path, what: str) -> Iterator[Claim]:
     finally:
         released.set()
         heartbeat.join()
-        with contextlib.suppress(OSError), _alone(folder.parent):  # left behind it is stale at once: we are gone
+        with contextlib.suppress(OSError), alone(folder.parent):  # left behind it is stale at once: we are gone
             if claim.held():
                 claim.path.unlink()
             folder.rmdir()  # only if empty: a checkpoint stays
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time looks at claims and changes them; the system frees the lock of a dead one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Claim:
     """A held run; its heartbeat shows other processes that the holder is alive, however long a round takes."""
 
     path: Path
-    token: int
+    token: str
 
     def held(self) -> bool:
         """Whether the claim is still ours (a process that slept too long may have lost it)."""
@@ -100,13 +100,3 @@ class Claim:
                 self.beat()
             except (FedbenchError, OSError):
                 return
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

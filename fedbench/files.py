@@ -1,13 +1,19 @@
-"""Files: checksums, atomic JSON, and the operating system's refusals in one clear line."""
+"""Files: checksums, atomic and sealed JSON, and the operating system's refusals in one clear line."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Iterator
+import re
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,40 +48,132 @@ def disk_errors(doing: str, where: Path) -> Iterator[None]:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file of the user's, whole or not at all. Raises FedbenchError if that cannot be done."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        try:
-            with temporary.open("wb") as f:
-                f.write(content)
-                f.flush()
-                os.fsync(f.fileno())
-            temporary.replace(path)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        _replace(path, content)
     except OSError as error:
         raise FedbenchError(f"cannot write {path} ({error.strerror})", "choose another -o FILE") from error
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON atomically: to a temporary name, flushed, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    _replace(path, json.dumps(value, indent=1, sort_keys=True).encode())
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = scratch(path)
     try:
-        with temporary.open("w") as f:
-            json.dump(value, f, indent=1, sort_keys=True)
+        with temporary.open("wb") as f:
+            f.write(content)
             f.flush()
             os.fsync(f.fileno())
-        temporary.rename(path)
+        temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; a damaged file is a FedbenchError that names it."""
+    """Read a JSON object. A damaged or unreadable file is a FedbenchError that names it; an absent one stays
+    FileNotFoundError."""
+    remedy = "delete it and repeat the command that made it"
     try:
-        value = json.loads(path.read_text())
+        value = json.loads(path.read_bytes().decode())
         if not isinstance(value, dict):
             raise ValueError("it holds no JSON object")
-    except ValueError as error:
-        raise FedbenchError(f"{path} is damaged ({error})", "delete it and repeat the command that made it") from error
+    except (ValueError, RecursionError) as error:
+        raise FedbenchError(f"{path} is damaged ({error})", remedy) from error
+    except (PermissionError, IsADirectoryError) as error:
+        raise FedbenchError(f"cannot read {path} ({error.strerror})", "see who owns it, and what it is") from error
     return value
+
+
+#: The key of a JSON object under which its seal stands.
+SEAL = "sha256"
+
+
+def digest(value: Any) -> str:
+    """Hexadecimal SHA-256 of a JSON value in canonical form (sorted keys, no spaces)."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The object with a checksum of all the rest in it, so that no edit goes unnoticed."""
+    return {**value, SEAL: digest(value)}
+
+
+def intact(value: Mapping[str, Any]) -> bool:
+    """Whether a sealed object is as it was sealed. An older fedbench wrote none: without a seal it counts as such."""
+    rest = {k: v for k, v in value.items() if k != SEAL}
+    return SEAL not in value or value[SEAL] == digest(rest)
+
+
+# -- temporary names: hidden siblings that tell which process they belong to -------------------------------------------
+
+#: What no living process of this machine can be asked about counts as left behind after so many seconds.
+ABANDONED_SECONDS = 24 * 3600.0
+_numbers = itertools.count()
+
+
+@cache
+def machine() -> str:
+    """Where process ids mean what they mean here: eight digits of host, boot and process namespace.
+
+    Two containers may bear one host name, and ids begin anew after a boot.
+    """
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    with contextlib.suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+
+
+def process() -> str:
+    """This process, told from all others."""
+    return f"{machine()}-{os.getpid()}"
+
+
+def alive(pid: int) -> bool:
+    """Whether this machine has such a process."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def scratch(path: Path, use: str = "part") -> Path:
+    """A hidden name beside `path` that nobody else uses."""
+    return path.with_name(f".{path.name}.{use}-{process()}-{next(_numbers)}")
+
+
+_SCRATCH = re.compile(r"\.(?P<name>.+)\.(?P<use>[a-z]+)-(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-\d+")
+
+
+def scratched(path: Path, use: str = "part") -> str | None:
+    """The name of the sibling that a scratch name of that use stands for, or None if it is no such name."""
+    match = _SCRATCH.fullmatch(path.name)
+    return match["name"] if match and match["use"] == use else None
+
+
+def abandoned(path: Path) -> bool:
+    """Whether this is a scratch name whose process is gone: dead here, or of another machine and untouched for long."""
+    match = _SCRATCH.fullmatch(path.name)
+    if not match:
+        return False
+    if match["machine"] == machine():
+        return not alive(int(match["pid"]))
+    with contextlib.suppress(FileNotFoundError):
+        return time.time() - path.stat().st_mtime > ABANDONED_SECONDS
+    return False
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time in this folder; the system frees the lock of a dead one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

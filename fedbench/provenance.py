@@ -7,15 +7,18 @@ import hashlib
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import fedbench
+from fedbench.files import process
 
 PACKAGE = Path(fedbench.__file__).parent
+#: Key of a provenance: name or kind of each artifact that went in -> its `origin`.
+MADE_FROM = "made_from"
 _LIBRARIES = ("numpy", "pillow", "pyarrow", "scikit-learn", "scipy", "torch", "torchvision")
 
 
@@ -54,6 +57,7 @@ def provenance(started: float) -> dict[str, Any]:
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "wall_seconds": round(time.time() - started, 3),
         "host": platform.node(),
+        "process": process(),
         "platform": platform.platform(),
         "git": git_revision(),
         "libraries": libraries(),
@@ -81,11 +85,25 @@ def _code(text: bytes) -> bytes:
     return repr(_shape(_without_docstrings(ast.parse(text)))).encode()
 
 
+def made_by(parts: Iterable[str]) -> dict[str, Any]:
+    """What the provenance of an artifact tells of the code that makes it, taken before the making begins."""
+    parts = sorted(parts)
+    return {"fingerprint": fingerprint(*parts), "fingerprint_parts": parts}
+
+
+def origin(digest: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """What the provenance of an artifact tells of one that it was made from: which making of it, and by which code."""
+    return {"digest": digest, **{k: told[k] for k in ("fingerprint", "fingerprint_parts", MADE_FROM) if k in told}}
+
+
 def is_older(told: Mapping[str, Any]) -> bool:
-    """Whether the code that made an artifact has changed since, by what its provenance tells of it.
+    """Whether the code that made an artifact, or what that was made from, has changed since, by what its provenance
+    tells.
 
     An artifact that tells nothing of its code is taken as it is.
     """
+    if any(is_older(one) for one in told.get(MADE_FROM, {}).values()):
+        return True
     parts = told.get("fingerprint_parts")
     if not parts:
         return False

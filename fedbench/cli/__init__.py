@@ -14,8 +14,9 @@ from fedbench.cli.data import data_app
 from fedbench.cli.demo import demo
 from fedbench.cli.evaluate import evaluate
 from fedbench.cli.figure import figure
-from fedbench.cli.partition import partition
+from fedbench.cli.partition import PartitionCommand, partition
 from fedbench.cli.report import report
+from fedbench.cli.store import store_app
 from fedbench.cli.tables import tables
 from fedbench.cli.theory import theory
 from fedbench.cli.train import train
@@ -52,7 +53,7 @@ def options(
 
 
 app.command("demo", rich_help_panel="Start here")(demo)
-app.command("partition", rich_help_panel="The way to a table")(partition)
+app.command("partition", cls=PartitionCommand, rich_help_panel="The way to a table")(partition)
 app.command(
     "train",
     rich_help_panel="The way to a table",
@@ -66,6 +67,7 @@ app.command("tables", rich_help_panel="What there is")(tables)
 app.command("theory", rich_help_panel="What there is")(theory)
 app.command("methods", rich_help_panel="What there is")(browse.methods)
 app.add_typer(data_app, name="data", rich_help_panel="What there is")
+app.add_typer(store_app, name="store", rich_help_panel="What there is")
 app.command("list", rich_help_panel="What there is")(browse.list_artifacts)
 app.command("show", rich_help_panel="What there is")(browse.show)
 app.command("remove", rich_help_panel="What there is")(browse.remove)

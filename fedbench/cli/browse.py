@@ -10,10 +10,10 @@ import typer
 from fedbench.cli import context
 from fedbench.errors import FedbenchError, unknown
 from fedbench.spec import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
-from fedbench.store import KINDS
+from fedbench.store import KINDS, Artifact
 
 if TYPE_CHECKING:
-    from fedbench.store import Artifact, Store
+    from fedbench.store import Store
 
 
 def describe(spec: Spec, telling: Mapping[str, Sequence[str]] | None = None) -> str:
@@ -55,13 +55,16 @@ def list_artifacts(
     if kind is not None and kind not in KINDS:
         raise unknown("kind of artifact", kind, KINDS)
     store = context.store()
-    found = [a for k in ([kind] if kind else KINDS) for a in store.list(k)]
+    there = [a for k in ([kind] if kind else KINDS) for a in store.scan(k)]
+    found, damaged = [a for a in there if isinstance(a, Artifact)], [a for a in there if isinstance(a, FedbenchError)]
     telling = _telling(a.spec.run if isinstance(a.spec, MetricsSpec) else a.spec for a in found)
+    for error in damaged:
+        context.err().print(str(error), markup=False)
     if json:
         context.print_json([_brief(a, telling) for a in found])
         return
     console = context.out()
-    if not found:
+    if not there:
         console.print(f"nothing in {store.home} yet; 'fedbench demo' or 'fedbench partition' makes a start")
         return
     from rich.table import Table
@@ -104,7 +107,7 @@ def show(
     tree: Tree | None = None
     node: Tree | None = None
     for what, artifact in chain:
-        line = f"[bold]{escape(what)}[/]" + ("" if artifact else "  [yellow](not in this store)[/]")
+        line = f"[bold]{escape(what)}[/]" + ("" if artifact else "  [yellow](not in this store, or damaged)[/]")
         node = node.add(line) if node is not None else Tree(line)
         tree = tree or node
         if artifact:
@@ -126,7 +129,7 @@ def _chain(store: Store, artifact: Artifact) -> list[tuple[str, Artifact | None]
             specs.append(spec.setting.partition)
         elif isinstance(spec, PartitionSpec):
             specs.append(spec.dataset)
-    return [(f"{spec.kind} {spec.id}: {describe(spec)}", store.get(spec)) for spec in specs]
+    return [(f"{spec.kind} {spec.id}: {describe(spec)}", store.whole(spec)) for spec in specs]
 
 
 def _details(artifact: Artifact) -> list[str]:
@@ -161,16 +164,20 @@ def remove(
 ) -> None:
     """Delete an artifact from the store."""
     store = context.store()
-    artifact = store.find(id)
+    kind, name = store.locate(id)
     if not yes:
         try:
-            sure = typer.confirm(f"Delete {artifact.kind} {artifact.id}: {describe(artifact.spec)}?")
+            what = describe(store.open(kind, name).spec)
+        except FedbenchError as error:
+            what = error.message
+        try:
+            sure = typer.confirm(f"Delete {kind} {name}: {what}?")
         except typer.Abort:
             raise FedbenchError("nothing was removed: there was no answer", "--yes removes without asking") from None
         if not sure:
             raise typer.Exit(1)
-    store.remove(artifact)
-    context.out().print(f"removed {artifact.kind} {artifact.id}")
+    store.remove(kind, name)
+    context.out().print(f"removed {kind} {name}")
 
 
 def methods(

@@ -46,18 +46,20 @@ def evaluate(
     if id is not None and all:
         raise FedbenchError("give either a run's id or --all, not both")
     store = context.store()
-    runs = list(store.list("run")) if all else [_run(store, id)]
+    runs = list(store.scan("run")) if all else [_run(store, id)]
     from fedbench.metrics.evaluate import evaluate as compute
-    from fedbench.metrics.evaluate import spec_of
+    from fedbench.metrics.read import metrics_of
 
     done: list[Artifact] = []
     failures: list[str] = []
     made = 0
     for run in runs:
-        fresh = again or not store.has(spec_of(run))
-        if all and not fresh:
-            continue
         try:
+            if isinstance(run, FedbenchError):
+                raise run
+            fresh = again or metrics_of(run, store) is None
+            if all and not fresh:
+                continue
             metrics = compute(run, store, again=again)
         except FedbenchError as error:
             if not all:
@@ -148,8 +150,7 @@ def _run(store: Store, id: str | None) -> Artifact:
 
 def _summary(run: Artifact, store: Store) -> dict[str, Any]:
     """What `show` prints of one run."""
-    from fedbench.metrics.evaluate import spec_of
-    from fedbench.metrics.read import load
+    from fedbench.metrics.read import load, spec_of
     from fedbench.metrics.statistics import last_rounds
 
     spec = spec_of(run)

@@ -23,14 +23,15 @@ QUIET_SECONDS = 30.0
 
 
 def run(job: Job, store: Store, device: str, executor: str, title: str = "") -> Artifact:
-    """Make the run under a live display and evaluate it. At an interrupt: say how to go on, and exit with 130."""
+    """Make the run under a live display, or find it made, and evaluate it. At an interrupt: say how to go on, and exit
+    with 130."""
     from fedbench.engine.local import execute
     from fedbench.metrics.evaluate import evaluate
 
     rounds = job.spec.setting.rounds
     shown = (
         contextlib.nullcontext(lambda _: None)
-        if store.has(job.spec)
+        if job.done(store)
         else watch(context.err(), title or job.method.title, rounds)
     )
     with _stoppable([job], store), shown as observe:
@@ -60,7 +61,7 @@ def _stoppable(jobs: Sequence[Job], store: Store) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, Interrupted):
         console, rounds = context.err(), jobs[0].spec.setting.rounds
-        if saved := min((saved_round(job, store) for job in jobs if not store.has(job.spec)), default=0):
+        if saved := min((saved_round(job, store) for job in jobs if not job.done(store)), default=0):
             console.print(f"stopped; round {saved} of {rounds} is saved. The same command goes on from there.")
         else:
             console.print("stopped before the end of the first round; nothing was saved.")

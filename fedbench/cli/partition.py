@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from fedbench.cli import context
 from fedbench.errors import FedbenchError
@@ -13,8 +16,34 @@ from fedbench.protocol import DEFAULT
 
 if TYPE_CHECKING:
     from fedbench.partition import Partition
+    from fedbench.store import Artifact
 
 _ALPHA = 0.3
+
+
+class PartitionCommand(TyperCommand):
+    """Where it fails, by whatever fault, there is no current partition any more: the `train` behind it in a script must
+    not take the one before."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _current_only_if_made():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _current_only_if_made():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _current_only_if_made() -> Iterator[None]:
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except BaseException:
+        with contextlib.suppress(FedbenchError, OSError):
+            context.store().forget_current("partition", "protocol")
+        raise
 
 
 def partition(
@@ -155,20 +184,29 @@ def partition(
     )
     if min_size is not None and spec.scheme != "dirichlet":
         raise FedbenchError("--min-size goes with --dir only" + (", without --size" if size else ""), "leave it out")
-    known = store.has(spec)
+    known = store.get(spec)
     made = partitions.build(spec, store, roots, context.err().print)
     store.set_current(partition=made.id, protocol=protocol)
     path = store.path("partition", made.id)
     if as_json:
-        context.print_json({**_describe(made), "path": str(path), "protocol": protocol, "made": not known})
+        context.print_json({**_describe(made), "path": str(path), "protocol": protocol, "made": known is None})
         return
 
     from fedbench.partition.view import display
 
     out = context.out()
     display(out, made)
-    out.print(f"\n[bold]partition {made.id}[/]  {_shown(path)}" + ("  (was there already)" if known else ""))
+    out.print(f"\n[bold]partition {made.id}[/]  {_shown(path)}" + _known(known))
     out.print("It is the current partition: 'fedbench train --method NAME' uses it.")
+
+
+def _known(artifact: Artifact | None) -> str:
+    if artifact is None:
+        return ""
+    from fedbench.provenance import is_older
+
+    older = ", drawn by older code: 'train --again' draws it anew" if is_older(artifact.provenance) else ""
+    return f"  (was there already{older})"
 
 
 def _scheme(

@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedbench import protocol as protocols
+from fedbench.claim import HeldError
 from fedbench.cli import context
 from fedbench.cli.live import duration, run, run_together
 from fedbench.errors import FedbenchError
+from fedbench.files import process
+from fedbench.provenance import is_older
 
 if TYPE_CHECKING:
     from fedbench.engine.local import Job
@@ -36,8 +39,9 @@ def train_table(
 ) -> None:
     """Run what a table lacks (or each of `methods` in all of its settings).
 
-    One failed run does not stop the others; it is listed at the end, and the exit code is then 1. `quiet` leaves
-    out the closing lines where all went well.
+    Any number of processes can do this on one store and share the runs out: one that another process holds is left
+    until the end, and then to that process if it still is at it. One failed run does not stop the others; it is listed
+    at the end, and the exit code is then 1. `quiet` leaves out the closing lines where all went well.
     """
     from fedbench.engine.local import Job, check_place
     from fedbench.report.cells import DEFAULT_PRECISION, scope
@@ -54,6 +58,8 @@ def train_table(
     if wanted and not quiet:
         console.print(f"{len(wanted)} runs to make, {scope(budget, precision)}{_cost(wanted, device)}")
     made: list[str] = []
+    others = 0  # runs that other processes have made meanwhile
+    left: dict[str, Job] = {}
     failures: list[dict[str, str]] = []
 
     def failed(title: str, error: Exception, job: Job | None = None) -> None:
@@ -63,6 +69,22 @@ def train_table(
         if job is not None and not isinstance(error, FedbenchError):
             failures[-1]["log"] = str(store.home / "failed" / f"{job.spec.id}.json")
 
+    def attempt(title: str, job: Job) -> str | None:
+        """Make the run, or say who holds it."""
+        nonlocal others
+        try:
+            artifact = run(job, store, device, executor, title)
+        except HeldError as error:
+            return error.who
+        except Exception as error:
+            failed(title, error, job)
+            return None
+        if artifact.provenance.get("process") == process():
+            made.append(artifact.id)
+        else:
+            others += 1
+        return None
+
     for group in _groups(wanted, executor):
         jobs: dict[str, Job] = {}
         for k in group:
@@ -71,29 +93,37 @@ def train_table(
             knobs = "".join(f" {name}={value}" for name, value in one.overrides.items())
             title = f"({k + 1}/{len(wanted)}) {one.method}{knobs} {part.dataset.name} {part.label}"
             try:
-                job = Job.of(one.setting, one.method, one.overrides)
-                if again and (old := store.get(job.spec)) is not None:
-                    store.remove(old)
-                jobs[title] = job
+                jobs[title] = _replacing(Job.of(one.setting, one.method, one.overrides), store, again)
             except Exception as error:
                 failed(title, error)
         if len(jobs) > 1:
             _together(jobs, store, device, executor)
         for title, job in jobs.items():
-            try:
-                made.append(run(job, store, device, executor, title).id)
-            except Exception as error:
-                failed(title, error, job)
+            if attempt(title, job) is not None:
+                left[title] = job
+    still: dict[str, str] = {}
+    for title, job in left.items():
+        if (who := attempt(title, job)) is not None:
+            still[title] = who
     if as_json:
-        context.print_json({"made": made, "failed": failures})
+        context.print_json({"made": made, "failed": failures, "left": list(still)})
     if not quiet or failures:
         nothing = "no cell of the table is missing" if all_at_hand else "all that can be had is there"
-        console.print(f"{len(made)} of {len(wanted)} runs made" if wanted else f"nothing to run: {nothing}")
+        more = f", {others} by other processes" if others else ""
+        console.print(f"{len(made)} of {len(wanted)} runs made{more}" if wanted else f"nothing to run: {nothing}")
+    for title, who in still.items():
+        console.print(f"left to {who}: {title}", markup=False)
     for failure in failures:
         log = f" (log: {failure['log']})" if "log" in failure else ""
         console.print(f"failed: {failure['run']}: {failure['reason']}{log}", markup=False)
     if failures:
         sys.exit(1)
+
+
+def _replacing(job: Job, store: Store, again: bool) -> Job:
+    """The job, which `again` lets take the place of what older code made."""
+    old = store.get(job.spec) if again else None
+    return replace(job, replaces=old.digest) if old is not None and is_older(old.provenance) else job
 
 
 def _groups(wanted: Sequence[Wanted], executor: str) -> list[list[int]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
-from types import FrameType
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -73,7 +72,6 @@ def train(
         "participation": participation, "seed": seed, "precision": precision,
         "drifts": None if drifts is None else _rounds(drifts),
     }  # fmt: skip
-    signal.signal(signal.SIGTERM, _as_interrupt)
     if table is not None:
         rest = {**chosen, "partition": partition, "protocol": protocol}
         free = ("seed", "precision")
@@ -106,7 +104,7 @@ def train(
     job = _job(method[0], part, protocol_name, budget, chosen, ctx.args)
     check_place(device, executor, job.spec.setting.precision)
     if again and (old := store.get(job.spec)) is not None:
-        store.remove(old)
+        job = replace(job, replaces=old.digest)
     _announce(job, protocol_name, device)
     artifact = run(job, store, device, executor)
     store.set_current(run=artifact.id)
@@ -121,17 +119,16 @@ def _rounds(text: str) -> list[int]:
         raise FedbenchError(f"--drifts takes rounds, such as 5,8, not '{text}'") from None
 
 
-def _as_interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def _partition(store: Store, given: str | None, protocol: str | None) -> tuple[PartitionSpec, str]:
     """The partition to train on, and the protocol whose defaults hold."""
     from fedbench.spec import PartitionSpec
 
     id = given or store.current.get("partition")
     if id is None:
-        raise FedbenchError("there is no current partition", "make one: fedbench partition cifar10 --dir 0.3")
+        raise FedbenchError(
+            "there is no current partition (none was made, or the last 'partition' failed)",
+            "make one: fedbench partition cifar10 --dir 0.3",
+        )
     spec = store.find(id, ("partition",)).spec
     assert isinstance(spec, PartitionSpec)
     current = store.current.get("protocol") if spec.id == store.current.get("partition") else None
@@ -199,7 +196,7 @@ def _announce(job: Job, protocol_name: str, device: str) -> None:
         f"[bold]{job.method.title}[/] on {part.dataset.name}, {part.label}, {part.clients} clients, shift {part.shift}"
         + (f" ({options})" if options else "")
     )
-    if (there := store.get(job.spec)) is not None:
+    if (there := job.done(store)) is not None:
         older = ", made by older code: --again makes it anew" if is_older(there.provenance) else ""
         console.print(f"run {there.id} is already there{older}")
         return

@@ -11,13 +11,15 @@ leftovers and are cleared away at the next start.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.core.state import State
 from fedbench.errors import FedbenchError
-from fedbench.files import disk_errors, read_json, sha256_of, write_json
+from fedbench.files import disk_errors, intact, read_json, sealed, sha256_of, write_json
+from fedbench.store import CHECKPOINT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,15 +35,18 @@ class Checkpoint:
     rounds: list[dict[str, Any]] = field(default_factory=list)  #: a line a round: loss, seconds, bytes
     notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: figures a client of the last evaluation
     predictions: dict[str, str] = field(default_factory=dict)  #: file -> checksum
+    #: Asked before anything is written: raises FedbenchError if the run has become another process's.
+    guard: Callable[[], None] = lambda: None
 
     @property
     def index(self) -> Path:
-        return self.folder / "checkpoint.json"
+        return self.folder / CHECKPOINT
 
     def save_predictions(self, t: int, table: pa.Table) -> None:
         """Write the predictions of round t; they count from the next `save`."""
         import pyarrow.parquet as pq
 
+        self.guard()
         name = f"predictions-{t:06d}.parquet"
         with disk_errors("saving predictions", self.folder):
             pq.write_table(table, self.folder / name, compression="zstd")
@@ -51,6 +56,7 @@ class Checkpoint:
         """Make the end of round t the state that a restart resumes from; what was noted of a later round goes."""
         from safetensors.torch import save_file
 
+        self.guard()
         self.round, self.rounds = t, self.rounds[:t]
         self.predictions = {name: digest for name, digest in self.predictions.items() if _round_of(name) <= t}
         name = f"state-{self.round:06d}.safetensors"
@@ -63,7 +69,7 @@ class Checkpoint:
                 "code": self.code, "round": self.round, "rounds": self.rounds, "notes": self.notes,
                 "predictions": self.predictions, "state": {name: sha256_of(self.folder / name)},
             }  # fmt: skip
-            write_json(self.index, entry)
+            write_json(self.index, sealed(entry))
         self._clear(name)
 
     def load(self) -> State | None:
@@ -81,6 +87,8 @@ class Checkpoint:
         remedy = f"delete the folder {self.folder} to begin this run again"
         if not entry.keys() >= {"round", "rounds", "notes", "predictions", "state"}:
             raise FedbenchError(f"{self.index} is no checkpoint of a run", remedy)
+        if not intact(entry):
+            raise FedbenchError(f"{self.index} was altered after it was written", remedy)
         if entry.get("code") != self.code:
             self.index.unlink()
             self._clear(None)

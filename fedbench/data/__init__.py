@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fedbench.data.build import build, verify
+from fedbench.data.build import build, obtain, verify
 from fedbench.data.catalogue import recipe, recipes
 from fedbench.data.check import Finding, check
-from fedbench.data.dataset import Dataset, Info, class_counts, info, load
+from fedbench.data.dataset import Dataset, Info, class_counts, from_artifact, info, load
 from fedbench.data.fetch import fetch
 from fedbench.data.locate import declared, downloads, locate, places, resolve, spec_of
 from fedbench.data.recipe import File, Member, Recipe, Source
@@ -26,9 +26,11 @@ __all__ = [
     "downloads",
     "fetch",
     "fetchable",
+    "from_artifact",
     "info",
     "load",
     "locate",
+    "obtain",
     "parts_of",
     "places",
     "recipe",

@@ -23,6 +23,7 @@ from fedbench.data.readers import read
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
 from fedbench.data.union import read_union
 from fedbench.errors import FedbenchError
+from fedbench.provenance import MADE_FROM, closure, is_older, made_by, origin
 from fedbench.spec import DatasetSpec, require
 from fedbench.store import Artifact, Store
 
@@ -33,14 +34,33 @@ if TYPE_CHECKING:
 METADATA = b"dataset"
 
 
+def obtain(
+    spec: DatasetSpec,
+    store: Store,
+    roots: Sequence[Path] = (),
+    notify: Callable[[str], None] | None = None,
+    again: bool = False,
+) -> Artifact:
+    """The artifact of `spec`, built if the store lacks it, or (`again`) if older code built it."""
+    there = store.get(spec)
+    if there is not None and not (again and is_older(there.provenance)):
+        return there
+    return build(spec, store, roots, notify, replaces=there)
+
+
 def build(
-    spec: DatasetSpec, store: Store, roots: Sequence[Path] = (), notify: Callable[[str], None] | None = None
+    spec: DatasetSpec,
+    store: Store,
+    roots: Sequence[Path] = (),
+    notify: Callable[[str], None] | None = None,
+    replaces: Artifact | None = None,
 ) -> Artifact:
     """Make the artifact of `spec` from its files, after checking them, or from its parts; `notify` hears what goes on.
 
     Raises FedbenchError for absent, altered, truncated or unreadable files, and for labels, shapes or sizes other
     than the recipe's; nothing half-made stays.
     """
+    by = made_by(closure("data/build.py"))
     found = variant(spec, store, roots)
     chosen, source, paths = found.recipe, found.source, found.paths
     if notify:
@@ -49,17 +69,16 @@ def build(
         verify(file, path)
     with readable(f"the files of {chosen.name}"):
         union = bool(found.parts)
-        parts = list(read_union(chosen, found.parts, store, roots, notify) if union else read(chosen, source, paths))
+        joined = [obtain(part, store, roots, notify, again=replaces is not None) for part in found.parts]
+        parts = list(read_union(chosen, joined) if union else read(chosen, source, paths))
     tables = _tables(chosen, source, parts)
-    with store.writing(spec) as writer:
+    with store.writing(spec, replaces=replaces.digest if replaces else None) as writer:
         writer.provenance["files"] = [str(path) for path in paths]
         writer.provenance["inputs"] = [part.id for part in found.parts]
+        writer.provenance |= {**by, MADE_FROM: {part.id: origin(part.digest, part.provenance) for part in joined}}
         for name, table in tables.items():
             writer.table(name, table)
-    made = store.get(spec)
-    if made is None:
-        raise FedbenchError(f"dataset {spec.name} {spec.id} vanished while it was made", "try again")
-    return made
+    return store.open(spec.kind, spec.id)
 
 
 def verify(file: File, path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbench.data.build import METADATA, build
+from fedbench.data.build import METADATA, obtain
 from fedbench.data.catalogue import candidates, recipe
 from fedbench.data.lists import as_array
 from fedbench.data.locate import resolve
@@ -83,11 +83,13 @@ def load(
     Raises FedbenchError if the files are absent or damaged, or the artifact was altered.
     """
     spec = resolve(which, store, roots) if isinstance(which, str) else which
-    return from_artifact(spec, store.get(spec) or build(spec, store, roots, notify))
+    return from_artifact(obtain(spec, store, roots, notify))
 
 
-def from_artifact(spec: DatasetSpec, artifact: Artifact) -> Dataset:
+def from_artifact(artifact: Artifact) -> Dataset:
     """The data set of a built artifact, verified against its manifest."""
+    spec = artifact.spec
+    assert isinstance(spec, DatasetSpec)
     table = artifact.table("data")
     facts = _facts(table.schema.metadata, artifact)
     return Dataset(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,8 +10,8 @@ from fedbench.data.catalogue import recipe
 from fedbench.data.images import fit
 from fedbench.data.part import Part
 from fedbench.data.recipe import SPLITS, Recipe, Source
-from fedbench.spec import DatasetSpec, require
-from fedbench.store import Store
+from fedbench.spec import require
+from fedbench.store import Artifact
 
 
 def parts_of(source: Source) -> list[Recipe]:
@@ -33,26 +32,21 @@ def fetchable(source: Source) -> bool:
     return all(file.urls for file in source.file)
 
 
-def read_union(
-    chosen: Recipe,
-    parts: Sequence[DatasetSpec],
-    store: Store,
-    roots: Sequence[Path],
-    notify: Callable[[str], None] | None,
-) -> Iterator[Part]:
-    """The images of `parts`, built in the store first where need be; column domain: the part's position.
+def read_union(chosen: Recipe, parts: Sequence[Artifact]) -> Iterator[Part]:
+    """The images of `parts`, artifacts of data sets; column domain: the part's position.
 
     Images are brought to the union's shape by bilinear interpolation, grey replicated to RGB. Every image keeps its
     official split. Raises FedbenchError for a part with other classes.
     """
-    from fedbench.data.dataset import load  # which builds data sets, and so imports this module
+    from fedbench.data.dataset import from_artifact  # whose module builds data sets, and so imports this one
 
-    for code, spec in enumerate(parts):
-        part = load(spec, store, roots, notify)
-        require(part.classes == chosen.classes, f"{spec.name}, a part of {chosen.name}, has other classes than that")
+    for code, artifact in enumerate(parts):
+        part = from_artifact(artifact)
+        name = part.spec.name
+        require(part.classes == chosen.classes, f"{name}, a part of {chosen.name}, has other classes than that")
         for number, split in enumerate(SPLITS):
             rows = part.split == number
             if not rows.any():  # not every data set has an official test set
                 continue
             images, domain = fit(part.images[rows], chosen.shape), np.full(int(rows.sum()), code, np.int64)
-            yield Part(f"{spec.name} ({split})", split, images, {"label": part.labels[rows], "domain": domain})
+            yield Part(f"{name} ({split})", split, images, {"label": part.labels[rows], "domain": domain})

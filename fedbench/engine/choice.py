@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbench.files import disk_errors, read_json, write_json
+from fedbench.errors import FedbenchError
+from fedbench.files import alone, disk_errors, read_json, write_json
 from fedbench.provenance import fingerprint, libraries
 from fedbench.store import Store
 
@@ -55,13 +58,27 @@ def choose(
     if wanted != "auto":
         return Choice(wanted, "forced")
     path, key = store.home / FILE, _key(setting, model, federation, len(cohort))
-    known = read_json(path) if path.exists() else {}
-    if key not in known:
+    choice = _remembered(path).get(key)
+    if choice is None:
         choice = _measured(model, federation, setting, cohort)
-        known = {**(read_json(path) if path.exists() else {}), key: asdict(choice)}
-        with disk_errors("remembering the executors' speeds", store.home):
-            write_json(path, known)
-    return Choice(**known[key])
+        with disk_errors("remembering the executors' speeds", store.home), alone(store.home):
+            write_json(path, {k: asdict(c) for k, c in {**_remembered(path), key: choice}.items()})
+    return choice
+
+
+def _remembered(path: Path) -> dict[str, Choice]:
+    """The choices of a file; what is damaged or of another layout is measured again."""
+    try:
+        entries = read_json(path)
+    except (FileNotFoundError, FedbenchError):
+        return {}
+    choices = {}
+    for key, entry in entries.items():
+        with contextlib.suppress(TypeError, AttributeError, ValueError, KeyError):
+            rates = {str(name): float(rate) for name, rate in entry["steps_per_second"].items()}
+            if entry["name"] in {name for names in CANDIDATES.values() for name in names}:
+                choices[key] = Choice(entry["name"], str(entry["how"]), rates, str(entry["date"]))
+    return choices
 
 
 def _measured(model: nn.Module, federation: Federation, setting: Setting, cohort: Sequence[Client]) -> Choice:

@@ -16,7 +16,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors, read_json, write_json
 from fedbench.provenance import closure, fingerprint, libraries
 from fedbench.spec import RunSpec, Setting
-from fedbench.store import Artifact, Store
+from fedbench.store import CHECKPOINT, Artifact, Store
 
 if TYPE_CHECKING:
     import torch
@@ -40,9 +40,6 @@ NUMERIC = (
     "partition/corruption",
 )
 
-#: The file of a work folder that a restart looks for.
-CHECKPOINT = "checkpoint.json"
-
 
 @dataclass(frozen=True)
 class Job:
@@ -51,6 +48,14 @@ class Job:
     spec: RunSpec
     method: Method
     overrides: Mapping[str, Any]
+    #: Digest of the artifact that this run is to take the place of, with inputs that older code made drawn anew. It
+    #: stays until the new one is complete; one of another digest is somebody's who was faster.
+    replaces: str | None = None
+
+    def done(self, store: Store) -> Artifact | None:
+        """The run as it is in the store, if it need not be made."""
+        artifact = store.get(self.spec)
+        return None if artifact is not None and artifact.digest == self.replaces else artifact
 
     @classmethod
     def of(cls, setting: Setting, name: str, overrides: Mapping[str, Any]) -> Job:
@@ -109,9 +114,12 @@ def check_place(device: str, executor: str, precision: str) -> None:
 
 def saved_round(job: Job, store: Store) -> int:
     """The round after which a restart of the run goes on; 0 if it would begin anew."""
-    path = store.work(job.spec.id) / CHECKPOINT
-    saved = read_json(path) if path.exists() else {}
-    return int(saved.get("round", 0)) if saved.get("code") == job.code else 0
+    try:
+        saved = read_json(store.work(job.spec.id) / CHECKPOINT)
+    except FileNotFoundError:
+        return 0
+    round = saved.get("round")
+    return round if isinstance(round, int) and saved.get("code") == job.code else 0
 
 
 def choose_device(name: str) -> torch.device:
@@ -134,19 +142,19 @@ def execute(
     executor: str = "auto",
     observe: Callable[[Progress], None] = lambda _: None,
 ) -> Artifact:
-    """Make the run (or find it made) and return its artifact.
+    """Make the run and return its artifact, or return it as it is there.
 
-    Raises FedbenchError on bad input or if another process holds the run, core.trainer.Interrupted on Ctrl-C. A
-    failure is recorded with its reason and log.
+    Raises FedbenchError on bad input, claim.HeldError if another process holds the run, core.trainer.Interrupted on
+    Ctrl-C. A failure is recorded with its reason and log.
     """
-    done = store.get(job.spec)
+    done = job.done(store)
     if done is not None:
         return done
     check_place(device, executor, job.spec.setting.precision)
     from fedbench.core.precision import arithmetic
 
     with store.claim(job.spec.id) as claim:
-        done = store.get(job.spec)  # finished by another process just now
+        done = job.done(store)  # finished by another process just now
         if done is not None:
             return done
         announce(job, store)
@@ -157,15 +165,17 @@ def execute(
 
         try:
             place = choose_device(device)
-            with arithmetic(job.spec.setting.precision, place), prepared([job], store, roots, place, executor) as ready:
+            precision = job.spec.setting.precision
+            with arithmetic(precision, place), prepared([job], [claim], store, roots, place, executor) as ready:
                 ready.trainers[0].run(heard)
-                artifact = write(job, store, ready.trainers[0], ready.made_by)
+                artifact = write(job, store, ready.trainers[0], ready.how)
         except BaseException as error:
             if claim.held():
                 _record(job, store, error)
                 tidy(job, store)
             raise
-    clear(job, store)
+        if claim.held():  # or else another process works there now
+            clear(job, store)
     return artifact
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbench.claim import Claim
+from fedbench.claim import Claim, HeldError
 from fedbench.engine.local import Job, announce, check_place, choose_device, clear, tidy
 from fedbench.engine.training import prepared, write
 from fedbench.errors import FedbenchError
@@ -64,24 +64,25 @@ def execute_together(
             for job in jobs:
                 announce(job, store)
             place = choose_device(device)
-            with arithmetic(setting.precision, place), prepared(jobs, store, roots, place, executor) as ready:
-                if ready.made_by["executor"] not in EXECUTORS:
+            with arithmetic(setting.precision, place), prepared(jobs, claims, store, roots, place, executor) as ready:
+                if ready.how["executor"] not in EXECUTORS:
                     for job in jobs:
                         tidy(job, store)
                     return []
                 trainers = ready.trainers
                 train_together(trainers, heard)
-                artifacts = [write(j, store, t, ready.made_by) for j, t in zip(jobs, trainers, strict=True)]
+                artifacts = [write(j, store, t, ready.how) for j, t in zip(jobs, trainers, strict=True)]
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, Interrupted):
                 _save(trainers, claims)
             for job, claim in ours:
                 if claim.held():
-                    leave = clear if store.has(job.spec) else tidy
+                    leave = tidy if job.done(store) is None else clear
                     leave(job, store)
             raise
-    for job in jobs:
-        clear(job, store)
+        for job, claim in ours:
+            if claim.held():
+                clear(job, store)
     return artifacts
 
 
@@ -89,10 +90,10 @@ def _claimed(jobs: Sequence[Job], store: Store, held: contextlib.ExitStack) -> l
     """The jobs that are to be made and that nobody else is at, with their claims, which `held` lets go of."""
     ours = []
     for job in jobs:
-        if not store.has(job.spec):
-            with contextlib.suppress(FedbenchError):  # another process is at it
+        if job.done(store) is None:
+            with contextlib.suppress(HeldError):
                 ours.append((job, held.enter_context(store.claim(job.spec.id))))
-    return [(job, claim) for job, claim in ours if not store.has(job.spec)]  # finished by another one just now
+    return [(job, claim) for job, claim in ours if job.done(store) is None]  # or finished by another one just now
 
 
 def _save(trainers: Sequence[Trainer], claims: Sequence[Claim]) -> None:

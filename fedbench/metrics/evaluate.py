@@ -11,27 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedbench.errors import FedbenchError
 from fedbench.metrics.accuracy import accuracies
 from fedbench.metrics.clusters import clustering
 from fedbench.metrics.noted import noted
 from fedbench.metrics.predictions import read_clients, read_predictions
+from fedbench.metrics.read import metrics_of, spec_of, writing
 from fedbench.metrics.scores import areas, read_scores, scored
 from fedbench.metrics.timing import timings
-from fedbench.provenance import fingerprint
-from fedbench.spec import MetricsSpec, RunSpec
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-def spec_of(run: Artifact) -> MetricsSpec:
-    """The spec of a run's metrics. Raises FedbenchError if the artifact is no run."""
-    spec = run.spec
-    if not isinstance(spec, RunSpec):
-        raise FedbenchError(f"{run.id} is a {run.kind}, not a run", "'fedbench list' shows the runs")
-    return MetricsSpec(run=spec)
 
 
 def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
@@ -40,8 +30,7 @@ def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
     Raises FedbenchError if the run's tables are damaged or contradict themselves; nothing is written then.
     """
     spec = spec_of(run)
-    done = store.get(spec)
-    if done is not None and not again:
+    if not again and (done := metrics_of(run, store)) is not None:
         return done
     rounds = spec.run.setting.rounds
     clients = read_clients(run)
@@ -52,10 +41,7 @@ def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
         predictions = read_predictions(run, clients, rounds)
         answered = _Answered(predictions.rounds, predictions.views, accuracies(predictions, clients))
     table = _long_form(answered, len(clients), {**timings(run, rounds), **clustering(run)}, noted(run))
-    if done is not None:
-        store.remove(done)
-    with store.writing(spec, {"run": run.id}) as writer:
-        writer.provenance["code"] = fingerprint("metrics")
+    with writing(run, store) as writer:
         writer.table("metrics", table)
     return store.open(spec.kind, spec.id)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS
+from fedbench.provenance import fingerprint
 from fedbench.spec import MetricsSpec, RunSpec
-from fedbench.store import Artifact, Store
+from fedbench.store import Artifact, Store, Writer
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,46 @@ def load(artifact: Artifact) -> Metrics:
         raise FedbenchError(f"cannot read {path} ({error})", "'fedbench evaluate --again' makes it anew") from error
 
 
+def spec_of(run: Artifact) -> MetricsSpec:
+    """The spec of a run's metrics. Raises FedbenchError if the artifact is no run."""
+    spec = run.spec
+    if not isinstance(spec, RunSpec):
+        raise FedbenchError(f"{run.id} is a {run.kind}, not a run", "'fedbench list' shows the runs")
+    return MetricsSpec(run=spec)
+
+
+@contextlib.contextmanager
+def writing(run: Artifact, store: Store) -> Iterator[Writer]:
+    """Write a run's metrics in place of any that are there. They say which making of the run, and which code, they come
+    from."""
+    there = store.whole(spec_of(run))
+    with store.writing(spec_of(run), _inputs(run), there.digest if there else None) as writer:
+        writer.provenance["code"] = _code()
+        yield writer
+
+
+def _inputs(run: Artifact) -> dict[str, str]:
+    return {"run": run.id, "digest": run.digest}
+
+
+def _code() -> str:
+    return fingerprint("metrics")
+
+
+def metrics_of(run: Artifact, store: Store) -> Artifact | None:
+    """The metrics of a run, or None if they are not there.
+
+    Those of another making of it (`train --again`) or by other code count as not there: they cost nothing but time.
+    """
+    artifact = store.get(spec_of(run))
+    if artifact is None or artifact.manifest["inputs"] != _inputs(run) or artifact.provenance.get("code") != _code():
+        return None
+    return artifact
+
+
 def read(store: Store, run_id: str) -> Metrics | None:
     """The metrics of a run, or None if it has not been evaluated. Raises FedbenchError if there is no such run."""
-    spec = store.open("run", run_id).spec
-    assert isinstance(spec, RunSpec)
-    artifact = store.get(MetricsSpec(run=spec))
+    artifact = metrics_of(store.open("run", run_id), store)
     return None if artifact is None else load(artifact)
 
 

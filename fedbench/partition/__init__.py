@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.partition.artifact import Partition
-from fedbench.partition.builder import build, make
+from fedbench.partition.builder import build, make, obtain
 from fedbench.partition.density import Densities
 from fedbench.partition.mixture_csv import read_mixture
 from fedbench.partition.scheme import assign, draw, split
@@ -20,6 +20,7 @@ __all__ = [
     "draw",
     "groups",
     "make",
+    "obtain",
     "read",
     "read_mixture",
     "shifts",

@@ -17,8 +17,9 @@ from fedbench.partition.distribution import Distribution
 from fedbench.partition.scheme import draw
 from fedbench.partition.shift import Shift, shifts
 from fedbench.partition.tables import read, write
+from fedbench.provenance import MADE_FROM, closure, is_older, made_by, origin
 from fedbench.spec import LABEL_FREE, SHIFTS, PartitionSpec, corruption
-from fedbench.store import Store
+from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset
@@ -32,15 +33,29 @@ def build(
     `notify` gets a line when the dataset has to be built first. Raises FedbenchError if the dataset lacks the column
     to part by, and as `fedbench.partition.draw` does.
     """
-    artifact = store.get(spec)
-    if artifact is not None:
-        return read(artifact)
+    return read(obtain(spec, store, roots, notify))
+
+
+def obtain(
+    spec: PartitionSpec,
+    store: Store,
+    roots: Sequence[Path] = (),
+    notify: Callable[[str], None] | None = None,
+    again: bool = False,
+) -> Artifact:
+    """The artifact of `spec`, drawn if the store lacks it, or (`again`) if older code drew it or read its images."""
+    there = store.get(spec)
+    if there is not None and not (again and is_older(there.provenance)):
+        return there
     from fedbench import data
 
-    partition = make(spec, data.load(spec.dataset, store, roots, notify))
-    with store.writing(spec, {"dataset": spec.dataset.id}) as writer:
+    by = made_by(closure("partition/builder.py"))
+    images = data.obtain(spec.dataset, store, roots, notify, again)
+    partition = make(spec, data.from_artifact(images))
+    with store.writing(spec, {"dataset": spec.dataset.id}, replaces=there.digest if there else None) as writer:
+        writer.provenance |= {**by, MADE_FROM: {"dataset": origin(images.digest, images.provenance)}}
         write(writer, partition)
-    return partition
+    return store.open(spec.kind, spec.id)
 
 
 def make(spec: PartitionSpec, dataset: Dataset) -> Partition:

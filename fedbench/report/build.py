@@ -54,7 +54,8 @@ TEST_PHASE = ("test_phase_accuracy_mean", "test_phase_auc_mean")
 class _Layout:
     def __init__(self, cells: Cells, view: str, compare: bool) -> None:
         self.cells, self.table, self.view, self.compare = cells, cells.table, view, compare
-        self.problems: dict[str, None] = {}  #: an ordered set
+        #: An ordered set. Whose cells damaged runs would fill nobody knows.
+        self.problems: dict[str, None] = {str(error): None for error in cells.index.damaged}
         self.views: set[str] = set()
         self._metrics: dict[str, Metrics | None] = {}
         self._xi: dict[tuple[str, ...], Array | None] = {}

@@ -13,7 +13,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.report.index import Index, Job, Record, State
 from fedbench.report.spec import Column, Row, Table
 from fedbench.spec import PRECISIONS, DatasetSpec, Setting
-from fedbench.store import Store
+from fedbench.store import DamagedError, Store
 
 #: Without --budget, a table is about this one.
 DEFAULT_BUDGET = "small"
@@ -236,9 +236,11 @@ def _cell(
 def _state(index: Index, record: Record | None) -> State:
     if record is None:
         return State.MISSING
-    if record.artifact is not None and index.metrics(record) is None:
-        return State.UNEVALUATED
-    return record.state
+    try:
+        missing = record.artifact is not None and index.metrics(record) is None
+    except DamagedError:
+        return State.DAMAGED
+    return State.UNEVALUATED if missing else record.state
 
 
 def _label(record: Record, rules: protocol.Protocol, budget: str) -> str:

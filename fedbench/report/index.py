@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from fedbench.errors import FedbenchError
 from fedbench.files import read_json
 from fedbench.provenance import is_older
-from fedbench.spec import MetricsSpec, Plain, RunSpec, Setting
+from fedbench.spec import Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
 
 
@@ -77,6 +79,8 @@ class Index:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.settings: dict[str, Setting] = {}  #: what tables have asked for, many of them the same
+        #: Runs that cannot be read, so that nobody knows which cells they belong to; known after `records`.
+        self.damaged: list[FedbenchError] = []
 
     @cached_property
     def records(self) -> dict[str, list[Record]]:
@@ -94,35 +98,44 @@ class Index:
 
     def metrics(self, record: Record) -> Artifact | None:
         """The metrics of a complete run, if they have been computed."""
-        return self.store.get(MetricsSpec(record.spec))
+        from fedbench.metrics.read import metrics_of
+
+        assert record.artifact is not None
+        return metrics_of(record.artifact, self.store)
 
     def _complete(self) -> list[Record]:
-        return [
-            Record(a.id, spec, spec.setting.id, State.OLDER if is_older(a.provenance) else State.DONE, a.provenance, a)
-            for a in self.store.list("run")
-            if isinstance(spec := a.spec, RunSpec)
-        ]
+        found = []
+        for run in self.store.scan("run"):
+            if isinstance(run, FedbenchError):
+                self.damaged.append(run)
+            elif isinstance(spec := run.spec, RunSpec):
+                state = State.OLDER if is_older(run.provenance) else State.DONE
+                found.append(Record(run.id, spec, spec.setting.id, state, run.provenance, run))
+        return found
 
     def _running(self) -> list[Record]:
-        found = []
-        for path in sorted(self.store.home.glob("work/*/spec.json")):
-            if self.store.claimed(path.parent.name):
-                with contextlib.suppress(FileNotFoundError):  # finished this moment
-                    raw = read_json(path)
-                    spec = RunSpec.from_dict(raw["run"])
-                    told = {"overrides": raw.get("overrides", {})}
-                    found.append(Record(spec.id, spec, spec.setting.id, State.RUNNING, told))
-        return found
+        paths = (p for p in self.store.home.glob("work/*/spec.json") if self.store.claimed(p.parent.name))
+        return _noted(paths, "run", State.RUNNING)
 
     def _failed(self) -> list[Record]:
-        found = []
-        for path in sorted(self.store.home.glob("failed/*.json")):
+        return _noted(self.store.home.glob("failed/*.json"), "spec", State.FAILED)
+
+
+def _noted(paths: Iterable[Path], key: str, state: State) -> list[Record]:
+    """The runs that files beside the artifacts tell of, under this key.
+
+    A file that tells nothing legible is left out: no number comes from it.
+    """
+    found = []
+    for path in sorted(paths):
+        with contextlib.suppress(FileNotFoundError, FedbenchError):  # finished this moment, or damaged
             raw = read_json(path)
-            if "spec" in raw:  # nothing can be said of a failure that does not tell its run
-                spec = RunSpec.from_dict(raw["spec"])
-                told = {"overrides": raw.get("overrides", {})}
-                found.append(Record(spec.id, spec, spec.setting.id, State.FAILED, told, reason=raw.get("reason", "")))
-        return found
+            spec, overrides = raw.get(key), raw.get("overrides", {})
+            if isinstance(spec, dict) and isinstance(overrides, dict):
+                run = RunSpec.from_dict(spec)
+                told, reason = {"overrides": overrides}, str(raw.get("reason", ""))
+                found.append(Record(run.id, run, run.setting.id, state, told, reason=reason))
+    return found
 
 
 def evaluated(index: Index, record: Record) -> Artifact:
@@ -130,4 +143,4 @@ def evaluated(index: Index, record: Record) -> Artifact:
     from fedbench.metrics.evaluate import evaluate
 
     assert record.artifact is not None
-    return index.metrics(record) or evaluate(record.artifact, index.store)
+    return evaluate(record.artifact, index.store)

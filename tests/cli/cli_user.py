@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from fedbench.__main__ import main
+from fedbench.files import SEAL, sealed
 from fedbench.store import Store
 
 SMOKE = ("--budget", "smoke")
@@ -65,6 +67,14 @@ def artifact(home: Path, kind: str) -> Path:
     """The folder of the one artifact of a kind."""
     (found,) = Store(home).list(kind)
     return found.path
+
+
+def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Let an artifact's manifest say something else, and be sealed as fedbench seals it."""
+    manifest = json.loads((folder / "artifact.json").read_text())
+    del manifest[SEAL]
+    change(manifest)
+    (folder / "artifact.json").write_text(json.dumps(sealed(manifest)))
 
 
 def _idx(values: np.ndarray) -> bytes:

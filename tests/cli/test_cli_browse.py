@@ -74,7 +74,7 @@ def test_show_what_is_gone(ready: Path) -> None:
     good("remove", partition, "--yes")
     chain = json.loads(good("show", artifact(ready, "metrics").name, "--json").out)
     assert chain[2] == {"missing": f"partition {partition}: digits Dir-0.3, 8 clients, shift high, seed 2025"}
-    assert "(not in this store)" in good("show", artifact(ready, "run").name).out
+    assert "(not in this store, or damaged)" in good("show", artifact(ready, "run").name).out
 
 
 def test_remove(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_user import DIGITS, SMOKE, artifact, cells, complete, good
+from cli_user import DIGITS, SMOKE, artifact, cells, complete, edit_manifest, good
 
 from fedbench.cli.train import _job, _partition, train
 from fedbench.report import table as tables
@@ -125,9 +125,7 @@ def test_json_of_train(ready: Path) -> None:
 def test_made_anew(ready: Path) -> None:
     """A run by older code is said to be one, and made anew only when asked."""
     manifest = artifact(ready, "run") / "artifact.json"
-    text = json.loads(manifest.read_text())
-    text["provenance"]["fingerprint"] = "0" * 12
-    manifest.write_text(json.dumps(text))
+    edit_manifest(manifest.parent, lambda m: m["provenance"].update(fingerprint="0" * 12))
 
     def row() -> dict[str, Any]:
         return cells(good("report", "--table", "1", "--format", "json", *DIGITS))["FedAvg"]["Dir-0.3"]

@@ -13,6 +13,7 @@ import torch
 from fedbench.core import checkpoint as module
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.errors import FedbenchError
+from fedbench.files import SEAL, sealed
 
 
 def table(t: int) -> pa.Table:
@@ -137,7 +138,8 @@ def test_a_state_that_is_no_safetensors_file(saved: Checkpoint) -> None:
     path.write_bytes(b"not tensors, but with the right checksum")
     entry = json.loads(saved.index.read_text())
     entry["state"] = {path.name: module.sha256_of(path)}
-    saved.index.write_text(json.dumps(entry))
+    del entry[SEAL]
+    saved.index.write_text(json.dumps(sealed(entry)))
     with pytest.raises(FedbenchError, match="cannot read the checkpoint"):
         Checkpoint(saved.folder).load()
 

@@ -101,7 +101,7 @@ def test_parts_that_are_only_in_the_store_will_do(both: Both, tmp_path: Path, st
     load(both[0], store)
     for artifact in list(store.list("dataset")):
         if artifact.manifest["spec"]["name"] == "all":
-            store.remove(artifact)
+            store.remove(artifact.kind, artifact.id)
     (tmp_path / "grey/train-images.gz").unlink()
     got = load(both[0], store)
     assert np.bincount(got.columns["domain"]).tolist() == [9, 9]

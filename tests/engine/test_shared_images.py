@@ -40,7 +40,7 @@ def job(partition: PartitionSpec, seed: int = 0) -> Job:
 
 
 def kept(store: Store, *jobs: Job, device: torch.device = CPU) -> list[Federation]:
-    return training._federations(jobs, store, [], device)
+    return training._federations(jobs, store, [], device)[0]
 
 
 def test_who_trained_before_changes_no_prediction(store: Store, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def of(store: Store, group: list[int], cluster: list[int | None], own: bool = Fa
     tables = {"predictions": predictions(rows), "rounds": rounds_table(1, **figures), "clients": clients}
     run = write(store, run_spec(n), **tables)
     found = clustering(run)
-    store.remove(run)
+    store.remove(run.kind, run.id)
     return found
 
 

@@ -217,7 +217,7 @@ def test_a_round_in_which_nobody_trained_has_no_loss(store: Store) -> None:
 def test_written_once_and_again_on_demand(store: Store) -> None:
     run = small_run(store)
     first = evaluate(run, store)
-    assert first.manifest["inputs"] == {"run": run.id}
+    assert first.manifest["inputs"] == {"run": run.id, "digest": run.digest}
     stamp = (first.path / "artifact.json").stat().st_mtime_ns
     digest = first.manifest["files"]["metrics.parquet"]["sha256"]
     assert (evaluate(run, store).path / "artifact.json").stat().st_mtime_ns == stamp

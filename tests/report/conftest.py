@@ -19,9 +19,10 @@ from fedbench.cli import context
 from fedbench.cli.figure import figure
 from fedbench.cli.theory import theory
 from fedbench.errors import FedbenchError
+from fedbench.metrics.read import writing
 from fedbench.report import table as tables
 from fedbench.report.cells import Cells, find
-from fedbench.spec import DatasetSpec, MetricsSpec, RunSpec, Setting
+from fedbench.spec import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 
 DEFAULTS: dict[str, dict[str, Any]] = {"feddrm": {"lambda": 0.8}, "fedavgft": {"finetune_rounds": 100}}
@@ -77,12 +78,12 @@ class Lab:
             writer.table("rounds", pa.table({"round": [1]}))
             writer.provenance = {"overrides": chosen, "train_seconds": 60.0, "device": "cpu", **provenance}
         if measure:
-            self.metrics(spec, value, metrics, clients or {}, each or {}, whole or {}, views)
+            self.metrics(self.store.open("run", spec.id), value, metrics, clients or {}, each or {}, whole or {}, views)
         return self.store.open("run", spec.id)
 
     def metrics(
         self,
-        spec: RunSpec,
+        run: Artifact,
         value: float,
         metrics: Mapping[str, Callable[[int], float]] | None,
         clients: Mapping[int, float],
@@ -94,7 +95,8 @@ class Lab:
         if each:
             of_all = {"mean": fmean, "min": min, "max": max}
             by_round = {f"client_accuracy_{k}": partial(_over, f, each) for k, f in of_all.items()}
-        setting = spec.setting
+        assert isinstance(run.spec, RunSpec)
+        setting = run.spec.setting
         rows = [
             (name, view, t, -1, at(t))
             for name, at in by_round.items()
@@ -116,7 +118,7 @@ class Lab:
         arrays = {n: pa.array(c, kinds.get(n, pa.string())) for n, c in zip(names, columns, strict=True)}
         for name in ("metric", "view"):
             arrays[name] = arrays[name].dictionary_encode()
-        with self.store.writing(MetricsSpec(spec)) as writer:
+        with writing(run, self.store) as writer:
             writer.table("metrics", pa.table(arrays))
 
 

@@ -238,8 +238,8 @@ def test_a_tables_own_budget_overrides_the_protocols(lab: Any, tmp_path: Path) -
 def test_the_index_reads_the_store_once(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
     index, calls = Index(lab.store), []
-    whole = lab.store.list
-    monkeypatch.setattr(lab.store, "list", lambda kind: calls.append(kind) or whole(kind))
+    whole = lab.store.scan
+    monkeypatch.setattr(lab.store, "scan", lambda kind: calls.append(kind) or whole(kind))
     for name in ("feddrm/1", "feddrm/2", "feddrm/4"):
         find(tables.load(name), "small", lab.store, [], index=index)
     assert calls.count("run") == 1

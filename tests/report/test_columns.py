@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fedbench import protocol
 from fedbench.errors import FedbenchError
+from fedbench.metrics.read import writing
 from fedbench.metrics.statistics import warm_rounds
 from fedbench.report import table as tables
 from fedbench.report.build import build
@@ -287,8 +288,6 @@ partition = { scheme = "iid" }
 def test_the_first_round_does_not_count(lab: Any, tmp_path: Path) -> None:
     import pyarrow as pa
 
-    from fedbench.spec import MetricsSpec
-
     table = mine(tmp_path, ROUNDS)
     setting = find(table, "small", lab.store, []).settings["Network"][0]
     made = lab.run(setting, "fedavg", measure=False, rules="pfedfda", executor="sequential")
@@ -298,7 +297,7 @@ def test_the_first_round_does_not_count(lab: Any, tmp_path: Path) -> None:
         "round": pa.array(list(shares), pa.int32()), "client": pa.array([-1] * 5, pa.int32()),
         "value": pa.array(list(shares.values())),
     }  # fmt: skip
-    with lab.store.writing(MetricsSpec(made.spec)) as writer:
+    with writing(made, lab.store) as writer:
         writer.table("metrics", pa.table(columns))
     grid = build(table, "small", lab.store, [])
     found = line(grid, "FedAvg")["Network"]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fedbench.errors import FedbenchError
+from fedbench.metrics.read import writing
 from fedbench.report import table as tables
 from fedbench.report.build import build
 from fedbench.report.claims import SO_FAR
@@ -61,7 +62,7 @@ def test_a_missing_round_of_the_window_is_no_number(lab: Any) -> None:
             "value": pa.array([0.5] * n),
         }
     )
-    with lab.store.writing(MetricsSpec(run.spec)) as writer:
+    with writing(run, lab.store) as writer:
         writer.table("metrics", table)
     printed = grid(lab)
     assert entry(printed, "FedDRM", DIR).state is State.DAMAGED
@@ -92,7 +93,7 @@ def test_views_are_kept_apart(lab: Any) -> None:
             "value": pa.array([0.5] * n + [0.6] * n),
         }
     )
-    with lab.store.writing(MetricsSpec(run.spec)) as writer:
+    with writing(run, lab.store) as writer:
         writer.table("metrics", table)
     assert entry(grid(lab), "FedDRM", DIR).text == "50.00"
     plain = grid(lab, view="plain")
@@ -114,7 +115,7 @@ def test_beside_crops_plain_images_are_asked_once(lab: Any) -> None:
             "value": pa.array([0.5] * (n - 1) + [0.6]),
         }
     )
-    with lab.store.writing(MetricsSpec(run.spec)) as writer:
+    with writing(run, lab.store) as writer:
         writer.table("metrics", table)
     plain = grid(lab, view="plain")
     found = entry(plain, "FedDRM", DIR)

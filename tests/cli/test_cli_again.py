@@ -1,0 +1,134 @@
+"""`--again`: what older code made is made anew, from its images on, and stays until its successor is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from cli_user import DIGITS, SMOKE, artifact, cells, edit_manifest, fedbench, good
+
+from fedbench.core.trainer import Trainer
+from fedbench.store import Store
+
+TRAIN = ("train", "--method", "fedavg", *SMOKE)
+TABLE = ("train", "--table", "1", *DIGITS, "--column", "Dir-0.3", "-m", "fedavg")
+
+
+def row(*options: str) -> dict[str, Any]:
+    return cells(good("report", "--table", "2", "--format", "json", *DIGITS, *options))["FedAvg"]["Dir-0.3"]
+
+
+def age(home: Path, *kinds: str) -> None:
+    """Let other code have made the artifacts of these kinds."""
+    for kind in kinds:
+        edit_manifest(artifact(home, kind), lambda m: m["provenance"].update(fingerprint="0" * 12))
+
+
+def otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that answers class 0 to everything: another number for the same run."""
+    from fedbench.core import tables
+
+    predictions = tables.predictions
+
+    def zero(t: int, answers: Any, federation: Any) -> Any:
+        table = predictions(t, answers, federation)
+        at = table.schema.get_field_index("own")
+        return table.set_column(at, "own", pa.array([0] * len(table), table.schema.field("own").type))
+
+    monkeypatch.setattr(tables, "predictions", zero)
+
+
+@pytest.mark.parametrize("command", [TRAIN, TABLE])
+def test_the_number_is_the_new_runs(ready: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
+    """Metrics of the former run have the same id, and must not be taken for those of the new one."""
+    before = row()["value"]
+    age(ready, "run")
+    otherwise(monkeypatch)
+    good(*command, "--again")
+    assert row()["state"] == "done"
+    assert row()["value"] != before
+    evaluated = good("evaluate", artifact(ready, "run").name, "--again", "--json").out
+    assert json.loads(evaluated)[0]["headline"]["crop"]["average_accuracy"] < 0.3
+
+
+def test_metrics_of_another_making_count_as_missing(ready: Path) -> None:
+    """Wherever the run came from: copied over from a colleague's store, say."""
+    assert "there already" in good("evaluate").err
+    run = artifact(ready, "run")
+    (run / "rounds.parquet").write_bytes((run / "clients.parquet").read_bytes())
+    edit_manifest(run, lambda m: m["files"].update({"rounds.parquet": m["files"]["clients.parquet"]}))
+    assert fedbench("evaluate").code == 2, "those rounds tell no times, and nothing older is shown in their place"
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, ZeroDivisionError])
+def test_the_old_run_stays_until_the_new_one_is_there(
+    ready: Path, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
+) -> None:
+    age(ready, "run")
+    before, answers = row(), (artifact(ready, "run") / "predictions.parquet").read_bytes()
+    commit = Trainer.commit
+
+    def fail(self: Trainer, round: Any) -> None:
+        commit(self, round)
+        if self.server.round == 2:
+            raise stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "commit", fail)
+        if stop is KeyboardInterrupt:
+            assert fedbench(*TRAIN, "--again").code == 130
+        else:
+            with pytest.raises(stop):
+                fedbench(*TRAIN, "--again")
+    assert (artifact(ready, "run") / "predictions.parquet").read_bytes() == answers
+    assert row() == before
+    assert before["state"] == "older code"
+    good(*TRAIN, "--again")
+    assert row()["state"] == "done"
+
+
+@pytest.mark.parametrize("kinds", [("dataset",), ("partition",), ("dataset", "partition", "run")])
+def test_what_a_run_was_made_from_counts_too(ready: Path, kinds: tuple[str, ...]) -> None:
+    """Images read, or clients drawn, by older code are read and drawn anew, and until then mark the run."""
+    inputs = {kind: artifact(ready, kind).name for kind in ("dataset", "partition")}
+    age(ready, *kinds)
+    good("train", "--method", "local", *SMOKE)
+    local = next(a for a in Store(ready).list("run") if a.manifest["spec"]["method"] == "local")
+    assert {one["fingerprint"] for one in local.provenance["made_from"].values()} >= {"0" * 12}
+    report = cells(good("report", "--table", "1", "--format", "json", *DIGITS))
+    assert report["Local"]["Dir-0.3"]["state"] == "older code"
+    good("train", "--method", "local", *SMOKE, "--again")
+    assert not any(older(artifact(ready, kind)) for kind in ("dataset", "partition"))
+    assert {kind: artifact(ready, kind).name for kind in inputs} == inputs, "the same ids"
+    report = cells(good("report", "--table", "1", "--format", "json", *DIGITS))
+    assert report["Local"]["Dir-0.3"]["state"] == "done"
+
+
+def older(path: Path) -> bool:
+    return bool(json.loads((path / "artifact.json").read_text())["provenance"]["fingerprint"] == "0" * 12)
+
+
+def test_partition_says_that_older_code_drew_it(ready: Path) -> None:
+    age(ready, "partition")
+    assert "drawn by older code: 'train --again' draws it anew" in good("partition", "digits", "--dir", "0.3").out
+
+
+def test_what_another_process_has_made_anew_is_not_made_again(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at the table and the run's turn."""
+    age(ready, "run")
+    from fedbench.cli import sweep
+
+    wanted = sweep._wanted
+
+    def meanwhile(*arguments: Any) -> Any:
+        jobs = wanted(*arguments)
+        edit_manifest(artifact(ready, "run"), lambda m: m["provenance"].update(fingerprint_parts=[], process="another"))
+        return jobs
+
+    monkeypatch.setattr(sweep, "_wanted", meanwhile)
+    before = (artifact(ready, "run") / "artifact.json").read_bytes()
+    assert good(*TABLE, "--again").err.splitlines()[-1] == "0 of 1 runs made, 1 by other processes"
+    assert (artifact(ready, "run") / "artifact.json").read_bytes() != before
