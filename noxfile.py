@@ -1,4 +1,4 @@
-"""Chores: `nox` runs lint, types and tests; `nox -s demo` and `nox -s bench` the slower ones."""
+"""Chores: `nox` runs lint, types and tests; `nox -s demo`, `nox -s robust` and `nox -s bench` the slower ones."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ def tests(session: nox.Session) -> None:
     """The tests; arguments after -- go to pytest."""
     _install(session, ".[test]")
     session.run("pytest", "-n", "auto", *session.posargs)
+
+
+@nox.session
+def robust(session: nox.Session) -> None:
+    """Thousands of generated hostile cases and many kills, newly drawn; arguments after -- go to pytest."""
+    _install(session, ".[test]")
+    session.run("pytest", "tests/robust", "--budget", "thousands", "-m", "long", "-n", "auto", *session.posargs)
 
 
 @nox.session
