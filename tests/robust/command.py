@@ -1,0 +1,49 @@
+"""`fedbench ARGUMENTS` in this process, under the promise that it never ends in a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedbench.__main__ import main
+
+#: Signals that commands handle, and must hand back.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+def fedbench(*arguments: str | Path) -> Said:
+    """Run a command. Fails on a wrong exit code, or where an error is not one last line that says what is wrong.
+
+    What a traceback would be is raised as it is.
+    """
+    out, err = io.StringIO(), io.StringIO()
+    code: object = None
+    before = [signal.getsignal(number) for number in SIGNALS]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main([str(a) for a in arguments])
+    except SystemExit as stop:
+        code = stop.code
+    finally:
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+    words = " ".join(map(str, arguments))
+    assert code in (0, 1, 2), f"fedbench {words}: exit code {code!r}\n{err.getvalue()}"
+    lines = err.getvalue().splitlines()
+    assert "Traceback" not in err.getvalue(), f"fedbench {words}:\n{err.getvalue()}"
+    assert code == 0 or lines, f"fedbench {words}: exit code {code} without a word"
+    own = [line for line in lines if line.startswith("fedbench: ")]
+    assert own in ([], lines[-1:]), f"fedbench {words}: more than one line of error\n{err.getvalue()}"
+    return Said(int(str(code)), out.getvalue(), err.getvalue())
