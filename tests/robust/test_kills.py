@@ -1,0 +1,136 @@
+"""Killed at any change of the store's files and repeated, a command ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import fedbench
+from kills import Kill, live, quickly
+
+from fedbench.files import sha256_of
+
+SMOKE = ("--budget", "smoke")
+TABLE = ("--table", "1", "--dataset", "digits", *SMOKE)
+PARTITION = ("partition", "digits", "--dir", "0.3")
+TRAIN = ("train", "--method", "fedavg", *SMOKE)
+#: What is killed, and what was done in its store before.
+COMMANDS: dict[str, tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]] = {
+    "partition": (PARTITION, ()),
+    "train": (TRAIN, (PARTITION,)),
+    "again": ((*TRAIN, "--again"), (PARTITION, TRAIN)),
+    "evaluate": (("evaluate", "--again"), (PARTITION, TRAIN)),
+    "sweep": (("train", *TABLE, "-m", "fedavg", "-m", "local", "--column", "*Dir-0.3"), (PARTITION,)),
+    "remove": (("remove", "{run}", "--yes"), (PARTITION, TRAIN)),
+}
+#: How many cases a command has by budget; each is one to three kills.
+CASES = {"hundreds": 1, "thousands": 100}
+#: What must be the same bytes however it was made. (Metrics hold times too; the table compares their accuracies.)
+EXACT = ("data", "classes", "samples", "clients", "predictions")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" in metafunc.fixturenames:
+        metafunc.parametrize("case", range(CASES[metafunc.config.getoption("--budget", "hundreds")]))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick() -> Iterator[None]:
+    """This process and those that are killed mean the same by budget smoke."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("FEDBENCH_DATA", "FEDBENCH_HOME", "COLUMNS", "FORCE_COLOR"):
+            patch.delenv(name, raising=False)
+        quickly(patch.setattr)
+        yield
+
+
+class Stores:
+    """For each command a store to begin from, what it ends in, and how many changes lie between."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ends: dict[str, tuple[list[str], int]] = {}
+        self.before: dict[tuple[tuple[str, ...], ...], Path] = {(): folder / "empty"}
+
+    def begin(self, before: tuple[tuple[str, ...], ...]) -> Path:
+        """A store in which these commands were run."""
+        if before not in self.before:
+            home = self.copy(self.begin(before[:-1]), f"before-{len(self.before)}")
+            assert live(home, before[-1]).code == 0
+            self.before[before] = home
+        return self.before[before]
+
+    def copy(self, home: Path, name: str) -> Path:
+        to = self.folder / name
+        shutil.rmtree(to, ignore_errors=True)
+        return Path(shutil.copytree(home, to)) if home.exists() else to
+
+    def end(self, name: str, before: Path, arguments: list[str]) -> tuple[list[str], int]:
+        """What the store holds after the command, and the number of changes, where nobody kills it."""
+        if name not in self.ends:
+            home = self.copy(before, f"end-{name}")
+            life = live(home, arguments)
+            assert life.code == 0, life.err
+            self.ends[name] = content(home), life.changes
+        return self.ends[name]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    return Stores(tmp_path_factory.mktemp("kills"))
+
+
+def content(home: Path) -> list[str]:
+    """Everything in a store: of files that are the same bytes by promise the checksum, and the table's numbers."""
+    found = []
+    for path in sorted(p for p in home.rglob("*") if p.name != ".lock"):
+        digest = f" {sha256_of(path)}" if path.suffix == ".parquet" and path.stem in EXACT else ""
+        found.append(f"{path.relative_to(home)}{digest}")
+    return found + [f"{key} = {value}" for key, value in sorted(numbers(home).items())]
+
+
+def numbers(home: Path) -> dict[str, float]:
+    """The numbers of the table."""
+    (table,) = json.loads(fedbench("--home", home, "report", *TABLE, "--format", "json").out)
+    return {f"{cell['row']}, {cell['column']}": cell["value"] for cell in table["cells"] if cell["value"] is not None}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_killed_and_repeated(stores: Stores, name: str, case: int, request: pytest.FixtureRequest, tally: Any) -> None:
+    """One to three kills, each followed by the same command; in between, the store can be read."""
+    command, done_before = COMMANDS[name]
+    before = stores.begin(done_before)
+    arguments = [word.format(run=next((p.name for p in before.glob("run/[!.]*")), "")) for word in command]
+    end, changes = stores.end(name, before, arguments)
+    rng = random.Random(f"{request.config.getoption('--hypothesis-seed') or 0} {name} {case}")
+    kills = [Kill.drawn(rng, changes) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+    with tally.case():
+        try:
+            kill_and_repeat(stores, name, before, arguments, kills)
+            assert content(stores.folder / "killed") == end
+        except AssertionError as error:
+            error.add_note(f"fedbench {' '.join(arguments)}: {', then '.join(map(str, kills))} of {changes}")
+            raise
+
+
+def kill_and_repeat(stores: Stores, name: str, before: Path, arguments: list[str], kills: list[Kill]) -> None:
+    home, shown = stores.copy(before, "killed"), numbers(before) if before.exists() else {}
+    for kill in kills:
+        life = live(home, arguments, kill)
+        assert "Traceback" not in life.err, life.err
+        # A repeated command may be over before so many changes; what it removes may be gone.
+        assert life.code in {-kill.number, 128 + kill.number, 130, 0} | ({2} if name == "remove" else set()), life
+        looked_at = stores.copy(home, "looked-at")
+        listed = fedbench("--home", looked_at, "list")
+        assert (listed.code, "damaged" in listed.err) == (0, False), listed.err
+        if name != "remove":
+            assert shown.items() <= numbers(looked_at).items(), "what was there before must be there still"
+    life = live(home, arguments)
+    assert life.code in ({0, 2} if name == "remove" else {0}), life
+    cleaned = fedbench("--home", home, "store", "clean")
+    assert cleaned.code == 0, cleaned.err
