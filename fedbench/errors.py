@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 
 
 class FedbenchError(Exception):
-    """Something the user can mend. `message` says what is wrong and where; `hint` says what to do."""
+    """Something the user can mend. `message` says what is wrong and where; `hint` says what to do; one line each."""
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = _one_line(message)
+        self.hint = _one_line(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+def _one_line(text: str) -> str:
+    """The text on one line, whatever it quotes: line breaks become blanks, control characters their escapes."""
+    if text.isascii() and text.isprintable():
+        return text
+    joined = " ".join(line.strip() for line in text.splitlines() if line.strip())
+    return "".join(repr(c)[1:-1] if unicodedata.category(c).startswith("C") else c for c in joined)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> FedbenchError:

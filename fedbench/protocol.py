@@ -10,11 +10,13 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from fedbench import reader
 from fedbench.errors import FedbenchError, unknown
-from fedbench.resources import TABLES, read_toml
-from fedbench.spec import DRAWN_APART, LEVELLED, DatasetSpec, PartitionSpec, Setting
+from fedbench.reader import Between, Some
+from fedbench.resources import TABLES
+from fedbench.spec import DRAWN_APART, LEVELLED, DatasetSpec, PartitionSpec, Plain, Setting
 
 DEFAULT = "feddrm"
 
@@ -23,6 +25,45 @@ _PARTITION_FIELDS = {f.name for f in dataclasses.fields(PartitionSpec)}
 
 #: A protocol's `partition.seed` where every run draws its partition anew, from the run's own seed.
 RUN_SEED = "run"
+
+Seed = Annotated[int, Between(0, 2**32 - 1)]
+
+# Some values of a spec, as a TOML table has them: they make a spec only when all that there are have been laid over
+# one another.
+_NO_PARTITION = ("partition", "budget")
+#: What a table, a row or a column may set of its runs, whose seeds and precision are the caller's choice.
+Training = Annotated[Mapping[str, Any], Some(Setting, (*_NO_PARTITION, "seed", "precision"))]
+#: What a column may choose of its partition.
+Chosen = Annotated[Mapping[str, Any], Some(PartitionSpec, ("dataset",), {"layout": str})]
+
+_RUN = {
+    "methods": Mapping[str, Mapping[str, Plain]],
+    "models": Mapping[str, str],
+    "stages": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION)]],
+}
+_TRAIN = {**_RUN, "datasets": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION, _RUN)]]}
+_LAID = {"min_size": int | Literal["classes"]}
+_DEFAULTS = {**_LAID, "layout": str, "seed": Seed | Literal["run"]}
+
+_Layout = Annotated[Mapping[str, Any], Some(PartitionSpec, ("dataset",), _LAID)]
+_Partition = Annotated[
+    Mapping[str, Any], Some(PartitionSpec, ("dataset",), {**_DEFAULTS, "datasets": Mapping[str, _Layout]})
+]
+_Train = Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION, _TRAIN)]
+_Budget = Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION, {**_TRAIN, "seeds": list[Seed]})]
+
+
+@dataclass(frozen=True)
+class File:
+    """What a protocol's file holds."""
+
+    title: str
+    partition: _Partition
+    train: _Train
+    budget: Mapping[str, _Budget]
+    deviates: tuple[str, ...] = ()
+    layout: Mapping[str, _Layout] = field(default_factory=dict)
+    rows: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -178,20 +219,8 @@ def names() -> list[str]:
 @cache
 def load(name: str) -> Protocol:
     """The protocol of a paper, such as 'feddrm'."""
-    path = TABLES / name / "protocol.toml"
-    if not path.exists():
+    if name not in names():
         raise unknown("protocol", name, names())
-    raw = read_toml(path)
-    try:
-        return Protocol(
-            name,
-            raw["title"],
-            raw["partition"],
-            raw["train"],
-            raw["budget"],
-            tuple(raw.get("deviates", ())),
-            raw.get("layout", {}),
-            raw.get("rows", {}),
-        )
-    except KeyError as error:
-        raise FedbenchError(f"{path} lacks {error}") from error
+    path = TABLES / name / "protocol.toml"
+    f = reader.read(File, reader.toml(path, "protocol"), str(path))
+    return Protocol(name, f.title, f.partition, f.train, f.budget, f.deviates, f.layout, f.rows)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Any
-
-from fedbench.errors import FedbenchError
 
 _PACKAGE = Path(__file__).parent
 
@@ -18,11 +14,3 @@ def _folder(name: str) -> Path:
 
 TABLES = _folder("tables")
 RECIPES = _folder("data_recipes")
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file; an error names the file and the line."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # of TOML or of UTF-8
-        raise FedbenchError(f"{path} is not valid TOML: {error}") from error

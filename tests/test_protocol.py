@@ -331,7 +331,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ("text", "says"),
     [
         (b"title = ", "is not valid TOML"),
-        (b'title = "\xff"', "is not valid TOML"),
+        (b'title = "\xff"', "is not UTF-8 text (at byte 9)"),
         (b'title = "Mine"', "lacks 'partition'"),
     ],
 )

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import types
-import typing
-from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
 
+from fedbench import reader
 from fedbench.data.recipe import KINDS, RESERVED, SPLITS, File, Recipe, Source
-from fedbench.errors import FedbenchError, unknown
-from fedbench.resources import read_toml
+from fedbench.errors import unknown
 from fedbench.spec import require
 
 
@@ -20,47 +16,14 @@ def read(path: Path) -> Recipe:
     """Read and validate a recipe. Raises FedbenchError naming the file and what is wrong in it."""
     where = f"recipe {path}"
     name = path.stem
-    require(bool(re.fullmatch(r"[A-Za-z0-9_-]+", name)), f"{where}: the file's name must be letters, digits, _ or -")
-    raw = read_toml(path)
-    for key in ("name", "folder"):
-        require(key not in raw, f"{where}: unknown key '{key}'", "the file's name is the name of the data set")
-    found: Recipe = _record(Recipe, {**raw, "name": name}, where)
+    require(_is_name(name), f"{where}: the file's name must be letters, digits, _ or -")
+    found = reader.read(
+        Recipe, reader.toml(path, "recipe file", "give the path of a TOML file"), where, name=name, folder=None
+    )
     _check(found, where)
     if not found.partition_classes:
         found = dataclasses.replace(found, partition_classes=len(found.classes))
     return found
-
-
-def _record(cls: Any, raw: Any, where: str) -> Any:
-    require(isinstance(raw, dict), f"{where} must be a table")
-    hints, fields = typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
-    for key in raw:
-        if key not in fields:
-            raise unknown(f"key in {where}", key, fields)
-    for f in fields.values():
-        optional = f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING
-        require(optional or f.name in raw, f"{where} lacks '{f.name}'")
-    return cls(**{key: _value(hints[key], value, f"{where}, {key}") for key, value in raw.items()})
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    if isinstance(hint, types.UnionType):
-        hint = next(h for h in typing.get_args(hint) if h is not type(None))
-    if dataclasses.is_dataclass(hint):
-        return _record(hint, value, where)
-    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
-    if origin is tuple:
-        require(isinstance(value, list), f"{where} must be a list")
-        return tuple(_value(arguments[0], item, f"{where} {i + 1}") for i, item in enumerate(value))
-    if origin is Mapping:
-        require(isinstance(value, dict), f"{where} must be a table")
-        return {str(key): _value(arguments[1], item, f"{where}, {key}") for key, item in value.items()}
-    if not isinstance(value, origin) or (isinstance(value, bool) and origin is not bool):
-        raise FedbenchError(f"{where} must be {_SPOKEN[origin]}, not {value!r}")
-    return value
-
-
-_SPOKEN = {str: "text", int: "a whole number", bool: "true or false"}
 
 
 def _check(found: Recipe, where: str) -> None:
@@ -92,6 +55,8 @@ def _check_source(source: Source, found: Recipe, where: str) -> None:
     require(embedded == (source.loader is not None), f"{where}: kind builtin, and only it, has a loader")
     union = source.kind == "union"
     require(union == bool(source.parts), f"{where}: kind union, and only it, has parts")
+    for part in source.parts:
+        require(_is_name(part), f"{where}: parts holds '{part}', which is no data set's name")
     require(len(set(source.parts)) == len(source.parts), f"{where}: parts holds a name twice")
     require(found.name not in source.parts, f"{where}: a data set cannot be a part of itself")
     require(
@@ -147,6 +112,10 @@ def _check_file(file: File, kind: str, where: str) -> None:
         if kind == "folder":
             named = "{label}" in member.path or member.annotations is not None
             require(named, f"{where}: member {member.path} has neither {{label}} nor annotations to tell the class")
+
+
+def _is_name(text: str) -> bool:
+    return bool(re.fullmatch(r"[A-Za-z0-9_-]+", text))
 
 
 def _inside(path: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 from typing import Any
 
@@ -27,7 +26,6 @@ from fedbench.report.spec import (
     Table,
     matches,
 )
-from fedbench.spec import PartitionSpec, Setting
 
 
 def check(table: Table) -> None:
@@ -47,17 +45,12 @@ def check(table: Table) -> None:
         known("row in ratio_to", table.ratio_to, rows)
     if table.template:
         known("data set in template", table.template, {c.dataset for c in table.measured})
-    partition = {f.name for f in dataclasses.fields(PartitionSpec)} - {"dataset"} | {"layout"}
-    # A table's runs have one precision, and that is the caller's choice.
-    setting = {f.name for f in dataclasses.fields(Setting)} - {"partition", "budget", "seed", "precision"}
     budgets = protocol.load(table.protocol).budgets if table.protocol else {}
     owners = [("", table.budget), *((f", row {r.label}", r.budget) for r in table.rows)]
     owners += [(f", column {c.key}", c.budget) for c in table.columns]
     for owner, declared in owners:
-        for name, values in declared.items():
+        for name in declared:
             known("budget", name, budgets, owner)
-            for key in values:
-                known("key", key, setting, f"{owner}, budget {name}")
     for c in table.columns:
         where = f", column {c.key}"
         known("statistic", c.statistic, STATISTICS, where)
@@ -65,12 +58,8 @@ def check(table: Table) -> None:
             known("spread", c.spread, SPREADS, where)
         known("unit", c.unit, UNITS, where)
         known("best", c.best, BEST, where)
-        for key in (*c.partition, *(key for own in c.stands_in.values() for key in own)):
-            known("partition key", key, partition, where)
         if "layout" in c.partition and table.protocol:
             known("layout", c.partition["layout"], protocol.load(table.protocol).layouts, where)
-        for key in c.train:
-            known("train key", key, setting, where)
         if not c.metric:
             raise FedbenchError(f"{table.path}{where} lacks a metric")
         if not table.counted:
@@ -96,8 +85,6 @@ def check(table: Table) -> None:
         }.get(table.statistic, (bool(r.method), "a method"))
         if not complete:
             raise FedbenchError(f"{table.path}, row {r.label} needs {what}")
-        for key in r.train:
-            known("train key", key, setting, f", row {r.label}")
         for metric in (*r.metrics, *r.metrics.values()):
             known("metric", metric, metrics, f", row {r.label}")
         if r.band and not (len(r.band) == 2 and r.band[0] <= r.band[1]):
@@ -131,8 +118,7 @@ def _check_costs(table: Table) -> None:
         if r.method and r.method not in cost.METHODS:
             raise unknown(f"method in {table.path}, row {r.label}", r.method, cost.METHODS)
     for c in (c for c in table.columns if c.costs):
-        case = cost.Case.of(c.costs, f"{table.path}, column {c.key}")
-        cost.network(case.model, case.shape, case.classes)
+        _ = c.costs and c.costs.network
         if c.metric not in cost.Cost._fields:
             raise unknown(f"metric in {table.path}, column {c.key}", str(c.metric), cost.Cost._fields)
 

@@ -6,6 +6,9 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Annotated
+
+from fedbench.reader import Between
 
 #: (row label, column key) -> value in the printed unit; cells without a number are left out.
 Numbers = Mapping[tuple[str, str], float]
@@ -31,7 +34,7 @@ class Claim:
     rows: list[str] = field(default_factory=list)
     than: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
-    k: int = 1
+    k: Annotated[int, Between(1, 10**9)] = 1
     low: float = 0.0
     high: float = 0.0
     reported: bool | None = None  #: whether it holds on the paper's own numbers, checked by the tests

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import unknown
 from fedbench.models.counting import Shape, convolution, counts
+from fedbench.reader import Between
 
 #: Bytes of a parameter, and forward passes that a training pass is worth.
 BYTES, TRAINING = 4, 3
@@ -49,38 +50,25 @@ def network(model: str, shape: Shape, classes: int) -> Network:
     raise unknown("model whose costs are counted", model, ("lenet5_flux", "resnet9"))
 
 
+Count = Annotated[int, Between(1, 10**9)]
+
+
 @dataclass(frozen=True)
 class Case:
     """A network and a federation that costs are counted for; letters are the paper's, where it has one."""
 
     model: str
-    shape: Shape
-    classes: int
-    clients: int  #: K
-    clusters: int  #: M
-    samples: int  #: s, training images of a client
-    validation: int  #: images of a client that it holds back
-    rounds: int  #: R
-    epochs: int  #: E
-    components: int  #: l
-    inner_steps: int  #: C, of pFedMe
-    clustering_round: int  #: of FLUX
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any], where: str) -> Case:
-        """From a table's column. Raises FedbenchError for keys that are unknown, missing or no whole numbers."""
-        names = [f.name for f in fields(cls)]
-        for name, value in given.items():
-            if name not in names:
-                raise unknown(f"key in costs of {where}", name, names)
-            if name not in ("model", "shape") and not (type(value) is int and value >= 1):
-                raise FedbenchError(f"{where}: {name} in costs must be a whole number from 1, not {value!r}")
-        if missing := [name for name in names if name not in given]:
-            raise FedbenchError(f"{where}: costs lack {', '.join(missing)}")
-        shape = given["shape"]
-        if not (isinstance(shape, list) and len(shape) == 3 and all(type(n) is int and n >= 1 for n in shape)):
-            raise FedbenchError(f"{where}: shape in costs must be [height, width, channels], not {shape!r}")
-        return cls(**{**given, "model": str(given["model"]), "shape": tuple(shape)})
+    shape: Annotated[Shape, Between(1, 10**9)]  #: height, width, channels
+    classes: Count
+    clients: Count  #: K
+    clusters: Count  #: M
+    samples: Count  #: s, training images of a client
+    validation: Count  #: images of a client that it holds back
+    rounds: Count  #: R
+    epochs: Count  #: E
+    components: Count  #: l
+    inner_steps: Count  #: C, of pFedMe
+    clustering_round: Count  #: of FLUX
 
     @property
     def network(self) -> Network:

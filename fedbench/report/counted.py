@@ -34,7 +34,9 @@ def _parameters(row: Row, column: Column) -> float:
 
 def _costs(table: Table, row: Row, column: Column) -> float:
     """Of a round of the row's method, for what the column says."""
-    found = cost.cost(row.method, cost.Case.of(column.costs, f"{table.path}, column {column.key}"))
+    if column.costs is None:
+        raise FedbenchError(f"{table.path}, column {column.key} does not say what costs are counted for")
+    found = cost.cost(row.method, column.costs)
     return float(getattr(found, str(column.metric)))
 
 

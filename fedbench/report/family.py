@@ -13,111 +13,178 @@ values replace them. Where an axis is called `dataset`, `--dataset` goes from a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from fedbench import reader
 from fedbench.errors import FedbenchError, unknown
 
 #: How the name of a family's file ends.
 SUFFIX = ".family.toml"
 
-#: Keys of a template that are none of a table.
-_OWN_KEYS = ("values", "tables", "axes", "own")
+#: Tables of a family, and characters and values that one of them is filled with, at most: far more than any needs.
+TABLES, FILLED = 1000, 10**6
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+(?:\.[a-z_]+)*)\}")
-_RANGE = re.compile(r"(\d+)-(\d+)")
+_EACH = re.compile(r"([a-z_]+)(?: in ([a-z_]+(?:\.[a-z_]+)*))?")
+_RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
-Scope = Mapping[str, Any]
+
+@dataclass(frozen=True)
+class Head:
+    """The keys of a template that are none of a table."""
+
+    values: Mapping[str, list[Any]]
+    tables: list[str] = field(default_factory=list)
+    axes: list[str] = field(default_factory=list)
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def numbers(raw: Mapping[str, Any], path: Path) -> list[str]:
     """The names of a family's tables. Raises FedbenchError unless they are as many as the axes say."""
-    found: list[str] = []
-    for text in raw.get("tables", []):
-        ends = _RANGE.fullmatch(str(text))
-        found += [str(n) for n in range(int(ends[1]), int(ends[2]) + 1)] if ends else [str(text)]
-    asked = prod(len(_values(raw, axis, path)) for axis in raw.get("axes", []))
-    if len(found) != asked or len(set(found)) != asked:
-        raise FedbenchError(f"{path} names {len(set(found))} tables, but its axes make {asked}")
-    return found
+    return _names(_head(raw, path), path)
 
 
 def expand(raw: Mapping[str, Any], path: Path, number: str = "") -> dict[str, Any]:
     """The plain content of a template's file, or of one table of a family. Raises FedbenchError for a faulty one."""
-    scope: dict[str, Any] = {}
+    head, scope = _head(raw, path), {}
     if number:
-        names, axes = numbers(raw, path), raw["axes"]
-        chosen = list(product(*(_values(raw, axis, path) for axis in axes)))[names.index(number)]
-        scope = dict(zip(axes, chosen, strict=True))
-    for name in raw.get("own", {}):
-        if name not in numbers(raw, path):
-            raise unknown(f"table in {path}, own", name, numbers(raw, path))
-    body = {k: v for k, v in raw.items() if k not in _OWN_KEYS}
-    filled: dict[str, Any] = _fill(body, {**raw.get("values", {}), **scope}, path)
-    for key, value in _fill(raw.get("own", {}).get(number, {}), scope, path).items():
-        filled[key] = [*filled.get(key, []), *value] if isinstance(value, list) else value
+        chosen = list(product(*(head.values[axis] for axis in head.axes)))[_names(head, path).index(number)]
+        scope = dict(zip(head.axes, chosen, strict=True))
+    body = {k: v for k, v in raw.items() if k not in _HEAD}
+    filled: dict[str, Any] = _Filler(path).fill(body, {**head.values, **scope})
+    for key, value in _Filler(path).fill(head.own.get(number, {}), scope).items():
+        both = isinstance(value, list) and isinstance(filled.get(key, []), list)
+        filled[key] = [*filled.get(key, []), *value] if both else value
     return filled
 
 
 def siblings(raw: Mapping[str, Any], path: Path, number: str) -> dict[str, str]:
     """Data set -> the family's table that differs from `number` in nothing but the axis `dataset`."""
-    axes = list(raw["axes"])
-    if "dataset" not in axes:
+    head = _head(raw, path)
+    if "dataset" not in head.axes:
         return {}
-    at, names = axes.index("dataset"), numbers(raw, path)
-    places = list(product(*(range(len(_values(raw, axis, path))) for axis in axes)))
+    for i, value in enumerate(values := head.values["dataset"], 1):
+        if not (isinstance(value, Mapping) and isinstance(value.get("id"), str)):
+            raise FedbenchError(f"{path}, values.dataset {i} lacks 'id'", "the axis dataset needs the name of each one")
+    at, names = head.axes.index("dataset"), _names(head, path)
+    places = list(product(*(range(len(head.values[axis])) for axis in head.axes)))
     here = places[names.index(number)]
-    alike = (p for p in places if all(p[k] == here[k] for k in range(len(axes)) if k != at))
-    return {_values(raw, "dataset", path)[p[at]]["id"]: names[places.index(p)] for p in alike}
+    alike = (p for p in places if all(p[k] == here[k] for k in range(len(head.axes)) if k != at))
+    return {values[p[at]]["id"]: names[places.index(p)] for p in alike}
 
 
-def _values(raw: Mapping[str, Any], name: str, path: Path) -> Sequence[Any]:
-    if name not in raw.get("values", {}):
-        raise unknown(f"values in {path}", name, raw.get("values", {}))
-    found: Sequence[Any] = raw["values"][name]
-    return found
+_HEAD = tuple(f.name for f in fields(Head))
 
 
-def _fill(node: Any, scope: Scope, path: Path) -> Any:
-    """The node with all placeholders filled and all entries with `each` repeated."""
-    if isinstance(node, str):
-        whole = _PLACEHOLDER.fullmatch(node)
-        if whole:
-            return _find(whole[1], scope, path)
-        return _PLACEHOLDER.sub(lambda m: str(_find(m[1], scope, path)), node)
-    if isinstance(node, Mapping):
-        return {key: _fill(value, scope, path) for key, value in node.items()}
-    if isinstance(node, list):
-        return [filled for entry in node for filled in _repeat(entry, scope, path)]
-    return node
+def _head(raw: Mapping[str, Any], path: Path) -> Head:
+    """The head of a template, whose parts fit each other."""
+    head = reader.read(Head, {k: v for k, v in raw.items() if k in _HEAD}, str(path))
+    for axis in head.axes:
+        if axis not in head.values:
+            raise unknown(f"values in {path}", axis, head.values)
+        if head.axes.count(axis) > 1:
+            raise FedbenchError(f"{path}: axes holds '{axis}' twice")
+    if head.tables or head.axes or head.own:
+        names = _names(head, path)
+        for name in head.own:
+            if name not in names:
+                raise unknown(f"table in {path}, own", name, names)
+    return head
 
 
-def _repeat(entry: Any, scope: Scope, path: Path) -> Iterator[Any]:
-    if not isinstance(entry, Mapping) or "each" not in entry:
-        yield _fill(entry, scope, path)
-        return
-    yield from _loop(list(entry["each"]), {k: v for k, v in entry.items() if k != "each"}, scope, path)
+def _names(head: Head, path: Path) -> list[str]:
+    made = prod(len(head.values[axis]) for axis in head.axes)
+    names: list[str] = []
+    for text in head.tables:
+        ends = _RANGE.fullmatch(text)
+        span = range(int(ends[1]), int(ends[2]) + 1) if ends else None
+        if max(made, len(names) + len(span or ())) > TABLES:
+            raise FedbenchError(f"{path} has more than {TABLES:,} tables")
+        names += [text] if span is None else map(str, span)
+    if len(names) != made or len(set(names)) != made:
+        raise FedbenchError(f"{path} names {len(set(names))} tables, but its axes make {made}")
+    return names
 
 
-def _loop(each: list[str], entry: Mapping[str, Any], scope: Scope, path: Path) -> Iterator[Any]:
-    if not each:
-        yield _fill(entry, scope, path)
-        return
-    name, _, source = each[0].partition(" in ")
-    values = _find(source or name, scope, path)
-    if not isinstance(values, list):
-        raise FedbenchError(f"{path}: each = '{each[0]}' needs a list, not {values!r}")
-    for value in values:
-        yield from _loop(each[1:], entry, {**scope, name: value}, path)
+class _Filler:
+    """Fills placeholders and repeats entries, up to a size."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.size = path, 0
+
+    def fill(self, node: Any, scope: Mapping[str, Any]) -> Any:
+        """The node with all placeholders filled and all entries with `each` repeated."""
+        if isinstance(node, str):
+            whole = _PLACEHOLDER.fullmatch(node)
+            return self._counted(self._find(whole[1], scope) if whole else self._text(node, scope))
+        if isinstance(node, Mapping):
+            return {key: self.fill(value, scope) for key, value in node.items()}
+        if isinstance(node, list):
+            return [filled for entry in node for filled in self._repeat(entry, scope)]
+        return self._counted(node)
+
+    def _text(self, node: str, scope: Mapping[str, Any]) -> str:
+        pieces = _PLACEHOLDER.split(node)  # text and names in turn
+        for i, name in enumerate(pieces[1::2]):
+            value = self._find(name, scope)
+            if isinstance(value, Mapping | list):
+                raise FedbenchError(f"{self.path}: {{{name}}} is a {_named(value)}, which cannot stand within a text")
+            pieces[2 * i + 1] = self._counted(str(value))
+        return "".join(pieces)
+
+    def _repeat(self, entry: Any, scope: Mapping[str, Any]) -> Iterator[Any]:
+        if not isinstance(entry, Mapping) or "each" not in entry:
+            yield self.fill(entry, scope)
+            return
+        each = reader.read(_Each, {"each": entry["each"]}, str(self.path)).each
+        yield from self._loop(each, {k: v for k, v in entry.items() if k != "each"}, scope)
+
+    def _loop(self, each: list[str], entry: Mapping[str, Any], scope: Mapping[str, Any]) -> Iterator[Any]:
+        if not each:
+            yield self.fill(entry, scope)
+            return
+        parts = _EACH.fullmatch(each[0])
+        if parts is None:
+            raise FedbenchError(f"{self.path}: each = '{each[0]}' is neither 'name' nor 'name in other.key'")
+        values = self._find(parts[2] or parts[1], scope)
+        if not isinstance(values, list):
+            raise FedbenchError(f"{self.path}: each = '{each[0]}' needs a list, not {reader.shown(values)}")
+        for value in values:
+            self._counted(None)
+            yield from self._loop(each[1:], entry, {**scope, parts[1]: value})
+
+    def _find(self, dotted: str, scope: Mapping[str, Any]) -> Any:
+        value: Any = scope
+        for name in dotted.split("."):
+            if not isinstance(value, Mapping) or name not in value:
+                raise unknown(f"value in {self.path}", dotted, value if isinstance(value, Mapping) else [])
+            value = value[name]
+        return value
+
+    def _counted(self, value: Any) -> Any:
+        """The value, whose size counts towards the limit."""
+        self.size += _size(value)
+        if self.size > FILLED:
+            raise FedbenchError(f"{self.path} makes too large a table", "its 'each' or its placeholders multiply")
+        return value
 
 
-def _find(dotted: str, scope: Scope, path: Path) -> Any:
-    found: Any = scope
-    for name in dotted.split("."):
-        if not isinstance(found, Mapping) or name not in found:
-            raise unknown(f"value in {path}", dotted, found if isinstance(found, Mapping) else [])
-        found = found[name]
-    return found
+@dataclass(frozen=True)
+class _Each:
+    each: list[str]
+
+
+def _named(value: Any) -> str:
+    return "list" if isinstance(value, list) else "table of keys"
+
+
+def _size(value: Any) -> int:
+    """Characters and values in it."""
+    if isinstance(value, Mapping):
+        return sum(map(_size, value.values()), 1)
+    return sum(map(_size, value), 1) if isinstance(value, list) else len(value) if isinstance(value, str) else 1

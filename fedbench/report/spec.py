@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fedbench.errors import unknown
+from fedbench.protocol import Chosen, Seed, Training
+from fedbench.reader import Between
 from fedbench.report.claims import Claim
+from fedbench.report.cost import Case
+from fedbench.report.reported import Reported, reported
 from fedbench.spec import Plain
 
 #: What a cell's number is taken over.
@@ -59,6 +63,10 @@ SPREADS = {
 }
 VIEWS = ("crop", "plain")
 
+Decimals = Annotated[int, Between(0, 15)]
+Count = Annotated[int, Between(0, 10**9)]
+Tolerance = Annotated[float, Between(0, math.inf)]
+
 
 @dataclass(frozen=True)
 class Place:
@@ -90,12 +98,12 @@ class Row:
     params: Mapping[str, Plain] = field(default_factory=dict)
     note: str = ""
     added: bool = False  #: a row that the paper's table does not have, so that nothing is reported of it
-    train: Mapping[str, Any] = field(default_factory=dict)  #: setting overrides of this row's runs, at all budgets
-    budget: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: and by budget
+    train: Training = field(default_factory=dict)  #: setting overrides of this row's runs, at all budgets
+    budget: Mapping[str, Training] = field(default_factory=dict)  #: and by budget
     band: list[float] = field(default_factory=list)  #: [low, high] of what counts as reproduced, for a tolerance
     model: str = ""
-    shape: list[int] = field(default_factory=list)  #: of an image: height, width, channels
-    classes: int = 0
+    shape: list[Count] = field(default_factory=list)  #: of an image: height, width, channels
+    classes: Count = 0
     client: int = 0  #: of the layout, counted from 1
     side: str = ""  #: of its data: "train" or "test"
     metrics: Mapping[str, str] = field(default_factory=dict)  #: a column's metric -> the one this row has in its place
@@ -122,23 +130,23 @@ class Column:
     label: str
     group: str = ""
     dataset: str = ""
-    partition: Mapping[str, Any] = field(default_factory=dict)
-    train: Mapping[str, Any] = field(default_factory=dict)
-    budget: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: and by budget, as a row's
+    partition: Chosen = field(default_factory=dict)
+    train: Training = field(default_factory=dict)
+    budget: Mapping[str, Training] = field(default_factory=dict)  #: and by budget, as a row's
     client: int | None = None  #: the metric of this client, counted from 1; else of the federation
     clients: list[int] = field(default_factory=list)  #: statistic "clients": [first, last] of those, counted from 1
     category: int | None = None  #: statistic "layout": the class
-    costs: Mapping[str, Any] = field(default_factory=dict)  #: statistic "count" of methods: a `cost.Case`
+    costs: Case | None = None  #: statistic "count" of methods
     metric: str | None = None
     statistic: str | None = None
     unit: str | None = None
-    decimals: int | None = None
-    std_decimals: int | None = None
+    decimals: Decimals | None = None
+    std_decimals: Decimals | None = None
     best: str | None = None
-    tolerance: float | None = None
-    tolerance_stds: float | None = None
+    tolerance: Tolerance | None = None
+    tolerance_stds: Tolerance | None = None
     #: Data sets that `--dataset` puts into this column rather than the template's -> what then holds of `partition`.
-    stands_in: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stands_in: Mapping[str, Chosen] = field(default_factory=dict)
     doubtful: bool = False  #: what is reported is printed with a "?" and is no target
     #: Keys of the columns before it that this one is a mean over; a * in a key stands for any text.
     of: list[str] = field(default_factory=list)
@@ -171,20 +179,20 @@ class Table:
     metric: str = ""
     view: str = "plain"  #: of the test images: "crop" (random crops as in training) or "plain"
     unit: str = "fraction"
-    decimals: int = 2
-    std_decimals: int | None = None  #: of the ±; `decimals` unless given
+    decimals: Decimals = 2
+    std_decimals: Decimals | None = None  #: of the ±; `decimals` unless given
     best: str = "max"
-    seeds: list[int] = field(default_factory=list)  #: of the runs; the protocol's seed if empty
+    seeds: list[Seed] = field(default_factory=list)  #: of the runs; the protocol's seed if empty
     #: Of columns without one: |measured - reported| that still counts as reproduced, in the printed unit.
-    tolerance: float = 0.0
+    tolerance: Tolerance = 0.0
     #: ... or in the paper's own ±, where it prints one: the larger of the two counts.
-    tolerance_stds: float = 0.0
+    tolerance_stds: Tolerance = 0.0
     stub: str = ""  #: heading of the rows
     layout: str = ""  #: of the protocol (statistic "layout")
-    smallest: Mapping[str, int] = field(default_factory=dict)  #: images of the data set's rarest class: train, test
+    smallest: Mapping[str, Count] = field(default_factory=dict)  #: images of the data set's rarest class: train, test
     ratio_to: str = ""  #: a row; values are compared as ratios to it
     template: str = ""  #: the data set whose columns `--dataset` takes over; the first column's unless given
-    budget: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: setting overrides by budget
+    budget: Mapping[str, Training] = field(default_factory=dict)  #: setting overrides by budget
     notes: list[str] = field(default_factory=list)
     reported_notes: list[str] = field(default_factory=list)  #: on the paper's own numbers
     claim: list[Claim] = field(default_factory=list)
@@ -215,26 +223,14 @@ class Table:
         return self.statistic in COUNTED
 
     @cached_property
-    def reported(self) -> dict[tuple[str, str], tuple[float, float | None]]:
+    def reported(self) -> Reported:
         """What the paper prints: (row label, column key) -> (value, ± or None), in the printed unit."""
-        path = self.path.with_name("reported.csv")
-        if not path.is_file():
-            return {}
-        found: dict[tuple[str, str], tuple[float, float | None]] = {}
-        rows, columns = {r.label for r in self.rows}, {c.key for c in self.columns}
-        with path.open(newline="", encoding="utf-8") as f:
-            for line in csv.DictReader(f):
-                if line["table"] not in (self.reported_in or [self.number or self.path.stem]):
-                    continue
-                key = f"{line['group']}/{line['column']}" if line["group"] else line["column"]
-                for kind, name, known in (("row", line["row"], rows), ("column", key, columns)):
-                    if name not in known:
-                        raise unknown(f"{kind} of table {self.id} in {path}", name, known)
-                found[line["row"], key] = (float(line["value"]), float(line["std"]) if line["std"] else None)
-        return found
+        tables = self.reported_in or [self.number or self.path.stem]
+        rows, columns = [r.label for r in self.rows], [c.key for c in self.columns]
+        return reported(self.path.with_name("reported.csv"), tables, rows, columns)
 
     @property
-    def trusted(self) -> dict[tuple[str, str], tuple[float, float | None]]:
+    def trusted(self) -> Reported:
         """What is reported without doubt."""
         return {place: value for place, value in self.reported.items() if not self.doubts(*place)}
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import types
-import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from fedbench import protocol, resources
+from fedbench import protocol, reader, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.report.check import check, check_means
-from fedbench.report.claims import Claim
 from fedbench.report.family import SUFFIX, expand, numbers, siblings
-from fedbench.report.spec import Column, Place, Row, Table, matches
-
-T = TypeVar("T")
+from fedbench.report.spec import Column, Table, matches
 
 #: Files beside the tables that are none.
 _NO_TABLES = ("protocol", "figures")
@@ -54,18 +50,34 @@ def _order(name: str) -> tuple[str, int, str]:
 
 def _text(path: Path) -> dict[str, Any]:
     """A file's content, parsed once while it stays as it is."""
-    return _parsed(path, path.stat().st_mtime_ns)
+    try:
+        return _parsed(path, path.stat().st_mtime_ns)
+    except OSError:
+        return reader.toml(path, "table file", "'fedbench tables' lists the built-in ones")  # says what is wrong
 
 
 @cache
 def _parsed(path: Path, _changed: int) -> dict[str, Any]:
-    return resources.read_toml(path)
+    return reader.toml(path, "table file", "'fedbench tables' lists the built-in ones")
 
 
 def headline() -> dict[str, tuple[str, str]]:
     """The headline set: number -> (what it shows, its table)."""
-    entries = resources.read_toml(resources.TABLES / "headline.toml")["headline"]
-    return {str(e["number"]): (e["name"], e["table"]) for e in entries}
+    path = resources.TABLES / "headline.toml"
+    entries = reader.read(_Headlines, reader.toml(path), str(path)).headline
+    return {str(e.number): (e.name, e.table) for e in entries}
+
+
+@dataclass(frozen=True)
+class _Headline:
+    number: int
+    name: str
+    table: str
+
+
+@dataclass(frozen=True)
+class _Headlines:
+    headline: list[_Headline]
 
 
 def load(name: str) -> Table:
@@ -81,10 +93,7 @@ def load(name: str) -> Table:
     if not (colon and file.endswith(".toml")):
         file, number = name, ""
     if file.endswith(".toml"):
-        path = Path(file)
-        if not path.is_file():
-            raise FedbenchError(f"there is no table file {path}", "'fedbench tables' lists the built-in ones")
-        return _of_file(path, number)
+        return _of_file(Path(file), number)
     places = _places()
     if name not in places:
         raise unknown("table", name, [*places, *shortcuts])
@@ -107,9 +116,6 @@ def _of_file(path: Path, number: str) -> Table:
 
 def _read(id: str, path: Path, number: str) -> Table:
     raw, place = _text(path), str(path)
-    for name in ("id", "path", "replaced", "chosen", "number", "siblings"):
-        if name in raw:
-            raise FedbenchError(f"{path}: unknown key '{name}'", "the file's place is the name of the table")
     alike: dict[str, str] = {}
     if number:
         before = id.removesuffix(number)
@@ -117,20 +123,15 @@ def _read(id: str, path: Path, number: str) -> Table:
         place = f"{path}, table {number}"
     if "values" in raw:
         raw = expand(raw, path, number)
-    if isinstance(shared := raw.get("rows"), str):
-        known = protocol.load(raw.get("protocol", "")).rows
-        if shared not in known:
-            raise unknown(f"rows in {path}", shared, known)
-        raw = {**raw, "rows": known[shared]}
-    rows = [_build(Row, r, f"{place}, row {i}") for i, r in enumerate(_list(raw, "rows", path), 1)]
-    claims = [_build(Claim, c, f"{place}, claim {i}") for i, c in enumerate(raw.get("claim", []), 1)]
-    columns = [_build(Column, c, f"{place}, column {i}") for i, c in enumerate(_list(raw, "column", path), 1)]
-    for pattern_of in ("undefined", "doubtful"):
-        places = raw.get(pattern_of, [])
-        raw = {**raw, pattern_of: [_build(Place, p, f"{place}, {pattern_of} {i}") for i, p in enumerate(places, 1)]}
-    columns = [dataclasses.replace(c, of=_spelt_out(c, columns[:i])) if c.of else c for i, c in enumerate(columns)]
-    given = {"id": id, "path": path, "number": number, "siblings": alike}
-    table = _build(Table, {**raw, **given, "rows": rows, "column": columns, "claim": claims}, place)
+    own = {"id": id, "path": path, "number": number, "siblings": alike, "replaced": False, "chosen": []}
+    table = reader.read(Table, _with_shared_rows(raw, path), place, **own)
+    for what in ("rows", "column"):
+        if not getattr(table, what):
+            raise FedbenchError(f"{path} has no {what}", f"a table needs at least one entry of '{what}'")
+    columns = [
+        dataclasses.replace(c, of=_spelt_out(c, table.column[:i])) if c.of else c for i, c in enumerate(table.column)
+    ]
+    table = dataclasses.replace(table, column=columns)
     check_means(table)
     whole: dict[str, Column] = {}
     for c in columns:
@@ -138,6 +139,17 @@ def _read(id: str, path: Path, number: str) -> Table:
     table = dataclasses.replace(table, column=list(whole.values()) if len(whole) == len(columns) else columns)
     check(table)
     return table
+
+
+def _with_shared_rows(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The content with the rows in it that its protocol has for several tables, where it names them."""
+    name, rules = raw.get("rows"), raw.get("protocol")
+    if not (isinstance(name, str) and isinstance(rules, str)):
+        return raw
+    known = protocol.load(rules).rows
+    if name not in known:
+        raise unknown(f"rows in {path}", name, known)
+    return {**raw, "rows": known[name]}
 
 
 def _spelt_out(column: Column, before: Sequence[Column]) -> list[str]:
@@ -158,31 +170,3 @@ def _inherit(column: Column, source: Table | Column) -> Column:
         **{n: getattr(source, n) for n in names if getattr(column, n) is None},
         std_decimals=next(d for d in given if d is not None),
     )
-
-
-def _list(raw: Mapping[str, Any], name: str, path: Path) -> list[Any]:
-    value = raw.get(name)
-    if not isinstance(value, list) or not value:
-        raise FedbenchError(f"{path} has no {name}", f"a table needs at least one entry of '{name}'")
-    return value
-
-
-def _build(cls: type[T], raw: Any, where: str) -> T:
-    """A dataclass from a TOML table: unknown keys, missing keys and wrong types are errors that say where."""
-    if not isinstance(raw, Mapping):
-        raise FedbenchError(f"{where} must be a table of keys, not {raw!r}")
-    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(cls)
-    for name, value in raw.items():
-        if name not in fields:
-            raise unknown(f"key in {where}", name, fields)
-        options = typing.get_args(hints[name]) if isinstance(hints[name], types.UnionType) else (hints[name],)
-        allowed = tuple(typing.get_origin(o) or o for o in options)
-        if float in allowed:
-            allowed = (*allowed, int)
-        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-            raise FedbenchError(f"{where}: {name} cannot be {value!r}")
-    for name, f in fields.items():
-        if name not in raw and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise FedbenchError(f"{where} lacks '{name}'")
-    return cls(**raw)

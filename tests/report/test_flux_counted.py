@@ -84,12 +84,12 @@ clustering_round = 4
     [
         ('"ifca"', '"ifac"', "unknown method in .*, row A 'ifac'; did you mean 'ifca'"),
         ('"bytes_down"', '"bytes_downs"', "unknown metric in .*, column C 'bytes_downs'; did you mean 'bytes_down'"),
-        ("clusters = 5", "cluster = 5", "unknown key in costs of .*, column C 'cluster'; did you mean 'clusters'"),
-        ("clusters = 5\n", "", "column C: costs lack clusters"),
-        ("clusters = 5", "clusters = 0", "column C: clusters in costs must be a whole number from 1, not 0"),
-        ("clusters = 5", "clusters = true", "clusters in costs must be a whole number from 1, not True"),
-        ("[28, 28, 3]", "[28, 28]", r"shape in costs must be \[height, width, channels\], not \[28, 28\]"),
-        ('"lenet5_flux"', "5", "unknown model whose costs are counted '5'"),
+        ("clusters = 5", "cluster = 5", "unknown key in .*, column 1, costs 'cluster'; did you mean 'clusters'"),
+        ("clusters = 5\n", "", "column 1, costs lacks 'clusters'"),
+        ("clusters = 5", "clusters = 0", "column 1, costs.clusters must lie in 1 to 1,000,000,000, not 0"),
+        ("clusters = 5", "clusters = true", "costs.clusters must be a whole number, not True"),
+        ("[28, 28, 3]", "[28, 28]", "costs.shape must have 3 entries, not 2"),
+        ('"lenet5_flux"', "5", "costs.model must be text, not 5"),
         ('"lenet5_flux"', '"lenet5"', "unknown model whose costs are counted 'lenet5'"),
         ('method = "ifca"', 'model = "lenet5", classes = 10, shape = [28, 28, 1]', "row A needs model"),
         (

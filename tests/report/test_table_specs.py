@@ -125,16 +125,16 @@ def test_a_users_table_needs_one_file(mine: Path) -> None:
     [
         ('title = "Mine"', 'titel = "Mine"', "unknown key in .*mine.toml 'titel'; did you mean 'title'"),
         ('title = "Mine"', "", "lacks 'title'"),
-        ('title = "Mine"', "title = 3", "title cannot be 3"),
+        ('title = "Mine"', "title = 3", "title must be text, not 3"),
         ('method = "fedavgft"', 'metod = "fedavgft"', "unknown key in .*row 1 'metod'; did you mean 'method'"),
         (', method = "fedavgft"', "", "row Mine needs a method"),
         ('metric = "system_accuracy"', 'metric = "sistem_accuracy"', "unknown metric .*did you mean 'system_accuracy'"),
         ('"last_rounds"', '"last_round"', "unknown statistic .*did you mean 'last_rounds'"),
         ('unit = "percent"', 'unit = "percents"', "unknown unit .*did you mean 'percent'"),
-        ('scheme = "iid"', 'schema = "iid"', "unknown partition key .*IID 'schema'; did you mean 'scheme'"),
+        ('scheme = "iid"', 'schema = "iid"', "unknown key in .*column 1, partition 'schema'; did you mean 'scheme'"),
         ('dataset = "cifar10"', "", "IID lacks a dataset"),
         ('protocol = "feddrm"', "", "lacks 'protocol'"),
-        ("[[column]]", "[[columns]]", "has no column"),
+        ("[[column]]", "[[columns]]", "unknown key in .* 'columns'; did you mean 'column'"),
         ('rows = [{ label = "Mine", method = "fedavgft" }]', "rows = []", "has no rows"),
         (
             'label = "Mine", method = "fedavgft" }',
@@ -145,7 +145,7 @@ def test_a_users_table_needs_one_file(mine: Path) -> None:
         ('title = "Mine"', 'title = "Mine', "mine.toml is not valid TOML"),
         ("[[column]]", '[[claim]]\ntext = "x"\nkind = "best"\nrows = ["Min"]\n[[column]]', "unknown row .*'Mine'"),
         ("[[column]]", '[[claim]]\ntext = "x"\nkind = "bets"\n[[column]]', "unknown claim kind .*did you mean 'best'"),
-        ("[[column]]", "[budget.small]\nround = 3\n[[column]]", "unknown key .*budget small 'round'.*'rounds'"),
+        ("[[column]]", "[budget.small]\nround = 3\n[[column]]", "unknown key .*budget.small 'round'.*'rounds'"),
     ],
 )
 def test_a_faulty_file_is_one_clear_line(mine: Path, old: str, new: str, message: str) -> None:

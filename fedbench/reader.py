@@ -1,0 +1,226 @@
+"""The one reader of what users write in TOML (and of JSON): a dataclass in, a checked dataclass out.
+
+`toml` reads a file, `read` makes a dataclass of it: unknown keys are errors at every depth, and so are missing ones and
+values of another type (a whole number where a number is wanted is none). Every error is one line that says where in
+the file it is, such as "mine.toml, row 3, band 2 must be a number, not 'x'". What a type does not say stands beside it
+as a rule: `Annotated[int, Between(0, 15)]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import reprlib
+import tomllib
+import types
+import typing
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedbench.errors import FedbenchError, unknown
+
+T = TypeVar("T")
+
+#: Bytes of a file, and depth of the tables and lists in it: far more than anything of ours has.
+SIZE, DEPTH = 2**20, 20
+
+
+def text(path: Path, what: str, hint: str = "") -> str:
+    """The content of a user's file. Raises FedbenchError if it is not there, unreadable, huge or not UTF-8."""
+    try:
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "no regular file"
+            raise FedbenchError(f"{path} is {kind}, where a {what} should be", hint)
+        with path.open("rb") as f:
+            content = f.read(SIZE + 1)
+    except FileNotFoundError as error:
+        raise FedbenchError(f"there is no {what} {path}", hint) from error
+    except (OSError, ValueError) as error:  # ValueError: of a path that no file can have
+        why = error.strerror if isinstance(error, OSError) else error
+        raise FedbenchError(f"cannot read {path} ({why})", hint) from error
+    if len(content) > SIZE:
+        raise FedbenchError(f"{path} has more than {SIZE // 2**20} MiB, too much for a {what}")
+    try:
+        return content.decode().removeprefix("\ufeff")  # editors on Windows begin a file with it
+    except UnicodeDecodeError as error:
+        raise FedbenchError(f"{path} is not UTF-8 text (at byte {error.start})", "save it as UTF-8") from error
+
+
+def toml(path: Path, what: str = "TOML file", hint: str = "") -> dict[str, Any]:
+    """Parse a TOML file to plain values. Raises FedbenchError naming the file and the place."""
+    content = text(path, what, hint)
+    try:
+        raw = tomllib.loads(content)
+    except RecursionError as error:
+        raise FedbenchError(f"{path} is nested more than {DEPTH} deep") from error
+    except ValueError as error:
+        raise FedbenchError(f"{path} is not valid TOML: {error}") from error
+    plain(raw, str(path))
+    return raw
+
+
+def plain(value: Any, where: str, depth: int = 0, joint: str = ", ") -> None:
+    """Raise FedbenchError for what nothing of ours can be, whatever its key: dates, NaN, control characters, ..."""
+    if depth > DEPTH:
+        raise FedbenchError(f"{where} is nested more than {DEPTH} deep")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            plain(key, f"{where}, a key")
+            plain(item, f"{where}{joint}{shown(key)[1:-1]}", depth + 1, ".")
+    elif isinstance(value, list):
+        for i, item in enumerate(value, 1):
+            plain(item, f"{where} {i}", depth + 1)
+    elif isinstance(value, str):
+        if not value.isascii() or not value.isprintable():
+            wrong = next((c for c in value if _control(c)), "")
+            _require(not wrong, where, "cannot hold the control character", wrong)
+    elif isinstance(value, datetime.date | datetime.time):
+        raise FedbenchError(f"{where} cannot be a date or a time", f'for a text put it in quotes: "{value}"')
+    elif isinstance(value, float):
+        _require(value == value, where, "must be a number, not", value)
+    elif isinstance(value, int):
+        _require(abs(value) < 2**63, where, "must have 64 bits at most, unlike", value)
+
+
+def read(cls: type[T], raw: Any, where: str, **own: Any) -> T:
+    """The dataclass `cls` of a TOML table. `own` are fields that come from elsewhere and are no keys.
+
+    Fields may be text, numbers, booleans, None, literals, dataclasses, lists, tuples, mappings from text, unions of
+    them, Any, and `Annotated` with rules. Raises FedbenchError, which begins with `where` and the place in it.
+    """
+    plain(raw, where)
+    made: T = _record(cls, raw, where, ", ", own)
+    return made
+
+
+@dataclass(frozen=True)
+class Between:
+    """Rule: a number, or each one of a list, lies in [low, high]."""
+
+    low: float
+    high: float
+
+    def check(self, value: Any, where: str) -> None:
+        for i, number in enumerate(value if isinstance(value, list | tuple) else [value], 1):
+            place = f"{where} {i}" if isinstance(value, list | tuple) else where
+            _require(self.low <= number <= self.high, place, f"must lie in {self.low:,} to {self.high:,}, not", number)
+
+
+@dataclass(frozen=True)
+class Some:
+    """Rule: a mapping holds some of a dataclass's fields and `more`. They are checked and stay as they are written."""
+
+    of: type
+    without: tuple[str, ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict, hash=False)  #: key -> its type
+
+    def check(self, value: Any, where: str) -> None:
+        hints = {f.name: _hints(self.of)[f.name] for f in dataclasses.fields(self.of)}
+        hints = {k: v for k, v in hints.items() if k not in self.without} | dict(self.more)
+        _entries(value, hints, where, ".")
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+def _record(cls: Any, raw: Any, where: str, joint: str, own: Mapping[str, Any]) -> Any:
+    if not isinstance(raw, Mapping):
+        raise FedbenchError(f"{where} must be a table of keys, not {shown(raw)}")
+    fields = [f for f in dataclasses.fields(cls) if f.name not in own]
+    for key in own:
+        if key in raw:
+            raise FedbenchError(f"{where}: unknown key '{key}'", "the file's place and name say it")
+    values = _entries(raw, {f.name: _hints(cls)[f.name] for f in fields}, where, joint)
+    for f in fields:
+        if f.name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise FedbenchError(f"{where} lacks '{f.name}'")
+    return cls(**values, **own)
+
+
+def _entries(raw: Mapping[str, Any], hints: Mapping[str, Any], where: str, joint: str) -> dict[str, Any]:
+    for key in raw:
+        if key not in hints:
+            raise unknown(f"key in {where}", key, hints)
+    return {key: _value(hints[key], value, f"{where}{joint}{key}") for key, value in raw.items()}
+
+
+def _value(hint: Any, value: Any, where: str, joint: str = ".") -> Any:
+    kind, inner = _parts(hint)
+    if kind is typing.Annotated:
+        value = _value(hint.__origin__, value, where, joint)
+        for rule in hint.__metadata__:
+            rule.check(value, where)
+        return value
+    if not _fits(hint, value):
+        raise FedbenchError(f"{where} must be {_spoken(hint)}, not {shown(value)}")
+    if kind is typing.Union:
+        return _value(next(option for option in inner if _fits(option, value)), value, where, joint)
+    if dataclasses.is_dataclass(kind):
+        return _record(kind, value, where, joint, {})
+    if kind is Mapping:
+        return {key: _value(inner[1], item, f"{where}.{key}") for key, item in value.items()}
+    if kind in (list, tuple):
+        each = inner[:1] * len(value) if kind is list or inner[1:] == (...,) else inner
+        if len(each) != len(value):
+            raise FedbenchError(f"{where} must have {len(each)} entries, not {len(value)}")
+        one = where.removesuffix("s") if any(map(dataclasses.is_dataclass, inner)) else where  # "row 3" of rows
+        return kind(_value(h, item, f"{one} {i}", ", ") for i, (h, item) in enumerate(zip(each, value, strict=True), 1))
+    return float(value) if kind is float else value
+
+
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The outer type and the types in it."""
+    if hasattr(hint, "__metadata__"):
+        return typing.Annotated, ()
+    kind = typing.get_origin(hint) or hint
+    return typing.Union if kind is types.UnionType else kind, typing.get_args(hint)
+
+
+#: Types -> what Python has in their place after parsing.
+_PARSED: dict[Any, Any] = {str: str, bool: bool, int: int, float: (int, float), types.NoneType: types.NoneType,
+                           list: (list, tuple), tuple: (list, tuple), Any: object}  # fmt: skip
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Whether the value is of the outer type."""
+    kind, inner = _parts(hint)
+    if kind is typing.Annotated:
+        return _fits(hint.__origin__, value)
+    if kind is typing.Union:
+        return any(_fits(option, value) for option in inner)
+    if kind is typing.Literal:
+        return any(type(value) is type(option) and value == option for option in inner)
+    parsed = _PARSED.get(kind, Mapping)
+    return isinstance(value, parsed) and not (isinstance(value, bool) and kind in (int, float))
+
+
+def _spoken(hint: Any) -> str:
+    kind, inner = _parts(hint)
+    if kind is typing.Annotated:
+        return _spoken(hint.__origin__)
+    if kind in (typing.Union, typing.Literal):
+        return " or ".join(repr(o) if kind is typing.Literal else _spoken(o) for o in inner if o is not types.NoneType)
+    spoken = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+    return spoken.get(kind, "a list" if kind in (list, tuple) else "a table of keys")
+
+
+_short = reprlib.Repr()
+_short.maxlevel, _short.maxstring, _short.maxother, _short.maxlong = 2, 60, 60, 60
+#: A value in a message, shortened.
+shown = _short.repr
+
+
+def _control(character: str) -> bool:
+    """Whether it is one that a text cannot have; line breaks and tabs it can."""
+    return character not in "\n\t\r" and unicodedata.category(character) in ("Cc", "Cs")
+
+
+def _require(condition: bool, where: str, what: str, value: Any) -> None:
+    if not condition:
+        raise FedbenchError(f"{where} {what} {shown(value)}")
