@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from fedbench import reader
 from fedbench.errors import FedbenchError, unknown
-from fedbench.reader import Between, Some
+from fedbench.reader import Between, Filled, Some
 from fedbench.resources import TABLES
 from fedbench.spec import DRAWN_APART, LEVELLED, DatasetSpec, PartitionSpec, Plain, Setting
 
@@ -50,7 +50,9 @@ _Partition = Annotated[
     Mapping[str, Any], Some(PartitionSpec, ("dataset",), {**_DEFAULTS, "datasets": Mapping[str, _Layout]})
 ]
 _Train = Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION, _TRAIN)]
-_Budget = Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION, {**_TRAIN, "seeds": list[Seed]})]
+_Budget = Annotated[
+    Mapping[str, Any], Some(Setting, _NO_PARTITION, {**_TRAIN, "seeds": Annotated[list[Seed], Filled()]})
+]
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,15 @@ class Between:
 
 
 @dataclass(frozen=True)
+class Filled:
+    """Rule: a text, list or mapping is not empty."""
+
+    def check(self, value: Any, where: str) -> None:
+        if not value:
+            raise FedbenchError(f"{where} must not be empty")
+
+
+@dataclass(frozen=True)
 class Some:
     """Rule: a mapping holds some of a dataclass's fields and `more`. They are checked and stay as they are written."""
 

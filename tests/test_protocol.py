@@ -327,12 +327,39 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     load.cache_clear()
 
 
+#: A protocol's file as far as it goes; tables may follow.
+RIGHT = b"title = ''\npartition.clients = 4\ntrain.seed = 1\nbudget.paper = {}\n"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         (b"title = ", "is not valid TOML"),
         (b'title = "\xff"', "is not UTF-8 text (at byte 9)"),
         (b'title = "Mine"', "lacks 'partition'"),
+        (b"title = 1\npartition = {}\ntrain = {}\nbudget = {}", "title must be text, not 1"),
+        (b"title = ''\npartition = 1\ntrain = {}\nbudget = {}", "partition must be a table of keys, not 1"),
+        (b"title = ''\npartition = {}\ntrain = []\nbudget = {}", "train must be a table of keys, not []"),
+        (b"title = ''\npartition = {}\ntrain = {}\nbudget = []", "budget must be a table of keys, not []"),
+        (b"title = ''\npartition = {}\ntrain = {}\nbudget.small = 1", "budget.small must be a table of keys, not 1"),
+        (RIGHT + b"deviates = 'x'", "deviates must be a list, not 'x'"),
+        (RIGHT + b"layout = 1", "layout must be a table of keys, not 1"),
+        (RIGHT + b"layout.x = 1", "layout.x must be a table of keys, not 1"),
+        (RIGHT + b"layouts.x = {}", "'layouts'; did you mean 'layout'?"),
+        (RIGHT + b"rows = []", "rows must be a table of keys, not []"),
+        (RIGHT + b"rows.all = [1]", "rows.all 1 must be a table of keys, not 1"),
+        (RIGHT + b"train.bath_size = 1", "train 'bath_size'; did you mean 'batch_size'?"),
+        (RIGHT + b"train.methods.fedavg = 1", "train.methods.fedavg must be a table of keys, not 1"),
+        (RIGHT + b"train.stages.2 = [1]", "train.stages.2 must be a table of keys, not [1]"),
+        (RIGHT + b"train.datasets.digits.lr = 'x'", "train.datasets.digits.lr must be a number, not 'x'"),
+        (RIGHT + b"train.models = 'x'", "train.models must be a table of keys, not 'x'"),
+        (RIGHT + b"[budget.small]\nseeds = 1", "budget.small.seeds must be a list, not 1"),
+        (RIGHT + b"[budget.small]\nseeds = []", "budget.small.seeds must not be empty"),
+        (RIGHT + b"partition.seed = 'walk'", "partition.seed must be a whole number or 'run', not 'walk'"),
+        (
+            RIGHT + b"partition.min_size = 'clases'",
+            "min_size must be a whole number or 'classes', not 'clases'",
+        ),
     ],
 )
 def test_broken_files(tables: Path, text: bytes, says: str) -> None:

@@ -40,6 +40,8 @@ def reported(path: Path, tables: Collection[str], rows: Collection[str], columns
         if (cell["row"], key) in values:
             raise FedbenchError(f"{where}: {cell['row']}, {key} of table {cell['table']} has a value already")
         std = _number(cell["std"], f"{where}: std") if cell["std"] else None
+        if std is not None and std < 0:
+            raise FedbenchError(f"{where}: std cannot be negative, as '{cell['std']}' is")
         values[cell["row"], key] = _number(cell["value"], f"{where}: value"), std
     return values
 
