@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 import reprlib
 import tomllib
 import types
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 #: Bytes of a file, and depth of the tables and lists in it: far more than anything of ours has.
 SIZE, DEPTH = 2**20, 20
+#: A key of a hundred parts, a.b.c...: parsing takes the square of them.
+_LONG_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++\s*+\.\s*+){100}")
 
 
 def text(path: Path, what: str, hint: str = "") -> str:
@@ -53,6 +56,8 @@ def text(path: Path, what: str, hint: str = "") -> str:
 def toml(path: Path, what: str = "TOML file", hint: str = "") -> dict[str, Any]:
     """Parse a TOML file to plain values. Raises FedbenchError naming the file and the place."""
     content = text(path, what, hint)
+    if _LONG_KEY.search(content):
+        raise FedbenchError(f"{path} is nested more than {DEPTH} deep")
     try:
         raw = tomllib.loads(content)
     except RecursionError as error:

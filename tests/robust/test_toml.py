@@ -29,7 +29,7 @@ PROTOCOLS = sorted(resources.TABLES.glob("*/protocol.toml"))
 RECIPES = sorted(resources.RECIPES.glob("*.toml"))
 
 #: Cases of each test.
-CASES = 120
+CASES = 100
 
 
 def _trees(paths: list[Path]) -> st.SearchStrategy[tuple[Path, str]]:
