@@ -240,8 +240,12 @@ def test_a_mean_over_other_data_sets_stays_behind(tmp_path: Path) -> None:
         ("clients = [2, 3]", "clients = [2]", r"\[first, last\]"),
         ("clients = [2, 3]", 'clients = [2, 3]\nstatistic = "last_rounds"', "clients go with statistic clients"),
         ("small = { rounds = 44 }", "smal = { rounds = 44 }", "unknown budget .*column Accuracy/Little 'smal'"),
-        ("small = { rounds = 44 }", "small = { round = 44 }", "unknown key .*budget small 'round'"),
-        ('label = "Last two"', 'label = "L"\nstands_in = { mnist = { clint = 3 } }', "unknown partition key .*'clint'"),
+        ("small = { rounds = 44 }", "small = { round = 44 }", "unknown key .*budget.small 'round'"),
+        (
+            'label = "Last two"',
+            'label = "L"\nstands_in = { mnist = { clint = 3 } }',
+            "unknown key .*stands_in.mnist 'clint'",
+        ),
     ],
 )
 def test_faulty_columns(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -78,9 +78,13 @@ def test_each_run_stands_in_its_own_row(lab: Any, table: Table) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("lr = 0.5", "lrr = 0.5", "unknown train key .*row Long 'lrr'; did you mean 'lr'"),
+        ("lr = 0.5", "lrr = 0.5", "unknown key .*row [0-9]+, train 'lrr'; did you mean 'lr'"),
         ("small = {", "smal = {", "unknown budget .*row Long 'smal'; did you mean 'small'"),
-        ("{ rounds = 300 }", "{ round = 300 }", "unknown key .*row Long, budget small 'round'; did you mean 'rounds'"),
+        (
+            "{ rounds = 300 }",
+            "{ round = 300 }",
+            "unknown key .*row [0-9]+, budget.small 'round'; did you mean 'rounds'",
+        ),
         ("{ rounds = 300 }", "{ seed = 3 }", "unknown key .*'seed'"),
     ],
 )
