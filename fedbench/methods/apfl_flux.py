@@ -43,7 +43,7 @@ class APFLFlux(Method):
     """
 
     name = "apfl_flux"
-    title = "APFL"
+    title = "APFL (FLUX's)"
     personal = (OWN, ALPHA)
     takes_newcomers = False
     takes_votes = False

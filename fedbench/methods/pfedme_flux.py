@@ -29,7 +29,7 @@ class PFedMeFlux(Method):
     """
 
     name = "pfedme_flux"
-    title = "pFedMe"
+    title = "pFedMe (FLUX's)"
     personal = (OWN,)
     takes_newcomers = False
     takes_unlabelled = False

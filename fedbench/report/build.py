@@ -82,7 +82,8 @@ class _Layout:
         lines = []
         for row, entries in zip(table.rows, paper, strict=True):
             label = row.label
-            lines.append(Line(label, "added" if row.added else "paper", tuple(entries), marks.get(label, ())))
+            kind = "added" if row.added else "paper"
+            lines.append(Line(label, kind, tuple(entries), marks.get(label, ()), row.method))
             if self.compare and any(e.reported for e in entries):
                 lines.append(
                     Line(
@@ -91,7 +92,9 @@ class _Layout:
                         tuple(self._reported(label, c, e) for c, e in zip(columns, entries, strict=True)),
                     )
                 )
-        lines += [Line(label, "extra", tuple(e), marks.get(label, ())) for label, e in zip(extra, more, strict=True)]
+        for (label, hits), entries in zip(extra.items(), more, strict=True):
+            spec = hits[0][1].spec
+            lines.append(Line(label, "extra", tuple(entries), marks.get(label, ()), spec.method, spec.source or ""))
         counts: dict[str, int] = {}
         for column, entry in (pair for line in paper for pair in zip(columns, line, strict=True)):
             # Means over other cells are no more to be made, and cells without a number nothing.
@@ -136,9 +139,9 @@ class _Layout:
         if column.of or self.table.undefines("", column.key):
             return Entry(State.MISSING)
         pairs = [(r.spec.setting, r) for c, r in hits if c is column]
-        stands = (
-            State.MISSING if not pairs else State.OLDER if any(r.state is State.OLDER for _, r in pairs) else State.DONE
-        )
+        older = any(r.state is State.OLDER for _, r in pairs)
+        whole = len(pairs) == len(self.cells.settings.get(column.key, ()))
+        stands = State.MISSING if not pairs or not whole else State.OLDER if older else State.DONE
         return self._measured(column, pairs, stands)
 
     def _measured(self, column: Column, pairs: list[tuple[Setting, Record]], state: State) -> Entry:

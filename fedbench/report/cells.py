@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from fedbench import methods, protocol
 from fedbench.errors import FedbenchError, unknown
 from fedbench.report.index import Index, Job, Record, State
+from fedbench.report.others import Hits, others
 from fedbench.report.spec import Column, Row, Table
 from fedbench.spec import PRECISIONS, DatasetSpec, Setting
 from fedbench.store import DamagedError, Store
@@ -74,27 +75,9 @@ class Cells:
                     found[job.setting.id, job.method, tuple(sorted(job.overrides.items()))] = job
         return list(found.values())
 
-    def others(self) -> dict[str, list[tuple[Column, Record]]]:
-        """Runs in the table's settings that are none of its rows: label -> the columns they stand in.
-
-        Only complete runs, each method (with its hyper-parameters) as one row; of two the latest counts.
-        """
-        paper: dict[str, list[Job]] = {}
-        for job in (j for c in self.all for j in c.jobs):
-            paper.setdefault(job.setting.id, []).append(job)
-        labels = {row.label for row in self.table.rows}
-        found: dict[str, list[tuple[Column, Record]]] = {}
-        for column in self.table.measured:
-            for setting in self.settings.get(column.key, ()):
-                latest: dict[str, Record] = {}
-                for record in self.index.records.get(setting.id, []):
-                    if record.artifact and not any(record.makes(job) for job in paper.get(setting.id, [])):
-                        label = _label(record, protocol.load(self.table.protocol), self.budget)
-                        # A row with a budget of its own leaves its method free for a row at the table's.
-                        latest[f"{label} ({setting.rounds} rounds)" if label in labels else label] = record
-                for label, record in latest.items():
-                    found.setdefault(label, []).append((column, record))
-        return dict(sorted(found.items()))
+    def others(self) -> dict[str, Hits]:
+        """Runs in the table's settings that are none of its rows: label -> the columns they stand in."""
+        return others(self)
 
 
 def find(
@@ -241,26 +224,3 @@ def _state(index: Index, record: Record | None) -> State:
     except DamagedError:
         return State.DAMAGED
     return State.UNEVALUATED if missing else record.state
-
-
-def _label(record: Record, rules: protocol.Protocol, budget: str) -> str:
-    """Name of an extra row: the method's title, and the hyper-parameters that differ from the protocol's."""
-    data = record.spec.setting.partition.dataset.name
-    preset = record.chosen(rules.method_params(record.spec.method, budget, data))
-    own = record.overrides
-    differing = {k: own.get(k, "default") for k in {**preset, **own} if own.get(k) != preset.get(k)}
-    title = str(record.provenance.get("title") or titles().get(record.spec.method, record.spec.method))
-    return f"{title} ({', '.join(f'{k} = {_plain(v)}' for k, v in sorted(differing.items()))})" if differing else title
-
-
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-@cache
-def titles() -> dict[str, str]:
-    """Method -> its name in print, as the first of the tables' rows that leave its hyper-parameters alone gives it."""
-    from fedbench.report import table as tables
-
-    rows = [row for name in tables.names() for row in tables.load(name).rows if row.method and not row.params]
-    return {row.method: row.label for row in reversed(rows)}

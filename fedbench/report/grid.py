@@ -86,6 +86,8 @@ class Line:
     kind: str
     entries: tuple[Entry, ...]
     marks: tuple[str, ...] = ()  #: letters of the footnotes
+    method: str = ""
+    source: str = ""  #: of a user's method: the SHA-256 of its file
 
     @property
     def asked(self) -> bool:

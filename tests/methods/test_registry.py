@@ -88,6 +88,14 @@ def test_the_five_methods_of_the_first_tables_are_there() -> None:
     assert "base" not in methods.names()
 
 
+def test_no_two_methods_have_one_title() -> None:
+    titles: dict[str, list[str]] = {}
+    for name in methods.names():
+        titles.setdefault(methods.load(name)[0].title.casefold(), []).append(name)
+    assert all(titles)
+    assert {title: names for title, names in titles.items() if len(names) > 1} == {}
+
+
 def test_names_cost_no_torch() -> None:
     code = "import sys; from fedbench import methods; methods.names(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

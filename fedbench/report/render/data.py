@@ -13,6 +13,7 @@ from fedbench.report.grid import Grid
 COLUMNS = (
     "table", "budget", "precision", "row", "kind", "group", "column", "metric", "unit", "state", "value", "std", "n",
     "weighted", "seeds", "seed_std", "per_seed", "ratio", "reported", "reported_std", "difference", "within", "runs",
+    "method", "source",
 )  # fmt: skip
 
 
@@ -37,6 +38,7 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
                 "ratio": float(entry.ratio[:-1]) if entry.ratio else None,
                 "reported": reported[0] if reported else None, "reported_std": reported[1] if reported else None,
                 "difference": entry.difference, "within": entry.within, "runs": " ".join(entry.runs) or None,
+                "method": line.method or None, "source": line.source or None,
             }  # fmt: skip
 
 

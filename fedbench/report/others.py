@@ -1,0 +1,131 @@
+"""Runs in a table's settings that no row asks for: an extra row for each method with its hyper-parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from fedbench import protocol
+from fedbench.plain import plain
+from fedbench.report.index import Job, Record
+from fedbench.report.spec import Column, Row
+
+if TYPE_CHECKING:
+    from fedbench.report.cells import Cells
+
+#: The columns that a row's runs stand in.
+Hits = list[tuple[Column, Record]]
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """What makes two runs one row. Titles do not: a user's file may call its method as it likes."""
+
+    method: str
+    source: str  #: SHA-256 of a user's file, or ""
+    version: int
+    params: tuple[tuple[str, str], ...]  #: hyper-parameters that are not the protocol's, in print
+
+
+def others(cells: Cells) -> dict[str, Hits]:
+    """Runs in the table's settings that are none of its rows: label, which no other row has -> where they stand.
+
+    Only complete runs; of two of one key and one setting the latest counts.
+    """
+    wanted: dict[str, list[Job]] = {}
+    for job in (j for c in cells.all for j in c.jobs):
+        wanted.setdefault(job.setting.id, []).append(job)
+    rules = protocol.load(cells.table.protocol)
+    found: dict[Key, Hits] = {}
+    for column in cells.table.measured:
+        for setting in cells.settings.get(column.key, ()):
+            latest: dict[Key, Record] = {}
+            for record in cells.index.records.get(setting.id, []):
+                if record.artifact and not any(record.makes(job) for job in wanted.get(setting.id, [])):
+                    latest[_key(record, rules, cells.budget)] = record
+            for key, record in latest.items():
+                found.setdefault(key, []).append((column, record))
+    labels = _labels(found, cells.table.rows)
+    return {labels[key]: found[key] for key in sorted(found, key=lambda key: labels[key])}
+
+
+def _key(record: Record, rules: protocol.Protocol, budget: str) -> Key:
+    spec = record.spec
+    preset = record.chosen(rules.method_params(spec.method, budget, spec.setting.partition.dataset.name))
+    own = record.overrides
+    differing = {k: own.get(k, "default") for k in {**preset, **own} if own.get(k) != preset.get(k)}
+    return Key(
+        spec.method, spec.source or "", spec.method_version, tuple(sorted((k, _value(v)) for k, v in differing.items()))
+    )
+
+
+def _value(value: object) -> str:
+    """A hyper-parameter in print, short where that loses nothing."""
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def _labels(found: Mapping[Key, Hits], rows: Sequence[Row]) -> dict[Key, str]:
+    """A label for each key: the method's title and its hyper-parameters, and where these are another row's too, what
+    tells them apart."""
+    titles = {key: _title(hits[-1][1]) for key, hits in found.items()}
+    alike: dict[str, list[Key]] = {}
+    for key in found:
+        alike.setdefault(_label(titles[key], key), []).append(key)
+    labels = {}
+    for label, keys in alike.items():
+        own = next((row for row in rows if row.label == label), None)
+        marks = {key: _marks(key, found[key], own) for key in keys}
+        rivals = [*marks.values(), *([(own.method, "", "", "", "")] if own else [])]
+        told = _telling(rivals)
+        labels |= {key: _label(titles[key], key, (marks[key][k] for k in told)) for key in keys}
+    return _unlike(labels, found, {row.label for row in rows})
+
+
+def _title(record: Record) -> str:
+    """A method's name in print: as the run tells it."""
+    return plain(str(record.provenance.get("title") or titles().get(record.spec.method, record.spec.method)))
+
+
+def _label(title: str, key: Key, marks: Iterable[str] = ()) -> str:
+    details = [*(f"{k} = {v}" for k, v in key.params), *(mark for mark in marks if mark)]
+    return plain(f"{title} ({', '.join(details)})") if details else title
+
+
+def _marks(key: Key, hits: Hits, row: Row | None) -> tuple[str, ...]:
+    """What may tell a row from another of its label, the plainest first."""
+    rounds = dict.fromkeys(str(record.spec.setting.rounds) for _, record in hits)
+    own = row.params if row and row.method == key.method else {}
+    differing = ", ".join(f"{k} = default" for k in own if k not in dict(key.params))
+    file = f"file {key.source[:8]}" if key.source else ""
+    return key.method, file, differing, f"{' or '.join(rounds)} rounds", f"version {key.version}"
+
+
+def _telling(marks: Sequence[tuple[str, ...]]) -> list[int]:
+    """The first of the marks that tell all of these apart."""
+    told: list[int] = []
+    for k in range(len(marks[0])):
+        if len({tuple(own[i] for i in told) for own in marks}) == len(marks):
+            break
+        if len({own[k] for own in marks}) > 1:
+            told.append(k)
+    return told
+
+
+def _unlike(labels: Mapping[Key, str], found: Mapping[Key, Hits], taken: Collection[str]) -> dict[Key, str]:
+    """The labels, with a run's id behind those that are still another row's: a title may look like such a label."""
+    every = [*labels.values(), *taken]
+    return {
+        key: label if every.count(label) == 1 else f"{label}, run {found[key][-1][1].id}"
+        for key, label in labels.items()
+    }
+
+
+@cache
+def titles() -> dict[str, str]:
+    """Method -> its name in print, as the first of the tables' rows that leave its hyper-parameters alone gives it."""
+    from fedbench.report import table as tables
+
+    rows = [row for name in tables.names() for row in tables.load(name).rows if row.method and not row.params]
+    return {row.method: row.label for row in reversed(rows)}
