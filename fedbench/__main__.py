@@ -15,6 +15,7 @@ from typing import Any
 from typer import Abort
 
 from fedbench.errors import FedbenchError
+from fedbench.plain import plain
 
 #: Options that may stand anywhere on the line; they belong to the application, not to one command.
 _EVERYWHERE = {"--home": 1, "--data": 1, "--debug": 0}
@@ -71,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
         if "--debug" in given:
             traceback.print_exc()
         elif line:
-            print(f"fedbench: {line}", file=sys.stderr)
+            print(f"fedbench: {plain(line)}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -9,6 +9,7 @@ import typer
 
 from fedbench.cli import context
 from fedbench.errors import FedbenchError, unknown
+from fedbench.plain import plain
 from fedbench.spec import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from fedbench.store import KINDS, Artifact
 
@@ -101,18 +102,18 @@ def show(
     if json:
         context.print_json([dict(a.manifest) if a else {"missing": what} for what, a in chain])
         return
-    from rich.markup import escape
+    from rich.text import Text
     from rich.tree import Tree
 
     tree: Tree | None = None
     node: Tree | None = None
     for what, artifact in chain:
-        line = f"[bold]{escape(what)}[/]" + ("" if artifact else "  [yellow](not in this store, or damaged)[/]")
+        line = Text.assemble((what, "bold"), ("" if artifact else "  (not in this store, or damaged)", "yellow"))
         node = node.add(line) if node is not None else Tree(line)
         tree = tree or node
         if artifact:
             for detail in _details(artifact):
-                node.add(escape(detail))
+                node.add(detail)
     assert tree is not None
     # Cut nowhere: what does not fit goes on in the next line.
     context.out().print(tree, soft_wrap=False)
@@ -171,7 +172,7 @@ def remove(
         except FedbenchError as error:
             what = error.message
         try:
-            sure = typer.confirm(f"Delete {kind} {name}: {what}?")
+            sure = typer.confirm(plain(f"Delete {kind} {name}: {what}?"))
         except typer.Abort:
             raise FedbenchError("nothing was removed: there was no answer", "--yes removes without asking") from None
         if not sure:
@@ -201,9 +202,11 @@ def methods(
             table.add_row(c.name, c.title, _summary(c), options)
         console.print(table)
         return
+    from rich.text import Text
+
     for c in classes:
-        console.print(f"[bold]{c.title}[/] ({c.name}, version {c.version})\n")
-        console.print(f"{_text(c)}\n", markup=False)
+        console.print(Text.assemble((c.title, "bold"), f" ({c.name}, version {c.version})\n"))
+        console.print(f"{_text(c)}\n")
         for option in _method(c)["options"]:
             symbol = f" {option['symbol']}" if option["symbol"] else ""
             source = f" [{option['source']}]" if option["source"] else ""
@@ -211,7 +214,7 @@ def methods(
             line = (
                 f"  --{option['name'].replace('_', '-')} {option['default']}{symbol}: {option['help']}{choices}{source}"
             )
-            console.print(line, markup=False)
+            console.print(line)
 
 
 def _text(cls: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from fedbench.cli.screen import Screen
 from fedbench.store import Store
 
 #: A file or a pipe has no width of its own: wide enough for every list.
@@ -53,7 +54,7 @@ def debug() -> bool:
 
 def out() -> Console:
     """Results, on standard output: in colour on a terminal, plain elsewhere."""
-    console = Console(highlight=False)
+    console = Screen()
     if not console.is_terminal:
         console.soft_wrap = True
         if "COLUMNS" not in os.environ:
@@ -63,7 +64,7 @@ def out() -> Console:
 
 def err() -> Console:
     """Progress and remarks, on standard error; a line is broken only where a terminal needs it."""
-    console = Console(stderr=True, highlight=False)
+    console = Screen(stderr=True)
     console.soft_wrap = not console.is_terminal
     return console
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from fedbench.cli import context
 from fedbench.cli.live import duration
@@ -36,16 +38,16 @@ def demo(
     console, store, roots = context.err(), context.store(), context.roots()
     with disk_errors("making the folder for the tables", output):
         output.mkdir(parents=True, exist_ok=True)
-    console.rule("[bold]1. partition[/]: who holds which digits, seen through which shift")
+    _rule(console, "1. partition", "who holds which digits, seen through which shift")
     source = data.resolve(DATASET, store, roots)
     classes = data.info(source, store).partition_classes
     spec = protocol.load(protocol.DEFAULT).partition_spec(source, classes, scheme="dirichlet", alpha=0.3)
     display(console, partition.build(spec, store, roots))
     store.set_current(partition=spec.id, protocol=protocol.DEFAULT)
-    console.rule("[bold]2. train[/]: five methods in the settings of the headline tables")
+    _rule(console, "2. train", "five methods in the settings of the headline tables")
     for table in TABLES:
         train_table(table, methods=METHODS, dataset=DATASET, budget=budget, quiet=True)
-    console.rule("[bold]3. report[/]: the headline tables on digits")
+    _rule(console, "3. report", "the headline tables on digits")
     shown = {"format": None, "compare": False, "budget": budget, "dataset": DATASET, "view": None, "seed": None}
     report(table=list(TABLES), output=None, fragment=False, **shown)
     for suffix in ("tex", "html"):
@@ -53,4 +55,8 @@ def demo(
     console.print(f"The tables are in {output}/tables.tex and tables.html; every artifact is in {store.home}.")
     console.print(f"The demo took {duration(time.perf_counter() - began)}. Next, on real CIFAR-10:")
     for line in ("data fetch cifar10", "partition cifar10 --dir 0.3", "train --method pfedfda", "report --table 1"):
-        console.print(f"  fedbench {line}", highlight=False)
+        console.print(f"  fedbench {line}")
+
+
+def _rule(console: Console, step: str, what: str) -> None:
+    console.rule(Text.assemble((step, "bold"), f": {what}"))

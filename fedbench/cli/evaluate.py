@@ -75,7 +75,7 @@ def evaluate(
     elif not failures:
         context.err().print("every run has its metrics" if runs else f"no run in {store.home} yet")
     for failure in failures:
-        context.err().print(f"not evaluated: {failure}", markup=False)
+        context.err().print(f"not evaluated: {failure}")
     if failures:
         sys.exit(2)
 

@@ -97,7 +97,7 @@ def _show(wanted: FigureSpec, kind: Kind[Any], shown: Any) -> None:
         for part in kind.details(wanted, shown):
             out.print(part)
     for line in kind.words(wanted, shown):
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
     for verdict in kind.verdicts(wanted, shown):
         detail = f" ({verdict.detail})" if verdict.detail else ""
-        out.print(f"{verdict.claim.text}: {verdict.state}{detail}", markup=False, soft_wrap=True)
+        out.print(f"{verdict.claim.text}: {verdict.state}{detail}", soft_wrap=True)

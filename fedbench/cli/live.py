@@ -81,7 +81,7 @@ def watch(console: Console, title: str, rounds: int) -> Iterator[Callable[[Round
 @contextlib.contextmanager
 def _bar(console: Console, title: str, rounds: int) -> Iterator[Callable[[RoundProgress], None]]:
     columns = (
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TextColumn("accuracy [green]{task.fields[accuracy]}[/]  loss {task.fields[loss]}  {task.fields[speed]}"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 from typer.core import TyperCommand
 
 from fedbench.cli import context
@@ -196,7 +197,7 @@ def partition(
 
     out = context.out()
     display(out, made)
-    out.print(f"\n[bold]partition {made.id}[/]  {_shown(path)}" + _known(known))
+    out.print(Text.assemble("\n", (f"partition {made.id}", "bold"), f"  {_shown(path)}{_known(known)}"))
     out.print("It is the current partition: 'fedbench train --method NAME' uses it.")
 
 

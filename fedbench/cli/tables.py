@@ -95,13 +95,13 @@ def _one(name: str, budget: str | None, precision: str, as_json: bool) -> None:
     out = context.out()
     for line in _states(table, cells):
         out.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
-    out.print(f"\n{_in_words(_counts(cells))}", highlight=False)
+    out.print(f"\n{_in_words(_counts(cells))}")
     for dataset, why in cells.absent.items():
-        out.print(f"no data for {dataset}: {why}", style="dim", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"no data for {dataset}: {why}", style="dim", soft_wrap=True)
     for cell in cells.all:
         if cell.state is State.FAILED and cell.reason:
             text = f"failed: {cell.row.label}, {cell.column.key}: {cell.reason}"
-            out.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+            out.print(text, style="red", soft_wrap=True)
     if cells.counts[State.MISSING] or cells.counts[State.FAILED]:
         out.print(f"fill the missing ones: {command(cells)}", soft_wrap=True)
     if hint := elsewhere(cells, context.roots()):

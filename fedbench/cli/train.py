@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from fedbench import protocol as protocols
 from fedbench.cli import context
@@ -192,10 +193,8 @@ def _announce(job: Job, protocol_name: str, device: str) -> None:
     setting, store, console = job.spec.setting, context.store(), context.err()
     part = setting.partition
     options = ", ".join(f"{name} {value}" for name, value in job.overrides.items())
-    console.print(
-        f"[bold]{job.method.title}[/] on {part.dataset.name}, {part.label}, {part.clients} clients, shift {part.shift}"
-        + (f" ({options})" if options else "")
-    )
+    where = f" on {part.dataset.name}, {part.label}, {part.clients} clients, shift {part.shift}"
+    console.print(Text.assemble((job.method.title, "bold"), where, f" ({options})" if options else ""))
     if (there := job.done(store)) is not None:
         older = ", made by older code: --again makes it anew" if is_older(there.provenance) else ""
         console.print(f"run {there.id} is already there{older}")
@@ -207,7 +206,7 @@ def _announce(job: Job, protocol_name: str, device: str) -> None:
         model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
         return f"{of.rounds} rounds x {local} of {of.batch_size} images, {model}, about {took} here"
 
-    console.print(f"budget [bold]{setting.budget}[/]: {words(setting)}")
+    console.print(Text.assemble("budget ", (setting.budget, "bold"), f": {words(setting)}"))
     protocol = protocols.load(protocol_name)
     if setting.budget != "paper" and "paper" in protocol.budgets:
         try:

@@ -6,6 +6,8 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
+from fedbench.plain import plain
+
 #: Fewer pieces of work than this are done before a bar would be read.
 LEAST = 5_000
 
@@ -24,9 +26,9 @@ def bar(title: str, count: int) -> Iterator[Callable[[int], None]]:
     from rich.errors import LiveError
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     shown = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = shown.add_task(title, total=count)
+    task = shown.add_task(plain(title), total=count)
     try:
         shown.start()
     except LiveError:

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from fedbench.methods.base import Method
 
 _HERE = Path(__file__).parent
+#: What a method may be called; its title may be any text.
+_NAME = re.compile(r"[\w-]+")
 
 
 def names() -> list[str]:
@@ -51,7 +54,9 @@ def _load_file(given: str) -> tuple[type[Method], str]:
     cls = _only_class(module, wanted or None, given)
     if not cls.name:
         cls.name = cls.__name__
-    cls.title = cls.title or cls.name
+    if not (isinstance(cls.name, str) and _NAME.fullmatch(cls.name)):
+        raise FedbenchError(f"{file} names its method {cls.name!r}", "a name has letters, digits, _ and - only")
+    cls.title = str(cls.title or cls.name)
     return cls, digest
 
 

@@ -37,7 +37,7 @@ def measure(table: Table) -> int:
     """Columns that a table takes when nothing is squeezed."""
     from rich.console import Console
 
-    return Console(width=1000).measure(table).maximum
+    return Console(width=1000, markup=False, emoji=False).measure(table).maximum
 
 
 def shaded(text: str, share: float) -> Text:

@@ -28,9 +28,12 @@ if TYPE_CHECKING:
 
 def render(p: Partition, width: int) -> Iterable[RenderableType]:
     """The lines and the table that describe a mixture or a colored partition."""
+    from rich.text import Text
+
     spec = p.spec
     clients = f"{p.clients} clients" if p.clients > 1 else "1 client"
-    yield f"[bold]{spec.dataset.name}[/]  {spec.label}  {clients}  seed {spec.seed}\n{_sizes(p)}\n"
+    what = f"  {spec.label}  {clients}  seed {spec.seed}\n{_sizes(p)}\n"
+    yield Text.assemble((spec.dataset.name, "bold"), what)
     if spec.scheme == "colored":
         yield _colored(p)
     elif len(p.classes) <= CLASSES and measure(_matrix(p)) <= width:

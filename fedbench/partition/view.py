@@ -35,6 +35,8 @@ WIDTH = 100
 
 def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]:
     """The lines and tables that describe a partition, within `width` columns where its class names allow it."""
+    from rich.text import Text
+
     p, spec = partition, partition.spec
     if spec.train_mix is not None or spec.flips is not None:
         yield from sides.render(p, width)
@@ -44,12 +46,12 @@ def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]
     seen = "no covariate shift" if spec.shift == "none" else f"shift {spec.shift} in {groups} groups"
     if p.drawn is not None:
         seen = f"{LEVELLED.get(spec.shift, 'natural groups')} in {plural(len(p.distributions), 'group')}"
-    yield (
-        f"[bold]{spec.dataset.name}[/]  {spec.label}  {spec.clients} clients  {seen}  seed {spec.seed}\n"
-        f"{_sizes(p, dealt)}"
-        + ("; grey images have no hue and no saturation to shift" if _grey(p) else "")
-        + "\n"
-        + "".join(f"{line}\n" for line in _details(spec))
+    yield Text.assemble(
+        (spec.dataset.name, "bold"),
+        f"  {spec.label}  {spec.clients} clients  {seen}  seed {spec.seed}\n{_sizes(p, dealt)}",
+        "; grey images have no hue and no saturation to shift" if _grey(p) else "",
+        "\n",
+        *(f"{line}\n" for line in _details(spec)),
     )
     yield from _tables(p, width)
     if p.drawn is not None:

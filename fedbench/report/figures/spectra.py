@@ -14,6 +14,7 @@ from fedbench.report.figures.spec import FigureSpec
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
+    from rich.text import Text
 
     from fedbench.partition import Partition
 
@@ -143,14 +144,17 @@ def _lists(curve: Curve) -> dict[str, list[float]]:
     }
 
 
-def _cells(told: dict[str, Any]) -> list[str]:
+def _cells(told: dict[str, Any]) -> list[Text]:
     """One client's findings as the cells of a line."""
+    from rich.text import Text
+
     rank = min(told["rank_train"], told["rank_test"])
-    cells = [str(told["client"]), f"{told['n_train']:,}", f"{told['n_test']:,}", f"{rank:,}"]
-    cells += ["-" if told[k] is None else f"{told[k]:.3f}" for k in ("largest_raw", "largest")]
+    plain = [str(told["client"]), f"{told['n_train']:,}", f"{told['n_test']:,}", f"{rank:,}"]
+    plain += ["-" if told[k] is None else f"{told[k]:.3f}" for k in ("largest_raw", "largest")]
+    cells = [Text(text) for text in plain]
     for key in ("below_1", "below_bound", "below_1.618"):
         share = told[key]
-        cells.append("-" if share is None else f"[{'green' if share == 1 else 'yellow'}]{_percent(share)}[/]")
+        cells.append(Text("-") if share is None else Text(_percent(share), "green" if share == 1 else "yellow"))
     return cells
 
 
