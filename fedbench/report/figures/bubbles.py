@@ -14,7 +14,7 @@ from fedbench.errors import FedbenchError
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
 from fedbench.report.figures.spec import FigureSpec
-from fedbench.report.figures.style import COLOURS
+from fedbench.report.figures.style import COLOURS, named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,7 +137,7 @@ def _paint(axes: Axes, panel: Panel, area: float) -> None:
     axes.set_ylim(classes - 0.3, -0.7)
     axes.set_xticks(range(0, clients, 10 if clients > 30 else 1))
     if classes <= NAMED:
-        axes.set_yticks(range(classes), panel.classes)
+        axes.set_yticks(range(classes), [named(c) for c in panel.classes])
     axes.grid(color="0.92", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.tick_params(length=0)

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedbench.report.figures.kinds import kind_of
 from fedbench.report.figures.spec import FigureSpec
+from fedbench.report.render.data import cell
 
 
 def as_csv(figure: FigureSpec, shown: Any) -> str:
@@ -17,7 +18,7 @@ def as_csv(figure: FigureSpec, shown: Any) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["figure", *kind.columns])
-    writer.writerows([figure.id, *line] for line in kind.lines(shown))
+    writer.writerows([figure.id, *map(cell, line)] for line in kind.lines(shown))
     return out.getvalue()
 
 
@@ -28,4 +29,4 @@ def as_json(figure: FigureSpec, shown: Any) -> str:
         {"text": v.claim.text, "state": v.state, "detail": v.detail} for v in kind.verdicts(figure, shown)
     ]  # fmt: skip
     told = {"figure": figure.id, "title": figure.title, **kind.told(shown), **({"claims": claims} if claims else {})}
-    return json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(told, indent=1, allow_nan=False) + "\n"

@@ -18,7 +18,7 @@ __all__ = ["COLOURS", "FORMATS", "draw", "render"]
 def draw(figure: FigureSpec, shown: Any) -> Figure:
     """The figure of what its kind gathered."""
     with style.applied():
-        return kind_of(figure).paint(figure, shown)
+        return style.literal(kind_of(figure).paint(figure, shown))
 
 
 def render(figure: FigureSpec, shown: Any, format: str) -> bytes:

@@ -7,6 +7,8 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fedbench.plain import plain
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -43,6 +45,27 @@ def applied() -> Iterator[None]:
 
     with style.context(["default", _STYLE]):
         yield
+
+
+def literal(drawn: Figure) -> Figure:
+    """The figure with every text as it stands, in which a $ begins no formula.
+
+    Only what stands along axes, which is our own (but see `named`), has formulae.
+    """
+    from matplotlib.axis import Axis
+    from matplotlib.text import Text
+
+    own = {id(text) for axis in drawn.findobj(Axis) for text in axis.findobj(Text)}
+    for text in drawn.findobj(Text):
+        if id(text) not in own and isinstance(text, Text):
+            text.set_parse_math(False)
+            text.set_text(plain(text.get_text(), keep="\n"))
+    return drawn
+
+
+def named(text: str) -> str:
+    """What somebody has named, such as a class, as it may stand along an axis, where a $ would begin a formula."""
+    return plain(text).replace("$", r"\$")
 
 
 def saved(drawn: Figure, format: str) -> bytes:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fedbench.report.claims import FAILS, HOLDS, SO_FAR
 from fedbench.report.grid import Entry, Grid, Line, legend
-from fedbench.report.render.text import how
+from fedbench.report.render.text import harmless, how
 
 _GAP = 3
 _VERDICT = {HOLDS: "green", SO_FAR: "green", FAILS: "yellow"}
@@ -23,7 +23,7 @@ def show(grids: Sequence[Grid], console: Console) -> None:
     for i, grid in enumerate(grids):
         if i:
             console.print()
-        _show(grid, console)
+        _show(harmless(grid), console)
 
 
 def plain(grids: Sequence[Grid]) -> str:
@@ -68,7 +68,8 @@ def _show(grid: Grid, console: Console) -> None:
     for ours, theirs in grid.verdicts:
         style = _VERDICT.get(ours.state, "dim")
         console.print(Text.assemble(f"  {ours.claim.text}: ", (ours.state, style)), soft_wrap=True)
-        remark(how(ours, theirs), first="    ", then="    ")
+        if said := how(ours, theirs):
+            remark(said, first="    ", then="    ")
 
 
 def _legend(grid: Grid) -> Text:

@@ -1,4 +1,8 @@
-"""Grids for programs: a tidy CSV (one line a cell) and JSON. Full precision, in the printed unit."""
+"""Grids for programs: a tidy CSV (one line a cell) and JSON. Full precision, in the printed unit.
+
+JSON holds every text as it is. CSV goes into spreadsheets, which would take a text that begins as a formula does for
+one: it gets an apostrophe in front, and texts are made one line (`cell`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fedbench.plain import plain
 from fedbench.report.grid import Grid
 
 COLUMNS = (
@@ -42,6 +47,14 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
+def cell(value: Any) -> Any:
+    """A value of a CSV file: of a text, what a spreadsheet shows and does not reckon with. Numbers stay."""
+    if not isinstance(value, str):
+        return value
+    text = plain(value)
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
+
+
 def as_csv(grids: Sequence[Grid]) -> str:
     """One line a cell, with a header; all tables below each other."""
     out = io.StringIO()
@@ -50,7 +63,8 @@ def as_csv(grids: Sequence[Grid]) -> str:
     for grid in grids:
         for record in records(grid):
             seeds = record["per_seed"] or {}
-            writer.writerow({**record, "per_seed": " ".join(f"{seed}:{value!r}" for seed, value in seeds.items())})
+            line = {**record, "per_seed": " ".join(f"{seed}:{value!r}" for seed, value in seeds.items())}
+            writer.writerow({name: cell(value) for name, value in line.items()})
     return out.getvalue()
 
 
@@ -64,11 +78,11 @@ def as_json(grids: Sequence[Grid]) -> str:
             "footnotes": dict(g.footnotes), "problems": g.problems,
             "claims": [
                 {"text": ours.claim.text, "state": ours.state, "held": ours.held, "made": ours.made,
-                 "asked": ours.asked, "detail": ours.detail, "reported": theirs.state}
+                 "asked": ours.asked, "detail": ours.detail, "reported": theirs.state if theirs.made else None}
                 for ours, theirs in g.verdicts
             ],
             "deviations": {line.label: list(line.marks) for line in g.lines if line.marks},
         }
         for g in grids
     ]  # fmt: skip
-    return json.dumps(tables, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(tables, indent=1, allow_nan=False) + "\n"

@@ -1,4 +1,7 @@
-"""Grids as one HTML page that needs nothing else: light and dark, fit for print."""
+"""Grids as one HTML page that needs nothing else: light and dark, fit for print.
+
+Texts of a grid are escaped before anything is made of them (`text.harmless`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 
 from fedbench.report.grid import Entry, Grid, Line
-from fedbench.report.render.text import remarks, shown, verdict
+from fedbench.report.render.text import harmless, shown, signs, verdict
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #667085; --line: #d5dae1; --page: #fff; --best: #0b6e4f;
@@ -40,8 +43,9 @@ ul { color: var(--soft); font-size: .87rem; margin: .8rem 0 0; padding-left: 1.1
 
 def document(grids: Sequence[Grid]) -> str:
     """A standalone page with all grids."""
-    title = escape(", ".join(grid.id for grid in grids))
-    body = "\n".join(_section(grid) for grid in grids)
+    safe = [harmless(grid, escape) for grid in grids]
+    title = ", ".join(grid.id for grid in safe)
+    body = "\n".join(_section(grid) for grid in safe)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>fedbench: {title}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -50,30 +54,28 @@ def document(grids: Sequence[Grid]) -> str:
 
 
 def _section(grid: Grid) -> str:
-    scope = f", {escape(grid.scope)}" if grid.scope else ""
-    said = [escape(text) for text in remarks(grid)]
-    said += [f"<sup>{letter}</sup> {escape(text)}" for letter, text in grid.footnotes]
-    said += [f'<span class="outside">Problem: {escape(text)}</span>' for text in grid.problems]
+    scope = f", {grid.scope}" if grid.scope else ""
+    said = [*grid.about, *grid.notes, *(escape(text) for text in signs(grid))]
+    said += [f"<sup>{letter}</sup> {text}" for letter, text in grid.footnotes]
+    said += [f'<span class="outside">Problem: {text}</span>' for text in grid.problems]
     out = [
-        f"<section>\n<h2>{escape(grid.caption)}<small>{escape(grid.id)}{scope}</small></h2>",
+        f"<section>\n<h2>{grid.caption}<small>{grid.id}{scope}</small></h2>",
         f'<div class="scroll"><table>\n{_head(grid)}\n{_body(grid)}\n</table></div>',
         "<ul>" + "".join(f"<li>{text}</li>" for text in said) + "</ul>",
     ]
     if grid.verdicts:
-        items = [f"<li>{escape(o.claim.text)}: {escape(verdict(o, t))}</li>" for o, t in grid.verdicts]
+        items = [f"<li>{o.claim.text}: {verdict(o, t)}</li>" for o, t in grid.verdicts]
         out.append(f"<h3>Claims</h3><ul>{''.join(items)}</ul>")
     return "\n".join([*out, "</section>"])
 
 
 def _head(grid: Grid) -> str:
     groups = "".join(
-        f'<th class="group" colspan="{span}" scope="colgroup">{escape(group)}</th>'
-        if group
-        else f'<td colspan="{span}"></td>'
+        f'<th class="group" colspan="{span}" scope="colgroup">{group}</th>' if group else f'<td colspan="{span}"></td>'
         for group, span in grid.groups
     )
     first = f"<tr><td></td>{groups}</tr>\n" if groups else ""
-    labels = "".join(f'<th scope="col">{escape(grid.heading(head))}</th>' for head in grid.heads)
+    labels = "".join(f'<th scope="col">{grid.heading(head)}</th>' for head in grid.heads)
     return f'<thead>\n{first}<tr><th scope="col">{grid.stub}</th>{labels}</tr>\n</thead>'
 
 
@@ -84,7 +86,7 @@ def _body(grid: Grid) -> str:
         before = line.ours
         marks = f"<sup>{','.join(line.marks)}</sup>" if line.marks else ""
         cells = "".join(f"<td>{_cell(line, entry)}</td>" for entry in line.entries)
-        rows.append(f'<tr class="{kind}"><th scope="row">{escape(line.label)}{marks}</th>{cells}</tr>')
+        rows.append(f'<tr class="{kind}"><th scope="row">{line.label}{marks}</th>{cells}</tr>')
     return "<tbody>\n" + "\n".join(rows) + "\n</tbody>"
 
 
@@ -92,11 +94,11 @@ def _cell(line: Line, entry: Entry) -> str:
     if not entry.text:
         sign = shown(line, entry)
         return f'<span class="state" title="{escape(entry.state.value)}">{escape(sign)}</span>' if sign else ""
-    text = escape(entry.text)
+    text = entry.text
     if entry.rank:
         text = f'<span class="{"best" if entry.rank == 1 else "second"}">{text}</span>'
-    text += f' <span class="ratio">{escape(entry.ratio)}</span>' if entry.ratio else ""
-    spread = f' <span class="spread">± {escape(entry.spread)}</span>' if entry.spread else ""
+    text += f' <span class="ratio">{entry.ratio}</span>' if entry.ratio else ""
+    spread = f' <span class="spread">± {entry.spread}</span>' if entry.spread else ""
     if line.kind == "reported":
         judged = "within" if entry.within else "outside"
         return text + spread + (f' <span class="{judged}">{escape(entry.delta)}</span>' if entry.delta else "")

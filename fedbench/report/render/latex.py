@@ -1,4 +1,7 @@
-"""Grids as LaTeX: booktabs, ready to compile, or as fragments to be included."""
+"""Grids as LaTeX: booktabs, ready to compile, or as fragments to be included.
+
+Texts of a grid are escaped before anything is made of them (`text.harmless`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from fedbench.report.grid import Entry, Grid, Line
-from fedbench.report.render.text import remarks, shown, verdict
+from fedbench.report.render.text import harmless, shown, signs, verdict
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[utf8]{inputenc}
@@ -25,7 +28,7 @@ _SHRUNK = r"\resizebox{\linewidth}{!}"
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$",
-    '"': "''", "-": "{-}", "`": r"\textquoteleft{}",
+    '"': "''", "-": "{-}", "`": r"\textquoteleft{}", "[": "{[}", "]": "{]}", "*": "{*}",
     "\n": " ", "\t": " ",
 }  # fmt: skip
 _MATH = {
@@ -42,47 +45,47 @@ _TEXT = {"–": "--", "—": "---", "“": "``", "”": "''", "‘": "`", "’":
 def document(grids: Sequence[Grid], fragment: bool = False) -> str:
     """A complete document with every grid as a table, or (fragment) the bare tabulars."""
     if fragment:
-        return "% needs \\usepackage{booktabs}\n" + "\n".join(tabular(grid) for grid in grids)
-    body = "\n".join(_float(grid) for grid in grids)
+        return "% needs \\usepackage{booktabs}\n" + "\n".join(_tabular(harmless(grid, escape)) for grid in grids)
+    # What a table needs of the page goes by its texts as they are read.
+    body = "\n".join(_float(harmless(grid, escape), *_size(grid)) for grid in grids)
     scales = "\\usepackage{graphicx}\n\\begin{document}" if _SHRUNK in body else "\\begin{document}"
     return _PREAMBLE.replace("\\begin{document}", scales) + body + "\\end{document}\n"
 
 
-def _float(grid: Grid) -> str:
-    said = [escape(text) for text in remarks(grid)]
-    said += [rf"$^{{{letter}}}$ {escape(text)}" for letter, text in grid.footnotes]
-    said += [rf"\textbf{{Problem:}} {escape(text)}" for text in grid.problems]
-    claims = [rf"\textit{{{escape(o.claim.text)}}}: {escape(verdict(o, t))}." for o, t in grid.verdicts]
+def _float(grid: Grid, size: str, wide: bool) -> str:
+    said = [*grid.about, *grid.notes, *(escape(text) for text in signs(grid))]
+    said += [rf"$^{{{letter}}}$ {text}" for letter, text in grid.footnotes]
+    said += [rf"\textbf{{Problem:}} {text}" for text in grid.problems]
+    claims = [rf"\textit{{{o.claim.text}}}: {verdict(o, t)}." for o, t in grid.verdicts]
     notes = "\n".join(rf"\par {line}" for line in said + (["Claims.", *claims] if claims else []))
-    label = "".join(c if c.isalnum() else "-" for c in grid.id)
-    size, wide = _size(grid)
+    label = "".join(c if c.isascii() and c.isalnum() else "-" for c in grid.id)
     small = r"\tiny" if "script" in size else r"\scriptsize"
-    body = tabular(grid, small)
+    body = _tabular(grid, small)
     if wide:
         body = f"{_SHRUNK}{{{body}}}\n"
-    named = escape(grid.id + (f", {grid.scope}" if grid.scope else ""))
+    named = grid.id + (f", {grid.scope}" if grid.scope else "")
     return (
         "\\begin{table}[!htb]\n\\centering\n"
-        f"\\caption{{{escape(grid.caption)} ({named}).}}\n"
+        f"\\caption{{{grid.caption} ({named}).}}\n"
         f"\\label{{tab:{label}}}\n{size}\n{body}"
         "\\par\\medskip\n\\begin{minipage}{\\linewidth}\n\\scriptsize\\raggedright\\setlength{\\parskip}{1pt}\n"
         f"{notes}\n\\end{{minipage}}\n\\end{{table}}\n"
     )
 
 
-def tabular(grid: Grid, small: str = r"\scriptsize") -> str:
+def _tabular(grid: Grid, small: str = r"\scriptsize") -> str:
     """The tabular alone; needs the package booktabs. `small` is the font of what follows a value."""
     n = len(grid.heads)
     out = [f"\\begin{{tabular}}{{l{'c' * n}}}", "\\toprule"]
     if grid.groups:
         names, rules, start = [], [], 2
         for group, span in grid.groups:
-            names.append(rf"\multicolumn{{{span}}}{{c}}{{{escape(group)}}}")
+            names.append(rf"\multicolumn{{{span}}}{{c}}{{{group}}}")
             if group:
                 rules.append(rf"\cmidrule(lr){{{start}-{start + span - 1}}}")
             start += span
         out += [f" & {' & '.join(names)} \\\\", "".join(rules)]
-    out += [f"{grid.stub} & {' & '.join(escape(grid.heading(h)) for h in grid.heads)} \\\\", "\\midrule"]
+    out += [f"{grid.stub} & {' & '.join(grid.heading(h) for h in grid.heads)} \\\\", "\\midrule"]
     before = False
     for line in grid.lines:
         if line.ours and not before:
@@ -94,17 +97,17 @@ def tabular(grid: Grid, small: str = r"\scriptsize") -> str:
 
 def _label(line: Line) -> str:
     if line.kind == "reported":
-        return rf"\quad{{\itshape {escape(line.label)}}}"
-    return escape(line.label) + (f"$^{{{','.join(line.marks)}}}$" if line.marks else "")
+        return rf"\quad{{\itshape {line.label}}}"
+    return line.label + (f"$^{{{','.join(line.marks)}}}$" if line.marks else "")
 
 
 def _cell(line: Line, entry: Entry, small: str) -> str:
     if not entry.text:
         return escape(shown(line, entry))
-    text = escape(entry.text)
+    text = entry.text
     if entry.rank:
         text = rf"\textbf{{{text}}}" if entry.rank == 1 else rf"\underline{{{text}}}"
-    text += rf"\,({escape(entry.ratio)})" if entry.ratio else ""
+    text += rf"\,({entry.ratio})" if entry.ratio else ""
     text += rf"{{{small}$\,\pm\,${entry.spread}}}" if entry.spread else ""
     if line.kind == "reported":
         off = rf" {{{small}({escape(entry.delta)})}}" if entry.delta else ""

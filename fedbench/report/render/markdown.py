@@ -1,18 +1,22 @@
-"""Grids as Markdown (pipe tables, as GitHub reads them)."""
+"""Grids as Markdown (pipe tables, as GitHub reads them).
+
+Texts of a grid are escaped before anything is made of them (`text.harmless`).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tabulate import tabulate
 
 from fedbench.report.grid import Entry, Grid, Line
-from fedbench.report.render.text import remarks, shown, verdict
+from fedbench.report.render.text import harmless, shown, signs, verdict
 
 
 def document(grids: Sequence[Grid]) -> str:
     """All grids, each under a heading."""
-    return "\n\n".join(_table(grid) for grid in grids) + "\n"
+    return "\n\n".join(_table(harmless(grid, escape)) for grid in grids) + "\n"
 
 
 def _table(grid: Grid) -> str:
@@ -24,27 +28,27 @@ def _table(grid: Grid) -> str:
             parted = True  # pipe tables have no rules between rows
             rows.append(["*not in the paper*", *[""] * len(heads)])
         rows.append([_label(line), *(_cell(line, e) for e in line.entries)])
-    out = [f"### {escape(grid.id)}: {escape(grid.caption)}", ""]
+    out = [f"### {grid.id}: {grid.caption}", ""]
     align = ("left", *["right"] * len(heads))
-    out.append(tabulate(rows, ["", *map(escape, heads)], tablefmt="pipe", colalign=align, disable_numparse=True))
-    out += ["", *(f"- {escape(text)}" for text in remarks(grid))]
-    out += [f"- <sup>{letter}</sup> {escape(text)}" for letter, text in grid.footnotes]
-    out += [f"- **Problem:** {escape(text)}" for text in grid.problems]
+    out.append(tabulate(rows, ["", *heads], tablefmt="pipe", colalign=align, disable_numparse=True))
+    out += ["", *(f"- {text}" for text in (*grid.about, *grid.notes, *map(escape, signs(grid))))]
+    out += [f"- <sup>{letter}</sup> {text}" for letter, text in grid.footnotes]
+    out += [f"- **Problem:** {text}" for text in grid.problems]
     if grid.verdicts:
         out += ["", "Claims:", ""]
-        out += [f"- {escape(ours.claim.text)}: **{verdict(ours, theirs)}**" for ours, theirs in grid.verdicts]
+        out += [f"- {ours.claim.text}: **{verdict(ours, theirs)}**" for ours, theirs in grid.verdicts]
     return "\n".join(out)
 
 
 def _label(line: Line) -> str:
     if line.kind == "reported":
-        return f"*{escape(line.label)}*"
-    return escape(line.label) + (f" <sup>{','.join(line.marks)}</sup>" if line.marks else "")
+        return f"*{line.label}*"
+    return line.label + (f" <sup>{','.join(line.marks)}</sup>" if line.marks else "")
 
 
 def _cell(line: Line, entry: Entry) -> str:
     if not entry.text:
-        return shown(line, entry)
+        return escape(shown(line, entry))
     text = entry.text
     if entry.rank:
         text = f"**{text}**" if entry.rank == 1 else f"<u>{text}</u>"
@@ -57,5 +61,6 @@ def _cell(line: Line, entry: Entry) -> str:
 
 def escape(text: str) -> str:
     """Text that Markdown takes literally, inside a table too."""
-    out = "".join(f"\\{c}" if c in "\\`*_{}[]|~#" else c for c in text)
+    out = "".join(f"\\{c}" if c in "\\`*_{}[]|~#$" else c for c in text.strip())
+    out = re.sub(r"^(\d*)([-+=]|(?<=\d)[.)](?=\s|$))", r"\1\\\2", out)  # what would begin a list or a rule
     return out.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\n", " ")

@@ -1,9 +1,39 @@
-"""Words that several formats share."""
+"""What several formats share: texts made harmless in one place, and words."""
 
 from __future__ import annotations
 
-from fedbench.report.claims import Verdict
+import dataclasses
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from fedbench.plain import plain
+from fedbench.report.claims import OPEN, Verdict
 from fedbench.report.grid import Entry, Grid, Line, legend
+
+#: Fields of a grid's parts that hold no text but words of our own, which renderers compare.
+_WORDS = ("kind", "state")
+
+
+def harmless(grid: Grid, escape: Callable[[str], str] = str) -> Grid:
+    """The grid with every text in it as a format takes it literally, whatever field it stands in.
+
+    Titles, labels, notes and paths may hold anything. Renderers add their own commands to what comes from here, and
+    use no text that does not.
+    """
+    made: Grid = _mapped(grid, lambda text: escape(plain(text)))
+    return made
+
+
+def _mapped(part: Any, escape: Callable[[str], str]) -> Any:
+    if isinstance(part, str) and not isinstance(part, Enum):
+        return escape(part)
+    if isinstance(part, tuple | list):
+        return type(part)(_mapped(one, escape) for one in part)
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        fields = [f.name for f in dataclasses.fields(part) if f.name not in _WORDS]
+        return dataclasses.replace(part, **{name: _mapped(getattr(part, name), escape) for name in fields})
+    return part
 
 
 def shown(line: Line, entry: Entry) -> str:
@@ -11,21 +41,22 @@ def shown(line: Line, entry: Entry) -> str:
     return entry.symbol if line.asked else ""
 
 
-def remarks(grid: Grid) -> list[str]:
-    """Everything said under a table but footnotes and claims."""
+def signs(grid: Grid) -> list[str]:
+    """What the signs in a table mean; these are words of our own, not yet escaped."""
     meant = "; ".join(f"{symbol} {meaning}" for symbol, meaning in legend(grid))
     ranked = any(e.rank for line in grid.lines for e in line.entries)
-    signs = [x for x in ("bold: best, underlined: second" if ranked else "", meant) if x]
-    return [*grid.about, *grid.notes, *([f"{'; '.join(signs)}."] if signs else [])]
+    said = [x for x in ("bold: best, underlined: second" if ranked else "", meant) if x]
+    return [f"{'; '.join(said)}."] if said else []
 
 
 def verdict(ours: Verdict, theirs: Verdict) -> str:
     """How a claim stands on our numbers, and on the paper's own."""
-    return f"{ours.state}: {how(ours, theirs)}"
+    return ": ".join(part for part in (ours.state, how(ours, theirs)) if part)
 
 
 def how(ours: Verdict, theirs: Verdict) -> str:
     """What a verdict rests on."""
     of = f"{ours.held} of {ours.made}" + (f" comparisons, {ours.asked} in all" if ours.asked > ours.made else "")
-    parts = [of if ours.made else "", ours.detail, f"on the paper's numbers: {theirs.state}"]
+    reported = "" if theirs.state == OPEN else f"on the paper's numbers: {theirs.state}"
+    parts = [of if ours.made else "", ours.detail, reported]
     return "; ".join(part for part in parts if part)
