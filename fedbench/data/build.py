@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedbench.data.guard import readable, regular
 from fedbench.data.lists import as_column
-from fedbench.data.locate import readable, variant
+from fedbench.data.locate import variant
 from fedbench.data.part import Part
 from fedbench.data.readers import read
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
@@ -71,7 +72,7 @@ def build(
         union = bool(found.parts)
         joined = [obtain(part, store, roots, notify, again=replaces is not None) for part in found.parts]
         parts = list(read_union(chosen, joined) if union else read(chosen, source, paths))
-    tables = _tables(chosen, source, parts)
+        tables = _tables(chosen, source, parts)
     with store.writing(spec, replaces=replaces.digest if replaces else None) as writer:
         writer.provenance["files"] = [str(path) for path in paths]
         writer.provenance["inputs"] = [part.id for part in found.parts]
@@ -86,7 +87,7 @@ def verify(file: File, path: Path) -> None:
     for kind, expected in (("sha256", file.sha256), ("md5", file.md5)):
         if expected is None:
             continue
-        with readable(path), path.open("rb") as f:
+        with readable(path), regular(path).open("rb") as f:
             found = hashlib.file_digest(f, kind).hexdigest()
         if found != expected:
             raise FedbenchError(
@@ -102,6 +103,11 @@ def _tables(chosen: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.T
     ordered = [part for split in SPLITS for part in parts if part.split == split]
     for part in ordered:
         _check(chosen, source, part)
+    require(
+        any(len(part.images) for part in ordered),
+        f"{chosen.name} ({source.name}) holds no image: {ordered[0].where if ordered else 'its files'} has none",
+        "get its files again",
+    )
     images = np.concatenate([part.images.reshape(len(part.images), -1) for part in ordered])
     if chosen.many_labels:
         labels = np.concatenate([part.columns["label"] for part in ordered])

@@ -6,49 +6,87 @@ import functools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedbench.data.archive import Tree, open_tree
+from fedbench.data.guard import IMAGE, LIMIT, fits, reading, regular
 from fedbench.data.images import decode
-from fedbench.data.part import Part
+from fedbench.data.part import Part, text
 from fedbench.data.recipe import Member, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
 from fedbench.spec import require
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Rows of a Parquet file that are read at a time.
+_ROWS = 1024
+
 
 def read_parquet(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     """The parts of a source of kind parquet: a file a part."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     for file, path in zip(source.file, paths, strict=True):
         wanted = [source.image, source.label, *source.columns.values()]
-        try:
-            there = pq.read_schema(path).names
-            for name in wanted:
-                if name not in there:
-                    raise unknown(f"column of {path}", name, there)
-            table = pq.read_table(path, columns=list(dict.fromkeys(wanted))).slice(0, file.rows)
-        except (OSError, ValueError) as error:
-            raise FedbenchError(f"{path} is damaged or not a Parquet file ({error})", "get the file again") from error
-        for name in table.column_names:
-            require(table[name].null_count == 0, f"{path}: column {name} has empty values")
-        blobs = table[source.image]
-        if pa.types.is_struct(blobs.type):  # some hubs keep {bytes, path}
-            blobs = pa.chunked_array([chunk.field("bytes") for chunk in blobs.chunks])
-        good = pa.types.is_binary(blobs.type) or pa.types.is_large_binary(blobs.type)
-        require(good, f"{path}: column {source.image} must hold encoded images as bytes, not {blobs.type}")
-        flat = blobs.combine_chunks()
+        with reading(path, "is damaged or not a Parquet file"):
+            table = _table(path, list(dict.fromkeys(wanted)), source.image, file.rows)
+            flat = _blobs(table[source.image], path, source.image).combine_chunks()
+            columns = {name: _values(table[name], path, name) for name in table.column_names if name != source.image}
         images = decode(len(flat), lambda i: flat[i].as_py(), lambda i: f"{path}, row {i}", chosen.shape, source.resize)  # noqa: B023
-        columns = {name: _values(table[name]) for name in table.column_names if name != source.image}
         yield Part(str(path), file.split, images, columns)
 
 
-def _values(column: Any) -> np.ndarray:
+def _table(path: Path, wanted: list[str], image: str, rows: int | None) -> pa.Table:
+    """The first `rows` rows of some columns, in memory that follows the values as they come.
+
+    A value that many rows share stands in the file once: its own numbers do not tell how much it unpacks to.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(regular(path)) as file:
+        schema = file.schema_arrow
+        for name in wanted:
+            if name not in schema.names:
+                raise unknown(f"column of {path}", name, schema.names)
+        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+        largest = max((c.total_uncompressed_size for g in groups for c in map(g.column, range(g.num_columns))
+                       if c.path_in_schema.split(".")[0] in wanted), default=0)  # fmt: skip
+        fits(largest, path)
+        batches, size, count = [], 0, 0
+        for batch in file.iter_batches(max(1, min(_ROWS, LIMIT // 4 // max(1, largest))), columns=wanted):
+            batches.append(batch)
+            size, count = size + batch.nbytes, count + len(batch)
+            fits(size, path)
+            if rows is not None and count >= rows:
+                break
+        table = pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in wanted]))
+    table = table.slice(0, rows)
+    for name in wanted:
+        require(table[name].null_count == 0, f"{path}: column {name} has empty values")
+    return table
+
+
+def _blobs(column: pa.ChunkedArray, path: Path, name: str) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:  # some hubs keep {bytes, path}
+        column = pc.struct_field(column, "bytes")
+        require(column.null_count == 0, f"{path}: column {name} has empty values")
+    good = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    require(good, f"{path}: column {name} must hold encoded images as bytes, not {column.type}")
+    return column
+
+
+def _values(column: pa.ChunkedArray, path: Path, name: str) -> np.ndarray:
+    import pyarrow as pa
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    require(not pa.types.is_nested(kind), f"{path}: column {name} must hold numbers or text, not {kind}")
     values: np.ndarray = column.to_numpy()
-    return values.astype(str) if values.dtype == object else values
+    return text([str(value) for value in values], f"{path}: column {name}") if values.dtype == object else values
 
 
 def read_folder(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
@@ -73,12 +111,16 @@ def _matching(tree: Tree, member: Member, rule: re.Pattern[str], chosen: Recipe,
         hits = [match for match in hits if match["label"] in chosen.classes]
         require(bool(hits), f"{tree.path} has no file like {member.path} of one of the recipe's classes")
     names = [match.string for match in hits]
-    columns = {key: np.array([match[key] for match in hits]) for key in rule.groupindex}
+    columns = {key: text([match[key] for match in hits], f"{tree.path} ({member.path})") for key in rule.groupindex}
     if member.annotations is not None:
         where = f"{tree.path} ({member.annotations})"
         columns["label"] = _annotated(tree.read(member.annotations), names, where)
     images = decode(
-        len(names), lambda i: tree.read(names[i]), lambda i: f"{tree.path} ({names[i]})", chosen.shape, source.resize
+        len(names),
+        lambda i: tree.read(names[i], IMAGE),
+        lambda i: f"{tree.path} ({names[i]})",
+        chosen.shape,
+        source.resize,
     )
     return Part(f"{tree.path} ({member.path})", member.split, images, columns)
 
@@ -87,16 +129,16 @@ def pattern(path: str) -> re.Pattern[str]:
     """The regular expression of a member pattern (see `recipe.Member`)."""
     words = re.split(r"(\{[A-Za-z_]+\}|\*|\?)", path)
     known = {"*": "[^/]*", "?": "[^/]"}
-    return re.compile(
-        "".join(f"(?P<{w[1:-1]}>[^/]+)" if w.startswith("{") else known.get(w, re.escape(w)) for w in words)
-    )
+    named = [word for word in words if word.startswith("{")]
+    require(len(set(named)) == len(named), f"the pattern {path} has a name twice")
+    return re.compile("".join(f"(?P<{w[1:-1]}>[^/]+)" if w in named else known.get(w, re.escape(w)) for w in words))
 
 
-def _annotated(text: bytes, names: list[str], where: str) -> np.ndarray:
-    lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
+def _annotated(notes: bytes | bytearray, names: list[str], where: str) -> np.ndarray:
+    lines = [line.strip() for line in notes.decode(errors="replace").splitlines() if line.strip()]
     rows = [line.split("\t") if "\t" in line else line.rsplit(None, 1) for line in lines]
     classes = {row[0]: row[1].strip() for row in rows if len(row) > 1}
     try:
-        return np.array([classes[name.rsplit("/", 1)[-1]] for name in names])
+        return text([classes[name.rsplit("/", 1)[-1]] for name in names], where)
     except KeyError as error:
         raise FedbenchError(f"{where} does not say the class of {error}") from error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import math
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from fedbench.data.guard import at_most, fits, reading, regular
 from fedbench.data.part import Part
 from fedbench.data.recipe import SPLITS, Recipe, Source
 from fedbench.errors import FedbenchError
@@ -22,25 +23,27 @@ def read_idx(path: Path) -> np.ndarray:
     """One IDX file (optionally gzipped) as an array in native byte order.
 
     Format: two zero bytes, type, number of dimensions, the dimensions as big-endian uint32, the values big-endian.
-    Raises FedbenchError if it is truncated, too long, or not IDX.
+    Raises FedbenchError if it is truncated, too long, or not IDX. Memory follows what the file really holds.
     """
-    try:
-        with path.open("rb") as raw:
+    with reading(path, "is truncated or damaged"):
+        with regular(path).open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
         with gzip.open(path) if packed else path.open("rb") as f:
             head = f.read(4)
-            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX_TYPES:
+            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX_TYPES or head[3] == 0:
                 raise FedbenchError(f"{path} is not an IDX file", "get the file again")
             shape = struct.unpack(f">{head[3]}I", f.read(4 * head[3]))
             dtype = np.dtype(_IDX_TYPES[head[2]])
-            size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-            data = f.read(size + 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error, struct.error) as error:
-        raise FedbenchError(f"{path} is truncated or damaged ({error})", "get the file again") from error
-    if len(data) != size:
-        held = "more" if len(data) > size else f"only {len(data)}"
-        raise FedbenchError(f"{path} should hold {size} bytes of values and holds {held}", "get the file again")
-    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+            size = dtype.itemsize * math.prod(shape)
+            held = path.stat().st_size - f.tell()  # what a packed file holds only its end tells
+            if packed or held == size:
+                fits(size, path)
+                data = at_most(f, size + 1)
+                held = len(data)
+        if held != size:
+            there = "more" if held > size else f"only {held}"
+            raise FedbenchError(f"{path} should hold {size} bytes of values and holds {there}", "get the file again")
+        return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 
 def read_parts(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import os
-import struct
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedbench.data.guard import explained, fits
 from fedbench.data.progress import bar
 from fedbench.errors import FedbenchError
 
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _BLOCK = 256
+#: What Pillow may take the bytes for; of its other formats one starts a program (EPS: Ghostscript).
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "WEBP", "TIFF", "JPEG2000")
 
 
 def decode(
     count: int,
-    read: Callable[[int], bytes],
+    read: Callable[[int], bytes | bytearray],
     where: Callable[[int], str],
     shape: tuple[int, ...],
     resize: bool = False,
@@ -30,27 +33,30 @@ def decode(
     """Decode `count` images, given by `read(i)`, to uint8 [count, H, W, C] of the given (H, W, C).
 
     Grey images become RGB, and colour ones grey, as C says; `resize` allows other sizes, brought to H x W by bilinear
-    interpolation. Raises FedbenchError naming `where(i)` for an image that cannot be decoded or has another size.
+    interpolation. Raises FedbenchError naming `where(i)` for an image that cannot be decoded, has another size, more
+    than 8 bits a channel, or more pixels than Pillow takes for honest (89 million).
     """
     from PIL import Image
 
     height, width, channels = shape
+    fits(count * height * width * channels, f"{where(0)} and {count - 1:,} more" if count else "the images")
     out = np.empty((count, height, width, channels), np.uint8)
 
     def one(i: int) -> None:
         data = read(i)
         try:
-            with Image.open(io.BytesIO(data)) as image:
+            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
                 size = image.size
                 if resize or size == (width, height):
                     out[i] = _fitted(image, shape)
-        # Pillow's decoders raise SyntaxError and struct.error too, for some damaged files.
-        except (OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError) as error:
-            raise FedbenchError(f"{where(i)} is not a readable image ({error})", "get the file again") from error
+        except Exception as error:  # of a damaged image Pillow raises whatever its parsing stumbles over
+            raise explained(error, where(i), "is not a readable image") from error
         if not resize and size != (width, height):
             raise FedbenchError(f"{where(i)} is {size[0]} x {size[1]} pixels; the recipe says {width} x {height}")
 
-    _each(count, one)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        _each(count, one)
     return out
 
 
@@ -74,6 +80,8 @@ def _fitted(image: Image, shape: tuple[int, ...]) -> np.ndarray:
     from PIL import Image as pillow
 
     height, width, channels = shape
+    if image.mode.startswith(("I", "F")):
+        raise ValueError(f"its pixels are of more than 8 bits, mode {image.mode}")
     if channels == 1 or image.mode not in ("L", "RGB"):
         image = image.convert("RGB" if channels == 3 else "L")
     if image.size != (width, height):

@@ -7,6 +7,7 @@ levels in 0..1 (white paper is 1), and `y`, the classes.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -14,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from fedbench.data import guard
 from fedbench.data.archive import Tree, open_tree
-from fedbench.data.part import Part
+from fedbench.data.part import Part, text
 from fedbench.data.recipe import Recipe, Source
-from fedbench.errors import FedbenchError
 from fedbench.spec import require
 
+#: As objects of Python, JSON of many small lists takes more than this many times its size.
+_WEIGHT = 16
 PATTERN = "all_data*.json"  #: names of the files that are read; LEAF puts a number behind `all_data_`
 
 
@@ -44,7 +47,7 @@ def read_leaf(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator
                         "give one of LEAF's folders, such as all_data, not several",
                     )
                     seen[writer] = name
-                yield Part(where, file.split, images, {"label": labels, "writer": np.array(writers)})
+                yield Part(where, file.split, images, {"label": labels, "writer": text(writers, where)})
 
 
 class _Floats(dict[str, float]):
@@ -55,10 +58,9 @@ class _Floats(dict[str, float]):
 
 
 def _parsed(tree: Tree, name: str, where: str) -> dict[str, Any]:
-    try:
-        held = json.loads(tree.read(name), parse_float=_Floats().__getitem__)
-    except ValueError as error:  # of JSON or of UTF-8
-        raise FedbenchError(f"{where} is truncated or not JSON ({error})", "get the file again") from error
+    data = tree.read(name, guard.LIMIT // _WEIGHT)
+    with guard.reading(where, "is truncated or not JSON"):
+        held = json.loads(data, parse_float=_Floats().__getitem__)
     kinds = {"users": list, "num_samples": list, "user_data": dict}
     for key, kind in kinds.items():
         good = isinstance(held, dict) and isinstance(held.get(key), kind)
@@ -70,11 +72,12 @@ def _users(held: dict[str, Any], where: str, shape: tuple[int, ...]) -> tuple[np
     users, sizes, data = held["users"], held["num_samples"], held["user_data"]
     require(bool(users), f"{where}: there are no users")
     require(len(users) == len(sizes), f"{where}: {len(users)} users but {len(sizes)} num_samples")
-    twice = next((user for i, user in enumerate(users) if user in users[:i]), None)
+    for user in users:
+        require(isinstance(user, str), f"{where}: the name of a user must be text, not {str(user)[:60]}")
+    twice = next((user for user, times in Counter(users).items() if times > 1), None)
     require(twice is None, f"{where}: user {twice} is listed twice")
     images, labels, writers = [], [], []
     for user, size in zip(users, sizes, strict=True):
-        require(isinstance(user, str), f"{where}: the name of a user must be text, not {user!r}")
         own = data.get(user)
         good = isinstance(own, dict) and isinstance(own.get("x"), list) and isinstance(own.get("y"), list)
         require(good, f"{where}: user {user} has no x and y in user_data")
@@ -92,10 +95,8 @@ def _users(held: dict[str, Any], where: str, shape: tuple[int, ...]) -> tuple[np
 
 def _bytes(rows: list[Any], where: str, shape: tuple[int, ...]) -> np.ndarray:
     size = int(np.prod(shape))
-    try:
+    with guard.reading(f"{where}:", f"the images are not rows of {size} numbers"):
         values = np.array(rows, np.float64)
-    except (ValueError, TypeError) as error:
-        raise FedbenchError(f"{where}: the images are not rows of {size} numbers ({error})") from error
     found = list(values.shape[1:])
     require(found == [size], f"{where}: images of shape {found}; the recipe says {size} numbers a row")
     # A NaN is in no interval, so it fails here too.
@@ -104,6 +105,6 @@ def _bytes(rows: list[Any], where: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _whole(values: list[Any], where: str) -> np.ndarray:
-    good = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+    good = all(isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 for value in values)
     require(good, f"{where}: labels must be whole numbers")
     return np.array(values, np.int64)

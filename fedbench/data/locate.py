@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedbench.data.archive import open_tree
 from fedbench.data.catalogue import candidates, recipe
+from fedbench.data.guard import readable, regular
 from fedbench.data.recipe import File, Recipe, Source
 from fedbench.data.union import fetchable, parts_of
 from fedbench.errors import FedbenchError
@@ -52,7 +52,11 @@ def places(chosen: Recipe, store: Store, roots: Sequence[Path]) -> list[Path]:
 
 def find(file: File, folders: Sequence[Path]) -> Path | None:
     """The first of `folders` that holds the file, as the file's path; None if none does."""
-    return next((folder / file.path for folder in folders if (folder / file.path).exists()), None)
+    for folder in folders:
+        with readable(folder):  # which may not be searched, or whose path may be too long
+            if (folder / file.path).exists():
+                return folder / file.path
+    return None
 
 
 def locate(source: Source, folders: Sequence[Path]) -> list[Path] | None:
@@ -187,19 +191,10 @@ def _content(found: Variant) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
-@contextlib.contextmanager
-def readable(what: object) -> Iterator[None]:
-    """Turn the operating system's refusal to read into one clear line that names `what`."""
-    try:
-        yield
-    except OSError as error:
-        raise FedbenchError(f"cannot read {what} ({error})", "check that it is there and may be read") from error
-
-
 def _actual(path: Path) -> str:
-    if path.is_file():
+    if not path.is_dir():
         with readable(path):
-            return f"sha256:{sha256_of(path)}"
+            return f"sha256:{sha256_of(regular(path))}"
     digest = hashlib.sha256()
     with readable(path), open_tree(path) as tree:
         for name in tree.names:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from fedbench.data.guard import fits, reading, regular
 from fedbench.data.part import Part
 from fedbench.data.recipe import Recipe, Source
-from fedbench.errors import FedbenchError
 from fedbench.spec import require
 
 
@@ -24,26 +25,32 @@ def read_mat(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[
         images, labels = held["X"], held["y"].reshape(-1)
         good = images.dtype == np.uint8 and images.ndim == 4
         require(good, f"{path}: X must be bytes [height, width, channels, n], not {images.dtype} {list(images.shape)}")
-        require(
-            labels.dtype.kind in "iuf" and bool((labels == np.floor(labels)).all()), f"{path}: y must be whole numbers"
-        )
+        good = labels.dtype.kind in "iuf" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
+        require(good, f"{path}: y must be whole numbers")
         number = len(chosen.classes)
-        codes = labels.astype(np.int64)
+        codes = labels.clip(-1, number + 1).astype(np.int64)  # what is beyond is refused as such, not turned around
         require(not {0, number} <= set(codes.tolist()), f"{path}: y holds both 0 and {number}, which stands for 0")
         codes[codes == number] = 0
         yield Part(str(path), file.split, images.transpose(3, 0, 1, 2), {"label": codes})
 
 
-def _variables(path: Path) -> dict[str, np.ndarray]:
-    from scipy.io import loadmat
+#: Classes of MATLAB's arrays that are numbers or text; the others nest, or are read as objects.
+_CLASSES = (
+    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "single", "double", "logical", "char",
+)  # fmt: skip
 
-    try:
+
+def _variables(path: Path) -> dict[str, np.ndarray]:
+    from scipy.io import loadmat, whosmat
+
+    with reading(path, "is damaged or not a MATLAB file of version 5 to 7"):
+        heads = {name: (tuple(shape), kind) for name, shape, kind in whosmat(regular(path))}
+        for name in ("X", "y"):
+            require(name in heads, f"{path} has no variable {name}", "it should hold the images X and the labels y")
+            shape, kind = heads[name]
+            require(kind in _CLASSES, f"{path}: {name} must be an array of numbers, not of class {kind}")
+            fits(8 * math.prod(shape), f"{path} ({name})")  # of at most 8 bytes each, however few the file has
         held: dict[str, np.ndarray] = loadmat(path, variable_names=("X", "y"))
-    except Exception as error:  # of a damaged file SciPy's reader raises whatever its parsing stumbles over
-        raise FedbenchError(
-            f"{path} is damaged or not a MATLAB file of version 5 to 7 ({error or type(error).__name__})",
-            "get the file again",
-        ) from error
-    for name in ("X", "y"):
-        require(name in held, f"{path} has no variable {name}", "it should hold the images X and the labels y")
+        for name in ("X", "y"):
+            require(isinstance(held.get(name), np.ndarray), f"{path} has no variable {name}")
     return held

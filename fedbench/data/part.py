@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedbench.errors import unknown
+from fedbench.errors import FedbenchError, unknown
 from fedbench.spec import require
+
+#: Most characters of a class or of a value of a natural column: an array of text takes the longest for all.
+LONGEST = 1_000
+
+
+def text(values: Sequence[str], where: str) -> np.ndarray:
+    """Text as an array. Raises FedbenchError for what is no name: too long, not Unicode, or with a zero character."""
+    for value in dict.fromkeys(values):
+        require(len(value) <= LONGEST, f"{where} holds text of {len(value):,} characters; the most is {LONGEST:,}")
+        # NumPy drops zeros at the end, and so would make one of two names.
+        require("\0" not in value, f"{where} holds text with a zero character: {value[:60]!a}")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise FedbenchError(f"{where} holds text that is not Unicode: {value[:60]!a}") from error
+    return np.array(values, np.str_)
 
 
 @dataclass(frozen=True)

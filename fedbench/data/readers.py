@@ -9,6 +9,7 @@ import numpy as np
 
 from fedbench.data.archive import open_tree
 from fedbench.data.encoded import read_folder, read_parquet
+from fedbench.data.guard import content
 from fedbench.data.idx import read_parts as read_idx_parts
 from fedbench.data.leaf import read_leaf
 from fedbench.data.mat import read_mat
@@ -48,7 +49,7 @@ def _cifar(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Pa
     # A record is the label bytes, then the red, green and blue plane.
     for file, path in zip(source.file, paths, strict=True):
         if not file.member:
-            yield _records(chosen, source, str(path), file.split, path.read_bytes())
+            yield _records(chosen, source, str(path), file.split, content(path))
             continue
         wanted = {member.path for member in file.member}
         with open_tree(path, wanted.__contains__) as tree:
@@ -56,7 +57,7 @@ def _cifar(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Pa
                 yield _records(chosen, source, f"{path} ({member.path})", member.split, tree.read(member.path))
 
 
-def _records(chosen: Recipe, source: Source, where: str, split: str, data: bytes) -> Part:
+def _records(chosen: Recipe, source: Source, where: str, split: str, data: bytes | bytearray) -> Part:
     height, width, channels = chosen.shape
     front, size = len(source.fields), len(source.fields) + height * width * channels
     if len(data) == 0 or len(data) % size:

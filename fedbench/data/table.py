@@ -15,9 +15,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from fedbench.data import guard
 from fedbench.data.encoded import pattern
 from fedbench.data.images import decode
-from fedbench.data.part import Part
+from fedbench.data.part import Part, text
 from fedbench.data.recipe import File, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
 from fedbench.spec import require
@@ -33,13 +34,20 @@ def read_csv(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[
     for file, path in zip(source.file, paths, strict=True):
         lines = _lines(source, file, path)
         labels = _labels(source, lines, path)  # before the images, which take long
-        columns = {name: _values([line.cells[name] for line in lines]) for name in source.columns.values()}
+        columns = {
+            name: _values([line.cells[name] for line in lines], f"{path}: column {name}")
+            for name in source.columns.values()
+        }
         yield Part(
             f"{path}, lines {lines[0].number} to {lines[-1].number}",
             file.split,
             _images(chosen, source, lines, path),
             {**columns, "label": labels},
         )
+
+
+#: As objects of Python, a CSV file of many empty lines takes more than this many times its size.
+_WEIGHT = 64
 
 
 @dataclass(frozen=True)
@@ -51,10 +59,9 @@ class _Line:
 
 def _lines(source: Source, file: File, path: Path) -> list[_Line]:
     """The lines of a file entry; empty ones do not count."""
-    try:
-        rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline=""), strict=True))
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise FedbenchError(f"{path} is damaged or not a CSV file ({error})", "get the file again") from error
+    with guard.reading(path, "is damaged or not a CSV file"):
+        held = guard.content(path, guard.LIMIT // _WEIGHT).decode("utf-8-sig")
+        rows = list(csv.reader(io.StringIO(held, newline=""), strict=True))
     heads = rows[0] if rows else []
     rule = None if source.pattern is None else pattern(source.pattern)
     named = [] if rule is None else list(rule.groupindex)
@@ -65,6 +72,7 @@ def _lines(source: Source, file: File, path: Path) -> list[_Line]:
         for name in wanted:
             if name not in there:
                 raise unknown(f"column of {path}", name, there)
+            require(there.count(name) == 1, f"{path} has two columns {name}")
     first = file.skip or 0
     last = None if file.rows is None else first + file.rows
     numbered = [(i, row) for i, row in enumerate(rows[1:], 2) if row][first:last]
@@ -81,12 +89,12 @@ def _line(
     if rule is not None:
         match = rule.fullmatch(image)
         if match is None:
-            raise FedbenchError(f"{where}: the image {image!r} is not like {source.pattern}")
+            raise FedbenchError(f"{where}: the image {image[:200]!r} is not like {source.pattern}")
         cells |= match.groupdict()
-    require(image.startswith(source.prefix), f"{where}: the image {image!r} does not begin with {source.prefix}")
+    require(image.startswith(source.prefix), f"{where}: the image {image[:200]!r} does not begin with {source.prefix}")
     relative = PurePosixPath(image.removeprefix(source.prefix))
     inside = bool(relative.parts) and not relative.is_absolute() and ".." not in relative.parts
-    require(inside, f"{where}: the image {image!r} does not lie below the file's folder")
+    require(inside, f"{where}: the image {image[:200]!r} does not lie below the file's folder")
     return _Line(number, str(relative), cells)
 
 
@@ -99,7 +107,7 @@ def _labels(source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
             value = known.get(_number(line.cells[name]))
             if value is None:
                 raise FedbenchError(
-                    f"{path}, line {line.number}: {name} is {line.cells[name]!r}, which is no label",
+                    f"{path}, line {line.number}: {name} is {line.cells[name][:60]!r}, which is no label",
                     f"the recipe knows {', '.join(repr(text) for text in source.label_values)}",
                 )
             out[i, u] = value
@@ -113,26 +121,28 @@ def _number(text: str) -> float | str:
         return text.strip()
 
 
-def _values(texts: list[str]) -> np.ndarray:
+def _values(cells: list[str], where: str) -> np.ndarray:
     """Whole numbers as such, anything else as text."""
     try:
-        return np.array([int(text) for text in texts], np.int64)
-    except ValueError:
-        return np.array(texts)
+        return np.array([int(cell) for cell in cells], np.int64)
+    except (ValueError, OverflowError):
+        return text(cells, where)
 
 
 def _images(chosen: Recipe, source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
     """uint8 [n, H, W, C]: the images of the lines."""
 
-    def content(i: int) -> bytes:
+    def content(i: int) -> bytearray:
         place = path.parent / lines[i].image
         try:
-            return place.read_bytes()
+            return guard.content(place, guard.IMAGE)
         except FileNotFoundError:
             raise FedbenchError(
                 f"{path}, line {lines[i].number}: the image {place} is not there",
                 "unpack the whole data set beside its CSV file",
             ) from None
+        except (OSError, ValueError) as error:  # a name too long, or with a zero character
+            raise guard.explained(error, where(i), "cannot be a file") from error
 
     def where(i: int) -> str:
         return f"{path.parent / lines[i].image} ({path.name}, line {lines[i].number})"
