@@ -13,7 +13,7 @@ from fedbench.errors import FedbenchError
 
 if TYPE_CHECKING:
     from fedbench.data import Recipe
-    from fedbench.data.fetch import Progress
+    from fedbench.data.download import Progress
 
 data_app = typer.Typer(help="Data sets: list, show, fetch and check them.", no_args_is_help=True)
 

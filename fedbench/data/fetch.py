@@ -6,33 +6,20 @@ A file grows as NAME.part and gets its name when its checksum is right, so a fil
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
-from fedbench import __version__
-from fedbench.data.build import verify
 from fedbench.data.catalogue import recipe
+from fedbench.data.download import Progress, download, whole
+from fedbench.data.guard import readable
 from fedbench.data.locate import downloads, resolve
-from fedbench.data.recipe import File, Source
+from fedbench.data.recipe import Source
 from fedbench.data.union import fetchable, parts_of
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors
+from fedbench.spec import require
 from fedbench.store import Store
-
-#: Called with the file's name, the bytes so far, and the bytes in all (None: the server does not say).
-Progress = Callable[[str, int, int | None], None]
-
-TIMEOUT = 30.0  #: seconds without an answer or a byte
-#: Tries of one mirror in a row that bring no byte before the next mirror is asked.
-TRIES = 3
-PAUSE = 2.0  #: seconds before such a try, once, twice, ...
-_BLOCK = 1 << 18
 
 
 def fetch(
@@ -55,13 +42,15 @@ def fetch(
         return _fetch_parts(chosen.name, given, store, progress, roots)
     for file in given.file:
         target = downloads(store) / file.path
-        if not _whole(file, target):
-            store.prepare()
-            with disk_errors(f"downloading {chosen.name}", target.parent):
-                target.parent.mkdir(parents=True, exist_ok=True)
-            with _alone(target.parent):
-                if not _whole(file, target):
-                    _download(file, target, progress)
+        with readable(target):
+            require(not target.is_dir(), f"{target} is a folder and should be a file", "remove it")
+            if not whole(file, target):
+                store.prepare()
+                with disk_errors(f"downloading {chosen.name}", target.parent):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                with _alone(target.parent):
+                    if not whole(file, target):
+                        download(file, target, progress)
         paths.append(target)
     return paths
 
@@ -105,91 +94,6 @@ def _source(name: str, wanted: str | None) -> Source:
         f"no address is known to download {chosen.name} from",
         f"put {paths} into a folder and name it with --data or FEDBENCH_DATA",
     )
-
-
-def _whole(file: File, path: Path) -> bool:
-    if not path.is_file():
-        return False
-    try:
-        verify(file, path)
-    except FedbenchError:
-        return False
-    return True
-
-
-def _download(file: File, target: Path, progress: Progress | None) -> None:
-    part = target.with_name(f"{target.name}.part")
-    reasons = []
-    for url in file.urls:
-        reason = None if _whole(file, part) else _from(url, file, part, progress)
-        if reason is None:
-            with disk_errors("downloading", target.parent):
-                part.replace(target)
-            return
-        reasons.append(f"{url}: {reason}")
-    raise FedbenchError(
-        f"cannot download {target.name} ({'; '.join(reasons)})",
-        f"check the network and repeat the command, which goes on where it stopped, or put the file at {target}",
-    )
-
-
-def _from(url: str, file: File, part: Path, progress: Progress | None) -> str | None:
-    """Complete `part` from one mirror; None if it is whole now, else why not."""
-    reason, idle = "", 0
-    while idle < TRIES:
-        before = _size(part)
-        time.sleep(PAUSE * idle)
-        try:
-            _transfer(url, part, progress)
-        except urllib.error.HTTPError as error:
-            reason = f"the server answers {error.code} {error.reason}"
-            if error.code == 416 and before:  # it has nothing beyond what we hold, so that is not this file
-                part.unlink()
-                continue
-            if error.code < 500:
-                return reason
-        except (OSError, http.client.HTTPException) as error:
-            reason = str(getattr(error, "reason", error)) or type(error).__name__
-        else:
-            try:
-                verify(file, part)
-                return None
-            except FedbenchError:
-                reason = f"checksum differs from the recipe's {file.checksum} ({_size(part)} bytes)"
-            part.unlink()
-            if not before:
-                return reason
-            continue  # the earlier piece may have been the wrong one: once more from the start
-        idle = 0 if _size(part) > before else idle + 1
-    return reason
-
-
-def _transfer(url: str, part: Path, progress: Progress | None) -> None:
-    held = _size(part)
-    headers = {"User-Agent": f"fedbench/{__version__}", **({"Range": f"bytes={held}-"} if held else {})}
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT) as answer:
-        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {held}-")
-        length = answer.headers.get("Content-Length")
-        at = held if resumed else 0
-        total = at + int(length) if length else None
-        with disk_errors("downloading", part.parent):
-            out: IO[bytes] = part.open("ab" if resumed else "wb")
-        with out:
-            while block := answer.read(_BLOCK):
-                with disk_errors("downloading", part.parent):
-                    out.write(block)
-                at += len(block)
-                if progress:
-                    progress(part.name.removesuffix(".part"), at, total)
-            with disk_errors("downloading", part.parent):
-                out.flush()
-                os.fsync(out.fileno())
-    if total is not None and at < total:
-        raise ConnectionError(f"the connection broke after {at} of {total} bytes")
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
 
 
 @contextlib.contextmanager

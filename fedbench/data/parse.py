@@ -96,6 +96,7 @@ def _check_file(file: File, kind: str, where: str) -> None:
         good = value is None or re.fullmatch(f"[0-9a-f]{{{digits}}}", value)
         require(bool(good), f"{where}: {name} must be {digits} hexadecimal digits in lower case")
     require(not file.urls or file.checksum is not None, f"{where}: a file with urls needs a checksum (sha256 or md5)")
+    require(file.size is None or file.size >= 1, f"{where}: size must be at least 1")
     for url in file.urls:
         require(bool(re.match(r"https?://", url)), f"{where}: {url} is not an http(s) address")
     require(file.rows is None or file.rows >= 1, f"{where}: rows must be at least 1")

@@ -39,6 +39,7 @@ class File:
     sha256: str | None = None
     md5: str | None = None
     urls: tuple[str, ...] = ()  #: mirrors, tried in this order
+    size: int | None = None  #: bytes, beyond which a mirror is not listened to
     split: str = "train"
     role: str | None = None  #: kind idx: "images", "labels" or the name of another array
     rows: int | None = None  #: read only the first so many rows

@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, dict[str, Served]]]:
     import sys
 
-    monkeypatch.setattr(sys.modules["fedbench.data.fetch"], "PAUSE", 0.0)
+    monkeypatch.setattr(sys.modules["fedbench.data.download"], "PAUSE", 0.0)
     served: dict[str, Served] = {}
     handler = type("Bound", (Handler,), {"served": served})
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
