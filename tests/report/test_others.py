@@ -36,7 +36,7 @@ def of_file(lab: Any, source: str, value: float, title: str = "Mine") -> Artifac
         writer.table("rounds", pa.table({"round": [1]}))
         writer.provenance = {"overrides": {}, "title": title}
     at = {"system_accuracy": lambda _: value, "average_accuracy": lambda _: value}
-    lab.metrics(spec, value, at, {}, {}, {}, ("crop", "plain"))
+    lab.metrics(lab.store.open("run", spec.id), value, at, {}, {}, {}, ("crop", "plain"))
     return lab.store.open("run", spec.id)
 
 
