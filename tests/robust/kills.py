@@ -20,6 +20,8 @@ from typing import Any
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CHANGES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.utime"}
+#: What takes long to import is imported once, so that a process starts at once; not fedbench: its path is the child's.
+_HEAVY = ["torch._dynamo", "pyarrow.dataset", "pyarrow.parquet", "safetensors.torch", "sklearn.datasets", "typer"]
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -51,8 +53,7 @@ class Life:
 def live(home: Path, arguments: Sequence[str], kill: Kill | None = None) -> Life:
     """`fedbench --home HOME ARGUMENTS` in a process of its own, killed as told."""
     context = multiprocessing.get_context("forkserver")
-    # What takes long to import is imported once, so that a process starts at once.
-    context.set_forkserver_preload(["torch._dynamo", "pyarrow.parquet", "safetensors.torch", "sklearn.datasets"])
+    context.set_forkserver_preload(_HEAVY)
     hear, tell = context.Pipe(duplex=False)
     said = home.with_name(f"{home.name}.err")
     process = context.Process(target=_life, args=(home, list(arguments), kill, said, tell))
