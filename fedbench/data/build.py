@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedbench.data.guard import readable, regular
+from fedbench.data.guard import readable, reading, regular
 from fedbench.data.lists import as_column
 from fedbench.data.locate import variant
 from fedbench.data.part import Part
@@ -120,7 +120,10 @@ def _tables(chosen: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.T
             wanted is None or wanted == held,
             f"{chosen.name} ({source.name}) holds {held} {name} images; its recipe says {wanted}",
         )
-    columns = {name: np.concatenate([p.column(s) for p in ordered]) for name, s in sorted(source.columns.items())}
+    columns = {}
+    for name, own in sorted(source.columns.items()):
+        with reading(f"{chosen.name}, column {name}", "is of different kinds in different files"):
+            columns[name] = np.concatenate([part.column(own) for part in ordered])
     if chosen.partition_label is not None:
         _codes(columns[chosen.partition_label], chosen.partition_classes, f"{chosen.name}, {chosen.partition_label}")
     facts = {

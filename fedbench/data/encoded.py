@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedbench.data import guard
 from fedbench.data.archive import Tree, open_tree
-from fedbench.data.guard import IMAGE, LIMIT, fits, reading, regular
+from fedbench.data.guard import IMAGE, fits, reading, regular
 from fedbench.data.images import decode
 from fedbench.data.part import Part, text
 from fedbench.data.recipe import Member, Recipe, Source
@@ -55,7 +56,8 @@ def _table(path: Path, wanted: list[str], image: str, rows: int | None) -> pa.Ta
                        if c.path_in_schema.split(".")[0] in wanted), default=0)  # fmt: skip
         fits(largest, path)
         batches, size, count = [], 0, 0
-        for batch in file.iter_batches(max(1, min(_ROWS, LIMIT // 4 // max(1, largest))), columns=wanted):
+        many = max(1, min(_ROWS, guard.LIMIT // 4 // max(1, largest)))
+        for batch in file.iter_batches(many, columns=wanted):
             batches.append(batch)
             size, count = size + batch.nbytes, count + len(batch)
             fits(size, path)

@@ -74,6 +74,7 @@ def _users(held: dict[str, Any], where: str, shape: tuple[int, ...]) -> tuple[np
     require(len(users) == len(sizes), f"{where}: {len(users)} users but {len(sizes)} num_samples")
     for user in users:
         require(isinstance(user, str), f"{where}: the name of a user must be text, not {str(user)[:60]}")
+    text(users, where)
     twice = next((user for user, times in Counter(users).items() if times > 1), None)
     require(twice is None, f"{where}: user {twice} is listed twice")
     images, labels, writers = [], [], []
@@ -82,9 +83,8 @@ def _users(held: dict[str, Any], where: str, shape: tuple[int, ...]) -> tuple[np
         good = isinstance(own, dict) and isinstance(own.get("x"), list) and isinstance(own.get("y"), list)
         require(good, f"{where}: user {user} has no x and y in user_data")
         x, y = own["x"], own["y"]
-        require(
-            len(x) == len(y) == size, f"{where}: user {user} has {len(x)} images, {len(y)} labels, num_samples {size}"
-        )
+        told = f"{len(x)} images, {len(y)} labels, num_samples {str(size)[:60]}"
+        require(len(x) == len(y) == size, f"{where}: user {user} has {told}")
         if y:
             images.append(_bytes(x, f"{where}, user {user}", shape))
             labels.append(_whole(y, f"{where}, user {user}"))

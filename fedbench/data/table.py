@@ -18,7 +18,7 @@ import numpy as np
 from fedbench.data import guard
 from fedbench.data.encoded import pattern
 from fedbench.data.images import decode
-from fedbench.data.part import Part, text
+from fedbench.data.part import LONGEST, Part, text
 from fedbench.data.recipe import File, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
 from fedbench.spec import require
@@ -63,6 +63,10 @@ def _lines(source: Source, file: File, path: Path) -> list[_Line]:
         held = guard.content(path, guard.LIMIT // _WEIGHT).decode("utf-8-sig")
         rows = list(csv.reader(io.StringIO(held, newline=""), strict=True))
     heads = rows[0] if rows else []
+    require(
+        max(map(len, heads), default=0) <= LONGEST,
+        f"{path} has the name of a column of more than {LONGEST:,} characters",
+    )
     rule = None if source.pattern is None else pattern(source.pattern)
     named = [] if rule is None else list(rule.groupindex)
     for wanted, there in (
@@ -86,15 +90,17 @@ def _line(
     require(len(row) == len(heads), f"{where}: {len(row)} values under {len(heads)} column names")
     cells = dict(zip(heads, row, strict=True))
     image = cells[source.image]
+    good = len(image) <= LONGEST and not set("\0\r\n") & set(image)
+    require(good, f"{where}: the image {image[:60]!r} cannot be the name of a file")
     if rule is not None:
         match = rule.fullmatch(image)
         if match is None:
-            raise FedbenchError(f"{where}: the image {image[:200]!r} is not like {source.pattern}")
+            raise FedbenchError(f"{where}: the image {image!r} is not like {source.pattern}")
         cells |= match.groupdict()
-    require(image.startswith(source.prefix), f"{where}: the image {image[:200]!r} does not begin with {source.prefix}")
+    require(image.startswith(source.prefix), f"{where}: the image {image!r} does not begin with {source.prefix}")
     relative = PurePosixPath(image.removeprefix(source.prefix))
     inside = bool(relative.parts) and not relative.is_absolute() and ".." not in relative.parts
-    require(inside, f"{where}: the image {image[:200]!r} does not lie below the file's folder")
+    require(inside, f"{where}: the image {image!r} does not lie below the file's folder")
     return _Line(number, str(relative), cells)
 
 
@@ -141,8 +147,10 @@ def _images(chosen: Recipe, source: Source, lines: Sequence[_Line], path: Path) 
                 f"{path}, line {lines[i].number}: the image {place} is not there",
                 "unpack the whole data set beside its CSV file",
             ) from None
-        except (OSError, ValueError) as error:  # a name too long, or with a zero character
-            raise guard.explained(error, where(i), "cannot be a file") from error
+        except FedbenchError as error:
+            raise FedbenchError(f"{path}, line {lines[i].number}: {error.message}", error.hint) from error
+        except OSError as error:
+            raise guard.explained(error, where(i), "") from error
 
     def where(i: int) -> str:
         return f"{path.parent / lines[i].image} ({path.name}, line {lines[i].number})"
