@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from fedbench import reader
 from fedbench.errors import FedbenchError, unknown
 from fedbench.reader import Between, Filled, Some
+from fedbench.remark import Remark
 from fedbench.resources import TABLES
 from fedbench.spec import DRAWN_APART, LEVELLED, DatasetSpec, PartitionSpec, Plain, Setting
 
@@ -63,7 +64,7 @@ class File:
     partition: _Partition
     train: _Train
     budget: Mapping[str, _Budget]
-    deviates: tuple[str, ...] = ()
+    deviates: tuple[Remark, ...] = ()
     layout: Mapping[str, _Layout] = field(default_factory=dict)
     rows: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
 
@@ -83,7 +84,7 @@ class Protocol:
     partition: Mapping[str, Any]
     train: Mapping[str, Any]
     budgets: Mapping[str, Mapping[str, Any]]
-    deviates: tuple[str, ...] = ()  #: where this differs from the paper and its code, for all methods alike
+    deviates: tuple[Remark, ...] = ()  #: where this differs from the paper and its code, for all methods alike
     layouts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rows: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)  #: rows that several tables share
 

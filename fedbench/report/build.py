@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from fedbench.errors import FedbenchError
 from fedbench.report import notes
 from fedbench.report.cells import DEFAULT_PRECISION, Cell, Cells, find
-from fedbench.report.claims import judge
+from fedbench.report.claims import judge, of_part
 from fedbench.report.counted import counted
 from fedbench.report.derived import derived
+from fedbench.report.facts import departures, holding
 from fedbench.report.grid import Entry, Grid, Head, Line, filled
 from fedbench.report.index import Index, Record, State, evaluated
 from fedbench.report.pairs import over_pairs, xi
@@ -56,7 +57,7 @@ class _Layout:
         self.cells, self.table, self.view, self.compare = cells, cells.table, view, compare
         #: An ordered set. Whose cells damaged runs would fill nobody knows.
         self.problems: dict[str, None] = {str(error): None for error in cells.index.damaged}
-        self.views: set[str] = set()
+        self.views: set[tuple[str, bool]] = set()  #: of the test images, and whether asked for once, so without ±
         self._metrics: dict[str, Metrics | None] = {}
         self._xi: dict[tuple[str, ...], Array | None] = {}
 
@@ -109,17 +110,19 @@ class _Layout:
             scope=self.cells.scope,
             heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
             lines=tuple(_printed(line, columns) for line in lines),
-            about=tuple(notes.about(self.cells, counts, self.views or {self.view}, seeds, self.compare)),
+            about=tuple(notes.about(self.cells, extra, counts, self.views, self.view, seeds, self.compare)),
             notes=(
                 *table.notes,
+                *holding(table.remark, table, self.cells.budget),
                 *table.reported_notes,
-                *notes.departures(table),
+                *departures(table, self.cells.budget),
                 *(f"{row.label}: {row.note}" for row in table.rows if row.note),
             ),
             footnotes=tuple(footnotes),
             verdicts=tuple(self._verdicts(paper)) if self.compare else (),
             problems=tuple(self.problems),
             counts=counts,
+            of_paper=table.of_paper,
         )
 
     # -- entries -----------------------------------------------------------------------------------------
@@ -165,7 +168,8 @@ class _Layout:
                 self.problems[str(error)] = None
                 state = State.DAMAGED
                 continue
-            self.views.update({seen} - {""})
+            if seen:
+                self.views.add((seen, column.statistic == "last_rounds" and value.std is None))
             values[setting.seed] = value
             runs.append(record.id)
         if not values:
@@ -287,7 +291,8 @@ class _Layout:
         theirs = {place: value for place, (value, _) in table.trusted.items()}
         given = paper_rows, columns, best, table.no_numbers
         for claim in table.claim:
-            yield judge(claim, ours, *given), judge(claim, theirs, *given)
+            verdicts = judge(claim, ours, *given), judge(claim, theirs, *given)
+            yield tuple(map(of_part, verdicts)) if table.part and not claim.columns else verdicts
 
 
 def _printed(line: Line, columns: Sequence[Column]) -> Line:

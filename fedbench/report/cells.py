@@ -51,6 +51,7 @@ class Cells:
     absent: dict[str, str]  #: data set that is not at hand -> why
     grid: list[list[Cell]]  #: [row][column]
     index: Index
+    seeds: tuple[int, ...] = ()  #: of the runs that go into a cell
 
     @property
     def all(self) -> list[Cell]:
@@ -131,7 +132,7 @@ def find(
                 overrides = {**rules.method_params(row.method, budget, c.dataset), **row.params}
                 cells[place] = _cell(row, c, overrides, own_settings, absent, index, row.method in there)
     grid = [[cells[r.label, c.key] for c in table.columns] for r in table.rows]
-    return Cells(table, budget, precision, settings, absent, grid, index)
+    return Cells(table, budget, precision, settings, absent, grid, index, wanted)
 
 
 def worst(states: Iterable[State]) -> State:

@@ -11,6 +11,7 @@ from fedbench.metrics.definitions import METRICS
 from fedbench.report import cost
 from fedbench.report.claims import KINDS
 from fedbench.report.counted import LAYOUT
+from fedbench.report.facts import NAMES
 from fedbench.report.pairs import PAIRS
 from fedbench.report.spec import (
     BEST,
@@ -96,6 +97,11 @@ def check(table: Table) -> None:
             for pattern in place.columns:
                 if not any(matches(key, pattern) for key in columns):
                     raise unknown(f"column in {table.path}, {what}", pattern, columns)
+    for remark in table.remark:
+        for name, values in remark.where.items():
+            known("fact", name, NAMES, ", remark")
+            if not isinstance(values, list):
+                raise FedbenchError(f"{table.path}, remark: {name} needs a list of values, not {values!r}")
     for claim in table.claim:
         where = f", claim '{claim.text}'"
         known("claim kind", claim.kind, KINDS, where)

@@ -52,6 +52,11 @@ class Verdict:
     detail: str = ""  #: where it fails, or where it holds most narrowly
 
 
+def of_part(verdict: Verdict) -> Verdict:
+    """The verdict on a claim about all of a table's columns where only some of them are there."""
+    return dataclasses.replace(verdict, state=SO_FAR) if verdict.state == HOLDS else verdict
+
+
 #: One comparison: where it is made, its margin (negative: it fails; None: too few numbers), and whether all the
 #: numbers are there (else a margin says only how things stand so far).
 Comparison = tuple[str, float | None, bool]

@@ -128,6 +128,7 @@ class Grid:
     verdicts: tuple[tuple[Verdict, Verdict], ...] = ()  #: each claim on our numbers and on the paper's
     problems: tuple[str, ...] = ()  #: why cells failed or could not be read
     counts: dict[str, int] = field(default_factory=dict)  #: cells by state
+    of_paper: bool = True  #: whether the table stands for a paper's
 
     @property
     def unit(self) -> str:

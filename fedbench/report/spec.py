@@ -11,9 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
+from fedbench import resources
 from fedbench.errors import unknown
 from fedbench.protocol import Chosen, Seed, Training
 from fedbench.reader import Between
+from fedbench.remark import Remark
 from fedbench.report.claims import Claim
 from fedbench.report.cost import Case
 from fedbench.report.reported import Reported, reported
@@ -195,6 +197,7 @@ class Table:
     budget: Mapping[str, Training] = field(default_factory=dict)  #: setting overrides by budget
     notes: list[str] = field(default_factory=list)
     reported_notes: list[str] = field(default_factory=list)  #: on the paper's own numbers
+    remark: list[Remark] = field(default_factory=list)  #: notes that hold for some of its cells only
     claim: list[Claim] = field(default_factory=list)
     undefined: list[Place] = field(default_factory=list)  #: cells that have no number, so that nobody asks for them
     doubtful: list[Place] = field(default_factory=list)  #: cells of which the paper reports what is no target
@@ -216,6 +219,21 @@ class Table:
     @property
     def printed(self) -> list[Column]:
         return [c for c in self.column if not c.hidden]
+
+    @property
+    def shipped(self) -> bool:
+        """Whether its file is one of fedbench's own, not a user's."""
+        return self.path.resolve().is_relative_to(resources.TABLES.resolve())
+
+    @property
+    def of_paper(self) -> bool:
+        """Whether it stands for a paper's table: it is one of fedbench's own, or reports what a paper has."""
+        return self.shipped or bool(self.reported)
+
+    @property
+    def part(self) -> bool:
+        """Whether it has not all of its columns, or others in their place."""
+        return self.replaced or bool(self.chosen)
 
     @property
     def counted(self) -> bool:

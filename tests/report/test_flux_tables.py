@@ -150,7 +150,7 @@ def test_settings_at_the_papers_budget(here: Any) -> None:
     small = find(tables.load("flux/13"), "small", here.store, []).grid[0][0].jobs
     assert [(j.setting.seed, j.setting.rounds) for j in small] == [(42, 10)]
     text = " ".join(build(tables.load("flux/13"), "small", here.store, []).about)
-    assert "the paper: 10 rounds of 2 epochs, lenet5_flux, 5 seeds" in text
+    assert "budget paper: 10 rounds of 2 epochs, lenet5_flux, 5 seeds" in text
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_fedbn_gets_ten_times_the_rounds_in_table_7_alone(here: Any) -> None:
         assert lines["FedBN"].rounds == 10 * lines["FedAvg"].rounds
         assert lines["FedBN"].budget == budget
     about = build(tables.load("ftw_erm/7"), "paper", here.store, []).about
-    assert "Budget paper: 20000 rounds of one gradient a client, resnet18_bn." in about
+    assert "Budget paper: 20000 rounds of one batch a client, resnet18_bn." in about
     assert "FedBN: 200000 rounds." in about
     two = {line[0].row.label: line[0].jobs[0].setting.id for line in cells(here, "ftw_erm/2").grid}
     assert len({*two.values()}) == 1

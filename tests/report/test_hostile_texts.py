@@ -51,8 +51,8 @@ def printable(text: str) -> str:
 
 
 def toml(texts: dict[str, str]) -> str:
-    """A user's table with a text in each of its fields. Control characters are left out: TOML's reader refuses them, and
-    what tells of a run (its method's title, its deviations) has them."""
+    """A user's table with a text in each of its fields. Control characters are left out: the reader of TOML refuses them,
+    and what tells of a run (its method's title, its deviations) has them."""
     t = {name: json.dumps(printable(texts.get(name, name))) for name in FIELDS}
     return f"""
 title = {t["title"]}

@@ -26,7 +26,7 @@ def _table(grid: Grid) -> str:
     for line in grid.lines:
         if line.ours and not parted:
             parted = True  # pipe tables have no rules between rows
-            rows.append(["*not in the paper*", *[""] * len(heads)])
+            rows.append(["*not in the paper's table*" if grid.of_paper else "*others*", *[""] * len(heads)])
         rows.append([_label(line), *(_cell(line, e) for e in line.entries)])
     out = [f"### {grid.id}: {grid.caption}", ""]
     align = ("left", *["right"] * len(heads))
