@@ -51,7 +51,7 @@ def printable(text: str) -> str:
 
 
 def toml(texts: dict[str, str]) -> str:
-    """A user's table with a text in each of its fields. Control characters are left out: the reader of TOML refuses them,
+    """A user's table with a text in each of its fields. The reader refuses control characters, so they are left out,
     and what tells of a run (its method's title, its deviations) has them."""
     t = {name: json.dumps(printable(texts.get(name, name))) for name in FIELDS}
     return f"""

@@ -178,7 +178,7 @@ def test_what_is_said_of_shares_is_said_where_they_are_shown(lab: Any) -> None:
     ("where", "message"),
     [
         ("{ shfit = ['low'] }", "unknown fact in .*remark 'shfit'; did you mean 'shift'"),
-        ("{ shift = 'low' }", "remark: shift needs a list of values, not 'low'"),
+        ("{ shift = 'low' }", "where.shift must be a list, not 'low'"),
     ],
 )
 def test_a_faulty_condition_is_an_error(tmp_path: Path, where: str, message: str) -> None:
