@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 import importlib
-import importlib.util
 import inspect
-import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +14,6 @@ if TYPE_CHECKING:
     from fedbench.methods.base import Method
 
 _HERE = Path(__file__).parent
-#: What a method may be called; its title may be any text.
-_NAME = re.compile(r"[\w-]+")
 
 
 def names() -> list[str]:
@@ -27,7 +22,8 @@ def names() -> list[str]:
 
 
 def load(name: str) -> tuple[type[Method], str | None]:
-    """The method class of that name, and None; or for 'FILE.py:Class' that class and its file's SHA-256."""
+    """The method class of that name, and None; or for 'FILE.py:Class' that class and the digest of its source: the
+    file's SHA-256, or one of the file and of all that it imports from its folder."""
     if ".py:" in name or name.endswith(".py"):
         return _load_file(name)
     if name not in names():
@@ -36,39 +32,69 @@ def load(name: str) -> tuple[type[Method], str | None]:
 
 
 def _load_file(given: str) -> tuple[type[Method], str]:
-    file, _, wanted = given.partition(":")
-    path = Path(file)
-    if not path.is_file():
-        raise FedbenchError(f"no file {file} to take the method from")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    spec = importlib.util.spec_from_file_location(f"{__name__}.own_{digest[:12]}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up there
+    from fedbench.plugins.load import load
+
+    file, wanted = (given, "") if given.endswith(".py") else given.rsplit(":", 1)
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[spec.name]
-        raise FedbenchError(f"cannot load {file}: {type(error).__name__}: {error}") from error
+        path = Path(file).expanduser().absolute()
+        there = path.is_file()
+    except (OSError, RuntimeError, ValueError):  # a name too long, a user who does not exist
+        there = False
+    if not there:
+        raise FedbenchError(f"no file {file} to take the method from")
+    module, plugin = load(path)
     cls = _only_class(module, wanted or None, given)
     if not cls.name:
         cls.name = cls.__name__
-    if not (isinstance(cls.name, str) and _NAME.fullmatch(cls.name)):
-        raise FedbenchError(f"{file} names its method {cls.name!r}", "a name has letters, digits, _ and - only")
-    cls.title = str(cls.title or cls.name)
-    return cls, digest
+    cls.title = cls.title or cls.name
+    _check(cls, given)
+    return cls, plugin.digest
+
+
+def _check(cls: type[Method], given: str) -> None:
+    """Raise FedbenchError unless runs of a user's class can be made, named and told."""
+    from fedbench.methods.base import VALUES
+    from fedbench.plugins.mistakes import in_words, mistake
+
+    where = f"{cls.__name__} in {given.removesuffix(f':{cls.__name__}')}"
+    for name, value in vars(cls).items():
+        if isinstance(value, dataclasses.Field):
+            raise FedbenchError(
+                f"{name} of {where} is no hyper-parameter, as the class is no dataclass",
+                "write @dataclass(frozen=True) above it",
+            )
+    if not (isinstance(cls.name, str) and cls.name.isidentifier()):
+        raise FedbenchError(f"the name of {where} is {cls.name!r}", "a name is letters, digits and _, such as 'prox'")
+    if not (isinstance(cls.title, str) and cls.title.isprintable()):
+        raise FedbenchError(f"the title of {where} is {cls.title!r}", "a title is one line of text")
+    if type(cls.version) is not int:
+        raise FedbenchError(f"the version of {where} is {cls.version!r}", "a version is a whole number")
+    for name, field in cls.knobs().items():
+        if type(field.default) not in VALUES:
+            default = "none" if field.default is dataclasses.MISSING else repr(field.default)
+            raise FedbenchError(
+                f"the default of {name} of {where} is {default}", f"it must be {', '.join(VALUES.values())}"
+            )
+    try:
+        cls.create(cls().params)
+    except (KeyboardInterrupt, FedbenchError):
+        raise
+    except BaseException as error:  # sys.exit() too
+        raise FedbenchError(f"cannot make {where}: {mistake(error) or in_words(error)}") from error
 
 
 def _only_class(module: object, wanted: str | None, given: str) -> type[Method]:
     from fedbench.methods.base import Method
 
-    found = {
+    classes = {
         name: value
         for name, value in vars(module).items()
-        if inspect.isclass(value) and issubclass(value, Method) and value.__module__ == module.__name__  # type: ignore[attr-defined]
+        if inspect.isclass(value) and value.__module__ == module.__name__  # type: ignore[attr-defined]
     }
+    found = {name: value for name, value in classes.items() if issubclass(value, Method)}
     if wanted is not None and wanted not in found:
+        if wanted in classes:
+            raise FedbenchError(f"{given} is no method", "derive it from fedbench.methods.base.Method")
         raise unknown(f"method class in {given}", wanted, found)
     if wanted is None and len(found) != 1:
         raise FedbenchError(f"{given} defines {len(found)} methods", "name one: FILE.py:Class")

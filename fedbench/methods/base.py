@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -218,8 +219,8 @@ class Method:
         return [line.removeprefix("deviates:").strip() for line in lines if line.startswith("deviates:")]
 
 
-#: What a hyper-parameter's value is called.
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+#: The types that a hyper-parameter may have, and what its value is called.
+VALUES: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
 
 
 def _parse(method: str, name: str, field: dataclasses.Field[Any], given: Any) -> Plain:
@@ -229,10 +230,10 @@ def _parse(method: str, name: str, field: dataclasses.Field[Any], given: Any) ->
             value: Plain = given if isinstance(given, bool) else {"true": True, "false": False}[str(given).lower()]
         else:
             value = kind(given)
-        if kind is int and float(given) != value:
+        if (kind is int and float(given) != value) or (kind is float and not math.isfinite(value)):
             raise ValueError
-    except (ValueError, KeyError, TypeError):
-        raise FedbenchError(f"--{name.replace('_', '-')} of {method} takes {_KINDS[kind]}, not '{given}'") from None
+    except (ValueError, KeyError, TypeError, OverflowError):
+        raise FedbenchError(f"--{name.replace('_', '-')} of {method} takes {VALUES[kind]}, not '{given}'") from None
     choices = field.metadata.get("choices") or ()
     if choices and value not in choices:
         raise unknown(f"value of --{name.replace('_', '-')}", str(value), choices)

@@ -142,9 +142,9 @@ def test_a_users_file(file: Path, suffix: str, tmp_path: Path) -> None:
         (MINE, ":Mien", "unknown method class in .* 'Mien'"),
         ("x = 1", "", "defines 0 methods; name one"),
         (MINE + MINE.replace("class Mine", "class Second"), "", "defines 2 methods; name one"),
-        ("def", "", "cannot load .*mine.py: SyntaxError"),
-        ("import no_such_module_anywhere", "", "cannot load .*ModuleNotFoundError"),
-        ("1 / 0", ":Mine", "cannot load .*ZeroDivisionError"),
+        ("def", "", "cannot load .*mine.py, line 1: SyntaxError"),
+        ("import no_such_module_anywhere", "", "cannot load .*mine.py, line 1: ModuleNotFoundError"),
+        ("1 / 0", ":Mine", "cannot load .*mine.py, line 1: ZeroDivisionError"),
     ],
 )
 def test_a_users_file_with_a_fault(tmp_path: Path, content: str | None, suffix: str, line: str) -> None:

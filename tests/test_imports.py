@@ -1,0 +1,65 @@
+"""Import statements, and the files of the package that they lead to."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from fedbench.imports import Import, closure, imports
+
+
+def names(text: str) -> list[Import]:
+    return list(imports(ast.parse(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import a.b as c, d", [Import("a.b"), Import("d")]),
+        ("from a import b, c as d", [Import("a", ("b", "c"))]),
+        ("from . import a", [Import("", ("a",), 1)]),
+        ("from ..a import *", [Import("a", ("*",), 2)]),
+        ("def f():\n    try:\n        import a\n    except ImportError:\n        import b", [Import("a"), Import("b")]),
+        ("class A:\n    def f(self):\n        from a import b", [Import("a", ("b",))]),
+        ("if TYPE_CHECKING:\n    import a\nelse:\n    import b", [Import("b")]),
+        ("import typing\nif typing.TYPE_CHECKING:\n    import a", [Import("typing")]),
+        ("if fast:\n    import a", [Import("a")]),
+    ],
+)
+def test_statements_at_any_level(text: str, found: list[Import]) -> None:
+    assert names(text) == found
+
+
+def test_a_closure_follows_imports_within_the_rooms() -> None:
+    plan = closure("core/plan.py")
+    assert plan == ["core/plan.py", "core/rng.py"]
+    assert {"core/executors.py", "core/worker.py", "core/state.py"} <= set(closure("core/trainer.py"))
+    assert closure("cli/train.py") == [], "no room where numbers are made"
+
+
+@pytest.mark.parametrize(
+    ("statement", "parts"),
+    [
+        (Import("fedbench.core.rng", ("stream",)), {"core/rng.py"}),
+        (Import("fedbench.core", ("rng",)), {"core/rng.py"}),
+        (Import("fedbench.core.rng"), {"core/rng.py"}),
+        (Import("fedbench.partition.corruption", ("blur",)), {"partition/corruption/blur.py"}),
+        (Import("fedbench.partition.corruption", ("corrupt",)), {"partition/corruption/__init__.py"}),
+        (Import("core", ("rng",)), set()),
+        (Import("core", ("rng",), 1), set()),
+    ],
+)
+def test_statements_of_a_file_outside(statement: Import, parts: set[str]) -> None:
+    found = set(closure(statements=(statement,)))
+    assert parts <= found
+    assert found or not parts
+
+
+def test_nothing_is_imported_to_find_out() -> None:
+    code = (
+        "import sys; from fedbench.imports import closure; closure('engine/training.py'); print('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
