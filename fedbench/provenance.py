@@ -7,16 +7,15 @@ import hashlib
 import platform
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import fedbench
 from fedbench.files import process
+from fedbench.imports import PACKAGE, closure
 
-PACKAGE = Path(fedbench.__file__).parent
 #: Key of a provenance: name or kind of each artifact that went in -> its `origin`.
 MADE_FROM = "made_from"
 _LIBRARIES = ("numpy", "pillow", "pyarrow", "scikit-learn", "scipy", "torch", "torchvision")
@@ -82,12 +81,13 @@ def fingerprint(*parts: str) -> str:
 @cache  # methods share most of their files, and a table asks for every method of the store
 def _code(text: bytes) -> bytes:
     """What counts of a file."""
-    return repr(_shape(_without_docstrings(ast.parse(text)))).encode()
+    return _shape(_without_docstrings(ast.parse(text))).encode()
 
 
-def made_by(parts: Iterable[str]) -> dict[str, Any]:
-    """What the provenance of an artifact tells of the code that makes it, taken before the making begins."""
-    parts = sorted(parts)
+def code_of(*files: str) -> dict[str, Any]:
+    """What an artifact's provenance says of the code behind it, now: files of the package and all that can change what
+    they compute (see imports.closure), and their fingerprint."""
+    parts = closure(*files)
     return {"fingerprint": fingerprint(*parts), "fingerprint_parts": parts}
 
 
@@ -111,30 +111,6 @@ def is_older(told: Mapping[str, Any]) -> bool:
     return gone or fingerprint(*parts) != told.get("fingerprint")
 
 
-#: Subpackages whose code counts for whoever imports it.
-_PARTS = ("ratios",)
-
-
-@cache
-def closure(part: str) -> tuple[str, ...]:
-    """A module of the package and what it imports from its own subpackage and from _PARTS, such as methods/pfedfda.py
-    and its parts."""
-    tops = tuple(f"fedbench.{top}" for top in (part.split("/")[0], *_PARTS))
-    found: dict[str, None] = {}
-    waiting = [part]
-    while waiting:
-        file = waiting.pop()
-        if file in found:
-            continue
-        found[file] = None
-        for node in ast.walk(ast.parse((PACKAGE / file).read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(tops):
-                module = str(node.module).removeprefix("fedbench.").replace(".", "/")
-                named = (f"{module}.py", *(f"{module}/{alias.name}.py" for alias in node.names))
-                waiting += [name for name in named if (PACKAGE / name).exists()]
-    return tuple(found)
-
-
 def _without_docstrings(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -148,9 +124,15 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
     return tree
 
 
-def _shape(node: Any) -> Any:
-    """A syntax tree as nested tuples. Empty fields, of which each version of Python has others, are left out."""
-    if isinstance(node, ast.AST):
-        fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
-        return (type(node).__name__, *((name, _shape(value)) for name, value in fields))
-    return [_shape(item) for item in node] if isinstance(node, list) else node
+def _shape(node: Any) -> str:
+    """A syntax tree as text. Empty fields, of which each version of Python has others, are left out."""
+    if isinstance(node, list):
+        return f"[{', '.join([_shape(item) for item in node])}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    start = text = f"('{type(node).__name__}'"
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if value is not None and value != []:
+            text += f", ('{name}', {_shape(value)})"
+    return f"{text},)" if text == start else f"{text})"

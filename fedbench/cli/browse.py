@@ -10,6 +10,7 @@ import typer
 from fedbench.cli import context
 from fedbench.errors import FedbenchError, unknown
 from fedbench.plain import plain
+from fedbench.plugins.mistakes import reported
 from fedbench.spec import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from fedbench.store import KINDS, Artifact
 
@@ -189,8 +190,10 @@ def methods(
     from fedbench import methods as registry
 
     classes = [registry.load(n)[0] for n in ([name] if name else registry.names())]
+    with reported():
+        told = [_method(c) for c in classes]
     if json:
-        context.print_json([_method(c) for c in classes])
+        context.print_json(told)
         return
     console = context.out()
     if name is None:
@@ -204,10 +207,10 @@ def methods(
         return
     from rich.text import Text
 
-    for c in classes:
+    for c, about in zip(classes, told, strict=True):
         console.print(Text.assemble((c.title, "bold"), f" ({c.name}, version {c.version})\n"))
         console.print(f"{_text(c)}\n")
-        for option in _method(c)["options"]:
+        for option in about["options"]:
             symbol = f" {option['symbol']}" if option["symbol"] else ""
             source = f" [{option['source']}]" if option["source"] else ""
             choices = f" ({', '.join(option['choices'])})" if option["choices"] else ""
@@ -236,7 +239,7 @@ def _summary(cls: Any) -> str:
 
 def _method(cls: Any) -> dict[str, Any]:
     options = [
-        {"name": k, "default": f.default, **{m: f.metadata[m] for m in ("help", "symbol", "source", "choices")}}
+        {"name": k, "default": f.default, **{m: f.metadata.get(m, "") for m in ("help", "symbol", "source", "choices")}}
         for k, f in cls.knobs().items()
     ]
     return {

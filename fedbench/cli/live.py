@@ -36,6 +36,8 @@ def run(job: Job, store: Store, device: str, executor: str, title: str = "") -> 
     )
     with _stoppable([job], store), shown as observe:
         artifact = execute(job, store, context.roots(), device=device, executor=executor, observe=observe)
+    if remark := artifact.provenance.get("remark"):
+        context.err().print(str(remark), markup=False)
     evaluate(artifact, store)
     return artifact
 

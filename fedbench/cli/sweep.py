@@ -13,6 +13,7 @@ from fedbench.cli import context
 from fedbench.cli.live import duration, run, run_together
 from fedbench.errors import FedbenchError
 from fedbench.files import process
+from fedbench.plugins.mistakes import PluginError, reported
 from fedbench.provenance import is_older
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def train_table(
         if context.debug():
             raise error
         failures.append({"run": title, "reason": _reason(error)})
-        if job is not None and not isinstance(error, FedbenchError):
+        if job is not None and (isinstance(error, PluginError) or not isinstance(error, FedbenchError)):
             failures[-1]["log"] = str(store.home / "failed" / f"{job.spec.id}.json")
 
     def attempt(title: str, job: Job) -> str | None:
@@ -159,7 +160,8 @@ def _cost(wanted: Sequence[Wanted], device: str) -> str:
     try:
         total = 0.0
         for one in wanted:
-            effort = load(one.method)[0].create(one.overrides).effort(one.setting)
+            with reported():
+                effort = load(one.method)[0].create(one.overrides).effort(one.setting)
             total += seconds(one.setting, context.store(), context.roots(), device, effort)
     except FedbenchError:
         return ""

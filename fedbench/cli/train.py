@@ -14,6 +14,7 @@ from fedbench.cli import context
 from fedbench.cli.live import duration, run
 from fedbench.cli.sweep import train_table
 from fedbench.errors import FedbenchError, unknown
+from fedbench.plugins.mistakes import reported
 
 if TYPE_CHECKING:
     from fedbench.engine.local import Job
@@ -202,7 +203,9 @@ def _announce(job: Job, protocol_name: str, device: str) -> None:
 
     def words(of: Setting) -> str:
         local = f"{of.steps} steps" if of.steps is not None else f"{of.epochs} epochs"
-        took = duration(seconds(of, store, context.roots(), device, job.method.effort(of)))
+        with reported():
+            effort = job.method.effort(of)
+        took = duration(seconds(of, store, context.roots(), device, effort))
         model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
         return f"{of.rounds} rounds x {local} of {of.batch_size} images, {model}, about {took} here"
 

@@ -24,7 +24,7 @@ from fedbench.data.readers import read
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
 from fedbench.data.union import read_union
 from fedbench.errors import FedbenchError
-from fedbench.provenance import MADE_FROM, closure, is_older, made_by, origin
+from fedbench.provenance import MADE_FROM, code_of, is_older, origin
 from fedbench.spec import DatasetSpec, require
 from fedbench.store import Artifact, Store
 
@@ -61,7 +61,7 @@ def build(
     Raises FedbenchError for absent, altered, truncated or unreadable files, and for labels, shapes or sizes other
     than the recipe's; nothing half-made stays.
     """
-    by = made_by(closure("data/build.py"))
+    by = code_of("data/build.py")
     found = variant(spec, store, roots)
     chosen, source, paths = found.recipe, found.source, found.paths
     if notify:

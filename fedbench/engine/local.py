@@ -14,7 +14,10 @@ from fedbench import methods, models
 from fedbench.engine.training import prepared, write
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors, read_json, write_json
-from fedbench.provenance import closure, fingerprint, libraries
+from fedbench.imports import closure
+from fedbench.plugins.load import statements
+from fedbench.plugins.mistakes import reported
+from fedbench.provenance import fingerprint, libraries
 from fedbench.spec import RunSpec, Setting
 from fedbench.store import CHECKPOINT, Artifact, Store
 
@@ -25,20 +28,6 @@ if TYPE_CHECKING:
     from fedbench.methods.base import Method
 
 
-#: What every run's numbers come from, beside its method and its model.
-NUMERIC = (
-    *(f"core/{n}.py" for n in ("augment", "client", "evaluation", "federation", "plan", "rng", "server", "state")),
-    *(
-        f"core/{n}.py"
-        for n in ("convolution", "graph", "grouped", "precision", "stack", "stacked", "tables", "trainer", "worker")
-    ),
-    *(
-        f"partition/{n}.py"
-        for n in ("artifact", "bank", "builder", "colored", "density", "dirichlet", "distinct", "distribution", "equal")
-    ),
-    *(f"partition/{n}.py" for n in ("look", "mixture", "official", "sampled", "scheme", "shift", "true_groups")),
-    "partition/corruption",
-)
 
 
 @dataclass(frozen=True)
@@ -66,8 +55,9 @@ class Job:
         """
         models.file_of(setting.model)
         kind, source = methods.load(name)
-        method = kind.create(overrides)
-        method.check_setting(setting)
+        with reported():
+            method = kind.create(overrides)
+            method.check_setting(setting)
         if setting.partition.newcomers and not kind.takes_newcomers:
             raise FedbenchError(
                 f"{kind.name} has no procedure for clients that did not train",
@@ -84,11 +74,10 @@ class Job:
 
     @property
     def parts(self) -> list[str]:
-        """The code that this run's numbers depend on, as fingerprint parts."""
-        # Of a user's file fedbench cannot tell what it imports; its checksum is part of the run's identity.
-        own = ["methods/base.py", "methods/parts"] if self.spec.source else closure(f"methods/{self.spec.method}.py")
-        model = closure(f"models/{models.file_of(self.spec.setting.model)}")
-        return sorted({*NUMERIC, *own, *model})
+        """The files of the package that this run's numbers depend on. (A user's own are part of its identity.)"""
+        method = (f"methods/{self.spec.method}.py",) if self.spec.source is None else ()
+        model = f"models/{models.file_of(self.spec.setting.model)}"
+        return closure("engine/training.py", model, *method, statements=statements(type(self.method)))
 
     @property
     def code(self) -> str:
@@ -166,7 +155,11 @@ def execute(
         try:
             place = choose_device(device)
             precision = job.spec.setting.precision
-            with arithmetic(precision, place), prepared([job], [claim], store, roots, place, executor) as ready:
+            with (
+                reported(),
+                arithmetic(precision, place),
+                prepared([job], [claim], store, roots, place, executor) as ready,
+            ):
                 ready.trainers[0].run(heard)
                 artifact = write(job, store, ready.trainers[0], ready.how)
         except BaseException as error:

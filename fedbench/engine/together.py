@@ -12,6 +12,7 @@ from fedbench.claim import Claim, HeldError
 from fedbench.engine.local import Job, announce, check_place, choose_device, clear, tidy
 from fedbench.engine.training import prepared, write
 from fedbench.errors import FedbenchError
+from fedbench.plugins.mistakes import reported
 from fedbench.spec import Setting
 from fedbench.store import Artifact, Store
 
@@ -64,7 +65,11 @@ def execute_together(
             for job in jobs:
                 announce(job, store)
             place = choose_device(device)
-            with arithmetic(setting.precision, place), prepared(jobs, claims, store, roots, place, executor) as ready:
+            with (
+                reported(),
+                arithmetic(setting.precision, place),
+                prepared(jobs, claims, store, roots, place, executor) as ready,
+            ):
                 if ready.how["executor"] not in EXECUTORS:
                     for job in jobs:
                         tidy(job, store)

@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench import models
 from fedbench.engine.choice import choose
-from fedbench.provenance import MADE_FROM, made_by, origin
+from fedbench.errors import FedbenchError
+from fedbench.plugins.mistakes import in_words, mistake
+from fedbench.provenance import MADE_FROM, fingerprint, origin
 from fedbench.spec import Setting
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import torch
 
     from fedbench.claim import Claim
     from fedbench.core.federation import Federation
+    from fedbench.core.server import Server
     from fedbench.core.trainer import Trainer
     from fedbench.engine.local import Job
+    from fedbench.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,10 @@ def prepared(
     from fedbench.core.trainer import Trainer, initialise, new_client
 
     job, setting = jobs[0], jobs[0].spec.setting
-    # The code as it is now, not at the end.
-    how: dict[str, Any] = made_by(job.parts)
+    # The code as it is now, not at the end; and what a method says of itself, lest a mistake in it loses the run.
+    how: dict[str, Any] = {
+        "fingerprint": fingerprint(*job.parts), "fingerprint_parts": job.parts, **_said(job.method),
+    }  # fmt: skip
     federations, inputs = _federations(jobs, store, roots, device)
     how[MADE_FROM] = inputs
     plans = [Plan(j.spec.setting, f.n_train, f.shape[:2]) for j, f in zip(jobs, federations, strict=True)]
@@ -101,7 +108,8 @@ def _federations(
 ) -> tuple[list[Federation], dict[str, Any]]:
     """Each job's federation, all on common images (jobs of one partition see the very same ones), and the origins of
     what they were loaded from."""
-    from fedbench import data, partition
+    from fedbench.data import build as data
+    from fedbench.partition import builder as partition
 
     specs = [job.spec.setting.partition for job in jobs]
     again = any(job.replaces is not None for job in jobs)
@@ -118,12 +126,13 @@ def _federations(
 
 def _load(images: Artifact, drawn: Iterable[Artifact], device: torch.device) -> list[Federation]:
     """The federation of each partition, on common images of one data set."""
-    from fedbench import data, partition
     from fedbench.core.federation import Federation
+    from fedbench.data.dataset import from_artifact
+    from fedbench.partition.tables import read
 
-    dataset = data.from_artifact(images)
+    dataset = from_artifact(images)
     parts = []
-    for p in map(partition.read, drawn):
+    for p in map(read, drawn):
         distinct, image = p.distinct(dataset)
         copies = len(distinct) < len(image)
         part = Federation.of(
@@ -145,6 +154,14 @@ def _load(images: Artifact, drawn: Iterable[Artifact], device: torch.device) -> 
     return Federation.joined(parts)
 
 
+def _said(method: Method) -> dict[str, Any]:
+    """What a method says of itself. Raises FedbenchError unless it can be written down."""
+    said = {"title": method.title, "defaults": type(method)().params, "deviations": method.deviations()}
+    if not (isinstance(said["deviations"], list) and all(isinstance(line, str) for line in said["deviations"])):
+        raise FedbenchError(f"deviations() of {method.name} gives {said['deviations']!r}, not a list of texts")
+    return said
+
+
 def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> Artifact:
     """The artifact of a job whose trainer has come to the last round."""
     from fedbench.core import tables
@@ -158,14 +175,27 @@ def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> A
         writer.table("predictions", predictions)
         writer.table("rounds", tables.rounds(checkpoint.rounds))
         writer.table("clients", trainer.clients_table())
-        if (told := job.method.described(trainer.server)) is not None:
-            writer.table("descriptors", tables.descriptors(*told))
+        descriptors, remark = _described(job.method, trainer.server)
+        if descriptors is not None:
+            writer.table("descriptors", descriptors)
         writer.provenance = {
-            "title": job.method.title,
             "overrides": dict(job.overrides),
-            "defaults": type(job.method)().params,
-            "deviations": job.method.deviations(),
+            **({"remark": remark} if remark else {}),
             "train_seconds": sum(line["total_seconds"] for line in checkpoint.rounds),
             **how,
         }
     return store.open("run", job.spec.id)
+
+
+def _described(method: Method, server: Server) -> tuple[pa.Table | None, str]:
+    """The table of descriptors, if the method has any. A mistake in what only describes a trained run must not lose
+    it: it is left out then, and the remark says why."""
+    from fedbench.core import tables
+
+    try:
+        told = method.described(server)
+        return (None if told is None else tables.descriptors(*told)), ""
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return None, f"the run has no descriptors: {mistake(error) or in_words(error)}"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import unknown
 
 if TYPE_CHECKING:
     from fedbench.models.base import FLModel
-    from fedbench.spec import Setting
 
 _MODELS = {
     "cifar_cnn": "fedbench.models.cnn:CifarCNN",
@@ -30,50 +27,25 @@ _MODELS = {
 
 
 def names() -> list[str]:
-    """The models that `build` knows, without importing torch."""
+    """The models that there are, without importing torch."""
     return sorted(_MODELS)
+
+
+def check(name: str) -> None:
+    """Raise FedbenchError unless there is such a network."""
+    if name not in _MODELS:
+        raise unknown("model", name, _MODELS)
 
 
 def file_of(name: str) -> str:
     """The file of a model's code within fedbench/models. Raises FedbenchError for an unknown name."""
-    if name not in _MODELS:
-        raise unknown("model", name, _MODELS)
+    check(name)
     return _MODELS[name].split(":")[0].rsplit(".", 1)[1] + ".py"
 
 
-def initial(setting: Setting, shape: tuple[int, int, int], classes: int, further: int = 0) -> FLModel:
-    """The network that runs of a setting begin with; `further` ones have the seeds after its own (see `build`)."""
-    seed = setting.initial_seed + further
-    return build(setting.model, shape=shape, classes=classes, seed=seed, as_torch=setting.init == "torch")
-
-
-def build(
-    name: str, *, shape: tuple[int, int, int], classes: int, seed: int, as_torch: bool = False, **options: Any
-) -> FLModel:
-    """A model on the CPU, its initial weights determined by `seed` alone; torch's global generators stay untouched.
-
-    With `as_torch` the weights are those that a script gets which calls torch.manual_seed(seed) and makes the layers in
-    order; else they come from a stream that no other use of the seed shares.
-
-    `shape` is (height, width, channels) of an image in pixels; `options` are the model's own, such as `neck` of
-    resnet18_gn. Raises FedbenchError for an unknown name or option and for images too small for the model.
-    """
-    if name not in _MODELS:
-        raise unknown("model", name, _MODELS)
-    if len(shape) != 3 or min(shape) < 1:
-        raise FedbenchError(f"model {name} cannot take images of shape {shape}", "give height, width and channels")
-    if classes < 2:
-        raise FedbenchError(f"model {name} needs at least 2 classes, not {classes}")
-    from fedbench.models.base import seeded
-
+def class_of(name: str) -> type[FLModel]:
+    """The class of a network; imports torch. Raises FedbenchError for an unknown name."""
+    check(name)
     module, attribute = _MODELS[name].split(":")
-    model_class = getattr(importlib.import_module(module), attribute)
-    known = set(inspect.signature(model_class).parameters) - {"shape", "classes"}
-    for option in options:
-        if option not in known:
-            raise unknown(f"option of model {name}", option, known)
-    with seeded(seed, "model"):
-        model: FLModel = model_class(shape, classes, **options)
-        with seeded(seed, None) if as_torch else contextlib.nullcontext():
-            model.initialise(model)
-    return model
+    found: type[FLModel] = getattr(importlib.import_module(module), attribute)
+    return found

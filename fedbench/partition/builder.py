@@ -17,7 +17,7 @@ from fedbench.partition.distribution import Distribution
 from fedbench.partition.scheme import draw
 from fedbench.partition.shift import Shift, shifts
 from fedbench.partition.tables import read, write
-from fedbench.provenance import MADE_FROM, closure, is_older, made_by, origin
+from fedbench.provenance import MADE_FROM, code_of, is_older, origin
 from fedbench.spec import LABEL_FREE, SHIFTS, PartitionSpec, corruption
 from fedbench.store import Artifact, Store
 
@@ -47,11 +47,12 @@ def obtain(
     there = store.get(spec)
     if there is not None and not (again and is_older(there.provenance)):
         return there
-    from fedbench import data
+    from fedbench.data import build as data
+    from fedbench.data.dataset import from_artifact
 
-    by = made_by(closure("partition/builder.py"))
+    by = code_of("partition/builder.py")
     images = data.obtain(spec.dataset, store, roots, notify, again)
-    partition = make(spec, data.from_artifact(images))
+    partition = make(spec, from_artifact(images))
     with store.writing(spec, {"dataset": spec.dataset.id}, replaces=there.digest if there else None) as writer:
         writer.provenance |= {**by, MADE_FROM: {"dataset": origin(images.digest, images.provenance)}}
         write(writer, partition)

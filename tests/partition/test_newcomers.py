@@ -145,7 +145,7 @@ def test_images_take_no_second_copy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> data.Dataset:
     of = dataset()
-    monkeypatch.setattr(data, "load", lambda *given: of)
+    monkeypatch.setattr("fedbench.data.dataset.load", lambda *given: of)
     return of
 
 

@@ -185,7 +185,7 @@ def test_sixty_thousand_samples_over_1200_clients_in_two_seconds(
     store: Store, scheme: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = dataset(60_000, images=np.broadcast_to(np.uint8(0), (60_000, 32, 32, 3)))
-    monkeypatch.setattr(data, "load", lambda *given: large)
+    monkeypatch.setattr("fedbench.data.dataset.load", lambda *given: large)
     start = time.process_time()
     made = partition.build(spec(**scheme, clients=1200), store)
     assert time.process_time() - start < 2

@@ -54,7 +54,7 @@ ASKED = {"mixture": mixture(4, keep=(0.5, 1)), "disjoint": mixture(4, disjoint=T
 def made_up(monkeypatch: pytest.MonkeyPatch) -> data.Dataset:
     """The data set that every spec of these tests is of."""
     of = dataset()
-    monkeypatch.setattr(data, "load", lambda *given: of)
+    monkeypatch.setattr("fedbench.data.dataset.load", lambda *given: of)
     return of
 
 

@@ -1,0 +1,50 @@
+"""A network from its name, with initial weights from a seed."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.models.registry import check, class_of
+
+if TYPE_CHECKING:
+    from fedbench.models.base import FLModel
+    from fedbench.spec import Setting
+
+
+def initial(setting: Setting, shape: tuple[int, int, int], classes: int, further: int = 0) -> FLModel:
+    """The network that runs of a setting begin with; `further` ones have the seeds after its own (see `build`)."""
+    seed = setting.initial_seed + further
+    return build(setting.model, shape=shape, classes=classes, seed=seed, as_torch=setting.init == "torch")
+
+
+def build(
+    name: str, *, shape: tuple[int, int, int], classes: int, seed: int, as_torch: bool = False, **options: Any
+) -> FLModel:
+    """A model on the CPU, its initial weights determined by `seed` alone; torch's global generators stay untouched.
+
+    With `as_torch` the weights are those that a script gets which calls torch.manual_seed(seed) and makes the layers in
+    order; else they come from a stream that no other use of the seed shares.
+
+    `shape` is (height, width, channels) of an image in pixels; `options` are the model's own, such as `neck` of
+    resnet18_gn. Raises FedbenchError for an unknown name or option and for images too small for the model.
+    """
+    check(name)
+    if len(shape) != 3 or min(shape) < 1:
+        raise FedbenchError(f"model {name} cannot take images of shape {shape}", "give height, width and channels")
+    if classes < 2:
+        raise FedbenchError(f"model {name} needs at least 2 classes, not {classes}")
+    from fedbench.models.base import seeded
+
+    model_class = class_of(name)
+    known = set(inspect.signature(model_class).parameters) - {"shape", "classes"}
+    for option in options:
+        if option not in known:
+            raise unknown(f"option of model {name}", option, known)
+    with seeded(seed, "model"):
+        model: FLModel = model_class(shape, classes, **options)
+        with seeded(seed, None) if as_torch else contextlib.nullcontext():
+            model.initialise(model)
+    return model
