@@ -169,6 +169,12 @@ class Client:
     puts_by: Callable[[str], bool] | None = None  #: what of its state waits in host memory when it is not at work
     home: State = field(default_factory=dict)  #: its state where it waited, before it was fetched to the device
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse to have a client answer as another, or about others' images, where a method does it."""
+        if name in ("index", "round", "rounds", "test_rows", "plan") and name in vars(self):
+            raise AttributeError(f"client.{name} is the trainer's: a method cannot set it")
+        super().__setattr__(name, value)
+
     @property
     def n_train(self) -> int:
         """Training images."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from fedbench.core.state import State, compact
+from fedbench.errors import FedbenchError
 
 #: The key of the clusters' members in a checkpoint.
 ASSIGNED = "assigned/"
@@ -30,6 +31,25 @@ class Server:
     memory: State = field(default_factory=dict)  #: what the server alone knows, such as moments of its optimiser
     models: list[State] = field(default_factory=list)  #: one a cluster
     assigned: dict[int, int] = field(default_factory=dict)  #: client -> cluster
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse what would not last or would make the run unreadable, where a method does it."""
+        if name in ("initial", "round") and name in vars(self):
+            raise AttributeError(f"server.{name} is the trainer's: a method cannot set it")
+        if name not in self.__dataclass_fields__:
+            raise AttributeError(f"server.{name} would not last: keep tensors in server.memory")
+        super().__setattr__(name, value)
+
+    def check(self) -> None:
+        """Raise FedbenchError unless what the server holds can be saved."""
+        models = {f"models[{m}]": state for m, state in enumerate(self.models)}
+        for place, state in {"shared": self.shared, "memory": self.memory, **models}.items():
+            for name, value in state.items():
+                if not isinstance(value, torch.Tensor):
+                    raise FedbenchError(f"server.{place}['{name}'] is {value!r}, not a tensor")
+        for client, cluster in self.assigned.items():
+            if cluster not in range(len(self.models)):
+                raise FedbenchError(f"server.assigned[{client}] is {cluster!r}, of {len(self.models)} models")
 
     def copy(self, round: int) -> Server:
         """The server at the end of `round`, to be worked on: new dictionaries, the same tensors."""
@@ -57,7 +77,7 @@ class Server:
         for m, state in enumerate(self.models):
             out.update({f"model/{m}/{name}": t for name, t in state.items()})
         if self.assigned:
-            out[ASSIGNED] = torch.tensor(sorted(self.assigned.items()))
+            out[ASSIGNED] = torch.tensor([(int(i), int(m)) for i, m in sorted(self.assigned.items())])
         return out
 
     def restore(self, tensors: State) -> None:

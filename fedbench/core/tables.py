@@ -11,6 +11,7 @@ from torch import Tensor
 from fedbench.core.evaluation import Answers
 from fedbench.core.federation import Federation
 from fedbench.data.lists import as_column
+from fedbench.errors import FedbenchError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +59,8 @@ def clients(federation: Federation, notes: Mapping[str, Mapping[str, float]], as
         "group": np.array(federation.groups, np.int32),
     }
     if assigned:
-        columns["cluster"] = pa.array([assigned.get(i) for i in range(federation.clients)], pa.int32())
+        own = [int(assigned[i]) if i in assigned else None for i in range(federation.clients)]
+        columns["cluster"] = pa.array(own, pa.int32())
     for key in sorted({k for figures in notes.values() for k in figures}):
         columns[key] = [notes.get(str(i), {}).get(key) for i in range(federation.clients)]
     return pa.table(columns)
@@ -71,6 +73,16 @@ def descriptors(clients: Tensor, found: Tensor) -> pa.Table:
     values = pa.array(found.cpu().float().numpy().reshape(-1))
     columns = {"client": pa.array(clients.cpu().numpy(), pa.int32())}
     return pa.table({**columns, "descriptor": pa.FixedSizeListArray.from_arrays(values, found.shape[1])})
+
+
+def number(what: str, value: Any) -> float:
+    """The value as a plain number that can be stored: a tensor's or a NumPy scalar's own. Raises FedbenchError for
+    what is none; `what` is its name."""
+    single = isinstance(value, np.generic) or (isinstance(value, Tensor) and value.numel() == 1)
+    plain = value.item() if single else value
+    if not isinstance(plain, int | float):
+        raise FedbenchError(f"{what} is {value!r}, not a number")
+    return plain
 
 
 def rounds(lines: Sequence[Mapping[str, Any]]) -> pa.Table:

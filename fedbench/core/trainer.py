@@ -183,10 +183,10 @@ class Trainer:
             self.describe_seconds = self.clock.reset()["describe"]
         else:
             waits = self.puts_by is not None
+            self.server = self.server.copy(self.checkpoint.round)
             self.server.restore(
                 {n: t if waits and n.startswith("personal/") else t.to(self.device) for n, t in saved.items()}
             )
-            self.server.round = self.checkpoint.round
 
     def save(self) -> None:
         """Write the checkpoint of the last completed round."""
@@ -238,7 +238,9 @@ class Trainer:
                 self.executor.run(looking, method.inspect)
                 with one_thread():
                     method.regroup(server, looking, t)
+        server.check()
         line |= {f"figure_{name}": value for name, value in method.figures(server).items()}
+        line = {name: tables.number(f"{method.name}: {name}", value) for name, value in line.items()}
         answers = None
         with self.clock.phase("evaluation"):
             if t in self.evaluated:
@@ -278,7 +280,11 @@ class Trainer:
         if self.setting.test_phase and t == self.setting.rounds and self.has_test_phase:
             met = self._answers_without_labels(server, t)
             answers = {view: replace(a, test_phase=met) if view == "plain" else a for view, a in answers.items()}
-        self.checkpoint.notes = {str(c.index): c.notes for c in clients if c.notes}
+        self.checkpoint.notes = {
+            str(c.index): {k: tables.number(f"{self.method.name}: client.notes['{k}']", v) for k, v in c.notes.items()}
+            for c in clients
+            if c.notes
+        }
         return answers
 
     @property

@@ -154,7 +154,7 @@ def test_merging_all_is_fedavg_from_then_on(tmp_path: Path) -> None:
 
     def hand_over(progress: Progress) -> None:
         if progress.round == 2:
-            plain.server.shared, plain.server.round = dict(it.server.models[0]), 2
+            plain.server = dataclasses.replace(plain.server, shared=dict(it.server.models[0]), round=2)
 
     it.run(hand_over)
     plain.run()

@@ -16,9 +16,10 @@ from fedbench.plugins.mistakes import PluginError
 @pytest.mark.parametrize(
     "statement",
     [
-        "import helper\nx = helper.x", "from helper import x", "from helper import *", "from . import helper\nx = helper.x",
+        "import helper\nx = helper.x", "from helper import x", "from helper import *",
+        "from . import helper\nx = helper.x", "import importlib, helper\nx = helper.x",
         "from .helper import x", "import kit.tool\nx = kit.tool.x", "import kit.tool as t\nx = t.x",
-        "from kit import tool\nx = tool.x", "from kit.tool import x", "from plain.part import x", "import importlib, helper\nx = helper.x",
+        "from kit import tool\nx = tool.x", "from kit.tool import x", "from plain.part import x",
     ],
 )  # fmt: skip
 def test_every_form_of_import(tmp_path: Path, statement: str) -> None:
