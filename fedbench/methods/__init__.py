@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,9 +37,9 @@ def _load_file(given: str) -> tuple[type[Method], str]:
 
     file, wanted = (given, "") if given.endswith(".py") else given.rsplit(":", 1)
     try:
-        path = Path(file).expanduser().absolute()
+        path = Path(os.path.expanduser(file)).absolute()  # Path.expanduser would take './~x' for '~x'
         there = path.is_file()
-    except (OSError, RuntimeError, ValueError):  # a name too long, a user who does not exist
+    except (OSError, ValueError):  # a name too long, say
         there = False
     if not there:
         raise FedbenchError(f"no file {file} to take the method from")

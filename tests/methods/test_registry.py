@@ -154,3 +154,57 @@ def test_a_users_file_with_a_fault(tmp_path: Path, content: str | None, suffix: 
     with pytest.raises(FedbenchError, match=line) as caught:
         methods.load(f"{path}{suffix}")
     assert "\n" not in str(caught.value)
+
+
+HEAD = """
+import abc
+from dataclasses import dataclass, field
+from fedbench.methods.base import Method, knob
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("class Mine: ...", "is no method; derive it from fedbench.methods.base.Method"),
+        ("class Mine(Method):\n    mu: float = knob(1.0, 'm')", "mu of Mine in .* is no hyper-parameter"),
+        (
+            "@dataclass(frozen=True)\nclass Mine(Method, abc.ABC):\n    @abc.abstractmethod\n    def f(self): ...",
+            "cannot make Mine in .*: TypeError: Can't instantiate abstract class",
+        ),
+        ("@dataclass(frozen=True)\nclass Mine(Method):\n    mu: float", "the default of mu of Mine in .* is none"),
+        (
+            "@dataclass(frozen=True)\nclass Mine(Method):\n    mu: tuple = knob((1, 2), 'm')",
+            r"the default of mu of Mine in .* is \(1, 2\); it must be true or false, a whole number, a number, a word",
+        ),
+        (
+            "@dataclass(frozen=True)\nclass Mine(Method):\n    mu: float = knob(float('nan'), 'm')",
+            "--mu of Mine takes a number, not 'nan'",
+        ),
+        (
+            "@dataclass(frozen=True)\nclass Mine(Method):\n    def __post_init__(self):\n        1 / 0",
+            "cannot make Mine in .*: .*mine.py, line 9, in __post_init__: ZeroDivisionError",
+        ),
+        ("class Mine(Method):\n    name = '[/x]'", r"the name of Mine in .* is '\[/x\]'"),
+        ("class Mine(Method):\n    name = 'a b'", "the name of Mine in .* is 'a b'"),
+        ("class Mine(Method):\n    name = 3", "the name of Mine in .* is 3"),
+        ("class Mine(Method):\n    title = 'a\\nb'", "the title of Mine in"),
+        ("class Mine(Method):\n    title = property(lambda self: 1 / 0)", "the title of Mine in .* is <property"),
+        ("class Mine(Method):\n    version = '1'", "the version of Mine in .* is '1'"),
+        ("@dataclass\nclass Mine(Method): ...", "cannot load .*mine.py, line 6: TypeError: cannot inherit non-frozen"),
+    ],
+)
+def test_a_users_class_that_no_run_can_be_made_with(tmp_path: Path, content: str, line: str) -> None:
+    (tmp_path / "mine.py").write_text(HEAD + content)
+    with pytest.raises(FedbenchError, match=line) as caught:
+        methods.load(f"{tmp_path / 'mine.py'}:Mine")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_users_file_imports_of_fedbench_counts(file: Path) -> None:
+    from fedbench.engine.local import Job
+
+    job = Job.of(setting(), f"{file}:Mine", {})
+    assert {"methods/base.py", "methods/fedavg.py", "core/executors.py"} <= set(job.parts)
+    assert "methods/flux.py" not in job.parts
