@@ -204,7 +204,11 @@ class Method:
             if name not in known:
                 raise unknown(f"option of {cls.name}", name, known)
             values[known[name].name] = _parse(cls.name, name, known[name], given)
-        return cls(**values)
+        method = cls(**values)
+        for name, value in method.params.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise FedbenchError(f"--{name.replace('_', '-')} of {cls.name} must be a finite number, not {value}")
+        return method
 
     @property
     def params(self) -> dict[str, Plain]:
@@ -230,7 +234,7 @@ def _parse(method: str, name: str, field: dataclasses.Field[Any], given: Any) ->
             value: Plain = given if isinstance(given, bool) else {"true": True, "false": False}[str(given).lower()]
         else:
             value = kind(given)
-        if (kind is int and float(given) != value) or (kind is float and not math.isfinite(value)):
+        if kind is int and float(given) != value:
             raise ValueError
     except (ValueError, KeyError, TypeError, OverflowError):
         raise FedbenchError(f"--{name.replace('_', '-')} of {method} takes {VALUES[kind]}, not '{given}'") from None

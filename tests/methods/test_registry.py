@@ -74,8 +74,10 @@ def test_wrong_ones_are_one_clear_line(given: dict[str, Any], line: str) -> None
 def test_numbers_that_are_none_never_become_a_run(text: str) -> None:
     from fedbench.spec import RunSpec
 
-    with pytest.raises((FedbenchError, ValueError)):
-        _ = RunSpec(setting(), "knobs", Knobs.create({"rate": text}).params).id
+    with pytest.raises(FedbenchError, match=f"--rate of knobs must be a finite number, not {text}"):
+        Knobs.create({"rate": text})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        _ = RunSpec(setting(), "knobs", {"rate": float(text)}).id
 
 
 def test_params_and_deviations() -> None:
@@ -180,7 +182,7 @@ from fedbench.methods.base import Method, knob
         ),
         (
             "@dataclass(frozen=True)\nclass Mine(Method):\n    mu: float = knob(float('nan'), 'm')",
-            "--mu of Mine takes a number, not 'nan'",
+            "--mu of Mine must be a finite number, not nan",
         ),
         (
             "@dataclass(frozen=True)\nclass Mine(Method):\n    def __post_init__(self):\n        1 / 0",
