@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -204,11 +203,7 @@ class Method:
             if name not in known:
                 raise unknown(f"option of {cls.name}", name, known)
             values[known[name].name] = _parse(cls.name, name, known[name], given)
-        method = cls(**values)
-        for name, value in method.params.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise FedbenchError(f"--{name.replace('_', '-')} of {cls.name} must be a finite number, not {value}")
-        return method
+        return cls(**values)
 
     @property
     def params(self) -> dict[str, Plain]:
