@@ -66,6 +66,12 @@ def own_answers(
     def job(worker: Worker, block: list[Client]) -> list[list[np.ndarray]]:
         worker.serve(block, personalise)
         asked = [client for client in block if client.answer is None]
+        for client in block:
+            if client.answer is not None and len(client.answer) != len(client.test_rows):
+                raise FedbenchError(
+                    f"client.answer of client {client.index} holds {len(client.answer)} answers to its "
+                    f"{len(client.test_rows)} test images"
+                )
         found = []
         for view in views:
             of = dict(zip(map(id, asked), worker.answers(asked, [_pieces(c, view) for c in asked]), strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fedbench.errors import unknown
@@ -43,9 +44,9 @@ def file_of(name: str) -> str:
     return _MODELS[name].split(":")[0].rsplit(".", 1)[1] + ".py"
 
 
-def class_of(name: str) -> type[FLModel]:
-    """The class of a network; imports torch. Raises FedbenchError for an unknown name."""
+def class_of(name: str) -> Callable[..., FLModel]:
+    """The class of a network, made from shape, classes and options of its own; imports torch. Raises FedbenchError for an unknown name."""
     check(name)
     module, attribute = _MODELS[name].split(":")
-    found: type[FLModel] = getattr(importlib.import_module(module), attribute)
+    found: Callable[..., FLModel] = getattr(importlib.import_module(module), attribute)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +104,12 @@ def test_numbers_of_any_kind_are_stored_as_plain_ones(tmp_path: Path, value: Any
     assert stored == [2, 2, 2, 2]
     assert {type(one) for one in stored} <= {int, float}
     run.trainer.save()
+
+
+def test_a_client_answers_all_its_images_or_none(tmp_path: Path) -> None:
+    short = Own(with_client=set_to("answer", torch.zeros(5, dtype=torch.int64)))
+    with pytest.raises(FedbenchError, match=r"client\.answer of client 0 holds 5 answers to its 12 test images"):
+        train(short, DATA, tmp_path, dataclasses.replace(SHORT, votes=False))
 
 
 def test_clusters_numbered_by_any_kind_of_integer_are_saved(tmp_path: Path) -> None:
