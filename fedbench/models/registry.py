@@ -45,7 +45,7 @@ def file_of(name: str) -> str:
 
 
 def class_of(name: str) -> Callable[..., FLModel]:
-    """The class of a network, made from shape, classes and options of its own; imports torch. Raises FedbenchError for an unknown name."""
+    """The class of a network, by name; imports torch. Raises FedbenchError for an unknown one."""
     check(name)
     module, attribute = _MODELS[name].split(":")
     found: Callable[..., FLModel] = getattr(importlib.import_module(module), attribute)
