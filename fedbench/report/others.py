@@ -51,6 +51,14 @@ def others(cells: Cells) -> dict[str, Hits]:
     return {labels[key]: found[key] for key in sorted(found, key=lambda key: labels[key])}
 
 
+def records(cells: Cells, extra: Mapping[str, Hits], columns: Collection[str] = ()) -> list[Record]:
+    """The runs that the table's rows and its extra ones read (in these columns; else in all), each once."""
+    places = [(cell.column, record) for cell in cells.all for record in cell.records]
+    places += [hit for hits in extra.values() for hit in hits]
+    found = (record for column, record in places if record is not None and (not columns or column.key in columns))
+    return list({record.id: record for record in found}.values())
+
+
 def _key(record: Record, rules: protocol.Protocol, budget: str) -> Key:
     spec = record.spec
     preset = record.chosen(rules.method_params(spec.method, budget, spec.setting.partition.dataset.name))

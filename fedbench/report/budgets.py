@@ -1,0 +1,84 @@
+"""Budgets in words: what the runs of a table are, and which of its rows and columns differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from fedbench import protocol
+from fedbench.report.cells import Cells, sketch
+from fedbench.report.spec import Column, Row, Table
+from fedbench.spec import Setting
+
+
+def in_words(cells: Cells) -> str:
+    table, scope = cells.table, cells.scope
+    text = f"{scope[0].upper()}{scope[1:]}: {scale(table, cells.budget)}"
+    rules = protocol.load(table.protocol)
+    if cells.budget != "paper" and "paper" in rules.budgets and table.of_paper:
+        seeds = rules.seeds("paper")
+        more = table.seeds or len(seeds) == len(rules.seeds(cells.budget))
+        text += f"; budget paper: {scale(table, 'paper')}{'' if more else f', {len(seeds)} seeds'}"
+    return text + "."
+
+
+def scale(table: Table, budget: str) -> str:
+    """A budget in words: rounds, local work, models, evaluated rounds. Of rows that share the table's, if any do."""
+    rows = [None] if any(not row.own(budget) for row in table.rows) else table.rows
+    settings = [sketch(table, column, budget, row) for row in rows for column in table.measured]
+    windows = {s.window: None for s in settings}
+    window = f", the last {either(map(str, windows))} counted" if max(windows) > 1 else ""
+    rounds = either(str(s.rounds) for s in settings)
+    cohorts: dict[int, dict[str, None]] = {}
+    for s in settings:
+        if s.cohort:
+            cohorts.setdefault(s.partition.clients, {})[str(s.cohort)] = None
+    cohort = "".join(f", {either(drawn)} of {clients} clients in each" for clients, drawn in cohorts.items())
+    rounds += " round" if rounds == "1" else " rounds"
+    return f"{rounds} of {_local(settings)}{cohort}, {either(s.model for s in settings)}{window}"
+
+
+def _local(settings: Sequence[Setting]) -> str:
+    """A client's work in a round."""
+    epochs = either(str(s.epochs) for s in settings if s.epochs is not None)
+    steps = (s.steps for s in settings if s.steps is not None)
+    told = ("one batch a client" if n == 1 else f"{n} steps" for n in steps)
+    return either([f"{epochs} epoch{'' if epochs == '1' else 's'}", *told] if epochs else told)
+
+
+def own_budgets(cells: Cells) -> list[str]:
+    """What a budget gives to single columns and rows: settings of their own, and the protocol's hyper-parameters."""
+    own = [(_place(cells, c), c.budget.get(cells.budget, {})) for c in cells.table.measured]
+    own += [place for row in cells.table.rows for place in _of_row(cells, row)]
+    labels: dict[str, dict[str, None]] = {}
+    for label, values in own:
+        told = ", ".join(f"{v} rounds" if k == "rounds" else f"{k} = {v}" for k, v in values.items())
+        labels.setdefault(told, {})[label] = None
+    return [f"{', '.join(names)}: {told}." for told, names in labels.items() if told]
+
+
+def _of_row(cells: Cells, row: Row) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A row's name and what holds for its runs; by data set where the protocol has other hyper-parameters for some."""
+    table, rules = cells.table, protocol.load(cells.table.protocol)
+    places: list[tuple[str, dict[str, Any]]] = []
+    for dataset in dict.fromkeys(c.dataset for c in table.measured if not table.undefines(row.label, c.key)):
+        preset = rules.method_params(row.method, cells.budget, dataset)
+        # What a row sets itself stands above what the protocol would.
+        places.append(
+            (dataset, {**row.own(cells.budget), **preset, **{k: row.params.get(k, v) for k, v in preset.items()}})
+        )
+    if all(values == places[0][1] for _, values in places):
+        yield from ((row.label, values) for _, values in places[:1])
+    else:
+        yield from ((f"{row.label} on {dataset}", values) for dataset, values in places)
+
+
+def _place(cells: Cells, column: Column) -> str:
+    """A column's name among budgets: its group's, where all of that have the same."""
+    budgets = [c.budget.get(cells.budget) for c in cells.table.measured if c.group == column.group]
+    return column.group if column.group and all(b == budgets[0] for b in budgets) else column.key
+
+
+def either(values: Iterable[str]) -> str:
+    """Values in words: "a or b"."""
+    return " or ".join(dict.fromkeys(values))

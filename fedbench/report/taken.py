@@ -1,0 +1,76 @@
+"""What the numbers of a table are taken over: rounds, clients, seeds, views of the test images."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from fedbench.report.budgets import either
+from fedbench.report.cells import Cells, sketch
+from fedbench.report.others import Hits, records
+from fedbench.report.spec import OVER_SEEDS, Column, Table
+
+VIEWS = {
+    "crop": "test images are cropped at random as in training (--view plain for untouched ones)",
+    "plain": "test images are untouched",
+}
+
+
+def statistics(cells: Cells, extra: Mapping[str, Hits], views: Collection[tuple[str, bool]]) -> list[str]:
+    """What the numbers are taken over; by columns where these differ."""
+    columns: dict[str, list[Column]] = {}
+    for column in cells.table.measured:
+        columns.setdefault(str(column.statistic), []).append(column)
+    told = {name: _statistic(name, of, cells, extra, views) for name, of in columns.items()}
+    if len(told) == 1:
+        return [f"{text}." for text in told.values()]
+    return [f"{', '.join(_places(columns[name], cells.table))}: {text}." for name, text in told.items()]
+
+
+def _places(columns: Sequence[Column], table: Table) -> list[str]:
+    """What to call these columns: by their groups where all of a group's are among them."""
+    rest = {c.group for c in table.measured if c not in columns}
+    return list(dict.fromkeys(c.group if c.group and c.group not in rest else c.key for c in columns))
+
+
+def _statistic(
+    name: str,
+    columns: Sequence[Column],
+    cells: Cells,
+    extra: Mapping[str, Hits],
+    views: Collection[tuple[str, bool]],
+) -> str:
+    window = either(str(sketch(cells.table, c, cells.budget).window) for c in columns)
+    said = {
+        "last_rounds": "± is the standard deviation (ddof 0) over the last "
+        + ("round of a run" if window == "1" else f"{window} rounds of a run"),
+        "clients": "± is the standard deviation (ddof 1) across clients after the last round",
+        "rounds": "± is the standard deviation (ddof 1) over a run's rounds without the first",
+        "whole_run": "One number a run",
+        "pairs": "Over all pairs of the snapshots of all runs; ± is the standard deviation (ddof 0) over the pairs",
+        "final": "Value after the last round",
+        "folds": "Value after the last round",
+        "best_round": "Value at the evaluated round of the best mean client accuracy (selected on test data)",
+    }[name]
+    used = sorted(set(cells.seeds))
+    seeds = ", ".join(map(str, used))
+    if name == "pairs":
+        return f"{said}; seed{'s' * (len(used) > 1)} {seeds}"
+    if name in OVER_SEEDS and len(used) > 1:
+        said += f"; ± is the standard deviation (ddof {OVER_SEEDS[name]}) over seeds"
+    text = f"{said}; {'seed' if len(used) == 1 else f'mean of {len(used)} seeds:'} {seeds}"
+    if name not in ("whole_run", "rounds"):
+        shown = sorted(view for view in views if view[0] in VIEWS)
+        once = " and asked for after the last round only, so without ±"
+        return text + "; " + " and ".join(VIEWS[view] + once * (only and name == "last_rounds") for view, only in shown)
+    devices = either(
+        str(r.provenance.get("device", "unknown"))
+        for r in records(cells, extra, [c.key for c in columns])
+        if r.artifact
+    )
+    return text + (f"; measured on {devices}" if devices else "")
+
+
+def expected(cells: Cells, view: str) -> set[tuple[str, bool]]:
+    """The views that numbers will be of: only runs with crops have those, and plain images once."""
+    found = {sketch(cells.table, c, cells.budget).augment == "crop" for c in cells.table.measured}
+    return {("crop", False) if crops and view == "crop" else ("plain", crops) for crops in found}
