@@ -193,6 +193,7 @@ def test_no_heavy_import(command: list[str], tmp_path: Path) -> None:
     assert loaded & {"torch", "torchvision", "pandas", "sklearn", "scipy", "pyarrow"} == set()
 
 
+@pytest.mark.bench
 def test_help_is_quick() -> None:
     """The best of five, since other processes may be using the machine."""
     seconds = []

@@ -92,7 +92,7 @@ def test_stopped_and_gone_on(start, home: Path, whole: dict[str, bytes], number:
     wait_for(child, home, "predictions-000010.parquet")
     before = complete(home)
     child.send_signal(number)
-    said = child.communicate(timeout=30)[1]
+    said = child.communicate(timeout=120)[1]
     assert child.returncode == 130
     line = said.splitlines()[-1]
     saved = int(line.split()[2])

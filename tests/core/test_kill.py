@@ -17,10 +17,15 @@ KILLS = 10
 SETTING = setting(rounds=80, window=80, momentum=0.5, lr=0.02, seed=5)
 
 
-def work(folder: Path, tell: Connection) -> None:
-    """A process that trains (or goes on), saves after every round and says which round it has done."""
+def work(folder: Path, talk: Connection) -> None:
+    """A process that trains (or goes on), saves after every round, says which round it has done and waits for leave."""
     trainer.CHECKPOINT_SECONDS, trainer.CHECKPOINT_SHARE = 0.0, 1e9
-    train("feddrm", federation(), folder, SETTING, executor="cores", observe=lambda p: tell.send(p.round))
+
+    def observe(progress: trainer.Progress) -> None:
+        talk.send(progress.round)
+        talk.recv()  # or else it might be over before it can be killed
+
+    train("feddrm", federation(), folder, SETTING, executor="cores", observe=observe)
 
 
 def test_kill_9(tmp_path: Path) -> None:
@@ -30,11 +35,14 @@ def test_kill_9(tmp_path: Path) -> None:
     rng = random.Random()
     last = 0
     for _ in range(KILLS):
-        hear, tell = context.Pipe(duplex=False)
-        process = context.Process(target=work, args=(tmp_path / "killed", tell))
+        talk, theirs = context.Pipe()
+        process = context.Process(target=work, args=(tmp_path / "killed", theirs))
         process.start()
-        tell.close()
-        rounds = [hear.recv() for _ in range(rng.randint(1, 3))]
+        theirs.close()
+        rounds = []
+        for _ in range(rng.randint(1, 3)):
+            rounds.append(talk.recv())
+            talk.send("go on")
         time.sleep(rng.uniform(0, 0.02))
         process.kill()
         process.join()

@@ -336,6 +336,7 @@ def test_damaged_files(tmp_path: Path) -> None:
             evaluate(store.open("run", run.id), store)
 
 
+@pytest.mark.bench
 def test_many_clients_and_rounds_take_little_time(store: Store) -> None:
     """8 voters, 18,000 images, 20 rounds; brute force would take minutes."""
     import time

@@ -180,6 +180,7 @@ def test_nothing_is_written_when_the_draw_fails(store: Store, digits: PartitionS
     assert list(store.list("partition")) == []
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("scheme", [{"scheme": "iid"}, {"scheme": "dirichlet", "alpha": 10.0, "min_size": 1}])
 def test_sixty_thousand_samples_over_1200_clients_in_two_seconds(
     store: Store, scheme: dict[str, Any], monkeypatch: pytest.MonkeyPatch
