@@ -17,11 +17,12 @@ from fedbench.cli.figure import figure
 from fedbench.cli.partition import PartitionCommand, partition
 from fedbench.cli.report import report
 from fedbench.cli.store import store_app
+from fedbench.cli.strict import App
 from fedbench.cli.tables import tables
 from fedbench.cli.theory import theory
 from fedbench.cli.train import train
 
-app = typer.Typer(
+app = App(
     name="fedbench",
     help="Benchmarks for federated learning: from a data recipe to the table in the paper.",
     no_args_is_help=True,

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedbench.cli import context
+from fedbench.cli.strict import App
 from fedbench.errors import FedbenchError
 
 if TYPE_CHECKING:
     from fedbench.data import Recipe
     from fedbench.data.download import Progress
 
-data_app = typer.Typer(help="Data sets: list, show, fetch and check them.", no_args_is_help=True)
+data_app = App(help="Data sets: list, show, fetch and check them.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Name = Annotated[str, typer.Argument(help="A data set, or the path of a recipe (./mine.toml).")]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
-from typer.core import TyperCommand
 
 from fedbench.cli import context
+from fedbench.cli.strict import Command
 from fedbench.errors import FedbenchError
 from fedbench.protocol import DEFAULT
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ALPHA = 0.3
 
 
-class PartitionCommand(TyperCommand):
+class PartitionCommand(Command):
     """Where it fails, by whatever fault, there is no current partition any more: the `train` behind it in a script must
     not take the one before."""
 

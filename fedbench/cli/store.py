@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from fedbench.cli import context
+from fedbench.cli.strict import App
 
-store_app = typer.Typer(no_args_is_help=True, help="The store itself.")
+store_app = App(no_args_is_help=True, help="The store itself.")
 
 
 @store_app.callback()

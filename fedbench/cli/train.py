@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from fedbench import protocol as protocols
-from fedbench.cli import context
+from fedbench.cli import context, strict
 from fedbench.cli.live import duration, run
 from fedbench.cli.sweep import train_table
 from fedbench.errors import FedbenchError, unknown
@@ -170,7 +170,9 @@ def _knobs(arguments: list[str], kind: Any) -> dict[str, str]:
                 raise FedbenchError(f"--{option} needs a value")
             else:
                 value = rest.pop(0)
-        out[known[option]] = value
+        if known[option] in out:
+            raise strict.twice(f"--{option}")
+        out[known[option]] = strict.value(f"--{option}", value)
     return out
 
 
