@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import Any
 
 from typer import Abort
 
+from fedbench import streams, words
 from fedbench.errors import FedbenchError
 from fedbench.plain import plain
 
@@ -53,6 +53,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     given = sys.argv[1:] if arguments is None else arguments
     try:
+        streams.prepare()
+        words.check(given)
         with _interruptible():
             code = app(hoist(given), prog_name="fedbench", standalone_mode=False)
         if code == INTERRUPTED:
@@ -63,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
         print("fedbench: stopped", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader (head, less) has gone, and what is still buffered has nowhere to go
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.discard()
         sys.exit(1)
     except Exception as error:
         line = _line(error)
@@ -74,6 +76,8 @@ def main(arguments: list[str] | None = None) -> None:
         elif line:
             print(f"fedbench: {plain(line)}", file=sys.stderr)
         sys.exit(2)
+    finally:
+        streams.settle()
 
 
 @contextlib.contextmanager
@@ -100,8 +104,11 @@ def _line(error: Exception) -> str | None:
     """What is wrong with the input, in one line; None for an error that is not the user's."""
     if isinstance(error, FedbenchError):
         return str(error)
-    if isinstance(error, OSError) and error.filename is not None:  # the system's refusal, and not fedbench's to mend
-        return f"{error.strerror}: {error.filename}"
+    if isinstance(error, OSError):  # the system refuses: a name too long, no permission, a full disk, ...
+        where = ascii(str(error.filename))[1:-1] if error.filename else "standard output or a file"
+        return f"cannot use {where if len(where) < 120 else where[:100] + '...'} ({error.strerror or error})"
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({error})" if str(error) else "not enough memory"
     # Whatever the command line's parser finds wrong has this method and knows its command; its own message would
     # be a panel of many lines. The text is empty where help was shown instead.
     message = getattr(error, "format_message", None)

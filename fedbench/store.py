@@ -48,6 +48,7 @@ from fedbench.files import (
     write_json,
 )
 from fedbench.spec import SCHEMA, SPECS, Spec
+from fedbench.words import path_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +66,7 @@ _ASIDE = "aside"
 
 def default_home() -> Path:
     """FEDBENCH_HOME, else ~/.fedbench."""
-    return Path(os.environ.get("FEDBENCH_HOME") or Path.home() / ".fedbench").expanduser()
+    return path_of(os.environ.get("FEDBENCH_HOME") or "~/.fedbench", "FEDBENCH_HOME")
 
 
 class DamagedError(FedbenchError):

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from fedbench.cli.screen import Screen
 from fedbench.store import Store
+from fedbench.words import path_of
 
 #: A file or a pipe has no width of its own: wide enough for every list.
 FILE_WIDTH = 160
@@ -31,9 +32,9 @@ _context = Context()
 
 def configure(home: Path | None, data: str | None, debug: bool) -> None:
     """Keep the application's options for the command that follows."""
-    folders = data if data is not None else os.environ.get("FEDBENCH_DATA", "")
-    _context.home = home
-    _context.roots = [Path(p).expanduser() for p in folders.split(os.pathsep) if p]
+    where, folders = ("--data", data) if data is not None else ("FEDBENCH_DATA", os.environ.get("FEDBENCH_DATA", ""))
+    _context.home = None if home is None else path_of(str(home), "--home")
+    _context.roots = [path_of(p, where) for p in folders.split(os.pathsep) if p]
     _context.debug = debug
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cache
-from pathlib import Path
 
 from fedbench.data.parse import read
 from fedbench.data.recipe import Recipe
 from fedbench.errors import unknown
 from fedbench.resources import RECIPES
+from fedbench.words import path_of
 
 
 @cache
@@ -28,7 +28,7 @@ def recipe(name: str) -> Recipe:
     The parts of a user's own union may be recipes that lie beside it.
     """
     if name.endswith(".toml") or "/" in name:
-        path = Path(name).expanduser()
+        path = path_of(name, "recipe")
         found = dataclasses.replace(read(path), folder=path.resolve().parent)
         _users[found.name] = found
         for part in (part for source in found.sources for part in source.parts):

@@ -1,0 +1,40 @@
+"""Words from outside, of the command line and the environment: plain text, and the paths that they name."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+
+from fedbench.errors import FedbenchError
+
+#: Control characters, halves of characters (bytes that were no UTF-8 come as such) and separators of lines.
+_NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
+
+
+def plain(word: str, where: str) -> str:
+    """The word, if it is text of one line: messages, manifests and tables can then show it as it is.
+
+    Raises FedbenchError naming `where` it stands.
+    """
+    for character in word:
+        if unicodedata.category(character) in _NO_TEXT:
+            what = "bytes that are not UTF-8" if "\ud800" <= character <= "\udfff" else "a control character"
+            raise FedbenchError(f"{where} holds {what}: {word[:80]!a}", "give plain text of one line")
+    return word
+
+
+def path_of(word: str, where: str) -> Path:
+    """The path that a word names, with the home folder for a leading ~. Raises FedbenchError if nobody has that one."""
+    try:
+        return Path(plain(word, where)).expanduser()
+    except RuntimeError as error:
+        raise FedbenchError(
+            f"{where} {word}: no home folder is known for {word.split('/')[0]}", "name it in full"
+        ) from error
+
+
+def check(words: Iterable[str]) -> None:
+    """Raise FedbenchError if a word of the command line is no plain text."""
+    for word in words:
+        plain(word, "the command line")
