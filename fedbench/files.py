@@ -47,11 +47,25 @@ def disk_errors(doing: str, where: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file of the user's, whole or not at all. Raises FedbenchError if that cannot be done."""
+    """Write a file of the user's, whole or not at all. Raises FedbenchError if that cannot be done.
+
+    What is no file, such as /dev/stdout or a pipe, is written into and not replaced.
+    """
     try:
-        _replace(path, content)
+        if path.exists() and not path.is_file():
+            _write_into(path, content)
+        else:
+            _replace(path, content)
     except OSError as error:
         raise FedbenchError(f"cannot write {path} ({error.strerror})", "choose another -o FILE") from error
+
+
+def _write_into(path: Path, content: bytes) -> None:
+    """Write into a device or a pipe. Raises OSError for a folder, and for a pipe that nobody reads."""
+    into = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    os.set_blocking(into, True)
+    with open(into, "wb") as f:
+        f.write(content)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -146,7 +160,7 @@ def alive(pid: int) -> bool:
 
 def scratch(path: Path, use: str = "part") -> Path:
     """A hidden name beside `path` that nobody else uses."""
-    return path.with_name(f".{path.name}.{use}-{process()}-{next(_numbers)}")
+    return path.with_name(f".{path.name[:200]}.{use}-{process()}-{next(_numbers)}")
 
 
 _SCRATCH = re.compile(r"\.(?P<name>.+)\.(?P<use>[a-z]+)-(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-\d+")

@@ -86,4 +86,4 @@ def test_the_systems_refusal_is_one_line(
     with pytest.raises(SystemExit) as stop:
         main(["list", "--home", str(tmp_path)])
     assert stop.value.code == 2
-    assert capsys.readouterr().err == f"fedbench: Permission denied: {tmp_path / 'run'}\n"
+    assert capsys.readouterr().err == f"fedbench: cannot use {tmp_path / 'run'} (Permission denied)\n"

@@ -51,6 +51,8 @@ def read_mixture(path: Path, classes: int) -> dict[str, Any]:
 
 def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     """The rows with their line numbers, of one table."""
+    if path.exists() and not path.is_file():  # a folder; or a device, which may never end
+        raise FedbenchError(f"cannot read {path}: it is no file", "--counts takes a CSV file")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
