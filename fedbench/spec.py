@@ -97,11 +97,13 @@ def _decode(hint: Any, value: Any) -> Any:
 def _coerce(where: str, hint: Any, value: Any) -> Any:
     options = _options(hint)
     if float in options and int not in options and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if abs(value) < 2**63 else math.copysign(math.inf, value)
     if isinstance(value, float):
         if not math.isfinite(value):
             raise FedbenchError(f"{where} must be a finite number, not {value}")
         value += 0.0  # -0.0 and 0.0 are equal, so they must be one id
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise FedbenchError(f"{where} cannot be a whole number of more than 64 bits")
     for option in options:
         if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
             return tuple(_coerce(where, typing.get_args(option)[0], v) for v in value)
@@ -128,6 +130,11 @@ def require(condition: bool, message: str, hint: str = "") -> None:
         raise FedbenchError(message, hint)
 
 
+def check_seed(seed: int, what: str = "the seed") -> None:
+    """Raise FedbenchError unless NumPy's legacy generator, which draws partitions, takes the seed."""
+    require(0 <= seed < 2**32, f"{what} must be in 0..2^32-1, not {seed}")
+
+
 @dataclass(frozen=True)
 class DatasetSpec(Spec):
     """Which images: the recipe's name, which of its sources, and what those files hold."""
@@ -147,6 +154,15 @@ SCHEMES = ("dirichlet", "limited", "shards", "iid", "natural", "mixture", "color
 DRAWN_APART = ("mixture", "colored", "equal", "sampled")
 #: Schemes that do not look at labels, so that images may have many of them.
 LABEL_FREE = ("iid", "natural", "sampled")
+
+#: Clients at most: each is a row of every table, and a model of its own under most methods.
+MOST_CLIENTS = 10_000_000
+#: Copies of a training sample at most: each takes a place in memory (FLUX has 96).
+MOST_COPIES = 10_000
+#: Rounds at most: each leaves a line in the run's tables.
+MOST_ROUNDS = 10_000_000
+#: Local epochs or steps of a round at most: its batches are planned ahead.
+MOST_PASSES = 1_000_000
 
 #: One row of numbers a client or a group of clients.
 Rows = tuple[tuple[float, ...], ...]
@@ -242,7 +258,10 @@ class PartitionSpec(Spec):
             if value not in known:
                 raise unknown(what, value, known)
         require(self.clients >= 1, f"the number of clients must be at least 1, not {self.clients}")
-        require(0 <= self.seed < 2**32, f"the seed must be in 0..2^32-1, not {self.seed}")
+        require(
+            self.clients <= MOST_CLIENTS, f"the number of clients must be at most {MOST_CLIENTS:,}, not {self.clients}"
+        )
+        check_seed(self.seed)
         if self.scheme in DRAWN_APART:
             own = self.scheme == "equal"
             require(
@@ -363,6 +382,10 @@ class PartitionSpec(Spec):
         require(
             self.duplicates is None or self.duplicates >= 1,
             f"every training sample must be there at least once, not {self.duplicates} times",
+        )
+        require(
+            (self.duplicates or 1) <= MOST_COPIES,
+            f"every training sample can be there {MOST_COPIES:,} times at most, not {self.duplicates}",
         )
         require(
             self.data_share is None or 0 < self.data_share * self.clients <= 1,
@@ -549,13 +572,15 @@ class Setting(Spec):
         self._check_types()
         require((self.epochs is None) != (self.steps is None), "give either local epochs or local steps, not both")
         for name in ("rounds", "batch_size", "epochs", "steps", "window"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"{name.replace('_', ' ')} must be at least 1, not {value}")
+            value, called = getattr(self, name), name.replace("_", " ")
+            require(value is None or value >= 1, f"{called} must be at least 1, not {value}")
+            most = {"rounds": MOST_ROUNDS, "epochs": MOST_PASSES, "steps": MOST_PASSES}.get(name, math.inf)
+            require(value is None or value <= most, f"{called} must be at most {most:,}, not {value}")
         require(self.every >= 0, f"every must be at least 0, not {self.every}")
         require(self.lr > 0, f"the learning rate must be above 0, not {self.lr}")
         require(self.momentum >= 0 and self.weight_decay >= 0, "momentum and weight decay cannot be negative")
         require(0 < self.participation <= 1, f"participation must lie in (0, 1], not {self.participation}")
-        require(0 <= self.seed < 2**32, f"the seed must be in 0..2^32-1, not {self.seed}")
+        check_seed(self.seed)
         trainees = self.partition.clients - (self.partition.newcomers or 0)
         require(
             self.cohort is None or (self.participation == 1 and 1 <= self.cohort <= trainees),
@@ -568,7 +593,7 @@ class Setting(Spec):
         for name in ("momentum_restarts", "test_phase"):
             object.__setattr__(self, name, getattr(self, name) or None)
         if self.init_seed is not None:
-            require(0 <= self.init_seed < 2**32, f"init_seed must be in 0..2^32-1, not {self.init_seed}")
+            check_seed(self.init_seed, "init_seed")
         stages, drifts = self.partition.stages or 1, self.drifts or ()
         rising = list(drifts) == sorted(set(drifts)) and all(2 <= t <= self.rounds for t in drifts)
         require(stages > 1 or not drifts, "this partition's data do not drift", "make one that does with --stages 3")

@@ -25,7 +25,7 @@ def seconds(setting: Setting, store: Store, roots: Sequence[Path], device: str =
     n_train = [int(n) // (setting.partition.stages or 1) for n in part.n_train]
     work = images_to_process(setting, n_train, int(part.n_test.sum()), effort)
     # ResNets are probed at a small batch: a step at a full one takes seconds on a CPU.
-    batch = 8 if setting.model.startswith("resnet") else setting.batch_size
+    batch = 8 if setting.model.startswith("resnet") else min(setting.batch_size, max(n_train))
     return work / _speed(
         setting.model, part.image_shape(facts.shape), len(part.classes), device, batch, setting.precision
     )

@@ -19,10 +19,16 @@ from fedbench.core.state import State, matches, size_in_bytes, weighted_mean
 from fedbench.errors import FedbenchError, unknown
 from fedbench.spec import Plain, Setting
 
+#: A whole number of a hyper-parameter (epochs, clusters, restarts) is at most this: more is work without end.
+MOST = 1_000_000
 
-def knob(default: Plain, help: str, symbol: str = "", source: str = "", choices: tuple[str, ...] = ()) -> Any:
-    """A hyper-parameter: a field that is at once a command-line option and part of the run's identity."""
-    text = {"help": help, "symbol": symbol, "source": source, "choices": choices}
+
+def knob(
+    default: Plain, help: str, symbol: str = "", source: str = "", choices: tuple[str, ...] = (), most: int = MOST
+) -> Any:
+    """A hyper-parameter: a field that is at once a command-line option and part of the run's identity. A whole number
+    is at most `most`."""
+    text = {"help": help, "symbol": symbol, "source": source, "choices": choices, "most": most}
     return dataclasses.field(default=default, metadata=text)
 
 
@@ -233,6 +239,9 @@ def _parse(method: str, name: str, field: dataclasses.Field[Any], given: Any) ->
             raise ValueError
     except (ValueError, KeyError, TypeError, OverflowError):
         raise FedbenchError(f"--{name.replace('_', '-')} of {method} takes {VALUES[kind]}, not '{given}'") from None
+    if kind is int:
+        most = field.metadata.get("most", MOST)
+        check(value <= most, method, name.replace("_", "-"), value, f"at most {most:,}")  # type: ignore[operator]
     choices = field.metadata.get("choices") or ()
     if choices and value not in choices:
         raise unknown(f"value of --{name.replace('_', '-')}", str(value), choices)

@@ -14,7 +14,13 @@ from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, check
 from fedbench.methods.parts import responsibilities as em
-from fedbench.methods.parts.clustered import answer_by_ensemble, clusters_knob, expected_groups, true_groups
+from fedbench.methods.parts.clustered import (
+    answer_by_ensemble,
+    check_clusters,
+    clusters_knob,
+    expected_groups,
+    true_groups,
+)
 from fedbench.spec import Setting
 
 #: Shares [M, K] of each class among the images of each model; on their way to the server, a client's counts.
@@ -53,6 +59,9 @@ class FedRC(Method):
 
     def __post_init__(self) -> None:
         check(self.clusters >= 0, self.name, "clusters", self.clusters, "at least 0")
+
+    def check_setting(self, setting: Setting) -> None:
+        check_clusters(self.name, self.clusters, setting)
 
     def variables(self, model: nn.Module, federation: Federation, generator: torch.Generator) -> State:
         count, classes = self.clusters or true_groups(federation), federation.classes

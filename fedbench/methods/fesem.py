@@ -15,6 +15,7 @@ from fedbench.methods.base import Method, check, cross_entropy
 from fedbench.methods.parts.clustered import (
     answer_by_ensemble,
     average_by_cluster,
+    check_clusters,
     clusters_knob,
     count_of,
     ensemble,
@@ -56,6 +57,9 @@ class FeSEM(Method):
 
     def __post_init__(self) -> None:
         check(self.clusters >= 0, self.name, "clusters", self.clusters, "at least 0")
+
+    def check_setting(self, setting: Setting) -> None:
+        check_clusters(self.name, self.clusters, setting)
 
     def describe(self, server: Server, federation: Federation, setting: Setting) -> tuple[int, int]:
         server.models = fresh_models(server, federation, setting, self.clusters or true_groups(federation))

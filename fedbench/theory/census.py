@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbench.spec import require
+from fedbench.spec import check_seed, require
 from fedbench.theory import conditions as c
 from fedbench.theory.onehot import OneHot
 from fedbench.theory.ridge import Array, Risk
 
 DRAWS = 200_000
+#: All are held in memory at the same time, and so many tell a share to 0.0002.
+MOST = 5_000_000
 _DIMENSION = 3
 
 
@@ -60,8 +62,12 @@ def inside(rng: np.random.Generator, problem: OneHot) -> tuple[Array, c.Truth]:
 
 
 def census(draws: int = DRAWS, seed: int = 0) -> list[Finding]:
-    """Count every condition on `draws` random problems (three coordinates each). Raises FedbenchError if draws < 1."""
-    require(draws >= 1, f"there must be at least 1 draw, not {draws}")
+    """Count every condition on `draws` random problems (three coordinates each). Raises FedbenchError unless draws are
+    1 to MOST and the seed is one."""
+    require(
+        1 <= draws <= MOST, f"there must be at least 1 draw and at most {MOST:,}, which take some 3 GB, not {draws}"
+    )
+    check_seed(seed)
     rng = np.random.default_rng(seed)
     problem, w = problems(rng, draws)
     s, xi = problem.s, problem.xi

@@ -16,7 +16,7 @@ from fedbench.core.estimate import FORWARD
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State, matches, state_of, weighted_mean
-from fedbench.methods.base import BODY, HEAD, knob
+from fedbench.methods.base import BODY, HEAD, check, knob
 from fedbench.partition import bank
 from fedbench.spec import LEVELLED, Setting
 
@@ -27,6 +27,12 @@ MANY_CLIENTS = MOST_MODELS = 10
 def clusters_knob() -> Any:
     """The hyper-parameter `clusters` of methods with a given number of models."""
     return knob(0, "models; 0: as many as there are true groups", "M", "FLUX, Sec. 5")
+
+
+def check_clusters(method: str, clusters: int, setting: Setting) -> None:
+    """Raise FedbenchError if there would be more models than clients that train: some could never be trained."""
+    trainees = setting.partition.clients - (setting.partition.newcomers or 0)
+    check(clusters <= trainees, method, "clusters", clusters, f"at most the number of clients that train, {trainees}")
 
 
 def true_groups(federation: Federation) -> int:
