@@ -1,0 +1,125 @@
+"""Any command with hostile options ends as documented: no traceback, one line where the input is bad."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hostile_options
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+
+from fedbench.__main__ import main
+from fedbench.engine import local, together
+from fedbench.errors import FedbenchError
+from fedbench.store import Store
+
+#: Bytes that one case may ask for beyond what the process has (where the system counts them).
+MEMORY = 2**30
+#: Good, work that failed, bad input, interrupted.
+CODES = (0, 1, 2, 130)
+
+
+def fedbench(words: list[str]) -> tuple[object, str]:
+    """(exit code, standard error) of a command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(words)
+        except SystemExit as stop:
+            return stop.code, err.getvalue()
+    raise AssertionError("main always exits")
+
+
+@contextlib.contextmanager
+def bounded_memory() -> Iterator[None]:
+    """No allocation inside the block may take the process beyond MEMORY more than it has."""
+    size = Path("/proc/self/statm")
+    if not size.exists():
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    now = int(size.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _files(folder: Path) -> None:
+    """What the generator's places name: a folder, a pipe, links to devices, empty and binary files."""
+    (folder / "folder.csv").mkdir()
+    for name in ("fifo", "fifo.csv"):
+        os.mkfifo(folder / name)
+    for name in ("empty.toml", "empty.py", "file.txt"):
+        (folder / name).touch()
+    for name in ("binary.toml", "binary.py", "binary.csv"):
+        (folder / name).write_bytes(bytes(range(256)))
+    links = {"full.tex": "/dev/full", "null.json": "/dev/null", "zero.csv": "/dev/zero", "loop": "loop"}
+    for name, target in {**links, **dict.fromkeys(("mem.csv", "mem.toml", "mem.py"), "/proc/self/mem")}.items():
+        (folder / name).symlink_to(target)
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A user with one run of two steps, deep in folders of the test's own (`../..` leads to none but these), on a
+    machine that trains nothing more."""
+    folder = tmp_path_factory.mktemp("user") / "a" / "b" / "c"
+    folder.mkdir(parents=True)
+    _files(folder)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise FedbenchError("nothing is trained here")
+
+    before = Path.cwd()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"HOME": folder, "FEDBENCH_HOME": folder / "store", "FEDBENCH_DATA": ""}.items():
+            patch.setenv(name, str(value))
+        os.chdir(folder)
+        assert fedbench(["partition", "digits", "--dir", "0.3"])[0] == 0
+        assert fedbench(["train", "--method", "fedavg", "--budget", "smoke", "--rounds", "1", "--steps", "1"])[0] == 0
+        patch.setattr(local, "execute", refuse)
+        patch.setattr(together, "execute_together", refuse)
+        current = Store().current
+        yield {"{run}": current["run"], "{partition}": current["partition"], "{tmp}": str(folder)}
+        os.chdir(before)
+
+
+def filled(words: list[str], user: dict[str, str]) -> list[str]:
+    """The words with the user's ids and folder in them."""
+    for name, value in user.items():
+        words = [word.replace(name, value) for word in words]
+    return words
+
+
+@settings(
+    max_examples=300, database=None, phases=[Phase.explicit, Phase.generate], derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+@example(["train", "--method", "ifca", "--budget", "smoke", "--clusters", str(2**31 - 1)])
+@example(["train", "--method", "fedavg", "--budget", "smoke", "--batch-size", str(2**32)])
+@example(["train", "--method", "fedavg", "--budget", "smoke", "--rounds", str(10**18)])
+@example(["partition", "digits", "--protocol", "flux", "--shift", "px", "--level", "1", "--clients", str(10**12)])
+@example(["partition", "digits", "--counts", "{tmp}/zero.csv"])
+@example(["partition", "{tmp}/mem.toml", "--iid"])
+@example(["report", "--table", "feddrm/1", "--json", "--output", "{tmp}/null.json"])
+@example(["theory", "--draws", str(10**18)])
+@example(["list", "--home", "x" * 5000])
+@given(hostile_options.command_lines())
+def test_hostile_options(user: dict[str, str], words: list[str]) -> None:
+    words = filled(words, user)
+    with bounded_memory():
+        code, err = fedbench(words)
+    assert code in CODES, err
+    lines = [line for line in err.splitlines() if line.startswith("fedbench: ")]
+    if "--debug" not in words:
+        assert "Traceback" not in err
+        assert len(lines) == (code == 2), err
+        assert err.endswith(f"{lines[0]}\n" if lines else ""), "the reason comes last"
+    assert not any("not enough memory" in line for line in lines)
