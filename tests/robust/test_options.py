@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hostile_options
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import given
 
 from fedbench.__main__ import main
 from fedbench.engine import local, together
@@ -98,28 +98,51 @@ def filled(words: list[str], user: dict[str, str]) -> list[str]:
     return words
 
 
-@settings(
-    max_examples=300, database=None, phases=[Phase.explicit, Phase.generate], derandomize=True,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
-@example(["train", "--method", "ifca", "--budget", "smoke", "--clusters", str(2**31 - 1)])
-@example(["train", "--method", "fedavg", "--budget", "smoke", "--batch-size", str(2**32)])
-@example(["train", "--method", "fedavg", "--budget", "smoke", "--rounds", str(10**18)])
-@example(["partition", "digits", "--protocol", "flux", "--shift", "px", "--level", "1", "--clients", str(10**12)])
-@example(["partition", "digits", "--counts", "{tmp}/zero.csv"])
-@example(["partition", "{tmp}/mem.toml", "--iid"])
-@example(["report", "--table", "feddrm/1", "--json", "--output", "{tmp}/null.json"])
-@example(["theory", "--draws", str(10**18)])
-@example(["list", "--home", "x" * 5000])
-@given(hostile_options.command_lines())
-def test_hostile_options(user: dict[str, str], words: list[str]) -> None:
+def ends_well(words: list[str], user: dict[str, str]) -> None:
+    """The command ends with one of CODES, and with 2 after one line of its own."""
     words = filled(words, user)
     with bounded_memory():
         code, err = fedbench(words)
     assert code in CODES, err
+    if "--debug" in words:  # which shows the traceback
+        return
     lines = [line for line in err.splitlines() if line.startswith("fedbench: ")]
-    if "--debug" not in words:
-        assert "Traceback" not in err
-        assert len(lines) == (code == 2), err
-        assert err.endswith(f"{lines[0]}\n" if lines else ""), "the reason comes last"
+    assert "Traceback" not in err
+    assert len(lines) == (code == 2), err
+    assert err.endswith(f"{lines[0]}\n" if lines else ""), "the reason comes last"
     assert not any("not enough memory" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--method", "ifca", "--budget", "smoke", "--clusters", str(2**31 - 1)],
+        ["train", "--method", "fedavg", "--budget", "smoke", "--batch-size", str(2**32)],
+        ["train", "--method", "fedavg", "--budget", "smoke", "--rounds", str(10**18)],
+        ["partition", "digits", "--protocol", "flux", "--shift", "px", "--level", "1", "--clients", str(10**12)],
+        ["partition", "digits", "--counts", "{tmp}/zero.csv"],
+        ["partition", "{tmp}/mem.toml", "--iid"],
+        ["report", "--table", "feddrm/1", "--json", "--output", "{tmp}/null.json"],
+        ["report", "--table", "feddrm/1", "--output", "{tmp}/full.tex"],
+        ["theory", "--draws", str(10**18)],
+        ["list", "--home", "x" * 5000],
+    ],
+    ids=" ".join,
+)
+def test_the_worst_so_far(user: dict[str, str], words: list[str]) -> None:
+    ends_well(words, user)
+
+
+@given(hostile_options.command_lines(("train",)))
+def test_train(user: dict[str, str], words: list[str]) -> None:
+    ends_well(words, user)
+
+
+@given(hostile_options.command_lines(("partition",)))
+def test_partition(user: dict[str, str], words: list[str]) -> None:
+    ends_well(words, user)
+
+
+@given(hostile_options.command_lines(sorted(hostile_options.commands())))
+def test_every_command(user: dict[str, str], words: list[str]) -> None:
+    ends_well(words, user)
