@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from fedbench.methods.base import Method
 
 
-
-
 @dataclass(frozen=True)
 class Job:
     """A run to be made: its spec, its method, and the hyper-parameters that were chosen (not left at default)."""
