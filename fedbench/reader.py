@@ -64,21 +64,21 @@ def toml(path: Path, what: str = "TOML file", hint: str = "") -> dict[str, Any]:
         raise FedbenchError(f"{path} is nested more than {DEPTH} deep") from error
     except ValueError as error:
         raise FedbenchError(f"{path} is not valid TOML: {error}") from error
-    plain(raw, str(path))
+    _sane(raw, str(path))
     return raw
 
 
-def plain(value: Any, where: str, depth: int = 0, joint: str = ", ") -> None:
+def _sane(value: Any, where: str, depth: int = 0, joint: str = ", ") -> None:
     """Raise FedbenchError for what nothing of ours can be, whatever its key: dates, NaN, control characters, ..."""
     if depth > DEPTH:
         raise FedbenchError(f"{where} is nested more than {DEPTH} deep")
     if isinstance(value, Mapping):
         for key, item in value.items():
-            plain(key, f"{where}, a key")
-            plain(item, f"{where}{joint}{shown(key)[1:-1]}", depth + 1, ".")
+            _sane(key, f"{where}, a key")
+            _sane(item, f"{where}{joint}{shown(key)[1:-1]}", depth + 1, ".")
     elif isinstance(value, list):
         for i, item in enumerate(value, 1):
-            plain(item, f"{where} {i}", depth + 1)
+            _sane(item, f"{where} {i}", depth + 1)
     elif isinstance(value, str):
         if not value.isascii() or not value.isprintable():
             wrong = next((c for c in value if _control(c)), "")
@@ -97,7 +97,7 @@ def read(cls: type[T], raw: Any, where: str, **own: Any) -> T:
     Fields may be text, numbers, booleans, None, literals, dataclasses, lists, tuples, mappings from text, unions of
     them, Any, and `Annotated` with rules. Raises FedbenchError, which begins with `where` and the place in it.
     """
-    plain(raw, where)
+    _sane(raw, where)
     made: T = _record(cls, raw, where, ", ", own)
     return made
 

@@ -12,7 +12,7 @@ from fedbench.errors import FedbenchError
 _NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
 
 
-def plain(word: str, where: str) -> str:
+def one_line(word: str, where: str) -> str:
     """The word, if it is text of one line: messages, manifests and tables can then show it as it is.
 
     Raises FedbenchError naming `where` it stands.
@@ -27,7 +27,7 @@ def plain(word: str, where: str) -> str:
 def path_of(word: str, where: str) -> Path:
     """The path that a word names, with the home folder for a leading ~. Raises FedbenchError if nobody has that one."""
     try:
-        return Path(plain(word, where)).expanduser()
+        return Path(one_line(word, where)).expanduser()
     except RuntimeError as error:
         raise FedbenchError(
             f"{where} {word}: no home folder is known for {word.split('/')[0]}", "name it in full"
@@ -37,4 +37,4 @@ def path_of(word: str, where: str) -> Path:
 def check(words: Iterable[str]) -> None:
     """Raise FedbenchError if a word of the command line is no plain text."""
     for word in words:
-        plain(word, "the command line")
+        one_line(word, "the command line")

@@ -1,0 +1,104 @@
+"""Checksums of what every method predicts, so that a redesign can prove that it changed nothing.
+
+    python tests/methods/golden.py write      after a change that is meant to change predictions: say why in the commit
+    python tests/methods/golden.py compare    before and after a change that is not
+
+Every method runs on the embedded digits by the sequential executor in each setting that suits it: clients that take
+part at times and vote; true groups with validation images, late clients, drift and a test phase; clients that never
+train; one gradient a round. The bits are those of one processor and one torch: on others a comparison says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedbench import data, methods, protocol
+from fedbench.engine.local import Job, execute
+from fedbench.errors import FedbenchError
+from fedbench.spec import PartitionSpec, Setting
+from fedbench.store import Store
+
+FILE = Path(__file__).with_name("golden.json")
+
+
+def settings(store: Store) -> Iterator[tuple[str, Setting]]:
+    """Name and setting of each scenario."""
+
+    def setting(paper: str, chosen: dict[str, Any], **train: Any) -> Setting:
+        rules = protocol.load(paper)
+        part: PartitionSpec = rules.partition_spec(data.resolve("digits", store), 10, **chosen)
+        base: dict[str, Any] = {
+            "model": "digits_cnn",
+            "rounds": 3,
+            "batch_size": 16,
+            "window": 1,
+            "seed": 5,
+            "lr": 0.05,
+        }
+        return rules.setting(part, "smoke", **{"lr": 0.05, **base, **train})
+
+    voting = {"scheme": "dirichlet", "alpha": 0.3, "clients": 6}
+    yield "votes", setting("feddrm", voting, epochs=1, participation=0.8)
+    groups = {"scheme": "equal", "shift": "pxy", "level": 8, "clients": 8}
+    yield "groups", setting("flux", groups, rounds=6, epochs=1, participation=0.8)
+    yield "drift", setting("flux", {**groups, "shift": "py", "stages": 2}, rounds=6, epochs=1, drifts=[4])
+    joining = {"scheme": "dirichlet", "alpha": 0.5, "clients": 6, "newcomers": 2, "newcomers_as": ["fog-3"]}
+    yield "newcomers", setting("pfedfda", joining, epochs=1)
+    yield "gradients", setting("ftw_erm", {"layout": "toy"} if "toy" in protocol.load("ftw_erm").layouts else voting)
+
+
+def digest(run: Any) -> str:
+    """SHA-256 of a run's predictions: the columns in order of their names, whatever the Parquet file around them."""
+    table = run.table("predictions")
+    columns = {name: table[name].to_pylist() for name in sorted(table.column_names)}
+    return hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:16]
+
+
+def measure() -> dict[str, str]:
+    """Scenario and method -> checksum, or why they do not go together."""
+    sums: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        for scenario, setting in settings(store):
+            for name in methods.names():
+                try:
+                    run = execute(Job.of(setting, name, {}), store, [], device="cpu", executor="sequential")
+                    sums[f"{scenario}/{name}"] = digest(run)
+                except FedbenchError as error:
+                    sums[f"{scenario}/{name}"] = f"refused: {error.message}"
+                print(f"{scenario}/{name} {sums[f'{scenario}/{name}']}", file=sys.stderr)
+    return sums
+
+
+def here() -> dict[str, str]:
+    """What the bits depend on."""
+    return {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "machine": platform.machine()}
+
+
+def main(command: str) -> int:
+    if command == "write":
+        FILE.write_text(json.dumps({"where": here(), "predictions": measure()}, indent=1) + "\n")
+        return 0
+    golden = json.loads(FILE.read_text())
+    if golden["where"] != here():
+        print(f"made on {golden['where']}, and this is {here()}: write one here before the change", file=sys.stderr)
+    now = measure()
+    names = {**golden["predictions"], **now}
+    changed = [name for name in names if golden["predictions"].get(name) != now.get(name)]
+    for name in changed:
+        print(f"{name}: {golden['predictions'].get(name)} before, {now.get(name)} now")
+    print(f"{len(names) - len(changed)} of {len(names)} the same")
+    return int(bool(changed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
