@@ -108,13 +108,13 @@ def _federations(
 ) -> tuple[list[Federation], dict[str, Any]]:
     """Each job's federation, all on common images (jobs of one partition see the very same ones), and the origins of
     what they were loaded from."""
-    from fedbench.data import build as data
-    from fedbench.partition import builder as partition
+    from fedbench.data.build import obtain as images_of
+    from fedbench.partition.builder import obtain as partition_of
 
     specs = [job.spec.setting.partition for job in jobs]
     again = any(job.replaces is not None for job in jobs)
-    images = data.obtain(specs[0].dataset, store, roots, again=again)
-    drawn = {spec.id: partition.obtain(spec, store, roots, again=again) for spec in specs}
+    images = images_of(specs[0].dataset, store, roots, again=again)
+    drawn = {spec.id: partition_of(spec, store, roots, again=again) for spec in specs}
     key = (store.home, device, images.digest, *(drawn[spec.id].digest for spec in specs))
     if key not in _last:
         _last.clear()  # before the next ones take their memory

@@ -47,11 +47,11 @@ def obtain(
     there = store.get(spec)
     if there is not None and not (again and is_older(there.provenance)):
         return there
-    from fedbench.data import build as data
+    from fedbench.data.build import obtain as images_of
     from fedbench.data.dataset import from_artifact
 
     by = code_of("partition/builder.py")
-    images = data.obtain(spec.dataset, store, roots, notify, again)
+    images = images_of(spec.dataset, store, roots, notify, again)
     partition = make(spec, from_artifact(images))
     with store.writing(spec, {"dataset": spec.dataset.id}, replaces=there.digest if there else None) as writer:
         writer.provenance |= {**by, MADE_FROM: {"dataset": origin(images.digest, images.provenance)}}
