@@ -164,7 +164,8 @@ class Store:
     """A folder of artifacts shared by any number of processes."""
 
     def __init__(self, home: Path | None = None) -> None:
-        self.home = Path(home) if home else default_home()
+        # Whole, since Arrow takes a path that begins with "word:" for the address of a server.
+        self.home = (Path(home) if home else default_home()).absolute()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             schema = read_json(self.home / "store.json").get("schema", 0)
             if not isinstance(schema, int):

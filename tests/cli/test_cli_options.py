@@ -89,6 +89,13 @@ def test_a_home_folder_is_found(home: Path, tmp_path: Path, monkeypatch: pytest.
     assert str(tmp_path / "mine") in good("list", "--home=~/mine").out.replace("\n", "")
 
 
+def test_a_store_with_a_colon_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # written, then read
+        good("partition", "digits", "--dir", "0.3", "--home", "s3:mine")
+    assert len(complete(tmp_path / "s3:mine")) == 2
+
+
 def test_a_protocol_is_a_name_and_no_path(ready: Path) -> None:
     assert "unknown protocol '../tables/feddrm'" in refused(*TRAIN, "--protocol", "../tables/feddrm")
 
