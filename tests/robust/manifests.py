@@ -132,8 +132,9 @@ def _replaced(home: Path, name: str) -> st.SearchStrategy[Edit]:
 
 
 def _swapped(home: Path, name: str) -> st.SearchStrategy[Edit]:
-    """Change places with, or become a copy of, another file of the same ending."""
-    others = [other for other in files(home) if other != name and Path(other).suffix == Path(name).suffix]
+    """Change places with, or become a copy of, another file, of the same ending if there is one."""
+    others = [other for other in files(home) if other != name]
+    others = [other for other in others if Path(other).suffix == Path(name).suffix] or others
 
     def edit(other: str, both: bool) -> Edit:
         def apply(path: Path) -> None:
