@@ -1,7 +1,8 @@
 """Checksums of what every method predicts, so that a redesign can prove that it changed nothing.
 
-    python tests/methods/golden.py write      after a change that is meant to change predictions: say why in the commit
-    python tests/methods/golden.py compare    before and after a change that is not
+    export PYTHONPATH=tests/core
+    python tests/methods/golden.py compare    before and after a change that is to change nothing
+    python tests/methods/golden.py write      after one that is to change predictions: say why in the commit
 
 Every method runs on the embedded digits by the sequential executor in each setting that suits it: clients that take
 part at times and vote; true groups with validation images, late clients, drift and a test phase; clients that never
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from cases import CASES
 
-from fedbench import data, methods, protocol
+from fedbench import data, protocol
 from fedbench.engine.local import Job, execute
 from fedbench.errors import FedbenchError
 from fedbench.spec import PartitionSpec, Setting
@@ -69,13 +71,14 @@ def measure() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         for scenario, setting in settings(store):
-            for name in methods.names():
+            for name, chosen in CASES:
+                place = "/".join((scenario, name, *(f"{option}={value}" for option, value in chosen.items())))
                 try:
-                    run = execute(Job.of(setting, name, {}), store, [], device="cpu", executor="sequential")
-                    sums[f"{scenario}/{name}"] = digest(run)
+                    run = execute(Job.of(setting, name, chosen), store, [], device="cpu", executor="sequential")
+                    sums[place] = digest(run)
                 except FedbenchError as error:
-                    sums[f"{scenario}/{name}"] = f"refused: {error.message}"
-                print(f"{scenario}/{name} {sums[f'{scenario}/{name}']}", file=sys.stderr)
+                    sums[place] = f"refused: {error.message}"
+                print(place, sums[place], file=sys.stderr)
     return sums
 
 
