@@ -358,10 +358,18 @@ class Store:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
                 gone += (path,)
         for path in self.home.glob("work/*"):
-            if path.is_dir() and not (path / CHECKPOINT).exists() and holder(path) is None:
+            if path.is_dir() and self._over(path) and holder(path) is None:
                 shutil.rmtree(path)
                 gone += (path,)
         return gone
+
+    def _over(self, work: Path) -> bool:
+        """Whether a work folder is of no more use: it has no checkpoint, or its run was completed after that."""
+        try:
+            saved = (work / CHECKPOINT).stat().st_mtime_ns
+            return (self.path("run", work.name) / MANIFEST).stat().st_mtime_ns > saved
+        except OSError:
+            return not (work / CHECKPOINT).exists()
 
     # -- the current partition and run -------------------------------------------------------------------
 

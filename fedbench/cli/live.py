@@ -63,7 +63,10 @@ def _stoppable(jobs: Sequence[Job], store: Store) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, Interrupted):
         console, rounds = context.err(), jobs[0].spec.setting.rounds
-        if saved := min((saved_round(job, store) for job in jobs if not job.done(store)), default=0):
+        left = [saved_round(job, store) for job in jobs if not job.done(store)]
+        if not left:
+            console.print("stopped; what was to be trained is complete.")
+        elif saved := min(left):
             console.print(f"stopped; round {saved} of {rounds} is saved. The same command goes on from there.")
         else:
             console.print("stopped before the end of the first round; nothing was saved.")

@@ -179,7 +179,9 @@ def announce(job: Job, store: Store) -> None:
 
 def clear(job: Job, store: Store) -> None:
     """Forget how a run that is complete came about."""
-    shutil.rmtree(store.work(job.spec.id), ignore_errors=True)
+    folder = store.work(job.spec.id)
+    (folder / CHECKPOINT).unlink(missing_ok=True)  # before what it lists: killed in between, it would seem damaged
+    shutil.rmtree(folder, ignore_errors=True)
     store.forget_failure(job.spec.id)
 
 

@@ -173,3 +173,18 @@ def test_demo(home: Path, tmp_path: Path) -> None:
     runs = list(Store(home).list("run"))
     assert {a.manifest["spec"]["method"] for a in runs} == {"local", "fedavg", "fedavgft", "pfedfda", "feddrm"}
     assert good("evaluate", "--all").err == "every run has its metrics\n"
+
+
+@pytest.mark.usefixtures("brief")
+def test_stopped_after_the_last_round(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is in its place: nothing is left to go on with, and nothing is lost."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    command = ("train", "--method", "fedavg", *SMOKE, "--seed", "1", "--executor", "sequential")
+    with monkeypatch.context() as patch:
+        patch.setattr("fedbench.engine.local.clear", interrupt)
+        said = fedbench(*command)
+    assert (said.code, said.line) == (130, "stopped; what was to be trained is complete.")
+    assert "is already there" in good(*command).err
