@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import tracemalloc
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -145,7 +147,9 @@ def test_images_take_no_second_copy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> data.Dataset:
     of = dataset()
-    monkeypatch.setattr("fedbench.data.dataset.load", lambda *given: of)
+    made_up_images = SimpleNamespace(digest="", provenance={})
+    monkeypatch.setattr(import_module("fedbench.data.build"), "obtain", lambda *given: made_up_images)
+    monkeypatch.setattr("fedbench.data.dataset.from_artifact", lambda artifact: of)
     return of
 
 

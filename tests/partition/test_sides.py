@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,7 +56,9 @@ ASKED = {"mixture": mixture(4, keep=(0.5, 1)), "disjoint": mixture(4, disjoint=T
 def made_up(monkeypatch: pytest.MonkeyPatch) -> data.Dataset:
     """The data set that every spec of these tests is of."""
     of = dataset()
-    monkeypatch.setattr("fedbench.data.dataset.load", lambda *given: of)
+    made_up_images = SimpleNamespace(digest="", provenance={})
+    monkeypatch.setattr(import_module("fedbench.data.build"), "obtain", lambda *given: made_up_images)
+    monkeypatch.setattr("fedbench.data.dataset.from_artifact", lambda artifact: of)
     return of
 
 
