@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fedbench.core.plan import Plan
 from fedbench.core.state import State
+from fedbench.core.who import MEMBER
 
 
 class Batch(NamedTuple):
@@ -154,6 +155,7 @@ class Client:
     plan: Plan
     state: State  #: what the client holds now; Train replaces what it trained
     received: State  #: as the client received it this round
+    kind: str = MEMBER  #: how it stands to the federation (core/who.py); another than MEMBER only where it answers
     validation_rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  #: [v] held back images
     upload: dict[str, Any] = field(default_factory=dict)  #: what it sends beside its shared state, such as gradients
     #: [m] classes that the client gives its test images, or where they have many labels a score of each [m, U]; set by

@@ -15,7 +15,7 @@ from torch import nn
 
 from fedbench.core import tables
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.client import Box, Client
+from fedbench.core.client import Client
 from fedbench.core.clock import Clock
 from fedbench.core.evaluation import Answers, answer, own_answers
 from fedbench.core.executors import Executor, one_thread
@@ -25,6 +25,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.rng import stream
 from fedbench.core.server import Server
 from fedbench.core.state import State, size_in_bytes, state_of
+from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN, Who
 from fedbench.errors import FedbenchError
 from fedbench.models.base import seeded
 from fedbench.spec import Setting
@@ -128,6 +129,19 @@ def known_association(server: Server, federation: Federation) -> Server:
     return known
 
 
+def _check_test_phase(setting: Setting, method: Method, model: nn.Module) -> None:
+    """Raise FedbenchError if clients without labels would answer with parts of the network that nobody has trained."""
+    from fedbench.methods.base import Method as Base
+
+    if setting.test_phase and UNLABELLED in method.serves and type(method).serve is Base.serve:
+        for name in model.state_dict():
+            if method.is_personal(name):
+                raise FedbenchError(
+                    f"{method.name} keeps {name} with each client, so it has none for a client without labels",
+                    f"let `serve` give it one, or leave '{UNLABELLED}' out of `serves`",
+                )
+
+
 @dataclass
 class Round:
     """A round under way."""
@@ -167,6 +181,7 @@ class Trainer:
         self.evaluated = set(setting.evaluated_rounds())
         self.views = ("crop",) if setting.augment == "crop" else ("plain",)
         self.newcomers = range(plan.trainees, federation.clients)
+        _check_test_phase(setting, method, model)
 
     def run(self, observe: Callable[[Progress], None] = lambda _: None) -> None:
         """Train to the last round. Raises Interrupted on Ctrl-C, after saving the last completed round."""
@@ -262,22 +277,21 @@ class Trainer:
     def evaluate(self, server: Server, t: int, trained: Mapping[int, State]) -> dict[str, Answers]:
         """Predictions of the personalised models by view; after the last round also on whole images.
 
-        Clients answer from `trained` if they stand there, newcomers from what they are welcomed with, the others from
-        the server's view of them.
+        Clients answer from `trained` if they stand there, the others from what the method serves them.
         """
         known = known_association(server, self.federation)
         clients = [
-            self._client(i, trained[i] if i in trained else self._given(known, i), t, PERSONALISING)
+            self._answering(known, Who(i, UNSEEN if i in self.newcomers else MEMBER), t, trained.get(i))
             for i in range(self.federation.clients)
         ]
         views = self.views if t < self.setting.rounds else tuple(dict.fromkeys((*self.views, "plain")))
         if self.setting.votes:
-            self.executor.run(clients, self._answering)
+            self.executor.run(clients, self.method.personalise)
             router = self.method.route if self.method.routes else None
             answers = {view: answer(clients, self.executor, view, router) for view in views}
         else:
-            answers = own_answers(clients, self.executor, views, self._answering)
-        if self.setting.test_phase and t == self.setting.rounds and self.has_test_phase:
+            answers = own_answers(clients, self.executor, views, self.method.personalise)
+        if self.setting.test_phase and t == self.setting.rounds and UNLABELLED in self.method.serves:
             met = self._answers_without_labels(server, t)
             answers = {view: replace(a, test_phase=met) if view == "plain" else a for view, a in answers.items()}
         self.checkpoint.notes = {
@@ -287,30 +301,20 @@ class Trainer:
         }
         return answers
 
-    @property
-    def has_test_phase(self) -> bool:
-        """Whether the method can serve clients without labels: if it says how, or if it shares the whole network."""
-        from fedbench.methods.base import Method
-
-        says = type(self.method).meet is not Method.meet
-        shares = not any(self.method.is_personal(name) for name in self.executor.model.state_dict())
-        return self.method.takes_unlabelled and (says or shares)
-
     def _answers_without_labels(self, server: Server, t: int) -> np.ndarray:
-        """What each client's test images are answered when it is met as one without labels [T]."""
-        clients = [
-            self._client(i, self.method.meet(server, i), t, PERSONALISING) for i in range(self.federation.clients)
-        ]
+        """What each client's test images are answered when it comes as one without labels [T]."""
+        clients = [self._answering(server, Who(i, UNLABELLED), t) for i in range(self.federation.clients)]
         for client in clients:  # nothing of what it has trained on is there
             client.rows, client.validation_rows = client.rows[:0], client.validation_rows[:0]
             client.class_counts = torch.zeros_like(client.class_counts)
-        return own_answers(clients, self.executor, ("plain",), self.method.adapt)["plain"].own
+        return own_answers(clients, self.executor, ("plain",), self.method.personalise)["plain"].own
 
-    def _given(self, server: Server, index: int) -> State:
-        return (self.method.welcome if index in self.newcomers else self.method.serve)(server, index)
-
-    def _answering(self, client: Client) -> Box | None:
-        return self.method.join(client) if client.index in self.newcomers else self.method.personalise(client)
+    def _answering(self, server: Server, who: Who, t: int, state: State | None = None) -> Client:
+        """A client that is to answer from `state`, else from what the method serves it."""
+        given = self.method.serve(server, who) if state is None else state
+        client = self._client(who.index, given, t, PERSONALISING)
+        client.kind = who.kind
+        return client
 
     def _client(self, index: int, state: State, t: int, phase: int = 0) -> Client:
         client = new_client(index, t, state, self.setting, self.federation, self.plan)

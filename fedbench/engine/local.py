@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench import methods, models
+from fedbench.core.who import UNSEEN
 from fedbench.engine.training import prepared, write
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors, read_json, write_json
@@ -56,7 +57,7 @@ class Job:
         with reported():
             method = kind.create(overrides)
             method.check_setting(setting)
-        if setting.partition.newcomers and not kind.takes_newcomers:
+        if setting.partition.newcomers and UNSEEN not in kind.serves:
             raise FedbenchError(
                 f"{kind.name} has no procedure for clients that did not train",
                 "take a partition without newcomers, or a method like fedavgft, fedbabu, fedpac or pfedfda",

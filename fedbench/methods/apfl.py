@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from fedbench.core.client import Batch, Box, Client, Loss, Train
 from fedbench.core.federation import Federation
+from fedbench.core.who import MEMBER
 from fedbench.methods.base import Method, check, knob
 from fedbench.methods.parts.own_model import OWN
 from fedbench.models.base import FLModel
@@ -57,7 +58,7 @@ class APFL(Method):
     name = "apfl"
     title = "APFL"
     personal = (OWN,)
-    takes_newcomers = False
+    serves = (MEMBER,)
     takes_many_labels = False
 
     alpha: float = knob(0.25, "share of a client's own model in the mixture", "α", "pFedFDA, App. C.2")

@@ -12,6 +12,7 @@ from torch import nn
 from fedbench.core.client import Box, Client, Collect, Gradient, Train
 from fedbench.core.federation import Federation
 from fedbench.core.state import State
+from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts.clustered import answer_of, probabilities
 from fedbench.methods.parts.own_model import OWN, own_copy, swapped
@@ -45,7 +46,7 @@ class APFLFlux(Method):
     name = "apfl_flux"
     title = "APFL (FLUX's)"
     personal = (OWN, ALPHA)
-    takes_newcomers = False
+    serves = (MEMBER, UNLABELLED)
     takes_votes = False
 
     alpha: float = knob(0.5, "share of the shared model's copy in the mixture", "α", "the code that FLUX names")
@@ -85,6 +86,8 @@ class APFLFlux(Method):
         return 2.0
 
     def personalise(self, client: Client) -> Box:
+        if client.kind == UNLABELLED:  # it has no model of its own
+            return
         shared = yield Collect(probabilities, split="test")
         client.state = swapped(client.state)
         own = yield Collect(probabilities, split="test")

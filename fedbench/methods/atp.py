@@ -141,6 +141,3 @@ class ATP(Method):
             answers.append(told.rows.argmax(1))
             client.state = theta
         client.answer = torch.cat(answers)
-
-    def adapt(self, client: Client) -> Box | None:
-        return self.personalise(client)

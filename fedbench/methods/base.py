@@ -16,6 +16,7 @@ from fedbench.core.client import Batch, Box, Client, Loss, Train
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State, matches, size_in_bytes, weighted_mean
+from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN, Who
 from fedbench.errors import FedbenchError, unknown
 from fedbench.spec import Plain, Setting
 
@@ -67,12 +68,10 @@ class Method:
     version: ClassVar[int] = 1  #: raise it when results should change
     personal: ClassVar[tuple[str, ...]] = ()  #: name prefixes of what a client keeps to itself; the rest is shared
     trains: ClassVar[bool] = True  #: whether the network moves at all (a method may merely measure the clients' data)
-    #: Whether clients that never trained can join after the last round; a `describe` must then leave them out.
-    takes_newcomers: ClassVar[bool] = True
+    #: Whom it has a model for. (A `describe` must leave out clients that are UNSEEN.)
+    serves: ClassVar[tuple[str, ...]] = (MEMBER, UNSEEN, UNLABELLED)
     #: Whether a client's answer is that of one model, which can be asked about others' images too.
     takes_votes: ClassVar[bool] = True
-    #: Whether a client without labels can be served (`meet`, `adapt`): else the method has no test phase.
-    takes_unlabelled: ClassVar[bool] = True
     #: Whether images may have many labels (CheXpert), 0 or 1 each, instead of one class. A method that works with
     #: classes itself, not by `cross_entropy` alone, cannot take them.
     takes_many_labels: ClassVar[bool] = True
@@ -156,28 +155,16 @@ class Method:
         the server's step (a hyper-parameter `score` of "after_local"). Others answer from what the server gives."""
         return self.params.get("score") == "after_local"
 
-    def serve(self, server: Server, client: int) -> State:
-        """What client i is given when the federation is asked for answers."""
-        return server.view(client)
+    def serve(self, server: Server, who: Who) -> State:
+        """What a client is given when the federation is asked for answers: what it holds, or if it is UNLABELLED, and
+        so nobody the server knows, the shared model."""
+        return {**server.initial, **server.shared} if who.kind == UNLABELLED else server.view(who.index)
 
     def personalise(self, client: Client) -> Box | None:
-        """Turn what client i holds after the server's step into the model that answers for it."""
-        return None
+        """Turn what a client was given into the model that answers for it, or answer (`client.answer`).
 
-    def welcome(self, server: Server, client: int) -> State:
-        """What a newcomer, a client that never trains, starts from when the federation is asked for answers."""
-        return self.serve(server, client)
-
-    def join(self, client: Client) -> Box | None:
-        """Turn what a newcomer was given into the model that answers for it; it has labelled training images."""
-        return self.personalise(client)
-
-    def meet(self, server: Server, client: int) -> State:
-        """What a client whose images have no labels starts from in the test phase: by default the shared model."""
-        return {**server.initial, **server.shared}
-
-    def adapt(self, client: Client) -> Box | None:
-        """Turn that into the model that answers for it, or answer (`client.answer`), from its test images alone."""
+        `client.kind` says how it stands to the federation: an UNLABELLED one has its test images alone.
+        """
         return None
 
     @property

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedbench.core.client import Box, Client
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import MEMBER, UNLABELLED, Who
 from fedbench.methods.base import Method, check, knob
 from fedbench.methods.parts.clustered import answer_by_ensemble, average_by_cluster, ensemble
 from fedbench.methods.parts.linkage import halves
@@ -47,7 +48,7 @@ class CFL(Method):
 
     name = "cfl"
     title = "CFL"
-    takes_newcomers = False
+    serves = (MEMBER, UNLABELLED)
 
     eps1: float = knob(0.4, "a cluster may be split when the norm of its mean update is below", "ε₁", "FedRC's code")
     eps2: float = knob(0.6, "... and the largest norm of an update is above", "ε₂", "FedRC's code")
@@ -91,11 +92,12 @@ class CFL(Method):
         mean = float(share @ products @ share)
         return bool(np.sqrt(max(mean, 0.0)) < self.eps1 and largest > self.eps2)
 
-    def meet(self, server: Server, client: int) -> State:
-        return ensemble(server)
+    def serve(self, server: Server, who: Who) -> State:
+        return ensemble(server) if who.kind == UNLABELLED else server.view(who.index)
 
-    def adapt(self, client: Client) -> Box | None:
-        return answer_by_ensemble(client)
+    def personalise(self, client: Client) -> Box:
+        if client.kind == UNLABELLED:
+            yield from answer_by_ensemble(client)
 
 
 def update(client: Client) -> State:

@@ -10,6 +10,7 @@ from torch import nn
 from fedbench.core.client import Box, Client, Train
 from fedbench.core.federation import Federation
 from fedbench.core.state import State
+from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts.own_model import OWN, own_copy, swapped
 from fedbench.methods.parts.split_steps import check_split, remaining
@@ -37,7 +38,7 @@ class Ditto(Method):
     name = "ditto"
     title = "Ditto"
     personal = (OWN,)
-    takes_newcomers = False
+    serves = (MEMBER, UNLABELLED)
 
     mu: float = knob(1.0, "pull of the shared model on the personal one", "μ", "pFedFDA, App. C.2; Ditto's λ")
     personal_epochs: int = knob(5, "local epochs of the personal model; 0: the setting's", source="pFedFDA, App. C.2")
@@ -67,5 +68,6 @@ class Ditto(Method):
         return 1 + (self.personal_epochs / setting.epochs if self.personal_epochs and setting.epochs else 1.0)
 
     def personalise(self, client: Client) -> Box | None:
-        client.state = swapped(client.state)
+        if client.kind == MEMBER:  # who has no labels has trained no model of its own
+            client.state = swapped(client.state)
         return None

@@ -10,6 +10,7 @@ import torch
 from fedbench.core.client import Box, Client, Collect
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import Who
 from fedbench.methods.base import Method
 from fedbench.methods.parts.clustered import sample_losses
 
@@ -48,11 +49,8 @@ class FedAvgFlux(Method):
         up, down = super().traffic(server, t)
         return up + 8, down
 
-    def serve(self, server: Server, client: int) -> State:
-        return {**server.view(client), **self.best(server)}
-
-    def meet(self, server: Server, client: int) -> State:
-        return {**super().meet(server, client), **self.best(server)}
+    def serve(self, server: Server, who: Who) -> State:
+        return {**super().serve(server, who), **self.best(server)}
 
     def best(self, server: Server) -> State:
         """The model of the lowest validation loss; empty before the first round."""

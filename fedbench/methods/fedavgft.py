@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbench.core.client import Box, Client, Train
+from fedbench.core.who import UNLABELLED
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.spec import Setting
 
@@ -40,5 +41,5 @@ class FedAvgFT(Method):
         return t <= rounds - self.finetune_rounds
 
     def personalise(self, client: Client) -> Box | None:
-        if client.final and self.finetune_epochs:
+        if client.kind != UNLABELLED and client.final and self.finetune_epochs:
             yield Train(cross_entropy, epochs=self.finetune_epochs)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fedbench.core.client import Box, Client, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import UNLABELLED, UNSEEN, Who
 from fedbench.methods.base import BODY, HEAD, Method, check, cross_entropy, knob
 from fedbench.spec import Setting
 
@@ -53,17 +54,11 @@ class FedBABU(Method):
     def local(self, client: Client) -> Box:
         yield Train(cross_entropy, trains=BODY if self.shares(client.round, client.rounds) else HEAD)
 
-    def personalise(self, client: Client) -> Box:
-        yield from self.tune(client, HEAD)
-
-    def meet(self, server: Server, client: int) -> State:
+    def serve(self, server: Server, who: Who) -> State:
         # The head is personal, but all begin with the same one, which the body has been trained for.
-        return super().meet(server, client)
+        return super().serve(server, who)
 
-    def join(self, client: Client) -> Box:
-        yield from self.tune(client, HEAD if self.newcomers == "head" else ("",))
-
-    def tune(self, client: Client, trains: tuple[str, ...]) -> Box:
-        """The epochs after the last round, of the parameters that these prefixes name."""
-        if client.final and self.finetune_epochs:
-            yield Train(cross_entropy, trains=trains, epochs=self.finetune_epochs)
+    def personalise(self, client: Client) -> Box:
+        if client.kind != UNLABELLED and client.final and self.finetune_epochs:
+            whole = client.kind == UNSEEN and self.newcomers == "all"
+            yield Train(cross_entropy, trains=("",) if whole else HEAD, epochs=self.finetune_epochs)

@@ -12,6 +12,7 @@ from fedbench.core.client import Box, Client, Gradient
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import MEMBER
 from fedbench.methods.base import Method, knob
 from fedbench.methods.parts.one_step import adam, check_one_step, is_norm, mean_loss, server_step
 from fedbench.spec import Setting
@@ -33,7 +34,7 @@ class FedBN(Method):
 
     name = "fedbn"
     title = "FedBN"
-    takes_newcomers = False
+    serves = (MEMBER,)
 
     affine: str = knob(
         "local_adam",

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedbench.core.client import Batch, Box, Client, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, size_in_bytes
+from fedbench.core.who import MEMBER, UNLABELLED, Who
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts.clustered import (
     answer_by_ensemble,
@@ -63,7 +64,7 @@ class FedDrift(Method):
 
     name = "feddrift"
     title = "FedDrift"
-    takes_newcomers = False
+    serves = (MEMBER, UNLABELLED)
 
     delta: float = knob(0.1, "accuracy lost that tells a drift, and up to which models are merged", "δ", "code: MNIST")
 
@@ -110,11 +111,12 @@ class FedDrift(Method):
         held = np.bincount(list(server.assigned.values()))
         server.shared = server.models[int(held.argmax())]
 
-    def meet(self, server: Server, client: int) -> State:
-        return ensemble(server)
+    def serve(self, server: Server, who: Who) -> State:
+        return ensemble(server) if who.kind == UNLABELLED else server.view(who.index)
 
-    def adapt(self, client: Client) -> Box | None:
-        return answer_by_ensemble(client)
+    def personalise(self, client: Client) -> Box:
+        if client.kind == UNLABELLED:
+            yield from answer_by_ensemble(client)
 
 
 def correct(model: Any, batch: Batch) -> Tensor:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from fedbench.core.client import Batch, Box, Client, Loss, Train
 from fedbench.core.federation import Federation
+from fedbench.core.who import MEMBER
 from fedbench.methods.base import Method, check, knob
 
 
@@ -32,7 +33,7 @@ class FedDRM(Method):
 
     name = "feddrm"
     title = "FedDRM"
-    takes_newcomers = False
+    serves = (MEMBER,)
     personal = ("head.",)
     takes_many_labels = False
 

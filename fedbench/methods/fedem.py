@@ -12,6 +12,7 @@ from fedbench.core.client import Box, Client
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import UNLABELLED, Who
 from fedbench.methods.base import Method, check
 from fedbench.methods.parts import responsibilities as em
 from fedbench.methods.parts.clustered import (
@@ -72,11 +73,9 @@ class FedEM(Method):
     def effort(self, setting: Setting) -> float:
         return em.effort(self.clusters or expected_groups(setting), setting)
 
+    def serve(self, server: Server, who: Who) -> State:
+        return em.ensemble(server) if who.kind == UNLABELLED else server.view(who.index)
+
     def personalise(self, client: Client) -> Box | None:
-        return em.answer_by_pi(client)
-
-    def meet(self, server: Server, client: int) -> State:
-        return em.meeting(server)
-
-    def adapt(self, client: Client) -> Box | None:
-        return answer_by_ensemble(client)
+        unlabelled = client.kind == UNLABELLED
+        return answer_by_ensemble(client) if unlabelled else em.answer_by_pi(client)

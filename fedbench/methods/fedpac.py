@@ -14,6 +14,7 @@ from fedbench.core.client import Batch, Box, Client, Collect, Loss, Train
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State, size_in_bytes, weighted_mean
+from fedbench.core.who import MEMBER, UNSEEN, Who
 from fedbench.methods.base import BODY, HEAD, Method, check, cross_entropy, knob, score_knob
 from fedbench.methods.parts.prototypes import class_means, combination, pooled, statistics
 from fedbench.spec import Setting
@@ -52,6 +53,7 @@ class FedPAC(Method):
     name = "fedpac"
     title = "FedPAC"
     personal = HEAD
+    serves = (MEMBER, UNSEEN)
     takes_many_labels = False
 
     lambda_: float = knob(1.0, "weight of the distance from the prototypes", "λ", "pFedFDA, App. C.2")
@@ -128,11 +130,11 @@ class FedPAC(Method):
     def effort(self, setting: Setting) -> float:
         return 1 + self.head_epochs / (setting.epochs or 1)  # local steps count as an epoch
 
-    def welcome(self, server: Server, client: int) -> State:
-        return {**server.view(client), **server.memory}
+    def serve(self, server: Server, who: Who) -> State:
+        return {**server.view(who.index), **(server.memory if who.kind == UNSEEN else {})}
 
-    def join(self, client: Client) -> Box:
-        if client.final and self.newcomer_epochs:
+    def personalise(self, client: Client) -> Box:
+        if client.kind == UNSEEN and client.final and self.newcomer_epochs:
             trains = HEAD if self.newcomers == "head" else ("",)
             yield Train(cross_entropy, trains=trains, epochs=self.newcomer_epochs)
 

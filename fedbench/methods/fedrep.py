@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbench.core.client import Box, Client, Train
+from fedbench.core.who import MEMBER
 from fedbench.methods.base import BODY, HEAD, Method, check, cross_entropy, knob, score_knob
 from fedbench.methods.parts.split_steps import check_split, remaining
 from fedbench.spec import Setting
@@ -29,7 +30,7 @@ class FedRep(Method):
     name = "fedrep"
     title = "FedRep"
     personal = HEAD
-    takes_newcomers = False
+    serves = (MEMBER,)
 
     head_epochs: int = knob(5, "epochs of the head alone, before those of the body", "τ_h", "pFedFDA, App. C.2")
     head_steps: int = knob(

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from fedbench.core.client import Batch, Box, Client, Loss, Train
 from fedbench.core.federation import Federation
+from fedbench.core.who import MEMBER
 from fedbench.methods.base import Method, score_knob
 
 #: What an absent class counts for, as a share of the commonest: in effect it is left out of the softmax.
@@ -38,7 +39,7 @@ class FedRoD(Method):
     name = "fedrod"
     title = "FedRoD"
     personal = ("personal_head.",)
-    takes_newcomers = False
+    serves = (MEMBER,)
     takes_many_labels = False
 
     score: str = score_knob()

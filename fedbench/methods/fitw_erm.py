@@ -12,6 +12,7 @@ from fedbench.core.client import Box, Client
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import Method, knob
 from fedbench.methods.parts import importance
 from fedbench.methods.parts.one_step import check_one_step, server_step, upload_gradient
@@ -38,7 +39,7 @@ class FITWERM(importance.RatioOptions, Method):
 
     name = "fitw_erm"
     title = "FITW-ERM"
-    takes_newcomers = False
+    serves = (MEMBER, UNLABELLED)
     takes_many_labels = False
     personal = (importance.OWN,)
 
@@ -71,5 +72,6 @@ class FITWERM(importance.RatioOptions, Method):
         server_step(server, cohort, self.scale)
 
     def personalise(self, client: Client) -> Box | None:
-        importance.note(client)
+        if client.kind == MEMBER:
+            importance.note(client)
         return None

@@ -14,6 +14,7 @@ from fedbench.core.federation import Federation
 from fedbench.core.rng import stream
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import UNLABELLED, Who
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts import clustering, flux_server, flux_start
 from fedbench.methods.parts.clustered import BEHIND, answer_by_any, average_by_cluster, model_of, numbered
@@ -141,13 +142,16 @@ class Flux(Method):
     def broadcast(self, server: Server, client: int, t: int) -> State:
         if regroups(server, t):
             return flux_server.asked_again(server)
-        return self.serve(server, client)
+        return self.serve(server, Who(client))
 
-    def serve(self, server: Server, client: int) -> State:
-        """A client with a cluster gets its model; once warm-up is over, others get what assigns them to one."""
-        if client in server.assigned or flux_start.MEAN not in server.memory:
-            return server.view(client)
-        return {**server.view(client), **self.means_of_assignment(server)}
+    def serve(self, server: Server, who: Who) -> State:
+        """A client with a cluster gets its model; others what assigns them to one, as soon as there are any (who has
+        labels already once warm-up is over, to describe itself)."""
+        state, stranger = super().serve(server, who), who.kind == UNLABELLED
+        assigned = who.index in server.assigned and not stranger
+        if assigned or not (server.models if stranger else flux_start.MEAN in server.memory):
+            return state
+        return {**state, **self.means_of_assignment(server)}
 
     def means_of_assignment(self, server: Server) -> State:
         """The projection, and after the clustering all that tells a client's cluster by its descriptor.
@@ -230,20 +234,14 @@ class Flux(Method):
     # -- answering ---------------------------------------------------------------------------------------
 
     def personalise(self, client: Client) -> Box:
-        """A client that took no part since the clustering is led to a cluster as one that takes part late."""
-        if CENTROIDS in client.state:
-            d, rows = yield from flux_start.describe(client)
-            self.place(client, self.noisy(client, d, rows))
-
-    def meet(self, server: Server, client: int) -> State:
-        return {**super().meet(server, client), **(self.means_of_assignment(server) if server.models else {})}
-
-    def adapt(self, client: Client) -> Box:
-        if CENTROIDS not in client.state:  # all rounds were warm-up
+        """A client that took no part since the clustering is led to a cluster as one that takes part late; one without
+        labels by its test images."""
+        unlabelled = client.kind == UNLABELLED
+        if CENTROIDS not in client.state:  # it has a cluster, or all rounds were warm-up
             return
-        if self.assignment == "random":
+        if unlabelled and self.assignment == "random":
             rng = stream(client.plan.setting.seed, "random cluster", client.index)
             yield from answer_by_any(client, len(client.state[CENTROIDS]), rng)
             return
-        d, rows = yield from flux_start.describe(client, "test")
-        self.place(client, self.noisy(client, d, rows, test_phase=True))
+        d, rows = yield from flux_start.describe(client, "test" if unlabelled else "train")
+        self.place(client, self.noisy(client, d, rows, test_phase=unlabelled))

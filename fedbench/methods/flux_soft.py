@@ -12,6 +12,7 @@ from fedbench.core.client import Box, Client, Train
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
+from fedbench.core.who import UNLABELLED, Who
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts import clustering, flux_server, flux_start
 from fedbench.methods.parts.clustered import model_of, numbered
@@ -139,14 +140,14 @@ class FluxSoft(Method):
 
     # -- answering ---------------------------------------------------------------------------------------
 
-    def meet(self, server: Server, client: int) -> State:
-        if not server.models:  # all rounds were warm-up
-            return super().meet(server, client)
+    def serve(self, server: Server, who: Who) -> State:
+        if who.kind != UNLABELLED or not server.models:  # no models: all rounds were warm-up
+            return super().serve(server, who)
         names = (DESCRIPTORS, REACH, WIDTH, SIZES)
         sent = {**flux_start.projection(server), **flux_server.scaling(server), **numbered(server.models)}
-        return {**super().meet(server, client), **sent, **{name: server.memory[name] for name in names}}
+        return {**super().serve(server, who), **sent, **{name: server.memory[name] for name in names}}
 
-    def adapt(self, client: Client) -> Box:
+    def personalise(self, client: Client) -> Box:
         state = client.state
         if DESCRIPTORS not in state:
             return

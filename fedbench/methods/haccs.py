@@ -14,6 +14,7 @@ from fedbench.core.client import Box, Client
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import MEMBER, UNLABELLED, Who
 from fedbench.methods.base import Method, check, knob
 from fedbench.methods.parts.clustered import answer_by_ensemble, average_by_cluster, ensemble
 from fedbench.spec import Setting
@@ -53,7 +54,7 @@ class HACCS(Method):
 
     name = "haccs"
     title = "HACCS"
-    takes_newcomers = False
+    serves = (MEMBER, UNLABELLED)
     takes_many_labels = False
 
     bins: int = knob(16, "bins of the pixel histograms", source="not given by HACCS")
@@ -74,11 +75,12 @@ class HACCS(Method):
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         average_by_cluster(server, cohort)
 
-    def meet(self, server: Server, client: int) -> State:
-        return ensemble(server)
+    def serve(self, server: Server, who: Who) -> State:
+        return ensemble(server) if who.kind == UNLABELLED else server.view(who.index)
 
-    def adapt(self, client: Client) -> Box | None:
-        return answer_by_ensemble(client)
+    def personalise(self, client: Client) -> Box:
+        if client.kind == UNLABELLED:
+            yield from answer_by_ensemble(client)
 
 
 def histograms(federation: Federation, rows: Tensor, bins: int) -> Array:

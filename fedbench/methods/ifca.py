@@ -11,6 +11,7 @@ from fedbench.core.client import Box, Client, Train
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State, size_in_bytes
+from fedbench.core.who import UNLABELLED, Who
 from fedbench.methods.base import Method, check, cross_entropy
 from fedbench.methods.parts.clustered import (
     answer_by_ensemble,
@@ -79,15 +80,11 @@ class IFCA(Method):
     def effort(self, setting: Setting) -> float:
         return 1 + asking(self.clusters or expected_groups(setting), setting)
 
-    def serve(self, server: Server, client: int) -> State:
-        return offer_to_strangers(server, client)
+    def serve(self, server: Server, who: Who) -> State:
+        return ensemble(server) if who.kind == UNLABELLED else offer_to_strangers(server, who.index)
 
     def personalise(self, client: Client) -> Box:
-        if count_of(client.state):
+        if client.kind == UNLABELLED:
+            yield from answer_by_ensemble(client)
+        elif count_of(client.state):
             yield from choose(client)
-
-    def meet(self, server: Server, client: int) -> State:
-        return ensemble(server)
-
-    def adapt(self, client: Client) -> Box | None:
-        return answer_by_ensemble(client)

@@ -11,6 +11,7 @@ from fedbench.core.client import Box, Client
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import Method, knob
 from fedbench.methods.parts import importance
 from fedbench.ratios.bound import Bound, kmeans_bound
@@ -29,7 +30,7 @@ class KMeansBound(Method):
 
     name = "kmeans_bound"
     title = "k-means bound"
-    takes_newcomers = False
+    serves = (MEMBER, UNLABELLED)
     takes_many_labels = False
     personal = (importance.OWN,)
     trains = False
@@ -61,5 +62,6 @@ class KMeansBound(Method):
         return 0, 0
 
     def personalise(self, client: Client) -> Box | None:
-        importance.note(client)
+        if client.kind == MEMBER:
+            importance.note(client)
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedbench.core.who import MEMBER
 from fedbench.methods.base import Method, score_knob
 
 
@@ -22,7 +23,7 @@ class LGFedAvg(Method):
 
     name = "lg_fedavg"
     title = "LG-FedAvg"
-    takes_newcomers = False
+    serves = (MEMBER,)
 
     score: str = score_knob()
 

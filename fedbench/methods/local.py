@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedbench.core.who import MEMBER
 from fedbench.methods.base import Method
 
 
@@ -17,5 +18,5 @@ class Local(Method):
 
     name = "local"
     title = "Local"
-    takes_newcomers = False
+    serves = (MEMBER,)
     personal = ("",)

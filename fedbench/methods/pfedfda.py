@@ -14,6 +14,7 @@ from fedbench.core.client import Batch, Box, Client, Collect, Loss, Train
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import MEMBER, UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import BODY, Method, check, knob
 from fedbench.methods.parts.gaussian import Gaussian, Moments, classifier, estimate, prior
@@ -59,6 +60,7 @@ class PFedFDA(Method):
 
     name = "pfedfda"
     title = "pFedFDA"
+    serves = (MEMBER, UNSEEN)
     takes_many_labels = False
     # The unused linear head and the last beta never leave the client.
     personal = ("head.", "gaussian.beta")
@@ -114,7 +116,7 @@ class PFedFDA(Method):
             rows, labels = rows[-trained.pass_rows :], labels[-trained.pass_rows :]
         elif self.feature_store == "extra_pass":
             rows, labels = yield Collect(_features)
-        mixed, beta = self.adapt(client, rows, labels)
+        mixed, beta = self.adapted(client, rows, labels)
         client.state = {
             **client.state,
             "gaussian.mean": mixed.mean.float(),
@@ -122,7 +124,7 @@ class PFedFDA(Method):
             "gaussian.beta": beta.float().to(rows.device),
         }
 
-    def adapt(self, client: Client, rows: Tensor, labels: Tensor, min_rows: int = 1) -> tuple[Gaussian, Tensor]:
+    def adapted(self, client: Client, rows: Tensor, labels: Tensor, min_rows: int = 1) -> tuple[Gaussian, Tensor]:
         """Interpolated Gaussian and beta from a client's features (Alg. 1, lines 8 to 11).
 
         Raises FedbenchError if the features are not finite, or too large for float32.
@@ -152,7 +154,7 @@ class PFedFDA(Method):
     def personalise(self, client: Client) -> Box | None:
         # Section 1.5 of the notes: the averaged body, one pass, means only of classes with more than two rows.
         rows, labels = yield Collect(_features)
-        mixed, _ = self.adapt(client, rows, labels, min_rows=3)
+        mixed, _ = self.adapted(client, rows, labels, min_rows=3)
         weight, bias = classifier(mixed, prior(client.class_counts))
         client.state = {**client.state, "head.weight": weight.float(), "head.bias": bias.float()}
 

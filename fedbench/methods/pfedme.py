@@ -12,6 +12,7 @@ from fedbench.core.client import Box, Client, Train
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts.own_model import OWN, as_own, own_copy, swapped
 from fedbench.spec import Setting
@@ -38,7 +39,7 @@ class PFedMe(Method):
     name = "pfedme"
     title = "pFedMe"
     personal = (OWN,)
-    takes_newcomers = False
+    serves = (MEMBER, UNLABELLED)
 
     lambda_: float = knob(5.0, "pull of the client's copy of the shared model on theta", "λ", "pFedFDA, App. C.2")
     inner_steps: int = knob(5, "steps of theta on each batch", "K", "Alg. 1; value not given by pFedFDA")
@@ -83,5 +84,6 @@ class PFedMe(Method):
         return float(self.inner_steps)
 
     def personalise(self, client: Client) -> Box | None:
-        client.state = swapped(client.state)
+        if client.kind == MEMBER:  # who has no labels has trained no model of its own
+            client.state = swapped(client.state)
         return None

@@ -10,6 +10,7 @@ from torch import nn
 from fedbench.core.client import Box, Client, Train
 from fedbench.core.federation import Federation
 from fedbench.core.state import State
+from fedbench.core.who import MEMBER
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts.own_model import OWN, as_own, own_copy, swapped
 
@@ -31,8 +32,7 @@ class PFedMeFlux(Method):
     name = "pfedme_flux"
     title = "pFedMe (FLUX's)"
     personal = (OWN,)
-    takes_newcomers = False
-    takes_unlabelled = False
+    serves = (MEMBER,)
 
     pull: float = knob(0.1, "pull of the average on a personal model", "λ", "not given by FLUX")
 

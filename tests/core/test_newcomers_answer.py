@@ -17,6 +17,7 @@ from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import MEMBER, Who
 from fedbench.engine.local import Job
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy, knob
@@ -71,7 +72,7 @@ def test_a_newcomer_fine_tunes_the_last_global_model(tmp_path: Path) -> None:
     it.run()
     client = it._client(5, it.server.view(5), 1)
     client.phase = 1000
-    it.executor.run([client], it.method.join)
+    it.executor.run([client], it.method.personalise)
     assert client.images == 2 * DATA.n_train[5]
     table = it.checkpoint.read_predictions()
     own = np.array(table["own"].to_pylist())[np.array(table["client"].to_pylist()) == 5]
@@ -91,17 +92,17 @@ class Welcoming(Method):
 
     name = "welcoming"
 
-    def welcome(self, server: Server, client: int) -> State:
-        state = server.view(client)
+    def serve(self, server: Server, who: Who) -> State:
+        state = server.view(who.index)
+        if who.kind == MEMBER:
+            return state
         bias = torch.zeros_like(state["head.bias"])
-        bias[client] = 1.0
+        bias[who.index] = 1.0
         return {**state, "head.weight": torch.zeros_like(state["head.weight"]), "head.bias": bias}
 
     def personalise(self, client: Client) -> Box | None:
-        yield Train(cross_entropy)
-
-    def join(self, client: Client) -> Box | None:
-        return None
+        if client.kind == MEMBER:
+            yield Train(cross_entropy)
 
 
 @pytest.mark.parametrize("votes", [True, False])

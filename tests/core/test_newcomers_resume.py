@@ -13,11 +13,11 @@ import pytest
 import torch
 from lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
 
-from fedbench.core.client import Box, Client
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.core.trainer import Interrupted, Progress
+from fedbench.core.who import MEMBER, UNSEEN, Who
 from fedbench.engine.local import Job
 from fedbench.engine.training import write
 from fedbench.methods.base import Method
@@ -115,7 +115,7 @@ def test_the_mean_head_comes_from_the_servers_memory(tmp_path: Path) -> None:
     it.resume()
     memory = {n: t.clone() for n, t in it.server.memory.items()}
     assert memory.keys() == {"head.weight", "head.bias"}
-    given = it.method.welcome(it.server, NEWCOMERS[0])
+    given = it.method.serve(it.server, Who(NEWCOMERS[0], UNSEEN))
     assert all(torch.equal(given[n], t) and not torch.equal(t, it.server.initial[n]) for n, t in memory.items())
     resumed = train(how, DATA, tmp_path / "resumed", s)
     equal(resumed, whole)
@@ -134,14 +134,13 @@ class Absurd(Method):
 
     name = "absurd"
 
-    def welcome(self, server: Server, client: int) -> State:
-        state = server.view(client)
+    def serve(self, server: Server, who: Who) -> State:
+        state = server.view(who.index)
+        if who.kind == MEMBER:
+            return state
         bias = torch.zeros_like(state["head.bias"])
         bias[0] = 1.0
         return {**state, "head.weight": torch.zeros_like(state["head.weight"]), "head.bias": bias}
-
-    def join(self, client: Client) -> Box | None:
-        return None
 
 
 @dataclass(frozen=True)

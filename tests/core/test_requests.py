@@ -21,6 +21,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.state import state_of
 from fedbench.core.trainer import known_association, new_client
+from fedbench.core.who import UNLABELLED
 from fedbench.methods.base import Loss, Method, cross_entropy
 from fedbench.spec import DatasetSpec, PartitionSpec
 
@@ -160,7 +161,9 @@ class Peeking(Method):
     name = "peeking"
     met = []  # noqa: RUF012
 
-    def adapt(self, client: Client) -> Box:
+    def personalise(self, client: Client) -> Box | None:
+        if client.kind != UNLABELLED:
+            return
         rows, labels = yield Collect(seen, split="test")
         self.met.append((len(client.rows), len(client.validation_rows), float(client.class_counts.sum()), labels))
         client.answer = torch.full((len(rows),), 3)

@@ -159,7 +159,7 @@ def test_the_box_that_answers_asks_for_nothing_but_test_images(tmp_path: Path) -
     someone = client(DATA, plan, 0, state, t=3)
     gradient = Differentiated(0.0, {n: torch.ones_like(state[n]) for n in NETWORK if "running" not in n}, 8)
     rows, told = Collected(torch.zeros(8, 3, 6), torch.zeros(8)), Collected(torch.eye(10)[:8], torch.zeros(8))
-    requests = drive(method("atp").adapt(someone), *(gradient, rows, told) * 3)
+    requests = drive(method("atp").personalise(someone), *(gradient, rows, told) * 3)
     assert [r.part for r in requests] == [part for part in ((0, 8), (8, 16), (16, 21)) for _ in range(3)]
     assert {r.split for r in requests} == {"test"}
     assert {r.loss for r in requests if isinstance(r, Gradient)} == {entropy}

@@ -305,10 +305,7 @@ def test_deviations_are_whole_paragraphs(name: str) -> None:
 def test_hooks_keep_the_signatures_of_the_base(name: str) -> None:
     """A client's box knows one client; nothing that answers is ever given a label."""
     cls, _ = methods.load(name)
-    hooks = (
-        "broadcast", "local", "aggregate", "personalise", "route", "traffic", "shares", "build", "variables", "welcome",
-        "join", "effort",
-    )  # fmt: skip
+    hooks = [name for name, value in vars(Method).items() if inspect.isfunction(value) and not name.startswith("_")]
     for hook in hooks:
         ours = list(inspect.signature(getattr(cls, hook)).parameters)
         assert len(ours) == len(inspect.signature(getattr(Method, hook)).parameters), hook

@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 
 from fedbench.core.augment import to_input
 from fedbench.core.client import Batch, Client, Collect, Collected, Train, Trained
+from fedbench.core.who import UNSEEN, Who
 from fedbench.errors import FedbenchError
 from fedbench.methods import fedpac
 from fedbench.methods.fedpac import COUNT, MEAN, FedPAC
@@ -276,14 +277,14 @@ def test_a_newcomer_starts_from_the_mean_head_and_tunes(
 ) -> None:
     run = train(method("fedpac", newcomers=newcomers, newcomer_epochs=2), DATA, tmp_path)
     server, how = run.trainer.server, run.trainer.method
-    given = how.welcome(server, 99)
+    given = how.serve(server, Who(99, UNSEEN))
     assert given["head.weight"] is server.memory["head.weight"]
     assert given["trunk.0.weight"] is server.shared["trunk.0.weight"]
     assert not torch.equal(given["head.weight"], server.initial["head.weight"])
-    (request,) = how.join(run.trainer._client(1, given, 3)) or ()
+    (request,) = how.personalise(run.trainer._answering(server, Who(1, UNSEEN), 3, given)) or ()
     assert (request.trains, request.epochs, request.lr) == (trains, 2, None)
-    assert list(how.join(run.trainer._client(1, given, 2)) or ()) == []
-    assert how.welcome(trainer(FedPAC(), DATA, tmp_path / "new").server, 1).keys() == server.initial.keys()
+    assert list(how.personalise(run.trainer._answering(server, Who(1, UNSEEN), 2, given)) or ()) == []
+    assert how.serve(trainer(FedPAC(), DATA, tmp_path / "new").server, Who(1, UNSEEN)).keys() == server.initial.keys()
 
 
 # -- bad input ------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from fedbench.core.client import Box, Client, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, matches
 from fedbench.core.trainer import PERSONALISING
+from fedbench.core.who import UNSEEN, Who
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.fedrep import FedRep
@@ -106,11 +107,11 @@ def test_fedbabu_under_any_body_update_is_fedavg_of_a_frozen_head(tmp_path: Path
 @pytest.mark.parametrize(("newcomers", "trains"), [("head", HEAD), ("all", ("",))])
 def test_what_a_newcomer_of_fedbabu_tunes(newcomers: str, trains: tuple[str, ...], tmp_path: Path) -> None:
     it = trainer(method("fedbabu", newcomers=newcomers, finetune_epochs=4), DATA, tmp_path)
-    client = it._client(1, it.method.welcome(it.server, 1), 3)
+    client = it._answering(it.server, Who(1, UNSEEN), 3)
     assert all(client.state[n] is t for n, t in it.server.initial.items())
-    (request,) = it.method.join(client) or ()
+    (request,) = it.method.personalise(client) or ()
     assert (request.trains, request.epochs, request.lr) == (trains, 4, None)
-    assert list(it.method.join(it._client(1, client.state, 2)) or ()) == []
+    assert list(it.method.personalise(it._answering(it.server, Who(1, UNSEEN), 2)) or ()) == []
 
 
 # -- FedRep ---------------------------------------------------------------------------------------------------
@@ -212,7 +213,7 @@ def test_a_newcomer_joins_after_the_last_round(name: str, epochs: str, tmp_path:
             server, it = run.trainer.server, run.trainer
             assert 3 not in server.personal
             assert [line["participants"] for line in it.checkpoint.rounds] == [3, 3, 3]
-            start = how.welcome(server, 3)
+            start = how.serve(server, Who(3, UNSEEN))
             tuned = by_hand(run, 3, start, 3, [(trains, tunes, s.lr)], first=PERSONALISING + 1) if tunes else start
             model = it.executor.worker.load(tuned).eval()  # type: ignore[attr-defined]
             with torch.no_grad():
@@ -240,7 +241,7 @@ def test_unknown_choices(name: str, option: str) -> None:
 
 
 def test_who_takes_newcomers() -> None:
-    assert [method(n).takes_newcomers for n in ("fedbabu", "fedpac", "fedrep", "lg_fedavg")] == [
+    assert [UNSEEN in method(n).serves for n in ("fedbabu", "fedpac", "fedrep", "lg_fedavg")] == [
         True,
         True,
         False,

@@ -15,6 +15,7 @@ from scipy.stats import multivariate_normal
 from fedbench.core.augment import to_input
 from fedbench.core.client import Client, Collect, Collected, Train, Trained
 from fedbench.core.federation import Federation
+from fedbench.core.who import UNSEEN, Who
 from fedbench.errors import FedbenchError
 from fedbench.methods import pfedfda
 from fedbench.methods.parts.gaussian import Gaussian, Moments, classifier, prior
@@ -301,9 +302,9 @@ def test_a_newcomer_adapts_the_last_gaussian_without_a_step(tmp_path: Path) -> N
     data = federation((90, 60, 75, 50, 70))
     run = train("pfedfda", data, tmp_path, setting(partition=partition))
     it, new = run.trainer, 4
-    newcomer = it._client(new, it.method.welcome(it.server, new), 3)
+    newcomer = it._answering(it.server, Who(new, UNSEEN), 3)
     newcomer.phase = 1000
-    it.executor.run([newcomer], it.method.join)
+    it.executor.run([newcomer], it.method.personalise)
     assert newcomer.images == 0
     assert all(torch.equal(newcomer.state[n], t) for n, t in it.server.shared.items())
     expected, beta = posterior_answers(run, data, new)

@@ -12,6 +12,7 @@ from lab import method, same, setting, train
 from sgd_oracle import averaged, descended, of, started, trained
 
 from fedbench.core.plan import Plan
+from fedbench.core.who import MEMBER
 from fedbench.errors import FedbenchError
 
 DATA = grouped_federation((0, 1, 0, 1), 60)
@@ -82,7 +83,7 @@ def test_own_models_learn_what_one_model_cannot(tmp_path: Path) -> None:
 def test_it_has_no_test_phase_and_no_newcomers(tmp_path: Path) -> None:
     run = train("pfedme_flux", DATA, tmp_path, grouped_setting(rounds=1))
     assert "test_phase" not in run.predictions.column_names
-    assert not method("pfedme_flux").takes_newcomers
+    assert method("pfedme_flux").serves == (MEMBER,)
 
 
 def test_who_has_not_trained_answers_from_the_common_start(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from fedbench.core.evaluation import _share_body
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.trainer import Trainer, initialise
+from fedbench.core.who import UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.spec import Setting
@@ -85,7 +86,7 @@ def test_who_has_not_trained_stands_at_the_common_start(name: str, tmp_path: Pat
 
 @every
 def test_it_takes_no_newcomers(name: str) -> None:
-    assert not method(name).takes_newcomers
+    assert UNSEEN not in method(name).serves
 
 
 @pytest.mark.parametrize(

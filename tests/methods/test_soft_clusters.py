@@ -18,6 +18,7 @@ from fedbench.core.server import Server
 from fedbench.core.stacked import kind
 from fedbench.core.state import State, size_in_bytes
 from fedbench.core.trainer import Interrupted, Progress
+from fedbench.core.who import UNLABELLED, Who
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.methods.fedem import FedEM
@@ -214,7 +215,7 @@ def test_clients_without_labels_are_answered_by_the_sum_of_the_mixtures(some: Ru
     weights = np.sum([state[PI].numpy() for state in server.personal.values()], 0)
     for i in range(6):
         np.testing.assert_array_equal(given(some, i, "test_phase"), mixed_answers(some, DATA, states, weights, i))
-    sent = some.trainer.method.meet(server, 0)
+    sent = some.trainer.method.serve(server, Who(0, UNLABELLED))
     np.testing.assert_allclose(sent["ensemble.weights"].numpy(), weights / 5, rtol=1e-12)
     assert PI not in sent or torch.equal(sent[PI], server.initial[PI]), "a stranger has no mixture of its own"
 

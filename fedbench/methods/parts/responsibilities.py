@@ -106,7 +106,7 @@ def answer_by_pi(client: Client, class_shares: Tensor | None = None) -> Box:
     yield from mixture(client, client.state[PI])
 
 
-def meeting(server: Server) -> State:
+def ensemble(server: Server) -> State:
     """What a client without labels is sent: all models, each with the sum of the clients' pi for weight."""
     known = [state[PI].cpu() for state in server.personal.values() if PI in state]
     total = torch.stack(known).sum(0) if known else torch.zeros(len(server.initial[PI]), dtype=torch.float64)
