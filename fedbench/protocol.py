@@ -22,6 +22,8 @@ from fedbench.spec import DRAWN_APART, LEVELLED, DatasetSpec, PartitionSpec, Pla
 DEFAULT = "feddrm"
 
 _SETTING_FIELDS = {f.name for f in dataclasses.fields(Setting)}
+#: What holds where nothing is said.
+_UNSAID = {f.name: f.default for f in dataclasses.fields(Setting)} | {"optimizer": "sgd"}
 _PARTITION_FIELDS = {f.name for f in dataclasses.fields(PartitionSpec)}
 
 #: A protocol's `partition.seed` where every run draws its partition anew, from the run's own seed.
@@ -153,7 +155,7 @@ class Protocol:
         values = _lay(self._values(partition, budget), table or {})
         chosen = {k: v for k, v in chosen.items() if v is not None}
         free = {"seed", "precision"}  # other seeds and precisions are still that budget
-        if any(values.get(k) != v for k, v in chosen.items() if k not in free):
+        if any(values.get(k, _UNSAID.get(k)) != v for k, v in chosen.items() if k not in free):
             values["budget"] = "custom"
         values = _lay(values, chosen)
         if values["model"] is None:
@@ -164,6 +166,12 @@ class Protocol:
             values["window"] = min(values.get("window", 1), values["rounds"])
         _check(values, _SETTING_FIELDS, f"protocol {self.name}, budget {budget}")
         return Setting.from_dict({"partition": partition, **values})
+
+    def own_descent(self, setting: Setting, budget: str) -> str:
+        """The setting's optimiser in words, where it is not what this protocol has under `budget`; else empty."""
+        values = self._values(setting.partition, budget)
+        usual = {k: values.get(k, _UNSAID[k]) for k in ("optimizer", "momentum", "weight_decay")}
+        return setting.descent if setting.descent != dataclasses.replace(setting, **usual).descent else ""
 
     def seeds(self, budget: str) -> tuple[int, ...]:
         """The seeds of a table's runs under `budget`, unless the table has its own: the budget's, or `train`'s."""
@@ -200,8 +208,11 @@ def _of_dataset(values: Mapping[str, Any], dataset: DatasetSpec) -> dict[str, An
 
 
 def _lay(values: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` with `over` laid over them; local steps replace local epochs and the reverse."""
+    """`values` with `over` laid over them; local steps replace local epochs and the reverse, and another optimiser
+    than SGD its momentum."""
     out = {**values, **over}
+    if over.get("optimizer", "sgd") != "sgd" and "momentum" not in over:
+        out["momentum"] = 0.0
     for one, other in (("steps", "epochs"), ("epochs", "steps")):
         if over.get(one) is not None and other not in over:
             out[other] = None

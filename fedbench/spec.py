@@ -526,6 +526,7 @@ PASSES = ("endless",)
 INITS = ("torch",)
 PRECISIONS = ("fp32", "tf32", "bf16")
 EXECUTORS = ("sequential", "cores", "stacked", "graphed")
+OPTIMIZERS = ("sgd", "adamw")
 
 
 @dataclass(frozen=True)
@@ -541,11 +542,11 @@ class Setting(Spec):
     lr: float
     seed: int
     epochs: int | None = None  #: local epochs a round; exactly one of epochs and steps
-    steps: int | None = None  #: local SGD steps a round
+    steps: int | None = None  #: local steps a round
     tail: str = "keep"  #: what becomes of a pass's last short batch: one of TAILS
     schedule: str = "constant"  #: of the learning rate over rounds: one of SCHEDULES
-    momentum: float = 0.0
-    weight_decay: float = 0.0
+    momentum: float = 0.0  #: of SGD
+    weight_decay: float = 0.0  #: SGD's is part of the gradient, AdamW's beside it
     participation: float = 1.0  #: probability that a client takes part in a round
     cohort: int | None = None  #: clients that take part in a round, drawn uniformly without replacement
     passes: str | None = None  #: "endless": one shuffled pass goes on over rounds; None: every request begins its own
@@ -566,6 +567,8 @@ class Setting(Spec):
     test_phase: bool | None = None
     #: Rounds (1-based) at whose beginning the clients go on to the next stage of their training data.
     drifts: tuple[int, ...] | None = None
+    #: Of the clients' local steps: one of OPTIMIZERS, AdamW with torch's betas and eps (None: sgd).
+    optimizer: str | None = None
     version: int = 1  #: of the trainer core
 
     def __post_init__(self) -> None:
@@ -578,7 +581,8 @@ class Setting(Spec):
             require(value is None or value <= most, f"{called} must be at most {most:,}, not {value}")
         require(self.every >= 0, f"every must be at least 0, not {self.every}")
         require(self.lr > 0, f"the learning rate must be above 0, not {self.lr}")
-        require(self.momentum >= 0 and self.weight_decay >= 0, "momentum and weight decay cannot be negative")
+        require(0 <= self.momentum < 1, f"momentum must lie in [0, 1), not {self.momentum}")
+        require(self.weight_decay >= 0, f"weight decay must be at least 0, not {self.weight_decay}")
         require(0 < self.participation <= 1, f"participation must lie in (0, 1], not {self.participation}")
         check_seed(self.seed)
         trainees = self.partition.clients - (self.partition.newcomers or 0)
@@ -606,14 +610,29 @@ class Setting(Spec):
         for name, known in (
             ("tail", TAILS), ("schedule", SCHEDULES), ("augment", AUGMENTS), ("precision", PRECISIONS),
             ("passes", (None, *PASSES)), ("executor", (None, *EXECUTORS)), ("init", (None, *INITS)),
+            ("optimizer", (None, *OPTIMIZERS)),
         ):  # fmt: skip
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), [k for k in known if k])
+        if self.optimizer == "sgd":  # the default: a setting has one id
+            object.__setattr__(self, "optimizer", None)
+        require(
+            self.optimizer is None or not self.momentum,
+            f"momentum is SGD's: {self.optimizer} has betas of its own",
+            "leave the momentum out, or take --optimizer sgd",
+        )
 
     @property
     def initial_seed(self) -> int:
         """The seed of the initial weights."""
         return self.seed if self.init_seed is None else self.init_seed
+
+    @property
+    def descent(self) -> str:
+        """The optimiser in words, such as SGD with momentum 0.9 and weight decay 0.0005."""
+        named = (("momentum", self.momentum), ("weight decay", self.weight_decay))
+        values = " and ".join(f"{name} {value:g}" for name, value in named if value)
+        return ("AdamW" if self.optimizer == "adamw" else "SGD") + (f" with {values}" if values else "")
 
     def evaluated_rounds(self) -> list[int]:
         """Rounds (1-based) after which the models are asked for predictions."""

@@ -154,7 +154,8 @@ def settings(draw: st.DrawFn) -> Setting:
         **{passes: draw(counts)},
         tail=draw(st.sampled_from(TAILS)),
         schedule=draw(st.sampled_from(SCHEDULES)),
-        momentum=draw(st.floats(0, 1)),
+        optimizer=(optimizer := draw(st.sampled_from((None, "adamw")))),
+        momentum=0.0 if optimizer else draw(st.floats(0, 1, exclude_max=True)),
         weight_decay=draw(st.floats(0, 1)),
         participation=draw(st.floats(0.01, 1)) if cohort is None else 1.0,
         cohort=cohort,
@@ -228,7 +229,7 @@ def test_any_changed_field_changes_the_id(setting: Setting, data: st.DataObject)
         "budget": setting.budget + "x", "model": setting.model + "x", "rounds": setting.rounds + 1,
         "batch_size": setting.batch_size + 1, "lr": setting.lr * 2, "seed": setting.seed ^ 1,
         "tail": TAILS[1 - TAILS.index(setting.tail)], "schedule": SCHEDULES[1 - SCHEDULES.index(setting.schedule)],
-        "momentum": setting.momentum + 0.5, "weight_decay": setting.weight_decay + 0.5,
+        "momentum": (setting.momentum + 0.5) % 1, "weight_decay": setting.weight_decay + 0.5,
         "participation": setting.participation / 2, "full_last_round": not setting.full_last_round,
         "augment": AUGMENTS[AUGMENTS.index(setting.augment) - 1], "window": setting.window + 1,
         "every": setting.every + 1, "votes": not setting.votes, "version": setting.version + 1,
@@ -239,6 +240,7 @@ def test_any_changed_field_changes_the_id(setting: Setting, data: st.DataObject)
         "executor": None if setting.executor else EXECUTORS[0],
         "momentum_restarts": not setting.momentum_restarts, "test_phase": not setting.test_phase,
         "init_seed": (setting.init_seed or 0) + 1, "init": None if setting.init else "torch", "drifts": (2,),
+        "optimizer": None if setting.optimizer else "adamw",
     }  # fmt: skip
     passes = "epochs" if setting.epochs is not None else "steps"
     changes[passes] = getattr(setting, passes) + 1
@@ -247,6 +249,7 @@ def test_any_changed_field_changes_the_id(setting: Setting, data: st.DataObject)
     del changes["drifts"]  # goes with a partition in stages; below
     if passes == "epochs":
         del changes["passes"]
+    del changes["momentum" if setting.optimizer else "optimizer"]  # AdamW takes no momentum; below
     changes.pop("cohort" if setting.participation < 1 else "participation" if setting.cohort else "", None)
     name = data.draw(st.sampled_from(sorted(changes)))
     assert dataclasses.replace(setting, **{name: changes[name]}).id != setting.id
@@ -401,6 +404,28 @@ def test_both_zeros_are_one_id() -> None:
     assert RunSpec(SETTING, "x", {"mu": -0.0}).id == RunSpec(SETTING, "x", {"mu": 0.0}).id
 
 
+def test_sgd_is_the_optimizer_whether_it_is_said_or_not() -> None:
+    aloud = dataclasses.replace(SETTING, optimizer="sgd")
+    assert (aloud, aloud.id) == (SETTING, SETTING.id)
+    assert "optimizer" not in aloud.to_dict()
+    other = dataclasses.replace(SETTING, optimizer="adamw", momentum=0.0)
+    assert other.to_dict()["optimizer"] == "adamw"
+    assert other.id != dataclasses.replace(SETTING, momentum=0.0).id
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"momentum": 0.9, "weight_decay": 5e-4}, "SGD with momentum 0.9 and weight decay 0.0005"),
+        ({"momentum": 0.0}, "SGD"),
+        ({"momentum": 0.0, "weight_decay": 0.01, "optimizer": "adamw"}, "AdamW with weight decay 0.01"),
+        ({"momentum": 0.0, "optimizer": "adamw"}, "AdamW"),
+    ],
+)
+def test_the_optimizer_in_words(values: dict[str, Any], words: str) -> None:
+    assert dataclasses.replace(SETTING, **values).descent == words
+
+
 def test_hyper_parameters_keep_their_types_and_their_values() -> None:
     """Whole numbers stay whole (2 clusters, not 2.0), and the caller's dictionary is not the spec's."""
     given: dict[str, Any] = {"clusters": 2, "mu": 1.0, "psd": True, "rule": "a", "cap": None}
@@ -553,7 +578,11 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (SETTING, {"every": -1}, "every"),
     (SETTING, {"lr": 0}, "learning rate"),
     (SETTING, {"momentum": -0.1}, "momentum"),
+    (SETTING, {"momentum": 1}, "momentum must lie in [0, 1), not 1.0"),
     (SETTING, {"weight_decay": -0.1}, "weight decay"),
+    (SETTING, {"weight_decay": float("inf")}, "weight_decay must be a finite number"),
+    (SETTING, {"optimizer": "adam", "momentum": 0}, "unknown optimizer 'adam'; did you mean 'adamw'"),
+    (SETTING, {"optimizer": "adamw"}, "momentum is SGD's: adamw has betas of its own"),
     (SETTING, {"participation": 0}, "participation"),
     (SETTING, {"participation": 1.01}, "participation"),
     (SETTING, {"tail": "wrap"}, "tail 'wrap'"),

@@ -27,12 +27,13 @@ def describe(spec: Spec, telling: Mapping[str, Sequence[str]] | None = None) -> 
         return ", ".join([head, *spec.details])
     if isinstance(spec, RunSpec):
         setting, part = spec.setting, spec.setting.partition
-        precision = "" if setting.precision == Setting.precision else f", {setting.precision}"
+        differing = (setting.optimizer, None if setting.precision == Setting.precision else setting.precision)
+        more = "".join(f", {value}" for value in differing if value)
         values = ", ".join(f"{k} {spec.params[k]}" for k in (telling or {}).get(spec.method, ()) if k in spec.params)
         method = f"{spec.method} ({values})" if values else spec.method
         return (
             f"{method} on {part.dataset.name} {part.label}, {part.clients} clients, "
-            f"{setting.budget} budget ({setting.rounds} rounds, {setting.model}{precision}), seed {setting.seed}"
+            f"{setting.budget} budget ({setting.rounds} rounds, {setting.model}{more}), seed {setting.seed}"
         )
     if isinstance(spec, MetricsSpec):
         return f"of run {spec.run.id}: {describe(spec.run, telling)}"

@@ -47,9 +47,16 @@ def train(
     model: Annotated[str | None, typer.Option(help="Network (default: the budget's).")] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs a round.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Local SGD steps a round.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Local steps a round.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images a batch.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="Of the local steps: sgd or adamw (torch's betas).")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Of SGD.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay of the optimiser.")] = None,
+    every: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Evaluate after every N rounds; the last ones that count always are."),
+    ] = None,
     participation: Annotated[float | None, typer.Option(help="Probability that a client joins a round.")] = None,
     drifts: Annotated[
         str | None, typer.Option(metavar="T,T", help="Rounds that begin the later stages of the training data.")
@@ -72,6 +79,7 @@ def train(
     chosen = {
         "model": model, "rounds": rounds, "epochs": epochs, "steps": steps, "batch_size": batch_size, "lr": lr,
         "participation": participation, "seed": seed, "precision": precision,
+        "optimizer": optimizer, "momentum": momentum, "weight_decay": weight_decay, "every": every,
         "drifts": None if drifts is None else _rounds(drifts),
     }  # fmt: skip
     if table is not None:
@@ -91,6 +99,8 @@ def train(
         }  # fmt: skip
         train_table(table, **scope, device=device, executor=executor, again=again, as_json=json)
         return
+    if every is not None and every < 1:
+        raise FedbenchError(f"--every must be at least 1, not {every}", "the last round is evaluated in any case")
     if dataset is not None:
         raise FedbenchError("--dataset goes with --table only", "'fedbench partition DATASET' chooses the data set")
     if column:
@@ -107,7 +117,7 @@ def train(
     check_place(device, executor, job.spec.setting.precision)
     if again and (old := store.get(job.spec)) is not None:
         job = replace(job, replaces=old.digest)
-    _announce(job, protocol_name, device)
+    _announce(job, protocol_name, budget, device)
     artifact = run(job, store, device, executor)
     store.set_current(run=artifact.id)
     _show(artifact, store, json)
@@ -183,7 +193,7 @@ def _own_options() -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in names]
 
 
-def _announce(job: Job, protocol_name: str, device: str) -> None:
+def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
     """Say what will run, under which budget, what the paper's would be, and how long both would take here.
 
     Raises FedbenchError if the images do not suit the model.
@@ -194,6 +204,7 @@ def _announce(job: Job, protocol_name: str, device: str) -> None:
     from fedbench.report.cells import DEFAULT_PRECISION
 
     setting, store, console = job.spec.setting, context.store(), context.err()
+    protocol = protocols.load(protocol_name)
     part = setting.partition
     options = ", ".join(f"{name} {value}" for name, value in job.overrides.items())
     where = f" on {part.dataset.name}, {part.label}, {part.clients} clients, shift {part.shift}"
@@ -209,10 +220,11 @@ def _announce(job: Job, protocol_name: str, device: str) -> None:
             effort = job.method.effort(of)
         took = duration(seconds(of, store, context.roots(), device, effort))
         model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
-        return f"{of.rounds} rounds x {local} of {of.batch_size} images, {model}, about {took} here"
+        own = protocol.own_descent(of, budget if of.budget == "custom" else of.budget)
+        what = ", ".join(filter(None, (f"{of.batch_size} images", model, own)))
+        return f"{of.rounds} rounds x {local} of {what}, about {took} here"
 
     console.print(Text.assemble("budget ", (setting.budget, "bold"), f": {words(setting)}"))
-    protocol = protocols.load(protocol_name)
     if setting.budget != "paper" and "paper" in protocol.budgets:
         try:
             paper = f"{words(protocol.setting(part, 'paper'))} (--budget paper)"

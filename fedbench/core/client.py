@@ -60,9 +60,11 @@ NO_LABEL = -1
 
 @dataclass(frozen=True)
 class Train:
-    """Request: minibatch SGD on the client's training set, starting from and updating `client.state`.
+    """Request: minibatch training on the client's training set, starting from and updating `client.state`.
 
-    Every request starts a fresh optimiser and a fresh shuffled pass. None means the setting's value.
+    Every request starts a fresh optimiser and a fresh shuffled pass. None means the setting's value. The optimiser is
+    the setting's (SGD or AdamW); a request with a momentum of its own, be it 0, is SGD in every setting. A proximal
+    term is part of the gradient, and with `follow` the anchor moves, whichever optimiser takes the steps.
     """
 
     loss: LossFunction
@@ -70,9 +72,9 @@ class Train:
     epochs: int | None = None
     steps: int | None = None
     lr: float | None = None  #: overrides the round's scheduled rate
-    momentum: float | None = None  #: overrides the setting's
+    momentum: float | None = None  #: of SGD, whatever the setting's optimiser
     anchor: float = 0.0  #: mu of a proximal term (mu/2)||w - anchor||^2 on what trains; the anchor begins as received
-    repeat: int = 1  #: SGD steps on each batch
+    repeat: int = 1  #: steps on each batch
     follow: float = 0.0  #: after the steps on a batch, the share of its way to the weights that the anchor moves
     #: This client's tensors for the loss. No part of equality: equal requests of many clients can be stacked.
     extras: Mapping[str, Tensor] = field(default_factory=dict, compare=False)

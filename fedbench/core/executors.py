@@ -22,6 +22,7 @@ from fedbench.core.client import Box, Client
 from fedbench.core.federation import Federation
 from fedbench.core.graph import GraphedWorker
 from fedbench.core.memory import clients_that_fit, keep_freed_pages
+from fedbench.core.optimizer import optimizer
 from fedbench.core.stacked import StackedWorker
 from fedbench.core.worker import Worker
 from fedbench.errors import unknown
@@ -200,7 +201,7 @@ class Stacked(Cores):
     def _fit(self) -> int:
         height, width, channels = self.federation.shape
         images = torch.zeros(self.setting.batch_size, channels, height, width, device=self.device)
-        fit = clients_that_fit(self.model, images)
+        fit = clients_that_fit(self.model, images, optimizer(self.setting).moments)
         return min(fit, CPU_BLOCK) if self.device.type == "cpu" else fit
 
 

@@ -114,19 +114,17 @@ class GraphedWorker(StackedWorker):
         return CapturedStep(stack, tick, active, lr, _captured(run) if self.device.type == "cuda" else run)
 
     def masked_step(self, stack: Stack, tick: Tick, active: Tensor, lr: Tensor) -> Step:
-        """One SGD step of all, which counts for the active clients only; no value is looked at on the host."""
-        setting = self.setting
+        """One step of all, which counts for the active clients only; no value is looked at on the host."""
         before = {name: t.clone() for name, t in stack.buffers.items()}
         leaves, statistics, step = self.backward(stack, tick)
         with torch.no_grad():
             for name, p in leaves.items():
                 if p.grad is None:
                     continue
-                move = p.grad + setting.weight_decay * p if setting.weight_decay else p.grad
-                if stack.momentum:
-                    move = self.inertia(stack.request) * stack.momentum[name] + move
-                    _put(stack.momentum[name], move, active)
-                _put(p, p - lr * move, active)
+                after, memory = stack.optimizer.moved(name, p, stack.memory, lr)
+                _put(p, after, active)
+                for key, value in memory.items():
+                    _put(stack.memory[key], value, active)
             for name, value in statistics.items():
                 _put(before[name], value, active)
                 stack.buffers[name].copy_(before[name])

@@ -38,10 +38,10 @@ def keep_freed_pages() -> bool:
     return bool(large and kept and mallopt(_M_TOP_PAD, 16 << 20))
 
 
-def bytes_of_step(model: nn.Module, images: Tensor) -> int:
+def bytes_of_step(model: nn.Module, images: Tensor, moments: int = 1) -> int:
     """Bytes that one client's training step on these images holds: what autograd saves, twice (gradients are as
-    large), and four copies of the parameters (weights, leaves, gradients, momentum). Counted, not guessed: the
-    forward pass is run once on the model's device."""
+    large), and copies of the parameters (weights, leaves, gradients, and the optimiser's `moments`). Counted, not
+    guessed: the forward pass is run once on the model's device."""
     sizes: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -53,13 +53,13 @@ def bytes_of_step(model: nn.Module, images: Tensor) -> int:
         loss = F.cross_entropy(model(images), torch.zeros(len(images), dtype=torch.long, device=images.device))
     model.load_state_dict(state)
     del loss
-    return 2 * sum(sizes.values()) + 4 * size_in_bytes(state)
+    return 2 * sum(sizes.values()) + (3 + moments) * size_in_bytes(state)
 
 
-def clients_that_fit(model: nn.Module, images: Tensor) -> int:
+def clients_that_fit(model: nn.Module, images: Tensor, moments: int = 1) -> int:
     """How many clients one stack may hold on the model's device; at least one."""
     free = int(torch.cuda.mem_get_info(images.device)[0]) if images.device.type == "cuda" else 0
-    return max(1, (int(GPU_SHARE * free) or CPU_BYTES) // bytes_of_step(model, images))
+    return max(1, (int(GPU_SHARE * free) or CPU_BYTES) // bytes_of_step(model, images, moments))
 
 
 def fits(personal: int, device: torch.device) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.client import Client, Train
+from fedbench.core.optimizer import Optimizer
 from fedbench.core.plan import Ints
 from fedbench.core.state import State
 from fedbench.core.worker import on_device
@@ -24,13 +25,14 @@ class Stack:
     """C clients that train together. All tensors [C, ...], but `common` ones that all clients share."""
 
     request: Train
+    optimizer: Optimizer
     lr: float
     trained: State
     buffers: State  #: running statistics
     frozen: State  #: parameters that do not train, a copy a client
     common: State  #: parameters that do not train, the same for all
     anchor: State  #: of a proximal term, if there is one: at first what the clients received of `trained`
-    momentum: State
+    memory: State  #: what the optimiser remembers
     extras: State
 
 

@@ -33,10 +33,11 @@ from fedbench.core.client import (
 from fedbench.core.convolution import as_products
 from fedbench.core.federation import Federation
 from fedbench.core.grouped import with_clients_among_channels
+from fedbench.core.optimizer import optimizer
 from fedbench.core.plan import Ints
 from fedbench.core.stack import Record, Stack, Step, Tick, padded, stacked, ticks
 from fedbench.core.state import State, fetched, matches
-from fedbench.core.worker import CHUNK, Piece, Worker, check_finite, descend, on_host, pieces
+from fedbench.core.worker import CHUNK, Piece, Worker, check_finite, on_host, pieces
 from fedbench.spec import Setting
 
 #: How a stack's convolutions are computed.
@@ -132,7 +133,7 @@ class StackedWorker(Worker):
     # -- training ----------------------------------------------------------------------------------------
 
     def train_stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> list[Trained]:
-        """Minibatch SGD of all clients as the requests say; updates each `client.state`."""
+        """Minibatch training of all clients as the requests say; updates each `client.state`."""
         schedules = [self.batches(c, r) for c, r in zip(clients, requests, strict=True)]
         if not any(schedules):  # no steps, nothing to stack
             return [self.train(c, r) for c, r in zip(clients, requests, strict=True)]
@@ -151,8 +152,8 @@ class StackedWorker(Worker):
         for tick in ticks(clients, schedules):
             self.stop_if_cancelled()
             if self.setting.momentum_restarts and tick.begins:
-                for m in stack.momentum.values():
-                    m[tick.begins] = 0.0
+                for remembered in stack.memory.values():
+                    remembered[tick.begins] = 0.0
             for _ in range(request.repeat):
                 step = self.step(stack, tick)
                 total[tick.members] += step.shown.double() * tick.rows.shape[1]
@@ -193,8 +194,8 @@ class StackedWorker(Worker):
     def gradient_stack(self, clients: Sequence[Client], requests: Sequence[Gradient]) -> list[Differentiated]:
         """Each client's gradient on one batch; clients whose batches differ in size come one size after another."""
         self.scope.train()
-        # A gradient is a step that is not taken.
-        steps = [Train(r.loss, r.trains, extras=r.extras) for r in requests]
+        # A gradient is a step that is not taken: nothing is remembered of it.
+        steps = [Train(r.loss, r.trains, momentum=0.0, extras=r.extras) for r in requests]
         stack = StackedWorker.stack(self, clients, steps)  # in new memory, not at the places of a captured step
         found: dict[int, Differentiated] = {}
         for tick in ticks(clients, [[self.batch_of(c, r)] for c, r in zip(clients, requests, strict=True)]):
@@ -213,19 +214,21 @@ class StackedWorker(Worker):
     def stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> Stack:
         """The clients' tensors in a stack of new memory."""
         request, first = requests[0], clients[0]
+        rule = optimizer(self.setting, request.momentum)
         fixed = [n for n in self.parameters if not matches(n, request.trains)]
         common = {n: first.state[n] for n in fixed if all(c.state[n] is first.state[n] for c in clients)}
         own = {n: stacked([c.state[n] for c in clients]) for n in self.tensors if n not in common}
         trained = {n: own[n] for n in self.parameters if n not in fixed}
         return Stack(
             request=request,
+            optimizer=rule,
             lr=first.lr if request.lr is None else request.lr,
             trained=trained,
             buffers={n: t for n, t in own.items() if n not in self.parameters},
             frozen={n: own[n] for n in fixed if n not in common},
             common=common,
             anchor={n: stacked([c.received[n] for c in clients]) for n in trained} if request.anchor else {},
-            momentum={n: torch.zeros_like(t) for n, t in trained.items()} if self.inertia(request) else {},
+            memory=rule.memory(trained, stacked=True),
             extras={n: stacked([r.extras[n] for r in requests]) for n in request.extras},
         )
 
@@ -234,13 +237,12 @@ class StackedWorker(Worker):
         return {name: t.unbind() for name, t in (*stack.trained.items(), *stack.buffers.items())}
 
     def step(self, stack: Stack, tick: Tick) -> Step:
-        """One SGD step of the tick's clients; updates the stack."""
+        """One step of the tick's clients; updates the stack."""
         leaves, buffers, step = self.backward(stack, tick)
-        momentum = {n: t[tick.members] for n, t in stack.momentum.items()}
-        inertia, decay = self.inertia(stack.request), self.setting.weight_decay
-        descend(list(leaves.values()), [momentum.get(n) for n in leaves], decay, inertia, stack.lr)
+        memory = {n: t[tick.members] for n, t in stack.memory.items()}
+        stack.optimizer.descend(leaves, memory, stack.lr)
         if isinstance(tick.members, Tensor):  # these were copies
-            for whole, part in ((stack.trained, leaves), (stack.buffers, buffers), (stack.momentum, momentum)):
+            for whole, part in ((stack.trained, leaves), (stack.buffers, buffers), (stack.memory, memory)):
                 for name, value in part.items():
                     whole[name][tick.members] = value.detach()
         return step

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.sgd import sgd
 
 from fedbench.core.augment import padded_flip, resized_crop, to_input
 from fedbench.core.client import (
@@ -34,6 +33,7 @@ from fedbench.core.client import (
     Trained,
 )
 from fedbench.core.federation import Federation
+from fedbench.core.optimizer import optimizer
 from fedbench.core.plan import PADDING, CropStream, Ints
 from fedbench.core.precision import autocast
 from fedbench.core.state import State, fetched, matches, put_by
@@ -169,10 +169,6 @@ class Worker:
         if self.cancel.is_set():
             raise Cancelled
 
-    def inertia(self, request: Train) -> float:
-        """The momentum that the request trains with."""
-        return self.setting.momentum if request.momentum is None else request.momentum
-
     def batches(self, client: Client, request: Train) -> list[Ints]:
         """Positions in the client's training set of every batch that the request asks for."""
         length = (request.epochs, request.steps)
@@ -180,14 +176,13 @@ class Worker:
         return list(client.plan.batches(client.index, client.round, client.phase, epochs, steps))
 
     def train(self, client: Client, request: Train) -> Trained:
-        """Minibatch SGD as the request says; updates `client.state`."""
-        setting = self.setting
+        """Minibatch training as the request says; updates `client.state`."""
         model = self.load(client.state).train()
         trained = self.to_train(request.trains)
         anchor = [client.received[n].to(p.device).clone() for n, p in trained.items()] if request.anchor else []
         parameters = list(trained.values())
-        inertia = self.inertia(request)
-        momentum = [torch.zeros_like(p) if inertia else None for p in parameters]
+        rule = optimizer(self.setting, request.momentum)
+        memory = rule.memory(trained, stacked=False)
         lr = client.lr if request.lr is None else request.lr
         crops = client.plan.crops("train", client.round, client.index, client.phase)
         kept: list[Tensor] = []
@@ -196,8 +191,9 @@ class Worker:
         a_pass = client.plan.batches_a_pass(client.index)
         for k, position in enumerate(on_device(self.batches(client, request), self.device)):
             self.stop_if_cancelled()
-            if setting.momentum_restarts and k % a_pass == 0:
-                zero(momentum)
+            if self.setting.momentum_restarts and k % a_pass == 0:
+                for remembered in memory.values():
+                    remembered.zero_()
             rows = client.rows[position]
             y = self.federation.labels[rows]
             batch = Batch(self.batch(rows, _windows(crops, rows)), y, position, request.extras)
@@ -210,7 +206,7 @@ class Worker:
                         (p - a).square().sum() for p, a in zip(parameters, anchor, strict=True)
                     )
                 torch.autograd.backward(objective)
-                descend(parameters, momentum, setting.weight_decay, inertia, lr)
+                rule.descend(trained, memory, lr)
                 shown = objective if loss.shown is None else loss.shown
                 total += shown.detach().double() * len(rows)
                 images += len(rows)
@@ -311,39 +307,6 @@ def on_device(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor
         return []
     flat = torch.from_numpy(np.concatenate([a.reshape(-1) for a in arrays])).to(device)
     return [part.view(a.shape) for part, a in zip(torch.split(flat, [a.size for a in arrays]), arrays, strict=True)]
-
-
-def descend(
-    parameters: Sequence[Tensor], momentum: Sequence[Tensor | None], weight_decay: float, inertia: float, lr: float
-) -> None:
-    """One step of torch's SGD, in place, with the gradients that the parameters hold and then hold no more.
-
-    A parameter without a gradient (the loss does not touch it) stays where it is.
-    """
-    touched = [i for i, p in enumerate(parameters) if p.grad is not None]
-    with torch.no_grad():
-        # The function behind torch.optim.SGD: the class takes as long again for its book-keeping on small networks.
-        sgd(
-            [parameters[i] for i in touched],
-            [g for i in touched if (g := parameters[i].grad) is not None],
-            [momentum[i] for i in touched],
-            fused=True,
-            weight_decay=weight_decay,
-            momentum=inertia,
-            lr=lr,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-        )
-    for i in touched:
-        parameters[i].grad = None
-
-
-def zero(momentum: Sequence[Tensor | None]) -> None:
-    """Forget the momentum, in place."""
-    for m in momentum:
-        if m is not None:
-            m.zero_()
 
 
 @torch.no_grad()

@@ -118,12 +118,15 @@ def _key(setting: Setting, model: nn.Module, federation: Federation, clients: in
     device = federation.images.device
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu x{available_cores()}"
     parameters = sum(p.numel() for p in model.parameters())
-    code = fingerprint(*(f"core/{n}.py" for n in ("executors", "graph", "grouped", "stack", "stacked", "worker")))
+    parts = ("executors", "graph", "grouped", "optimizer", "stack", "stacked", "worker")
+    code = fingerprint(*(f"core/{n}.py" for n in parts))
     return ", ".join(
         (
             f"{setting.model} of {parameters} parameters",
             f"images {'x'.join(map(str, federation.shape))}",
-            f"batch {setting.batch_size}" + (", one step" if setting.steps == 1 else ""),
+            f"batch {setting.batch_size}"
+            + (", one step" if setting.steps == 1 else "")
+            + (f", {setting.optimizer}" if setting.optimizer else ""),
             f"up to {1 << max(clients - 1, 0).bit_length()} clients",
             setting.precision,
             where,

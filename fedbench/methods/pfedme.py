@@ -15,6 +15,7 @@ from fedbench.core.state import State
 from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts.own_model import OWN, as_own, own_copy, swapped
+from fedbench.methods.parts.own_rule import check_sgd
 from fedbench.spec import Setting
 
 
@@ -53,6 +54,7 @@ class PFedMe(Method):
         check(self.beta > 0, self.name, "beta", self.beta, "above 0")
 
     def check_setting(self, setting: Setting) -> None:
+        check_sgd(self.name, setting)
         # Beyond, a client's copy would step past theta.
         most = f"at most 1/lr, {1 / setting.lr:g} at a learning rate of {setting.lr:g}"
         check(setting.lr * self.lambda_ <= 1, self.name, "lambda", self.lambda_, most)

@@ -23,7 +23,8 @@ def in_words(cells: Cells) -> str:
 
 
 def scale(table: Table, budget: str) -> str:
-    """A budget in words: rounds, local work, models, evaluated rounds. Of rows that share the table's, if any do."""
+    """A budget in words: rounds, local work, models, optimisers that are not the protocol's, evaluated rounds. Of rows
+    that share the table's, if any do."""
     rows = [None] if any(not row.own(budget) for row in table.rows) else table.rows
     settings = [sketch(table, column, budget, row) for row in rows for column in table.measured]
     windows = {s.window: None for s in settings}
@@ -35,7 +36,11 @@ def scale(table: Table, budget: str) -> str:
             cohorts.setdefault(s.partition.clients, {})[str(s.cohort)] = None
     cohort = "".join(f", {either(drawn)} of {clients} clients in each" for clients, drawn in cohorts.items())
     rounds += " round" if rounds == "1" else " rounds"
-    return f"{rounds} of {_local(settings)}{cohort}, {either(s.model for s in settings)}{window}"
+    rules = protocol.load(table.protocol)
+    # Named all, where one is not the protocol's.
+    own = any(rules.own_descent(s, budget) for s in settings)
+    descent = f", {either(s.descent for s in settings)}" if own else ""
+    return f"{rounds} of {_local(settings)}{cohort}, {either(s.model for s in settings)}{descent}{window}"
 
 
 def _local(settings: Sequence[Setting]) -> str:

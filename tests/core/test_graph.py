@@ -83,20 +83,30 @@ def a_tick(who: list[Client], members: list[int], size: int = 8) -> Tick:
 
 def contents(stack: Stack) -> dict[str, Tensor]:
     """Copies of all that a step may move."""
-    groups = {"trained": stack.trained, "buffers": stack.buffers, "momentum": stack.momentum}
+    groups = {"trained": stack.trained, "buffers": stack.buffers, "memory": stack.memory}
     return {f"{g}/{n}": t.clone() for g, s in groups.items() for n, t in s.items()}
 
 
+#: Settings under which steps remember something.
+RULES: dict[str, dict[str, Any]] = {
+    "momentum": {},
+    "adamw": {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.1, "lr": 0.01},
+}
+rules = pytest.mark.parametrize("rule", RULES)
+
+
+@rules
 @pytest.mark.parametrize("spoilt", [1.0, float("nan")], ids=["finite", "nan"])
-def test_who_is_not_active_stays_where_it_is(spoilt: float) -> None:
-    """Weights, momentum and running statistics of clients 1 and 3, whatever their loss would be."""
-    it, who = worker(norm=True, batch_size=8), clients(4, norm=True, batch_size=8)
+def test_who_is_not_active_stays_where_it_is(spoilt: float, rule: str) -> None:
+    """Weights, the optimiser's memory and running statistics of clients 1 and 3, whatever their loss would be."""
+    changes = {"batch_size": 8, **RULES[rule]}
+    it, who = worker(norm=True, **changes), clients(4, norm=True, **changes)
     stack = it.stack(who, requests([1.0, spoilt, 1.0, spoilt]))
     step = it.current
     assert step is not None
-    step(a_tick(who, [0, 1, 2, 3]) if spoilt == 1.0 else a_tick(who, [0, 2]))  # momentum is under way
+    step(a_tick(who, [0, 1, 2, 3]) if spoilt == 1.0 else a_tick(who, [0, 2]))  # something is remembered
     before = contents(stack)
-    assert {name.split("/")[0] for name in before} == {"trained", "buffers", "momentum"}
+    assert {name.split("/")[0] for name in before} == {"trained", "buffers", "memory"}
     shown, kept, labels = step(a_tick(who, [0, 2]))
     assert shown.shape == (2,)
     assert shown.isfinite().all()
@@ -109,14 +119,18 @@ def test_who_is_not_active_stays_where_it_is(spoilt: float) -> None:
             assert not torch.equal(after[i], before[name][i]) or name == "trained/trunk.conv.bias", name
 
 
-def test_a_masked_step_is_the_plain_step() -> None:
-    """Of the same clients from the same values, with momentum of earlier steps and a proximal term."""
-    changes: dict[str, Any] = {"batch_size": 8}
+@rules
+def test_a_masked_step_is_the_plain_step(rule: str) -> None:
+    """Of the same clients from the same values, with what earlier steps have left and a proximal term."""
+    # Each client begins at once, but goes on alone too: AdamW counts its steps.
+    changes: dict[str, Any] = {"batch_size": 8, "momentum_restarts": True, **RULES[rule]}
+    # Before a norm the gradient of a bias is nothing but rounding, of which AdamW would make a step.
+    norm = rule == "momentum"
     ours, its = (
-        worker(norm=True, **changes),
-        StackedWorker(small(norm=True), DATA, setting(**changes), threading.Event()),
+        worker(norm=norm, **changes),
+        StackedWorker(small(norm=norm), DATA, setting(**changes), threading.Event()),
     )
-    who = clients(3, norm=True, **changes)
+    who = clients(3, norm=norm, **changes)
     asked = requests([1.0, 2.0, 0.5], anchor=0.3)
     a, b = ours.stack(who, asked), its.stack(who, asked)
     for members in ([0, 1, 2], [0, 2], [1], [0, 1, 2]):

@@ -53,9 +53,11 @@ class Bench:
 def plain_loop(
     model: nn.Module, s: Setting, data: Federation, plan: Plan, client: int, t: int, lr: float, mu: float = 0.0
 ) -> list[float]:
-    """The usual way: torch.optim.SGD over the batches of the plan's first phase; trains `model` in place."""
+    """The usual way: torch.optim over the batches of the plan's first phase; trains `model` in place."""
     start = [p.detach().clone() for p in model.parameters()]
-    optimiser = torch.optim.SGD(model.parameters(), lr=lr, momentum=s.momentum, weight_decay=s.weight_decay)
+    optimiser: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=s.weight_decay)
+    if s.optimizer is None:
+        optimiser = torch.optim.SGD(model.parameters(), lr=lr, momentum=s.momentum, weight_decay=s.weight_decay)
     losses = []
     for positions in plan.batches(client, t, 1, s.epochs, s.steps):
         rows = data.train[client][torch.from_numpy(positions)]
@@ -70,7 +72,12 @@ def plain_loop(
     return losses
 
 
-@pytest.mark.parametrize("budget", [{"epochs": 2}, {"steps": 7}, {"epochs": 1, "tail": "drop", "momentum": 0.0}])
+ADAMW: dict[str, Any] = {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.1, "lr": 0.003}
+
+
+@pytest.mark.parametrize(
+    "budget", [{"epochs": 2}, {"steps": 7}, {"epochs": 1, "tail": "drop", "momentum": 0.0}, {"epochs": 2, **ADAMW}]
+)
 def test_a_whole_round_of_fedavg_is_the_plain_loop_and_numpys_mean(budget: dict[str, Any], tmp_path: Path) -> None:
     s = setting(rounds=1, window=1, **budget)
     run = train("fedavg", DATA, tmp_path, s)
@@ -129,14 +136,19 @@ def test_momentum_and_weight_decay_by_hand() -> None:
     assert bench.client.state["frozen"] is bench.client.received["frozen"]
 
 
-def test_the_proximal_term_pulls_towards_what_was_received() -> None:
-    s = setting(epochs=2)
+@pytest.mark.parametrize("changes", [{}, ADAMW], ids=["sgd", "adamw"])
+def test_the_proximal_term_is_part_of_the_gradient(changes: dict[str, Any]) -> None:
+    s = setting(epochs=2, **changes)
     bench = Bench(s)
-    bench.train(Train(cross_entropy, anchor=0.7))
+    bench.train(Train(cross_entropy, anchor=0.7, lr=s.lr))
     model = copy.deepcopy(bench.model)
-    plain_loop(model, s, DATA, bench.plan, 1, 1, 0.05, mu=0.7)
+    plain_loop(model, s, DATA, bench.plan, 1, 1, s.lr, mu=0.7)
     for name, p in model.named_parameters():
         np.testing.assert_allclose(bench.client.state[name], p.detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_the_proximal_term_pulls_towards_what_was_received() -> None:
+    bench = Bench(setting(epochs=2))
     # The anchor is what the client received, not where this request starts.
     a, b = bench.make(1), bench.make(1)
     b.received = {name: t + 1 for name, t in b.received.items()}
@@ -169,6 +181,14 @@ def test_an_anchor_that_follows_by_hand() -> None:
     assert bench.train(Train(squares, trains=("w",), anchor=3.0)).anchor == {}
     # What the client received stays as it was.
     assert float(bench.client.received["w"]) == 0.5
+
+
+def test_a_request_with_a_momentum_of_its_own_is_sgd_under_adamw() -> None:
+    for momentum in (0.0, 0.8):
+        ours, its = Bench(setting(**ADAMW)), Bench(setting(momentum=momentum, weight_decay=0.1))
+        ours.train(Train(cross_entropy, momentum=momentum))
+        its.train(Train(cross_entropy))
+        assert all(torch.equal(t, its.client.state[name]) for name, t in ours.client.state.items())
 
 
 def test_only_what_should_train_trains() -> None:

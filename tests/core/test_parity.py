@@ -118,6 +118,8 @@ COMMON: dict[str, Any] = {
     "weight_decay": 5e-4,
     "batch_size": 16,
 }
+#: No norm goes with it: of a bias before one the gradient is nothing but rounding, of which AdamW makes a step.
+ADAMW: dict[str, Any] = {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.01, "lr": 0.002}
 SCENARIOS = {
     # Clients leave the stack at different steps, short batches fall in the middle, cohorts and rates change.
     "ragged": Scenario(federation(UNEQUAL), setting(**COMMON, participation=0.7, schedule="cosine"), norm=True),
@@ -128,12 +130,14 @@ SCENARIOS = {
             **{**COMMON, "epochs": None, "steps": 5, "momentum": 0.0, "augment": "crop", "tail": "drop", "votes": False}
         ),
     ),
+    "adamw": Scenario(federation(UNEQUAL), setting(**{**COMMON, **ADAMW}, participation=0.7)),
 }
 #: Which executors a method meets where: all of them in one place or the other, and where most can go wrong those that
 #: differ most. What an executor makes of each single request, everywhere, is asked below, without a method.
-MET = {"ragged": ("cores", "graphed", "unfold"), "steps": ("stacked",)}
-#: Every method everywhere; its variants where most can go wrong.
-WHERE = [(*case, s) for case in CASES for s in SCENARIOS if s == "ragged" or not case[1]]
+MET = {"ragged": ("cores", "graphed", "unfold"), "steps": ("stacked",), "adamw": ("cores", "stacked", "graphed")}
+#: Every method everywhere; its variants where most can go wrong, and another optimiser with a few.
+WHERE = [(*case, s) for case in CASES for s in ("ragged", "steps") if s == "ragged" or not case[1]]
+WHERE += [(name, {}, "adamw") for name in ("apfl", "ditto", "fedavg", "fedrep")]
 RUNS = [(*w, way) for w in WHERE for way in MET[w[2]]]
 
 
@@ -319,7 +323,7 @@ def served(
     executor = executors.make(name, model, data, s, **options)
     everyone = [client(data, plan, i, dict(state)) for i in range(data.clients)]
     for one in everyone:
-        one.answers = []  # type: ignore[attr-defined]
+        one.lr, one.answers = s.lr, []  # type: ignore[attr-defined]
     try:
         executor.run(everyone, box)
     finally:
@@ -334,6 +338,17 @@ def test_a_request_is_answered_as_the_reference_does(box: str, norm: bool, way: 
     made, changes = BOXES[box]
     s = setting(**{**COMMON, **changes})
     for ours, its in zip(served(made, s, norm, way), served_by_reference(box, norm), strict=True):
+        check_client(ours, its)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["a request", "a pass"])
+@pytest.mark.parametrize("box", ["several passes", "tails dropped", "proximal", "batches repeated", "a common body",
+                                 "an anchor that follows", "what the loss leaves alone", "no step at all"])  # fmt: skip
+@ways
+def test_adamw_answers_as_the_reference_does(box: str, restarts: bool, way: str) -> None:
+    made, changes = BOXES[box]
+    s = setting(**{**COMMON, **changes, **ADAMW, "momentum_restarts": restarts})
+    for ours, its in zip(served(made, s, False, way), served(made, s, False, "sequential"), strict=True):
         check_client(ours, its)
 
 

@@ -90,7 +90,8 @@ def test_a_gradient_on_a_part_of_the_test_images(executor: str) -> None:
 
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked", "graphed"])
-def test_momentum_begins_anew_with_every_pass(executor: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", [{"momentum": 0.9}, {"momentum": 0.0, "optimizer": "adamw", "lr": 0.005}])
+def test_the_optimizer_begins_anew_with_every_pass(rule: dict[str, Any], executor: str) -> None:
     """Two epochs of one request are two requests of one epoch, but for the order of the second pass."""
 
     def after(s: Any, box: Any) -> list[dict[str, np.ndarray]]:
@@ -109,7 +110,7 @@ def test_momentum_begins_anew_with_every_pass(executor: str, tmp_path: Path) -> 
         yield Train(cross_entropy, epochs=1)
         yield Train(cross_entropy, epochs=1)
 
-    s = setting(momentum=0.9, batch_size=16)
+    s = setting(batch_size=16, **rule)
     expected, restarted = after(s, two), after(replace(s, momentum_restarts=True), one)
     kept = after(s, one)
     for i in range(2):  # the second has fewer steps a pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -328,13 +329,15 @@ def test_a_block_is_as_large_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -
 
     asked: list[tuple[int, ...]] = []
 
-    def fits(model: Any, images: Tensor) -> int:
-        asked.append(tuple(images.shape))
+    def fits(model: Any, images: Tensor, moments: int) -> int:
+        asked.append((*images.shape, moments))
         return 3
 
     monkeypatch.setattr(executors, "clients_that_fit", fits)
     assert Stacked(small(), DATA, SETTING).block == 3
-    assert asked == [(SETTING.batch_size, 1, 8, 8)]
+    assert asked == [(SETTING.batch_size, 1, 8, 8, 1)]
+    assert Stacked(small(), DATA, replace(SETTING, optimizer="adamw", momentum=0.0)).block == 3
+    assert asked[1:] == [(SETTING.batch_size, 1, 8, 8, 2)]
     assert Stacked(small(), DATA, SETTING, block=7).block == 7
     monkeypatch.setattr(executors, "clients_that_fit", lambda *_: 10**6)
     assert Stacked(small(), DATA, SETTING).block == executors.CPU_BLOCK

@@ -15,6 +15,7 @@ from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
 from fedbench.errors import FedbenchError
 from fedbench.methods.parts.clustered import sample_losses
+from fedbench.methods.parts.own_rule import check_sgd
 from fedbench.spec import Setting
 
 #: Of Adam (torch's defaults; the paper's code does not set them).
@@ -22,7 +23,8 @@ BETAS, EPS = (0.9, 0.999), 1e-8
 
 
 def check_one_step(name: str, setting: Setting) -> None:
-    """Raise FedbenchError unless the setting asks for one batch a round, and for no momentum."""
+    """Raise FedbenchError unless the setting asks for one batch a round, for no momentum and no optimiser of clients."""
+    check_sgd(name, setting)
     if setting.steps != 1:
         raise FedbenchError(
             f"{name} sends one gradient a round, so it needs one local step",
@@ -31,7 +33,7 @@ def check_one_step(name: str, setting: Setting) -> None:
     if setting.momentum:
         raise FedbenchError(
             f"{name} steps by a server Adam, which takes no momentum",
-            "a partition under '--protocol ftw_erm' has none",
+            "--momentum 0, or a partition under '--protocol ftw_erm'",
         )
 
 

@@ -1,0 +1,175 @@
+"""The optimisers of clients' local steps, SGD and AdamW as torch has them: of one client, or of a stack of clients.
+
+What an optimiser remembers of a client's earlier steps are tensors beside the parameters (`memory`); where they are
+zeroed, it begins anew. `descend` takes a step in place, with torch's fused kernels. `moved` is the same step as plain
+arithmetic, for a captured step, in which some clients of a stack stand still.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.optim.adamw import adamw
+from torch.optim.sgd import sgd
+
+from fedbench.core.state import State
+from fedbench.spec import Setting
+
+
+@dataclass(frozen=True)
+class Optimizer(ABC):
+    """How local steps are taken. In a stack all tensors begin with the client axis, [C, ...]."""
+
+    moments: ClassVar[int]  #: tensors as large as a parameter that it remembers of it, at most
+
+    weight_decay: float
+
+    @abstractmethod
+    def memory(self, parameters: Mapping[str, Tensor], stacked: bool) -> State:
+        """What is remembered before the first step: zeros."""
+
+    @abstractmethod
+    def descend(self, parameters: Mapping[str, Tensor], memory: State, lr: float) -> None:
+        """One step in place, with the gradients that the parameters hold and then hold no more.
+
+        A parameter without a gradient (the loss does not touch it) stays where it is.
+        """
+
+    @abstractmethod
+    def moved(self, name: str, parameter: Tensor, memory: State, lr: Tensor) -> tuple[Tensor, State]:
+        """(the parameter [C, ...] after a step with the gradient that it holds, what is then remembered of it)."""
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """torch.optim.SGD: weight decay is part of the gradient. It remembers the momentum, under the parameter's name."""
+
+    moments = 1
+
+    momentum: float
+
+    def memory(self, parameters: Mapping[str, Tensor], stacked: bool) -> State:
+        return {name: torch.zeros_like(p) for name, p in parameters.items()} if self.momentum else {}
+
+    def descend(self, parameters: Mapping[str, Tensor], memory: State, lr: float) -> None:
+        touched = {name: p for name, p in parameters.items() if p.grad is not None}
+        with torch.no_grad():
+            # The function behind torch.optim.SGD: the class takes as long again for its book-keeping on small networks.
+            sgd(
+                list(touched.values()),
+                [g for p in touched.values() if (g := p.grad) is not None],
+                [memory.get(name) for name in touched],
+                fused=True,
+                weight_decay=self.weight_decay,
+                momentum=self.momentum,
+                lr=lr,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
+        for p in touched.values():
+            p.grad = None
+
+    def moved(self, name: str, parameter: Tensor, memory: State, lr: Tensor) -> tuple[Tensor, State]:
+        assert parameter.grad is not None
+        move = parameter.grad + self.weight_decay * parameter if self.weight_decay else parameter.grad
+        if not self.momentum:
+            return parameter - lr * move, {}
+        move = self.momentum * memory[name] + move
+        return parameter - lr * move, {name: move}
+
+
+#: Of AdamW: torch's defaults.
+BETAS, EPS = (0.9, 0.999), 1e-8
+
+
+@dataclass(frozen=True)
+class AdamW(Optimizer):
+    """torch.optim.AdamW (Loshchilov and Hutter, ICLR 2019): weight decay shrinks the weights, apart from the gradient.
+
+    It remembers the means of gradients and of their squares, and the number of steps (float32 []; of a stack [C]).
+    """
+
+    moments = 2
+
+    in_step: bool  #: the clients of a stack have always taken as many steps as one another
+
+    def memory(self, parameters: Mapping[str, Tensor], stacked: bool) -> State:
+        zeros: State = {}
+        for name, p in parameters.items():
+            mean, square, steps = _names(name)
+            zeros |= {mean: torch.zeros_like(p), square: torch.zeros_like(p)}
+            zeros[steps] = torch.zeros(len(p) if stacked else (), device=p.device)
+        return zeros
+
+    def descend(self, parameters: Mapping[str, Tensor], memory: State, lr: float) -> None:
+        touched = {name: p for name, p in parameters.items() if p.grad is not None}
+        means, squares, steps = ([memory[_names(name)[k]] for name in touched] for k in range(3))
+        gradients = [g for p in touched.values() if (g := p.grad) is not None]
+        tensors = [list(touched.values()), gradients, means, squares, steps]
+        if any(s.dim() for s in steps):
+            tensors = _as_one(tensors) if self.in_step else _each(tensors)
+        with torch.no_grad():
+            adamw(
+                tensors[0],
+                tensors[1],
+                tensors[2],
+                tensors[3],
+                max_exp_avg_sqs=[],
+                state_steps=tensors[4],
+                fused=True,
+                amsgrad=False,
+                beta1=BETAS[0],
+                beta2=BETAS[1],
+                lr=lr,
+                weight_decay=self.weight_decay,
+                eps=EPS,
+                maximize=False,
+            )
+        for p in touched.values():
+            p.grad = None
+
+    def moved(self, name: str, parameter: Tensor, memory: State, lr: Tensor) -> tuple[Tensor, State]:
+        g = parameter.grad
+        assert g is not None
+        mean, square, steps = _names(name)
+        m = memory[mean].lerp(g, 1 - BETAS[0])
+        v = BETAS[1] * memory[square] + (1 - BETAS[1]) * g * g
+        n = memory[steps] + 1
+        # In float64: 1 - 0.999 has lost four digits in float32.
+        unbiased = [(1 - beta ** n.double()).float().view(-1, *[1] * (g.dim() - 1)) for beta in BETAS]
+        move = m / unbiased[0] / ((v / unbiased[1]).sqrt() + EPS)
+        return parameter - lr * (self.weight_decay * parameter + move), {mean: m, square: v, steps: n}
+
+
+def _as_one(tensors: list[list[Tensor]]) -> list[list[Tensor]]:
+    """Parameters, gradients, means, squares and steps of a stack in step as those of one client; the steps, of which
+    torch counts one client's, move on here."""
+    *whole, steps = tensors
+    one = [s[0].clone() for s in steps]
+    for s in steps:
+        s += 1
+    return [*whole, one]
+
+
+def _each(tensors: list[list[Tensor]]) -> list[list[Tensor]]:
+    """The same as those of many clients: views of the stack's."""
+    return [[part for t in kind for part in t.unbind()] for kind in tensors]
+
+
+def _names(parameter: str) -> tuple[str, str, str]:
+    """Under which names AdamW remembers what it does of a parameter."""
+    return f"{parameter}/mean", f"{parameter}/square", f"{parameter}/steps"
+
+
+def optimizer(setting: Setting, momentum: float | None = None) -> Optimizer:
+    """The optimiser of a request: SGD where it has a momentum of its own, else the setting's."""
+    if setting.optimizer == "adamw" and momentum is None:
+        # Where it begins anew with every pass, clients with fewer batches a pass do so after fewer steps.
+        return AdamW(setting.weight_decay, in_step=not setting.momentum_restarts)
+    return SGD(setting.weight_decay, setting.momentum if momentum is None else momentum)
