@@ -270,6 +270,57 @@ def test_fewer_rounds_shorten_the_window(rounds: int) -> None:
     assert s.evaluated_rounds()[-1] == rounds
 
 
+def test_another_optimizer_takes_the_place_of_sgds_momentum() -> None:
+    """The rest of the protocol stays, weight decay and learning rate too."""
+    base, adamw = setting(), setting(optimizer="adamw")
+    assert (base.optimizer, base.momentum) == (None, 0.9)
+    assert (adamw.optimizer, adamw.momentum, adamw.weight_decay, adamw.lr) == ("adamw", 0.0, base.weight_decay, base.lr)
+    assert adamw.budget == "custom"
+    with pytest.raises(FedbenchError, match="momentum is SGD's"):
+        setting(optimizer="adamw", momentum=0.9)
+    declared = load("feddrm").setting(partition(), "small", {"optimizer": "adamw", "lr": 0.001})
+    assert (declared.optimizer, declared.momentum, declared.lr, declared.budget) == ("adamw", 0.0, 0.001, "small")
+    back = load("feddrm").setting(partition(), "small", {"optimizer": "sgd", "lr": 0.001})
+    assert (back.optimizer, back.momentum) == (None, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "aloud"),
+    [
+        ("feddrm", {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 5e-4, "every": 10}),
+        ("pfedfda", {"optimizer": "sgd", "momentum": 0.5, "every": 5}),
+        ("ftw_erm", {"momentum": 0.0, "participation": 1.0}),  # which it leaves unsaid
+    ],
+)
+def test_saying_what_holds_keeps_the_budget(protocol: str, aloud: dict[str, Any]) -> None:
+    assert setting(protocol=protocol, **aloud) == setting(protocol=protocol)
+    assert setting(protocol=protocol, weight_decay=0.25).budget == "custom"
+
+
+def test_an_interval_leaves_the_rounds_that_count() -> None:
+    """A protocol's numbers are means over the last rounds; another interval changes what is evaluated before them."""
+    assert setting().evaluated_rounds() == [*range(10, 100, 10), *range(95, 100), 100]
+    s = setting(every=40)
+    assert (s.every, s.window, s.budget) == (40, 6, "custom")
+    assert s.evaluated_rounds() == [40, 80, *range(95, 101)]
+    assert setting(every=40, rounds=50).evaluated_rounds() == [40, *range(45, 51)]
+    assert setting(protocol="pfedfda", every=3).evaluated_rounds() == [3, 6, 9, 12, 15, 18, 20]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, ""),
+        ({"lr": 0.5, "rounds": 3}, ""),
+        ({"momentum": 0.0}, "SGD with weight decay 0.0005"),
+        ({"optimizer": "adamw"}, "AdamW with weight decay 0.0005"),
+    ],
+)
+def test_an_optimizer_is_told_where_it_is_not_the_protocols(changes: dict[str, Any], told: str) -> None:
+    assert load("feddrm").own_descent(setting(**changes), "small") == told
+    assert load("feddrm").own_descent(setting("paper", **changes), "paper") == told
+
+
 def test_epochs_and_steps_replace_each_other() -> None:
     epochs = setting(epochs=2)
     assert (epochs.epochs, epochs.steps, epochs.budget) == (2, None, "custom")

@@ -23,7 +23,7 @@ BETAS, EPS = (0.9, 0.999), 1e-8
 
 
 def check_one_step(name: str, setting: Setting) -> None:
-    """Raise FedbenchError unless the setting asks for one batch a round, for no momentum and no optimiser of clients."""
+    """Raise FedbenchError unless the setting asks for one batch a round, and for no momentum or other optimiser."""
     check_sgd(name, setting)
     if setting.steps != 1:
         raise FedbenchError(
