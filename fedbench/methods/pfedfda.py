@@ -116,7 +116,7 @@ class PFedFDA(Method):
             rows, labels = rows[-trained.pass_rows :], labels[-trained.pass_rows :]
         elif self.feature_store == "extra_pass":
             rows, labels = yield Collect(_features)
-        mixed, beta = self.adapted(client, rows, labels)
+        mixed, beta = self.interpolated(client, rows, labels)
         client.state = {
             **client.state,
             "gaussian.mean": mixed.mean.float(),
@@ -124,7 +124,7 @@ class PFedFDA(Method):
             "gaussian.beta": beta.float().to(rows.device),
         }
 
-    def adapted(self, client: Client, rows: Tensor, labels: Tensor, min_rows: int = 1) -> tuple[Gaussian, Tensor]:
+    def interpolated(self, client: Client, rows: Tensor, labels: Tensor, min_rows: int = 1) -> tuple[Gaussian, Tensor]:
         """Interpolated Gaussian and beta from a client's features (Alg. 1, lines 8 to 11).
 
         Raises FedbenchError if the features are not finite, or too large for float32.
@@ -154,7 +154,7 @@ class PFedFDA(Method):
     def personalise(self, client: Client) -> Box | None:
         # Section 1.5 of the notes: the averaged body, one pass, means only of classes with more than two rows.
         rows, labels = yield Collect(_features)
-        mixed, _ = self.adapted(client, rows, labels, min_rows=3)
+        mixed, _ = self.interpolated(client, rows, labels, min_rows=3)
         weight, bias = classifier(mixed, prior(client.class_counts))
         client.state = {**client.state, "head.weight": weight.float(), "head.bias": bias.float()}
 
