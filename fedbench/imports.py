@@ -17,7 +17,14 @@ PACKAGE = Path(fedbench.__file__).parent
 ROOMS = ("core", "data", "methods", "models", "partition", "ratios", "engine/training.py")
 #: In these rooms, but looking things up: recipes and files, whose checksums are part of an id, and networks by name,
 #: whose files count by themselves. A new data set or network makes no result older.
-LOOKUPS = ("data/catalogue.py", "data/locate.py", "data/parse.py", "data/progress.py", "models/registry.py")
+LOOKUPS = (
+    "data/catalogue.py",
+    "data/locate.py",
+    "data/parse.py",
+    "data/progress.py",
+    "models/plugin.py",
+    "models/registry.py",
+)
 
 
 class Import(NamedTuple):

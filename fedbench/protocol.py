@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from fedbench import reader
+from fedbench import models, reader
 from fedbench.errors import FedbenchError, unknown
 from fedbench.reader import Between, Filled, Some
 from fedbench.remark import Remark
@@ -154,6 +154,9 @@ class Protocol:
         """
         values = _lay(self._values(partition, budget), table or {})
         chosen = {k: v for k, v in chosen.items() if v is not None}
+        for own in (values, chosen):
+            if isinstance(own.get("model"), str):  # a user's file, by its class and its source
+                own["model"] = models.named(own["model"])
         free = {"seed", "precision"}  # other seeds and precisions are still that budget
         if any(values.get(k, _UNSAID.get(k)) != v for k, v in chosen.items() if k not in free):
             values["budget"] = "custom"
@@ -196,8 +199,8 @@ class Protocol:
         for name in ("methods", "seeds"):
             values.pop(name, None)
         values = _lay(values, values.pop("stages", {}).get(str(partition.stages), {}))
-        models = values.pop("models", {})
-        values["model"] = models.get(partition.scheme) or models.get(dataset.name, values.get("model"))
+        own = values.pop("models", {})
+        values["model"] = own.get(partition.scheme) or own.get(dataset.name, values.get("model"))
         return {**values, "budget": budget}
 
 

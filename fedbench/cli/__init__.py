@@ -10,6 +10,7 @@ import typer
 
 from fedbench import __version__
 from fedbench.cli import browse, context
+from fedbench.cli.check import check
 from fedbench.cli.data import data_app
 from fedbench.cli.demo import demo
 from fedbench.cli.evaluate import evaluate
@@ -64,6 +65,12 @@ app.command(
 app.command("evaluate", rich_help_panel="The way to a table")(evaluate)
 app.command("report", rich_help_panel="The way to a table")(report)
 app.command("figure", rich_help_panel="The way to a table")(figure)
+app.command(
+    "check",
+    rich_help_panel="Your own",
+    # A method's hyper-parameters are options too; the command reads them itself.
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)(check)
 app.command("tables", rich_help_panel="What there is")(tables)
 app.command("theory", rich_help_panel="What there is")(theory)
 app.command("methods", rich_help_panel="What there is")(browse.methods)

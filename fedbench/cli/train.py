@@ -10,10 +10,10 @@ import typer
 from rich.text import Text
 
 from fedbench import protocol as protocols
-from fedbench.cli import context, strict
+from fedbench.cli import context, knobs
 from fedbench.cli.live import duration, run
 from fedbench.cli.sweep import train_table
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import reported
 
 if TYPE_CHECKING:
@@ -154,43 +154,10 @@ def _job(
     from fedbench.engine.local import Job
 
     kind, _ = methods.load(method)
-    knobs = _knobs(arguments, kind)
+    chosen_knobs = knobs.read(arguments, kind, f"train --method {kind.name}", train)
     protocol = protocols.load(protocol_name)
     setting = protocol.setting(part, budget, **chosen)
-    return Job.of(setting, method, {**protocol.method_params(kind.name, budget, part.dataset.name), **knobs})
-
-
-def _knobs(arguments: list[str], kind: Any) -> dict[str, str]:
-    """The method's hyper-parameters among the options that the command does not know itself."""
-    known = {name.replace("_", "-"): name for name in kind.knobs()}
-    own = [p.removeprefix("--") for p in _own_options()]
-    out: dict[str, str] = {}
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("--"):
-            raise FedbenchError(f"unexpected argument '{word}'", "options begin with --")
-        option, equals, value = word.removeprefix("--").partition("=")
-        if option not in known:
-            raise unknown(f"option of train --method {kind.name}", f"--{option}", [f"--{o}" for o in (*known, *own)])
-        if not equals:
-            if kind.knobs()[known[option]].type in (bool, "bool") and (not rest or rest[0].startswith("--")):
-                value = "true"
-            elif not rest:
-                raise FedbenchError(f"--{option} needs a value")
-            else:
-                value = rest.pop(0)
-        if known[option] in out:
-            raise strict.twice(f"--{option}")
-        out[known[option]] = strict.value(f"--{option}", value)
-    return out
-
-
-def _own_options() -> list[str]:
-    import inspect
-
-    names = [name for name in inspect.signature(train).parameters if name != "ctx"]
-    return [f"--{name.replace('_', '-')}" for name in names]
+    return Job.of(setting, method, {**protocol.method_params(kind.name, budget, part.dataset.name), **chosen_knobs})
 
 
 def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
@@ -218,7 +185,7 @@ def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
         local = f"{of.steps} steps" if of.steps is not None else f"{of.epochs} epochs"
         with reported():
             effort = job.method.effort(of)
-        took = duration(seconds(of, store, context.roots(), device, effort))
+            took = duration(seconds(of, store, context.roots(), device, effort))
         model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
         own = protocol.own_descent(of, budget if of.budget == "custom" else of.budget)
         what = ", ".join(filter(None, (f"{of.batch_size} images", model, own)))

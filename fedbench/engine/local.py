@@ -52,7 +52,7 @@ class Job:
         Raises FedbenchError for an unknown method, hyper-parameter or model, a value out of range, and a setting
         that the method does not fit.
         """
-        models.file_of(setting.model)
+        models.check(setting.model)
         kind, source = methods.load(name)
         with reported():
             method = kind.create(overrides)
@@ -75,8 +75,9 @@ class Job:
     def parts(self) -> list[str]:
         """The files of the package that this run's numbers depend on. (A user's own are part of its identity.)"""
         method = (f"methods/{self.spec.method}.py",) if self.spec.source is None else ()
-        model = f"models/{models.file_of(self.spec.setting.model)}"
-        return closure("engine/training.py", model, *method, statements=statements(type(self.method)))
+        model, imported = models.code_of(self.spec.setting.model)
+        own = (*statements(type(self.method)), *imported)
+        return closure("engine/training.py", *model, *method, statements=own)
 
     @property
     def code(self) -> str:

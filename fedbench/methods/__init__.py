@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import inspect
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,26 +23,25 @@ def names() -> list[str]:
 def load(name: str) -> tuple[type[Method], str | None]:
     """The method class of that name, and None; or for 'FILE.py:Class' that class and the digest of its source: the
     file's SHA-256, or one of the file and of all that it imports from its folder."""
-    if ".py:" in name or name.endswith(".py"):
+    from fedbench.plugins.classes import is_file, pick
+
+    if is_file(name):
         return _load_file(name)
     if name not in names():
         raise unknown("method", name, names())
-    return _only_class(importlib.import_module(f"fedbench.methods.{name}"), None, name), None
+    from fedbench.methods.base import Method
+
+    return pick(importlib.import_module(f"fedbench.methods.{name}"), Method, None, name, "method"), None
 
 
 def _load_file(given: str) -> tuple[type[Method], str]:
+    from fedbench.methods.base import Method
+    from fedbench.plugins.classes import pick, place
     from fedbench.plugins.load import load
 
-    file, wanted = (given, "") if given.endswith(".py") else given.rsplit(":", 1)
-    try:
-        path = Path(os.path.expanduser(file)).absolute()  # Path.expanduser would take './~x' for '~x'
-        there = path.is_file()
-    except (OSError, ValueError):  # a name too long, say
-        there = False
-    if not there:
-        raise FedbenchError(f"no file {file} to take the method from")
-    module, plugin = load(path)
-    cls = _only_class(module, wanted or None, given)
+    at = place(given, "method")
+    module, plugin = load(at.file)
+    cls = pick(module, Method, at.name, given, "method")
     if not cls.name:
         cls.name = cls.__name__
     cls.title = cls.title or cls.name
@@ -82,21 +79,3 @@ def _check(cls: type[Method], given: str) -> None:
         raise
     except BaseException as error:  # sys.exit() too
         raise FedbenchError(f"cannot make {where}: {mistake(error) or in_words(error)}") from error
-
-
-def _only_class(module: object, wanted: str | None, given: str) -> type[Method]:
-    from fedbench.methods.base import Method
-
-    classes = {
-        name: value
-        for name, value in vars(module).items()
-        if inspect.isclass(value) and value.__module__ == module.__name__  # type: ignore[attr-defined]
-    }
-    found = {name: value for name, value in classes.items() if issubclass(value, Method)}
-    if wanted is not None and wanted not in found:
-        if wanted in classes:
-            raise FedbenchError(f"{given} is no method", "derive it from fedbench.methods.base.Method")
-        raise unknown(f"method class in {given}", wanted, found)
-    if wanted is None and len(found) != 1:
-        raise FedbenchError(f"{given} defines {len(found)} methods", "name one: FILE.py:Class")
-    return found[wanted] if wanted else next(iter(found.values()))

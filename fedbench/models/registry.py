@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fedbench.errors import unknown
+from fedbench.imports import Import
+from fedbench.models import plugin
 
 if TYPE_CHECKING:
     from fedbench.models.base import FLModel
@@ -33,20 +35,27 @@ def names() -> list[str]:
 
 
 def check(name: str) -> None:
-    """Raise FedbenchError unless there is such a network."""
-    if name not in _MODELS:
+    """Raise FedbenchError unless there is such a network, in fedbench or among the files that were given."""
+    if plugin.is_plugin(name):
+        plugin.known(name)
+    elif name not in _MODELS:
         raise unknown("model", name, _MODELS)
 
 
-def file_of(name: str) -> str:
-    """The file of a model's code within fedbench/models. Raises FedbenchError for an unknown name."""
+def code_of(name: str) -> tuple[tuple[str, ...], tuple[Import, ...]]:
+    """Where a network's code is: its file in the package, or the import statements of a user's own. Raises
+    FedbenchError for an unknown name."""
     check(name)
-    return _MODELS[name].split(":")[0].rsplit(".", 1)[1] + ".py"
+    if plugin.is_plugin(name):
+        return (), plugin.statements(name)
+    return (f"models/{_MODELS[name].split(':')[0].rsplit('.', 1)[1]}.py",), ()
 
 
 def class_of(name: str) -> Callable[..., FLModel]:
     """The class of a network, by name; imports torch. Raises FedbenchError for an unknown one."""
     check(name)
+    if plugin.is_plugin(name):
+        return plugin.class_of(name)
     module, attribute = _MODELS[name].split(":")
     found: Callable[..., FLModel] = getattr(importlib.import_module(module), attribute)
     return found

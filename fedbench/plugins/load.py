@@ -61,6 +61,14 @@ def statements(kind: type) -> tuple[Import, ...]:
     return plugin.statements if plugin else ()
 
 
+def forget(kind: type) -> None:
+    """Load the plug-in that a class comes from anew the next time, as a new process would: nothing that its modules
+    hold stays. A class that comes from no plug-in is left alone."""
+    root = kind.__module__.split(".")[0]
+    if root in _plugins:
+        _forget(root)
+
+
 def _forget(root: str) -> None:
     _plugins.pop(root, None)
     for name in [name for name in sys.modules if name == root or name.startswith(f"{root}.")]:

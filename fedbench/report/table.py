@@ -11,6 +11,7 @@ from typing import Any
 
 from fedbench import protocol, reader, resources
 from fedbench.errors import FedbenchError, unknown
+from fedbench.plugins.classes import is_file
 from fedbench.report.check import check, check_means
 from fedbench.report.family import SUFFIX, expand, numbers, siblings
 from fedbench.report.spec import Column, Table, matches
@@ -124,7 +125,8 @@ def _read(id: str, path: Path, number: str) -> Table:
     if "values" in raw:
         raw = expand(raw, path, number)
     own = {"id": id, "path": path, "number": number, "siblings": alike, "replaced": False, "chosen": []}
-    table = reader.read(Table, _with_shared_rows(raw, path), place, **own)
+    raw = _beside(_with_shared_rows(raw, path), path.absolute().parent)
+    table = reader.read(Table, raw, place, **own)
     for what in ("rows", "column"):
         if not getattr(table, what):
             raise FedbenchError(f"{path} has no {what}", f"a table needs at least one entry of '{what}'")
@@ -139,6 +141,16 @@ def _read(id: str, path: Path, number: str) -> Table:
     table = dataclasses.replace(table, column=list(whole.values()) if len(whole) == len(columns) else columns)
     check(table)
     return table
+
+
+def _beside(raw: Any, folder: Path) -> Any:
+    """The content with models that are a user's files, './net.py:Net', as they stand from the table's folder on."""
+    if isinstance(raw, list):
+        return [_beside(one, folder) for one in raw]
+    if not isinstance(raw, dict):
+        return raw
+    model = {"model": str(folder / m)} if isinstance(m := raw.get("model"), str) and is_file(m) else {}
+    return {**{key: _beside(value, folder) for key, value in raw.items()}, **model}
 
 
 def _with_shared_rows(raw: dict[str, Any], path: Path) -> dict[str, Any]:

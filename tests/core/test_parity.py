@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from cases import CASES
-from lab import client, federation, fitting, method, parquet_bytes, setting
+from lab import Run, client, federation, finish, method, setting, trainer
 from networks import small
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedbench.conformance import agreement
+from fedbench.conformance.agreement import COMMON, RAGGED, TOLERANCE, Scenario, differs
+from fedbench.conformance.lab import Recorder
 from fedbench.core import executors
-from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import (
     Answer,
     Batch,
@@ -31,33 +32,18 @@ from fedbench.core.client import (
     Train,
 )
 from fedbench.core.federation import Federation
-from fedbench.core.plan import CropStream, Ints, Plan
+from fedbench.core.plan import Plan
 from fedbench.core.precision import arithmetic
-from fedbench.core.state import State, state_of
-from fedbench.core.trainer import Trainer, initialise
+from fedbench.core.state import state_of
 from fedbench.methods.base import cross_entropy
 from fedbench.spec import Setting
 
-#: Largest difference of two tensors, as a share of the largest value of the reference.
-TOLERANCE = 1e-4
-#: ... and what counts as none: a solver that ends on its bound may leave a last bit where the reference has zero.
-NOTHING = 1e-12
 #: What the reference is compared with: (executor, its options). All executors, whatever their number.
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     name: (name, {"cores": 2}) for name in executors.EXECUTORS if name != "sequential"
 }
 WAYS["unfold"] = ("stacked", {"cores": 1, "block": 3, "convolution": "unfold"})
 ways = pytest.mark.parametrize("way", WAYS)
-
-
-def differs(ours: Any, reference: Any) -> float:
-    """The largest difference relative to the largest value."""
-    a, b = torch.as_tensor(ours).double().cpu(), torch.as_tensor(reference).double().cpu()
-    if a.shape != b.shape:
-        return float("inf")
-    if not a.numel() or torch.equal(a, b):
-        return 0.0
-    return float((a - b).abs().max()) / max(float(b.abs().max()), NOTHING / TOLERANCE)
 
 
 def check_states(ours: Mapping[str, Tensor], reference: Mapping[str, Tensor], exact: bool = False) -> None:
@@ -67,62 +53,10 @@ def check_states(ours: Mapping[str, Tensor], reference: Mapping[str, Tensor], ex
     assert far == {}
 
 
-class Recorder(Plan):
-    """A plan that remembers everything that was drawn from it, by what it was drawn for."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.drawn: dict[tuple[Any, ...], list[Any]] = {}
-
-    def cohort(self, t: int) -> list[int]:
-        cohort = super().cohort(t)
-        self.drawn["cohort", t] = cohort
-        return cohort
-
-    def batches(self, client: int, t: int, phase: int, epochs: int | None, steps: int | None) -> Iterator[Ints]:
-        asked = self.drawn.setdefault(("batches", client, t, phase), [])
-        for batch in super().batches(client, t, phase, epochs, steps):
-            asked.append(batch.tolist())
-            yield batch
-
-    def crops(self, purpose: str, t: int, client: int, phase: int) -> CropStream | None:
-        stream = super().crops(purpose, t, client, phase)
-        if stream is not None:
-            draw, windows = stream.draw, self.drawn.setdefault((purpose, client, t, phase), [])
-
-            def heard(n: int) -> Ints:
-                some = draw(n)
-                windows.append(some.tolist())
-                return some
-
-            stream.draw = heard  # type: ignore[method-assign]
-        return stream
-
-
-class Scenario(NamedTuple):
-    """What is trained on what."""
-
-    data: Federation
-    setting: Setting
-    norm: bool = False
-
-
-#: 27, 46, 1, 36 and 8 training images: a single one, fewer than a batch, and not in the order that stacks have.
-UNEQUAL = (38, 66, 2, 52, 12)
-COMMON: dict[str, Any] = {
-    "window": 3,
-    "seed": 5,
-    "lr": 0.02,
-    "epochs": 2,
-    "momentum": 0.9,
-    "weight_decay": 5e-4,
-    "batch_size": 16,
-}
 #: No norm goes with it: of a bias before one the gradient is nothing but rounding, of which AdamW makes a step.
 ADAMW: dict[str, Any] = {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.01, "lr": 0.002}
 SCENARIOS = {
-    # Clients leave the stack at different steps, short batches fall in the middle, cohorts and rates change.
-    "ragged": Scenario(federation(UNEQUAL), setting(**COMMON, participation=0.7, schedule="cosine"), norm=True),
+    "ragged": RAGGED,
     # Everything else the other way: no norm, no momentum, steps, short batches dropped, crops, nobody votes.
     "steps": Scenario(
         federation((25, 40, 2, 30), color=True),
@@ -130,11 +64,11 @@ SCENARIOS = {
             **{**COMMON, "epochs": None, "steps": 5, "momentum": 0.0, "augment": "crop", "tail": "drop", "votes": False}
         ),
     ),
-    "adamw": Scenario(federation(UNEQUAL), setting(**{**COMMON, **ADAMW}, participation=0.7)),
+    "adamw": Scenario(RAGGED.data, setting(**{**COMMON, **ADAMW}, participation=0.7)),
 }
-#: Which executors a method meets where: all of them in one place or the other, and where most can go wrong those that
-#: differ most. What an executor makes of each single request, everywhere, is asked below, without a method.
-MET = {"ragged": ("cores", "graphed", "unfold"), "steps": ("stacked",), "adamw": ("cores", "stacked", "graphed")}
+#: Which executors a method meets where, besides all of them in the ragged scenario (methods/test_conformance.py). What
+#: an executor makes of each single request, everywhere, is asked below, without a method.
+MET = {"ragged": ("unfold",), "steps": ("stacked",), "adamw": ("cores", "stacked", "graphed")}
 #: Every method everywhere; its variants where most can go wrong, and another optimiser with a few.
 WHERE = [(*case, s) for case in CASES for s in ("ragged", "steps") if s == "ragged" or not case[1]]
 WHERE += [(name, {}, "adamw") for name in ("apfl", "ditto", "fedavg", "fedrep")]
@@ -154,44 +88,28 @@ def test_the_scenarios_are_as_ragged_as_they_should_be() -> None:
     assert len({tuple(c) for c in cohorts}) == 3
     assert {i for c in cohorts for i in c} == set(range(5))
     assert {executor for executor, _ in WAYS.values()} == set(executors.EXECUTORS) - {"sequential"}
-    assert {way for met in MET.values() for way in met} == set(WAYS)
+    assert {*agreement.WAYS, *(way for met in MET.values() for way in met)} == set(WAYS)
     assert max(len({len(list(plan.batches(i, t, 1, 2, None))) for i in c}) for t, c in enumerate(cohorts, 1)) > 2
 
 
-class Done(NamedTuple):
-    """A finished run."""
-
-    tensors: State
-    drawn: dict[tuple[Any, ...], list[Any]]
-    lines: list[dict[str, Any]]
-    trainer: Trainer
-
-
-def run(case: tuple[str, dict[str, Any]], scenario: Scenario, way: str, where: Path) -> Done:
+def run(case: tuple[str, dict[str, Any]], scenario: Scenario, way: str, where: Path) -> Run:
     """Train to the end; `way` is of WAYS or "sequential"."""
-    data, s, norm = scenario
     name, options = WAYS.get(way, (way, {}))
-    how = method(case[0], **case[1])
-    s = fitting(how, s)
-    plan = Recorder(s, data.n_train, data.shape[:2])
-    model, initial = initialise(how, lambda: small(data.shape[2], norm), data, s.seed)
-    where.mkdir(parents=True, exist_ok=True)
-    executor = executors.make(name, model, data, s, **options)
-    trainer = Trainer(s, how, data, model, initial, executor, plan, Checkpoint(where))
-    try:
-        trainer.run()
-    finally:
-        executor.close()
-    return Done(trainer.server.tensors(), plan.drawn, trainer.checkpoint.rounds, trainer)
+    network = partial(small, scenario.data.shape[2], scenario.norm)
+    it = trainer(
+        method(case[0], **case[1]), scenario.data, where, scenario.setting, executor=name, options=options,
+        plan=Recorder, network=network,
+    )  # fmt: skip
+    return finish(it)
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Done]:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
     """(number of the case, scenario) -> the reference's run, made once."""
     folder = tmp_path_factory.mktemp("references")
 
     @cache
-    def made(case: int, scenario: str) -> Done:
+    def made(case: int, scenario: str) -> Run:
         return run(CASES[case], SCENARIOS[scenario], "sequential", folder / f"{case}{scenario}")
 
     return lambda case, scenario: made(CASES.index(case), scenario)
@@ -203,28 +121,14 @@ def test_a_run_is_the_references(
 ) -> None:
     a = reference((name, chosen), scenario)
     b = run((name, chosen), SCENARIOS[scenario], way, tmp_path)
-    exact = way == "cores"  # one client at a time, one thread each
-    assert b.drawn == a.drawn
-    check_states(b.tensors, a.tensors, exact)
-    moved = [
-        differs(t, a.trainer.server.initial[n.split("/")[-1]]) for n, t in a.tensors.items() if n.endswith(".weight")
-    ]
+    agreement.compare(b, a, f"by {way}", exact=way == "cores")
+    server = a.trainer.server
+    moved = [differs(t, server.initial[n.split("/")[-1]]) for n, t in server.tensors().items() if n.endswith(".weight")]
     assert max(moved) > 0.01, "nothing was trained"
-    for ours, its in zip(b.lines, a.lines, strict=True):
-        assert ours["loss"] == pytest.approx(its["loss"], rel=0 if exact else TOLERANCE)
-        assert [ours[key] for key in ("images", "participants")] == [its[key] for key in ("images", "participants")]
-    ours, its = b.trainer.checkpoint.read_predictions(), a.trainer.checkpoint.read_predictions()
-    if exact:
-        assert parquet_bytes(ours) == parquet_bytes(its)
-        assert b.trainer.clients_table().equals(a.trainer.clients_table())
-    assert ours.schema == its.schema
-    for column in its.column_names:
-        same = np.array(ours[column].to_pylist()) == np.array(its[column].to_pylist())
-        assert same.mean() >= (0.99 if column in ("own", "votes") or column.startswith("route") else 1), column
 
 
 def test_running_statistics_are_compared(reference: Any) -> None:
-    tensors = reference(("fedavg", {}), "ragged").tensors
+    tensors = reference(("fedavg", {}), "ragged").trainer.server.tensors()
     counted = [n for n in tensors if n.endswith("num_batches_tracked")]
     assert counted
     assert all(int(tensors[n]) > 0 for n in counted)
@@ -426,8 +330,7 @@ def test_a_run_on_a_gpu_is_the_references(name: str, chosen: dict[str, Any], sce
         a = run((name, chosen), place, "sequential", tmp_path / "a")
         for way in WAYS:
             b = run((name, chosen), place, way, tmp_path / way)
-            assert b.drawn == a.drawn
-            check_states(b.tensors, a.tensors)
+            agreement.compare(b, a, f"by {way} on a GPU")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

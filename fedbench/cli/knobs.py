@@ -1,0 +1,40 @@
+"""A method's hyper-parameters among the words of a command that does not know them itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fedbench.cli import strict
+from fedbench.errors import FedbenchError, unknown
+
+
+def read(arguments: Sequence[str], kind: Any, called: str, command: Callable[..., Any]) -> dict[str, str]:
+    """Hyper-parameter -> its text, of the words that are left of a `command`, which users call `called` (such as "train
+    --method prox"). Raises FedbenchError for an option that neither has, one that is given twice or has no value."""
+    known = {name.replace("_", "-"): name for name in kind.knobs()}
+    out: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise FedbenchError(f"unexpected argument '{word}'", "options begin with --")
+        option, equals, value = word.removeprefix("--").partition("=")
+        if option not in known:
+            raise unknown(f"option of {called}", f"--{option}", [f"--{o}" for o in (*known, *_options(command))])
+        if not equals:
+            if kind.knobs()[known[option]].type in (bool, "bool") and (not rest or rest[0].startswith("--")):
+                value = "true"
+            elif not rest:
+                raise FedbenchError(f"--{option} needs a value")
+            else:
+                value = rest.pop(0)
+        if known[option] in out:
+            raise strict.twice(f"--{option}")
+        out[known[option]] = strict.value(f"--{option}", value)
+    return out
+
+
+def _options(command: Callable[..., Any]) -> list[str]:
+    return [name.replace("_", "-") for name in inspect.signature(command).parameters if name != "ctx"]

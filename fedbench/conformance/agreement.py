@@ -1,0 +1,105 @@
+"""The check that all executors compute what the reference does: the same draws, and parameters to float rounding."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fedbench.conformance.expect import expect, expect_same_run
+from fedbench.conformance.lab import Recorder, Run, federation, setting
+from fedbench.conformance.subject import Subject
+from fedbench.core.federation import Federation
+from fedbench.spec import Setting
+
+#: Largest difference of two tensors, as a share of the largest value of the reference.
+TOLERANCE = 1e-4
+#: ... and what counts as none: a solver that ends on its bound may leave a last bit where the reference has zero.
+NOTHING = 1e-12
+#: Executors that are compared with the sequential one. With two cores, as clients then meet in any order.
+WAYS = ("cores", "stacked", "graphed")
+CORES = {"cores": 2}
+
+
+class Scenario(NamedTuple):
+    """What is trained on what."""
+
+    data: Federation
+    setting: Setting
+    norm: bool = False
+
+
+#: 27, 46, 1, 36 and 8 training images: a single one, fewer than a batch, and not in the order that stacks have.
+UNEQUAL = (38, 66, 2, 52, 12)
+COMMON: dict[str, Any] = {
+    "window": 3, "seed": 5, "lr": 0.02, "epochs": 2, "momentum": 0.9, "weight_decay": 5e-4, "batch_size": 16,
+}  # fmt: skip
+#: Clients leave the stack at different steps, short batches fall in the middle, cohorts and rates change.
+RAGGED = Scenario(federation(UNEQUAL), setting(**COMMON, participation=0.7, schedule="cosine"), norm=True)
+
+
+def executors_agree(subject: Subject) -> None:
+    """One client a core, stacks of clients and captured steps of such stacks compute what one client after another
+    does, on clients of unequal sizes and a network with a batch norm."""
+    reference = made(subject, "sequential")
+    for way in WAYS:
+        compare(made(subject, way), reference, f"by executor {way}", exact=way == "cores")
+
+
+def made(subject: Subject, way: str) -> Run:
+    """The subject's run in the ragged scenario by an executor."""
+    s = subject.setting(**COMMON, participation=0.7, schedule="cosine")
+    options = {} if way == "sequential" else CORES
+    network = partial(subject.network, norm=RAGGED.norm)
+    return subject.train(RAGGED.data, s, executor=way, options=options, plan=Recorder, network=network)
+
+
+def compare(ours: Run, reference: Run, where: str, exact: bool = False) -> None:
+    """Raise FedbenchError unless a run is the reference's: its draws, tensors, losses and answers (`exact`: all its
+    bits)."""
+    remedy = "a box may not depend on other clients, on the order of work, or on Python's `if` about a tensor's values"
+    plans = ours.trainer.plan, reference.trainer.plan
+    assert isinstance(plans[0], Recorder)
+    assert isinstance(plans[1], Recorder)
+    expect(plans[0].drawn == plans[1].drawn, f"{where} other batches are drawn", remedy)
+    a, b = ours.trainer.server.tensors(), reference.trainer.server.tensors()
+    expect(a.keys() == b.keys(), f"{where} the server holds other tensors", remedy)
+    far = {name: gap for name, t in b.items() if (gap := differs(a[name], t)) > (0 if exact else TOLERANCE)}
+    worst = max(far, key=lambda name: far[name], default="")
+    expect(not far, f"{where} '{worst}' differs by {far.get(worst, 0):.0e} of its largest value", remedy)
+    _compare_lines(ours, reference, where, remedy, exact)
+    if exact:
+        expect_same_run(reference, ours, f"{where} the run differs", remedy)
+    _compare_answers(ours, reference, where, remedy)
+
+
+def _compare_lines(ours: Run, reference: Run, where: str, remedy: str, exact: bool) -> None:
+    for a, b in zip(ours.trainer.checkpoint.rounds, reference.trainer.checkpoint.rounds, strict=True):
+        close = math.isclose(a["loss"], b["loss"], rel_tol=0 if exact else TOLERANCE)
+        expect(close, f"{where} the loss of round {b['round']} is {a['loss']:.6g}, not {b['loss']:.6g}", remedy)
+        for key in ("images", "participants"):
+            expect(a[key] == b[key], f"{where} round {b['round']} has {a[key]} {key}, not {b[key]}", remedy)
+
+
+def _compare_answers(ours: Run, reference: Run, where: str, remedy: str) -> None:
+    a, b = ours.predictions, reference.predictions
+    expect(a.schema == b.schema, f"{where} predictions have other columns", remedy)
+    for column in b.column_names:
+        same = np.array(a[column].to_pylist()) == np.array(b[column].to_pylist())
+        rounded = column in ("own", "votes") or column.startswith("route")
+        enough = bool(np.mean(same) >= (0.99 if rounded else 1))
+        expect(enough, f"{where} '{column}' of the predictions differs", remedy)
+
+
+def differs(ours: Any, reference: Any) -> float:
+    """The largest difference relative to the largest value."""
+    a, b = torch.as_tensor(ours).double().cpu(), torch.as_tensor(reference).double().cpu()
+    if a.shape != b.shape:
+        return math.inf
+    if not a.numel() or torch.equal(a, b):
+        return 0.0
+    gap = float((a - b).abs().max()) / max(float(b.abs().max()), NOTHING / TOLERANCE)
+    return gap if math.isfinite(gap) else math.inf

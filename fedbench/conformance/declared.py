@@ -1,0 +1,78 @@
+"""Checks of what a method says of itself; nothing is trained."""
+
+from __future__ import annotations
+
+import inspect
+
+from fedbench.conformance.expect import expect
+from fedbench.conformance.lab import setting
+from fedbench.conformance.subject import Subject
+from fedbench.errors import FedbenchError
+from fedbench.methods.base import Method
+from fedbench.spec import RunSpec
+
+
+def name_and_title(subject: Subject) -> None:
+    """It has a name, a title for tables, a version, and a docstring of its own that says what it is."""
+    cls = subject.kind
+    own = [name for name in ("name", "title") if any(name in vars(c) for c in cls.__mro__ if c is not Method)]
+    for name in ("name", "title"):
+        expect(name in own and bool(getattr(cls, name)), f"{cls.__name__} has no {name}", f'write {name} = "..." in it')
+    expect(cls.version >= 1, f"the version is {cls.version}", "the first version is 1; raise it when results change")
+    text = cls.__doc__ or ""
+    generated = text.startswith(f"{cls.__name__}(")  # a dataclass's own
+    wrong = f"{cls.__name__} has no docstring"
+    expect(bool(text.strip()) and not generated, wrong, "say which paper and which algorithm of it this is")
+
+
+def hyper_parameters(subject: Subject) -> None:
+    """Every hyper-parameter says what it is, parses from a command line, and is part of the run's identity."""
+    cls = subject.kind
+    for option, field in cls.knobs().items():
+        text, flag = field.metadata.get("help", ""), f"--{option.replace('_', '-')}"
+        remedy = f'write {field.name} = knob({field.default!r}, "what it is", "symbol", "where in the paper")'
+        expect(bool(text) and "\n" not in text, f"{flag} does not say in one line what it is", remedy)
+        expect(option == option.lower(), f"{flag} has capital letters", "write it in small letters")
+        choices = field.metadata.get("choices")
+        expect(not choices or field.default in choices, f"the default of {flag} is none of its choices", "add it")
+        value = cls.create({option: str(field.default)}).params[option]
+        back = value == field.default and type(value) is type(field.default)
+        expect(back, f"{flag} {field.default} is read as {value!r}", "__post_init__ may refuse values, not change them")
+        try:
+            cls.create({option: "no such value"})
+        except FedbenchError as error:
+            expect(flag in str(error), f"the error about {flag} does not name it: {error}", f"begin it with {flag}")
+        else:
+            free = type(field.default) is str and not choices
+            expect(free, f"{flag} takes any value", "give the default the type that the value has")
+    spec = RunSpec(setting(), cls.name, cls().params, cls.version)
+    back = RunSpec.from_dict(spec.to_dict()).id == spec.id
+    expect(back, "the run's identity is not what is stored", "use plain values as defaults")
+
+
+def deviations(subject: Subject) -> None:
+    """Every `deviates:` paragraph of the docstring is a whole sentence on its own, which tables print as a note."""
+    cls = subject.kind
+    lines, count = cls.deviations(), (cls.__doc__ or "").count("deviates:")
+    remedy = "begin a paragraph of its own with 'deviates: ', after an empty line"
+    expect(len(lines) == count, f"{count - len(lines)} of {count} 'deviates:' stand within a paragraph", remedy)
+    for line in lines:
+        whole = line.endswith(".") and "\n" not in line and len(line) > 20
+        wrong = f"the deviation '{line[:60]}' is no whole sentence"
+        expect(whole, wrong, "say what differs and why, and end with a full stop")
+
+
+def signatures(subject: Subject) -> None:
+    """Every hook takes what the trainer hands it, as in fedbench.methods.base.Method: no label reaches what answers."""
+    cls = subject.kind
+    for name, base in vars(Method).items():
+        hook = getattr(cls, name)
+        if name.startswith("_") or not (inspect.isfunction(base) and inspect.isfunction(hook)):
+            continue
+        needed = list(inspect.signature(base).parameters)
+        try:
+            inspect.signature(hook).bind(*needed)
+        except TypeError:
+            shown = ", ".join(inspect.signature(hook).parameters)
+            wrong = f"{name}({shown}) does not take what the trainer hands it"
+            raise FedbenchError(wrong, f"write def {name}({', '.join(needed)}):") from None

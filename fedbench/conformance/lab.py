@@ -1,0 +1,186 @@
+"""A small federation of scikit-learn's digits, and a way to train on it without a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fedbench import models
+from fedbench.core import executors
+from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.executors import Executor
+from fedbench.core.federation import Federation
+from fedbench.core.plan import CropStream, Ints, Plan
+from fedbench.core.trainer import Progress, Trainer, initialise
+from fedbench.methods.base import Method
+from fedbench.spec import DatasetSpec, PartitionSpec, Setting
+
+
+def setting(**changes: Any) -> Setting:
+    """A short setting for 8x8 images; `changes` are fields of Setting."""
+    partition = PartitionSpec(DatasetSpec("digits", "test", "test"), "iid", 4, 1, 0.7)
+    values: dict[str, Any] = {
+        "partition": partition, "budget": "custom", "model": "digits_cnn", "rounds": 3, "batch_size": 16, "lr": 0.05,
+        "seed": 1, "epochs": 1, "momentum": 0.9, "weight_decay": 5e-4, "window": 2,
+    }  # fmt: skip
+    if "steps" in changes:
+        values["epochs"] = None
+    return Setting(**{**values, **changes})
+
+
+@cache
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """All 1,797 digits: images [n, 8, 8, 1] uint8 and labels [n]."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    return np.rint(x.reshape(-1, 8, 8, 1) * 255 / 16).astype(np.uint8), y.astype(np.int64)
+
+
+def federation(sizes: Sequence[int] = (90, 60, 75, 50), skew: float = 4.0, color: bool = False) -> Federation:
+    """Clients of these many digits, 70 % of each for training. `skew`: digits a client mostly sees one or a few
+    classes the smaller it is; infinity gives every client all classes alike. `color` makes three channels."""
+    images, labels = digits()
+    rng = np.random.default_rng(7)
+    chosen = rng.permutation(len(labels))[: sum(sizes)]
+    if np.isfinite(skew):
+        chosen = chosen[np.argsort(labels[chosen] + rng.random(len(chosen)) * skew, kind="stable")]
+    client = np.repeat(np.arange(len(sizes)), sizes)
+    is_test = np.concatenate([np.arange(n) >= round(0.7 * n) for n in sizes])
+    within = np.concatenate([rng.permutation(np.flatnonzero(client == i)) for i in range(len(sizes))])
+    chosen = chosen[within]
+    x = images[chosen]
+    if color:
+        x = np.concatenate([x, 255 - x, x // 2], axis=3)
+    return Federation.of(x, labels[chosen], client, chosen, is_test, 10)
+
+
+class Recorder(Plan):
+    """A plan that remembers everything that was drawn from it, by what it was drawn for."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.drawn: dict[tuple[Any, ...], list[Any]] = {}
+
+    def cohort(self, t: int) -> list[int]:
+        cohort = super().cohort(t)
+        self.drawn["cohort", t] = cohort
+        return cohort
+
+    def batches(self, client: int, t: int, phase: int, epochs: int | None, steps: int | None) -> Iterator[Ints]:
+        drawn = self.drawn.setdefault(("batches", client, t, phase), [])
+        for batch in super().batches(client, t, phase, epochs, steps):
+            drawn.append(batch.tolist())
+            yield batch
+
+    def crops(self, purpose: str, t: int, client: int, phase: int) -> CropStream | None:
+        stream = super().crops(purpose, t, client, phase)
+        if stream is not None:
+            draw, windows = stream.draw, self.drawn.setdefault((purpose, client, t, phase), [])
+
+            def recorded(n: int) -> Ints:
+                some = draw(n)
+                windows.append(some.tolist())
+                return some
+
+            stream.draw = recorded  # type: ignore[method-assign]
+        return stream
+
+
+@dataclass
+class Run:
+    """A trained run and what can be asked about it."""
+
+    trainer: Trainer
+    heard: list[Progress]
+
+    @property
+    def predictions(self) -> pa.Table:
+        return self.trainer.checkpoint.read_predictions()
+
+    @property
+    def shared(self) -> dict[str, np.ndarray]:
+        return {name: t.numpy() for name, t in self.trainer.server.shared.items()}
+
+    @property
+    def tensors(self) -> dict[str, np.ndarray]:
+        return {name: t.numpy() for name, t in self.trainer.server.tensors().items()}
+
+    @property
+    def accuracy(self) -> float:
+        accuracy = self.heard[-1].accuracy
+        assert accuracy is not None
+        return accuracy
+
+
+def fitting(how: Method, s: Setting) -> Setting:
+    """The setting, without votes where the method's clients cannot vote."""
+    return s if how.takes_votes else replace(s, votes=False)
+
+
+def trainer(
+    how: Method,
+    data: Federation,
+    where: Path,
+    s: Setting | None = None,
+    *,
+    executor: str = "sequential",
+    options: Mapping[str, Any] | None = None,
+    plan: Callable[..., Plan] = Plan,
+    network: Callable[[], Any] | None = None,
+) -> Trainer:
+    """A trainer in the work folder `where`, of the setting's network or another; `options` are the executor's."""
+    s = fitting(how, s or setting())
+    the_plan = plan(s, data.n_train, data.shape[:2])
+    build = network or (lambda: models.build(s.model, shape=data.shape, classes=data.classes, seed=s.seed))
+    model, initial = initialise(how, build, data, s.seed)
+    where.mkdir(parents=True, exist_ok=True)
+    runner: Executor = executors.make(executor, model, data, s, **(options or {}))
+    return Trainer(s, how, data, model, initial, runner, the_plan, Checkpoint(where))
+
+
+def finish(it: Trainer, observe: Callable[[Progress], None] = lambda _: None) -> Run:
+    """Train to the end (or on from the checkpoint); `observe` hears of every round."""
+    heard: list[Progress] = []
+
+    def listen(progress: Progress) -> None:
+        if not progress.doing:
+            heard.append(progress)
+            observe(progress)
+
+    try:
+        it.run(listen)
+    finally:
+        it.executor.close()
+    return Run(it, heard)
+
+
+def stop_after(t: int) -> Callable[[Progress], None]:
+    """For `finish`: the user's interrupt after round t."""
+
+    def observe(progress: Progress) -> None:
+        if progress.round == t:
+            raise KeyboardInterrupt
+
+    return observe
+
+
+def same(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
+    """Whether two states are the same bits under the same names."""
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """The bytes of the table as a Parquet file."""
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.combine_chunks(), sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content

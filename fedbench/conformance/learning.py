@@ -1,0 +1,89 @@
+"""Checks that it learns, also where data are few, odd or cropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedbench.conformance.expect import expect
+from fedbench.conformance.lab import Run, digits, federation, same
+from fedbench.conformance.subject import Subject
+from fedbench.core.federation import Federation
+from fedbench.errors import FedbenchError
+
+#: A linear model on as many digits (84 a client) has over 80 %, chance 10 %: easy to reach, and well above chance.
+ENOUGH = 0.5
+#: (rounds, learning rate) that are tried in turn: methods without momentum want more of both.
+TRIES = ((6, 0.05), (20, 0.2))
+
+
+def learns(subject: Subject) -> None:
+    """Six rounds (or else twenty at a higher rate) on digits, alike at all clients, bring the accuracy over 50 %, where
+    chance is 10 %, and the loss down."""
+    best, loss = 0.0, ""
+    for rounds, rate in TRIES:
+        try:
+            run = _trained(subject, rounds, rate)
+        except FedbenchError as error:
+            if "diverged" not in error.message:
+                raise
+            loss = "diverged"
+            continue
+        losses = [p.loss for p in run.heard]
+        if run.accuracy > ENOUGH and losses[-1] < losses[0]:
+            return
+        best, loss = max(best, run.accuracy), f"went from {losses[0]:.3g} to {losses[-1]:.3g}"
+    raise FedbenchError(
+        f"after {TRIES[-1][0]} rounds of training {best:.0%} of the answers are right, chance is 10 %; the loss {loss}",
+        "see that local trains what answers, that aggregate takes what was trained, and the sign of the loss",
+    )
+
+
+def _trained(subject: Subject, rounds: int, rate: float) -> Run:
+    data = federation((120, 120, 120, 120), skew=float("inf"))
+    s = subject.setting(rounds=rounds, window=1, epochs=3, lr=rate)
+    if s.steps is not None:  # one gradient a client and round
+        s = subject.setting(rounds=7 * rounds, window=1, lr=rate / 5)
+    return subject.train(data, s)
+
+
+def tiny_clients(subject: Subject) -> None:
+    """A client of one class, one with fewer images than a batch, one with a single training image, short batches
+    dropped: all are answered, and nothing becomes infinite."""
+    images, labels = digits()
+    pool = np.arange(len(labels))
+    single = pool[labels == np.bincount(labels).argmax()][:12]
+    rest = np.setdiff1d(pool, single)
+    parts = [single, rest[:50], rest[50:58], rest[58:60]]
+    rows = np.concatenate(parts)
+    client = np.repeat(np.arange(4), [len(p) for p in parts])
+    is_test = np.concatenate([np.arange(len(p)) >= len(p) / 2 for p in parts])
+    data = Federation.of(images[rows], labels[rows], client, rows, is_test, 10)
+    run = subject.train(data, subject.setting(tail="drop", epochs=2))
+    remedy = "look for a division by a client's number of images or classes, and for a batch norm over one image"
+    for name, value in run.tensors.items():
+        expect(bool(np.isfinite(value).all()), f"'{name}' is not finite with clients of 6, 25, 4 and 1 images", remedy)
+    last = run.predictions.slice(len(run.predictions) - sum(data.n_test))
+    answered = np.bincount(last["client"].to_numpy(), minlength=4).tolist()
+    expect(answered == data.n_test, f"clients with {data.n_test} test images have {answered} answers", remedy)
+    expect(max(last["own"].to_pylist()) < 10, "an answer is none of the ten classes", "client.answer holds classes")
+
+
+def crops_of_colour_images(subject: Subject) -> None:
+    """Cropped images of three channels train another network than whole ones, and both are answered at the end."""
+    data, common = federation((40, 30, 25), color=True), {"rounds": 3, "window": 1}
+    where = subject.place()
+    s = subject.setting(**common, augment="crop")
+    cropped = _first_round(subject, data, s, where)
+    views = set(subject.train(data, s, where=where).predictions["view"].to_pylist())
+    expect(views == {"crop", "plain"}, f"the last round answered {sorted(views)}", "answer in every view")
+    whole = _first_round(subject, data, subject.setting(**common), subject.place())
+    wrong = "crops train the same network as whole images"
+    expect(not same(whole, cropped), wrong, "train by requests: they crop images as the setting says")
+
+
+def _first_round(subject: Subject, data: Federation, s: Any, where: Any) -> dict[str, np.ndarray]:
+    tensors: dict[str, torch.Tensor] = subject.stopped(data, s, 1, where).server.tensors()
+    return {name: t.numpy() for name, t in tensors.items()}

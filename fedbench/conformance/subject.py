@@ -1,0 +1,209 @@
+"""What is checked: a method with its hyper-parameters, or a network, trained as often as the checks need it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedbench import methods, models
+from fedbench.conformance.heard import Functions, listening
+from fedbench.conformance.lab import Recorder, Run, federation, finish, setting, stop_after, trainer
+from fedbench.conformance.small import small
+from fedbench.core.federation import Federation
+from fedbench.core.trainer import Interrupted, Progress, Trainer
+from fedbench.errors import FedbenchError, unknown
+from fedbench.methods.base import Method
+from fedbench.plugins.classes import classes, is_file, place
+from fedbench.plugins.load import forget, load
+from fedbench.spec import Setting
+
+#: Four clients of 30 to 70 digits, each with a few classes.
+DATA = federation((70, 40, 55, 30))
+#: Four rounds in which clients come and go.
+FEW: dict[str, Any] = {"rounds": 4, "window": 3, "participation": 0.7, "seed": 11}
+#: Networks that cannot take digits of 8x8 pixels see them 32x32.
+LARGER = 4
+#: For methods that take one gradient a client and round.
+ONE_STEP: dict[str, Any] = {"steps": 1, "passes": "endless", "momentum": 0.0}
+
+
+@dataclass
+class Reference:
+    """A run by the sequential executor, and what was written down while it was trained."""
+
+    run: Run
+    plan: Recorder
+    #: "round/name" -> what the server held after that round ("initial": before the first), and a copy made then
+    held: dict[str, tuple[Tensor, Tensor]]
+    functions: Functions  #: of the requests
+
+    def after(self, t: int) -> dict[str, np.ndarray]:
+        """What the server held after round t."""
+        start = f"{t}/"
+        return {key.removeprefix(start): then.numpy() for key, (_, then) in self.held.items() if key.startswith(start)}
+
+
+@dataclass
+class Subject:
+    """A method (by name, or FILE.py:Class) with these hyper-parameters, in a network of the small images' size.
+
+    A method that is a user's file is loaded anew for every run, as a new process would: what it keeps in itself, its
+    class or its modules is lost between runs, and at a stop.
+    """
+
+    folder: Path  #: for the runs' checkpoints
+    given: str = "fedavg"
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None  #: the network that is checked, if it is not the method
+    kind: type[Method] = field(init=False)
+
+    @classmethod
+    def of(cls, given: str, folder: Path) -> Subject:
+        """The subject of a name or a file, hyper-parameters at their defaults. Raises FedbenchError for others."""
+        if not is_model(given):
+            return cls(folder, given)
+        return cls(folder, model=models.named(given))
+
+    def __post_init__(self) -> None:
+        self.kind, _ = methods.load(self.given)
+        self.kind.create(self.overrides)
+        self._numbers = itertools.count()
+
+    def method(self) -> Method:
+        """The method, its file loaded anew."""
+        forget(self.kind)
+        self.kind, _ = methods.load(self.given)
+        return self.kind.create(self.overrides)
+
+    def setting(self, **changes: Any) -> Setting:
+        """A short setting that the method takes: with local epochs, or else with one step a round."""
+        chosen = {"model": self.model or "digits_cnn", **changes}
+        first = setting(**chosen)
+        how = self.kind.create(self.overrides)
+        for s in (first, setting(**{**chosen, "epochs": None, **ONE_STEP})):
+            with contextlib.suppress(FedbenchError):
+                how.check_setting(s)
+                return s
+        how.check_setting(first)
+        return first
+
+    def network(self, data: Federation, norm: bool = False) -> nn.Module:
+        """The network that is checked, or a small one with or without a batch norm."""
+        if self.model is None:
+            return small(data.shape[2], norm)
+        return models.build(self.model, shape=data.shape, classes=data.classes, seed=0)
+
+    @cached_property
+    def scale(self) -> int:
+        """How many times as large the digits are shown: as they are, unless the network wants more pixels."""
+        try:
+            self.network(DATA)
+        except FedbenchError:
+            return LARGER
+        return 1
+
+    def sized(self, data: Federation) -> Federation:
+        """The same images in the size that the network takes."""
+        if self.model is None or self.scale == 1:
+            return data
+        images = data.images.repeat_interleave(self.scale, 1).repeat_interleave(self.scale, 2)
+        return dataclasses.replace(data, images=images)
+
+    def place(self) -> Path:
+        """A new folder for a run's checkpoint."""
+        return self.folder / str(next(self._numbers))
+
+    def trainer(
+        self, data: Federation, where: Path, s: Setting, network: Callable[[Federation], Any] | None = None, **more: Any
+    ) -> Trainer:
+        """A trainer of the method, made anew, on images of the network's size; `network` makes another one for them.
+        `more` as for lab.trainer."""
+        data = self.sized(data)
+        made = None if network is None else partial(network, data)
+        return trainer(self.method(), data, where, s, network=made, **more)
+
+    def train(
+        self,
+        data: Federation,
+        s: Setting,
+        *,
+        where: Path | None = None,
+        observe: Callable[[Progress], None] = lambda _: None,
+        **more: Any,
+    ) -> Run:
+        """Train to the end, or on from the checkpoint in `where`."""
+        with strange_generators():
+            return finish(self.trainer(data, where or self.place(), s, **more), observe)
+
+    def stopped(self, data: Federation, s: Setting, t: int, where: Path, **more: Any) -> Trainer:
+        """The trainer of a run that the user has stopped after round t; `where` keeps the checkpoint."""
+        with strange_generators():
+            it = self.trainer(data, where, s, **more)
+            with contextlib.suppress(Interrupted):
+                finish(it, stop_after(t))
+        return it
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The run that most checks share."""
+        with strange_generators():
+            it = self.trainer(DATA, self.place(), self.setting(**FEW), plan=Recorder)
+            assert isinstance(it.plan, Recorder)
+            held = {f"initial/{key}": (value, value.clone()) for key, value in it.server.initial.items()}
+            functions = listening(it.executor)
+
+            def listen(progress: Progress) -> None:
+                for key, value in it.server.tensors().items():
+                    held[f"{progress.round}/{key}"] = (value, value.clone())
+
+            return Reference(finish(it, listen), it.plan, held, functions)
+
+
+def is_model(given: str) -> bool:
+    """Whether that is a network; else it is a method. Raises FedbenchError where it is neither."""
+    if not is_file(given):
+        if given not in (*methods.names(), *models.names()):
+            raise unknown("method or model", given, (*methods.names(), *models.names()))
+        return given in models.names()
+    at = place(given, "method or model")
+    own = classes(load(at.file)[0])
+    if at.name is not None and at.name not in own:
+        raise unknown(f"class in {given}", at.name, own)
+    chosen = [own[at.name]] if at.name else [c for c in own.values() if issubclass(c, Method | nn.Module)]
+    if len(chosen) != 1:
+        raise FedbenchError(f"{given} defines {len(chosen)} methods and models", "name one: FILE.py:Class")
+    if not issubclass(chosen[0], Method | nn.Module):
+        bases = "fedbench.methods.base.Method or fedbench.models.base.FLModel"
+        raise FedbenchError(f"{given} is neither a method nor a model", f"derive it from {bases}")
+    return issubclass(chosen[0], nn.Module)
+
+
+_states = itertools.count(1)
+
+
+@contextlib.contextmanager
+def strange_generators() -> Iterator[None]:
+    """Every block finds the process's own random generators elsewhere, and leaves them as they were: what the
+    surrounding program draws must not matter."""
+    state = next(_states)
+    before = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(state)
+        random.seed(state)
+        np.random.seed(state)
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])

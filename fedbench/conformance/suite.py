@@ -1,0 +1,114 @@
+"""The checks in their order, and what came of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fedbench.conformance import agreement, declared, learning, network, runs
+from fedbench.conformance.subject import Subject
+from fedbench.errors import FedbenchError
+from fedbench.plugins.mistakes import in_words, mistake
+
+
+@dataclass(frozen=True)
+class Check:
+    """A function that raises FedbenchError unless what its docstring says holds of a subject."""
+
+    proves: Callable[[Subject], None]
+    #: What must hold first: without it this one would fail for the other's reason.
+    needs: tuple[Callable[[Subject], None], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.proves.__name__.replace("_", " ")
+
+    @property
+    def text(self) -> str:
+        """What it proves, on one line."""
+        return " ".join((self.proves.__doc__ or "").split())
+
+
+_RUNS = runs.trains_and_answers
+_SAME = runs.same_seed_same_bits
+_WHOLE = runs.nothing_handed_on_is_written_to
+#: Of what a method says of itself.
+DECLARED: tuple[Check, ...] = (
+    Check(declared.name_and_title),
+    Check(declared.hyper_parameters),
+    Check(declared.deviations),
+    Check(declared.signatures),
+)
+#: Of runs of any method.
+RUNS: tuple[Check, ...] = (
+    Check(_RUNS, (declared.signatures, network.form)),
+    Check(_SAME, (_RUNS,)),
+    Check(_WHOLE, (_RUNS,)),
+    Check(runs.requests_can_be_stacked, (_RUNS,)),
+    Check(runs.test_labels_change_nothing, (_RUNS, _SAME)),
+    Check(runs.clients_answer_alone, (_RUNS, _SAME)),
+)
+#: Of runs that train a network.
+TRAINING: tuple[Check, ...] = (
+    Check(runs.another_seed_other_bits, (_RUNS, _SAME)),
+    Check(runs.stop_and_resume, (_RUNS, _SAME, _WHOLE)),
+    Check(agreement.executors_agree, (_RUNS, _SAME, _WHOLE)),
+    Check(learning.learns, (_RUNS,)),
+    Check(learning.tiny_clients, (_RUNS,)),
+    Check(learning.crops_of_colour_images, (_RUNS, _SAME, learning.learns)),
+)
+METHOD = (*DECLARED, *RUNS, *TRAINING)
+MODEL: tuple[Check, ...] = (
+    Check(network.form),
+    Check(network.weights_from_the_seed, (network.form,)),
+    *(check for check in RUNS if check.proves in (_RUNS, _SAME, _WHOLE)),
+    *TRAINING,
+)
+
+
+def checks(subject: Subject) -> tuple[Check, ...]:
+    """What is asked of the subject."""
+    return METHOD if subject.model is None else MODEL
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a check."""
+
+    check: Check
+    holds: bool | None  #: None: it was not asked
+    why: str = ""  #: why it does not hold and what to do, or why it was not asked
+    seconds: float = 0.0
+    error: BaseException | None = None
+
+
+def outcomes(subject: Subject, checks: Sequence[Check], begin: Callable[[Check], None]) -> Iterator[Outcome]:
+    """What comes of each check, one after another; `begin` hears of a check before it is asked."""
+    unmet: set[Callable[[Subject], None]] = set()
+    for check in checks:
+        begin(check)
+        first = next((need for need in check.needs if need in unmet), None)
+        if first is not None:
+            outcome = Outcome(check, None, f"not asked before '{first.__name__.replace('_', ' ')}' holds")
+        elif check in TRAINING and not subject.kind.trains:
+            outcome = Outcome(check, None, "not asked: the method trains no network")
+        else:
+            outcome = _asked(check, subject)
+        if outcome.holds is False or first is not None:
+            unmet.add(check.proves)
+        yield outcome
+
+
+def _asked(check: Check, subject: Subject) -> Outcome:
+    started, why = time.perf_counter(), ""
+    error: BaseException | None = None
+    try:
+        check.proves(subject)
+    except KeyboardInterrupt:
+        raise
+    except FedbenchError as problem:
+        error, why = problem, str(problem)
+    except BaseException as problem:  # a mistake in the user's file, sys.exit() too
+        error, why = problem, mistake(problem) or in_words(problem)
+    return Outcome(check, error is None, why, time.perf_counter() - started, error)

@@ -1,0 +1,113 @@
+"""Plug-ins with one fault each: the suite finds it, by the right check alone, and says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedbench.conformance.subject import Subject
+from fedbench.conformance.suite import Outcome, checks, outcomes
+
+GOOD = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from fedbench.core.client import Loss, Train
+from fedbench.methods.base import Method, cross_entropy, knob
+
+STEPS = []
+
+
+@dataclass(frozen=True)
+class Mine(Method):
+    \"\"\"FedProx (Li et al., MLSys 2020, Eq. 2).{docstring}\"\"\"
+
+    name = "mine"
+    title = "Mine"
+
+    mu: float = {knob}
+
+    def local(self, client):
+        {local}
+
+    {more}
+"""
+KNOB = 'knob(0.01, "weight of the proximal term", "mu", "Eq. 2")'
+TRAINS = "yield Train(cross_entropy, anchor=self.mu)"
+SUM = """def aggregate(self, server, cohort, t):
+        super().aggregate(server, cohort, t)
+        {last}
+"""
+SPIES = """def variables(self, model, federation, generator):
+        return {"seen": federation.labels[federation.test[0]].float()}
+"""
+WRONG = """def wrong(self, model, batch):
+        return Loss(cross_entropy(model, batch._replace(y=(batch.y + 1) % 10)).total)
+"""
+MOMENTUM = """n = self.__dict__.setdefault("rounds", [0])
+        n[0] += 1
+        server.shared["head.bias"] = server.shared["head.bias"] + 0.001 * n[0]"""
+MODULE = """STEPS.append(t)
+        server.shared["head.bias"] = server.shared["head.bias"] + 0.001 * len(STEPS)"""
+
+
+def plugin(folder: Path, knob: str = KNOB, local: str = TRAINS, more: str = "", docstring: str = "") -> str:
+    """The file of a method, which is good but for what is changed."""
+    text = GOOD.format(knob=knob, local=local, more=more, docstring=docstring)
+    (folder / "mine.py").write_text(text)
+    return f"{folder / 'mine.py'}:Mine"
+
+
+def checked(given: str, folder: Path) -> list[Outcome]:
+    subject = Subject.of(given, folder / "runs")
+    return list(outcomes(subject, checks(subject), lambda check: None))
+
+
+def test_a_good_plugin_passes_every_check(tmp_path: Path) -> None:
+    found = checked(plugin(tmp_path), tmp_path)
+    assert [(o.check.name, o.why) for o in found if not o.holds] == []
+    assert all(o.check.text for o in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "told"),
+    [
+        (
+            {"local": f"{TRAINS}; client.state |= {{'head.bias': client.state['head.bias'] + 1e-4 * torch.randn(10)}}"},
+            "same seed same bits",
+            "draw from the generator of variables()",
+        ),
+        ({"more": SUM.format(last=MOMENTUM)}, "stop and resume", "what lies on the method itself"),
+        ({"more": SUM.format(last=MODULE)}, "stop and resume", "or in its module is lost at a stop"),
+        ({"more": SPIES}, "test labels change nothing", "never their labels"),
+        (
+            {"local": "yield Train(lambda model, batch: cross_entropy(model, batch), anchor=self.mu)"},
+            "requests can be stacked",
+            "mine.py, line 23) is made anew for every client, so none can be stacked; define it at the top of the file",
+        ),
+        (
+            {"local": f"{TRAINS}; client.received['head.bias'].mul_(0.9)"},
+            "nothing handed on is written to",
+            "'head.bias', as the server held it before the first round, was changed in place later; make a new tensor",
+        ),
+        ({"knob": "0.01"}, "hyper parameters", '--mu does not say in one line what it is; write mu = knob(0.01, "'),
+        ({"local": "yield Train(self.wrong, anchor=self.mu)", "more": WRONG}, "learns", "of the answers are right"),
+        ({"more": "def personalise(self, client, rows): ..."}, "signatures", "write def personalise(self, client):"),
+        ({"docstring": " deviates: a lot."}, "deviations", "begin a paragraph of its own"),
+    ],
+    ids=lambda value: value.replace(" ", "_") if isinstance(value, str) and len(value) < 40 else "",
+)  # fmt: skip
+def test_one_fault_fails_one_check(changes: dict[str, str], check: str, told: str, tmp_path: Path) -> None:
+    failed = [o for o in checked(plugin(tmp_path, **changes), tmp_path) if o.holds is False]
+    assert [(o.check.name, told in o.why) for o in failed] == [(check, True)], [o.why for o in failed]
+
+
+def test_a_mistake_is_told_by_its_line_once(tmp_path: Path) -> None:
+    found = checked(plugin(tmp_path, local="yield 1 / 0"), tmp_path)
+    failed = [o for o in found if o.holds is False]
+    assert [o.check.name for o in failed] == ["trains and answers"]
+    assert "mine.py, line 23, in local: ZeroDivisionError: division by zero" in failed[0].why
+    assert any(o.holds is None and o.why == "not asked before 'trains and answers' holds" for o in found)
