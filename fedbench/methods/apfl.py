@@ -77,7 +77,7 @@ class APFL(Method):
         of_mixture = F.cross_entropy(model.mix(own, shared.detach()), batch.y)
         return Loss(of_shared + of_mixture, shown=of_shared)
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> Box:
         yield Train(self.loss)
 
     def effort(self, setting: Setting) -> float:

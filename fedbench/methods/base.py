@@ -110,8 +110,8 @@ class Method:
         return server.view(client)
 
     def local(self, client: Client) -> Box | None:
-        """The client's box."""
-        yield Train(cross_entropy)
+        """The client's box: a generator, or None for a client that asks for nothing."""
+        return _sgd()
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         """The server's step on what the cohort has uploaded: by default the mean weighted by training sizes."""
@@ -215,8 +215,13 @@ class Method:
 VALUES: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
 
 
+def _sgd() -> Box:
+    """FedAvg's box."""
+    yield Train(cross_entropy)
+
+
 def _parse(method: str, name: str, field: dataclasses.Field[Any], given: Any) -> Plain:
-    kind = type(field.default)
+    kind: Any = type(field.default)
     try:
         if kind is bool:
             value: Plain = given if isinstance(given, bool) else {"true": True, "false": False}[str(given).lower()]
@@ -226,9 +231,9 @@ def _parse(method: str, name: str, field: dataclasses.Field[Any], given: Any) ->
             raise ValueError
     except (ValueError, KeyError, TypeError, OverflowError):
         raise FedbenchError(f"--{name.replace('_', '-')} of {method} takes {VALUES[kind]}, not '{given}'") from None
-    if kind is int:
+    if isinstance(value, int):
         most = field.metadata.get("most", MOST)
-        check(value <= most, method, name.replace("_", "-"), value, f"at most {most:,}")  # type: ignore[operator]
+        check(value <= most, method, name.replace("_", "-"), value, f"at most {most:,}")
     choices = field.metadata.get("choices") or ()
     if choices and value not in choices:
         raise unknown(f"value of --{name.replace('_', '-')}", str(value), choices)

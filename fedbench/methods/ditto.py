@@ -55,7 +55,7 @@ class Ditto(Method):
     def variables(self, model: nn.Module, federation: Federation, generator: torch.Generator) -> State:
         return own_copy(model)
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> Box:
         yield Train(cross_entropy, steps=remaining(client.plan.setting, self.personal_steps))
         client.state = swapped(client.state)
         length = {"steps": self.personal_steps} if self.personal_steps else {"epochs": self.personal_epochs or None}

@@ -40,6 +40,6 @@ class FedAvgFT(Method):
     def shares(self, t: int, rounds: int) -> bool:
         return t <= rounds - self.finetune_rounds
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> Box:
         if client.kind != UNLABELLED and client.final and self.finetune_epochs:
             yield Train(cross_entropy, epochs=self.finetune_epochs)

@@ -56,7 +56,7 @@ class FedBN(Method):
         moments = {f"{OWN}{which}": torch.zeros(size) for which in ("mean", "square")}
         return {f"{OWN}step": torch.zeros((), dtype=torch.float64), **moments}
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> Box:
         gradient: State = (yield Gradient(mean_loss)).gradient
         own = {name: g for name, g in gradient.items() if is_norm(name)}
         client.upload = {name: g for name, g in gradient.items() if name not in own}

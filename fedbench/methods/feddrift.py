@@ -123,7 +123,8 @@ def correct(model: Any, batch: Batch) -> Tensor:
     """Whether the model is right, 0 or 1 [B]; of images of many labels the share that it is right about."""
     logits = model(batch.x)
     if batch.y.dim() > 1:
-        return ((logits > 0) == (batch.y > 0)).float().mean(1)
+        share: Tensor = ((logits > 0) == (batch.y > 0)).float().mean(1)
+        return share
     right: Tensor = logits.argmax(1) == batch.y
     return right.float()
 

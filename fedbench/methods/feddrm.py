@@ -55,7 +55,7 @@ class FedDRM(Method):
         client = F.cross_entropy(model.client_branch(features).float(), origin)
         return Loss(self.lambda_ * target + (1 - self.lambda_) * client, shown=target)
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> Box:
         index = torch.tensor(client.index, device=client.class_counts.device)
         yield Train(self.loss, extras={"client": index})
 

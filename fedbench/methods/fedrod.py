@@ -60,7 +60,7 @@ class FedRoD(Method):
         personal = F.cross_entropy(both, batch.y)
         return Loss(balanced + personal, shown=personal)
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> Box:
         yield Train(self.loss, extras={"log_counts": log_counts(client.class_counts)})
 
     def personalise(self, client: Client) -> Box | None:

@@ -40,7 +40,8 @@ class Grayscale(Method):
         check_one_step(self.name, setting)
 
     def build(self, model: nn.Module, federation: Federation) -> nn.Module:
-        model.trunk = nn.Sequential(OrderedDict(gray=FirstChannel(), net=model.trunk))
+        trunk = model.get_submodule("trunk")
+        model.trunk = nn.Sequential(OrderedDict(gray=FirstChannel(), net=trunk))
         return model
 
     def local(self, client: Client) -> Box | None:

@@ -108,7 +108,7 @@ class PFedFDA(Method):
         logits = F.linear(z, batch.extras["weight"], batch.extras["bias"])
         return Loss(F.cross_entropy(logits.float(), batch.y), kept=z)
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> Box:
         weight, bias = classifier(_gaussian(client.received), prior(client.class_counts))
         trained = yield Train(self.loss, trains=BODY, extras={"weight": weight.float(), "bias": bias.float()})
         rows, labels = trained.kept, trained.labels
@@ -151,7 +151,7 @@ class PFedFDA(Method):
         client.notes.update({f"beta{'' if len(beta) == 1 else f'_{k}'}": float(b) for k, b in enumerate(beta)})
         return mixed, beta
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> Box:
         # Section 1.5 of the notes: the averaged body, one pass, means only of classes with more than two rows.
         rows, labels = yield Collect(_features)
         mixed, _ = self.interpolated(client, rows, labels, min_rows=3)

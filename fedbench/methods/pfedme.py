@@ -62,7 +62,7 @@ class PFedMe(Method):
     def variables(self, model: nn.Module, federation: Federation, generator: torch.Generator) -> State:
         return own_copy(model)
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> Box:
         trained = yield Train(
             cross_entropy,
             lr=self.inner_lr,

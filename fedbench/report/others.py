@@ -81,7 +81,7 @@ def _labels(found: Mapping[Key, Hits], rows: Sequence[Row]) -> dict[Key, str]:
     alike: dict[str, list[Key]] = {}
     for key in found:
         alike.setdefault(_label(titles[key], key), []).append(key)
-    labels = {}
+    labels: dict[Key, str] = {}
     for label, keys in alike.items():
         own = next((row for row in rows if row.label == label), None)
         marks = {key: _marks(key, found[key], own) for key in keys}

@@ -126,7 +126,8 @@ def projection(server: Server) -> State:
 def reduced(model: Any, batch: Batch) -> Tensor:
     """[B, l]: the latents under the projection."""
     how = Projector(batch.extras[MEAN], batch.extras[AXES])
-    return (model.latent(batch.x).float() - how.mean) @ how.axes.T
+    latents: Tensor = model.latent(batch.x).float()
+    return (latents - how.mean) @ how.axes.T
 
 
 def describe(client: Client, split: str = "train") -> Generator[Collect, Any, tuple[Tensor, Tensor]]:

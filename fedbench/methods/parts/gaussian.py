@@ -121,4 +121,5 @@ def positive_semidefinite(covariance: Tensor) -> Tensor:
     fixed = (vectors * values.clamp(min=EIGENVALUE_FLOOR)) @ vectors.T
     unit = fixed.diagonal().sqrt()
     fixed = fixed / (unit[:, None] * unit[None, :])
-    return 0.5 * (fixed + fixed.T) * outer
+    symmetric: Tensor = 0.5 * (fixed + fixed.T) * outer
+    return symmetric

@@ -10,6 +10,7 @@ import torch
 from scipy.optimize import minimize  # here: the first client's time would hold the import
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # torch exports it without saying so
 
 from fedbench.methods.parts.gaussian import Gaussian, Moments, shrunk
 
@@ -60,7 +61,7 @@ def search_beta(
         return torch.zeros(betas, dtype=torch.float64)
     try:
         folds = [(estimate(moments[0]), second), (estimate(moments[1]), first)]
-    except torch.linalg.LinAlgError:
+    except LinAlgError:
         return torch.zeros(betas, dtype=torch.float64)
     log_prior = class_prior.log()
 
@@ -73,7 +74,7 @@ def search_beta(
 
     try:
         found = _minimise(value_and_gradient, betas)
-    except (torch.linalg.LinAlgError, FloatingPointError):
+    except (LinAlgError, FloatingPointError):
         return previous.double().cpu()
     return torch.from_numpy(np.clip(found, 0.0, 1.0))
 
