@@ -28,6 +28,7 @@ def test_bytes_of_a_step_counted_by_hand() -> None:
     parameters = 4 * (64 * hidden + hidden + hidden * classes + classes)
     got = bytes_of_step(net, torch.zeros(b, 1, 8, 8))
     assert got == pytest.approx(2 * saved + 4 * parameters, abs=64)  # torch adds a scalar or two
+    assert bytes_of_step(net, torch.zeros(b, 1, 8, 8), moments=2) == got + parameters, "AdamW remembers two"
 
 
 def test_it_grows_with_the_batch_and_not_from_nothing() -> None:

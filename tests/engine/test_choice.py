@@ -69,7 +69,7 @@ def test_near_a_tie_the_default_stays(store: Store, speeds: Callable[..., list[s
     assert pick(store).name == "cores"
 
 
-def test_another_shape_is_measured_anew(store: Store, speeds: Callable[..., list[str]]) -> None:
+def test_another_shape_or_optimizer_is_measured_anew(store: Store, speeds: Callable[..., list[str]]) -> None:
     measured = speeds(cores=FAST, stacked=2 * FAST)
     pick(store)
     pick(store, setting(batch_size=8))
@@ -78,6 +78,8 @@ def test_another_shape_is_measured_anew(store: Store, speeds: Callable[..., list
     pick(store, setting(lr=0.2, rounds=7))  # what changes no speed
     pick(store, clients=3)  # up to four clients
     assert len(measured) == 6
+    pick(store, setting(optimizer="adamw", momentum=0.0))
+    assert len(measured) == 8
 
 
 def test_long_steps_leave_a_stack_nothing_to_gain(store: Store, speeds: Callable[..., list[str]]) -> None:
