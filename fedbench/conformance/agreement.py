@@ -13,12 +13,15 @@ from fedbench.conformance.expect import expect, expect_same_run
 from fedbench.conformance.lab import Recorder, Run, federation, setting
 from fedbench.conformance.subject import Subject
 from fedbench.core.federation import Federation
+from fedbench.core.state import State
 from fedbench.spec import Setting
 
 #: Largest difference of two tensors, as a share of the largest value of the reference.
 TOLERANCE = 1e-4
 #: ... and what counts as none: a solver that ends on its bound may leave a last bit where the reference has zero.
 NOTHING = 1e-12
+#: Length of the difference of a network's two steps, as a share of the reference's (ResNet-9: 1e-3).
+STEP = 1e-2
 #: Executors that are compared with the sequential one. With two cores, as clients then meet in any order.
 WAYS = ("cores", "stacked", "graphed")
 CORES = {"cores": 2}
@@ -49,9 +52,28 @@ def executors_agree(subject: Subject) -> None:
         compare(made(subject, way), reference, f"by executor {way}", exact=way == "cores")
 
 
-def made(subject: Subject, way: str) -> Run:
+def executors_agree_on_a_step(subject: Subject) -> None:
+    """One client a core, stacks of clients and captured steps move the network as one client after another does. (One
+    step, its parameters as one vector: deep networks with batch norms enlarge rounding, from step to step.)"""
+    change = {"participation": 1.0, "schedule": "constant", "rounds": 1, "epochs": None, "steps": 1}
+    reference = made(subject, "sequential", **change)
+    start, end = (_vector(getattr(reference.trainer.server, name)) for name in ("initial", "shared"))
+    remedy = (
+        "a network is tensor code: no Python `if` about a tensor's values, no .item(), no tensor kept between calls"
+    )
+    for way in WAYS:
+        gap = _vector(made(subject, way, **change).trainer.server.shared) - end
+        share = float(gap.norm() / (end - start).norm())
+        expect(share <= STEP, f"by executor {way} a step differs by {share:.0e} of its length", remedy)
+
+
+def _vector(state: State) -> torch.Tensor:
+    return torch.cat([state[name].double().flatten().cpu() for name in sorted(state)])
+
+
+def made(subject: Subject, way: str, **changes: Any) -> Run:
     """The subject's run in the ragged scenario by an executor."""
-    s = subject.setting(**COMMON, participation=0.7, schedule="cosine")
+    s = subject.setting(**{**COMMON, "participation": 0.7, "schedule": "cosine", **changes})
     options = {} if way == "sequential" else CORES
     network = partial(subject.network, norm=RAGGED.norm)
     return subject.train(RAGGED.data, s, executor=way, options=options, plan=Recorder, network=network)

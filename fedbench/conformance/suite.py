@@ -63,7 +63,8 @@ MODEL: tuple[Check, ...] = (
     Check(network.form),
     Check(network.weights_from_the_seed, (network.form,)),
     *(check for check in RUNS if check.proves in (_RUNS, _SAME, _WHOLE)),
-    *TRAINING,
+    Check(agreement.executors_agree_on_a_step, (_RUNS, _SAME, _WHOLE)),
+    *(check for check in TRAINING if check.proves is not agreement.executors_agree),
 )
 
 

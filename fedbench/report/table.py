@@ -11,6 +11,7 @@ from typing import Any
 
 from fedbench import protocol, reader, resources
 from fedbench.errors import FedbenchError, unknown
+from fedbench.models import named
 from fedbench.plugins.classes import is_file
 from fedbench.report.check import check, check_means
 from fedbench.report.family import SUFFIX, expand, numbers, siblings
@@ -144,13 +145,15 @@ def _read(id: str, path: Path, number: str) -> Table:
 
 
 def _beside(raw: Any, folder: Path) -> Any:
-    """The content with models that are a user's files, './net.py:Net', as they stand from the table's folder on."""
+    """The content with models that are a user's files, './net.py:Net' seen from the table's folder, by their names."""
     if isinstance(raw, list):
         return [_beside(one, folder) for one in raw]
     if not isinstance(raw, dict):
         return raw
-    model = {"model": str(folder / m)} if isinstance(m := raw.get("model"), str) and is_file(m) else {}
-    return {**{key: _beside(value, folder) for key, value in raw.items()}, **model}
+    out = {key: _beside(value, folder) for key, value in raw.items()}
+    if isinstance(model := raw.get("model"), str) and is_file(model):
+        out["model"] = named(str(folder / Path(model).expanduser()))
+    return out
 
 
 def _with_shared_rows(raw: dict[str, Any], path: Path) -> dict[str, Any]:
