@@ -123,8 +123,10 @@ def train_table(
 
 def _replacing(job: Job, store: Store, again: bool) -> Job:
     """The job, which `again` lets take the place of what older code made."""
-    old = store.get(job.spec) if again else None
-    return replace(job, replaces=old.digest) if old is not None and is_older(old.provenance) else job
+    if not again:
+        return job
+    old = store.get(job.spec)
+    return replace(job, replaces=old.digest if old is not None and is_older(old.provenance) else "")
 
 
 def _groups(wanted: Sequence[Wanted], executor: str) -> list[list[int]]:

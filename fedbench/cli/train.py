@@ -115,8 +115,9 @@ def train(
     part, protocol_name = _partition(store, partition, protocol)
     job = _job(method[0], part, protocol_name, budget, chosen, ctx.args)
     check_place(device, executor, job.spec.setting.precision)
-    if again and (old := store.get(job.spec)) is not None:
-        job = replace(job, replaces=old.digest)
+    if again:
+        old = store.get(job.spec)
+        job = replace(job, replaces=old.digest if old is not None else "")
     _announce(job, protocol_name, budget, device)
     artifact = run(job, store, device, executor)
     store.set_current(run=artifact.id)

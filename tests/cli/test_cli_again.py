@@ -107,6 +107,16 @@ def test_what_a_run_was_made_from_counts_too(ready: Path, kinds: tuple[str, ...]
     assert report["Local"]["Dir-0.3"]["state"] == "done"
 
 
+@pytest.mark.parametrize("command", [TRAIN, TABLE])
+def test_a_run_that_is_missing_begins_with_its_inputs_too(ready: Path, command: tuple[str, ...]) -> None:
+    for kind in ("run", "metrics"):
+        good("remove", artifact(ready, kind).name, "--yes")
+    age(ready, "dataset", "partition")
+    good(*command, "--again")
+    assert not any(older(artifact(ready, kind)) for kind in ("dataset", "partition"))
+    assert row()["state"] == "done"
+
+
 def older(path: Path) -> bool:
     return bool(json.loads((path / "artifact.json").read_text())["provenance"]["fingerprint"] == "0" * 12)
 
