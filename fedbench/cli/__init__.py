@@ -15,6 +15,7 @@ from fedbench.cli.data import data_app
 from fedbench.cli.demo import demo
 from fedbench.cli.evaluate import evaluate
 from fedbench.cli.figure import figure
+from fedbench.cli.new import new
 from fedbench.cli.partition import PartitionCommand, partition
 from fedbench.cli.report import report
 from fedbench.cli.store import store_app
@@ -65,6 +66,7 @@ app.command(
 app.command("evaluate", rich_help_panel="The way to a table")(evaluate)
 app.command("report", rich_help_panel="The way to a table")(report)
 app.command("figure", rich_help_panel="The way to a table")(figure)
+app.command("new", rich_help_panel="Your own")(new)
 app.command(
     "check",
     rich_help_panel="Your own",

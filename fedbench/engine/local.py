@@ -36,8 +36,8 @@ class Job:
     spec: RunSpec
     method: Method
     overrides: Mapping[str, Any]
-    #: Under `--again`: digest of the artifact that this run is to take the place of ("": of none), with inputs drawn anew
-    #: that older code made. It stays until the new one is complete; one of another digest is somebody's who was faster.
+    #: With `--again`: digest of the artifact that this run is to take the place of ("": of none), while inputs that
+    #: older code made are drawn anew. It stays until the new one is done; one of another digest is somebody's who was faster.
     replaces: str | None = None
 
     def done(self, store: Store) -> Artifact | None:

@@ -1,0 +1,54 @@
+"""`fedbench new`: a commented file to begin a method, a model, a data set or a table with."""
+
+from __future__ import annotations
+
+import keyword
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from fedbench.cli import context
+from fedbench.errors import FedbenchError, unknown
+
+#: Texts in which $NAME and $CLASS are to be replaced, called after what they become.
+TEMPLATES = Path(__file__).parent.parent / "templates"
+#: What is begun -> the commands that go on with it.
+NEXT = {
+    "method": ("check {file}:{cls}", "train --method {file}:{cls}"),
+    "model": ("check {file}:{cls}", "train --method fedavg --model {file}:{cls}"),
+    "dataset": ("partition {file} --dir 0.5",),
+    "table": ("train --table {file}", "report --table {file}"),
+}
+
+
+def new(
+    what: Annotated[str, typer.Argument(metavar="|".join(NEXT), help="What to begin.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write it.")] = Path(),
+) -> None:
+    """Write a short commented file to begin with: NAME.py for a method or a model, NAME.toml for a data set or a table.
+
+    It works as it is (a data set wants its images). A file that is there is left alone.
+    """
+    if what not in NEXT:
+        raise unknown("kind of file", what, NEXT)
+    if not (name.isidentifier() and name.isascii() and name == name.lower()) or keyword.iskeyword(name):
+        raise FedbenchError(f"'{name}' is no name for a {what}", "small letters, digits and _, such as my_idea")
+    (template,) = TEMPLATES.glob(f"{what}.*")
+    cls = "".join(part.capitalize() for part in name.split("_")) or name
+    text = Template(template.read_text()).substitute(NAME=name, CLASS=cls)
+    path = output / f"{name}{Path(template.stem).suffix}"
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise FedbenchError(f"{path} is there already", "choose another name, or another folder with -o") from None
+    except OSError as error:
+        raise FedbenchError(f"cannot write {path} ({error.strerror})", "choose a folder with -o FOLDER") from error
+    console = context.out()
+    console.print(f"wrote {path}")
+    place = str(path) if path.is_absolute() or path.parts[0] == ".." else f"./{path}"
+    for command in NEXT[what]:
+        console.print(f"  fedbench {command.format(file=place, cls=cls)}")
