@@ -37,7 +37,7 @@ class Job:
     method: Method
     overrides: Mapping[str, Any]
     #: With `--again`: digest of the artifact that this run is to take the place of ("": of none), while inputs that
-    #: older code made are drawn anew. It stays until the new one is done; one of another digest is somebody's who was faster.
+    #: older code made are drawn anew. It stays until the new one is done; one of another digest is somebody else's.
     replaces: str | None = None
 
     def done(self, store: Store) -> Artifact | None:
