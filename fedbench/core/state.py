@@ -10,6 +10,9 @@ from torch import Tensor, nn
 #: Parameters, buffers and a method's own variables by name, such as 'trunk.0.weight' or 'gaussian.mean'.
 State = dict[str, Tensor]
 
+#: Ends of the names of what a network holds beside its parameters: what its norm layers count and do not train.
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
 
 def matches(name: str, prefixes: Iterable[str]) -> bool:
     """Whether a tensor's name starts with one of the prefixes ('' matches all)."""

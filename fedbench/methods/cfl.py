@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 
 from fedbench.core.client import Box, Client
 from fedbench.core.server import Server
-from fedbench.core.state import State
+from fedbench.core.state import STATISTICS, State
 from fedbench.core.who import MEMBER, UNLABELLED, Who
 from fedbench.methods.base import Method, check, knob
 from fedbench.methods.parts.clustered import answer_by_ensemble, average_by_cluster, ensemble
 from fedbench.methods.parts.linkage import halves
-
-#: Ends of the names of what a network holds beside its parameters: the statistics of its norm layers.
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 @dataclass(frozen=True)

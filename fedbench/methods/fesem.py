@@ -10,7 +10,7 @@ import torch
 from fedbench.core.client import Box, Client, Train
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
-from fedbench.core.state import State, size_in_bytes
+from fedbench.core.state import STATISTICS, State, size_in_bytes
 from fedbench.core.who import UNLABELLED, Who
 from fedbench.methods.base import Method, check, cross_entropy
 from fedbench.methods.parts.clustered import (
@@ -25,9 +25,6 @@ from fedbench.methods.parts.clustered import (
 )
 from fedbench.methods.parts.lowest_loss import choose, offer_to_strangers
 from fedbench.spec import Setting
-
-#: Ends of the names of what a norm layer counts and does not train.
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,69 @@
+"""q-FedAvg: clients of higher loss count more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fedbench.core.client import Box, Client, Collect, Train
+from fedbench.core.estimate import FORWARD
+from fedbench.core.server import Server
+from fedbench.core.state import STATISTICS, State, size_in_bytes, weighted_mean
+from fedbench.methods.base import Method, check, cross_entropy, knob
+from fedbench.methods.parts.clustered import sample_losses
+from fedbench.spec import Setting
+
+#: What a client sends beside its model: its loss before training, and the rate that it trained at.
+LOSS, RATE = "loss", "rate"
+
+
+@dataclass(frozen=True)
+class QFedAvg(Method):
+    """q-FedAvg (Li, Sanjabi, Beirami and Smith, ICLR 2020, Algorithm 2).
+
+    With w the model sent, w_k what client k trains it to, F_k its mean loss on its training images before that and
+    L = 1 / learning rate (Sec. 4): Δw_k = L (w - w_k), Δ_k = F_k^q Δw_k, h_k = q F_k^(q-1) |Δw_k|² + L F_k^q, and the
+    server steps to w - ΣΔ_k / Σh_k. With q = 0 that is the plain mean of the w_k.
+
+    deviates: every client of the cohort counts alike, as in Algorithm 2; its sampling by training sizes is the
+    setting's participation here.
+
+    deviates: running statistics of batch norms, which have no gradient, are the plain mean of the clients'.
+    """
+
+    name = "qfedavg"
+    title = "q-FedAvg"
+
+    q: float = knob(0.1, "how much more clients of high loss count", "q", "Eq. 2; the paper tries 0.001 to 15")
+
+    def __post_init__(self) -> None:
+        check(self.q >= 0, self.name, "q", self.q, "at least 0")
+
+    def local(self, client: Client) -> Box:
+        losses = yield Collect(sample_losses)
+        client.upload = {LOSS: losses.rows.double().mean().cpu(), RATE: torch.tensor(client.lr, dtype=torch.float64)}
+        yield Train(cross_entropy)
+
+    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
+        means = weighted_mean([c.state for c in cohort], [1] * len(cohort), server.shared)
+        learned = [n for n, t in means.items() if t.is_floating_point() and not n.endswith(STATISTICS)]
+        steps: State = {n: torch.zeros_like(server.shared[n], dtype=torch.float64) for n in learned}
+        total = 0.0
+        for c in cohort:
+            loss, lipschitz = float(c.upload[LOSS]), 1 / float(c.upload[RATE])
+            change = {n: lipschitz * (server.shared[n].double() - c.state[n].double()) for n in learned}
+            square = sum(float(d.square().sum()) for d in change.values())
+            total += self.q * loss ** (self.q - 1) * square + lipschitz * loss**self.q
+            for n, d in change.items():
+                steps[n] += loss**self.q * d
+        moved = {n: (server.shared[n].double() - steps[n] / total).to(means[n].dtype) for n in learned}
+        server.shared = {**means, **moved}
+
+    def traffic(self, server: Server, t: int) -> tuple[int, int]:
+        size = size_in_bytes(server.shared)
+        return size + 8, size  # and the loss; the rate is known
+
+    def effort(self, setting: Setting) -> float:
+        return 1 + FORWARD / (setting.epochs or 1)
