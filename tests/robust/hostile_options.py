@@ -102,6 +102,7 @@ ENOUGH: dict[str, list[str]] = {
     "report": ["--table", "feddrm/1"],
     "tables": ["feddrm/1"],
     "demo": ["--budget", "none"],
+    "new": ["method", "mine"],
 }
 
 
