@@ -30,7 +30,8 @@ def check(
 ) -> None:
     """Run the conformance checks on a method or a model: a line each, whether it holds, and why not.
 
-    They train on scikit-learn's handwritten digits, a quarter of a minute or so.
+    They train on scikit-learn's handwritten digits: a quarter of a minute for a method or a small
+    network, minutes for a large one.
     A method's hyper-parameters are options, such as --mu 0.1.
 
     Exit code 1 if a check fails.
