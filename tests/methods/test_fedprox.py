@@ -1,0 +1,52 @@
+"""FedProx: FedAvg without its proximal term, and with it torch's SGD on the whole local objective."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from lab import federation, method, same, setting, train
+from sgd_oracle import averaged, descended, of, started, trained
+
+from fedbench.core.plan import Plan
+from fedbench.errors import FedbenchError
+
+DATA = federation()
+
+
+def test_without_the_proximal_term_it_is_fedavg(tmp_path: Path) -> None:
+    none, plain, some = (
+        train(how, DATA, tmp_path / str(i))
+        for i, how in enumerate((method("fedprox", mu=0), method("fedavg"), method("fedprox", mu=0.5)))
+    )
+    assert same(none.tensors, plain.tensors)
+    assert none.predictions.equals(plain.predictions)
+    assert not same(some.tensors, plain.tensors)
+
+
+def test_rounds_are_sgd_on_the_loss_and_the_squared_distance(tmp_path: Path) -> None:
+    s = setting(rounds=2, window=1, epochs=2)
+    it = trained(method("fedprox", mu=0.7), DATA, s, tmp_path)
+    plan, shared = Plan(s, DATA.n_train, DATA.shape[:2]), started()
+    for t in (1, 2):
+        local = [
+            descended(shared, DATA, DATA.train[i], [list(plan.batches(i, t, 1, 2, None))], s, 0.7, shared)
+            for i in range(DATA.clients)
+        ]
+        shared = averaged(local, DATA.n_train)
+    for name, expected in shared.items():
+        torch.testing.assert_close(of(it.server.shared)[name], expected, rtol=1e-3, atol=1e-5)
+
+
+def test_the_pull_keeps_clients_nearer_to_what_they_received(tmp_path: Path) -> None:
+    def distance(mu: float) -> float:
+        it = train(method("fedprox", mu=mu), DATA, tmp_path / str(mu), setting(rounds=1, window=1)).trainer
+        return sum(float((t - it.server.initial[n]).square().sum()) for n, t in it.server.shared.items())
+
+    assert distance(1.0) < distance(0.1) < distance(0.0)
+
+
+def test_a_push_is_refused() -> None:
+    with pytest.raises(FedbenchError, match="--mu of fedprox must be at least 0, not -1"):
+        method("fedprox", mu=-1)
