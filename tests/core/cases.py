@@ -19,6 +19,7 @@ CASES += [
     ("fedrod", {"score": "after_aggregate"}),
     ("fedpac", {"score": "after_aggregate"}),
     ("pfedme", {"beta": 0.5}),
+    ("fedopt", {"server": "avgm"}),
     ("apfl_flux", {"adaptive": True}),
     ("flux", {"start": 2, "average": "running"}),
     ("flux_soft", {"start": 2}),

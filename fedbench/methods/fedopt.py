@@ -1,0 +1,80 @@
+"""FedOpt: FedAvg whose server takes the clients' mean change for a gradient: FedAvgM, FedAdagrad, FedAdam, FedYogi."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedbench.core.client import Client
+from fedbench.core.server import Server
+from fedbench.methods.base import Method, check, knob
+from fedbench.methods.parts.norm_statistics import MEAN, VARIANCE
+
+
+@dataclass(frozen=True)
+class FedOpt(Method):
+    """Adaptive federated optimization (Reddi et al., ICLR 2021, Algorithm 2) and FedAvgM (Hsu, Qi and Brown, 2019).
+
+    Clients train as FedAvg's. From the mean Delta of their changes x_i - x the server moves on, elementwise and
+    without bias correction, from m = 0 and v = tau^2:
+
+        m <- beta1 m + (1 - beta1) Delta                          (avgm: m <- beta1 m + Delta)
+        v <- v + Delta^2                                          adagrad
+        v <- beta2 v + (1 - beta2) Delta^2                        adam
+        v <- v - (1 - beta2) Delta^2 sign(v - Delta^2)            yogi
+        x <- x + eta m / (sqrt(v) + tau)                          (avgm: x <- x + eta m)
+
+    avgm with eta = 1 and beta1 = 0 is FedAvg. Each of them wants an eta of its own.
+
+    deviates: Delta is weighted by training sizes, as FedAvg's mean is; Algorithm 2 weighs clients alike.
+
+    deviates: only parameters move so; running statistics of batch norms are averaged as in FedAvg.
+    """
+
+    name = "fedopt"
+    title = "FedOpt"
+
+    server: str = knob("adam", "the server's rule", source="Alg. 2", choices=("avgm", "adagrad", "adam", "yogi"))
+    server_lr: float = knob(0.1, "step size of the server; avgm usually 1", "η", "Alg. 2; the paper tunes it")
+    beta1: float = knob(0.9, "share of m that stays; for adagrad the paper has 0", "β1", "Reddi et al., Sec. 5")
+    beta2: float = knob(0.99, "share of v that stays (adam, yogi)", "β2", "Reddi et al., Sec. 5")
+    tau: float = knob(1e-3, "degree of adaptivity: the smaller, the more (not avgm)", "τ", "Reddi et al., Sec. 5")
+
+    def __post_init__(self) -> None:
+        check(self.server_lr > 0, self.name, "server-lr", self.server_lr, "above 0")
+        check(0 <= self.beta1 < 1, self.name, "beta1", self.beta1, "at least 0 and below 1")
+        check(0 <= self.beta2 < 1, self.name, "beta2", self.beta2, "at least 0 and below 1")
+        check(self.tau > 0, self.name, "tau", self.tau, "above 0")
+
+    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
+        before = server.shared
+        super().aggregate(server, cohort, t)
+        # Sorted: in another process, after a checkpoint, the state may come in another order.
+        moving = sorted(n for n, x in before.items() if x.is_floating_point() and not n.endswith((MEAN, VARIANCE)))
+        x, mean = (torch.cat([state[n].reshape(-1) for n in moving]) for state in (before, server.shared))
+        x = x + self.server_lr * self._direction(server, mean - x)
+        parts = torch.split(x, [before[n].numel() for n in moving])
+        # In memory of their own: a checkpoint holds no two views of one vector.
+        moved = {n: part.view(before[n].shape).clone() for n, part in zip(moving, parts, strict=True)}
+        server.shared = {**server.shared, **moved}
+
+    def _direction(self, server: Server, delta: Tensor) -> Tensor:
+        """Where all parameters [P] go, in steps of eta; the moments [P] in the server's memory move on."""
+        m = self.beta1 * server.memory.get("m", torch.zeros_like(delta))
+        if self.server == "avgm":
+            server.memory = {"m": m + delta}
+            return m + delta
+        m = m + (1 - self.beta1) * delta
+        v = self._second(server.memory.get("v", torch.full_like(delta, self.tau**2)), delta.square())
+        server.memory = {"m": m, "v": v}
+        return m / (v.sqrt() + self.tau)
+
+    def _second(self, v: Tensor, square: Tensor) -> Tensor:
+        """v after a round whose squared change is `square`."""
+        if self.server == "adagrad":
+            return v + square
+        towards = square - v if self.server == "adam" else square * torch.sign(square - v)
+        return v + (1 - self.beta2) * towards
