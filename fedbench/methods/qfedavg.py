@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from fedbench.core.client import Box, Client, Collect, Train
-from fedbench.core.estimate import FORWARD
 from fedbench.core.server import Server
 from fedbench.core.state import STATISTICS, State, size_in_bytes, weighted_mean
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts.clustered import sample_losses
-from fedbench.spec import Setting
 
 #: What a client sends beside its model: its loss before training, and the rate that it trained at.
 LOSS, RATE = "loss", "rate"
@@ -51,19 +49,16 @@ class QFedAvg(Method):
         learned = [n for n, t in means.items() if t.is_floating_point() and not n.endswith(STATISTICS)]
         steps: State = {n: torch.zeros_like(server.shared[n], dtype=torch.float64) for n in learned}
         total = 0.0
-        for c in cohort:
+        for c in (c for c in cohort if c.upload):
             loss, lipschitz = float(c.upload[LOSS]), 1 / float(c.upload[RATE])
             change = {n: lipschitz * (server.shared[n].double() - c.state[n].double()) for n in learned}
             square = sum(float(d.square().sum()) for d in change.values())
             total += self.q * loss ** (self.q - 1) * square + lipschitz * loss**self.q
             for n, d in change.items():
                 steps[n] += loss**self.q * d
-        moved = {n: (server.shared[n].double() - steps[n] / total).to(means[n].dtype) for n in learned}
+        moved = {n: (server.shared[n].double() - steps[n] / total).to(means[n].dtype) for n in learned if total}
         server.shared = {**means, **moved}
 
     def traffic(self, server: Server, t: int) -> tuple[int, int]:
         size = size_in_bytes(server.shared)
         return size + 8, size  # and the loss; the rate is known
-
-    def effort(self, setting: Setting) -> float:
-        return 1 + FORWARD / (setting.epochs or 1)
