@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any
 from fedbench.claim import Claim, hold, holder
 from fedbench.errors import FedbenchError
 from fedbench.files import (
-    SEAL,
     abandoned,
     alone,
     digest,
@@ -47,6 +46,7 @@ from fedbench.files import (
     sha256_of,
     write_json,
 )
+from fedbench.manifest import readable
 from fedbench.spec import SCHEMA, SPECS, Spec
 from fedbench.words import path_of
 
@@ -58,8 +58,6 @@ KINDS = tuple(SPECS)
 MANIFEST = "artifact.json"
 #: The file of a work folder that a restart looks for.
 CHECKPOINT = "checkpoint.json"
-#: What a manifest is made of.
-_PARTS = {"schema": int, "kind": str, "id": str, "spec": dict, "inputs": dict, "files": dict, "provenance": dict}
 #: Use of a scratch name: an artifact that makes room for its successor.
 _ASIDE = "aside"
 
@@ -221,7 +219,7 @@ class Store:
         schema = manifest.get("schema")
         if isinstance(schema, int) and schema > SCHEMA:
             raise FedbenchError(f"{kind} {id} was written by a newer fedbench", "upgrade fedbench")
-        if not intact(manifest) or not _shaped(manifest):
+        if not intact(manifest) or not readable(manifest):
             raise DamagedError(kind, id, f"{path / MANIFEST} was altered after it was written")
         if manifest["id"] != id or manifest["kind"] != kind:
             raise DamagedError(kind, id, f"{path / MANIFEST} describes {manifest['kind']} {manifest['id']}")
@@ -438,13 +436,3 @@ def _age(path: Path) -> tuple[int, str]:
         return (path / MANIFEST).stat().st_mtime_ns, path.name
     except OSError:
         return 0, path.name
-
-
-def _shaped(manifest: Mapping[str, Any]) -> bool:
-    """Whether a manifest has the parts of one, and no others."""
-    if manifest.keys() - {SEAL} != _PARTS.keys() or not all(isinstance(manifest[k], t) for k, t in _PARTS.items()):
-        return False
-    entries = manifest["files"].values()
-    return all(
-        isinstance(e, dict) and isinstance(e.get("bytes"), int) and isinstance(e.get("sha256"), str) for e in entries
-    )
