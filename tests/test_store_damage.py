@@ -210,7 +210,6 @@ def test_a_folder_where_a_file_should_be(store: Store, name: str) -> None:
         Store(store.home).current  # noqa: B018
 
 
-@pytest.mark.skipif(os.name != "posix" or not hasattr(os, "geteuid"), reason="needs POSIX permissions")
 def test_no_permission_to_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shared store with a strict umask: what is not ours to read is not called damaged."""
     path = write(store).path / MANIFEST

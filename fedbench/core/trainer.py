@@ -311,8 +311,8 @@ class Trainer:
 
     def _answering(self, server: Server, who: Who, t: int, state: State | None = None) -> Client:
         """A client that is to answer from `state`, else from what the method serves it."""
-        given = self.method.serve(server, who) if state is None else state
-        client = self._client(who.index, given, t, PERSONALISING)
+        start = self.method.serve(server, who) if state is None else state
+        client = self._client(who.index, start, t, PERSONALISING)
         client.kind = who.kind
         return client
 
