@@ -62,7 +62,7 @@ def list_artifacts(
     found, damaged = [a for a in there if isinstance(a, Artifact)], [a for a in there if isinstance(a, FedbenchError)]
     telling = _telling(a.spec.run if isinstance(a.spec, MetricsSpec) else a.spec for a in found)
     for error in damaged:
-        context.err().print(str(error), markup=False)
+        context.err().print(str(error))
     if json:
         context.print_json([_brief(a, telling) for a in found])
         return

@@ -112,7 +112,7 @@ def fetch(
             brought[name] = [str(path) for path in bring(name, context.store(), progress, source, context.roots())]
             if not json:
                 done = f"{len(brought[name])} files verified in {context.store().home}" if brought[name] else "embedded"
-                context.err().print(f"{name}: {done}", markup=False)
+                context.err().print(f"{name}: {done}")
     if json:
         context.print_json(brought)
 
@@ -133,7 +133,7 @@ def check(names: Names, json: Json = False) -> None:
         out = context.out()
         for f in findings:
             line = f"{f.dataset:14} {f.state:12} {f.what}" + (f"  {f.detail}" if f.detail else "")
-            out.print(line, style=colours.get(f.state), markup=False)
+            out.print(line, style=colours.get(f.state))
     damaged = [finding for finding in findings if finding.state == DAMAGED]
     if damaged:
         raise FedbenchError(
@@ -158,7 +158,7 @@ def _overview(found: Recipe) -> dict[str, Any]:
 
 def _print(report: dict[str, Any]) -> None:
     out = context.out()
-    out.print(report["title"], style="bold", markup=False)
+    out.print(report["title"], style="bold")
     shape = " x ".join(map(str, report["shape"]))
     lines = {
         "name": report["name"], "id": report["id"] or "not at hand", "shape": f"{shape} (height x width x channels)",
@@ -168,20 +168,20 @@ def _print(report: dict[str, Any]) -> None:
         "built": ", ".join(report["built"]) or "no", "licence": report["licence"], "cite": report["citation"],
     }  # fmt: skip
     for key, value in lines.items():
-        out.print(f"{key:13}{value}", markup=False)
+        out.print(f"{key:13}{value}")
     for source in report["sources"]:
         state = "at hand" if source["at_hand"] else "not at hand"
-        out.print(f"source {source['name']} ({source['kind']}, {state}): {source['title']}", markup=False)
+        out.print(f"source {source['name']} ({source['kind']}, {state}): {source['title']}")
         for file in source["files"]:
-            out.print(f"  {file['path']}  {file['checksum'] or 'no checksum'}", markup=False)
+            out.print(f"  {file['path']}  {file['checksum'] or 'no checksum'}")
             for url in file["urls"]:
-                out.print(f"    {url}", markup=False)
+                out.print(f"    {url}")
         for part in source["parts"]:
             how = f"'fedbench data fetch {part['name']}'" if part["fetchable"] else "bring your own"
             state = f"at hand ({part['at_hand']})" if part["at_hand"] else f"not at hand: {how}"
-            out.print(f"  {part['name']:14}{state}", markup=False)
+            out.print(f"  {part['name']:14}{state}")
     for name, count in (report["class_counts"] or {}).items():
-        out.print(f"  {name:30} {count['train']:7} train {count['test']:7} test", markup=False)
+        out.print(f"  {name:30} {count['train']:7} train {count['test']:7} test")
 
 
 @contextmanager

@@ -30,6 +30,6 @@ def clean(json: Annotated[bool, typer.Option("--json", help="Machine-readable.")
         return
     console = context.out()
     for path in gone:
-        console.print(f"removed {path}", markup=False)
+        console.print(f"removed {path}")
     if not gone:
-        console.print(f"nothing to clear in {store.home}", markup=False)
+        console.print(f"nothing to clear in {store.home}")

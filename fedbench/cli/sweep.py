@@ -55,7 +55,7 @@ def train_table(
     if own and executor != "auto":
         remarks.append(f"--executor {executor} is not taken where the table measures times with {' and '.join(own)}")
     for remark in remarks:
-        console.print(remark, style="dim", markup=False)
+        console.print(remark, style="dim")
     if wanted and not quiet:
         console.print(f"{len(wanted)} runs to make, {scope(budget, precision)}{_cost(wanted, device)}")
     made: list[str] = []
@@ -113,10 +113,10 @@ def train_table(
         more = f", {others} by other processes" if others else ""
         console.print(f"{len(made)} of {len(wanted)} runs made{more}" if wanted else f"nothing to run: {nothing}")
     for title, who in still.items():
-        console.print(f"left to {who}: {title}", markup=False)
+        console.print(f"left to {who}: {title}")
     for failure in failures:
         log = f" (log: {failure['log']})" if "log" in failure else ""
-        console.print(f"failed: {failure['run']}: {failure['reason']}{log}", markup=False)
+        console.print(f"failed: {failure['run']}: {failure['reason']}{log}")
     if failures:
         sys.exit(1)
 
@@ -151,7 +151,7 @@ def _together(jobs: Mapping[str, Job], store: Store, device: str, executor: str)
     except Exception as error:
         if context.debug():
             raise
-        context.err().print(f"not together: {_reason(error)}; one run after another instead", markup=False)
+        context.err().print(f"not together: {_reason(error)}; one run after another instead")
 
 
 def _cost(wanted: Sequence[Wanted], device: str) -> str:
