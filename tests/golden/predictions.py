@@ -1,9 +1,9 @@
 """Checksums of what every method predicts, so that a redesign can prove that it changed nothing.
 
     export PYTHONPATH=tests/core
-    python tests/methods/golden.py compare    before and after a change that is to change nothing
-    python tests/methods/golden.py write      after one that is to change predictions: say why in the commit
-    python tests/methods/golden.py compare ditto ifca     these methods alone
+    python tests/golden/predictions.py compare    before and after a change that is to change nothing
+    python tests/golden/predictions.py write      after one that is to change predictions: say why in the commit
+    python tests/golden/predictions.py compare ditto ifca     these methods alone
 
 Every method runs on the embedded digits by the sequential executor in each setting that suits it: clients that take
 part at times and vote; true groups with validation images, late clients, drift and a test phase; clients that never
@@ -30,7 +30,7 @@ from fedbench.errors import FedbenchError
 from fedbench.spec import PartitionSpec, Setting
 from fedbench.store import Store
 
-FILE = Path(__file__).with_name("golden.json")
+FILE = Path(__file__).with_name("predictions.json")
 
 
 def settings(store: Store) -> Iterator[tuple[str, Setting]]:

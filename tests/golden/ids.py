@@ -1,0 +1,169 @@
+"""Ids of all runs that tables ask for, and checksums of partitions: a redesign proves by them that it changed nothing.
+
+    python tests/golden/ids.py compare     before and after a change that is to change nothing
+    python tests/golden/ids.py write       after one that is to change ids or partitions: say why in the commit
+
+No images but scikit-learn's digits are needed: for the ids every other data set is a spec of its recipe's name alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbench import data, partition, protocol
+from fedbench.engine.local import Job
+from fedbench.errors import FedbenchError
+from fedbench.report import cells
+from fedbench.report import table as tables
+from fedbench.spec import DatasetSpec
+from fedbench.store import Store
+
+FILE = Path(__file__).with_name("ids.json")
+
+#: Paper, and what is chosen of its partition.
+PARTITIONS: Sequence[tuple[str, dict[str, Any]]] = (
+    ("feddrm", {"scheme": "dirichlet", "alpha": 0.3}),
+    ("feddrm", {"scheme": "dirichlet", "alpha": 0.1, "clients": 5, "shift": "high"}),
+    ("feddrm", {"scheme": "dirichlet", "alpha": 0.5, "clients": 4, "validation": 0.2, "subsample": 0.5}),
+    ("feddrm", {"scheme": "dirichlet", "alpha": 0.5, "clients": 4, "shift": "pool", "subsample": 0.25}),
+    ("feddrm", {"scheme": "shards", "shards": 5}),
+    ("feddrm", {"scheme": "shards", "shards": 2, "clients": 7, "seed": 3}),
+    ("feddrm", {"scheme": "iid", "clients": 9}),
+    ("feddrm", {"scheme": "iid", "clients": 9, "validation": 0.25, "train_fraction": 0.6}),
+    ("feddrm", {"scheme": "natural", "by": "writer", "clients": 6}),
+    ("feddrm", {"scheme": "natural", "by": "writer", "clients": 15, "round_robin": True}),
+    ("feddrm", {"scheme": "dirichlet", "alpha": 0.5, "clients": 26, "within": "writer", "cap": 60, "min_size": 2}),
+    ("pfedfda", {"scheme": "dirichlet", "alpha": 0.5, "clients": 10}),
+    ("pfedfda", {"scheme": "dirichlet", "alpha": 0.5, "clients": 10, "shift": "corrupted"}),
+    ("pfedfda", {"scheme": "dirichlet", "alpha": 0.5, "clients": 10, "shift": "corrupted_code"}),
+    ("pfedfda", {"scheme": "limited", "alpha": 0.5, "size": 40, "clients": 12}),
+    (
+        "pfedfda",
+        {"scheme": "dirichlet", "alpha": 0.5, "clients": 8, "newcomers": 2, "newcomers_as": ["fog-3", "jpeg-1"]},
+    ),
+    ("ftw_erm", {}),
+    *(("ftw_erm", {"layout": name}) for name in protocol.load("ftw_erm").layouts if not name.startswith("colored")),
+    (
+        "ftw_erm",
+        {
+            "scheme": "colored",
+            "clients": 2,
+            "blocks": [[0, 50, 600, 700], [200, 500, 800, 1000]],
+            "flips": [[0.5, 0.2], [0.2, 0.8]],
+            "label_noise": 0.25,
+        },
+    ),
+    *(
+        ("flux", {"scheme": "equal", "shift": shift, "level": level, "clients": 10})
+        for shift in ("px", "py", "pyx", "pxy")
+        for level in (1, 3, 5, 8)
+    ),
+    *(
+        ("flux", {"scheme": "equal", "shift": shift, "level": 4, "clients": 8, "fewer_classes": few})
+        for shift in ("px+py", "pxy+py", "pyx+py")
+        for few in (False, True)
+    ),
+    *(
+        ("flux", {"scheme": "equal", "shift": shift, "level": 2, "clients": 6, "stages": stages})
+        for shift in ("px", "py", "pyx", "pxy")
+        for stages in (2, 3)
+    ),
+    ("flux", {"scheme": "equal", "shift": "none", "clients": 10}),
+    ("flux", {"scheme": "equal", "shift": "pxy", "level": 3, "clients": 10, "strict": True}),
+    ("flux", {"scheme": "equal", "shift": "px", "level": 8, "clients": 10, "duplicates": 4, "data_share": 0.05}),
+    ("flux", {"scheme": "equal", "shift": "px", "level": 8, "clients": 10, "newcomers": 2}),
+    ("flux", {"scheme": "sampled", "by": "writer", "size": 20, "test_size": 5, "clients": 12, "shift": "none"}),
+    ("flux", {"scheme": "sampled", "by": "writer", "size": 20, "test_size": 5, "clients": 12, "leaky": True}),
+    ("flux", {"scheme": "sampled", "by": "writer", "size": 9, "test_size": 2, "clients": 5, "apart": "patient"}),
+    ("flux", {"scheme": "sampled", "by": "age", "cut": 40.0, "size": 30, "test_size": 9, "clients": 8}),
+)
+
+
+def sha(*values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def runs(store: Store) -> Iterator[tuple[str, str]]:
+    """Table and budget -> how many runs it asks for, and the checksum of their ids."""
+
+    def any_images(name: str, *_: Any) -> tuple[DatasetSpec, int]:
+        recipe = data.recipe(name)
+        return DatasetSpec(recipe.name, "golden", "0" * 12), data.info(name).partition_classes
+
+    cells._dataset = any_images
+    for table in map(tables.load, tables.names()):
+        if table.counted:
+            continue
+        for budget in protocol.load(table.protocol).budgets:
+            try:
+                found = cells.find(table, budget, store, [])
+            except FedbenchError as error:
+                yield f"{table.id}/{budget}", f"refused: {error.message}"
+                continue
+            ids: dict[str, str] = {}
+            for cell in found.all:
+                for job in cell.jobs:
+                    try:
+                        name = Job.of(job.setting, job.method, job.overrides).spec.id
+                    except FedbenchError as error:
+                        name = f"refused: {error.message}"
+                    ids[f"{cell.row.label} {cell.column.key} {job.setting.seed}"] = name
+            yield f"{table.id}/{budget}", f"{len(ids)} {sha(ids)}"
+
+
+def partitions(store: Store) -> Iterator[tuple[str, str]]:
+    """What was chosen -> the partition's id, and the checksums of its rows, its texts and its groups."""
+    digits = data.resolve("digits", store)
+    loaded = data.load(digits, store)
+    rows = np.arange(len(loaded.labels))
+    columns = {"writer": (rows * 7 // 3) % 13, "age": rows % 80, "patient": rows // 2}
+    loaded = replace(loaded, columns={**loaded.columns, **columns})
+    for paper, chosen in PARTITIONS:
+        place = " ".join((paper, *(f"{name}={value}" for name, value in chosen.items())))
+        try:
+            spec = protocol.load(paper).partition_spec(digits, 10, **chosen)
+            made = partition.make(spec, loaded)
+        except FedbenchError as error:
+            yield place, f"refused: {error.message}"
+            continue
+        parts = [
+            None if part is None else part.tolist()
+            for part in (made.client, made.sample, made.test, made.label, made.colour, made.validation, made.stage)
+        ]
+        views = [str(shift) for shift in made.shifts]
+        groups = [made.groups, made.test_groups, [one.to_json() for one in made.distributions]]
+        densities = [value.tolist() for value in vars(made.densities).values()]
+        said = [spec.label, spec.details, spec.to_dict()]
+        yield place, " ".join((spec.id, *map(sha, (parts, views, groups, densities, said))))
+
+
+def measure() -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        return {**dict(partitions(store)), **dict(runs(store))}
+
+
+def main(command: str) -> int:
+    if command == "write":
+        FILE.write_text(json.dumps(measure(), indent=1) + "\n")
+        return 0
+    before, now = json.loads(FILE.read_text()), measure()
+    names = dict.fromkeys((*before, *now))
+    changed = [name for name in names if before.get(name) != now.get(name)]
+    for name in changed:
+        print(f"{name}: {before.get(name)} before, {now.get(name)} now")
+    print(f"{len(names) - len(changed)} of {len(names)} the same")
+    return int(bool(changed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
