@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_user import SMOKE, good
 
 from fedbench import protocol
 from fedbench.engine import choice
+from tests.support.cli_user import SMOKE, good
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cli_user import DIGITS, SMOKE, artifact, cells, edit_manifest, fedbench, good
 
 from fedbench.core.trainer import Trainer
 from fedbench.store import Store
+from tests.support.cli_user import DIGITS, SMOKE, artifact, cells, edit_manifest, fedbench, good
 
 TRAIN = ("train", "--method", "fedavg", *SMOKE)
 TABLE = ("train", "--table", "1", *DIGITS, "--column", "Dir-0.3", "-m", "fedavg")

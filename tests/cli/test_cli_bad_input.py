@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_user import DIGITS, SMOKE, complete, fedbench, good, own_method, own_recipe
 
 from fedbench.store import Store
+from tests.support.cli_user import DIGITS, SMOKE, complete, fedbench, good, own_method, own_recipe
 
 TRAIN = ("train", "--method", "fedavg", *SMOKE)
 QUICK = (*SMOKE, "--rounds", "2", "--steps", "1")

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_user import DIGITS, SMOKE, artifact, cells, complete, edit_manifest, fedbench, good
 
 from fedbench.store import Store
+from tests.support.cli_user import DIGITS, SMOKE, artifact, cells, complete, edit_manifest, fedbench, good
 
 COMMANDS = (
     ("list",),

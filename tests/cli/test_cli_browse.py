@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
-from cli_user import SMOKE, artifact, complete, fedbench, good, own_method
 
 from fedbench import methods
 from fedbench.store import Store
+from tests.support.cli_user import SMOKE, artifact, complete, fedbench, good, own_method
 
 
 @pytest.mark.parametrize(

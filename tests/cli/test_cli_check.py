@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_user import fedbench, good
+
+from tests.support.cli_user import fedbench, good
 
 PROX = """
 from dataclasses import dataclass

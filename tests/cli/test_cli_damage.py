@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from cli_user import DIGITS, SMOKE, artifact, cells, complete, fedbench, good
 
 from fedbench.core import trainer
 from fedbench.store import Store
+from tests.support.cli_user import DIGITS, SMOKE, artifact, cells, complete, fedbench, good
 
 TRAIN = ("train", "--method", "fedavg", *SMOKE)
 OTHER = ("train", "--method", "local", *SMOKE, "--steps", "1")

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_user import fedbench, good
+
+from tests.support.cli_user import fedbench, good
 
 
 def test_a_run_says_its_test_phase_and_its_clusters(home: Path) -> None:

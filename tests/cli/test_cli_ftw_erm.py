@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_user import DIGITS, SMOKE, Said, cells, fedbench, good
 
 from fedbench.metrics.read import Metrics, load
 from fedbench.store import Store
+from tests.support.cli_user import DIGITS, SMOKE, Said, cells, fedbench, good
 
 TABLE = ("--table", "ftw_erm/1", *DIGITS)
 

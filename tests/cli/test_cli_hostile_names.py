@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_user import SMOKE, fedbench, good, own_method
 
 from fedbench.cli import context
 from fedbench.cli.live import watch
@@ -16,6 +15,7 @@ from fedbench.cli.screen import Screen
 from fedbench.core.trainer import Progress
 from fedbench.spec import RunSpec
 from fedbench.store import Store
+from tests.support.cli_user import SMOKE, fedbench, good, own_method
 
 TITLES = [
     "[/x]",

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_user import SMOKE, fedbench, good
 
 from fedbench.claim import FILE
 from fedbench.core import trainer
+from tests.support.cli_user import SMOKE, fedbench, good
 
 RUN = ("train", "--method", "local", *SMOKE, "--steps", "1")
 

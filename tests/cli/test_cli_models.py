@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_user import SMOKE, fedbench, good
 
 from fedbench.core.trainer import Trainer
 from fedbench.spec import RunSpec
 from fedbench.store import Store
+from tests.support.cli_user import SMOKE, fedbench, good
 
 NET = """
 from torch import nn

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_user import SMOKE, Said, fedbench, good
 from PIL import Image
 
 from fedbench.store import Store
+from tests.support.cli_user import SMOKE, Said, fedbench, good
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_user import SMOKE, cells, complete, fedbench, good
 
 from fedbench.spec import RunSpec, Setting
 from fedbench.store import Artifact, Store
+from tests.support.cli_user import SMOKE, cells, complete, fedbench, good
 
 TRAIN = ("train", "--method", "fedavg", *SMOKE)
 ADAMW = ("--optimizer", "adamw", "--weight-decay", "0.01", "--lr", "0.001")

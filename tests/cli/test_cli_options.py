@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_user import SMOKE, Said, complete, fedbench, good
 
 from fedbench.store import Store
+from tests.support.cli_user import SMOKE, Said, complete, fedbench, good
 
 TRAIN = ("train", "--method", "fedavg", *SMOKE)
 

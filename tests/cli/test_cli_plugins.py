@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_user import DIGITS, SMOKE, Said, fedbench, good
 
 from fedbench.methods.fedavg import FedAvg
 from fedbench.store import Store
+from tests.support.cli_user import DIGITS, SMOKE, Said, fedbench, good
 
 METHOD = """
 from dataclasses import dataclass

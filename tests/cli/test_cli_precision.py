@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_user import DIGITS, SMOKE, cells, complete, good
 
 from fedbench.report.index import State
 from fedbench.store import Store
+from tests.support.cli_user import DIGITS, SMOKE, cells, complete, good
 
 TRAIN = ("train", "--method", "fedavg", *SMOKE)
 REPORT = ("report", "--table", "1", "--format", "json", *DIGITS)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_user import SMOKE, artifact, complete, fedbench, good
 
 from fedbench.store import Store
+from tests.support.cli_user import SMOKE, artifact, complete, fedbench, good
 
 #: Evaluated after rounds 10, 20, ... and the last six; long enough to be caught in the middle.
 #: With a named executor: two stores could each measure another one to be the fastest.

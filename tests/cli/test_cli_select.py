@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cli_user import SMOKE, fedbench, good
-
 from fedbench.spec import RunSpec
 from fedbench.store import Store
+from tests.support.cli_user import SMOKE, fedbench, good
 
 TRAIN = ("train", "--method", "fedavg", *SMOKE)
 

@@ -10,9 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from cli_user import DIGITS, SMOKE, artifact, fedbench, good
 
 from fedbench.store import Store
+from tests.support.cli_user import DIGITS, SMOKE, artifact, fedbench, good
 
 TABLE = ("train", "--table", "1", *DIGITS, "--column", "Dir-0.3")
 METHODS = ("-m", "fedavg", "-m", "local")

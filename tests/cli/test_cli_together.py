@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_user import SMOKE, cells, fedbench, good
 
 from fedbench.core.client import Box, Client, Train
 from fedbench.core.trainer import Progress
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.store import Artifact, Store
+from tests.support.cli_user import SMOKE, cells, fedbench, good
 
 TABLE = """
 title = "Three seeds"

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_user import DIGITS, Said, cells, complete, fedbench, good, own_method
 
 from fedbench import methods
 from fedbench.methods.feddrm import FedDRM
 from fedbench.store import Store
+from tests.support.cli_user import DIGITS, Said, cells, complete, fedbench, good, own_method
 
 TABLE = ("train", "--table", "1", *DIGITS)
 

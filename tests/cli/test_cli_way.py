@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_user import DIGITS, SMOKE, artifact, cells, complete, edit_manifest, good
 
 from fedbench.cli.train import _job, _partition, train
 from fedbench.report import table as tables
 from fedbench.report.cells import DEFAULT_BUDGET, find
 from fedbench.store import Store
+from tests.support.cli_user import DIGITS, SMOKE, artifact, cells, complete, edit_manifest, good
 
 
 def test_three_commands_on_digits(home: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_user import cells, good
+
+from tests.support.cli_user import cells, good
 
 pytestmark = [pytest.mark.paper, pytest.mark.data]
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.conformance.subject import Subject
-from fedbench.conformance.suite import Outcome, checks, outcomes
+from tests.support.checked import checked
 
 GOOD = """
 from __future__ import annotations
@@ -90,11 +89,6 @@ def plugin(folder: Path, knob: str = KNOB, local: str = TRAINS, more: str = "", 
     text = GOOD.format(knob=knob, local=local, more=more, docstring=docstring)
     (folder / "mine.py").write_text(text)
     return f"{folder / 'mine.py'}:Mine"
-
-
-def checked(given: str, folder: Path) -> list[Outcome]:
-    subject = Subject.of(given, folder / "runs")
-    return list(outcomes(subject, checks(subject), lambda check: None))
 
 
 def test_a_good_plugin_passes_every_check(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_faults import checked
 
 from fedbench.conformance.suite import Outcome
+from tests.support.checked import checked
 
 NET = """
 import torch

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from lab import client, federation, setting
 from torch import Tensor, nn
 
 from fedbench import models
@@ -20,6 +19,7 @@ from fedbench.core.executors import Executor
 from fedbench.core.plan import Plan
 from fedbench.core.state import State, state_of
 from fedbench.errors import FedbenchError
+from tests.support.lab import client, federation, setting
 
 DATA = federation((40, 30, 50), color=True)
 SETTING = setting(augment="crop")

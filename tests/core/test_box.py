@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import federation, setting, train
 
 from fedbench.core import executors
 from fedbench.core.client import Box, Client, Collect, Gradient, Train, logits
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
+from tests.support.lab import federation, setting, train
 
 DATA = federation((40, 30))
 SHORT = setting(rounds=1, window=1, steps=2)

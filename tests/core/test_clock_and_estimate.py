@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from lab import federation, setting
 
 from fedbench import models
 from fedbench.core.clock import Clock
 from fedbench.core.estimate import FORWARD, images_per_second, images_to_process
 from fedbench.core.plan import Plan
+from tests.support.lab import federation, setting
 
 
 def test_seconds_add_up_by_phase_and_start_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import federation, finish, setting, trainer
 from torch import Tensor
 
 from fedbench.core.client import Box, Client, Collect, Gradient, Loss
@@ -20,6 +19,7 @@ from fedbench.core.server import Server
 from fedbench.core.who import UNLABELLED
 from fedbench.core.work import NO_LABEL, SPLITS
 from fedbench.methods.base import Method
+from tests.support.lab import federation, finish, setting, trainer
 
 PLAIN = federation((40, 30, 30))
 DATA = dataclasses.replace(

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from networks import small
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedbench.conformance.small import small
 from fedbench.core.convolution import as_products, convolution
 
 

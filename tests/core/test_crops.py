@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from lab import digits
 from PIL import Image
 
 from fedbench.core.augment import resized_crop, to_input
 from fedbench.core.plan import CropStream
+from tests.support.lab import digits
 
 
 def noise(n: int, height: int, width: int, channels: int) -> np.ndarray:

@@ -7,7 +7,6 @@ import time
 
 import pytest
 import torch
-from lab import client, federation, setting
 
 from fedbench import models
 from fedbench.core import executors
@@ -17,6 +16,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
 from fedbench.core.worker import Cancelled, Worker
 from fedbench.errors import FedbenchError
+from tests.support.lab import client, federation, setting
 
 DATA = federation()
 PLAN = Plan(setting(), DATA.n_train, DATA.shape[:2])

@@ -14,10 +14,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from lab import client, federation, method, setting
-from networks import small
 from torch import Tensor
 
+from fedbench.conformance.small import small
 from fedbench.core import graph
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Batch, Box, Client, Loss, Train
@@ -30,6 +29,7 @@ from fedbench.core.stacked import StackedWorker
 from fedbench.core.state import state_of
 from fedbench.core.trainer import Trainer, initialise
 from fedbench.methods.base import cross_entropy
+from tests.support.lab import client, federation, method, setting
 
 DATA = federation((60, 50, 40, 30, 45))
 

@@ -9,9 +9,8 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from lab import federation, parquet_bytes, same, setting, train
-
 from fedbench.core import trainer
+from tests.support.lab import federation, parquet_bytes, same, setting, train
 
 KILLS = 10
 SETTING = setting(rounds=80, window=80, momentum=0.5, lr=0.02, seed=5)

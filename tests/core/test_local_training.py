@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import client, federation, setting, train
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,6 +26,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
 from fedbench.methods.fedavg import FedAvg
 from fedbench.spec import Setting
+from tests.support.lab import client, federation, setting, train
 
 DATA = federation()
 

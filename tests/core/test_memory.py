@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from networks import small
 from torch import nn
 
+from fedbench.conformance.small import small
 from fedbench.core import memory
 from fedbench.core.memory import bytes_of_step, clients_that_fit, fits, keep_freed_pages
 from fedbench.core.state import size_in_bytes, state_of

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from networks import small
 from torch import Tensor, nn
 
+from fedbench.conformance.small import small
 from fedbench.core.network import Network, Networks
 from fedbench.core.state import State, as_model, model_in, name_in, plain, state_of
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import federation, method, setting, train, trainer
 
 from fedbench.core.client import Box, Client, Train
 from fedbench.core.federation import Federation
@@ -21,6 +20,7 @@ from fedbench.engine.local import Job
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import AFTER_LOCAL, Method, cross_entropy, score_knob
 from fedbench.spec import Setting
+from tests.support.lab import federation, method, setting, train, trainer
 
 DATA = federation((60, 50, 40, 45, 35, 40))
 PARTITION = dataclasses.replace(setting().partition, clients=6, newcomers=2)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
 
 from fedbench.core.client import Client
 from fedbench.core.plan import Plan
@@ -25,6 +24,7 @@ from fedbench.metrics import evaluate
 from fedbench.metrics.read import load
 from fedbench.spec import RunSpec, Setting
 from fedbench.store import Store
+from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
 
 DATA = federation((90, 80, 70, 80, 60, 60), skew=float("inf"))
 PARTITION = dataclasses.replace(setting().partition, clients=6, newcomers=2)

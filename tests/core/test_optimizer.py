@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from lab import federation, method, parquet_bytes, same, setting, train, trainer
 from torch import Tensor
 
 from fedbench.core.client import Train
@@ -17,6 +16,7 @@ from fedbench.core.optimizer import SGD, AdamW, Optimizer, optimizer
 from fedbench.core.trainer import Interrupted, Progress
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
+from tests.support.lab import federation, method, parquet_bytes, same, setting, train, trainer
 
 ADAMW: dict[str, Any] = {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.1, "lr": 0.01}
 CLIENTS, LR, DECAY = 3, 0.02, 0.1

@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from cases import CASES
-from lab import Run, client, federation, finish, method, setting, trainer
-from networks import small
 from torch import Tensor
 from torch.nn import functional as F
 
 from fedbench.conformance import agreement
 from fedbench.conformance.agreement import COMMON, RAGGED, TOLERANCE, Scenario, differs
 from fedbench.conformance.lab import Recorder
+from fedbench.conformance.small import small
 from fedbench.core import executors
 from fedbench.core.client import (
     Answer,
@@ -39,6 +37,8 @@ from fedbench.core.rules import Add, Ascend
 from fedbench.core.state import state_of
 from fedbench.methods.base import cross_entropy
 from fedbench.spec import Setting
+from tests.support.cases import CASES
+from tests.support.lab import Run, client, federation, finish, method, setting, trainer
 
 #: What the reference is compared with: (executor, its options). All executors, whatever their number.
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {

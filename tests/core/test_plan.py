@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lab import setting
 
 from fedbench.core.plan import CropStream, Plan
 from fedbench.core.rng import stream
 from fedbench.spec import DatasetSpec, PartitionSpec
+from tests.support.lab import setting
 
 
 def plan(n_train: list[int], **changes: object) -> Plan:

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import lab
 import pytest
 import torch
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from fedbench.engine.local import Job, execute
 from fedbench.errors import FedbenchError
 from fedbench.spec import PRECISIONS
 from fedbench.store import Store
+from tests.support import lab
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

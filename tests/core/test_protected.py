@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import federation, setting, train, trainer
 
 from fedbench.core.client import Box, Client
 from fedbench.core.server import Server
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
+from tests.support.lab import federation, setting, train, trainer
 
 DATA = federation((40, 40))
 SHORT = setting(rounds=2, window=2, steps=2)

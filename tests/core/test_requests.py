@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import client, federation, method, setting, trainer
 from torch.nn import functional as F
 
 from fedbench import models
@@ -26,6 +25,7 @@ from fedbench.core.who import UNLABELLED
 from fedbench.core.work import NO_LABEL
 from fedbench.methods.base import Loss, Method, cross_entropy
 from fedbench.spec import DatasetSpec, PartitionSpec
+from tests.support.lab import client, federation, method, setting, trainer
 
 DATA = federation((60, 40))
 HELD = replace(DATA, validation=[rows[:5] for rows in DATA.train], train=[rows[5:] for rows in DATA.train])

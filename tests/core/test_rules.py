@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from lab import client, federation, setting
-from networks import small
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedbench.conformance.small import small
 from fedbench.core.client import Client, Train
 from fedbench.core.plan import Plan
 from fedbench.core.rules import Add, Ascend, Rule, norm
@@ -22,6 +21,7 @@ from fedbench.core.stacked import StackedWorker
 from fedbench.core.state import State, state_of
 from fedbench.core.worker import Worker
 from fedbench.methods.base import cross_entropy
+from tests.support.lab import client, federation, setting
 
 DATA = federation((40, 30, 24))
 SETTING = setting(epochs=2, momentum=0.9, weight_decay=1e-3, batch_size=8)

@@ -14,11 +14,10 @@ import torch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from lab import client, federation, setting
-from networks import small
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedbench.conformance.small import small
 from fedbench.core.client import Batch, Box, Client, Collect, Loss, Train
 from fedbench.core.context import Context
 from fedbench.core.executors import Stacked
@@ -30,6 +29,7 @@ from fedbench.core.work import Work
 from fedbench.core.worker import Cancelled, Piece, Worker
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
+from tests.support.lab import client, federation, setting
 
 DATA = federation((60, 24, 40, 16))
 SETTING = setting()

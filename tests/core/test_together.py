@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
 
 from fedbench.core import executors
 from fedbench.core import trainer as trainer_module
@@ -19,6 +18,7 @@ from fedbench.core.stacked import StackedWorker
 from fedbench.core.trainer import Interrupted, Progress, Trainer, train_together
 from fedbench.methods.base import Method
 from fedbench.methods.fedavg import FedAvg
+from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
 
 #: Without a search for beta: it stops at a tolerance of its own, so that rounding shows far beyond rounding.
 CHOSEN = {"pfedfda": {"betas": 0}}

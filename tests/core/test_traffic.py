@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from lab import federation, method, setting, train, trainer
 from torch import Tensor
 
 from fedbench.core.client import Box, Client, Train
 from fedbench.core.server import Server
 from fedbench.core.state import size_in_bytes
 from fedbench.methods.base import Method, cross_entropy
+from tests.support.lab import federation, method, setting, train, trainer
 
 DATA = federation((40, 30, 30))
 CLIENTS = 3

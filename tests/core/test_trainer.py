@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import federation, finish, method, parquet_bytes, same, setting, train, trainer
 
 from fedbench import models
 from fedbench.core import trainer as trainer_module
@@ -23,6 +22,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
 from fedbench.methods.pfedfda import PFedFDA
+from tests.support.lab import federation, finish, method, parquet_bytes, same, setting, train, trainer
 
 DATA = federation()
 

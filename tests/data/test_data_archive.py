@@ -6,10 +6,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from data_makers import pixels, tar, zipped
 
 from fedbench.data.archive import open_tree
 from fedbench.errors import FedbenchError
+from tests.support.data_makers import pixels, tar, zipped
 
 
 @pytest.mark.parametrize("name", ["../evil.txt", "a/../../evil.txt", "/tmp/evil.txt", "..\\evil.txt", "C:/evil.txt"])

@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data_makers import encoded, pixels, recipe_text
 
 from fedbench.data import guard, load
 from fedbench.data.archive import open_tree
 from fedbench.data.idx import read_idx
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.data_makers import encoded, pixels, recipe_text
 
 MIB = 1 << 20
 ZEROS = bytes(MIB)

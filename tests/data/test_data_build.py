@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_makers import IDX_BODY, encoded, idx_toy, pixels, recipe_text, with_checksums, write_idx
 
 from fedbench.data import class_counts, info, load, resolve
 from fedbench.errors import FedbenchError
 from fedbench.spec import DatasetSpec
 from fedbench.store import Store
+from tests.support.data_makers import IDX_BODY, encoded, idx_toy, pixels, recipe_text, with_checksums, write_idx
 
 
 def test_official_training_images_come_first(tmp_path: Path, store: Store) -> None:

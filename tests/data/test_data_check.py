@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from data_makers import idx_toy, with_checksums
 from typer.testing import CliRunner, Result
 
 from fedbench.cli import context
@@ -14,6 +13,7 @@ from fedbench.cli.data import data_app
 from fedbench.data import check, load
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.data_makers import idx_toy, with_checksums
 
 
 def states(name: str, store: Store, *roots: Path) -> list[str]:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_makers import pixels, recipe_text, tar
 from scipy.io import savemat
 
 from fedbench.data import fetch, load, recipe
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.data_makers import pixels, recipe_text, tar
 
 
 @dataclass

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data_makers import encoded, pixels, recipe_text, tar, write_idx
 from PIL import Image
 from scipy.io import savemat
 
 from fedbench.data import Dataset, load
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.data_makers import encoded, pixels, recipe_text, tar, write_idx
 
 GOOD = [encoded(image) for image in pixels(3, 4, 5)]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data_makers import encoded, pixels, recipe_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from fedbench.data import Dataset, load, recipe, resolve
 from fedbench.data.leaf import read_leaf
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.data_makers import encoded, pixels, recipe_text
 
 BODY = """
 [[source]]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_makers import pixels, recipe_text
 from scipy.io import savemat
 
 from fedbench.data import Dataset, load
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.data_makers import pixels, recipe_text
 
 BODY = """
 [[source]]

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from data_makers import pixels, recipe_text
 
 from fedbench.data import fetch
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.data_makers import pixels, recipe_text
 
 DATA = pixels(300, 1000).tobytes()
 OK = b"HTTP/1.1 200 OK\r\n"

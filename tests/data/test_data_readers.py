@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data_makers import encoded, idx_bytes, pixels, recipe_text, tar, write_idx, zipped
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -21,6 +20,7 @@ from fedbench.data.idx import read_idx
 from fedbench.data.images import fit
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.data_makers import encoded, idx_bytes, pixels, recipe_text, tar, write_idx, zipped
 
 DTYPES = st.sampled_from([np.uint8, np.int8, np.int16, np.int32, np.float32, np.float64])
 

@@ -6,11 +6,11 @@ import string
 from pathlib import Path
 
 import pytest
-from data_makers import IDX_BODY, idx_toy, recipe_text
 
 from fedbench.data import recipe, recipes, resolve
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.data_makers import IDX_BODY, idx_toy, recipe_text
 
 NAMES = {
     "digits", "mnist", "fashion_mnist", "mnist_writers", "cifar10", "cifar20", "cifar100", "usps", "tinyimagenet",

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_makers import IDX, pixels, recipe_text, write_idx
 from typer.testing import CliRunner
 
 from fedbench.cli import context
@@ -16,6 +15,7 @@ from fedbench.data import check, class_counts, declared, fetchable, load, locate
 from fedbench.data.images import fit
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.data_makers import IDX, pixels, recipe_text, write_idx
 
 UNION = """
 [[source]]

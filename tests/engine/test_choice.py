@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from lab import federation, method, setting
 
 from fedbench import models
 from fedbench.core import executors
@@ -21,6 +20,7 @@ from fedbench.errors import FedbenchError
 from fedbench.files import read_json
 from fedbench.spec import Setting
 from fedbench.store import Store
+from tests.support.lab import federation, method, setting
 
 DATA = federation()
 FAST, SLOW = 10_000.0, 50.0  #: client-steps a second

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import setting
 
 from fedbench import data, methods, partition, provenance
 from fedbench.engine.local import Job
@@ -19,6 +18,7 @@ from fedbench.imports import LOOKUPS, PACKAGE, ROOMS
 from fedbench.provenance import code_of, fingerprint, is_older
 from fedbench.spec import PartitionSpec
 from fedbench.store import Store
+from tests.support.lab import setting
 
 #: Loaded only because a package's __init__ offers them too; nothing that a run computes goes through them.
 BESIDE = {"data/check.py", "data/download.py", "data/fetch.py", "partition/mixture_csv.py"}

@@ -1,7 +1,7 @@
 """Ids of all runs that tables ask for, and checksums of partitions: a redesign proves by them that it changed nothing.
 
-    python tests/golden/ids.py compare     before and after a change that is to change nothing
-    python tests/golden/ids.py write       after one that is to change ids or partitions: say why in the commit
+    python -m tests.golden.ids compare     before and after a change that is to change nothing
+    python -m tests.golden.ids write       after one that is to change ids or partitions: say why in the commit
 
 No images but scikit-learn's digits are needed: for the ids every other data set is a spec of its recipe's name alone.
 """

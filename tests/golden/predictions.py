@@ -1,9 +1,8 @@
 """Checksums of what every method predicts, so that a redesign can prove that it changed nothing.
 
-    export PYTHONPATH=tests/core
-    python tests/golden/predictions.py compare    before and after a change that is to change nothing
-    python tests/golden/predictions.py write      after one that is to change predictions: say why in the commit
-    python tests/golden/predictions.py compare ditto ifca     these methods alone
+    python -m tests.golden.predictions compare    before and after a change that is to change nothing
+    python -m tests.golden.predictions write      after one that is to change predictions: say why in the commit
+    python -m tests.golden.predictions compare ditto ifca     these methods alone
 
 Every method runs on the embedded digits by the sequential executor in each setting that suits it: clients that take
 part at times and vote; true groups with validation images, late clients, drift and a test phase; clients that never
@@ -22,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cases import CASES
 
 from fedbench import data, protocol
 from fedbench.engine.local import Job, execute
 from fedbench.errors import FedbenchError
 from fedbench.spec import PartitionSpec, Setting
 from fedbench.store import Store
+from tests.support.cases import CASES
 
 FILE = Path(__file__).with_name("predictions.json")
 

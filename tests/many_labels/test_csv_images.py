@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rays_lab import LABELS, VALUES, Row, made_rows, small_recipe, write_release
 
 from fedbench import data
 from fedbench.data.dataset import Dataset
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.rays_lab import LABELS, VALUES, Row, made_rows, small_recipe, write_release
 
 
 def loaded(folder: Path, store: Store, train: int, test: int) -> Dataset:

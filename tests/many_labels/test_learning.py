@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import Run, method, setting, train, trainer
-from rays_lab import many_labelled
 from torch.nn import functional as F
 
 from fedbench import methods
@@ -25,6 +23,8 @@ from fedbench.methods.parts import responsibilities
 from fedbench.methods.parts.clustered import answer_of, probabilities, sample_losses
 from fedbench.metrics.scores import macro_area
 from fedbench.spec import Setting
+from tests.support.lab import Run, method, setting, train, trainer
+from tests.support.rays_lab import many_labelled
 
 #: Methods that fill a table with FLUX's, by their options.
 ABLE: dict[str, dict[str, Any]] = {"fedavg": {}, "flux": {}, "ifca": {"clusters": 2}, "mr_mtl": {}, "cfl": {}}

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_user import fedbench, good
-from rays_lab import made_rows, small_recipe, write_release
 
 from fedbench.data import catalogue
 from fedbench.data.parse import read
 from fedbench.metrics import read as metrics
 from fedbench.resources import TABLES
 from fedbench.store import Store
+from tests.support.cli_user import fedbench, good
+from tests.support.rays_lab import made_rows, small_recipe, write_release
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import Run, federation, method, parquet_bytes, same, setting, train
 
 from fedbench.core import trainer as trainer_module
 from fedbench.core import worker as worker_module
@@ -21,6 +20,7 @@ from fedbench.core.state import State
 from fedbench.core.trainer import PERSONALISING, new_client
 from fedbench.core.worker import Piece
 from fedbench.spec import Setting
+from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train
 
 DATA = federation((70, 40, 55, 30, 45))
 NAMES = ("fedrep", "fedpac", "lg_fedavg", "fedrod")

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from groups_lab import grouped_federation, grouped_setting
-from lab import method, same, setting, train
-from networks import small
-from sgd_oracle import averaged, descended, images, of, probabilities, started, trained
 
+from fedbench.conformance.small import small
 from fedbench.core.plan import Plan
 from fedbench.errors import FedbenchError
+from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.lab import method, same, setting, train
+from tests.support.sgd_oracle import averaged, descended, images, of, probabilities, started, trained
 
 DATA = grouped_federation((0, 1, 0, 1), 60)
 

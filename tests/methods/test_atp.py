@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from groups_lab import grouped_federation, grouped_setting
-from lab import client, drive, method, same, setting, train
-from sgd_oracle import State, images, of, started, trained
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -21,6 +18,9 @@ from fedbench.core.plan import Plan
 from fedbench.core.trainer import Trainer
 from fedbench.errors import FedbenchError
 from fedbench.methods.atp import Rates, entropy, norm_statistics, settled_cross_entropy, stepped
+from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.lab import client, drive, method, same, setting, train
+from tests.support.sgd_oracle import State, images, of, started, trained
 
 DATA = grouped_federation((0, 1, 2), 70)
 SHORT = grouped_setting(rounds=2, batch_size=8, init_seed=1)

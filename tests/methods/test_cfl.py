@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from groups_lab import bare_client, grouped_federation, grouped_setting
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lab import federation, method, same, setting, train, trainer
 
 from fedbench.core.client import Client
 from fedbench.core.server import Server
@@ -20,6 +18,8 @@ from fedbench.core.state import State
 from fedbench.errors import FedbenchError
 from fedbench.methods import cfl
 from fedbench.methods.parts.linkage import halves, within
+from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
+from tests.support.lab import federation, method, same, setting, train, trainer
 
 
 def member(index: int, delta: Any, size: int = 1) -> Client:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conflicts_lab import ALPHA, SIZES, guide, projected_pairs, step, updates
 
 from fedbench.methods.confree.conflicts import guidance, orders, pairs, worst
+from tests.support.conflicts_lab import ALPHA, SIZES, guide, projected_pairs, step, updates
 
 
 def test_pairs_by_inner_products_are_the_projections() -> None:

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from cases import CASES, cases
-from lab import method, setting, train, trainer
 from torch import nn
 
 from fedbench import methods
@@ -22,6 +20,8 @@ from fedbench.core.plan import Plan
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.spec import Setting
+from tests.support.cases import CASES, cases
+from tests.support.lab import method, setting, train, trainer
 
 every = pytest.mark.parametrize("name", methods.names())
 

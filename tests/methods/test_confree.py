@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conflicts_lab import ALPHA, Vectors, projected_pairs, step
-from lab import federation, method, setting, train
-from networks import small
-from sgd_oracle import State, averaged, images, of, started, trained
 from torch.nn import functional as F
 
+from fedbench.conformance.small import small
 from fedbench.core.plan import Plan
 from fedbench.core.rng import stream
 from fedbench.core.state import state_of
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import HEAD
 from fedbench.spec import Setting
+from tests.support.conflicts_lab import ALPHA, Vectors, projected_pairs, step
+from tests.support.lab import federation, method, setting, train
+from tests.support.sgd_oracle import State, averaged, images, of, started, trained
 
 DATA = federation()
 

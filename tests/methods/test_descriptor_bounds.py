@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from groups_lab import grouped_federation, grouped_setting
 from hypothesis import given
 from hypothesis import strategies as st
-from lab import method, same, train
 
 from fedbench import models
 from fedbench.core.augment import to_input
@@ -19,6 +17,8 @@ from fedbench.methods.descriptor_bounds import snapshot
 from fedbench.methods.parts.description import first_box
 from fedbench.methods.parts.descriptor import descriptor, projector, synthetic
 from fedbench.theory.wasserstein import Snapshots
+from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.lab import method, same, train
 
 DATA = grouped_federation(size=60)
 SETTING = grouped_setting(rounds=3, participation=0.7, lr=0.05)

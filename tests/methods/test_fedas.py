@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from lab import federation, method, same, setting, train
-from networks import small
-from sgd_oracle import State, averaged, descended, images, of, started, trained
 from torch.nn import functional as F
 
 from fedbench.conformance import agreement
 from fedbench.conformance.lab import Recorder
+from fedbench.conformance.small import small
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
 from fedbench.core.who import MEMBER
@@ -22,6 +20,8 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.base import HEAD
 from fedbench.methods.fedas import Information
 from fedbench.spec import Setting
+from tests.support.lab import federation, method, same, setting, train
+from tests.support.sgd_oracle import State, averaged, descended, images, of, started, trained
 
 DATA = federation()
 AS_RUN: dict[str, Any] = {"align_steps": 2, "weigh_by": "size", "score": "after_aggregate"}

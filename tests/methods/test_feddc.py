@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab import federation, method, same, setting, train
-from networks import small
-from sgd_oracle import State, averaged, descended, of, started, trained
 
+from fedbench.conformance.small import small
 from fedbench.core.plan import Plan
 from fedbench.core.state import model_in
 from fedbench.errors import FedbenchError
+from tests.support.lab import federation, method, same, setting, train
+from tests.support.sgd_oracle import State, averaged, descended, of, started, trained
 
 DATA = federation()
 PARAMETERS = [name for name, _ in small(norm=True).named_parameters()]

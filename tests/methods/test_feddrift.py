@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from groups_lab import bare_client, grouped_federation, grouped_setting
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lab import Run, drive, federation, method, setting, train, trainer
 
 from fedbench.core.client import Client, Collect, Collected, Train
 from fedbench.core.federation import Federation
@@ -21,6 +19,8 @@ from fedbench.core.trainer import Progress
 from fedbench.errors import FedbenchError
 from fedbench.methods.feddrift import Compared, FedDrift, Memory, correct
 from fedbench.methods.feddrift.merging import apart, groups, merge
+from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
+from tests.support.lab import Run, drive, federation, method, setting, train, trainer
 
 
 def server_of(*models: float, assigned: dict[int, int], met: dict[int, tuple[float, float]] | None = None) -> Server:

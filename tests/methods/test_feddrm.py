@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import Run, digits, federation, method, setting, train, trainer
 
 from fedbench.core.augment import to_input
 from fedbench.core.client import Batch, Train
 from fedbench.core.federation import Federation
 from fedbench.errors import FedbenchError
 from fedbench.methods.feddrm import FedDRM
+from tests.support.lab import Run, digits, federation, method, setting, train, trainer
 
 DATA = federation((90, 40, 60))
 

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import Run, federation, method, setting, train
-from sgd_oracle import averaged, descended, of, started, trained
 from torch.nn import functional as F
 
 from fedbench.core.augment import to_input
@@ -17,6 +15,8 @@ from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.errors import FedbenchError
 from fedbench.methods.fednova import normaliser
+from tests.support.lab import Run, federation, method, setting, train
+from tests.support.sgd_oracle import averaged, descended, of, started, trained
 
 DATA = federation()
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")

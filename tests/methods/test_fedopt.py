@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from lab import federation, method, same, setting, train, trainer
-from sgd_oracle import State, averaged, descended, of, started, trained
 
 from fedbench.core.plan import Plan
 from fedbench.core.state import weighted_mean
 from fedbench.core.trainer import Interrupted, Progress
 from fedbench.errors import FedbenchError
+from tests.support.lab import federation, method, same, setting, train, trainer
+from tests.support.sgd_oracle import State, averaged, descended, of, started, trained
 
 Array = npt.NDArray[np.float64]
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import Run, drive, federation, method, same, setting, train, trainer
 from scipy.optimize import minimize
 
 from fedbench.core.augment import to_input
@@ -19,6 +18,7 @@ from fedbench.methods import fedpac
 from fedbench.methods.fedpac import COUNT, MEAN, FedPAC
 from fedbench.methods.fedpac.combination import LEAST_WEIGHT, combination, statistics
 from fedbench.methods.parts.prototypes import class_means, pooled
+from tests.support.lab import Run, drive, federation, method, same, setting, train, trainer
 
 DATA = federation()
 D, K = 64, 10

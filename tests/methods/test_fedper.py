@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from lab import federation, method, same, setting, train
-from sgd_oracle import averaged, descended, of, started, trained
 
 from fedbench.core.plan import Plan
 from fedbench.core.who import MEMBER
 from fedbench.methods.base import HEAD
 from fedbench.methods.fedper import FedPer
+from tests.support.lab import federation, method, same, setting, train
+from tests.support.sgd_oracle import averaged, descended, of, started, trained
 
 DATA = federation()
 

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import federation, method, same, setting, train, trainer
-from networks import small
-from sgd_oracle import State, images, of, started, trained
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedbench.conformance.small import small
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
 from fedbench.errors import FedbenchError
 from fedbench.spec import Setting
+from tests.support.lab import federation, method, same, setting, train, trainer
+from tests.support.sgd_oracle import State, images, of, started, trained
 
 K, D, LAMBDA = 10, 16, 3.0
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab import federation, method, same, setting, train
-from sgd_oracle import averaged, descended, of, started, trained
 
 from fedbench.core.plan import Plan
 from fedbench.errors import FedbenchError
+from tests.support.lab import federation, method, same, setting, train
+from tests.support.sgd_oracle import averaged, descended, of, started, trained
 
 DATA = federation()
 

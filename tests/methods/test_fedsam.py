@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import federation, method, same, setting, train
-from networks import small
-from sgd_oracle import State, averaged, descended, images, of, started, trained
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedbench.conformance.small import small
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.spec import Setting
+from tests.support.lab import federation, method, same, setting, train
+from tests.support.sgd_oracle import State, averaged, descended, images, of, started, trained
 
 DATA = federation()
 RHO = 0.3

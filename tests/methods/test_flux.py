@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from groups_lab import drifted, grouped_federation, grouped_setting
 from hypothesis import given
 from hypothesis import strategies as st
-from lab import Run, method, same, train, trainer
 
 from fedbench import models
 from fedbench.core import message
@@ -27,6 +25,8 @@ from fedbench.methods.parts.description import Describe, projection
 from fedbench.methods.parts.descriptor import cube
 from fedbench.methods.parts.phases import Phase
 from fedbench.methods.parts.warm_up import warm_up_ends
+from tests.support.groups_lab import drifted, grouped_federation, grouped_setting
+from tests.support.lab import Run, method, same, train, trainer
 
 GROUPS = (0, 1, 2, 0, 1, 2)
 DATA = grouped_federation(GROUPS)

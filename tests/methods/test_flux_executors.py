@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups_lab import drifted, grouped_federation, grouped_setting
-from lab import Run, method, train
 
 from fedbench.core.federation import Federation
 from fedbench.core.trainer import Interrupted, Progress
 from fedbench.spec import Setting
+from tests.support.groups_lab import drifted, grouped_federation, grouped_setting
+from tests.support.lab import Run, method, train
 
 SIX = replace(grouped_setting().partition, clients=6)
 METHODS: list[tuple[str, dict[str, Any]]] = [

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from groups_lab import grouped_federation, grouped_setting
-from lab import Run, method, same, train
 
 from fedbench import models
 from fedbench.core.federation import Federation
@@ -20,6 +18,8 @@ from fedbench.methods.flux_soft import Kernel, Memory
 from fedbench.methods.parts.description import projection
 from fedbench.methods.parts.descriptor import cube
 from fedbench.methods.parts.phases import Phase
+from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.lab import Run, method, same, train
 
 DATA = grouped_federation((0, 1, 2, 0, 1, 2))
 

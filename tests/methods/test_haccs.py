@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from groups_lab import grouped_federation, grouped_setting
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lab import client, federation, method, setting, train, trainer
 
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.errors import FedbenchError
 from fedbench.methods import haccs
+from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.lab import client, federation, method, setting, train, trainer
 
 
 def brightness(groups: tuple[int, ...] = (0, 1, 0, 1, 0, 1)) -> Federation:

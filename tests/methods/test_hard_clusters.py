@@ -8,9 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from groups_lab import bare_client, grouped_federation, grouped_setting
-from lab import Run, method, same, setting, train, trainer
-from models_lab import DATA, SOME, accuracy, given, losses, mixed_answers, two_models
 
 from fedbench import models
 from fedbench.core.client import Client
@@ -23,6 +20,9 @@ from fedbench.methods.ifca import Choice
 from fedbench.methods.parts.clustered import expected_groups
 from fedbench.partition import bank
 from fedbench.spec import DatasetSpec, PartitionSpec
+from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
+from tests.support.lab import Run, method, same, setting, train, trainer
+from tests.support.models_lab import DATA, SOME, accuracy, given, losses, mixed_answers, two_models
 
 NAMES = ("ifca", "fesem")
 each = pytest.mark.parametrize("name", NAMES)

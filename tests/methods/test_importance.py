@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import digits, federation, method, same, setting, train, trainer
 from torch.nn import functional as F
 
 from fedbench.core.augment import to_input
@@ -24,6 +23,7 @@ from fedbench.methods.parts import importance
 from fedbench.partition.density import Densities
 from fedbench.ratios.bound import kmeans_bound
 from fedbench.spec import Setting
+from tests.support.lab import digits, federation, method, same, setting, train, trainer
 
 EVEN = federation((120, 120, 120, 120), skew=float("inf"))
 

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import Run, federation, method, same, setting, train, trainer
-from networks import small
-from sgd_oracle import State, averaged, images, of, started, trained
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedbench.conformance.small import small
 from fedbench.core.client import Batch, Client
 from fedbench.core.plan import Plan
 from fedbench.core.state import model_in, size_in_bytes, state_of
 from fedbench.errors import FedbenchError
 from fedbench.spec import Setting
+from tests.support.lab import Run, federation, method, same, setting, train, trainer
+from tests.support.sgd_oracle import State, averaged, images, of, started, trained
 
 DATA = federation()
 MU, TAU = 2.0, 0.4

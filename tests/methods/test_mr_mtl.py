@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from groups_lab import grouped_federation, grouped_setting
-from lab import method, same, setting, train
-from sgd_oracle import averaged, descended, of, started, trained
 
 from fedbench.core.plan import Plan
 from fedbench.core.state import model_in
 from fedbench.core.who import MEMBER
 from fedbench.errors import FedbenchError
+from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.lab import method, same, setting, train
+from tests.support.sgd_oracle import averaged, descended, of, started, trained
 
 DATA = grouped_federation((0, 1, 0, 1), 60)
 SHORT = grouped_setting(rounds=3)

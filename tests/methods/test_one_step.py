@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import Run, federation, method, same, setting, train, trainer
-from networks import small
 from torch.nn import functional as F
 
 from fedbench import models
+from fedbench.conformance.small import small
 from fedbench.core import executors, message
 from fedbench.core.augment import to_input
 from fedbench.core.checkpoint import Checkpoint
@@ -25,6 +24,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.grayscale import FirstChannel
 from fedbench.methods.parts.one_step import Moments, adam, is_norm
 from fedbench.spec import Setting
+from tests.support.lab import Run, federation, method, same, setting, train, trainer
 
 DATA = federation()
 

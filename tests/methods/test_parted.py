@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import Run, federation, method, same, setting, train, trainer
 from torch.nn import functional as F
 
 from fedbench.core.augment import to_input
@@ -22,6 +21,7 @@ from fedbench.core.who import MEMBER, UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.fedrep import FedRep
+from tests.support.lab import Run, federation, method, same, setting, train, trainer
 
 DATA = federation()
 ALONE = federation((120,))

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import federation, method, same, setting, train
-from networks import small
-from sgd_oracle import State, averaged, images, of, started
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedbench.conformance.lab import finish, trainer
+from fedbench.conformance.small import small
 from fedbench.core import executors
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
 from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 from fedbench.errors import FedbenchError
+from tests.support.lab import federation, method, same, setting, train
+from tests.support.sgd_oracle import State, averaged, images, of, started
 
 DATA = federation()
 ALPHA, STEPS = 0.2, 3

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import Run, digits, drive, federation, method, same, setting, train, trainer
 from scipy.stats import multivariate_normal
 
 from fedbench.core.augment import to_input
@@ -22,6 +21,7 @@ from fedbench.methods import pfedfda
 from fedbench.methods.pfedfda import PFedFDA, packed, unpacked
 from fedbench.methods.pfedfda.gaussian import Gaussian, Moments, classifier, prior
 from fedbench.methods.pfedfda.gaussian import estimate as from_moments
+from tests.support.lab import Run, digits, drive, federation, method, same, setting, train, trainer
 
 DATA = federation()
 D = 64

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lab import client, federation, method, setting, train, trainer
 
 from fedbench.errors import FedbenchError
 from fedbench.methods.qfedavg import Before
+from tests.support.lab import client, federation, method, setting, train, trainer
 
 DATA = federation((60, 60, 60))
 SETTING = setting(rounds=2, window=1, momentum=0.0)

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lab import Run, federation, method, same, setting, train
 
 from fedbench.core.client import Box, Client, Train
 from fedbench.methods.base import Method, cross_entropy
+from tests.support.lab import Run, federation, method, same, setting, train
 
 DATA = federation()
 ALONE = federation((120,))

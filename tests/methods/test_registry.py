@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import federation, setting, train
 
 from fedbench import methods
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, knob
+from tests.support.lab import federation, setting, train
 
 
 @dataclass(frozen=True)

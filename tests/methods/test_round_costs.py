@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from groups_lab import grouped_federation, grouped_setting
-from lab import method, trainer
 
 from fedbench import models
 from fedbench.core.client import Box, Client, Collect, Train
@@ -17,6 +15,8 @@ from fedbench.core.federation import Federation
 from fedbench.methods.base import Method
 from fedbench.models.counting import counts
 from fedbench.report import cost
+from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.lab import method, trainer
 
 ROUNDS, EPOCHS = 5, 2
 

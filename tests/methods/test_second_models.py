@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab import Run, digits, federation, method, same, setting, train
-from networks import small
 
+from fedbench.conformance.small import small
 from fedbench.core import executors
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Box, Client, Train
@@ -24,6 +23,7 @@ from fedbench.core.who import UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.spec import Setting
+from tests.support.lab import Run, digits, federation, method, same, setting, train
 
 DATA = federation((60, 40, 50), skew=1.0)
 NAMES = ("apfl", "ditto", "pfedme", "fedrod")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from lab import Run, federation, method, setting
 from torch import nn
 
 from fedbench.core import executors
@@ -17,6 +16,7 @@ from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.plan import Plan
 from fedbench.core.trainer import Trainer, initialise
 from fedbench.models.base import FLModel, seeded
+from tests.support.lab import Run, federation, method, setting
 
 Array = npt.NDArray[np.float64]
 #: W [8, 64] and b [8] of the body tanh(W x + b), V [10, 8] and c [10] of the head.

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from groups_lab import drifted, grouped_federation, grouped_setting
-from lab import Run, same, train
 from torch.nn import functional as F
 
 from fedbench import models
@@ -18,6 +16,8 @@ from fedbench.core.augment import to_input
 from fedbench.core.federation import Federation
 from fedbench.core.trainer import Interrupted
 from fedbench.errors import FedbenchError
+from tests.support.groups_lab import drifted, grouped_federation, grouped_setting
+from tests.support.lab import Run, same, train
 
 #: Four rounds at a rate at which the last one is not the best.
 DATA, SETTING = grouped_federation((0, 1, 0, 1), 60), grouped_setting(rounds=4, lr=1.5)

@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from groups_lab import grouped_federation, grouped_setting
-from lab import Run, federation, method, train, trainer
-from models_lab import DATA, SOME, accuracy, given, losses, mixed_answers, two_models
 
 from fedbench.core.client import Train
 from fedbench.core.server import Server
@@ -24,6 +21,9 @@ from fedbench.methods.fedem import FedEM
 from fedbench.methods.fedrc import CLASS_SHARES, FedRC, class_shares
 from fedbench.methods.parts.clustered import side_by_side
 from fedbench.methods.parts.responsibilities import PI, expectation, maximisation, posterior
+from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.lab import Run, federation, method, train, trainer
+from tests.support.models_lab import DATA, SOME, accuracy, given, losses, mixed_answers, two_models
 
 NAMES = ("fedem", "fedrc")
 each = pytest.mark.parametrize("name", NAMES)

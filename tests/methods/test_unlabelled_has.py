@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from lab import federation, setting, trainer
 
 from fedbench.core.client import Client
 from fedbench.core.server import Server
 from fedbench.core.who import MEMBER
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import HEAD, Method
+from tests.support.lab import federation, setting, trainer
 
 DATA = federation((60, 40, 50))
 TEST_PHASE = setting(votes=False, test_phase=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from lab import federation, method, setting, train, trainer
 
 from fedbench import methods
 from fedbench.core.client import Box, Client
@@ -14,6 +13,7 @@ from fedbench.core.server import Server
 from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import HEAD, Method
+from tests.support.lab import federation, method, setting, train, trainer
 
 DATA = federation((60, 40, 50))
 TEST_PHASE = setting(votes=False, test_phase=True)

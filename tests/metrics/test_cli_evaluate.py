@@ -6,13 +6,13 @@ import json
 
 import pytest
 import typer
-from make_runs import clients_table, predictions, rounds_table, run_spec, small_run, write
 from typer.testing import CliRunner, Result
 
 from fedbench.cli import context
 from fedbench.cli.evaluate import evaluate
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run, write
 
 app = typer.Typer()
 app.command("evaluate")(evaluate)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from make_runs import clients_table, predictions, rounds_table, run_spec, write
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.clusters import clustering
 from fedbench.metrics.evaluate import evaluate
 from fedbench.store import Store
+from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, write
 
 
 def of(store: Store, group: list[int], cluster: list[int | None], own: bool = False) -> dict[str, dict[int, float]]:

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from make_runs import clients_table, predictions, rounds_table, run_spec, small_run, write
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 from fedbench.errors import FedbenchError
@@ -23,6 +22,7 @@ from fedbench.metrics.figures import BEFORE
 from fedbench.metrics.read import Metrics, load
 from fedbench.metrics.vote import majority
 from fedbench.store import Store
+from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run, write
 
 
 def test_by_hand(store: Store) -> None:

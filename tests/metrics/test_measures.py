@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from make_runs import clients_table, predictions, rounds_table, run_spec, small_run, write
 
 from fedbench.errors import FedbenchError
 from fedbench.measure import FEDERATION, Measure
@@ -15,6 +14,7 @@ from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.figures import MEASURES, check, measures_of
 from fedbench.metrics.read import Metrics, load
 from fedbench.store import Artifact, Store
+from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run, write
 
 DRIFT = Measure("drift", "distance from the first model", "distance")
 TRUST = Measure("trust", "a client's trust in itself", "fraction", of="client")

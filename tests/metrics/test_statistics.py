@@ -10,7 +10,6 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from make_runs import run_spec, small_run
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics import evaluate
@@ -18,6 +17,7 @@ from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.read import load, per_client, read, series
 from fedbench.metrics.statistics import across_clients, across_seeds, best_round, last_rounds
 from fedbench.store import Store
+from tests.support.make_runs import run_spec, small_run
 
 VALUES = st.lists(st.floats(0, 1), min_size=2, max_size=20)
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from lab import client, digits, setting
 from torch import Tensor, nn
 
 from fedbench.core import executors
@@ -20,6 +19,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
 from fedbench.models import build, initial
 from fedbench.models.counting import counts
+from tests.support.lab import client, digits, setting
 
 Shape = tuple[int, int, int]
 

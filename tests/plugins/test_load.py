@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_source import write
 
 from fedbench.errors import FedbenchError
 from fedbench.plugins.load import load, statements
 from fedbench.plugins.mistakes import PluginError
+from tests.support.plugin_files import write
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_source import write
 
 from fedbench.errors import FedbenchError
 from fedbench.plugins.load import load
 from fedbench.plugins.mistakes import PluginError, mistake, reported
+from tests.support.plugin_files import write
 
 HOOKS = """
 import sys

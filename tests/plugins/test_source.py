@@ -9,15 +9,7 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.plugins.source import read
-
-
-def write(folder: Path, **texts: str) -> Path:
-    """Files by module path ('a__b' is a/b.py); returns mine.py."""
-    for name, text in texts.items():
-        file = folder / (name.replace("__", "/") + ".py")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    return folder / "mine.py"
+from tests.support.plugin_files import write
 
 
 def modules(file: Path) -> set[str]:

@@ -10,7 +10,6 @@ import json
 import os
 import stat
 import struct
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -25,9 +24,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy.io import savemat
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "data"))  # where the makers of small good files are
-
-from data_makers import encoded, idx_bytes, pixels, recipe_text
+from tests.support.data_makers import encoded, idx_bytes, pixels, recipe_text
 
 SHAPE = (4, 5, 3)
 IMAGES, LABELS = pixels(4, *SHAPE), [0, 1, 2, 1]

@@ -87,7 +87,7 @@ def small_recipe(folder: Path, train: int, test: int, side: int = 64) -> Path:
 def many_labelled(clients: int = 3, size: int = 50, labels: int = 4) -> Federation:
     """Clients of so many digits, 56 % for training, 14 % for validation, with labels that overlap: whether the digit is
     even, above 4, 3 or 8, and, the same for all but one image, whether it is a digit."""
-    from lab import digits
+    from tests.support.lab import digits
 
     images, y = digits()
     chosen = np.random.default_rng(4).permutation(len(y))[: size * clients]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from networks import small
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedbench.conformance.small import small
 from fedbench.core import executors
 from fedbench.core.augment import to_input
 from fedbench.core.checkpoint import Checkpoint

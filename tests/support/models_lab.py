@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from groups_lab import grouped_federation, grouped_setting
-from lab import Run, method, train
 
 from fedbench.core.augment import to_input
 from fedbench.core.federation import Federation
 from fedbench.core.state import State
+from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.lab import Run, method, train
 
 #: Two groups of clients that disagree about the labels.
 DATA = grouped_federation(concept=True)

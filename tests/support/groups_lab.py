@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from lab import digits, setting
 
 from fedbench.core.client import Client
 from fedbench.core.federation import Federation
 from fedbench.core.state import State
 from fedbench.core.work import Work
 from fedbench.spec import DatasetSpec, PartitionSpec, Setting
+from tests.support.lab import digits, setting
 
 
 def grouped_federation(

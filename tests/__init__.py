@@ -1,0 +1,1 @@
+"""The tests; a package so that its files can import `tests.support`."""

@@ -1,0 +1,14 @@
+"""The files of a plug-in: a user's file and what it imports from its own folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def write(folder: Path, **texts: str) -> Path:
+    """Files by module path ('a__b' is a/b.py); returns mine.py."""
+    for name, text in texts.items():
+        file = folder / (name.replace("__", "/") + ".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return folder / "mine.py"
