@@ -18,7 +18,7 @@ from fedbench.spec import Setting
 
 Ints = npt.NDArray[np.int64]
 
-#: RandomResizedCrop of FedDRM's pipeline (protocol of the paper's code): area share and aspect ratio.
+#: RandomResizedCrop of FedDRM's pipeline (feddrm/protocol.md#images-and-crops): area share and aspect ratio.
 CROP_AREA = (0.9, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_TRIES = 10

@@ -118,7 +118,7 @@ def new_client(
 def known_association(server: Server, federation: Federation) -> Server:
     """The server as it serves clients whose distribution is known, after their data have drifted between training and
     test: client i is served by the cluster of most clients that last trained on its test distribution (ties: the
-    smallest number; FLUX, Table 6, protocol 5.7), or where nobody did by its own (there the protocol would have the
+    smallest number; flux/protocol.md#drifting-data), or where nobody did by its own (there the released code has the
     nearest centroid, which not every method has)."""
     if not server.assigned or federation.test_groups == federation.groups:
         return server

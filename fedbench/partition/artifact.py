@@ -157,7 +157,7 @@ class Partition:
     def image_shape(self, shape: Sequence[int]) -> tuple[int, int, int]:
         """(H, W, C) of an image as the clients see it, given that of the data set: coloured ones have 3 channels.
 
-        So has every image under P(X) and P(X|Y), even at levels without a colour (FLUX, protocol 4.1).
+        So has every image under P(X) and P(X|Y), even at levels without a colour (flux/protocol.md#shards-and-images).
         """
         height, width, channels = shape
         first = self.spec.shift.partition("+")[0]

@@ -1,8 +1,9 @@
 """FLUX's four shifts at eight levels, their mixtures and the drifting ones: who draws which distribution.
 
-Protocol 4.2 (static), 4.5 (mixed) and 4.6 (stages). Draws come from counter-based streams keyed by (seed, purpose,
-client, stage). The authors draw from one NumPy generator in an order of their own, so the clients of a seed are not
-theirs, only of the same law.
+Appendix F.1 and Table 9 (static), F.3 (mixed), D.3 and Table 6 (stages); what the paper leaves open stands in
+flux/protocol.md#levels, #mixed-shifts and #drifting-data. Draws come from counter-based streams keyed by (seed,
+purpose, client, stage). The authors draw from one NumPy generator in an order of their own, so the clients of a seed
+are not theirs, only of the same law.
 """
 
 from __future__ import annotations

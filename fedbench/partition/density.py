@@ -34,9 +34,9 @@ def densities(p: Partition) -> Densities:
     """The densities of a partition.
 
     mixture: a stratum is a class; nominal class probabilities, which neither `keep` nor rounding to whole samples
-    changes (protocol 2.5). colored: a stratum is whether the colour agrees with the noisy label, COLORED_STRATA;
-    (e, 1 - e) with the spec's flip probabilities (protocol 3.3). Any other scheme: a stratum is a class; `realised`.
-    Where images have many labels there is one stratum.
+    changes (FTW-ERM, Proposition 4). colored: a stratum is whether the colour agrees with the noisy label,
+    COLORED_STRATA; (e, 1 - e) with the spec's flip probabilities (FTW-ERM, Table 12). Any other scheme: a stratum is a
+    class; `realised`. Where images have many labels there is one stratum.
     """
     spec = p.spec
     if spec.scheme == "mixture":

@@ -19,7 +19,7 @@ ATTEMPTS = 10_000
 def within(
     labels: NDArray[np.integer], groups: NDArray[np.generic], spec: PartitionSpec, rng: np.random.RandomState
 ) -> list[Indices]:
-    """Each group (a domain) is dealt out by itself to as many clients; pFedFDA, protocol 3.6.
+    """Each group (a domain) is dealt out by itself to as many clients; pFedFDA, Appendix D.1.
 
     Groups and their clients come in the order in which the groups first appear in the data set, which is the order
     of its recipe's files whether the column holds codes or names.
@@ -50,7 +50,7 @@ def deal(
     """Each class of the `rows` is shared out to `members` clients by proportions from a symmetric Dirichlet
     distribution, until all of them hold enough.
 
-    FedDRM (code; protocol 5.3) and pFedFDA (code; protocol 3.2) draw alike.
+    FedDRM and pFedFDA draw alike: feddrm/protocol.md#dirichlet-partition.
     """
     assert spec.alpha is not None
     least = spec.min_size or 1
@@ -105,7 +105,7 @@ def share_out(
 def limited(labels: NDArray[np.integer], spec: PartitionSpec, rng: np.random.RandomState) -> list[Indices]:
     """Each client draws a label prior of its own and `size` samples by it, none of them twice.
 
-    pFedFDA (code, `dirichlet_limited`; protocol 3.7). A sample whose class is used up is drawn again: what is
+    pFedFDA, Table 3: pfedfda/protocol.md#clients-of-one-size. A sample whose class is used up is drawn again: what is
     missing comes from the classes that are left, by the same prior.
     """
     assert spec.alpha is not None

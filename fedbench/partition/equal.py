@@ -1,4 +1,4 @@
-"""Equal shards: FLUX's federations (protocol 4.1, 4.4, 4.6), and how validation images are held back.
+"""Equal shards: FLUX's federations (Appendices F.1 and F.2), and how validation images are held back.
 
 The official training and the official test images are each shuffled once and cut into consecutive shards, one a
 client. What the client's distribution asks for is then done to each side by itself, so no image is on both.

@@ -1,4 +1,4 @@
-"""How FLUX's clients see an image: turned by an angle, one colour channel lit (protocol 4.1)."""
+"""How FLUX's clients see an image: turned by an angle, one colour channel lit (Appendix F.1)."""
 
 from __future__ import annotations
 

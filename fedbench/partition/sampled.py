@@ -1,4 +1,4 @@
-"""Samples of natural groups: FLUX's federations of CheXpert (protocol 7).
+"""Samples of natural groups: FLUX's federations of CheXpert (Appendices B.1 and F.4).
 
 Every client draws one group uniformly, and from it training samples of the data set's official training side and test
 samples of its official test side. All draws come from counter-based streams keyed by (seed, purpose, client or group).

@@ -130,7 +130,8 @@ def _natural(groups: NDArray[np.generic], spec: PartitionSpec, rng: np.random.Ra
 def _round_robin(groups: NDArray[np.generic], spec: PartitionSpec, rng: np.random.RandomState) -> list[Indices]:
     """Groups (domains) dealt to the clients in turn and shuffled; a group's samples shared out evenly to its clients.
 
-    FLUX on Office-Home (protocol 7). Groups come in the order in which they first appear in the data set.
+    FLUX on Office-Home (flux/protocol.md#chexpert-and-office-home). Groups come in the order in which they first
+    appear in the data set.
     """
     names, first, group = np.unique(groups, return_index=True, return_inverse=True)
     require(

@@ -105,7 +105,7 @@ def test_windows_lie_inside_the_image(seed: int, n: int, height: int, width: int
 
 
 def test_windows_are_those_of_the_paper_at_32_pixels() -> None:
-    # FedDRM protocol 5.1: crops are 28 to 32 pixels a side, the whole image in about 9 % of the draws.
+    # feddrm/protocol.md#images-and-crops: crops are 28 to 32 pixels a side, the whole image in about 9 % of the draws.
     n = 40_000
     top, left, h, w = CropStream(stream(3, "crop train", 1), (32, 32)).draw(n).T
     assert (h.min(), h.max(), w.min(), w.max()) == (28, 32, 28, 32)

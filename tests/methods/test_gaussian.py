@@ -191,7 +191,7 @@ def test_the_ridge_of_one_makes_the_psd_step_a_no_op(n: int) -> None:
 
 
 def test_few_rows_and_a_small_ridge_stay_positive_semidefinite() -> None:
-    # Protocol 1.3: summed in float32, 40 rows of 128 features have eigenvalues below zero.
+    # pfedfda/protocol.md#local-statistics: summed in float32, 40 rows of 128 features have eigenvalues below zero.
     z, y, common = features(40, 128)
     own = torch.zeros(K, 128).index_add_(0, y, z) / torch.bincount(y, minlength=K)[:, None]
     centred = z - own[y]
@@ -240,5 +240,5 @@ def test_a_broken_covariance_is_mended_and_keeps_its_variances(seed: int) -> Non
 def test_the_prior_is_smoothed_and_whole() -> None:
     pi = prior(torch.tensor([30.0, 10.0, 0.0]))
     np.testing.assert_allclose(pi, (np.array([0.75, 0.25, 0.0]) + 1e-4) / (1 + 3e-4), rtol=1e-12)
-    # An absent class costs about -9.2 in logit (protocol 1.1), not minus infinity.
+    # An absent class costs about -9.2 in logit (pfedfda/protocol.md#generative-classifier), not minus infinity.
     assert float(pi[2].log()) == pytest.approx(-9.2, abs=0.02)

@@ -222,7 +222,7 @@ def test_the_answers_are_those_of_the_posterior(tmp_path: Path) -> None:
 def test_bytes_are_those_of_the_formula(tmp_path: Path) -> None:
     it = train(PFedFDA(), DATA, tmp_path).trainer
     body = sum(t.numel() for n, t in it.server.initial.items() if n.startswith(("trunk.", "neck.")))
-    gaussian = 10 * D + D * (D + 1) // 2  # protocol 1.7: C d + d (d + 1) / 2
+    gaussian = 10 * D + D * (D + 1) // 2  # Table 8: C d + d (d + 1) / 2
     sent = DATA.clients * 4 * (body + gaussian)
     assert [(line["bytes_up"], line["bytes_down"]) for line in it.checkpoint.rounds] == [(sent, sent)] * 3
 
@@ -303,7 +303,7 @@ def test_the_parts_of_the_work_are_timed(betas: int, tmp_path: Path) -> None:
 
 
 def test_a_newcomer_adapts_the_last_gaussian_without_a_step(tmp_path: Path) -> None:
-    """Protocol 1.6: as 1.5, on the averaged body; here from densities, image by image."""
+    """pfedfda/protocol.md#evaluation-and-new-clients: on the averaged body; here from densities, image by image."""
     partition = dataclasses.replace(setting().partition, clients=5, newcomers=1)
     data = federation((90, 60, 75, 50, 70))
     run = train("pfedfda", data, tmp_path, setting(partition=partition))

@@ -1,4 +1,4 @@
-"""FLUX's levels: the banks, what clients draw from them, and which are true groups (protocol 4.2, 4.5, 4.6)."""
+"""FLUX's levels: the banks, what clients draw from them, and which are true groups (Appendices D.3, F.1, F.3)."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_pxy_of_a_hundred_classes_turns_and_colours_apart(level: int, seed: int)
     assert level == 8 or turned != lit
 
 
-EXPECTED = {  # protocol 4.2: distinct distributions among 10 clients
+EXPECTED = {  # flux/protocol.md#levels: distinct distributions among 10 clients
     "px": {1: 2.0, 2: 3.0, 3: 3.8, 4: 4.5, 5: 5.0, 6: 6.2, 7: 7.0, 8: 7.5},
     "py": {1: 4.5, 8: 4.5},
     "pyx": {1: 1, 2: 2, 3: 5.0, 4: 8.3, 5: 9.6},

@@ -125,7 +125,7 @@ def test_the_seed_draws_the_flips() -> None:
 
 
 def test_ratios_of_the_paper() -> None:
-    """FTW-ERM, protocol 3.3: weights of images whose colour disagrees and agrees with the noisy label."""
+    """ftw_erm/protocol.md#colored-mnist: weights of images whose colour disagrees and agrees with the noisy label."""
     made = partition.make(spec([(0, 100, 200, 300), (100, 200, 300, 400)], [(0.5, 0.2), (0.2, 0.8)]), dataset())
     known = made.densities
     assert np.array_equal(known.strata == 1, made.colour == made.label)
@@ -135,7 +135,7 @@ def test_ratios_of_the_paper() -> None:
 
 
 def test_layout_of_the_paper() -> None:
-    """Table 12, and the block sizes of protocol 3.3."""
+    """Table 12, and the block sizes of ftw_erm/protocol.md#colored-mnist."""
     asked = protocol.load("ftw_erm").partition_spec(MADE, 10, layout="colored")
     assert asked.blocks is not None
     assert asked.flips is not None

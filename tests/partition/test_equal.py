@@ -140,7 +140,7 @@ def test_shards_are_the_same_under_every_shift_and_another_seed_deals_anew() -> 
 
 
 def by_hand(p: Partition, of: data.Dataset, row: int) -> tuple[np.ndarray, int]:
-    """Image [H, W, channels] and label of one row, by the words of protocol 4.1 and by Pillow."""
+    """Image [H, W, channels] and label of one row, by the words of flux/protocol.md#shards-and-images and by Pillow."""
     c, k = int(p.client[row]), int(of.labels[p.sample[row]])
     stage = 0 if p.stage is None else int(p.stage[row])
     g = (p.test_groups if p.test[row] else p.stage_groups[stage])[c]

@@ -232,7 +232,7 @@ def ratios(layout: str, sizes: Any) -> tuple[Partition, np.ndarray, np.ndarray]:
 
 
 def test_ratios_of_five_clients() -> None:
-    """FTW-ERM, protocol 2.5."""
+    """FTW-ERM, Proposition 4 (ftw_erm/protocol.md#exact-ratios)."""
     _, own, pooled = ratios("five", FASHION)
     for c in range(5):
         expected = np.ones(10)

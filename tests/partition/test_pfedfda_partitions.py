@@ -41,7 +41,7 @@ def dataset(labels: np.ndarray, domain: np.ndarray, size: int = 2) -> data.Datas
     return data.Dataset(MADE, images, labels, np.zeros(n, np.uint8), {"domain": domain}, classes)
 
 
-# -- a fixed size each (protocol 3.7) -------------------------------------------------------------------------
+# -- a fixed size each (Table 3) --------------------------------------------------------------------------------
 
 
 def plain_limited(labels: list[int], clients: int, size: int, alpha: float, seed: int) -> list[list[int]]:
@@ -133,11 +133,11 @@ def test_sixty_three_samples_are_one_mini_batch_and_thirteen() -> None:
     assert {(len(train), len(test)) for train, test in sides} == {(50, 13)}
 
 
-# -- domains dealt out apart (protocol 3.6) -------------------------------------------------------------------
+# -- domains dealt out apart (Appendix D.1) -------------------------------------------------------------------
 
 
 def plain_dirichlet(rows: list[int], labels: np.ndarray, members: int, least: int) -> list[list[int]]:
-    """Protocol 3.2 on the rows of one domain, on lists and NumPy's global generator."""
+    """pfedfda/protocol.md#dirichlet-partition on the rows of one domain, on lists and NumPy's global generator."""
     held: list[list[int]] = []
     while not held or min(map(len, held)) < least:
         held = [[] for _ in range(members)]
@@ -217,7 +217,7 @@ def test_a_partition_finds_the_column_itself() -> None:
         partition.make(spec(within="domian"), dataset(labels, domain))
 
 
-# -- subsampled training sets (protocol 3.3) ------------------------------------------------------------------
+# -- subsampled training sets (Table 1) -----------------------------------------------------------------------
 
 DEALT = st.sampled_from(
     [
@@ -310,7 +310,7 @@ def test_the_column_must_be_there() -> None:
     ("name", "first"), [("cifar10", [638, 706, 248, 602, 814]), ("cifar100", [600, 614, 603, 617, 545])]
 )
 def test_real_labels_give_the_papers_clients(data_root: Path, name: str, first: list[int]) -> None:
-    """Protocol 3.2, and the training sets of Table 1's four shares."""
+    """The sizes of pfedfda/protocol.md#dirichlet-partition, and the training sets of Table 1's four shares."""
     parts = [pq.read_table(data_root / name / f"{side}.parquet", columns=["label"]) for side in ("train", "test")]
     labels = np.concatenate([part["label"].to_numpy() for part in parts])
     kept = {}

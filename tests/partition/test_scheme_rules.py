@@ -121,7 +121,7 @@ def test_natural_groups_are_chosen_by_seed() -> None:
 
 
 def plain_dirichlet(labels: np.ndarray, clients: int, alpha: float, least: int, seed: int, share: float) -> list[Any]:
-    """The papers' rule spelled out on Python lists and NumPy's global generator (protocols 5.3 and 3.2)."""
+    """feddrm/protocol.md#dirichlet-partition spelled out on Python lists and NumPy's global generator."""
     np.random.seed(seed)
     smallest = 0
     while smallest < least:

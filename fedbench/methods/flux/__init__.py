@@ -53,7 +53,8 @@ class Flux(Method):
     label-free moments (Eq. 9; Algorithm 2): by theta*, the bounds and the scaling of then.
 
     In the round in which data drift, clients describe themselves again instead of training; the server clusters anew,
-    and a cluster begins with the model of the old cluster whose centroid is nearest (protocol 5.7).
+    and a cluster begins with the model of the old cluster whose centroid is nearest
+    (Table 6, Appendix D.3; flux/protocol.md#drifting-data).
 
     With `clustering` prior it is FLUX-prior: k-means with the true number of distributions (where data drift, that of
     the last stage), from a single k-means++ start as in the released code.

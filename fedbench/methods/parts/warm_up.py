@@ -32,7 +32,7 @@ def look(model: Any, batch: Batch) -> Tensor:
     """[B, 1 + z]: whether the answer is right, and the latents.
 
     Images of many labels count as right by half, whatever the answer, as in the released code for CheXpert: so the
-    accuracy never rises, and warm-up ends after round 3 (protocol 5.1).
+    accuracy never rises, and warm-up ends after round 3 (Eq. 14; flux/protocol.md#warm-up-with-many-labels).
     """
     h = model.latent(batch.x)
     if batch.y.dim() > 1:
