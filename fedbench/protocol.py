@@ -17,7 +17,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.reader import Between, Filled, Some
 from fedbench.remark import Remark
 from fedbench.resources import TABLES
-from fedbench.spec import DRAWN_APART, LEVELLED, DatasetSpec, PartitionSpec, Plain, Setting
+from fedbench.specs import DRAWN_APART, LEVELLED, DatasetSpec, PartitionSpec, Plain, Setting
 
 DEFAULT = "feddrm"
 

@@ -47,7 +47,7 @@ from fedbench.files import (
     write_json,
 )
 from fedbench.manifest import readable
-from fedbench.spec import SCHEMA, SPECS, Spec
+from fedbench.specs import SCHEMA, SPECS, Spec
 from fedbench.words import path_of
 
 if TYPE_CHECKING:

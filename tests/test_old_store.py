@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbench.spec import SPECS, MetricsSpec, PartitionSpec, RunSpec
+from fedbench.specs import SPECS, MetricsSpec, PartitionSpec, RunSpec
 from fedbench.store import KINDS, Artifact, Store
 
 #: Kind -> id, as they were when the schema was new.

@@ -14,7 +14,7 @@ from fedbench import protocol as module
 from fedbench import resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.protocol import DEFAULT, Protocol, load, names
-from fedbench.spec import DatasetSpec, PartitionSpec, Setting
+from fedbench.specs import DatasetSpec, PartitionSpec, Setting
 
 CIFAR10 = DatasetSpec("cifar10", "png", "0123456789ab")
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")

@@ -11,22 +11,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
-from fedbench.spec import (
-    AUGMENTS,
+from fedbench.specs import (
     CORRUPTIONS,
     DRAWN_APART,
-    DRIFT_LEVELS,
-    EXECUTORS,
     LEVELLED,
-    MOST_COPIES,
-    PASSES,
     PRECISIONS,
-    SCHEDULES,
-    SCHEMES,
     SEVERITIES,
     SHIFTS,
     SPECS,
-    TAILS,
     DatasetSpec,
     MetricsSpec,
     PartitionSpec,
@@ -35,6 +27,8 @@ from fedbench.spec import (
     Spec,
     corruption,
 )
+from fedbench.specs.partition import DRIFT_LEVELS, MOST_COPIES, SCHEMES
+from fedbench.specs.setting import AUGMENTS, EXECUTORS, PASSES, SCHEDULES, TAILS
 
 names = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=12)
 seeds = st.integers(0, 2**32 - 1)

@@ -23,7 +23,7 @@ import pytest
 from fedbench import claim as module
 from fedbench.errors import FedbenchError
 from fedbench.files import machine
-from fedbench.spec import SCHEMA, DatasetSpec, PartitionSpec, Spec
+from fedbench.specs import SCHEMA, DatasetSpec, PartitionSpec, Spec
 from fedbench.store import MANIFEST, Artifact, DamagedError, Store
 
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")
@@ -214,7 +214,7 @@ def test_a_killed_process_leaves_nothing_visible(store: Store) -> None:
         import os, sys
         from pathlib import Path
         import pyarrow as pa
-        from fedbench.spec import DatasetSpec
+        from fedbench.specs import DatasetSpec
         from fedbench.store import Store
         with Store(Path(sys.argv[1])).writing(DatasetSpec("digits", "sklearn", "0123456789ab")) as writer:
             writer.table("data", pa.table({"label": [1, 2, 3]}))

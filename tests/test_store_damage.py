@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fedbench import claim, files
 from fedbench.errors import FedbenchError
 from fedbench.files import intact, scratch, sealed
-from fedbench.spec import DatasetSpec
+from fedbench.specs import DatasetSpec
 from fedbench.store import MANIFEST, Artifact, DamagedError, Store
 
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")

@@ -12,7 +12,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.measure import stored
 from fedbench.plain import plain
 from fedbench.plugins.mistakes import reported
-from fedbench.spec import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
+from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from fedbench.store import KINDS, Artifact
 
 if TYPE_CHECKING:

@@ -244,7 +244,7 @@ def _scheme(
 
 def _corruptions(text: str) -> list[str]:
     """A list such as 'fog-3,contrast-3'; 'all-3' stands for every corruption at severity 3."""
-    from fedbench.spec import CORRUPTIONS
+    from fedbench.specs import CORRUPTIONS
 
     found: list[str] = []
     for one in text.split(","):

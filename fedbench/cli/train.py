@@ -18,7 +18,7 @@ from fedbench.plugins.mistakes import reported
 
 if TYPE_CHECKING:
     from fedbench.engine.local import Job
-    from fedbench.spec import PartitionSpec, Setting
+    from fedbench.specs import PartitionSpec, Setting
     from fedbench.store import Artifact, Store
 
 
@@ -138,7 +138,7 @@ def _rounds(text: str) -> list[int]:
 
 def _partition(store: Store, given: str | None, protocol: str | None) -> tuple[PartitionSpec, str]:
     """The partition to train on, and the protocol whose defaults hold."""
-    from fedbench.spec import PartitionSpec
+    from fedbench.specs import PartitionSpec
 
     id = given or store.current.get("partition")
     if id is None:
@@ -218,7 +218,7 @@ def _show(artifact: Artifact, store: Store, as_json: bool) -> None:
 def _next(artifact: Artifact) -> str:
     """The command that prints the tables in which the run stands: headline ones, else any others on its data set."""
     from fedbench.report import table as tables
-    from fedbench.spec import RunSpec
+    from fedbench.specs import RunSpec
 
     assert isinstance(artifact.spec, RunSpec)
     setting = artifact.spec.setting

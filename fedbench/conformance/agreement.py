@@ -14,7 +14,7 @@ from fedbench.conformance.lab import Recorder, Run, federation, setting
 from fedbench.conformance.subject import Subject
 from fedbench.core.federation import Federation
 from fedbench.core.state import STATISTICS, State
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: Largest difference of two tensors, as a share of the largest value of the reference.
 TOLERANCE = 1e-4

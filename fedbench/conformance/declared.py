@@ -13,7 +13,7 @@ from fedbench.declared import of_file
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.metrics import figures
-from fedbench.spec import RunSpec
+from fedbench.specs import RunSpec
 
 
 def name_and_title(subject: Subject) -> None:

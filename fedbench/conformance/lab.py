@@ -21,7 +21,7 @@ from fedbench.core.plan import CropStream, Ints, Plan
 from fedbench.core.trainer import Progress, Trainer, initialise
 from fedbench.methods.base import Method
 from fedbench.models.base import seeded
-from fedbench.spec import DatasetSpec, PartitionSpec, Setting
+from fedbench.specs import DatasetSpec, PartitionSpec, Setting
 
 
 def setting(**changes: Any) -> Setting:

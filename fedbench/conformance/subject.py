@@ -27,7 +27,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.methods.base import Method
 from fedbench.plugins.classes import classes, is_file, place
 from fedbench.plugins.load import forget, load
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: Five clients of 30 to 70 digits, each with a few classes, in two groups, and with images held back for validation.
 DATA = federation((70, 40, 55, 30, 40), groups=(0, 1, 0, 1, 0), validation=0.2)

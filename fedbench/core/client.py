@@ -24,7 +24,7 @@ from fedbench.core.rules import Rule
 from fedbench.core.state import State, as_model, model_in
 from fedbench.core.who import MEMBER
 from fedbench.core.work import Work
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 class Batch(NamedTuple):

@@ -15,7 +15,7 @@ from fedbench import models
 from fedbench.core.federation import Federation
 from fedbench.core.state import State, state_of
 from fedbench.core.task import Task
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from fedbench.core.executors import available_cores
 from fedbench.core.plan import Plan
 from fedbench.core.precision import autocast
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: Share of a training step's time that a forward pass takes (backward costs about twice the forward).
 FORWARD = 1 / 3

@@ -26,7 +26,7 @@ from fedbench.core.optimizer import optimizer
 from fedbench.core.stacked import StackedWorker
 from fedbench.core.worker import Worker
 from fedbench.errors import unknown
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -18,7 +18,7 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from fedbench.core.state import State
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

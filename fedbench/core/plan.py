@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbench.core.rng import stream
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 Ints = npt.NDArray[np.int64]
 

@@ -40,7 +40,7 @@ from fedbench.core.rules import Rule, beside
 from fedbench.core.stack import Record, Stack, Step, Tick, padded, stacked, ticks
 from fedbench.core.state import State, fetched, matches, plain
 from fedbench.core.worker import CHUNK, LOGITS, Piece, Worker, check_finite, gradients, gradients_at, on_host, pieces
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: How a stack's convolutions are computed.
 CONVOLUTIONS: dict[str, Callable[[nn.Module], nn.Module]] = {

@@ -31,7 +31,7 @@ from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 from fedbench.core.work import Work
 from fedbench.errors import FedbenchError
 from fedbench.models.base import seeded
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 if TYPE_CHECKING:
     import pyarrow as pa

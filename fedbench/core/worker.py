@@ -43,7 +43,7 @@ from fedbench.core.rules import Rule, beside
 from fedbench.core.state import State, fetched, matches, plain, put_by
 from fedbench.core.work import NO_LABEL, known
 from fedbench.errors import FedbenchError
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: Images a forward pass takes at once where no gradient is needed. Fixed: it shapes float rounding.
 CHUNK = 512

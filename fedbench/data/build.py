@@ -25,7 +25,7 @@ from fedbench.data.recipe import SPLITS, File, Recipe, Source
 from fedbench.data.union import read_union
 from fedbench.errors import FedbenchError
 from fedbench.provenance import MADE_FROM, code_of, is_older, origin
-from fedbench.spec import DatasetSpec, require
+from fedbench.specs import DatasetSpec, require
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:

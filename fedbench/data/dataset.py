@@ -15,7 +15,7 @@ from fedbench.data.catalogue import candidates, recipe
 from fedbench.data.lists import as_array
 from fedbench.data.locate import resolve
 from fedbench.errors import FedbenchError, unknown
-from fedbench.spec import DatasetSpec
+from fedbench.specs import DatasetSpec
 from fedbench.store import Artifact, Store
 
 

@@ -17,7 +17,7 @@ from fedbench.data.images import decode
 from fedbench.data.part import Part, text
 from fedbench.data.recipe import Member, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
-from fedbench.spec import require
+from fedbench.specs import require
 
 if TYPE_CHECKING:
     import pyarrow as pa

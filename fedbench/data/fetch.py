@@ -18,7 +18,7 @@ from fedbench.data.recipe import Source
 from fedbench.data.union import fetchable, parts_of
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors
-from fedbench.spec import require
+from fedbench.specs import require
 from fedbench.store import Store
 
 

@@ -14,7 +14,7 @@ from fedbench.data.guard import at_most, fits, reading, regular
 from fedbench.data.part import Part
 from fedbench.data.recipe import SPLITS, Recipe, Source
 from fedbench.errors import FedbenchError
-from fedbench.spec import require
+from fedbench.specs import require
 
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 

@@ -19,7 +19,7 @@ from fedbench.data import guard
 from fedbench.data.archive import Tree, open_tree
 from fedbench.data.part import Part, text
 from fedbench.data.recipe import Recipe, Source
-from fedbench.spec import require
+from fedbench.specs import require
 
 #: As objects of Python, JSON of many small lists takes more than this many times its size.
 _WEIGHT = 16

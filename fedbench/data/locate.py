@@ -16,7 +16,7 @@ from fedbench.data.recipe import File, Recipe, Source
 from fedbench.data.union import fetchable, parts_of
 from fedbench.errors import FedbenchError
 from fedbench.files import sha256_of
-from fedbench.spec import DatasetSpec
+from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 
 #: Of the readers: raised when the same files should give other pixels, labels or columns.

@@ -11,7 +11,7 @@ import numpy as np
 from fedbench.data.guard import fits, reading, regular
 from fedbench.data.part import Part
 from fedbench.data.recipe import Recipe, Source
-from fedbench.spec import require
+from fedbench.specs import require
 
 
 def read_mat(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from fedbench import reader
 from fedbench.data.recipe import KINDS, RESERVED, SPLITS, File, Recipe, Source
 from fedbench.errors import unknown
-from fedbench.spec import require
+from fedbench.specs import require
 
 
 def read(path: Path) -> Recipe:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbench.errors import FedbenchError, unknown
-from fedbench.spec import require
+from fedbench.specs import require
 
 #: Most characters of a class or of a value of a natural column: an array of text takes the longest for all.
 LONGEST = 1_000

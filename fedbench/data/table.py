@@ -21,7 +21,7 @@ from fedbench.data.images import decode
 from fedbench.data.part import LONGEST, Part, text
 from fedbench.data.recipe import File, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
-from fedbench.spec import require
+from fedbench.specs import require
 
 
 def read_csv(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:

@@ -10,7 +10,7 @@ from fedbench.data.catalogue import recipe
 from fedbench.data.images import fit
 from fedbench.data.part import Part
 from fedbench.data.recipe import SPLITS, Recipe, Source
-from fedbench.spec import require
+from fedbench.specs import require
 from fedbench.store import Artifact
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fedbench.core.client import Client
     from fedbench.core.federation import Federation
-    from fedbench.spec import Setting
+    from fedbench.specs import Setting
 
 #: In the store's home: what was measured, by network, shapes and device.
 FILE = "executors.json"

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from fedbench import models
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from fedbench.store import Store
 
 

@@ -19,7 +19,7 @@ from fedbench.imports import closure
 from fedbench.plugins.load import statements
 from fedbench.plugins.mistakes import reported
 from fedbench.provenance import fingerprint, libraries
-from fedbench.spec import RunSpec, Setting
+from fedbench.specs import RunSpec, Setting
 from fedbench.store import CHECKPOINT, Artifact, Store
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from fedbench.engine.local import Job, announce, check_place, choose_device, cle
 from fedbench.engine.training import prepared, write
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import reported
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:

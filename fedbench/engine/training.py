@@ -15,7 +15,7 @@ from fedbench.measure import stored
 from fedbench.metrics import figures
 from fedbench.plugins.mistakes import in_words, mistake
 from fedbench.provenance import MADE_FROM, fingerprint, origin
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:

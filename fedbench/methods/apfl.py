@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from fedbench.core.client import Batch, Box, Client, Collect, Loss, Train
 from fedbench.core.who import MEMBER
 from fedbench.methods.base import Method, knob
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

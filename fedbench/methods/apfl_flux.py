@@ -17,7 +17,7 @@ from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.measure import Measure
 from fedbench.methods.base import Method, cross_entropy, knob
 from fedbench.methods.parts.clustered import probabilities
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: The share that a client holds.
 ALPHA = "alpha"

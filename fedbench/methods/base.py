@@ -20,7 +20,7 @@ from fedbench.core.task import task_of
 from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 from fedbench.errors import FedbenchError, unknown
 from fedbench.measure import Measure
-from fedbench.spec import Plain, Setting
+from fedbench.specs import Plain, Setting
 
 #: A whole number of a hyper-parameter (epochs, clusters, restarts) is at most this: more is work without end.
 MOST = 1_000_000

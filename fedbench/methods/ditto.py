@@ -8,7 +8,7 @@ from fedbench.core.client import Box, Client, Collect, Train, logits
 from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import Method, cross_entropy, knob
 from fedbench.methods.parts.split_steps import check_split, remaining
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

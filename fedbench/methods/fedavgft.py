@@ -8,7 +8,7 @@ from fedbench.core.client import Box, Client, Train
 from fedbench.core.who import UNLABELLED
 from fedbench.methods.base import Method, cross_entropy, knob
 from fedbench.methods.parts.finetuning import check_finetuning, finetune_knob
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedbench.core.state import State
 from fedbench.core.who import MEMBER
 from fedbench.methods.base import Method, knob
 from fedbench.methods.parts.one_step import Moments, Slope, adam, check_one_step, is_norm, mean_loss, server_step
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: Names of the moments of a client's own optimiser.
 OWN = "local_adam."

@@ -16,7 +16,7 @@ from fedbench.core.state import State, model_in, name_in
 from fedbench.methods.base import Method, cross_entropy, knob
 from fedbench.methods.parts.own_rule import check_sgd
 from fedbench.methods.parts.parameters import moved, turnout, zeros
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: A client's drift h_i, its last change a step, and the mean of all clients': a tensor for each parameter.
 DRIFT, OWN, MEAN = "drift", "own_change", "change"

@@ -23,7 +23,7 @@ from fedbench.methods.parts.clustered import (
     expected_groups,
     true_groups,
 )
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fedbench.core.state import weighted_mean
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts.own_rule import check_sgd
 from fedbench.methods.parts.parameters import moved, trainable
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

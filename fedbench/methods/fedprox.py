@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fedbench.core.client import Box, Client, Train
 from fedbench.methods.base import Method, cross_entropy, knob
 from fedbench.methods.parts.finetuning import check_finetuning, finetune_knob
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from fedbench.methods.parts.clustered import (
     expected_groups,
     true_groups,
 )
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: Shares [M, K] of each class among the images of each model; on their way to the server, a client's counts.
 CLASS_SHARES = "mixture.class_shares"

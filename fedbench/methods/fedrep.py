@@ -8,7 +8,7 @@ from fedbench.core.client import Box, Client, Train
 from fedbench.core.who import MEMBER
 from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, knob
 from fedbench.methods.parts.split_steps import check_split, remaining
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts.finetuning import check_finetuning, finetune_knob
 from fedbench.methods.parts.own_rule import check_sgd
 from fedbench.methods.parts.parameters import zeros
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: Of MoFedSAM: the mean direction of the last round's local steps, over clients and steps; a tensor for each parameter.
 DIRECTION = "direction"

@@ -9,7 +9,7 @@ from fedbench.core.client import Box, Client, Gradient
 from fedbench.core.server import Server
 from fedbench.methods.base import Method, knob
 from fedbench.methods.parts.one_step import Moments, check_one_step, mean_loss, server_step, upload_gradient
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

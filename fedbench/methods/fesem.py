@@ -24,7 +24,7 @@ from fedbench.methods.parts.clustered import (
     true_groups,
 )
 from fedbench.methods.parts.lowest_loss import choose, offer_to_strangers
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

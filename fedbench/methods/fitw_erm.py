@@ -18,7 +18,7 @@ from fedbench.methods.base import Method, knob
 from fedbench.methods.parts import importance
 from fedbench.methods.parts.one_step import Moments, check_one_step, server_step, upload_gradient
 from fedbench.ratios.exact import stratum_ratios
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from fedbench.ratios.cases import case_ratios
 from fedbench.ratios.exact import stratum_ratios
 from fedbench.ratios.pool import shuffle
 from fedbench.ratios.scale import factor
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

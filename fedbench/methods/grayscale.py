@@ -14,7 +14,7 @@ from fedbench.core.context import Context
 from fedbench.core.server import Server
 from fedbench.methods.base import Method
 from fedbench.methods.parts.one_step import Moments, check_one_step, mean_loss, server_step, upload_gradient
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 class FirstChannel(nn.Module):

@@ -12,7 +12,7 @@ from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy, knob
 from fedbench.methods.parts.own_rule import check_sgd
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: The models on both sides of w between which HF differentiates numerically.
 SIDES = ("plus", "minus")

@@ -12,7 +12,7 @@ from fedbench.core.server import Server
 from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import Method, check, cross_entropy, knob
 from fedbench.methods.parts.own_rule import check_sgd
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fedbench.core.state import State, model_in, name_in
 from fedbench.methods.base import Method, cross_entropy, knob
 from fedbench.methods.parts.own_rule import check_sgd
 from fedbench.methods.parts.parameters import moved, turnout, zeros
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: The server's control variate c, which all receive, and a client's own c_i: a tensor for each parameter.
 CONTROL, OWN = "control", "own_control"

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.vote import majority
-from fedbench.spec import RunSpec
+from fedbench.specs import RunSpec
 from fedbench.store import Artifact
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, known
 from fedbench.provenance import fingerprint
-from fedbench.spec import MetricsSpec, RunSpec
+from fedbench.specs import MetricsSpec, RunSpec
 from fedbench.store import Artifact, Store, Writer
 
 

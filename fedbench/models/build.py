@@ -11,7 +11,7 @@ from fedbench.models.registry import check, class_of
 
 if TYPE_CHECKING:
     from fedbench.models.base import FLModel
-    from fedbench.spec import Setting
+    from fedbench.specs import Setting
 
 
 def initial(setting: Setting, shape: tuple[int, int, int], classes: int, further: int = 0) -> FLModel:

@@ -19,7 +19,7 @@ from fedbench.partition.corruption.pixels import Images
 from fedbench.partition.density import Densities, densities
 from fedbench.partition.distribution import Distribution
 from fedbench.partition.shift import Shift, apply, groups
-from fedbench.spec import PartitionSpec
+from fedbench.specs import PartitionSpec
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedbench.core.rng import stream
 from fedbench.partition.distribution import Distribution
 from fedbench.partition.look import Look
-from fedbench.spec import LEVELLED, PartitionSpec, require
+from fedbench.specs import LEVELLED, PartitionSpec, require
 
 #: A draw of one client.
 Bank = Callable[[np.random.Generator], Distribution]

@@ -18,7 +18,7 @@ from fedbench.partition.scheme import draw
 from fedbench.partition.shift import Shift, shifts
 from fedbench.partition.tables import read, write
 from fedbench.provenance import MADE_FROM, code_of, is_older, origin
-from fedbench.spec import LABEL_FREE, SHIFTS, PartitionSpec, corruption
+from fedbench.specs import LABEL_FREE, SHIFTS, PartitionSpec, corruption
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.spec import PartitionSpec, require
+from fedbench.specs import PartitionSpec, require
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.spec import PartitionSpec, require
+from fedbench.specs import PartitionSpec, require
 
 Indices = NDArray[np.int64]
 

@@ -20,7 +20,7 @@ from fedbench.core.rng import stream
 from fedbench.errors import FedbenchError
 from fedbench.partition import official
 from fedbench.partition.bank import Drawn
-from fedbench.spec import PartitionSpec, require
+from fedbench.specs import PartitionSpec, require
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset

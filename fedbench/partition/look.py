@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.partition.corruption.pixels import Images
-from fedbench.spec import require
+from fedbench.specs import require
 
 #: Colour -> the channel of an RGB image that is set to 255.
 COLOURS = {"red": 0, "green": 1, "blue": 2}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedbench.errors import FedbenchError
 from fedbench.partition import official
 from fedbench.partition.density import normalised
-from fedbench.spec import PartitionSpec, Rows, require
+from fedbench.specs import PartitionSpec, Rows, require
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset

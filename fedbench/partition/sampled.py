@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedbench.core.rng import stream
 from fedbench.partition import official
-from fedbench.spec import PartitionSpec, require
+from fedbench.specs import PartitionSpec, require
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.partition import dirichlet
-from fedbench.spec import PartitionSpec, require
+from fedbench.specs import PartitionSpec, require
 
 Indices = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ import numpy as np
 from fedbench.errors import FedbenchError, unknown
 from fedbench.partition.corruption import check_name, corrupt
 from fedbench.partition.corruption.pixels import Images, check
-from fedbench.spec import CORRUPTIONS, SEVERITIES, SHIFTS, require
+from fedbench.specs import CORRUPTIONS, SEVERITIES, SHIFTS, require
 
 #: Gamma, hue and saturation of the two sides of each level; bits 0, 1 and 2 of the client's number choose the side.
 _LEVELS = {

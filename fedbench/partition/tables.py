@@ -33,7 +33,7 @@ from fedbench.partition.artifact import Partition
 from fedbench.partition.bank import Drawn
 from fedbench.partition.distribution import Distribution
 from fedbench.partition.shift import Shift
-from fedbench.spec import PartitionSpec
+from fedbench.specs import PartitionSpec
 from fedbench.store import Artifact, Writer
 
 if TYPE_CHECKING:

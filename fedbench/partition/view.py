@@ -22,7 +22,7 @@ from fedbench.partition.shade import (
     two_lines,
 )
 from fedbench.partition.shift import Shift, shifts
-from fedbench.spec import LEVELLED, SHIFTS, PartitionSpec
+from fedbench.specs import LEVELLED, SHIFTS, PartitionSpec
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

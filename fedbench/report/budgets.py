@@ -8,7 +8,7 @@ from typing import Any
 from fedbench import protocol
 from fedbench.report.cells import Cells, sketch
 from fedbench.report.spec import Column, Row, Table
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 def in_words(cells: Cells) -> str:

@@ -22,7 +22,7 @@ from fedbench.report.others import title_of
 from fedbench.report.pairs import over_pairs, xi
 from fedbench.report.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.report.values import Value, measure, over_seeds
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from fedbench.store import Store
 
 if TYPE_CHECKING:

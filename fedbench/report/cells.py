@@ -15,7 +15,7 @@ from fedbench.plugins.source import read
 from fedbench.report.index import Index, Job, Record, State
 from fedbench.report.others import Hits, others
 from fedbench.report.spec import Column, Row, Table
-from fedbench.spec import PRECISIONS, DatasetSpec, Setting
+from fedbench.specs import PRECISIONS, DatasetSpec, Setting
 from fedbench.store import DamagedError, Store
 
 #: Without --budget, a table is about this one.

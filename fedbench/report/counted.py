@@ -7,7 +7,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.report import cost
 from fedbench.report.spec import UNITS, Column, Row, Table
 from fedbench.report.values import Value
-from fedbench.spec import DatasetSpec, PartitionSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 
 #: Metrics of statistic "layout" -> whether they are about one class.
 LAYOUT = {"class_count": True, "class_probability": True, "flip_probability": False}

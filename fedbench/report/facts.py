@@ -10,7 +10,7 @@ from fedbench import protocol
 from fedbench.remark import Remark
 from fedbench.report.cells import sketch
 from fedbench.report.spec import Table
-from fedbench.spec import PartitionSpec, Setting
+from fedbench.specs import PartitionSpec, Setting
 
 #: What a remark may ask of a cell.
 NAMES = frozenset(

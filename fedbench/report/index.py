@@ -13,7 +13,7 @@ from typing import Any
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
 from fedbench.provenance import is_older
-from fedbench.spec import Plain, RunSpec, Setting
+from fedbench.specs import Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
 
 

@@ -16,7 +16,7 @@ from fedbench.report.index import Record, State
 from fedbench.report.others import Hits, records
 from fedbench.report.spec import SPREADS, Table
 from fedbench.report.taken import expected, statistics
-from fedbench.spec import PRECISIONS
+from fedbench.specs import PRECISIONS
 
 
 def about(

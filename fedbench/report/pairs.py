@@ -10,7 +10,7 @@ import numpy as np
 from fedbench.errors import FedbenchError
 from fedbench.report.spec import UNITS, Column
 from fedbench.report.values import Value
-from fedbench.spec import RunSpec
+from fedbench.specs import RunSpec
 from fedbench.store import Artifact
 
 if TYPE_CHECKING:

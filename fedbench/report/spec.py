@@ -19,7 +19,7 @@ from fedbench.remark import Remark
 from fedbench.report.claims import Claim
 from fedbench.report.cost import Case
 from fedbench.report.reported import Reported, reported
-from fedbench.spec import Plain
+from fedbench.specs import Plain
 
 #: What a cell's number is taken over.
 STATISTICS = {

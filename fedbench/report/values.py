@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.report.spec import OVER_SEEDS, UNITS, Column
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 if TYPE_CHECKING:
     from fedbench.metrics.read import Metrics

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbench.spec import check_seed, require
+from fedbench.specs import check_seed, require
 from fedbench.theory import conditions as c
 from fedbench.theory.onehot import OneHot
 from fedbench.theory.ridge import Array, Risk

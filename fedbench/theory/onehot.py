@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedbench.errors import FedbenchError, unknown
-from fedbench.spec import require
+from fedbench.specs import require
 from fedbench.theory.ridge import Array, Risk
 
 SCORINGS = ("paper", "consistent")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.spec import require
+from fedbench.specs import require
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.spec import require
+from fedbench.specs import require
 from fedbench.theory.conditions import printed_bound
 from fedbench.theory.ridge import Array
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.spec import require
+from fedbench.specs import require
 from fedbench.theory.ridge import Array
 
 #: Images that a class needs before it has moments, and what stands for those it lacks in a descriptor.

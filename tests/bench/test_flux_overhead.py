@@ -19,7 +19,7 @@ from fedbench.core.executors import one_thread
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.trainer import Trainer, initialise
-from fedbench.spec import DatasetSpec, PartitionSpec, Setting
+from fedbench.specs import DatasetSpec, PartitionSpec, Setting
 
 pytestmark = pytest.mark.bench
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from fedbench.core.federation import Federation
     from fedbench.core.plan import Plan
-    from fedbench.spec import Setting
+    from fedbench.specs import Setting
 
 #: What the usual way must take at least, as a multiple of our best way's time.
 TARGETS = {
@@ -50,7 +50,7 @@ class Workload:
 
     def setting(self, precision: str = "fp32") -> Setting:
         """The setting of a run of this workload."""
-        from fedbench.spec import DatasetSpec, PartitionSpec, Setting
+        from fedbench.specs import DatasetSpec, PartitionSpec, Setting
 
         partition = PartitionSpec(DatasetSpec("random", "random", ""), "iid", len(self.train), 0, 0.8)
         passes = {"steps": self.steps} if self.epochs is None else {"epochs": self.epochs}
@@ -115,7 +115,7 @@ def cifar_cnn(device: str) -> Workload:
 
     from fedbench import protocol
     from fedbench.partition import draw
-    from fedbench.spec import DatasetSpec
+    from fedbench.specs import DatasetSpec
 
     rules = protocol.load("pfedfda")
     spec = rules.partition_spec(DatasetSpec("cifar10", "random", ""), CLASSES, scheme="dirichlet", alpha=0.5)

@@ -13,7 +13,7 @@ from fedbench.cli import context
 from fedbench.cli.live import watch
 from fedbench.cli.screen import Screen
 from fedbench.core.trainer import Progress
-from fedbench.spec import RunSpec
+from fedbench.specs import RunSpec
 from fedbench.store import Store
 from tests.support.cli_user import SMOKE, fedbench, good, own_method
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedbench.core.trainer import Trainer
-from fedbench.spec import RunSpec
+from fedbench.specs import RunSpec
 from fedbench.store import Store
 from tests.support.cli_user import SMOKE, fedbench, good
 

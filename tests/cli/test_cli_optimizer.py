@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.spec import RunSpec, Setting
+from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
 from tests.support.cli_user import SMOKE, cells, complete, fedbench, good
 

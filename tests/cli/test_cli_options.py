@@ -160,7 +160,7 @@ def test_more_clusters_than_clients(ready: Path, method: str) -> None:
 
 def test_a_million_rounds_are_allowed(ready: Path) -> None:
     from fedbench import protocol
-    from fedbench.spec import PartitionSpec
+    from fedbench.specs import PartitionSpec
 
     part = Store(ready).find(Store(ready).current["partition"], ("partition",)).spec
     assert isinstance(part, PartitionSpec)

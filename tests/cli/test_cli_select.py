@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fedbench.spec import RunSpec
+from fedbench.specs import RunSpec
 from fedbench.store import Store
 from tests.support.cli_user import SMOKE, fedbench, good
 

@@ -25,7 +25,7 @@ from fedbench.core.worker import Worker
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
 from fedbench.methods.fedavg import FedAvg
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.lab import client, federation, setting, train
 
 DATA = federation()

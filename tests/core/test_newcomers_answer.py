@@ -19,7 +19,7 @@ from fedbench.core.who import MEMBER
 from fedbench.engine.local import Job
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import AFTER_LOCAL, Method, cross_entropy, score_knob
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.lab import federation, method, setting, train, trainer
 
 DATA = federation((60, 50, 40, 45, 35, 40))

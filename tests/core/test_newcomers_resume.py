@@ -22,7 +22,7 @@ from fedbench.engine.training import write
 from fedbench.methods.base import Method
 from fedbench.metrics import evaluate
 from fedbench.metrics.read import load
-from fedbench.spec import RunSpec, Setting
+from fedbench.specs import RunSpec, Setting
 from fedbench.store import Store
 from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
 

@@ -36,7 +36,7 @@ from fedbench.core.precision import arithmetic
 from fedbench.core.rules import Add, Ascend
 from fedbench.core.state import state_of
 from fedbench.methods.base import cross_entropy
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.cases import CASES
 from tests.support.lab import Run, client, federation, finish, method, setting, trainer
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedbench.core.plan import CropStream, Plan
 from fedbench.core.rng import stream
-from fedbench.spec import DatasetSpec, PartitionSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support.lab import setting
 
 

@@ -18,7 +18,7 @@ from fedbench.core.precision import arithmetic, autocast, check
 from fedbench.engine import local
 from fedbench.engine.local import Job, execute
 from fedbench.errors import FedbenchError
-from fedbench.spec import PRECISIONS
+from fedbench.specs import PRECISIONS
 from fedbench.store import Store
 from tests.support import lab
 

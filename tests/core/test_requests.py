@@ -24,7 +24,7 @@ from fedbench.core.trainer import known_association, new_client
 from fedbench.core.who import UNLABELLED
 from fedbench.core.work import NO_LABEL
 from fedbench.methods.base import Loss, Method, cross_entropy
-from fedbench.spec import DatasetSpec, PartitionSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support.lab import client, federation, method, setting, trainer
 
 DATA = federation((60, 40))

@@ -11,7 +11,7 @@ import pytest
 
 from fedbench.data import class_counts, info, load, resolve
 from fedbench.errors import FedbenchError
-from fedbench.spec import DatasetSpec
+from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 from tests.support.data_makers import IDX_BODY, encoded, idx_toy, pixels, recipe_text, with_checksums, write_idx
 

@@ -20,7 +20,7 @@ def look(store_folder: str, name: str) -> dict[str, object]:
     from fedbench.engine.local import Job, execute
     from fedbench.errors import FedbenchError
     from fedbench.imports import PACKAGE
-    from fedbench.spec import PartitionSpec, Setting
+    from fedbench.specs import PartitionSpec, Setting
     from fedbench.store import Store
 
     store = Store(Path(store_folder))

@@ -18,7 +18,7 @@ from fedbench.engine import choice
 from fedbench.engine.choice import FILE, MARGIN, Choice, choose
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from fedbench.store import Store
 from tests.support.lab import federation, method, setting
 

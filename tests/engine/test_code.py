@@ -16,7 +16,7 @@ from fedbench import data, methods, partition, provenance
 from fedbench.engine.local import Job
 from fedbench.imports import LOOKUPS, PACKAGE, ROOMS
 from fedbench.provenance import code_of, fingerprint, is_older
-from fedbench.spec import PartitionSpec
+from fedbench.specs import PartitionSpec
 from fedbench.store import Store
 from tests.support.lab import setting
 
@@ -93,7 +93,7 @@ def test_code_that_decides_results_makes_a_run_older(edited: Path, file: str, ol
     assert job.code != before
 
 
-@pytest.mark.parametrize("file", ["report/build.py", "cli/train.py", "spec.py", "store.py", "data/fetch.py"])
+@pytest.mark.parametrize("file", ["report/build.py", "cli/train.py", "specs/partition.py", "store.py", "data/fetch.py"])
 def test_code_that_decides_nothing_does_not(file: str) -> None:
     assert file not in parts("fedavg")
 

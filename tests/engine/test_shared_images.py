@@ -17,7 +17,7 @@ from fedbench import data, protocol
 from fedbench.core.federation import Federation
 from fedbench.engine import training
 from fedbench.engine.local import Job, execute
-from fedbench.spec import PartitionSpec
+from fedbench.specs import PartitionSpec
 from fedbench.store import Store
 
 RULES = protocol.load("pfedfda")

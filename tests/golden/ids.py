@@ -24,7 +24,7 @@ from fedbench.engine.local import Job
 from fedbench.errors import FedbenchError
 from fedbench.report import cells
 from fedbench.report import table as tables
-from fedbench.spec import DatasetSpec
+from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 
 FILE = Path(__file__).with_name("ids.json")

@@ -25,7 +25,7 @@ import torch
 from fedbench import data, protocol
 from fedbench.engine.local import Job, execute
 from fedbench.errors import FedbenchError
-from fedbench.spec import PartitionSpec, Setting
+from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
 from tests.support.cases import CASES
 

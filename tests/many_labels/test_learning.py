@@ -22,7 +22,7 @@ from fedbench.methods.feddrift import correct
 from fedbench.methods.parts import responsibilities
 from fedbench.methods.parts.clustered import answer_of, probabilities, sample_losses
 from fedbench.metrics.scores import macro_area
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.lab import Run, method, setting, train, trainer
 from tests.support.rays_lab import many_labelled
 

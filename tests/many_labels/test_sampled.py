@@ -19,7 +19,7 @@ from fedbench.partition.tables import write
 from fedbench.partition.view import render
 from fedbench.protocol import load
 from fedbench.report import table as tables
-from fedbench.spec import DatasetSpec, PartitionSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 
 DATASET = DatasetSpec("chexpert", "made", "0")

@@ -15,7 +15,7 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics import evaluate
 from fedbench.metrics.read import load
 from fedbench.metrics.scores import macro_area
-from fedbench.spec import DatasetSpec, PartitionSpec, RunSpec, Setting
+from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 
 CLIENTS, EACH, LABELS = 3, 12, 5

@@ -19,7 +19,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.state import State
 from fedbench.core.trainer import PERSONALISING, new_client
 from fedbench.core.worker import Piece
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train
 
 DATA = federation((70, 40, 55, 30, 45))

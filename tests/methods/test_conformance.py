@@ -19,7 +19,7 @@ from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check
 from fedbench.core.plan import Plan
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.cases import CASES, cases
 from tests.support.lab import method, setting, train, trainer
 

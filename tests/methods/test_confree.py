@@ -17,7 +17,7 @@ from fedbench.core.rng import stream
 from fedbench.core.state import state_of
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import HEAD
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.conflicts_lab import ALPHA, Vectors, projected_pairs, step
 from tests.support.lab import federation, method, setting, train
 from tests.support.sgd_oracle import State, averaged, images, of, started, trained

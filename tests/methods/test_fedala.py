@@ -16,7 +16,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.who import MEMBER
 from fedbench.errors import FedbenchError
 from fedbench.methods.fedavg import FedAvg
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.lab import federation, method, same, setting, train
 from tests.support.sgd_oracle import State, averaged, descended, images, of, started, trained
 

@@ -17,7 +17,7 @@ from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
 from fedbench.errors import FedbenchError
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.lab import federation, method, same, setting, train, trainer
 from tests.support.sgd_oracle import State, images, of, started, trained
 

@@ -11,7 +11,7 @@ import pytest
 
 from fedbench.core.federation import Federation
 from fedbench.core.trainer import Interrupted, Progress
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.groups_lab import drifted, grouped_federation, grouped_setting
 from tests.support.lab import Run, method, train
 

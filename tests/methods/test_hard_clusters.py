@@ -19,7 +19,7 @@ from fedbench.methods.fesem import nearest
 from fedbench.methods.ifca import Choice
 from fedbench.methods.parts.clustered import expected_groups
 from fedbench.partition import bank
-from fedbench.spec import DatasetSpec, PartitionSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
 from tests.support.lab import Run, method, same, setting, train, trainer
 from tests.support.models_lab import DATA, SOME, accuracy, given, losses, mixed_answers, two_models

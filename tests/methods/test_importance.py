@@ -22,7 +22,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.parts import importance
 from fedbench.partition.density import Densities
 from fedbench.ratios.bound import kmeans_bound
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.lab import digits, federation, method, same, setting, train, trainer
 
 EVEN = federation((120, 120, 120, 120), skew=float("inf"))

@@ -19,7 +19,7 @@ from fedbench.core.client import Batch, Client
 from fedbench.core.plan import Plan
 from fedbench.core.state import model_in, size_in_bytes, state_of
 from fedbench.errors import FedbenchError
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.lab import Run, federation, method, same, setting, train, trainer
 from tests.support.sgd_oracle import State, averaged, images, of, started, trained
 

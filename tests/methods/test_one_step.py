@@ -23,7 +23,7 @@ from fedbench.core.trainer import Trainer, initialise
 from fedbench.errors import FedbenchError
 from fedbench.methods.grayscale import FirstChannel
 from fedbench.methods.parts.one_step import Moments, adam, is_norm
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.lab import Run, federation, method, same, setting, train, trainer
 
 DATA = federation()

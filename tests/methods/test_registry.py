@@ -72,7 +72,7 @@ def test_wrong_ones_are_one_clear_line(given: dict[str, Any], line: str) -> None
 
 @pytest.mark.parametrize("text", ["nan", "inf"])
 def test_numbers_that_are_none_never_become_a_run(text: str) -> None:
-    from fedbench.spec import RunSpec
+    from fedbench.specs import RunSpec
 
     with pytest.raises(FedbenchError, match=f"hyper-parameter rate must be a finite number, not {text}"):
         RunSpec(setting(), "knobs", Knobs.create({"rate": text}).params)

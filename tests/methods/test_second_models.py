@@ -22,7 +22,7 @@ from fedbench.core.trainer import Trainer, initialise
 from fedbench.core.who import UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 from tests.support.lab import Run, digits, federation, method, same, setting, train
 
 DATA = federation((60, 40, 50), skew=1.0)

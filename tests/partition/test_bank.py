@@ -15,7 +15,7 @@ from fedbench.errors import FedbenchError
 from fedbench.partition.bank import Drawn, draw
 from fedbench.partition.distribution import Distribution
 from fedbench.partition.look import Look
-from fedbench.spec import LEVELLED, DatasetSpec, PartitionSpec
+from fedbench.specs import LEVELLED, DatasetSpec, PartitionSpec
 
 MADE = DatasetSpec("made", "here", "now")
 seeds, levels = st.integers(0, 2**32 - 1), st.integers(1, 8)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedbench import data, partition, protocol
 from fedbench.errors import FedbenchError
 from fedbench.partition.colored import paint
-from fedbench.spec import DatasetSpec, PartitionSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 
 MADE = DatasetSpec("made", "here", "now")

@@ -17,7 +17,7 @@ from PIL import Image
 from fedbench.errors import FedbenchError
 from fedbench.partition import corruption
 from fedbench.partition.corruption import SMALLEST, blur, corrupt, digital, weather
-from fedbench.spec import CORRUPTIONS, SEVERITIES
+from fedbench.specs import CORRUPTIONS, SEVERITIES
 
 LEVELS = range(1, SEVERITIES + 1)
 #: Corruptions that draw nothing at random.

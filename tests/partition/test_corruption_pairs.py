@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from fedbench.partition.shift import Shift, shifts
-from fedbench.spec import CORRUPTIONS, SEVERITIES
+from fedbench.specs import CORRUPTIONS, SEVERITIES
 
 # Do not bring these literals up to date after a change of the code without raising PartitionSpec.version.
 NAMES = (

@@ -17,7 +17,7 @@ from fedbench import data, partition
 from fedbench.errors import FedbenchError
 from fedbench.partition import Partition, tables
 from fedbench.partition.equal import SPREAD
-from fedbench.spec import LEVELLED, DatasetSpec, PartitionSpec
+from fedbench.specs import LEVELLED, DatasetSpec, PartitionSpec
 from fedbench.store import Store
 
 MADE = DatasetSpec("made", "here", "now")

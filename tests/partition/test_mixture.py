@@ -18,7 +18,7 @@ from fedbench import data, partition, protocol
 from fedbench.errors import FedbenchError
 from fedbench.partition import Partition
 from fedbench.partition.mixture import counts, kept
-from fedbench.spec import DatasetSpec, PartitionSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 
 MADE = DatasetSpec("made", "here", "now")

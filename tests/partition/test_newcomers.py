@@ -19,7 +19,7 @@ from rich.console import Console
 from fedbench import data, partition
 from fedbench.__main__ import main
 from fedbench.partition import Partition, Shift, apply, shifts, tables, view
-from fedbench.spec import CORRUPTIONS, DatasetSpec, PartitionSpec, corruption
+from fedbench.specs import CORRUPTIONS, DatasetSpec, PartitionSpec, corruption
 from fedbench.store import Store
 
 MADE = DatasetSpec("made", "here", "now")

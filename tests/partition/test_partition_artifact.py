@@ -14,7 +14,7 @@ import pytest
 from fedbench import data, partition
 from fedbench.errors import FedbenchError
 from fedbench.partition import Partition, apply, shifts
-from fedbench.spec import DatasetSpec, PartitionSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 
 RNG = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from rich.console import Console
 from fedbench import data
 from fedbench.__main__ import main
 from fedbench.partition import Partition, build, read, shifts, view
-from fedbench.spec import PartitionSpec
+from fedbench.specs import PartitionSpec
 from fedbench.store import Store
 
 

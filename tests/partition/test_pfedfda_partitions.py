@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fedbench import data, partition
 from fedbench.errors import FedbenchError
 from fedbench.partition import assign, dirichlet, draw
-from fedbench.spec import DatasetSpec, PartitionSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 
 MADE = DatasetSpec("made", "here", "now")
 Sides = list[tuple[list[int], list[int]]]

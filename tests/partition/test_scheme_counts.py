@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedbench.partition import dirichlet, scheme
-from fedbench.spec import DatasetSpec, PartitionSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 
 CIFAR10, CIFAR100, TINY = (10, 6000), (100, 600), (200, 550)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedbench.errors import FedbenchError
 from fedbench.partition import assign, draw, scheme
 from fedbench.partition.dirichlet import share_out
-from fedbench.spec import DatasetSpec, PartitionSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 

@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 from fedbench.errors import FedbenchError
 from fedbench.partition.corruption import corrupt
 from fedbench.partition.shift import Shift, apply, groups, shifts
-from fedbench.spec import CORRUPTIONS, SHIFTS
+from fedbench.specs import CORRUPTIONS, SHIFTS
 
 ALL = [*shifts("low", 8), *shifts("mid", 8), *shifts("high", 8), *shifts("pool", 54)]
 

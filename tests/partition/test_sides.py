@@ -20,7 +20,7 @@ from fedbench.__main__ import main
 from fedbench.errors import FedbenchError
 from fedbench.partition import Partition, view
 from fedbench.partition.density import realised
-from fedbench.spec import DatasetSpec, PartitionSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 
 MADE = DatasetSpec("made", "here", "now")

@@ -22,7 +22,7 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.read import writing
 from fedbench.report import table as tables
 from fedbench.report.cells import Cells, find
-from fedbench.spec import DatasetSpec, RunSpec, Setting
+from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 
 DEFAULTS: dict[str, dict[str, Any]] = {"feddrm": {"lambda": 0.8}, "fedavgft": {"finetune_rounds": 100}}

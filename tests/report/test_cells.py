@@ -16,7 +16,7 @@ from fedbench.report import table as tables
 from fedbench.report.cells import Cells, find
 from fedbench.report.index import Index, Job, State
 from fedbench.report.spec import Table
-from fedbench.spec import RunSpec, Setting
+from fedbench.specs import RunSpec, Setting
 from fedbench.store import Store
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
@@ -81,7 +81,7 @@ def test_done_older_and_missing(lab: Any) -> None:
 def test_code_that_is_gone_is_older_code_and_present_code_is_not(lab: Any) -> None:
     from fedbench.provenance import fingerprint
 
-    parts = ["errors.py", "spec.py"]
+    parts = ["errors.py", "specs/base.py"]
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", fingerprint=fingerprint(*parts), fingerprint_parts=parts)
     lab.run(lab.setting("feddrm/1", SPC), "feddrm", fingerprint="0", fingerprint_parts=["methods/gone.py"])
     cells = lab.cells("feddrm/1")

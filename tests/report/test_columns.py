@@ -414,7 +414,7 @@ def test_a_copy_of_the_images_is_told(lab: Any) -> None:
     """What is no recipe's first source, such as a JPEG copy, stands below the table."""
     from fedbench.data import recipe
     from fedbench.report.notes import _sources
-    from fedbench.spec import DatasetSpec
+    from fedbench.specs import DatasetSpec
 
     cells = lab.cells("pfedfda/2")
     assert _sources(cells) == []

@@ -20,7 +20,7 @@ from fedbench import partition as partitions
 from fedbench.errors import FedbenchError
 from fedbench.report import figures
 from fedbench.report.figures import draw, spectra
-from fedbench.spec import PartitionSpec
+from fedbench.specs import PartitionSpec
 from fedbench.store import Store
 from fedbench.theory import spectrum
 

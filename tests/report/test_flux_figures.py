@@ -30,7 +30,7 @@ from fedbench.report import figures
 from fedbench.report import table as tables
 from fedbench.report.cells import find, sketch
 from fedbench.report.figures import descriptors, draw, series_draw
-from fedbench.spec import DatasetSpec, PartitionSpec, RunSpec, Setting
+from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
 from fedbench.store import Store
 
 Call = Callable[..., Result]

@@ -15,7 +15,7 @@ from fedbench.report import table as tables
 from fedbench.report.build import build
 from fedbench.report.cells import find
 from fedbench.report.grid import Grid
-from fedbench.spec import RunSpec, Setting
+from fedbench.specs import RunSpec, Setting
 from fedbench.theory.wasserstein import Snapshots, deviations
 
 WIDTH, BLOCKS = 10, 3

@@ -17,7 +17,7 @@ from fedbench.report.cells import find
 from fedbench.report.index import State
 from fedbench.report.spec import Table
 from fedbench.resources import TABLES
-from fedbench.spec import DatasetSpec
+from fedbench.specs import DatasetSpec
 
 OURS = [
     "fedavg",

@@ -14,7 +14,7 @@ from fedbench.report import table as tables
 from fedbench.report.build import build
 from fedbench.report.grid import Grid
 from fedbench.report.render import render
-from fedbench.spec import RunSpec
+from fedbench.specs import RunSpec
 from fedbench.store import Artifact
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"

@@ -26,7 +26,7 @@ from fedbench.errors import FedbenchError
 from fedbench.report import figures
 from fedbench.report import table as tables
 from fedbench.report.figures import beta, bubbles, draw
-from fedbench.spec import CORRUPTIONS, PartitionSpec, RunSpec, Setting
+from fedbench.specs import CORRUPTIONS, PartitionSpec, RunSpec, Setting
 from fedbench.store import Store
 
 Call = Callable[..., Result]
@@ -348,7 +348,7 @@ def test_the_picture_of_epochs(lab: Any, store: Store) -> None:
 def test_what_older_code_made_is_named(lab: Any, store: Store) -> None:
     lab.dataset("cifar100")
     setting = lab.setting("pfedfda/figure4", "CIFAR100/E = 5")
-    told = {"fingerprint": "of older code", "fingerprint_parts": ["spec.py"]}
+    told = {"fingerprint": "of older code", "fingerprint_parts": ["specs/base.py"]}
     lab.run(setting, "pfedfda", rules="pfedfda", clients={0: 0.5}, views=("plain",), **told)
     remarks: list[str] = []
     shown = figures.kind_of(EPOCHS).gather(EPOCHS, figures.Ask(store, notify=remarks.append))

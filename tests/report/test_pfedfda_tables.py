@@ -18,7 +18,7 @@ from fedbench.report.build import build
 from fedbench.report.cells import sketch
 from fedbench.report.render import FORMATS, render
 from fedbench.resources import TABLES
-from fedbench.spec import CORRUPTIONS
+from fedbench.specs import CORRUPTIONS
 
 ALL = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "1_code", "figure4"]
 LOST = ("4", "5", "9", "figure4")

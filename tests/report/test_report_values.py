@@ -17,7 +17,7 @@ from fedbench.report.build import build
 from fedbench.report.claims import SO_FAR
 from fedbench.report.grid import Entry, Grid
 from fedbench.report.index import State
-from fedbench.spec import MetricsSpec, RunSpec
+from fedbench.specs import MetricsSpec, RunSpec
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 

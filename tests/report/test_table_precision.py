@@ -19,7 +19,7 @@ from fedbench.report.grid import Grid
 from fedbench.report.index import State
 from fedbench.report.notes import command, elsewhere
 from fedbench.report.render import FORMATS, render
-from fedbench.spec import PRECISIONS, Setting
+from fedbench.specs import PRECISIONS, Setting
 
 DIR = "CIFAR-10/Dir-0.3"
 

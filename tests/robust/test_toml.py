@@ -21,7 +21,7 @@ from fedbench.report.build import build
 from fedbench.report.family import numbers
 from fedbench.report.render import FORMATS, render
 from fedbench.report.spec import Table
-from fedbench.spec import DatasetSpec
+from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 
 TABLES = [p for p in sorted(resources.TABLES.glob("*/*.toml")) if p.name != "protocol.toml"]

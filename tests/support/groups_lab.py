@@ -13,7 +13,7 @@ from fedbench.core.client import Client
 from fedbench.core.federation import Federation
 from fedbench.core.state import State
 from fedbench.core.work import Work
-from fedbench.spec import DatasetSpec, PartitionSpec, Setting
+from fedbench.specs import DatasetSpec, PartitionSpec, Setting
 from tests.support.lab import digits, setting
 
 

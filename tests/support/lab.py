@@ -24,7 +24,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.state import State
 from fedbench.core.trainer import Progress, new_client
 from fedbench.methods.base import Method
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 __all__ = [
     "Run", "client", "digits", "drive", "federation", "finish", "method", "parquet_bytes", "same", "setting", "train",

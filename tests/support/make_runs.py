@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fedbench.measure import Measure, stored
 from fedbench.metrics.figures import MEASURES
-from fedbench.spec import DatasetSpec, PartitionSpec, RunSpec, Setting
+from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 
 

@@ -19,7 +19,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
 from fedbench.core.trainer import Trainer, initialise
 from fedbench.methods.base import Method
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 State = dict[str, Tensor]
 

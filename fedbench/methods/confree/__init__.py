@@ -16,7 +16,7 @@ from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, knob
 from fedbench.methods.confree.conflicts import gram, orders, pairs, worst
 from fedbench.methods.parts.parameters import trainable
 from fedbench.methods.parts.split_steps import check_split, remaining
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import AFTER_AGGREGATE, AFTER_LOCAL, Method, check, cross_entropy, knob, score_knob
 from fedbench.methods.fedala.entrywise import LAST, learned_weights, mixture
 from fedbench.methods.parts.split_steps import check_split, remaining
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: What a client keeps of its top: as it was at the end of its last training, and the weights of the mixture.
 OWN, WEIGHTS = "own", "weights"

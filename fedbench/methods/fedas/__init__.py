@@ -16,7 +16,7 @@ from fedbench.methods.base import AFTER_LOCAL, BODY, HEAD, Method, cross_entropy
 from fedbench.methods.fedas.fisher import fisher_trace
 from fedbench.methods.parts.prototypes import own_class_means
 from fedbench.methods.parts.split_steps import check_split, remaining
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: The client's own model as it was at the end of its last training.
 PREVIOUS = "previous"

@@ -26,7 +26,7 @@ from fedbench.methods.parts.clustered import (
     send_ensemble,
     side_by_side,
 )
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)

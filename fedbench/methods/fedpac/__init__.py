@@ -18,7 +18,7 @@ from fedbench.core.who import MEMBER, UNSEEN
 from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, features, knob, score_knob
 from fedbench.methods.fedpac.combination import combination, statistics
 from fedbench.methods.parts.prototypes import class_means, own_class_means, pooled
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: The class means of the last round's clients [K, d], and the images [K] behind each: none, and it is not known.
 MEAN, COUNT = "prototypes.mean", "prototypes.count"

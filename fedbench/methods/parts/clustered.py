@@ -18,7 +18,7 @@ from fedbench.core.task import task_of
 from fedbench.measure import Measure
 from fedbench.methods.base import BODY, HEAD, check, knob
 from fedbench.partition import bank
-from fedbench.spec import LEVELLED, Setting
+from fedbench.specs import LEVELLED, Setting
 
 #: What every clustered method reports of its rounds.
 CLUSTERS = Measure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedbench.methods.base import check, knob
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 def finetune_knob() -> Any:

@@ -18,7 +18,7 @@ from fedbench.core.state import State, weighted_mean
 from fedbench.errors import FedbenchError
 from fedbench.methods.parts.clustered import sample_losses
 from fedbench.methods.parts.own_rule import check_sgd
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: Of Adam (torch's defaults; the paper's code does not set them).
 BETAS, EPS = (0.9, 0.999), 1e-8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.errors import FedbenchError
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 def check_sgd(name: str, setting: Setting) -> None:

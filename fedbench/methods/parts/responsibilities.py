@@ -26,7 +26,7 @@ from fedbench.methods.parts.clustered import (
     side_by_side,
 )
 from fedbench.methods.parts.one_step import weighted_loss
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 #: A client's pi, which it keeps to itself.
 PI = "mixture.pi"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.methods.base import check
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 
 def check_split(method: str, option: str, taken: int, setting: Setting) -> None:

@@ -19,7 +19,7 @@ from fedbench.measure import Measure
 from fedbench.methods.base import BODY, Method, check, features, knob
 from fedbench.methods.pfedfda.gaussian import Gaussian, Moments, classifier, estimate, packed, prior, unpacked
 from fedbench.methods.pfedfda.interpolation import Rows, halves, search_beta
-from fedbench.spec import Setting
+from fedbench.specs import Setting
 
 SMALLEST = torch.finfo(torch.float32).tiny
 

@@ -16,7 +16,7 @@ import numpy as np
 from fedbench.errors import unknown
 from fedbench.partition.corruption import blur, digital, noise, weather
 from fedbench.partition.corruption.pixels import Images, check
-from fedbench.spec import CORRUPTIONS, SEVERITIES, require
+from fedbench.specs import CORRUPTIONS, SEVERITIES, require
 
 __all__ = ["SMALLEST", "check_name", "corrupt"]
 

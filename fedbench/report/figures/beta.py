@@ -13,7 +13,7 @@ from fedbench.report.claims import Verdict, judge
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
 from fedbench.report.figures.spec import FigureSpec
-from fedbench.spec import RunSpec
+from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

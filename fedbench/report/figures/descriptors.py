@@ -14,7 +14,7 @@ from fedbench.errors import FedbenchError
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
 from fedbench.report.figures.spec import FigureSpec
-from fedbench.spec import RunSpec
+from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,0 +1,52 @@
+"""Specs: frozen, validated plain values. A spec's canonical JSON hashes to the id that names its artifact.
+
+The chain is nested: a `RunSpec` holds its `Setting`, that holds its `PartitionSpec`, that holds its
+`DatasetSpec`. So one manifest tells the whole history of an artifact, and equal specs have equal ids.
+
+A field whose value is None is left out of the canonical form: a field added later with the default None
+leaves every older id as it was.
+"""
+
+from __future__ import annotations
+
+from fedbench.specs.base import SCHEMA, Plain, Spec, check_seed, require
+from fedbench.specs.dataset import DatasetSpec
+from fedbench.specs.metrics import MetricsSpec
+from fedbench.specs.partition import (
+    CORRUPTIONS,
+    DRAWN_APART,
+    LABEL_FREE,
+    LEVELLED,
+    SEVERITIES,
+    SHIFTS,
+    PartitionSpec,
+    Rows,
+    corruption,
+)
+from fedbench.specs.run import RunSpec
+from fedbench.specs.setting import PRECISIONS, Setting
+
+SPECS: dict[str, type[Spec]] = {c.kind: c for c in (DatasetSpec, PartitionSpec, RunSpec, MetricsSpec)}
+
+__all__ = [
+    "CORRUPTIONS",
+    "DRAWN_APART",
+    "LABEL_FREE",
+    "LEVELLED",
+    "PRECISIONS",
+    "SCHEMA",
+    "SEVERITIES",
+    "SHIFTS",
+    "SPECS",
+    "DatasetSpec",
+    "MetricsSpec",
+    "PartitionSpec",
+    "Plain",
+    "Rows",
+    "RunSpec",
+    "Setting",
+    "Spec",
+    "check_seed",
+    "corruption",
+    "require",
+]
