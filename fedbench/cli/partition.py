@@ -204,9 +204,9 @@ def partition(
 def _known(artifact: Artifact | None) -> str:
     if artifact is None:
         return ""
-    from fedbench.provenance import is_older
+    from fedbench.store.provenance import is_stale
 
-    older = ", drawn by older code: 'train --again' draws it anew" if is_older(artifact.provenance) else ""
+    older = ", drawn by older code: 'train --again' draws it anew" if is_stale(artifact.provenance) else ""
     return f"  (was there already{older})"
 
 

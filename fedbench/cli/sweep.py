@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedbench import protocol as protocols
-from fedbench.claim import HeldError
 from fedbench.cli import context
 from fedbench.cli.live import duration, run, run_together
 from fedbench.errors import FedbenchError
 from fedbench.files import process
 from fedbench.plugins.mistakes import PluginError, reported
-from fedbench.provenance import is_older
+from fedbench.store.claim import HeldError
+from fedbench.store.provenance import is_stale
 
 if TYPE_CHECKING:
     from fedbench.engine.local import Job
@@ -126,7 +126,7 @@ def _replacing(job: Job, store: Store, again: bool) -> Job:
     if not again:
         return job
     old = store.get(job.spec)
-    return replace(job, replaces=old.digest if old is not None and is_older(old.provenance) else "")
+    return replace(job, replaces=old.digest if old is not None and is_stale(old.provenance) else "")
 
 
 def _groups(wanted: Sequence[Wanted], executor: str) -> list[list[int]]:

@@ -172,8 +172,8 @@ def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
     """
     from fedbench.engine.cost import seconds
     from fedbench.engine.local import saved_round
-    from fedbench.provenance import is_older
     from fedbench.report.cells import DEFAULT_PRECISION
+    from fedbench.store.provenance import is_stale
 
     setting, store, console = job.spec.setting, context.store(), context.err()
     protocol = protocols.load(protocol_name)
@@ -182,7 +182,7 @@ def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
     where = f" on {part.dataset.name}, {part.label}, {part.clients} clients, shift {part.shift}"
     console.print(Text.assemble((job.method.title, "bold"), where, f" ({options})" if options else ""))
     if (there := job.done(store)) is not None:
-        older = ", made by older code: --again makes it anew" if is_older(there.provenance) else ""
+        older = ", made by older code: --again makes it anew" if is_stale(there.provenance) else ""
         console.print(f"run {there.id} is already there{older}")
         return
 

@@ -24,9 +24,9 @@ from fedbench.data.readers import read
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
 from fedbench.data.union import read_union
 from fedbench.errors import FedbenchError
-from fedbench.provenance import MADE_FROM, code_of, is_older, origin
 from fedbench.specs import DatasetSpec, require
 from fedbench.store import Artifact, Store
+from fedbench.store.provenance import MADE_FROM, code_of, is_stale, origin
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ def obtain(
 ) -> Artifact:
     """The artifact of `spec`, built if the store lacks it, or (`again`) if older code built it."""
     there = store.get(spec)
-    if there is not None and not (again and is_older(there.provenance)):
+    if there is not None and not (again and is_stale(there.provenance)):
         return there
     return build(spec, store, roots, notify, replaces=there)
 

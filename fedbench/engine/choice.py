@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.files import alone, disk_errors, read_json, write_json
-from fedbench.provenance import fingerprint, libraries
 from fedbench.store import Store
+from fedbench.store.provenance import fingerprint, libraries
 
 if TYPE_CHECKING:
     from torch import nn

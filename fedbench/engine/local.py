@@ -18,9 +18,9 @@ from fedbench.files import disk_errors, read_json, write_json
 from fedbench.imports import closure
 from fedbench.plugins.load import statements
 from fedbench.plugins.mistakes import reported
-from fedbench.provenance import fingerprint, libraries
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import CHECKPOINT, Artifact, Store
+from fedbench.store.provenance import fingerprint, libraries
 
 if TYPE_CHECKING:
     import torch

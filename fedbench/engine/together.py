@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbench.claim import Claim, HeldError
 from fedbench.engine.local import Job, announce, check_place, choose_device, clear, tidy
 from fedbench.engine.training import prepared, write
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import reported
 from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
+from fedbench.store.claim import Claim, HeldError
 
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress, Trainer

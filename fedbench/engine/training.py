@@ -14,20 +14,20 @@ from fedbench.errors import FedbenchError
 from fedbench.measure import stored
 from fedbench.metrics import figures
 from fedbench.plugins.mistakes import in_words, mistake
-from fedbench.provenance import MADE_FROM, fingerprint, origin
 from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
+from fedbench.store.provenance import MADE_FROM, fingerprint, origin
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import torch
 
-    from fedbench.claim import Claim
     from fedbench.core.federation import Federation
     from fedbench.core.server import Server
     from fedbench.core.trainer import Trainer
     from fedbench.engine.local import Job
     from fedbench.methods.base import Method
+    from fedbench.store.claim import Claim
 
 
 @dataclass(frozen=True)

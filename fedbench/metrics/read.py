@@ -10,9 +10,9 @@ import numpy as np
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, known
-from fedbench.provenance import fingerprint
 from fedbench.specs import MetricsSpec, RunSpec
 from fedbench.store import Artifact, Store, Writer
+from fedbench.store.provenance import fingerprint
 
 
 @dataclass(frozen=True)

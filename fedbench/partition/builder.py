@@ -17,9 +17,9 @@ from fedbench.partition.distribution import Distribution
 from fedbench.partition.scheme import draw
 from fedbench.partition.shift import Shift, shifts
 from fedbench.partition.tables import read, write
-from fedbench.provenance import MADE_FROM, code_of, is_older, origin
 from fedbench.specs import LABEL_FREE, SHIFTS, PartitionSpec, corruption
 from fedbench.store import Artifact, Store
+from fedbench.store.provenance import MADE_FROM, code_of, is_stale, origin
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset
@@ -45,7 +45,7 @@ def obtain(
 ) -> Artifact:
     """The artifact of `spec`, drawn if the store lacks it, or (`again`) if older code drew it or read its images."""
     there = store.get(spec)
-    if there is not None and not (again and is_older(there.provenance)):
+    if there is not None and not (again and is_stale(there.provenance)):
         return there
     from fedbench.data.build import obtain as images_of
     from fedbench.data.dataset import from_artifact

@@ -12,9 +12,9 @@ from typing import Any
 
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
-from fedbench.provenance import is_older
 from fedbench.specs import Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
+from fedbench.store.provenance import is_stale
 
 
 class State(StrEnum):
@@ -110,7 +110,7 @@ class Index:
             if isinstance(run, FedbenchError):
                 self.damaged.append(run)
             elif isinstance(spec := run.spec, RunSpec):
-                state = State.OLDER if is_older(run.provenance) else State.DONE
+                state = State.OLDER if is_stale(run.provenance) else State.DONE
                 found.append(Record(run.id, spec, spec.setting.id, state, run.provenance, run))
         return found
 

@@ -29,7 +29,7 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 
 def facts(device: torch.device) -> dict[str, Any]:
     """What a measurement is recorded with."""
-    from fedbench.provenance import git_revision
+    from fedbench.store.provenance import git_revision
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     return {

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.claim import FILE
 from fedbench.core import trainer
-from tests.support.cli_user import SMOKE, fedbench, good
+from fedbench.store.claim import FILE
 
 RUN = ("train", "--method", "local", *SMOKE, "--steps", "1")
 

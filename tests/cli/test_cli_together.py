@@ -182,7 +182,7 @@ def test_all_of_them_again(table: str, home: Path, monkeypatch: pytest.MonkeyPat
     good(*train(table, "--executor", "stacked"))
     before = {seed: run.manifest["provenance"] for seed, run in runs(home).items()}
     for room in ("report.index", "cli.sweep"):
-        monkeypatch.setattr(f"fedbench.{room}.is_older", lambda provenance: True)
+        monkeypatch.setattr(f"fedbench.{room}.is_stale", lambda provenance: True)
     assert good(*train(table, "--executor", "stacked", "--again")).line == "3 of 3 runs made"
     after = {seed: run.manifest["provenance"] for seed, run in runs(home).items()}
     assert all(after[seed] != before[seed] for seed in (1, 2, 3))

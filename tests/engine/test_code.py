@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from fedbench import data, methods, partition, provenance
+from fedbench import data, methods, partition
 from fedbench.engine.local import Job
 from fedbench.imports import LOOKUPS, PACKAGE, ROOMS
-from fedbench.provenance import code_of, fingerprint, is_older
 from fedbench.specs import PartitionSpec
-from fedbench.store import Store
-from tests.support.lab import setting
+from fedbench.store import Store, provenance
+from fedbench.store.provenance import code_of, fingerprint, is_stale
 
 #: Loaded only because a package's __init__ offers them too; nothing that a run computes goes through them.
 BESIDE = {"data/check.py", "data/download.py", "data/fetch.py", "partition/mixture_csv.py"}
@@ -86,14 +85,14 @@ def test_packages_that_do_not_count_only_hand_on_names(edited: Path) -> None:
 def test_code_that_decides_results_makes_a_run_older(edited: Path, file: str, old: str, new: str) -> None:
     job = Job.of(setting(), "fedavg", {})
     told = {"fingerprint": fingerprint(*job.parts), "fingerprint_parts": job.parts}
-    assert not is_older(told)
+    assert not is_stale(told)
     before = job.code
     change(edited, file, old, new)
-    assert is_older(told)
+    assert is_stale(told)
     assert job.code != before
 
 
-@pytest.mark.parametrize("file", ["report/build.py", "cli/train.py", "specs/partition.py", "store.py", "data/fetch.py"])
+@pytest.mark.parametrize("file", ["report/build.py", "cli/train.py", "spec.py", "store/folder.py", "data/fetch.py"])
 def test_code_that_decides_nothing_does_not(file: str) -> None:
     assert file not in parts("fedavg")
 
@@ -118,8 +117,8 @@ def test_partitions_and_data_sets_tell_their_code(store: Store, edited: Path) ->
     assert {"partition/scheme.py", "partition/corruption/noise.py"} <= of["partition"]
     assert of["dataset"] <= of["partition"] <= parts("fedavg")
     change(edited, "partition/scheme.py", "def draw", "def drawn")
-    assert is_older(artifacts["partition"].provenance)
-    assert not is_older(artifacts["dataset"].provenance)
+    assert is_stale(artifacts["partition"].provenance)
+    assert not is_stale(artifacts["dataset"].provenance)
 
 
 def test_code_of_names_files_and_their_fingerprint() -> None:

@@ -79,7 +79,7 @@ def test_done_older_and_missing(lab: Any) -> None:
 
 
 def test_code_that_is_gone_is_older_code_and_present_code_is_not(lab: Any) -> None:
-    from fedbench.provenance import fingerprint
+    from fedbench.store.provenance import fingerprint
 
     parts = ["errors.py", "specs/base.py"]
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", fingerprint=fingerprint(*parts), fingerprint_parts=parts)

@@ -53,7 +53,7 @@ class Fails(Method):
 CLAIM = """
 import os, sys
 from pathlib import Path
-from fedbench.claim import hold
+from fedbench.store.claim import hold
 with hold(Path(sys.argv[1]), "a run"):
     os._exit(0)
 """

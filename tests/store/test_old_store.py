@@ -19,7 +19,7 @@ IDS = {"dataset": "94b6fee866c7", "partition": "80d68cde158f", "run": "db88390db
 @pytest.fixture
 def old(tmp_path: Path) -> Store:
     """A copy of the store of schema 1, so that nothing is written into the checkout."""
-    shutil.copytree(Path(__file__).parent / "fixtures" / "schema1", tmp_path / "old")
+    shutil.copytree(Path(__file__).parents[1] / "fixtures" / "schema1", tmp_path / "old")
     return Store(tmp_path / "old")
 
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbench import claim, files
+from fedbench import files
 from fedbench.errors import FedbenchError
 from fedbench.files import intact, scratch, sealed
 from fedbench.specs import DatasetSpec
-from fedbench.store import MANIFEST, Artifact, DamagedError, Store
+from fedbench.store import MANIFEST, Artifact, DamagedError, Store, claim
 
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")
 OTHER = DatasetSpec("digits", "sklearn", "ba9876543210")

@@ -96,13 +96,13 @@ def origin(digest: str, told: Mapping[str, Any]) -> dict[str, Any]:
     return {"digest": digest, **{k: told[k] for k in ("fingerprint", "fingerprint_parts", MADE_FROM) if k in told}}
 
 
-def is_older(told: Mapping[str, Any]) -> bool:
+def is_stale(told: Mapping[str, Any]) -> bool:
     """Whether the code that made an artifact, or what that was made from, has changed since, by what its provenance
     tells.
 
     An artifact that tells nothing of its code is taken as it is.
     """
-    if any(is_older(one) for one in told.get(MADE_FROM, {}).values()):
+    if any(is_stale(one) for one in told.get(MADE_FROM, {}).values()):
         return True
     parts = told.get("fingerprint_parts")
     if not parts:

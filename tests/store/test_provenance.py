@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import fedbench
-from fedbench import provenance as module
-from fedbench.provenance import fingerprint, git_revision, libraries, provenance
+from fedbench.store import provenance as module
+from fedbench.store.provenance import fingerprint, git_revision, libraries, provenance
 
 CODE = '''"""What it is for."""
 
@@ -111,13 +111,13 @@ def test_fingerprint_of_fedbench() -> None:
 
 def test_fingerprint_is_the_same_in_another_process() -> None:
     """Workers compare it: no hash seed, clock or path may enter."""
-    code = "from fedbench.provenance import fingerprint; print(fingerprint('core', 'methods/base.py'))"
+    code = "from fedbench.store.provenance import fingerprint; print(fingerprint('core', 'methods/base.py'))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == fingerprint("core", "methods/base.py")
 
 
 def test_libraries_without_importing_them() -> None:
-    code = "import sys; from fedbench.provenance import libraries; libraries(); print('torch' in sys.modules)"
+    code = "import sys; from fedbench.store.provenance import libraries; libraries(); print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "False"
     found = libraries()

@@ -20,16 +20,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedbench import claim as module
 from fedbench.errors import FedbenchError
 from fedbench.files import machine
 from fedbench.specs import SCHEMA, DatasetSpec, PartitionSpec, Spec
 from fedbench.store import MANIFEST, Artifact, DamagedError, Store
+from fedbench.store import claim as module
 
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")
 OTHER = DatasetSpec("digits", "sklearn", "another")
 PARTITION = PartitionSpec(DIGITS, "iid", 3, 1, 0.5)
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def table(rows: int = 100) -> pa.Table:

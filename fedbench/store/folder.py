@@ -1,0 +1,230 @@
+"""A store: a folder of artifacts, of runs under way, and of what the next command means."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedbench.errors import FedbenchError
+from fedbench.files import abandoned, alone, disk_errors, read_json, scratched, write_json
+from fedbench.specs import SCHEMA, SPECS, Spec
+from fedbench.store.artifact import MANIFEST, Artifact, DamagedError, opened
+from fedbench.store.claim import Claim, hold, holder
+from fedbench.store.writing import ASIDE, Writer, remove, restored, writing
+from fedbench.words import path_of
+
+KINDS = tuple(SPECS)
+#: The file of a work folder that a restart looks for.
+CHECKPOINT = "checkpoint.json"
+
+
+def default_home() -> Path:
+    """FEDBENCH_HOME, else ~/.fedbench."""
+    return path_of(os.environ.get("FEDBENCH_HOME") or "~/.fedbench", "FEDBENCH_HOME")
+
+
+class Store:
+    """A folder of artifacts shared by any number of processes."""
+
+    def __init__(self, home: Path | None = None) -> None:
+        # Whole, since Arrow takes a path that begins with "word:" for the address of a server.
+        self.home = (Path(home) if home else default_home()).absolute()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            schema = read_json(self.home / "store.json").get("schema", 0)
+            if not isinstance(schema, int):
+                raise FedbenchError(f"{self.home / 'store.json'} is damaged (schema {schema!r})", "delete that file")
+            if schema > SCHEMA:
+                raise FedbenchError(
+                    f"the store {self.home} was written by a newer fedbench (schema {schema}, this one reads {SCHEMA})",
+                    "upgrade fedbench or choose another --home",
+                )
+
+    def prepare(self) -> None:
+        """Create the store's folder and marker if need be."""
+        with disk_errors("preparing the store", self.home):
+            self.home.mkdir(parents=True, exist_ok=True)
+            if not (self.home / "store.json").exists():
+                write_json(self.home / "store.json", {"schema": SCHEMA})
+
+    # -- artifacts ---------------------------------------------------------------------------------------
+
+    def path(self, kind: str, id: str) -> Path:
+        return self.home / kind / id
+
+    def has(self, spec: Spec) -> bool:
+        return (self.path(spec.kind, spec.id) / MANIFEST).exists() or restored(self.home, self.path(spec.kind, spec.id))
+
+    def get(self, spec: Spec) -> Artifact | None:
+        """The artifact of a spec, or None if it has not been made."""
+        return self.open(spec.kind, spec.id) if self.has(spec) else None
+
+    def whole(self, spec: Spec) -> Artifact | None:
+        """The artifact of a spec, or None if it has not been made or is damaged."""
+        try:
+            return self.get(spec)
+        except DamagedError:
+            return None
+
+    def open(self, kind: str, id: str) -> Artifact:
+        """The artifact of that kind and id. Raises FedbenchError if missing or of a newer schema, DamagedError if it
+        is not as it was written."""
+        path = self.path(kind, id)
+        if not path.exists():
+            restored(self.home, path)
+        return opened(path, kind, id)
+
+    def list(self, kind: str) -> Iterator[Artifact]:
+        """All complete artifacts of a kind, oldest first."""
+        return (one for one in self.scan(kind) if isinstance(one, Artifact))
+
+    def scan(self, kind: str) -> Iterator[Artifact | FedbenchError]:
+        """All artifacts of a kind, oldest first, with an error in place of each that cannot be trusted or read."""
+        folder = self.home / kind
+        if not folder.is_dir():
+            return
+        for path in folder.glob(".*"):
+            if name := scratched(path, ASIDE):
+                restored(self.home, folder / name)
+        for path in sorted((p for p in folder.iterdir() if not p.name.startswith(".")), key=_age):
+            try:
+                yield self.open(kind, path.name)
+            except FedbenchError as error:
+                if path.exists():  # or else it has been removed meanwhile
+                    yield error
+
+    def locate(self, prefix: str, kinds: tuple[str, ...] = KINDS) -> tuple[str, str]:
+        """Kind and id of the one artifact, damaged or not, whose id starts with `prefix`."""
+        hits = [
+            (kind, path.name)
+            for kind in kinds
+            if (self.home / kind).is_dir()
+            for path in (self.home / kind).iterdir()
+            if path.name.startswith(prefix) and not path.name.startswith(".")
+        ]
+        what = " or ".join(kinds)
+        if not prefix or not hits:
+            raise FedbenchError(f"no {what} '{prefix}' in {self.home}", "'fedbench list' shows what is there")
+        if len(hits) > 1:
+            raise FedbenchError(f"'{prefix}' is ambiguous: {', '.join(f'{k} {i}' for k, i in sorted(hits))}")
+        return hits[0]
+
+    def find(self, prefix: str, kinds: tuple[str, ...] = KINDS) -> Artifact:
+        """The one artifact whose id starts with `prefix`."""
+        return self.open(*self.locate(prefix, kinds))
+
+    @contextlib.contextmanager
+    def writing(
+        self, spec: Spec, inputs: Mapping[str, str] | None = None, replaces: str | None = None
+    ) -> Iterator[Writer]:
+        """Make the artifact of `spec`: fill the writer inside the block; on a clean exit it is there, complete.
+
+        An artifact of that spec that is there already stays (same spec, same bytes; another process may have finished
+        it meanwhile), unless it is the one whose digest is `replaces`: until its successor is complete that one is
+        there, then it is gone.
+        """
+        self.prepare()
+        with writing(self.home, spec, inputs or {}, replaces) as writer:
+            yield writer
+
+    def remove(self, kind: str, id: str) -> None:
+        """Delete an artifact, damaged or not. What was made from it stays, with its id in the provenance."""
+        remove(self.home, self.path(kind, id))
+
+    def clean(self) -> tuple[Path, ...]:
+        """Delete what processes that are gone have left behind, and return what it was; artifacts, checkpoints and
+        downloads stay."""
+        gone: tuple[Path, ...] = ()
+        for kind in KINDS:
+            for _ in self.scan(kind):  # puts back what was set aside
+                pass
+        folders = (self.home, *(self.home / name for name in (*KINDS, "failed", "work")), *self.home.glob("work/*"))
+        for path in (path for folder in folders if folder.is_dir() for path in folder.glob(".*")):
+            if abandoned(path):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                gone += (path,)
+        for path in self.home.glob("work/*"):
+            if path.is_dir() and self._over(path) and holder(path) is None:
+                shutil.rmtree(path)
+                gone += (path,)
+        return gone
+
+    def _over(self, work: Path) -> bool:
+        """Whether a work folder is of no more use: it has no checkpoint, or its run was completed after that."""
+        try:
+            saved = (work / CHECKPOINT).stat().st_mtime_ns
+            return (self.path("run", work.name) / MANIFEST).stat().st_mtime_ns > saved
+        except OSError:
+            return not (work / CHECKPOINT).exists()
+
+    # -- the current partition and run -------------------------------------------------------------------
+
+    @property
+    def current(self) -> dict[str, str]:
+        path = self.home / "current.json"
+        try:
+            values = read_json(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        if not all(isinstance(value, str) for value in values.values()):
+            raise FedbenchError(f"{path} is damaged (its values must be texts)", "delete that file")
+        return values
+
+    def set_current(self, **values: str) -> None:
+        """Make these the current partition, protocol or run."""
+        self.prepare()
+        with disk_errors("noting the current partition", self.home), alone(self.home):
+            write_json(self.home / "current.json", {**self.current, **values})
+
+    def forget_current(self, *names: str) -> None:
+        """There is no such current one any more."""
+        if self.current.keys() & set(names):
+            with disk_errors("noting the current partition", self.home), alone(self.home):
+                write_json(self.home / "current.json", {k: v for k, v in self.current.items() if k not in names})
+
+    # -- runs under way ----------------------------------------------------------------------------------
+
+    def work(self, id: str) -> Path:
+        """The folder of a run under way (checkpoint, claim)."""
+        return self.home / "work" / id
+
+    def claimed(self, id: str) -> dict[str, Any] | None:
+        """Who works on this run now (host, pid, age of the heartbeat in seconds), or None."""
+        return holder(self.work(id))
+
+    @contextlib.contextmanager
+    def claim(self, id: str) -> Iterator[Claim]:
+        """Hold the run `id` for this process. Raises HeldError if somebody else holds it."""
+        self.prepare()
+        with hold(self.work(id), f"run {id}") as claim:
+            yield claim
+
+    def record_failure(self, id: str, reason: str, log: str, **what: Any) -> Path:
+        """Keep why a run failed (`what`: its spec and overrides); never taken for a result."""
+        folder = self.home / "failed"
+        with disk_errors("recording a failure", self.home):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / f"{id}.json", {"reason": reason, "log": log, "time": time.time(), **what})
+        return folder / f"{id}.json"
+
+    def failure(self, id: str) -> dict[str, Any] | None:
+        """The recorded failure of a run that has not succeeded since."""
+        try:
+            return read_json(self.home / "failed" / f"{id}.json")
+        except FileNotFoundError:
+            return None
+
+    def forget_failure(self, id: str) -> None:
+        (self.home / "failed" / f"{id}.json").unlink(missing_ok=True)
+
+
+def _age(path: Path) -> tuple[int, str]:
+    """By which artifacts are listed: when they were made; what has no manifest comes first."""
+    try:
+        return (path / MANIFEST).stat().st_mtime_ns, path.name
+    except OSError:
+        return 0, path.name

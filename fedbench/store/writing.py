@@ -1,0 +1,114 @@
+"""Writing an artifact: in a hidden folder beside its place, then by rename. What is there is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedbench.errors import FedbenchError
+from fedbench.files import alone, disk_errors, scratch, scratched, sealed, sha256_of, write_json
+from fedbench.specs import SCHEMA, Spec
+from fedbench.store.artifact import MANIFEST, DamagedError, opened
+from fedbench.store.provenance import libraries, provenance
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Uses of a scratch name: an artifact that makes room for its successor, or that is being removed.
+ASIDE, REMOVED = "aside", "removed"
+
+
+class Writer:
+    """Collects an artifact's files in a hidden folder until `writing` renames it into place."""
+
+    def __init__(self, folder: Path, spec: Spec, inputs: Mapping[str, str]) -> None:
+        self.folder, self.spec, self.inputs = folder, spec, inputs
+        #: What may differ between two makings: machine, times. Goes into the manifest only.
+        self.provenance: dict[str, Any] = {}
+
+    def table(self, name: str, table: pa.Table, compression: str = "zstd") -> None:
+        """Add `name`.parquet, with spec, inputs and library versions in its schema metadata."""
+        import pyarrow.parquet as pq
+
+        stable = {
+            "schema": SCHEMA, "kind": self.spec.kind, "id": self.spec.id, "spec": self.spec.to_dict(),
+            "inputs": dict(self.inputs), "libraries": libraries(),
+        }  # fmt: skip
+        metadata = {**(table.schema.metadata or {}), b"fedbench": json.dumps(stable, sort_keys=True).encode()}
+        path = self.folder / f"{name}.parquet"
+        pq.write_table(table.replace_schema_metadata(metadata), path, compression=compression)
+        with path.open("rb+") as f:
+            os.fsync(f.fileno())
+
+
+@contextlib.contextmanager
+def writing(home: Path, spec: Spec, inputs: Mapping[str, str], replaces: str | None) -> Iterator[Writer]:
+    """As `Store.writing`, in the store at `home`."""
+    final = home / spec.kind / spec.id
+    folder = scratch(final)
+    started = time.time()
+    with disk_errors(f"writing {spec.kind} {spec.id}", home):
+        folder.mkdir(parents=True)
+        try:
+            writer = Writer(folder, spec, inputs)
+            yield writer
+            files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in sorted(folder.iterdir())}
+            manifest = {
+                "schema": SCHEMA, "kind": spec.kind, "id": spec.id, "spec": spec.to_dict(),
+                "inputs": dict(writer.inputs), "files": files,
+                "provenance": {**provenance(started), **writer.provenance},
+            }  # fmt: skip
+            write_json(folder / MANIFEST, sealed(json.loads(json.dumps(manifest))))
+            _install(home, folder, final, replaces)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _install(home: Path, folder: Path, final: Path, replaces: str | None) -> None:
+    """Put a complete artifact into its place."""
+    with alone(home):
+        aside = None
+        if final.exists():
+            with contextlib.suppress(DamagedError):
+                if opened(final, final.parent.name, final.name).digest != replaces:
+                    return
+            aside = scratch(final, ASIDE)
+            final.rename(aside)
+        folder.rename(final)
+    if aside is not None:
+        (aside / MANIFEST).unlink(missing_ok=True)  # so that half of it is never put back
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def restored(home: Path, final: Path) -> bool:
+    """Put back what a process had set aside that died before the successor was in its place."""
+    hidden = f".{final.name}.*"
+    if not any(scratched(path, ASIDE) == final.name for path in final.parent.glob(hidden)):
+        return False
+    with alone(home):
+        for path in final.parent.glob(hidden):
+            if scratched(path, ASIDE) == final.name and not final.exists() and (path / MANIFEST).exists():
+                path.rename(final)
+        return final.exists()
+
+
+def remove(home: Path, final: Path) -> None:
+    """Delete an artifact, damaged or not."""
+    kind, id = final.parent.name, final.name
+    hidden = scratch(final, REMOVED)
+    with disk_errors(f"removing {kind} {id}", home):
+        try:
+            with alone(home):
+                final.rename(hidden)
+        except FileNotFoundError:
+            raise FedbenchError(f"no {kind} {id} in {home}", "another process has just removed it") from None
+        if hidden.is_dir():
+            shutil.rmtree(hidden)
+        else:
+            hidden.unlink()
