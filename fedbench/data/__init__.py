@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fedbench.data.build import build, obtain, verify
-from fedbench.data.catalogue import recipe, recipes
+from fedbench.data.build import load, obtain, verify
+from fedbench.data.catalogue import fetchable, parts_of, recipe, recipes
 from fedbench.data.check import Finding, check
-from fedbench.data.dataset import Dataset, Info, class_counts, from_artifact, info, load
+from fedbench.data.dataset import Dataset, Info, class_counts, from_artifact, info
 from fedbench.data.fetch import fetch
 from fedbench.data.locate import declared, downloads, locate, places, resolve, spec_of
 from fedbench.data.recipe import File, Member, Recipe, Source
-from fedbench.data.union import fetchable, parts_of
 
 __all__ = [
     "Dataset",
@@ -19,7 +18,6 @@ __all__ = [
     "Member",
     "Recipe",
     "Source",
-    "build",
     "check",
     "class_counts",
     "declared",

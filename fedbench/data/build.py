@@ -16,23 +16,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedbench.data.dataset import METADATA, Dataset, from_artifact
 from fedbench.data.guard import readable, reading, regular
 from fedbench.data.lists import as_column
-from fedbench.data.locate import variant
+from fedbench.data.locate import resolve, variant_of
 from fedbench.data.part import Part
 from fedbench.data.readers import read
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
 from fedbench.data.union import read_union
 from fedbench.errors import FedbenchError
 from fedbench.specs import DatasetSpec, require
-from fedbench.store import Artifact, Store
-from fedbench.store.provenance import MADE_FROM, code_of, is_stale, origin
+from fedbench.store import Artifact, Contents, Store, Writer, artifact_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-#: Key of the schema metadata.
-METADATA = b"dataset"
 
 
 def obtain(
@@ -42,44 +39,47 @@ def obtain(
     notify: Callable[[str], None] | None = None,
     again: bool = False,
 ) -> Artifact:
-    """The artifact of `spec`, built if the store lacks it, or (`again`) if older code built it."""
-    there = store.get(spec)
-    if there is not None and not (again and is_stale(there.provenance)):
-        return there
-    return build(spec, store, roots, notify, replaces=there)
+    """The artifact of `spec`, built from its files or its parts if the store lacks it, or (`again`) if it is stale.
+
+    `notify` hears what goes on. Raises FedbenchError for absent, altered, truncated or unreadable files, and for
+    labels, shapes or sizes other than the recipe's.
+    """
+
+    def make() -> Contents:
+        variant = variant_of(spec, store, roots)
+        recipe, source, paths = variant.recipe, variant.source, variant.paths
+        if notify:
+            notify(f"reading {recipe.title} ({source.title or source.name}) into {store.home}; this is done once")
+        for file, path in zip(source.file, paths, strict=True):
+            verify(file, path)
+        with readable(f"the files of {recipe.name}"):
+            joined = [obtain(part, store, roots, notify, again) for part in variant.parts]
+            union = read_union(recipe, map(from_artifact, joined))
+            tables = _tables(recipe, source, list(union if joined else read(recipe, source, paths)))
+
+        def write(writer: Writer) -> None:
+            writer.provenance["files"] = [str(path) for path in paths]
+            writer.provenance["inputs"] = [part.id for part in joined]
+            for name, table in tables.items():
+                writer.table(name, table)
+
+        return Contents(write, {part.id: part for part in joined})
+
+    return artifact_of(spec, store, "data/build.py", make, again)
 
 
-def build(
-    spec: DatasetSpec,
+def load(
+    which: DatasetSpec | str,
     store: Store,
     roots: Sequence[Path] = (),
     notify: Callable[[str], None] | None = None,
-    replaces: Artifact | None = None,
-) -> Artifact:
-    """Make the artifact of `spec` from its files, after checking them, or from its parts; `notify` hears what goes on.
+) -> Dataset:
+    """The data set of a spec, or of a name as `resolve` takes it; its artifact is built first if need be.
 
-    Raises FedbenchError for absent, altered, truncated or unreadable files, and for labels, shapes or sizes other
-    than the recipe's; nothing half-made stays.
+    Raises FedbenchError if the files are absent or damaged, or the artifact was altered.
     """
-    by = code_of("data/build.py")
-    found = variant(spec, store, roots)
-    chosen, source, paths = found.recipe, found.source, found.paths
-    if notify:
-        notify(f"reading {chosen.title} ({source.title or source.name}) into {store.home}; this is done once")
-    for file, path in zip(source.file, paths, strict=True):
-        verify(file, path)
-    with readable(f"the files of {chosen.name}"):
-        union = bool(found.parts)
-        joined = [obtain(part, store, roots, notify, again=replaces is not None) for part in found.parts]
-        parts = list(read_union(chosen, joined) if union else read(chosen, source, paths))
-        tables = _tables(chosen, source, parts)
-    with store.writing(spec, replaces=replaces.digest if replaces else None) as writer:
-        writer.provenance["files"] = [str(path) for path in paths]
-        writer.provenance["inputs"] = [part.id for part in found.parts]
-        writer.provenance |= {**by, MADE_FROM: {part.id: origin(part.digest, part.provenance) for part in joined}}
-        for name, table in tables.items():
-            writer.table(name, table)
-    return store.open(spec.kind, spec.id)
+    spec = resolve(which, store, roots) if isinstance(which, str) else which
+    return from_artifact(obtain(spec, store, roots, notify))
 
 
 def verify(file: File, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The recipes by name: those that come with fedbench, and the user's own files."""
+"""The recipes by name: those that come with fedbench, and the user's own files; those that a union joins."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import dataclasses
 from functools import cache
 
 from fedbench.data.parse import read
-from fedbench.data.recipe import Recipe
+from fedbench.data.recipe import Recipe, Source
 from fedbench.errors import unknown
 from fedbench.resources import RECIPES
+from fedbench.specs import require
 from fedbench.words import path_of
 
 
@@ -45,3 +46,21 @@ def recipe(name: str) -> Recipe:
 def candidates(name: str) -> list[Recipe]:
     """Every recipe known by that name: the user's own first."""
     return [found[name] for found in (_users, recipes()) if name in found]
+
+
+def parts_of(source: Source) -> list[Recipe]:
+    """The recipes that a source of kind union joins, in its order; none for other kinds.
+
+    Raises FedbenchError for an unknown name, and for a part that is a union itself.
+    """
+    found = [recipe(part) for part in source.parts]
+    for part in found:
+        require(not any(s.parts for s in part.sources), f"{part.name} is a union and cannot be a part of another")
+    return found
+
+
+def fetchable(source: Source) -> bool:
+    """Whether an address is known for every file of a source, or for all parts of a union."""
+    if source.parts:
+        return all(any(map(fetchable, part.sources)) for part in parts_of(source))
+    return all(file.urls for file in source.file)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.data.build import verify
-from fedbench.data.catalogue import recipe
+from fedbench.data.catalogue import parts_of, recipe
 from fedbench.data.locate import find, places
-from fedbench.data.union import parts_of
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedbench.data.build import METADATA, obtain
 from fedbench.data.catalogue import candidates, recipe
 from fedbench.data.lists import as_array
-from fedbench.data.locate import resolve
 from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import DatasetSpec
 from fedbench.store import Artifact, Store
+
+#: Key of the schema metadata of a data set's tables, under which its shape, classes and columns stand.
+METADATA = b"dataset"
 
 
 @dataclass(frozen=True)
@@ -70,20 +69,6 @@ class Dataset:
         if name not in self.columns:
             raise unknown(f"column of {self.spec.name}", name, self.columns)
         return self.columns[name]
-
-
-def load(
-    which: DatasetSpec | str,
-    store: Store,
-    roots: Sequence[Path] = (),
-    notify: Callable[[str], None] | None = None,
-) -> Dataset:
-    """The data set of a spec, or of a name as `resolve` takes it; its artifact is built first if need be.
-
-    Raises FedbenchError if the files are absent or damaged, or the artifact was altered.
-    """
-    spec = resolve(which, store, roots) if isinstance(which, str) else which
-    return from_artifact(obtain(spec, store, roots, notify))
 
 
 def from_artifact(artifact: Artifact) -> Dataset:

@@ -10,12 +10,11 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedbench.data.catalogue import recipe
+from fedbench.data.catalogue import fetchable, parts_of, recipe
 from fedbench.data.download import Progress, download, whole
 from fedbench.data.guard import readable
 from fedbench.data.locate import downloads, resolve
 from fedbench.data.recipe import Source
-from fedbench.data.union import fetchable, parts_of
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors
 from fedbench.specs import require

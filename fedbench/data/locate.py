@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.data.archive import open_tree
-from fedbench.data.catalogue import candidates, recipe
+from fedbench.data.catalogue import candidates, fetchable, parts_of, recipe
 from fedbench.data.guard import readable, regular
 from fedbench.data.recipe import File, Recipe, Source
-from fedbench.data.union import fetchable, parts_of
 from fedbench.errors import FedbenchError
 from fedbench.files import sha256_of
 from fedbench.specs import DatasetSpec
@@ -106,7 +105,7 @@ def resolve(name: str, store: Store, roots: Sequence[Path] = ()) -> DatasetSpec:
     return built
 
 
-def variant(spec: DatasetSpec, store: Store, roots: Sequence[Path]) -> Variant:
+def variant_of(spec: DatasetSpec, store: Store, roots: Sequence[Path]) -> Variant:
     """The recipe, source and files or parts that make `spec`. Raises FedbenchError if they are not at hand."""
     found = [(r, s) for r in candidates(spec.name) for s in r.sources if s.name == spec.source]
     if not found:

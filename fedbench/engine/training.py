@@ -123,7 +123,7 @@ def _federations(
         _last.clear()  # before the next ones take their memory
         _last[key] = _load(images, drawn.values(), device)
     federations = dict(zip(drawn, _last[key], strict=True))
-    inputs = {artifact.id: origin(artifact.digest, artifact.provenance) for artifact in (images, *drawn.values())}
+    inputs = {artifact.id: origin(artifact) for artifact in (images, *drawn.values())}
     return [federations[spec.id] for spec in specs], inputs
 
 

@@ -18,8 +18,7 @@ from fedbench.partition.scheme import draw
 from fedbench.partition.shift import Shift, shifts
 from fedbench.partition.tables import read, write
 from fedbench.specs import LABEL_FREE, SHIFTS, PartitionSpec, corruption
-from fedbench.store import Artifact, Store
-from fedbench.store.provenance import MADE_FROM, code_of, is_stale, origin
+from fedbench.store import Artifact, Contents, Store, artifact_of
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset
@@ -43,20 +42,16 @@ def obtain(
     notify: Callable[[str], None] | None = None,
     again: bool = False,
 ) -> Artifact:
-    """The artifact of `spec`, drawn if the store lacks it, or (`again`) if older code drew it or read its images."""
-    there = store.get(spec)
-    if there is not None and not (again and is_stale(there.provenance)):
-        return there
+    """The artifact of `spec`, drawn if the store lacks it, or (`again`) if stale code drew it or read its images."""
     from fedbench.data.build import obtain as images_of
     from fedbench.data.dataset import from_artifact
 
-    by = code_of("partition/builder.py")
-    images = images_of(spec.dataset, store, roots, notify, again)
-    partition = make(spec, from_artifact(images))
-    with store.writing(spec, {"dataset": spec.dataset.id}, replaces=there.digest if there else None) as writer:
-        writer.provenance |= {**by, MADE_FROM: {"dataset": origin(images.digest, images.provenance)}}
-        write(writer, partition)
-    return store.open(spec.kind, spec.id)
+    def drawn() -> Contents:
+        images = images_of(spec.dataset, store, roots, notify, again)
+        partition = make(spec, from_artifact(images))
+        return Contents(lambda writer: write(writer, partition), {"dataset": images}, {"dataset": spec.dataset.id})
+
+    return artifact_of(spec, store, "partition/builder.py", drawn, again)
 
 
 def make(spec: PartitionSpec, dataset: Dataset) -> Partition:

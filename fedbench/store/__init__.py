@@ -22,6 +22,18 @@ from __future__ import annotations
 
 from fedbench.store.artifact import MANIFEST, Artifact, DamagedError
 from fedbench.store.folder import CHECKPOINT, KINDS, Store, default_home
+from fedbench.store.obtain import Contents, artifact_of
 from fedbench.store.writing import Writer
 
-__all__ = ["CHECKPOINT", "KINDS", "MANIFEST", "Artifact", "DamagedError", "Store", "Writer", "default_home"]
+__all__ = [
+    "CHECKPOINT",
+    "KINDS",
+    "MANIFEST",
+    "Artifact",
+    "Contents",
+    "DamagedError",
+    "Store",
+    "Writer",
+    "artifact_of",
+    "default_home",
+]

@@ -10,11 +10,14 @@ import time
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fedbench
 from fedbench.files import process
 from fedbench.imports import PACKAGE, closure
+
+if TYPE_CHECKING:
+    from fedbench.store.artifact import Artifact
 
 #: Key of a provenance: name or kind of each artifact that went in -> its `origin`.
 MADE_FROM = "made_from"
@@ -91,24 +94,24 @@ def code_of(*files: str) -> dict[str, Any]:
     return {"fingerprint": fingerprint(*parts), "fingerprint_parts": parts}
 
 
-def origin(digest: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """What the provenance of an artifact tells of one that it was made from: which making of it, and by which code."""
-    return {"digest": digest, **{k: told[k] for k in ("fingerprint", "fingerprint_parts", MADE_FROM) if k in told}}
+def origin(artifact: Artifact) -> dict[str, Any]:
+    """What an artifact's provenance says of one that it is made from: which making of it, and by which code."""
+    keys = ("fingerprint", "fingerprint_parts", MADE_FROM)
+    return {"digest": artifact.digest, **{k: artifact.provenance[k] for k in keys if k in artifact.provenance}}
 
 
-def is_stale(told: Mapping[str, Any]) -> bool:
-    """Whether the code that made an artifact, or what that was made from, has changed since, by what its provenance
-    tells.
+def is_stale(provenance: Mapping[str, Any]) -> bool:
+    """Whether the code that made an artifact, or what that was made from, has changed since.
 
-    An artifact that tells nothing of its code is taken as it is.
+    An artifact whose provenance does not name its code is taken as it is.
     """
-    if any(is_stale(one) for one in told.get(MADE_FROM, {}).values()):
+    if any(is_stale(one) for one in provenance.get(MADE_FROM, {}).values()):
         return True
-    parts = told.get("fingerprint_parts")
+    parts = provenance.get("fingerprint_parts")
     if not parts:
         return False
     gone = any(not (PACKAGE / part).exists() for part in parts)
-    return gone or fingerprint(*parts) != told.get("fingerprint")
+    return gone or fingerprint(*parts) != provenance.get("fingerprint")
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
