@@ -28,4 +28,4 @@ def test_it_is_another_run_and_says_so(ready: Path) -> None:
 def test_another_word_is_told(ready: Path) -> None:
     said = fedbench(*TRAIN, "--select", "last")
     assert said.code == 2
-    assert "unknown select 'last'; did you mean 'best'?" in said.err
+    assert "unknown select 'last'; known: best" in said.err

@@ -115,7 +115,7 @@ def test_a_method_measures_nothing_that_fedbench_calls_its_own() -> None:
         ({"meaning": ""}, "meaning of a Measure is ''"),
         ({"unit": "two\nlines"}, "unit of a Measure"),
         ({"of": "clients"}, "did you mean 'client'"),
-        ({"federation": "maximum"}, "did you mean 'max'"),
+        ({"federation": "maximum"}, "'maximum'; known: .*max"),
     ],
 )
 def test_a_measure_says_what_is_wrong_with_it(wrong: dict[str, Any], message: str) -> None:

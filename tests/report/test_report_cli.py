@@ -95,7 +95,7 @@ def test_another_data_set(lab: Any, call: Any) -> None:
         (["report", "-t", "1", "--dataset", "digit"], "unknown dataset 'digit'; did you mean 'digits'"),
         (["report", "-t", "1", "--view", "plan"], "unknown view 'plan'; did you mean 'plain'"),
         (["report", "-t", "1", "--precision", "bf61"], "unknown precision 'bf61'; did you mean 'bf16'"),
-        (["report", "-t", "pfedfda/8", "--precision", "fp8"], "unknown precision 'fp8'; did you mean 'fp32'"),
+        (["report", "-t", "pfedfda/8", "--precision", "fp8"], "unknown precision 'fp8'; known: bf16, fp32, tf32"),
         (["tables", "--precision", "bf61"], "unknown precision 'bf61'; did you mean 'bf16'"),
         (["tables", "feddrm/9"], "unknown table 'feddrm/9'"),
         (["tables", "--budget", "smal"], "unknown budget 'smal'; did you mean 'small'"),
