@@ -9,18 +9,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedbench.core.client import Box, Client
+from fedbench.core.client import Client
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.core.who import MEMBER, UNLABELLED
-from fedbench.methods.base import Method, knob
-from fedbench.methods.parts.clustered import CLUSTERS, answer_by_ensemble, average_by_cluster, send_ensemble
+from fedbench.methods.base import knob
+from fedbench.methods.parts.clustered import Clustered, average_by_cluster
 from fedbench.methods.parts.linkage import halves
 from fedbench.methods.parts.parameters import trainable
 
 
 @dataclass(frozen=True)
-class CFL(Method):
+class CFL(Clustered):
     """Clustered federated learning (Sattler, Müller and Samek, IEEE TNNLS 2021), as FLUX compares it.
 
     All clients begin in one cluster; each cluster is FedAvg on its own. A client's update Delta is what its training
@@ -46,8 +45,6 @@ class CFL(Method):
 
     name = "cfl"
     title = "CFL"
-    serves = (MEMBER, UNLABELLED)
-    measures = (CLUSTERS,)
 
     eps1: float = knob(
         0.4, "a cluster may be split when the norm of its mean update is below", "ε₁", "FedRC's code", least=0
@@ -88,14 +85,6 @@ class CFL(Method):
         share = np.array(images, np.float64) / sum(images)
         mean = float(share @ products @ share)
         return bool(np.sqrt(max(mean, 0.0)) < self.eps1 and largest > self.eps2)
-
-    def serve(self, server: Server, client: Client) -> None:
-        if client.kind == UNLABELLED:
-            send_ensemble(server, client)
-
-    def personalise(self, client: Client) -> Box:
-        if client.kind == UNLABELLED:
-            yield from answer_by_ensemble(client)
 
 
 def update(client: Client) -> State:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,24 +9,13 @@ from torch import nn
 
 from fedbench.core.client import Box, Client
 from fedbench.core.context import Context
-from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.core.who import UNLABELLED
-from fedbench.methods.base import Method
 from fedbench.methods.parts import responsibilities as em
-from fedbench.methods.parts.clustered import (
-    CLUSTERS,
-    answer_by_ensemble,
-    check_clusters,
-    clusters_knob,
-    expected_groups,
-    true_groups,
-)
-from fedbench.specs import Setting
+from fedbench.methods.parts.clustered import true_groups
 
 
 @dataclass(frozen=True)
-class FedEM(Method):
+class FedEM(em.Mixtures):
     """Federated expectation maximization (Marfoq, Neglia, Bellet, Kameni and Vidal, NeurIPS 2021, Algorithm 1) as FLUX
     compares with it (2025, App. E.1).
 
@@ -46,35 +34,10 @@ class FedEM(Method):
 
     name = "fedem"
     title = "FedEM"
-    takes_votes = False
-    personal = (em.PI,)
-    measures = (CLUSTERS,)
-
-    clusters: int = clusters_knob()
-
-    def check_setting(self, setting: Setting) -> None:
-        check_clusters(self.name, self.clusters, setting)
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return em.even(self.clusters or true_groups(context))
 
-    def start(self, server: Server) -> None:
-        em.begin(server)
-
     def local(self, client: Client) -> Box:
         q, _ = yield from em.expectation(client)
         yield from em.maximisation(client, q)
-
-    def figures(self, server: Server) -> Mapping[str, float]:
-        return {"clusters": float(len(server.initial[em.PI]))}
-
-    def effort(self, setting: Setting) -> float:
-        return em.effort(self.clusters or expected_groups(setting), setting)
-
-    def serve(self, server: Server, client: Client) -> None:
-        if client.kind == UNLABELLED:
-            em.send_ensemble(server, client)
-
-    def personalise(self, client: Client) -> Box | None:
-        unlabelled = client.kind == UNLABELLED
-        return answer_by_ensemble(client) if unlabelled else em.answer_by_pi(client)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,18 +12,8 @@ from fedbench.core.client import Box, Client
 from fedbench.core.context import Context
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.core.who import UNLABELLED
-from fedbench.methods.base import Method
 from fedbench.methods.parts import responsibilities as em
-from fedbench.methods.parts.clustered import (
-    CLUSTERS,
-    answer_by_ensemble,
-    check_clusters,
-    clusters_knob,
-    expected_groups,
-    true_groups,
-)
-from fedbench.specs import Setting
+from fedbench.methods.parts.clustered import true_groups
 
 #: Shares [M, K] of each class among the images of each model; on their way to the server, a client's counts.
 CLASS_SHARES = "mixture.class_shares"
@@ -32,7 +22,7 @@ FLOOR = 1e-8
 
 
 @dataclass(frozen=True)
-class FedRC(Method):
+class FedRC(em.Mixtures):
     """Robust clustering (Guo, Tang and Lin, "FedRC: Tackling diverse distribution shifts challenge in federated
     learning by robust clustering", ICML 2024, Algorithm 1) as FLUX compares with it (NeurIPS 2025, App. E.1).
 
@@ -54,21 +44,10 @@ class FedRC(Method):
 
     name = "fedrc"
     title = "FedRC"
-    takes_votes = False
-    personal = (em.PI,)
-    measures = (CLUSTERS,)
-
-    clusters: int = clusters_knob()
-
-    def check_setting(self, setting: Setting) -> None:
-        check_clusters(self.name, self.clusters, setting)
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         count, classes = self.clusters or true_groups(context), context.classes
         return {**em.even(count), CLASS_SHARES: class_shares(torch.ones(count, classes, dtype=torch.float64))}
-
-    def start(self, server: Server) -> None:
-        em.begin(server)
 
     def local(self, client: Client) -> Box:
         q, counts = yield from em.expectation(client, client.state[CLASS_SHARES])
@@ -79,19 +58,8 @@ class FedRC(Method):
         super().aggregate(server, cohort, t)
         server.shared[CLASS_SHARES] = class_shares(torch.stack([c.state[CLASS_SHARES] for c in cohort]).sum(0))
 
-    def figures(self, server: Server) -> Mapping[str, float]:
-        return {"clusters": float(len(server.initial[em.PI]))}
-
-    def effort(self, setting: Setting) -> float:
-        return em.effort(self.clusters or expected_groups(setting), setting)
-
-    def serve(self, server: Server, client: Client) -> None:
-        if client.kind == UNLABELLED:
-            em.send_ensemble(server, client)
-
-    def personalise(self, client: Client) -> Box | None:
-        unlabelled = client.kind == UNLABELLED
-        return answer_by_ensemble(client) if unlabelled else em.answer_by_pi(client, client.state[CLASS_SHARES])
+    def class_shares_of(self, client: Client) -> Tensor:
+        return client.state[CLASS_SHARES]
 
 
 def class_shares(counts: Tensor) -> Tensor:

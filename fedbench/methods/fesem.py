@@ -10,25 +10,13 @@ import torch
 from fedbench.core.client import Box, Client, Train
 from fedbench.core.server import Server
 from fedbench.core.state import STATISTICS, State
-from fedbench.core.who import UNLABELLED
-from fedbench.methods.base import Method, cross_entropy
-from fedbench.methods.parts.clustered import (
-    CLUSTERS,
-    answer_by_ensemble,
-    average_by_cluster,
-    check_clusters,
-    clusters_knob,
-    count_of,
-    fresh_models,
-    send_ensemble,
-    true_groups,
-)
-from fedbench.methods.parts.lowest_loss import choose, offer_to_strangers
-from fedbench.specs import Setting
+from fedbench.methods.base import cross_entropy
+from fedbench.methods.parts.clustered import average_by_cluster, count_of
+from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer_to_strangers
 
 
 @dataclass(frozen=True)
-class FeSEM(Method):
+class FeSEM(LowestLoss):
     """Federated stochastic expectation maximization (Long, Xie, Shen, Zhou, Wang and Jiang, "Multi-center federated
     learning", World Wide Web 2023, Algorithm 1) as FLUX compares with it (NeurIPS 2025, App. E.1).
 
@@ -47,15 +35,6 @@ class FeSEM(Method):
 
     name = "fesem"
     title = "FeSEM"
-    measures = (CLUSTERS,)
-
-    clusters: int = clusters_knob()
-
-    def check_setting(self, setting: Setting) -> None:
-        check_clusters(self.name, self.clusters, setting)
-
-    def start(self, server: Server) -> None:
-        server.models = fresh_models(server, self.clusters or true_groups(server.context))
 
     def broadcast(self, server: Server, client: Client) -> None:
         offer_to_strangers(server, client)
@@ -68,15 +47,6 @@ class FeSEM(Method):
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         server.assigned |= {c.index: nearest(c.state, server.models) for c in cohort if server.models}
         average_by_cluster(server, cohort)
-
-    def serve(self, server: Server, client: Client) -> None:
-        (send_ensemble if client.kind == UNLABELLED else offer_to_strangers)(server, client)
-
-    def personalise(self, client: Client) -> Box:
-        if client.kind == UNLABELLED:
-            yield from answer_by_ensemble(client)
-        elif count_of(client.state):
-            yield from choose(client)
 
 
 def nearest(state: State, models: Sequence[State]) -> int:

@@ -10,12 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedbench.core.client import Box, Client
+from fedbench.core.client import Client
 from fedbench.core.message import Question
 from fedbench.core.server import Server
-from fedbench.core.who import MEMBER, UNLABELLED
-from fedbench.methods.base import Method, knob
-from fedbench.methods.parts.clustered import CLUSTERS, answer_by_ensemble, average_by_cluster, send_ensemble
+from fedbench.methods.base import knob
+from fedbench.methods.parts.clustered import Clustered, average_by_cluster
 
 #: Images whose pixels are counted at once.
 CHUNK = 1024
@@ -32,7 +31,7 @@ class Histograms:
 
 
 @dataclass(frozen=True)
-class HACCS(Method):
+class HACCS(Clustered):
     """Heterogeneity-aware clustered client selection (Wolfrath et al., IPDPS 2022), as FLUX compares it (Table 8).
 
     Once before the first round every client sends histograms of its training data: of its labels, and of the pixels of
@@ -58,9 +57,7 @@ class HACCS(Method):
 
     name = "haccs"
     title = "HACCS"
-    serves = (MEMBER, UNLABELLED)
     takes_many_labels = False
-    measures = (CLUSTERS,)
 
     bins: int = knob(16, "bins of the pixel histograms", source="not given by HACCS", least=1, most=256)
     min_samples: int = knob(2, "clients that make a cluster, at least", source="code: OPTICS", least=2)
@@ -84,14 +81,6 @@ class HACCS(Method):
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         average_by_cluster(server, cohort)
-
-    def serve(self, server: Server, client: Client) -> None:
-        if client.kind == UNLABELLED:
-            send_ensemble(server, client)
-
-    def personalise(self, client: Client) -> Box:
-        if client.kind == UNLABELLED:
-            yield from answer_by_ensemble(client)
 
 
 def histograms(images: Tensor, labels: Tensor, classes: int, bins: int) -> Tensor:

@@ -7,22 +7,9 @@ from dataclasses import dataclass
 
 from fedbench.core.client import Box, Client, Train
 from fedbench.core.server import Server
-from fedbench.core.who import UNLABELLED
-from fedbench.methods.base import Method, cross_entropy
-from fedbench.methods.parts.clustered import (
-    CLUSTERS,
-    answer_by_ensemble,
-    asking,
-    average_by_cluster,
-    check_clusters,
-    clusters_knob,
-    count_of,
-    expected_groups,
-    fresh_models,
-    send_ensemble,
-    true_groups,
-)
-from fedbench.methods.parts.lowest_loss import choose, offer, offer_to_strangers
+from fedbench.methods.base import cross_entropy
+from fedbench.methods.parts.clustered import asking, average_by_cluster, expected_groups
+from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer
 from fedbench.specs import Setting
 
 
@@ -34,7 +21,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class IFCA(Method):
+class IFCA(LowestLoss):
     """Iterative federated clustering (Ghosh, Chung, Yin and Ramchandran, NeurIPS 2020, Algorithm 1, model averaging)
     as FLUX compares with it (NeurIPS 2025, App. E.1).
 
@@ -50,15 +37,6 @@ class IFCA(Method):
 
     name = "ifca"
     title = "IFCA"
-    measures = (CLUSTERS,)
-
-    clusters: int = clusters_knob()
-
-    def check_setting(self, setting: Setting) -> None:
-        check_clusters(self.name, self.clusters, setting)
-
-    def start(self, server: Server) -> None:
-        server.models = fresh_models(server, self.clusters or true_groups(server.context))
 
     def broadcast(self, server: Server, client: Client) -> None:
         offer(server, client)
@@ -73,12 +51,3 @@ class IFCA(Method):
 
     def effort(self, setting: Setting) -> float:
         return 1 + asking(self.clusters or expected_groups(setting), setting)
-
-    def serve(self, server: Server, client: Client) -> None:
-        (send_ensemble if client.kind == UNLABELLED else offer_to_strangers)(server, client)
-
-    def personalise(self, client: Client) -> Box:
-        if client.kind == UNLABELLED:
-            yield from answer_by_ensemble(client)
-        elif count_of(client.state):
-            yield from choose(client)

@@ -12,18 +12,15 @@ from torch import Tensor
 from fedbench.core.client import Batch, Box, Client, Train
 from fedbench.core.server import Server
 from fedbench.core.task import task_of
-from fedbench.core.who import MEMBER, UNLABELLED
-from fedbench.methods.base import Method, cross_entropy, knob
+from fedbench.methods.base import cross_entropy, knob
 from fedbench.methods.feddrift.merging import groups, merge
 from fedbench.methods.parts.clustered import (
-    CLUSTERS,
-    answer_by_ensemble,
+    Clustered,
     asking,
     average_by_cluster,
     count_of,
     each_model,
     expected_groups,
-    send_ensemble,
     side_by_side,
 )
 from fedbench.specs import Setting
@@ -55,7 +52,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class FedDrift(Method):
+class FedDrift(Clustered):
     """FedDrift (Jothimurugesan et al., AISTATS 2023), as FLUX compares it: a time step is a round.
 
     In the first round every client trains a model of its own. From then on a client is sent all models, finds their
@@ -82,8 +79,6 @@ class FedDrift(Method):
 
     name = "feddrift"
     title = "FedDrift"
-    serves = (MEMBER, UNLABELLED)
-    measures = (CLUSTERS,)
 
     delta: float = knob(
         0.1, "accuracy lost that tells a drift, and up to which models are merged", "δ", "code: MNIST", least=0
@@ -129,14 +124,6 @@ class FedDrift(Method):
         server.memory = Memory(best, images)
         held = np.bincount(list(server.assigned.values()))
         server.shared = server.models[int(held.argmax())]
-
-    def serve(self, server: Server, client: Client) -> None:
-        if client.kind == UNLABELLED:
-            send_ensemble(server, client)
-
-    def personalise(self, client: Client) -> Box:
-        if client.kind == UNLABELLED:
-            yield from answer_by_ensemble(client)
 
 
 def correct(model: Any, batch: Batch) -> Tensor:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Batch, Client, Collect, Collected
+from fedbench.core.client import Batch, Box, Client, Collect, Collected
 from fedbench.core.context import Context
 from fedbench.core.estimate import FORWARD
 from fedbench.core.server import Server
 from fedbench.core.state import State, as_model, matches, weighted_mean
 from fedbench.core.task import task_of
+from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.measure import Measure
-from fedbench.methods.base import BODY, HEAD, check, knob
+from fedbench.methods.base import BODY, HEAD, Method, check, knob
 from fedbench.partition import bank
 from fedbench.specs import LEVELLED, Setting
 
@@ -176,3 +177,18 @@ def send_ensemble(server: Server, client: Client) -> None:
 def answer_by_ensemble(client: Client) -> Generator[Collect, Any, None]:
     """The box of such a client."""
     yield from mixture(client, client.inbox.weights)
+
+
+@dataclass(frozen=True)
+class Clustered(Method):
+    """A method that keeps one model a cluster. A client without labels is answered by the ensemble of all of them."""
+
+    serves: ClassVar[tuple[str, ...]] = (MEMBER, UNLABELLED)
+    measures = (CLUSTERS,)
+
+    def serve(self, server: Server, client: Client) -> None:
+        if client.kind == UNLABELLED:
+            send_ensemble(server, client)
+
+    def personalise(self, client: Client) -> Box | None:
+        return answer_by_ensemble(client) if client.kind == UNLABELLED else None

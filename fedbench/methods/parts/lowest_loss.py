@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any
 
-from fedbench.core.client import Client, Collect
+from fedbench.core.client import Box, Client, Collect
 from fedbench.core.server import Server
-from fedbench.methods.parts.clustered import count_of, each_model, sample_losses, side_by_side
+from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
+from fedbench.methods.parts.clustered import (
+    Clustered,
+    check_clusters,
+    clusters_knob,
+    count_of,
+    each_model,
+    fresh_models,
+    sample_losses,
+    side_by_side,
+    true_groups,
+)
+from fedbench.specs import Setting
 
 
 def offer(server: Server, client: Client) -> None:
@@ -32,3 +45,31 @@ def choose(client: Client) -> Generator[Collect, Any, int]:
     if count:
         client.put(client.model(str(best)))
     return best
+
+
+@dataclass(frozen=True)
+class LowestLoss(Clustered):
+    """A method with a given number of models, of which a client that has no cluster takes the one of lowest loss."""
+
+    serves = (MEMBER, UNSEEN, UNLABELLED)
+
+    clusters: int = clusters_knob()
+
+    def check_setting(self, setting: Setting) -> None:
+        check_clusters(self.name, self.clusters, setting)
+
+    def start(self, server: Server) -> None:
+        server.models = fresh_models(server, self.clusters or true_groups(server.context))
+
+    def serve(self, server: Server, client: Client) -> None:
+        super().serve(server, client)
+        if client.kind != UNLABELLED:
+            offer_to_strangers(server, client)
+
+    def personalise(self, client: Client) -> Box | None:
+        has_choice = client.kind != UNLABELLED and count_of(client.state)
+        return _chosen(client) if has_choice else super().personalise(client)
+
+
+def _chosen(client: Client) -> Box:
+    yield from choose(client)

@@ -6,7 +6,8 @@ Shapes: M models, n training images of a client, K classes. A client's pi [M] fl
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,10 +16,17 @@ from torch import Tensor
 from fedbench.core.client import Box, Client, Collect, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.who import UNLABELLED
+from fedbench.methods.base import Method
 from fedbench.methods.parts.clustered import (
+    CLUSTERS,
     Ensemble,
+    answer_by_ensemble,
     asking,
+    check_clusters,
+    clusters_knob,
     collected,
+    expected_groups,
     fresh_models,
     mixture,
     sample_losses,
@@ -35,13 +43,6 @@ PI = "mixture.pi"
 def even(count: int) -> State:
     """The pi that clients begin with."""
     return {PI: torch.full((count,), 1 / count, dtype=torch.float64)}
-
-
-def begin(server: Server) -> None:
-    """Share as many fresh models as pi has entries, side by side in the place of one network."""
-    models = fresh_models(server, len(server.initial[PI]))
-    rest = {name: t for name, t in server.shared.items() if name not in models[0]}
-    server.shared = {**rest, **side_by_side(models)}
 
 
 def posterior(pi: Tensor, costs: Tensor) -> Tensor:
@@ -105,6 +106,41 @@ def send_ensemble(server: Server, client: Client) -> None:
     client.inbox = Ensemble(shares_of(total))
 
 
-def effort(count: int, setting: Setting) -> float:
-    """M trainings, and before them each model's answers."""
-    return count + asking(count, setting)
+@dataclass(frozen=True)
+class Mixtures(Method):
+    """A method whose clients all share M models, side by side in the place of one network, each by its own pi."""
+
+    takes_votes = False
+    personal = (PI,)
+    measures = (CLUSTERS,)
+
+    clusters: int = clusters_knob()
+
+    def check_setting(self, setting: Setting) -> None:
+        check_clusters(self.name, self.clusters, setting)
+
+    def start(self, server: Server) -> None:
+        models = fresh_models(server, len(server.initial[PI]))
+        rest = {name: t for name, t in server.shared.items() if name not in models[0]}
+        server.shared = {**rest, **side_by_side(models)}
+
+    def figures(self, server: Server) -> Mapping[str, float]:
+        return {"clusters": float(len(server.initial[PI]))}
+
+    def effort(self, setting: Setting) -> float:
+        """M trainings, and before them each model's answers."""
+        count = self.clusters or expected_groups(setting)
+        return count + asking(count, setting)
+
+    def class_shares_of(self, client: Client) -> Tensor | None:
+        """What the E-step divides by (see `expectation`)."""
+        return None
+
+    def serve(self, server: Server, client: Client) -> None:
+        if client.kind == UNLABELLED:
+            send_ensemble(server, client)
+
+    def personalise(self, client: Client) -> Box | None:
+        if client.kind == UNLABELLED:
+            return answer_by_ensemble(client)
+        return answer_by_pi(client, self.class_shares_of(client))
