@@ -9,6 +9,7 @@ import pytest
 
 from fedbench.core import trainer
 from fedbench.store.claim import FILE
+from tests.support.cli_user import SMOKE, fedbench, good
 
 RUN = ("train", "--method", "local", *SMOKE, "--steps", "1")
 

@@ -18,6 +18,7 @@ from fedbench.imports import LOOKUPS, PACKAGE, ROOMS
 from fedbench.specs import PartitionSpec
 from fedbench.store import Store, provenance
 from fedbench.store.provenance import code_of, fingerprint, is_stale
+from tests.support.lab import setting
 
 #: Loaded only because a package's __init__ offers them too; nothing that a run computes goes through them.
 BESIDE = {"data/check.py", "data/download.py", "data/fetch.py", "partition/mixture_csv.py"}
