@@ -44,7 +44,9 @@ def train(
         str | None, typer.Option(help="Whose defaults to take: feddrm, flux, ftw_erm, pfedfda.")
     ] = None,
     budget: Annotated[str, typer.Option(help="small, paper or smoke.")] = "small",
-    model: Annotated[str | None, typer.Option(help="Network, or FILE.py:Class (default: the budget's).")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Network, torchvision:NAME or FILE.py:Class (default: the budget's).")
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs a round.")] = None,
     steps: Annotated[int | None, typer.Option(help="Local steps a round.")] = None,

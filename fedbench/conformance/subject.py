@@ -185,9 +185,12 @@ class Subject:
 def is_model(given: str) -> bool:
     """Whether that is a network; else it is a method. Raises FedbenchError where it is neither."""
     if not is_file(given):
-        if given not in (*methods.names(), *models.names()):
+        if given in methods.names():
+            return False
+        if ":" not in given and given not in models.names():
             raise unknown("method or model", given, (*methods.names(), *models.names()))
-        return given in models.names()
+        models.check(given)
+        return True
     at = place(given, "method or model")
     own = classes(load(at.file)[0])
     if at.name is not None and at.name not in own:

@@ -68,7 +68,7 @@ def _check_layer(name: str, layer: nn.Module, given: str) -> None:
         if not any(part.startswith("norm") for part in name.split(".")):
             wrong = f"'{name}' of {given} is {type(layer).__name__}"
             raise FedbenchError(wrong, "call it norm, norm1, ...: FedBN tells by the name what a client keeps")
-        if isinstance(layer, _BatchNorm) and not layer.track_running_stats:
+        if isinstance(layer, _BatchNorm) and layer.running_mean is None:
             wrong = f"'{name}' of {given} keeps no running statistics, so answers depend on who is asked together"
             raise FedbenchError(wrong, "leave out track_running_stats=False, or take nn.GroupNorm")
         if isinstance(layer, _BatchNorm) and layer.momentum is None:

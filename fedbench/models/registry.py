@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from fedbench.errors import unknown
+from fedbench.errors import FedbenchError, unknown
 from fedbench.imports import Import
 from fedbench.models import plugin
 
@@ -28,6 +30,10 @@ _MODELS = {
     "resnet9": "fedbench.models.resnet9:ResNet9",
 }
 
+#: Networks of torchvision: its name, the name of pretrained weights, and whether these stay as they are.
+_STANDARD = re.compile(r"torchvision:(?P<network>\w+)(?::(?P<weights>\w+)(?P<frozen>:frozen)?)?")
+_SUCH = "such as torchvision:resnet18, or with pretrained weights torchvision:resnet18:IMAGENET1K_V1[:frozen]"
+
 
 def names() -> list[str]:
     """The models that there are, without importing torch."""
@@ -38,6 +44,9 @@ def check(name: str) -> None:
     """Raise FedbenchError unless there is such a network, in fedbench or among the files that were given."""
     if plugin.is_plugin(name):
         plugin.known(name)
+    elif name.startswith("torchvision:"):
+        if not _STANDARD.fullmatch(name):
+            raise FedbenchError(f"'{name}' does not name a network of torchvision", _SUCH)
     elif name not in _MODELS:
         raise unknown("model", name, _MODELS)
 
@@ -48,6 +57,8 @@ def code_of(name: str) -> tuple[tuple[str, ...], tuple[Import, ...]]:
     check(name)
     if plugin.is_plugin(name):
         return (), plugin.statements(name)
+    if name not in _MODELS:
+        return ("models/standard.py",), ()
     return (f"models/{_MODELS[name].split(':')[0].rsplit('.', 1)[1]}.py",), ()
 
 
@@ -56,6 +67,10 @@ def class_of(name: str) -> Callable[..., FLModel]:
     check(name)
     if plugin.is_plugin(name):
         return plugin.class_of(name)
+    if named := _STANDARD.fullmatch(name):
+        from fedbench.models.standard import Choice, Standard
+
+        return partial(Standard, Choice(named["network"], named["weights"], bool(named["frozen"])))
     module, attribute = _MODELS[name].split(":")
     found: Callable[..., FLModel] = getattr(importlib.import_module(module), attribute)
     return found

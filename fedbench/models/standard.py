@@ -1,0 +1,115 @@
+"""torchvision's image classifiers as networks here: `torchvision:NAME`, with `:WEIGHTS` pretrained, `:frozen` behind
+that for a trunk that stays as it was pretrained."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+from urllib.error import URLError
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.models.base import FLModel, Pixels
+from fedbench.models.vision import torchvision
+
+#: What torchvision's weights expect of the three channels of pixels in [0, 1].
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+#: Networks of torchvision that do not end in one linear layer.
+_OTHER_HEADS = ("googlenet", "inception", "squeezenet")
+
+
+class Choice(NamedTuple):
+    """What a name says, such as torchvision:resnet18:IMAGENET1K_V1:frozen."""
+
+    network: str
+    weights: str | None = None
+    frozen: bool = False
+
+
+class Standard(FLModel):
+    """A network of torchvision whose last linear layer is the head and all before it the trunk.
+
+    Grey images are given three equal channels. Norm layers get the name that marks them, dropout and stochastic depth
+    are off: they would draw outside of a run's streams. Without weights it begins as torchvision draws it.
+    """
+
+    def __init__(self, choice: Choice, shape: tuple[int, int, int], classes: int) -> None:
+        if shape[2] not in (1, 3):
+            raise FedbenchError(f"torchvision's {choice.network} takes images of 1 or 3 channels, not {shape[2]}")
+        network, size = _without_head(choice)
+        layers = OrderedDict(pixels=Pixels(MEAN, STD), network=Frozen(network) if choice.frozen else network)
+        super().__init__(nn.Sequential(layers), nn.Identity(), nn.Linear(size, classes), trunk_size=size)
+        self.choice = choice
+        self._check(shape)
+
+    def initialise(self, module: nn.Module) -> None:
+        if module is not self:
+            super().initialise(module)
+            return
+        if self.choice.weights is None:
+            self.trunk.network.load_state_dict(_without_head(self.choice)[0].state_dict())  # type: ignore[union-attr]
+        self.head.reset_parameters()
+
+    @torch.no_grad()
+    def _check(self, shape: tuple[int, int, int]) -> None:
+        """Raise FedbenchError unless the trunk takes images of (height, width, channels)."""
+        try:
+            self.eval()(torch.zeros(1, shape[2], *shape[:2]))
+        except (AssertionError, RuntimeError) as error:
+            sizes = "x".join(map(str, shape))
+            wrong = f"torchvision's {self.choice.network} cannot take images of {sizes}: {error}"
+            raise FedbenchError(wrong, "choose another network, or larger images") from error
+        finally:
+            self.train()
+
+
+class Frozen(nn.Module):
+    """A network that stays as it is: no step changes its weights and running statistics, no message carries them."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        for layer in network.modules():
+            for name, tensor in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)):
+                delattr(layer, name)
+                layer.register_buffer(name, tensor.detach(), persistent=False)
+            if isinstance(layer, _NormBase):
+                layer.track_running_stats = False  # or loading a state would ask for a count of batches
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.network(x)
+        return out
+
+    def train(self, mode: bool = True) -> Frozen:
+        return super().train(False)
+
+
+def _without_head(choice: Choice) -> tuple[nn.Module, int]:
+    """torchvision's network without its last linear layer, and how many features that layer read."""
+    models = torchvision().models
+    names = [name for name in models.list_models(module=models) if not name.startswith(_OTHER_HEADS)]
+    if choice.network not in names:
+        raise unknown("network of torchvision", choice.network, names)
+    weights = {w.name: w for w in models.get_model_weights(choice.network)}
+    if choice.weights is not None and choice.weights not in weights:
+        raise unknown(f"weights of torchvision's {choice.network}", choice.weights, weights)
+    try:
+        network: nn.Module = models.get_model(choice.network, weights=weights.get(choice.weights or ""))
+    except URLError as error:
+        wrong = f"the weights {choice.weights} of torchvision's {choice.network} cannot be downloaded: {error.reason}"
+        raise FedbenchError(wrong, "put the file into $TORCH_HOME/hub/checkpoints") from error
+    name, head = list(network.named_modules())[-1]
+    assert isinstance(head, nn.Linear)
+    network.set_submodule(name, nn.Identity())
+    for name, layer in list(network.named_modules()):
+        if isinstance(layer, _NormBase | nn.GroupNorm | nn.LayerNorm):
+            network.set_submodule(name, nn.Sequential(OrderedDict(norm=layer)))
+        elif isinstance(layer, _DropoutNd | torchvision().ops.StochasticDepth):
+            layer.p = 0.0
+        elif hasattr(layer, "inplace"):
+            layer.inplace = False
+    return network, head.in_features
