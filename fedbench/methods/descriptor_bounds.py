@@ -15,7 +15,7 @@ from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.core.task import task_of
 from fedbench.methods.base import Method, knob
-from fedbench.methods.parts.description import AXES, MEAN, first_box, reduced
+from fedbench.methods.parts.description import AXES, MEAN, first_bounds, reduced
 from fedbench.methods.parts.descriptor import projector, synthetic
 
 
@@ -45,8 +45,8 @@ class DescriptorBounds(Method):
     snapshots in place of descriptors.
 
     Latents of all rounds and all runs are reduced by one projection, or there would be no distances between them: the
-    axes FLUX draws from the released code's first box, from 0 to 2 in each coordinate. Wider common boxes have the same
-    axes and move the origin alone.
+    axes FLUX draws from the released code's first bounds, 0 and 2 in each coordinate. With wider common bounds the axes
+    are the same and only the origin moves.
 
     deviates: the paper says neither what its 44,850 pairs are nor how their latents are reduced. They are as many as
     300 snapshots have, of ten clients in ten rounds of three runs; a round's model is that after the server's step.
@@ -59,7 +59,7 @@ class DescriptorBounds(Method):
     components: int = knob(10, "axes that latents are projected on", "l", "App. B", least=1)
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        how = projector(synthetic(first_box(model, context)), self.components)
+        how = projector(synthetic(first_bounds(model, context)), self.components)
         return {MEAN: how.mean.float(), AXES: how.axes.float()}
 
     def start(self, server: Server) -> None:

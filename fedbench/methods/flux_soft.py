@@ -8,21 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedbench.core.client import Box, Client, Train
-from fedbench.core.context import Context
-from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
 from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
-from fedbench.methods.base import Method, check, cross_entropy, knob
-from fedbench.methods.parts import description, descriptor, phases, warm_up
+from fedbench.methods.base import cross_entropy
+from fedbench.methods.parts import description, phases
 from fedbench.methods.parts.clustered import side_by_side
-from fedbench.methods.parts.description import FIRST_BOX, Describe, Description
-from fedbench.methods.parts.elbow import MEASURES, checked, distances, elbow, nearest_other
+from fedbench.methods.parts.description import Describe, Description
+from fedbench.methods.parts.descriptor import Bounds
+from fedbench.methods.parts.elbow import checked, distances, elbow, nearest_other
 from fedbench.methods.parts.phases import Phase, Scaling, phase_of
+from fedbench.methods.parts.warm_up import WarmsUp
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,10 +38,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What a client without labels finds its mixture by, beside theta* and all models: the box, the scaling, the scaled
-    descriptors of the clients that trained [K, L], and the kernel."""
+    """What a client without labels finds its mixture by, beside theta* and all models: the bounds, the scaling, the
+    scaled descriptors of the clients that trained [K, L], and the kernel."""
 
-    box: descriptor.Box
+    bounds: Bounds
     scaling: Scaling
     descriptors: Tensor
     kernel: Kernel
@@ -56,7 +56,7 @@ class Memory(phases.Memory):
 
 
 @dataclass(frozen=True)
-class FluxSoft(Method):
+class FluxSoft(WarmsUp):
     """FLUX with a model for every client (Fenoglio et al., NeurIPS 2025, Table 6).
 
     Warm-up and descriptors are FLUX's. From then on client i's model is, after every round, the mean of the trained
@@ -65,7 +65,7 @@ class FluxSoft(Method):
     neighbour. A client without labels mixes the final models in the same way by its label-free moments. When data
     drift, clients describe themselves again instead of training, and mix the models there are by the new weights.
 
-    deviates: neither paper nor code defines FLUX-soft; the weights are the protocol's (5.7).
+    deviates: neither paper nor code defines FLUX-soft; the weights are ours.
 
     deviates: a client that is not in the round in which all are described keeps to theta*, the model of that moment; of
     the others, those in the round's cohort mix their models, and the others keep theirs.
@@ -73,46 +73,7 @@ class FluxSoft(Method):
 
     name = "flux_soft"
     title = "FLUX-soft"
-    personal = (FIRST_BOX,)
-    measures = MEASURES
-
-    threshold: float = knob(0.06, "slope of the validation accuracy at which warm-up ends", "T", "Eq. 14")
-    start_: int = knob(
-        0, "round in which clients are described; 0: when warm-up ends by itself", source="as FLUX's", least=0
-    )
-    components: int = knob(10, "axes that latents are projected on", "l", "App. B; code: as many as classes")
-    scale: float = knob(1.0, "factor on the distance at the elbow", "ε", "App. B: 0.95 FMNIST, 0.98 CIFAR-100", above=0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        most = descriptor.POINTS
-        check(1 <= self.components < most, self.name, "components", self.components, f"in 1 to {most - 1}")
-
-    def build(self, model: nn.Module, context: Context) -> nn.Module:
-        import kneed  # noqa: F401 - slow, and would else count as the work of a round
-
-        return model
-
-    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        return {FIRST_BOX: description.first_box(model, context).bounds}
-
-    def start(self, server: Server) -> None:
-        phase = Phase.DESCRIPTION if self.start_ == 1 else Phase.WARM_UP
-        server.memory = Memory(phase, descriptor.Box(*server.initial[FIRST_BOX]))
-
-    # -- warm-up -----------------------------------------------------------------------------------------
-
-    def ask(self, server: Server, t: int, k: int) -> Question | None:
-        return Question() if t and k == 0 and server.memory.phase == Phase.WARM_UP else None
-
-    def reply(self, client: Client) -> Box:
-        client.upload = yield from warm_up.inspect(client)
-
-    def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        memory, rounds = server.memory, server.context.setting.rounds
-        warm_up.remember(memory, cohort)
-        if warm_up.warm_up_ends(memory.accuracies, t, rounds, self.threshold, start=self.start_):
-            memory.phase = Phase.DESCRIPTION
+    memory = Memory
 
     # -- a round -----------------------------------------------------------------------------------------
 
@@ -121,11 +82,11 @@ class FluxSoft(Method):
         if phase == Phase.REGROUPING:
             client.put(server.shared)
         if phase in (Phase.DESCRIPTION, Phase.REGROUPING):
-            client.inbox = Describe(server.memory.box, trains=phase == Phase.DESCRIPTION)
+            client.inbox = Describe(server.memory.bounds, trains=phase == Phase.DESCRIPTION)
 
     def local(self, client: Client) -> Box:
         if client.inbox:
-            d, _ = yield from description.describe(client, client.inbox.box, self.components)
+            d, _ = yield from description.describe(client, client.inbox.bounds, self.components)
             client.upload = Description(d)
         if client.inbox is None or client.inbox.trains:
             yield Train(cross_entropy)
@@ -151,10 +112,10 @@ class FluxSoft(Method):
 
     def weigh(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         """The weights of the clients of the cohort, from their descriptors."""
-        known = description.remember(server, cohort, t, self.components)
+        d = description.remember(server, cohort, t, self.components)
         sizes = torch.tensor([float(c.n_train) for c in cohort], dtype=torch.float64)
-        kernel = Kernel(elbow(known, self.scale), bandwidth(known), sizes)
-        weights = soft_weights(known, known, sizes.numpy(), kernel.reach, kernel.width)
+        kernel = Kernel(elbow(d, self.scale), bandwidth(d), sizes)
+        weights = soft_weights(d, d, sizes.numpy(), kernel.reach, kernel.width)
         server.memory.kernel, server.memory.weights = kernel, torch.from_numpy(weights)
         server.assigned = {c.index: k for k, c in enumerate(cohort)}
 
@@ -170,25 +131,22 @@ class FluxSoft(Method):
             return {}
         return {"elbow": memory.kernel.reach, "clustering_round": float(memory.described.round)}
 
-    def described(self, server: Server) -> tuple[Tensor, Tensor] | None:
-        return description.kept(server)
-
     # -- answering ---------------------------------------------------------------------------------------
 
     def serve(self, server: Server, client: Client) -> None:
         memory = server.memory
         if client.kind == UNLABELLED and memory.phase == Phase.GROUPED:
             client.state = {**client.state, **side_by_side(server.models)}
-            client.inbox = Neighbours(memory.box, memory.scaling, memory.described.descriptors, memory.kernel)
+            client.inbox = Neighbours(memory.bounds, memory.scaling, memory.described.descriptors, memory.kernel)
 
     def personalise(self, client: Client) -> Box:
         at: Neighbours | None = client.inbox
         if at is None:
             return
-        d, _ = yield from description.describe(client, at.box, self.components, "test")
-        known = description.scaled(at.scaling, d.cpu().numpy()[None], self.components, client.context.classes)
-        others, sizes = at.descriptors.cpu().numpy()[:, : known.shape[1]], at.kernel.sizes.cpu().numpy()
-        weights = soft_weights(known, others, sizes, at.kernel.reach, at.kernel.width)[0].tolist()
+        d, _ = yield from description.describe(client, at.bounds, self.components, "test")
+        point = description.scaled(at.scaling, d.cpu().numpy()[None], self.components, client.context.classes)
+        others, sizes = at.descriptors.cpu().numpy()[:, : point.shape[1]], at.kernel.sizes.cpu().numpy()
+        weights = soft_weights(point, others, sizes, at.kernel.reach, at.kernel.width)[0].tolist()
         client.put(mixture([client.model(str(j)) for j in range(len(weights))], weights))
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from fedbench.errors import FedbenchError
 from fedbench.methods.flux.noise import Noise
 from fedbench.methods.parts.descriptor import (
-    Box,
-    common_box,
+    Bounds,
+    common_bounds,
     cube,
     descriptor,
     extent,
@@ -28,39 +28,39 @@ def rows(n: int, width: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).normal(3.0, 2.0, (n, width))).float()
 
 
-# -- box, points and projector --------------------------------------------------------------------------------
+# -- bounds, points and projector -----------------------------------------------------------------------------
 
 
-def test_the_box_of_all_clients() -> None:
+def test_the_bounds_of_all_clients() -> None:
     a, b = extent(torch.tensor([[0.5, 2.0], [1.0, 3.0]])), extent(torch.tensor([[0.25, 4.0]]))
     assert (a.low.tolist(), a.high.tolist()) == ([0.5, 2.0], [1.0, 3.0])
-    paper, released = common_box([a, b]), cube(torch.tensor(1.02) * 4.0, 2)
+    paper, released = common_bounds([a, b]), cube(torch.tensor(1.02) * 4.0, 2)
     assert (paper.low.tolist(), paper.high.tolist()) == ([0.25, 2.0], [1.0, 4.0])
     assert released.low.tolist() == [0.0, 0.0]
     assert released.high.tolist() == pytest.approx([1.02 * 4.0, 1.02 * 4.0])
 
 
-def test_synthetic_points_fill_the_box_and_are_always_the_same() -> None:
+def test_synthetic_points_fill_the_bounds_and_are_always_the_same() -> None:
     low, high = torch.tensor([0.0, -1.0, 2.0]), torch.tensor([1.0, 3.0, 2.0])
-    points = synthetic(Box(low, high))
+    points = synthetic(Bounds(low, high))
     assert points.shape == (200, 3)
     assert points.dtype == torch.float64
-    assert torch.equal(points, synthetic(Box(low, high)))
+    assert torch.equal(points, synthetic(Bounds(low, high)))
     share = ((points - low) / (high - low))[:, :2]
     assert 0 <= share.min() < 0.02
     assert 0.98 < share.max() < 1
     assert (share.mean(0) - 0.5).abs().max() < 0.1
     assert not torch.equal(share[:, 0], share[:, 1])
     assert (points[:, 2] == 2).all()
-    # Points of another scalar box are the same ones, stretched.
-    torch.testing.assert_close(synthetic(Box(low * 0, high * 0 + 2)), 2 * synthetic(Box(low * 0, high * 0 + 1)))
+    # Points between other bounds are the same ones, stretched.
+    torch.testing.assert_close(synthetic(Bounds(low * 0, high * 0 + 2)), 2 * synthetic(Bounds(low * 0, high * 0 + 1)))
 
 
 @pytest.mark.parametrize(("z", "width"), [(12, 5), (400, 10)])
 def test_the_projector_is_scikit_learns_pca(z: int, width: int) -> None:
     from sklearn.decomposition import PCA
 
-    points = synthetic(Box(torch.zeros(z), torch.rand(z, generator=torch.Generator().manual_seed(1)) + 0.5))
+    points = synthetic(Bounds(torch.zeros(z), torch.rand(z, generator=torch.Generator().manual_seed(1)) + 0.5))
     pca = PCA(width, svd_solver="full").fit(points.numpy())
     latents = torch.rand(7, z, generator=torch.Generator().manual_seed(2))
     found, ours = projector(points, width), projector(points, width)(latents)
@@ -75,15 +75,15 @@ def test_the_projector_is_scikit_learns_pca(z: int, width: int) -> None:
 
 def test_more_axes_than_there_are() -> None:
     with pytest.raises(FedbenchError, match="200 synthetic points of 5 values have 5 principal axes; take 1 to 5"):
-        projector(synthetic(Box(torch.zeros(5), torch.ones(5))), 6)
+        projector(synthetic(Bounds(torch.zeros(5), torch.ones(5))), 6)
     with pytest.raises(FedbenchError, match="have 199 principal axes"):
-        projector(synthetic(Box(torch.zeros(300), torch.ones(300))), 200)
+        projector(synthetic(Bounds(torch.zeros(300), torch.ones(300))), 200)
     with pytest.raises(FedbenchError, match="project latents to 0 values"):
-        projector(synthetic(Box(torch.zeros(5), torch.ones(5))), 0)
+        projector(synthetic(Bounds(torch.zeros(5), torch.ones(5))), 0)
 
 
 def test_a_dead_network_has_a_projector_all_the_same() -> None:
-    points = synthetic(common_box([extent(torch.zeros(3, 6))]))
+    points = synthetic(common_bounds([extent(torch.zeros(3, 6))]))
     assert not projector(points, 2)(torch.zeros(3, 6)).any()
 
 

@@ -14,7 +14,7 @@ from fedbench import models
 from fedbench.core.augment import to_input
 from fedbench.core.context import Context
 from fedbench.methods.descriptor_bounds import snapshot
-from fedbench.methods.parts.description import first_box
+from fedbench.methods.parts.description import first_bounds
 from fedbench.methods.parts.descriptor import descriptor, projector, synthetic
 from fedbench.theory.wasserstein import Snapshots
 from tests.support.groups_lab import grouped_federation, grouped_setting
@@ -66,10 +66,10 @@ def test_means_and_deviations_are_the_descriptors(seed: int, many: bool) -> None
     assert told.covariance[0, 1] == pytest.approx(np.cov(first.T, ddof=0), abs=1e-4)
 
 
-def test_the_projection_is_that_of_the_released_codes_first_box() -> None:
+def test_the_projection_is_that_of_the_released_codes_first_bounds() -> None:
     network = models.build("digits_cnn", shape=DATA.shape, classes=10, seed=4).train()
-    box = first_box(network, Context.of(DATA, SETTING))
+    bounds = first_bounds(network, Context.of(DATA, SETTING))
     assert network.training
-    assert (float(box.low.max()), float(box.high.min())) == (0.0, 2.0)
-    wider = type(box)(box.low, 7 * box.high)
-    assert torch.allclose(projector(synthetic(box), 3).axes, projector(synthetic(wider), 3).axes, atol=1e-9)
+    assert (float(bounds.low.max()), float(bounds.high.min())) == (0.0, 2.0)
+    wider = type(bounds)(bounds.low, 7 * bounds.high)
+    assert torch.allclose(projector(synthetic(bounds), 3).axes, projector(synthetic(wider), 3).axes, atol=1e-9)

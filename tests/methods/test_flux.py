@@ -143,7 +143,7 @@ def described(run: Run, data: Federation, side: str) -> np.ndarray:
     net = network(data, run.trainer.server.shared)
     for rows in getattr(data, side):
         h = net.latent(pixels(data, rows)).numpy()
-        how = projection(memory.box, 10)
+        how = projection(memory.bounds, 10)
         z = (h - how.mean.numpy()) @ how.axes.numpy().T
         out.append(by_hand(z, None if side == "test" else data.labels[rows].numpy()))
     low, high = (np.repeat(side.numpy(), 10)[: len(out[0])] for side in (memory.scaling.low, memory.scaling.high))
@@ -185,8 +185,8 @@ def test_bytes(run: Run) -> None:
     assert up == [20] * 4 + [8 * 2 * 11 * 10] + [0] * 2, (
         "an accuracy, how many images and the largest latent; then descriptors of 2 (U + 1) l"
     )
-    z = len(run.trainer.server.memory.box.low)
-    assert down == [0] * 4 + [2 * 8 * z + 8] + [0] * 2, "a box of latents, and whether to train"
+    z = len(run.trainer.server.memory.bounds.low)
+    assert down == [0] * 4 + [2 * 8 * z + 8] + [0] * 2, "the bounds of latents, and whether to train"
 
 
 # -- who comes late, and data that drift ---------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_latents_that_are_not_finite_are_named(
     plan = trainer(method("flux"), data, tmp_path / "plan", s).plan
     victim = {"warm-up": 2, "clustering": 3, "late": 4, "test": 6}[stage]
     network_class = type(models.build("digits_cnn", shape=data.shape, classes=10, seed=0))
-    looks, latent = (warm_up, "inspect") if stage == "warm-up" else (description, "describe"), network_class.latent
+    looks, latent = (warm_up, "feedback") if stage == "warm-up" else (description, "describe"), network_class.latent
     asked: list[bool] = []
 
     def spoilt(real: Any) -> Any:
@@ -319,14 +319,14 @@ def test_a_reach_stands_for_the_elbow(tmp_path: Path) -> None:
 
 
 def test_clustering_in_the_first_round(tmp_path: Path) -> None:
-    """The released code's box of [0, 2] stands in for latents that nobody has seen."""
+    """The released code's bounds 0 and 2 stand in for latents that nobody has reported."""
     found = train(method("flux", start=1), DATA, tmp_path, grouped_setting(rounds=2))
     server = found.trainer.server
     assert found.trainer.method.figures(server)["clustering_round"] == 1
     for name, value in server.shared.items():
         assert torch.equal(server.initial[name], value), "theta* is where all begin"
-    assert (server.memory.box.low == 0).all()
-    assert (server.memory.box.high == 2).all()
+    assert (server.memory.bounds.low == 0).all()
+    assert (server.memory.bounds.high == 2).all()
 
 
 @pytest.mark.parametrize("blocks", ["mu_x", "mu_x,sigma_x", "mu_x,mu_u"])
@@ -410,7 +410,7 @@ def test_the_phases_of_a_run(tmp_path: Path) -> None:
     assert [inbox and inbox.trains for inbox in asked] == [None, None, True, None, False, None]
 
 
-def test_everybody_draws_one_projection_from_the_box_that_is_sent(
+def test_everybody_draws_one_projection_from_the_bounds_that_are_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[int] = []
@@ -419,11 +419,11 @@ def test_everybody_draws_one_projection_from_the_box_that_is_sent(
     description._projection.cache_clear()
     found = train(method("flux", start=3), DATA, tmp_path, grouped_setting(rounds=4))
     assert len(drawn) == 1, "six clients that train and six without labels"
-    sent = {id(t) for t in projection(found.trainer.server.memory.box, 10)}
-    assert sent == {id(t) for t in projection(found.trainer.server.memory.box, 10)}
+    sent = {id(t) for t in projection(found.trainer.server.memory.bounds, 10)}
+    assert sent == {id(t) for t in projection(found.trainer.server.memory.bounds, 10)}
     assert len(drawn) == 1
     projection(cube(torch.tensor(3.0), 16), 10)
-    assert len(drawn) == 2, "another box, another projection"
+    assert len(drawn) == 2, "other bounds, another projection"
 
 
 def test_a_late_client_is_sent_all_models_and_tells_its_choice(tmp_path: Path) -> None:
@@ -435,8 +435,8 @@ def test_a_late_client_is_sent_all_models_and_tells_its_choice(tmp_path: Path) -
     assert late
     memory, line = it.server.memory, it.checkpoint.rounds[-1]
     model = sum(t.numel() * 4 for t in it.server.shared.values())
-    box, scaling, centroids = 16 * len(memory.box.low), 2 * 8 * 22, 8 * memory.centroids.numel()
-    assert line["bytes_down"] == 3 * model + len(late) * (len(it.server.models) * model + box + scaling + centroids)
+    bounds, scaling, centroids = 16 * len(memory.bounds.low), 2 * 8 * 22, 8 * memory.centroids.numel()
+    assert line["bytes_down"] == 3 * model + len(late) * (len(it.server.models) * model + bounds + scaling + centroids)
     assert line["bytes_up"] == 3 * model + 8 * len(late)
 
 

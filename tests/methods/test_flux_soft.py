@@ -80,7 +80,7 @@ def test_the_test_phase_by_hand(run: Run) -> None:
     for rows in DATA.test:
         x = DATA.images[rows].permute(0, 3, 1, 2).float() / 127.5 - 1
         net.load_state_dict({n: server.shared[n] for n in net.state_dict()})
-        how = projection(memory.box, 10)
+        how = projection(memory.bounds, 10)
         z = (net.latent(x) - how.mean) @ how.axes.T
         d = torch.cat([z.mean(0), z.std(0, correction=0)]).double().numpy()
         low, high = (np.repeat(side.numpy()[:2], 10) for side in (memory.scaling.low, memory.scaling.high))

@@ -12,22 +12,21 @@ from torch import Tensor, nn
 
 from fedbench.core.client import Box, Client, Collect, Train
 from fedbench.core.context import Context
-from fedbench.core.message import Question
 from fedbench.core.rng import stream
 from fedbench.core.server import Server
-from fedbench.core.state import State
 from fedbench.core.who import UNLABELLED
-from fedbench.methods.base import Method, check, cross_entropy, knob
+from fedbench.methods.base import cross_entropy, knob
 from fedbench.methods.flux import clustering
 from fedbench.methods.flux.assignment import answer_at_random, choose, lead
 from fedbench.methods.flux.messages import Assignment, Choice, Memory
 from fedbench.methods.flux.noise import Noise
-from fedbench.methods.parts import description, descriptor, warm_up
+from fedbench.methods.parts import description, warm_up
 from fedbench.methods.parts.clustered import CLUSTERS, average_by_cluster
-from fedbench.methods.parts.description import FIRST_BOX, Describe, Description
+from fedbench.methods.parts.description import Describe, Description
 from fedbench.methods.parts.elbow import MEASURES
 from fedbench.methods.parts.phases import Phase, phase_of
 from fedbench.methods.parts.scaling import MOMENTS
+from fedbench.methods.parts.warm_up import WarmsUp
 
 #: The moments of Table 66's rows.
 BLOCKS = {
@@ -39,13 +38,13 @@ BLOCKS = {
 
 
 @dataclass(frozen=True)
-class Flux(Method):
+class Flux(WarmsUp):
     """FLUX (Fenoglio et al., NeurIPS 2025, Algorithms 1 and 2), in four phases (`parts/phases.py`).
 
-    Warm-up is FedAvg. After each of its rounds the cohort tells the accuracy of the averaged model on its validation
+    Warm-up is FedAvg. After each of its rounds the cohort reports the averaged model's accuracy on its validation
     images and the bounds of their latents; when the accuracy's slope falls below T (Eq. 14), the next round is that of
     description (Algorithm 1, lines 2 to 11): with the model as it is then, theta*, clients project their training
-    images' latents on l axes that everybody draws from the bounds, and send mean and standard deviation of each
+    images' latents on l axes that everybody draws from these bounds, and send mean and standard deviation of each
     coordinate, over all images and over each class (Eq. 5 to 8). The server scales each block of moments to [0, 1],
     clusters the descriptors (neighbours within the distance at the elbow of the nearest-neighbour curve; who has none
     stands alone) and from then on averages within clusters (lines 15 to 35). One that takes part only later goes to the
@@ -59,11 +58,12 @@ class Flux(Method):
     With `clustering` prior it is FLUX-prior: k-means with the true number of distributions (where data drift, that of
     the last stage), from a single k-means++ start as in the released code.
 
-    deviates: in a federation without validation images clients look at their training images during warm-up.
+    deviates: in a federation without validation images, training images stand for them during warm-up.
 
-    deviates: latents are what the first linear layer reads, the axes come from one common box of latents (`box`), and
-    blocks of descriptors are scaled, all as in the released code; the paper says the final hidden layer, a box a
-    coordinate, and nothing of scaling. A box a coordinate, too, is that of the validation images' latents.
+    deviates: latents are what the first linear layer reads, the axes come from bounds common to all coordinates
+    (`box`), and blocks of descriptors are scaled, all as in the released code; the paper says the final hidden layer,
+    bounds of each coordinate, and nothing of scaling. Bounds of each coordinate, too, are those of the validation
+    images' latents.
 
     deviates: the distance within clusters comes from the elbow on every data set; the released code sets it to 1.0 on
     CheXpert (`reach`).
@@ -79,19 +79,15 @@ class Flux(Method):
     name = "flux"
     title = "FLUX"
     measures = (CLUSTERS, *MEASURES)
-    personal = (FIRST_BOX,)
+    memory = Memory
 
-    threshold: float = knob(0.06, "slope of the validation accuracy at which warm-up ends", "T", "Eq. 14")
-    start_: int = knob(0, "round of the clustering; 0: when warm-up ends by itself", source="App., Figure 8", least=0)
     first_slope: int = knob(3, "first round whose slope counts; 2 in the released code", source="Eq. 14", least=2)
-    components: int = knob(10, "axes that latents are projected on", "l", "App. B; code: as many as classes")
     box: str = knob(
         "common", "bounds of the synthetic points", source="code; the paper: coordinate",
         choices=("common", "coordinate"),
     )  # fmt: skip
     blocks: str = knob("all", "moments of the descriptor that are clustered", source="Table 66", choices=tuple(BLOCKS))
     clustering: str = knob("density", "how descriptors are clustered", source="Table 63", choices=clustering.KINDS)
-    scale: float = knob(1.0, "factor on the distance at the elbow", "ε", "App. B: 0.95 FMNIST, 0.98 CIFAR-100", above=0)
     reach: float = knob(
         0.0,
         "distance within clusters; 0: that at the elbow",
@@ -113,48 +109,28 @@ class Flux(Method):
         choices=("independent", "common"),
     )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        most = descriptor.POINTS
-        check(1 <= self.components < most, self.name, "components", self.components, f"in 1 to {most - 1}")
-
     def build(self, model: nn.Module, context: Context) -> nn.Module:
-        # Slow imports, which would else count as the work of the round that clusters.
-        import kneed  # noqa: F401
-        import sklearn.cluster  # noqa: F401
+        import sklearn.cluster  # noqa: F401 - slow, and would else count as the work of the round that clusters
 
-        return model
-
-    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        return {FIRST_BOX: description.first_box(model, context).bounds}
-
-    def start(self, server: Server) -> None:
-        phase = Phase.DESCRIPTION if self.start_ == 1 else Phase.WARM_UP
-        server.memory = Memory(phase, descriptor.Box(*server.initial[FIRST_BOX]))
+        return super().build(model, context)
 
     # -- warm-up -----------------------------------------------------------------------------------------
 
-    def ask(self, server: Server, t: int, k: int) -> Question | None:
-        return Question() if t and k == 0 and server.memory.phase == Phase.WARM_UP else None
-
     def reply(self, client: Client) -> Box:
-        client.upload = yield from warm_up.inspect(client, self.box == "coordinate")
+        client.upload = yield from warm_up.feedback(client, self.box == "coordinate")
 
-    def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        memory, rounds = server.memory, server.context.setting.rounds
-        warm_up.remember(memory, cohort)
-        if warm_up.warm_up_ends(memory.accuracies, t, rounds, self.threshold, self.first_slope, self.start_):
-            memory.phase = Phase.DESCRIPTION
+    def warm_up_ends(self, accuracies: Sequence[float], t: int, rounds: int) -> bool:
+        return warm_up.warm_up_ends(accuracies, t, rounds, self.threshold, self.first_slope, self.start_)
 
     # -- a round -----------------------------------------------------------------------------------------
 
     def broadcast(self, server: Server, client: Client) -> None:
         phase = phase_of(server, client.round)
         if phase == Phase.DESCRIPTION:  # lines 3 to 5
-            client.inbox = Describe(server.memory.box, trains=True)
+            client.inbox = Describe(server.memory.bounds, trains=True)
         elif phase == Phase.REGROUPING:
             client.put(server.shared)  # theta*
-            client.inbox = Describe(server.memory.box, trains=False)
+            client.inbox = Describe(server.memory.bounds, trains=False)
         elif phase == Phase.GROUPED and client.index not in server.assigned:  # lines 20 to 25
             lead(server, client)
 
@@ -169,14 +145,14 @@ class Flux(Method):
 
     def describe(self, client: Client, split: str = "train") -> Generator[Collect, Any, Tensor]:
         """The descriptor as it leaves the client."""
-        box = client.inbox.box
-        d, rows = yield from description.describe(client, box, self.components, split)
+        bounds = client.inbox.bounds
+        d, rows = yield from description.describe(client, bounds, self.components, split)
         if not self.epsilon:
             return d
         noise = Noise(self.epsilon, released=self.noise == "common")
         unlabelled = split == "test"
         rng = stream(client.setting.seed, "privacy", client.index, client.round, int(unlabelled))
-        points = description.projection(box, self.components).points
+        points = description.projection(bounds, self.components).points
         return noise.on(d, rows, points, rng, test_phase=unlabelled)
 
     def choose(self, client: Client, d: Tensor) -> int:
@@ -205,21 +181,18 @@ class Flux(Method):
     def cluster(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         """Cluster the clients of the cohort by their descriptors (lines 9 to 11)."""
         memory = server.memory
-        known = description.remember(server, cohort, t, self.components, BLOCKS[self.blocks])
-        labels, eps = clustering.cluster(self.clustering, known, self.scale, self.reach, server.context.groups)
+        descriptors = description.remember(server, cohort, t, self.components, BLOCKS[self.blocks])
+        labels, eps = clustering.cluster(self.clustering, descriptors, self.scale, self.reach, server.context.groups)
         server.assigned = {c.index: int(m) for c, m in zip(cohort, labels, strict=True)}
-        memory.centroids = torch.from_numpy(clustering.centroids(known, labels))
+        memory.centroids = torch.from_numpy(clustering.centroids(descriptors, labels))
         memory.elbow, memory.behind = None if math.isnan(eps) else eps, None
 
     def figures(self, server: Server) -> Mapping[str, float]:
         memory = server.memory
-        if memory.phase != Phase.GROUPED:  # told in warm-up too, so that a run that never clusters says so
+        if memory.phase != Phase.GROUPED:  # reported in warm-up too, so that a run that never clusters says so
             return {"clusters": 1.0}
-        figures = {"clusters": float(len(server.models)), "clustering_round": float(memory.described.round)}
-        return figures if memory.elbow is None else {**figures, "elbow": memory.elbow}
-
-    def described(self, server: Server) -> tuple[Tensor, Tensor] | None:
-        return description.kept(server)
+        numbers = {"clusters": float(len(server.models)), "clustering_round": float(memory.described.round)}
+        return numbers if memory.elbow is None else {**numbers, "elbow": memory.elbow}
 
     # -- answering ---------------------------------------------------------------------------------------
 

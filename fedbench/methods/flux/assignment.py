@@ -1,4 +1,4 @@
-"""How a client that comes after FLUX's clustering finds its cluster: late, with labels, or for a test, without any."""
+"""How a client that comes after FLUX's clustering finds its cluster: a late one with labels, or one without any."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def lead(server: Server, client: Client) -> None:
     """Send a client, which holds theta*, what it finds its cluster by."""
     memory = server.memory
     client.state = {**client.state, **side_by_side(server.models)}
-    client.inbox = Assignment(memory.box, memory.scaling, memory.centroids)
+    client.inbox = Assignment(memory.bounds, memory.scaling, memory.centroids)
 
 
 def choose(client: Client, d: Tensor, components: int, moments: Collection[str]) -> int:
-    """Make the model of the cluster whose centroid is nearest to the client's descriptor, or to as much as there is of
-    it, the client's (Eq. 9); the cluster."""
+    """The cluster whose centroid is nearest to the client's descriptor, of which one without labels has the first
+    entries alone (Eq. 9). The client holds that cluster's model from then on."""
     at: Assignment = client.inbox
-    known = scaled(at.scaling, d.cpu().numpy()[None], components, client.context.classes, moments)
-    m = int(nearest(known, at.centroids.cpu().numpy()[:, : known.shape[1]])[0])
+    point = scaled(at.scaling, d.cpu().numpy()[None], components, client.context.classes, moments)
+    m = int(nearest(point, at.centroids.cpu().numpy()[:, : point.shape[1]])[0])
     client.put(client.model(str(m)))
     return m
 

@@ -83,9 +83,9 @@ def k_means(descriptors: Floats, k: int, seed: int = SEED) -> tuple[Ints, Floats
     with warnings.catch_warnings():
         # Descriptors apart by rounding alone may still be one to it.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = KMeans(k, init="k-means++", n_init=1, random_state=seed).fit(x)
-    labels = _numbered(found.labels_)
-    centres = np.stack([found.cluster_centers_[found.labels_[i]] for i in _first_clients(labels)])
+        fit = KMeans(k, init="k-means++", n_init=1, random_state=seed).fit(x)
+    labels = _numbered(fit.labels_)
+    centres = np.stack([fit.cluster_centers_[fit.labels_[i]] for i in _first_clients(labels)])
     return labels, centres
 
 
@@ -97,15 +97,15 @@ def k_means_silhouette(descriptors: Floats, seed: int = SEED) -> tuple[Ints, Flo
     x = checked(descriptors)
     gaps = distances(x, x)
     np.fill_diagonal(gaps, 0)
-    best, chosen = -np.inf, (_one_cluster(x), x.mean(0, keepdims=True))
+    best_score, best = -np.inf, (_one_cluster(x), x.mean(0, keepdims=True))
     for k in range(2, min(len(x) - 1, len(np.unique(x, axis=0))) + 1):
         labels, centres = k_means(x, k, seed)
         if len(centres) < 2:
             continue
         score = silhouette_score(gaps, labels, metric="precomputed")
-        if score > best:
-            best, chosen = score, (labels, centres)
-    return chosen
+        if score > best_score:
+            best_score, best = score, (labels, centres)
+    return best
 
 
 def hdbscan(descriptors: Floats) -> Ints:

@@ -1,4 +1,4 @@
-"""What FLUX's server tells a client that comes after the clustering, what it answers, and what the server remembers."""
+"""FLUX's messages to and from a client that comes after the clustering, and what the server remembers."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedbench.methods.parts import phases
-from fedbench.methods.parts.descriptor import Box
+from fedbench.methods.parts.descriptor import Bounds
 from fedbench.methods.parts.phases import Scaling
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What leads a late or unlabelled client to its cluster, beside theta* and all models: the box, the scaling, and
+    """What leads a late or unlabelled client to its cluster, beside theta* and all models: the bounds, the scaling, and
     the centroids [M, L]."""
 
-    box: Box
+    bounds: Bounds
     scaling: Scaling
     centroids: Tensor
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a late client tells: its cluster."""
+    """A late client's answer: its cluster."""
 
     cluster: int
 

@@ -45,5 +45,5 @@ class Noise:
             spread = values.max() - values.min()
         else:
             spread = (rows.amax(0) - rows.amin(0)).repeat(len(d) // rows.shape[1])
-        drawn = torch.from_numpy(rng.laplace(size=len(d))).to(d.device)
-        return d + drawn * spread / (len(rows) * self.epsilon)
+        draws = torch.from_numpy(rng.laplace(size=len(d))).to(d.device)
+        return d + draws * spread / (len(rows) * self.epsilon)

@@ -15,7 +15,7 @@ from fedbench.core.client import Batch, Client, Collect
 from fedbench.core.context import Context
 from fedbench.core.server import Server
 from fedbench.methods.parts.descriptor import (
-    Box,
+    Bounds,
     Projector,
     cube,
     descriptor,
@@ -28,38 +28,39 @@ from fedbench.methods.parts.scaling import MOMENTS, Floats, Scaler, entries
 
 #: A projection's tensors for a Collect: mean [z] and axes [l, z].
 MEAN, AXES = "flux.mean", "flux.axes"
-#: The name of the box [2, z] that everybody begins with: a constant, which nobody sends.
-FIRST_BOX = "flux.box"
-#: The largest latent that the released code assumes before it has seen any.
+#: The bounds [2, z] that everybody begins with, by their name in the state: a constant, which nobody sends.
+FIRST_BOUNDS = "flux.bounds"
+#: The largest latent that the released code assumes before any client has reported one.
 FIRST_TOP = 2.0
 
 
 @dataclass(frozen=True)
 class Describe:
-    """What a client is asked: to describe itself by the model that it is sent, with the projection that everybody
-    draws from this box, and then to train the model or not."""
+    """The server's request to a client: to describe itself by the model that it is sent, with the projection that
+    everybody draws from these bounds, and then to train the model or not."""
 
-    box: Box
+    bounds: Bounds
     trains: bool
 
 
 @dataclass(frozen=True)
 class Description:
-    """What it tells: its descriptor [2 (U + 1) l] float64."""
+    """The client's answer: its descriptor [2 (U + 1) l] float64."""
 
     descriptor: Tensor
 
 
 class Projection(NamedTuple):
-    """What everybody draws from one box: mean [z], axes [l, z], the synthetic points under them [200, l]; float32."""
+    """What everybody draws from the same bounds: mean [z], axes [l, z], the synthetic points under them [200, l];
+    float32."""
 
     mean: Tensor
     axes: Tensor
     points: Tensor
 
 
-def first_box(model: nn.Module, context: Context) -> Box:
-    """The box of latents [z] that the released code begins with."""
+def first_bounds(model: nn.Module, context: Context) -> Bounds:
+    """The bounds of latents [z] that the released code begins with."""
     height, width, channels = context.shape
     trains = model.training
     with torch.no_grad():
@@ -68,14 +69,15 @@ def first_box(model: nn.Module, context: Context) -> Box:
     return cube(torch.tensor(FIRST_TOP), latents.shape[1])
 
 
-def projection(box: Box, components: int) -> Projection:
-    """The projection that a client draws from the box, on the host: computed once for all clients of this process."""
-    return _projection(*(side.double().cpu().numpy().tobytes() for side in (box.low, box.high)), components)
+def projection(bounds: Bounds, components: int) -> Projection:
+    """The projection that a client draws from the bounds, on the host: computed once for all clients of this
+    process."""
+    return _projection(*(side.double().cpu().numpy().tobytes() for side in (bounds.low, bounds.high)), components)
 
 
 @lru_cache(maxsize=16)
 def _projection(low: bytes, high: bytes, components: int) -> Projection:
-    points = synthetic(Box(*(torch.from_numpy(np.frombuffer(side, np.float64).copy()) for side in (low, high))))
+    points = synthetic(Bounds(*(torch.from_numpy(np.frombuffer(side, np.float64).copy()) for side in (low, high))))
     how = projector(points, components)
     return Projection(how.mean.float(), how.axes.float(), how(points).float())
 
@@ -88,11 +90,11 @@ def reduced(model: Any, batch: Batch) -> Tensor:
 
 
 def describe(
-    client: Client, box: Box, components: int, split: str = "train"
+    client: Client, bounds: Bounds, components: int, split: str = "train"
 ) -> Generator[Collect, Any, tuple[Tensor, Tensor]]:
     """(the client's descriptor [2 (U + 1) l] by the model that it holds, the reduced latents [n, l] behind it); of
     images without labels the descriptor's first entries [2 l]."""
-    how, device = projection(box, components), client.context.device
+    how, device = projection(bounds, components), client.context.device
     extras = {MEAN: how.mean.to(device), AXES: how.axes.to(device)}
     rows, labels = yield Collect(reduced, extras=extras, split=split)
     who = f"client {client.index}"
@@ -110,19 +112,19 @@ def remember(
     if memory.scaling is None:
         scaler = Scaler.fit(descriptors, width)
         memory.scaling = Scaling(torch.from_numpy(scaler.low), torch.from_numpy(scaler.high))
-    known = scaled(memory.scaling, descriptors, width, server.context.classes, moments)
-    memory.described = Described(t, torch.tensor([c.index for c in cohort]), torch.from_numpy(known))
-    return known
+    rows = scaled(memory.scaling, descriptors, width, server.context.classes, moments)
+    memory.described = Described(t, torch.tensor([c.index for c in cohort]), torch.from_numpy(rows))
+    return rows
 
 
 def scaled(by: Scaling, descriptors: Floats, width: int, classes: int, moments: Collection[str] = MOMENTS) -> Floats:
     """The entries of these moments of descriptors [P, L], or of their label-free first entries, under the scaling."""
     scaler = Scaler(by.low.cpu().numpy(), by.high.cpu().numpy(), width)
-    wanted = entries(moments, width, classes)
-    return scaler.apply(np.asarray(descriptors, np.float64))[:, wanted[wanted < descriptors.shape[1]]]
+    positions = entries(moments, width, classes)
+    return scaler.apply(np.asarray(descriptors, np.float64))[:, positions[positions < descriptors.shape[1]]]
 
 
-def kept(server: Server) -> tuple[Tensor, Tensor] | None:
+def last_grouping(server: Server) -> tuple[Tensor, Tensor] | None:
     """(clients [K], their scaled descriptors [K, L]) of the last grouping, if there was one."""
     last = server.memory.described
     return last and (last.clients, last.descriptors)

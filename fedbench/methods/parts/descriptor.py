@@ -19,49 +19,49 @@ from fedbench.errors import FedbenchError
 
 #: Synthetic points that the projector is fitted to, and the seed that all clients draw them from.
 POINTS, SEED = 200, 1
-#: The released box ends this much above the largest latent.
+#: The released code's upper bound, as a multiple of the largest latent.
 MARGIN = 1.02
 #: What stands for the moments of a class with fewer than LEAST images.
 MISSING, LEAST = -1.0, 2
 
 
 @dataclass(frozen=True)
-class Box:
-    """The box that the synthetic points fill: lower and upper bound [z]."""
+class Bounds:
+    """Of latents, and so of the synthetic points: lower and upper bound [z]."""
 
     low: Tensor
     high: Tensor
 
     @property
-    def bounds(self) -> Tensor:
+    def stacked(self) -> Tensor:
         """Both [2, z]."""
         return torch.stack([self.low, self.high])
 
 
-def extent(latents: Tensor, who: str = "a client") -> Box:
+def extent(latents: Tensor, who: str = "a client") -> Bounds:
     """A client's smallest and largest value of each coordinate, from latents [n, z] (step S1).
 
     Raises FedbenchError if there are none, or NaN or infinite ones.
     """
     if not len(latents):
         raise _no_images(who)
-    bounds = torch.stack([latents.amin(0), latents.amax(0)])  # which NaN and infinite values reach
-    return Box(*_checked(bounds, who))
+    both = torch.stack([latents.amin(0), latents.amax(0)])  # which NaN and infinite values reach
+    return Bounds(*_checked(both, who))
 
 
-def common_box(extents: Sequence[Box]) -> Box:
-    """The box of all clients (paper): per coordinate from the smallest to the largest value."""
-    return Box(torch.stack([e.low for e in extents]).amin(0), torch.stack([e.high for e in extents]).amax(0))
+def common_bounds(extents: Sequence[Bounds]) -> Bounds:
+    """The bounds of all clients (paper): per coordinate from the smallest to the largest value."""
+    return Bounds(torch.stack([e.low for e in extents]).amin(0), torch.stack([e.high for e in extents]).amax(0))
 
 
-def cube(top: Tensor, size: int) -> Box:
-    """The box of `size` = z coordinates from 0 to the same top [] each (released)."""
-    return Box(torch.zeros(size).to(top), top.repeat(size))
+def cube(top: Tensor, size: int) -> Bounds:
+    """The bounds 0 and the same `top` [] of each of `size` = z coordinates (released)."""
+    return Bounds(torch.zeros(size).to(top), top.repeat(size))
 
 
-def synthetic(box: Box) -> Tensor:
-    """The 200 points [200, z] drawn uniformly from the box, the same for everyone (step S2); on the host."""
-    low, high = box.low.double().cpu(), box.high.double().cpu()
+def synthetic(bounds: Bounds) -> Tensor:
+    """The 200 points [200, z] drawn uniformly between the bounds, the same for everyone (step S2); on the host."""
+    low, high = bounds.low.double().cpu(), bounds.high.double().cpu()
     return low + (high - low) * torch.from_numpy(np.random.default_rng(SEED).random((POINTS, len(low))))
 
 
@@ -108,9 +108,9 @@ def descriptor(projected: Tensor, labels: Tensor, classes: int, who: str = "a cl
     members = task_of(labels).members(labels, classes)
     everyone = torch.ones(len(rows), 1, dtype=rows.dtype, device=rows.device)
     mean, deviation, counts = _moments(rows, torch.cat([everyone, members.to(rows)], 1))
-    known = counts >= LEAST
-    known[0] = True  # all images together, be it one
-    mean, deviation = torch.where(known, mean, MISSING), torch.where(known, deviation, MISSING)
+    enough = counts >= LEAST
+    enough[0] = True  # all images together, be it one
+    mean, deviation = torch.where(enough, mean, MISSING), torch.where(enough, deviation, MISSING)
     return torch.cat([t.flatten() for t in (mean[:1], deviation[:1], mean[1:], deviation[1:])])
 
 

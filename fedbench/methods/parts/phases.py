@@ -1,4 +1,4 @@
-"""The phases of a run of FLUX (protocol, section 5), and what its server remembers in each of them."""
+"""The phases of a run of FLUX (Fenoglio et al., NeurIPS 2025, Algorithm 1), and what its server remembers in each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntEnum
 from torch import Tensor
 
 from fedbench.core.server import Server
-from fedbench.methods.parts.descriptor import Box
+from fedbench.methods.parts.descriptor import Bounds
 
 
 class Phase(IntEnum):
@@ -42,7 +42,7 @@ class Memory:
     """What the server remembers."""
 
     phase: Phase
-    box: Box  #: of the latents, as clients last told them
+    bounds: Bounds  #: of the latents, as clients last reported them
     accuracies: list[float] = field(default_factory=list)  #: on validation images, of the warm-up's rounds
     scaling: Scaling | None = None
     described: Described | None = None

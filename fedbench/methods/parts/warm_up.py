@@ -1,26 +1,36 @@
-"""FLUX's warm-up: what clients tell of the averaged model after each of its rounds, and when it ends (Eq. 14)."""
+"""FLUX's warm-up: clients' feedback on the averaged model after each of its rounds, and when it ends (Eq. 14)."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedbench.core.client import Batch, Client, Collect
-from fedbench.methods.parts.descriptor import MARGIN, Box, common_box, cube, extent
-from fedbench.methods.parts.phases import Memory
+from fedbench.core.client import Batch, Box, Client, Collect
+from fedbench.core.context import Context
+from fedbench.core.message import Question
+from fedbench.core.server import Server
+from fedbench.core.state import State
+from fedbench.measure import Measure
+from fedbench.methods.base import Method, check, knob
+from fedbench.methods.parts import description
+from fedbench.methods.parts.description import FIRST_BOUNDS
+from fedbench.methods.parts.descriptor import MARGIN, POINTS, Bounds, common_bounds, cube, extent
+from fedbench.methods.parts.elbow import MEASURES
+from fedbench.methods.parts.phases import Memory, Phase
 
 #: Warm-up ends after this share of all rounds at the latest, and not before round EARLIEST (FLUX, Eq. 14).
 LATEST, EARLIEST = 0.8, 3
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a client tells: the model's accuracy [] float64 on so many validation images, and the extent float32 of
-    their latents: the smallest and the largest value of each coordinate [z], or for a common box the largest of all."""
+class Feedback:
+    """A client's feedback on a model: its accuracy [] float64 on so many validation images, and the bounds float32 of
+    their latents: the smallest and the largest value of each coordinate [z], or for common bounds the largest of
+    all."""
 
     accuracy: Tensor
     images: int
@@ -28,8 +38,8 @@ class Seen:
     high: Tensor
 
 
-def look(model: Any, batch: Batch) -> Tensor:
-    """[B, 1 + z]: whether the answer is right, and the latents.
+def correctness_and_latents(model: Any, batch: Batch) -> Tensor:
+    """[B, 1 + z]: whether the answer is right, 0 or 1, and the latents.
 
     Images of many labels count as right by half, whatever the answer, as in the released code for CheXpert: so the
     accuracy never rises, and warm-up ends after round 3 (Eq. 14; flux/protocol.md#warm-up-with-many-labels).
@@ -41,24 +51,24 @@ def look(model: Any, batch: Batch) -> Tensor:
     return torch.cat([right.float()[:, None], h.float()], 1)
 
 
-def inspect(client: Client, per_coordinate: bool = False) -> Generator[Collect, Any, Seen]:
-    """What the client sees in the model that it holds, on its validation images (on its training images if it has
-    none): as in the released code; the paper's box a coordinate would be of training images."""
-    rows = (yield Collect(look, split=client.validates_on)).rows
-    box = extent(rows[:, 1:], f"client {client.index}")
+def feedback(client: Client, per_coordinate: bool = False) -> Generator[Collect, Any, Feedback]:
+    """The client's feedback on the model that it holds, from its validation images, or its training images if it has
+    none. The released code does so; by the paper, bounds of each coordinate would be those of training images."""
+    rows = (yield Collect(correctness_and_latents, split=client.validates_on)).rows
+    bounds = extent(rows[:, 1:], f"client {client.index}")
     accuracy = rows[:, 0].double().mean()
-    low, high = box.low.float(), box.high.float()  # as the latents are
-    return Seen(accuracy, len(rows), low, high) if per_coordinate else Seen(accuracy, len(rows), None, high.max())
+    low, high = bounds.low.float(), bounds.high.float()  # as the latents are
+    return Feedback(accuracy, len(rows), *((low, high) if per_coordinate else (None, high.max())))
 
 
 def remember(memory: Memory, cohort: Sequence[Client]) -> None:
-    """Put a round's accuracy (a mean weighted by images) and the latents' box into the server's memory."""
-    views: list[Seen] = [c.upload for c in cohort]
-    accuracy = sum(seen.accuracy.cpu() * seen.images for seen in views) / sum(seen.images for seen in views)
+    """Put a round's accuracy (a mean weighted by images) and the bounds of the latents into the server's memory."""
+    replies: list[Feedback] = [c.upload for c in cohort]
+    accuracy = sum(one.accuracy.cpu() * one.images for one in replies) / sum(one.images for one in replies)
     memory.accuracies = [*memory.accuracies, float(accuracy)]
-    boxes = [Box(seen.low, seen.high) for seen in views if seen.low is not None]
-    top = MARGIN * torch.stack([seen.high.max() for seen in views]).max().double()
-    memory.box = common_box(boxes) if boxes else cube(top, len(memory.box.low))
+    extents = [Bounds(one.low, one.high) for one in replies if one.low is not None]
+    top = MARGIN * torch.stack([one.high.max() for one in replies]).max().double()
+    memory.bounds = common_bounds(extents) if extents else cube(top, len(memory.bounds.low))
 
 
 def warm_up_ends(
@@ -75,3 +85,53 @@ def warm_up_ends(
     r = len(accuracies)
     slopes = [accuracies[s - 1] - accuracies[s - 2] for s in range(first_slope, r + 1)]
     return (r >= EARLIEST and min(slopes, default=1.0) < threshold) or t >= LATEST * rounds
+
+
+@dataclass(frozen=True)
+class WarmsUp(Method):
+    """A method that trains by FedAvg until FLUX's warm-up ends; in the next round its clients describe themselves."""
+
+    measures: ClassVar[tuple[Measure, ...]] = MEASURES
+    personal = (FIRST_BOUNDS,)
+    memory: ClassVar[type[Memory]] = Memory  #: of the server
+
+    threshold: float = knob(0.06, "slope of the validation accuracy at which warm-up ends", "T", "Eq. 14")
+    start_: int = knob(
+        0, "round in which clients are described; 0: when warm-up ends by itself", source="App., Figure 8", least=0
+    )
+    components: int = knob(10, "axes that latents are projected on", "l", "App. B; code: as many as classes")
+    scale: float = knob(1.0, "factor on the distance at the elbow", "ε", "App. B: 0.95 FMNIST, 0.98 CIFAR-100", above=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(1 <= self.components < POINTS, self.name, "components", self.components, f"in 1 to {POINTS - 1}")
+
+    def build(self, model: nn.Module, context: Context) -> nn.Module:
+        import kneed  # noqa: F401 - slow, and would else count as the work of the round that groups clients
+
+        return model
+
+    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
+        return {FIRST_BOUNDS: description.first_bounds(model, context).stacked}
+
+    def start(self, server: Server) -> None:
+        phase = Phase.DESCRIPTION if self.start_ == 1 else Phase.WARM_UP
+        server.memory = self.memory(phase, Bounds(*server.initial[FIRST_BOUNDS]))
+
+    def ask(self, server: Server, t: int, k: int) -> Question | None:
+        return Question() if t and k == 0 and server.memory.phase == Phase.WARM_UP else None
+
+    def reply(self, client: Client) -> Box:
+        client.upload = yield from feedback(client)
+
+    def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None:
+        remember(server.memory, cohort)
+        if self.warm_up_ends(server.memory.accuracies, t, server.context.setting.rounds):
+            server.memory.phase = Phase.DESCRIPTION
+
+    def warm_up_ends(self, accuracies: Sequence[float], t: int, rounds: int) -> bool:
+        """Whether warm-up ends after round t."""
+        return warm_up_ends(accuracies, t, rounds, self.threshold, start=self.start_)
+
+    def described(self, server: Server) -> tuple[Tensor, Tensor] | None:
+        return description.last_grouping(server)
