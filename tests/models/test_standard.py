@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lab import Run, federation, setting, train
 
 from fedbench import models
 from fedbench.errors import FedbenchError
 from fedbench.models.form import check
 from fedbench.models.vision import torchvision
+from tests.support.lab import Run, federation, setting, train
 
 SHAPE = (32, 32, 3)
 RESNET, SMALL = "torchvision:resnet18", "torchvision:shufflenet_v2_x0_5"
