@@ -104,7 +104,7 @@ def _compare_lines(ours: Run, reference: Run, where: str, remedy: str, exact: bo
     for a, b in zip(ours.trainer.checkpoint.rounds, reference.trainer.checkpoint.rounds, strict=True):
         close = math.isclose(a["loss"], b["loss"], rel_tol=0 if exact else TOLERANCE)
         expect(close, f"{where} the loss of round {b['round']} is {a['loss']:.6g}, not {b['loss']:.6g}", remedy)
-        for key in ("images", "participants"):
+        for key in ("images", "participants", "bytes_up", "bytes_down"):
             expect(a[key] == b[key], f"{where} round {b['round']} has {a[key]} {key}, not {b[key]}", remedy)
 
 

@@ -37,7 +37,7 @@ from fedbench.core.rules import Add, Ascend
 from fedbench.core.state import state_of
 from fedbench.methods.base import cross_entropy
 from fedbench.specs import Setting
-from tests.support.cases import CASES
+from tests.support.cases import CASES, label
 from tests.support.lab import Run, client, federation, finish, method, setting, trainer
 
 #: What the reference is compared with: (executor, its options). All executors, whatever their number.
@@ -91,10 +91,6 @@ UNLIKE = (
     "flux",
 )
 RUNS = [(*w, way) for w in WHERE for way in MET[w[2]] if w[2] == "adamw" or (w[0] in UNLIKE and not w[1])]
-
-
-def label(value: Any) -> str:
-    return value if isinstance(value, str) else "-".join(value)
 
 
 def test_the_scenarios_are_as_ragged_as_they_should_be() -> None:

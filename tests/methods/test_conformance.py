@@ -4,7 +4,7 @@ is `fedbench check` (fedbench/conformance); here stands besides what holds of th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,15 @@ import torch
 from torch import nn
 
 from fedbench import methods
+from fedbench.conformance.learning import learns
 from fedbench.conformance.subject import DATA, FEW, Subject
-from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check
+from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, outcomes
 from fedbench.core.plan import Plan
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.specs import Setting
-from tests.support.cases import CASES, cases
-from tests.support.lab import method, setting, train, trainer
+from tests.support.cases import CASES, label
+from tests.support.lab import method, setting, trainer
 
 every = pytest.mark.parametrize("name", methods.names())
 
@@ -31,16 +32,11 @@ def few(**changes: Any) -> Setting:
     return setting(**{**FEW, **changes})
 
 
-@pytest.fixture(scope="module")
-def subject(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, dict[str, Any]], Subject]:
-    """(name, hyper-parameters) -> what is checked, whose run that most checks share is trained once."""
-    folder = tmp_path_factory.mktemp("subjects")
-
-    @cache
-    def made(name: str, chosen: tuple[tuple[str, Any], ...]) -> Subject:
-        return Subject(folder / f"{name}{hash(chosen)}", name, dict(chosen))
-
-    return lambda name, chosen: made(name, tuple(chosen.items()))
+@pytest.fixture(scope="module", params=CASES, ids=label)
+def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    """A case. Its tests follow one another, so that the run that most of them share is trained once."""
+    name, chosen = request.param
+    return Subject(tmp_path_factory.mktemp("subject"), name, chosen)
 
 
 def test_the_cohorts_of_these_tests_vary() -> None:
@@ -49,23 +45,29 @@ def test_the_cohorts_of_these_tests_vary() -> None:
     assert min(sizes) > 0
 
 
-@cases
-@pytest.mark.parametrize("check", [*RUNS, *TRAINING], ids=lambda c: c.name.replace(" ", "_"))
-def test_a_run_passes(check: Check, name: str, chosen: dict[str, Any], subject: Any) -> None:
-    check.proves(subject(name, chosen))
+def test_its_runs_pass_every_check(subject: Subject) -> None:
+    """Variants of a method need not show once more that it learns."""
+    asked = [check for check in (*RUNS, *TRAINING) if not (subject.overrides and check.proves is learns)]
+    passes(asked, subject)
 
 
 @every
-@pytest.mark.parametrize("check", DECLARED, ids=lambda c: c.name.replace(" ", "_"))
-def test_what_it_says_of_itself_passes(check: Check, name: str, subject: Any) -> None:
-    check.proves(subject(name, {}))
+def test_what_it_says_of_itself_passes_every_check(name: str, tmp_path: Path) -> None:
+    passes(DECLARED, Subject(tmp_path, name))
 
 
-@cases
-def test_cohorts_and_first_batches_are_those_of_every_method(name: str, chosen: dict[str, Any], subject: Any) -> None:
+def passes(checks: Sequence[Check], subject: Subject) -> None:
+    """Raises what the first check that fails has raised, with the names of all that fail."""
+    failed = [outcome for outcome in outcomes(subject, checks, lambda check: None) if not outcome.holds]
+    if failed:
+        error = failed[0].error or AssertionError(failed[0].why)
+        error.add_note(f"fails: {', '.join(outcome.check.name for outcome in failed)}")
+        raise error
+
+
+def test_cohorts_and_first_batches_are_those_of_every_method(subject: Subject) -> None:
     """Two to four batches of every client's first request."""
-    drawn = subject(name, chosen).reference.plan.drawn
-    s = subject(name, chosen).few()
+    drawn, s = subject.reference.plan.drawn, subject.few()
     plan = Plan(s, DATA.n_train, (8, 8))
     for t in range(1, 5):
         assert drawn["cohort", t] == plan.cohort(t)
@@ -84,12 +86,11 @@ def _batches(drawn: dict[Any, Any]) -> list[Any]:
 SPEAK = ("fedas", "fednova")
 
 
-@pytest.mark.parametrize(("name", "chosen"), [case for case in CASES if case[0] not in SPEAK])
-def test_a_cohort_that_has_not_moved_leaves_the_server_where_it_was(
-    name: str, chosen: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_cohort_that_has_not_moved_leaves_the_server_where_it_was(subject: Subject, tmp_path: Path) -> None:
     """The weights of every average sum to one, whatever the sizes of the clients."""
-    how = method(name, **chosen)
+    if subject.given in SPEAK:
+        pytest.skip("its clients must speak")
+    how = subject.method()
     it = trainer(how, DATA, tmp_path, few())
     before = dict(it.server.shared)
     cohort = [it._client(i, it.server.view(i), 1) for i in (0, 2, 3)]
@@ -101,22 +102,15 @@ def test_a_cohort_that_has_not_moved_leaves_the_server_where_it_was(
         torch.testing.assert_close(it.server.shared[key], value, rtol=1e-6, atol=1e-7)
 
 
-@cases
-def test_traffic_is_counted_alike_of_every_executor(
-    name: str, chosen: dict[str, Any], subject: Any, tmp_path: Path
-) -> None:
-    """What a client has changed is told by its tensors being others, whichever executor has made them."""
-    of = subject(name, chosen)
-    lines = of.reference.run.trainer.checkpoint.rounds
-    stacked = train(method(name, **chosen), DATA, tmp_path, of.few(), executor="stacked").trainer
-    stored = sum(
-        t.numel() * t.element_size() for t in (*stacked.server.tensors().values(), *stacked.server.initial.values())
-    )
+def test_traffic_is_of_what_the_server_holds(subject: Subject) -> None:
+    """What is sent is counted in bytes of its tensors; that every executor counts alike is among the checks."""
+    run = subject.reference.run.trainer
+    held = (*run.server.tensors().values(), *run.server.initial.values())
+    stored = sum(t.numel() * t.element_size() for t in held)
     for direction in ("bytes_up", "bytes_down"):
-        sent = [line[direction] for line in lines]
-        assert sent == [line[direction] for line in stacked.checkpoint.rounds]
+        sent = [line[direction] for line in run.checkpoint.rounds]
         assert all(isinstance(b, int) and 0 <= b <= 2 * DATA.clients * stored for b in sent)
-        assert any(sent) is any(not stacked.method.is_personal(n) for n in stacked.server.initial)
+        assert any(sent) is any(not run.method.is_personal(n) for n in run.server.initial)
 
 
 @every

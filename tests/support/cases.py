@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from fedbench import methods
 
 #: Every method that trains with its defaults; and the hyper-parameters that switch on what the defaults leave out.
@@ -34,4 +32,10 @@ CASES += [
     ("flux", {"start": 2, "average": "running"}),
     ("flux_soft", {"start": 2}),
 ]
-cases = pytest.mark.parametrize(("name", "chosen"), CASES, ids=lambda v: v if isinstance(v, str) else "-".join(v) or "")
+
+
+def label(value: Any) -> str:
+    """The case, or a part of it, in a test's name."""
+    if isinstance(value, tuple):
+        return "-".join(label(part) for part in value if part)
+    return value if isinstance(value, str) else "-".join(value)
