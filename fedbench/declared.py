@@ -1,68 +1,86 @@
-"""The measures that methods declare, read from their source: nothing is imported, so that a report needs no torch."""
+"""What methods declare, read from their source: nothing is imported, so that a report needs no torch."""
 
 from __future__ import annotations
 
 import ast
-import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from fedbench.declaration import PLAIN, Declaration, HyperParameter, first_line
 from fedbench.errors import FedbenchError, unknown
 from fedbench.imports import PACKAGE
 from fedbench.measure import Measure
 from fedbench.plugins.classes import is_file, place
 from fedbench.plugins.mistakes import shown
+from fedbench.plugins.source import read
 
-#: The attribute of a method's class.
-_NAME = "measures"
 _METHODS = PACKAGE / "methods"
-_HINT = "write it as a tuple of Measure(...) of plain values"
+#: What makes a hyper-parameter of a dataclass's field.
+_KNOB = "knob"
+_HINT = "write it as a plain value, or as a tuple of Measure(...) of plain values"
 
 
 @cache
-def built_in() -> dict[str, tuple[Measure, ...]]:
-    """Method -> the measures that its class declares, for the methods that declare any."""
-    found: dict[str, tuple[Measure, ...]] = {}
-    for path in sorted(_METHODS.rglob("*.py")):
-        method = path.relative_to(_METHODS).parts[0].removesuffix(".py")
-        if method not in ("parts", "base"):
-            for measures in of_file(path).values():
-                found[method] = tuple(dict.fromkeys((*found.get(method, ()), *measures)))
-    return {method: measures for method, measures in found.items() if measures}
+def built_in() -> dict[str, Declaration]:
+    """All methods of fedbench's own, by name."""
+    modules = (*_METHODS.glob("*.py"), *(path.parent for path in _METHODS.glob("*/__init__.py")))
+    names = {path.stem for path in modules} - {"__init__", "base", "parts"}
+    return {name: of(name) for name in sorted(names)}
 
 
-def every() -> dict[str, Measure]:
+@cache
+def measures() -> dict[str, Measure]:
     """All measures of the built-in methods, by name."""
-    return {one.name: one for measures in built_in().values() for one in measures}
+    return {one.name: one for method in built_in().values() for one in method.measures}
 
 
-def of(given: str) -> tuple[Measure, ...]:
-    """The measures of the method that is meant by a name, or by 'FILE.py:Class'. Raises FedbenchError as `of_file`, and
-    for a file that is not there or has no such class."""
-    if not is_file(given):
-        return built_in().get(given, ())
-    cls, source = _picked(given)
-    return _of_class(cls, source) or ()
+def of(method: str) -> Declaration:
+    """What the method of that name, 'FILE.py:Class' or the only one of 'FILE.py' declares.
 
-
-def called(given: str) -> str:
-    """What the runs of 'FILE.py:Class' call their method. Raises FedbenchError as `of`."""
-    cls, source = _picked(given)
-    name = _inherited(cls, "name", source)
-    return str(name[0].value) if name and isinstance(name[0], ast.Constant) and name[0].value else cls.name
-
-
-def of_file(path: Path) -> dict[str, tuple[Measure, ...]]:
-    """Class -> its measures, or those of the class that it derives from, for all classes at the top of a file.
-
-    Raises FedbenchError for a file that cannot be parsed, and for measures that only running it would tell.
+    Raises FedbenchError for an unknown one, for a file that cannot be parsed, and for what only running it would tell.
     """
-    source = _Source(path)
-    classes = [node for node in source.tree.body if isinstance(node, ast.ClassDef)]
-    return {node.name: _of_class(node, source) or () for node in classes}
+    if not is_file(method):
+        return _of_built_in(method)
+    at = place(method, "method")
+    return replace(_declared(*_pick(_Source(at.file), at.name, method)), source=read(at.file).digest)
+
+
+@cache
+def _of_built_in(name: str) -> Declaration:
+    file = _file(f"fedbench.methods.{name}", _METHODS)
+    if file is None:
+        raise unknown("method", name, built_in())
+    return _declared(*_pick(_source(file), None, name))
+
+
+def _pick(source: _Source, wanted: str | None, method: str) -> tuple[ast.ClassDef, _Source]:
+    """The class that is wanted, or the only method of a file."""
+    own = {node.name: node for node in source.tree.body if isinstance(node, ast.ClassDef)}
+    if wanted is not None and wanted not in own:
+        raise unknown(f"method class in {method}", wanted, own)
+    fitting = [wanted] if wanted else [name for name, node in own.items() if _attribute(node, "personal", source)]
+    if len(fitting) != 1:
+        raise FedbenchError(f"{method} defines {len(fitting)} methods", "name one: FILE.py:Class")
+    return own[fitting[0]], source
+
+
+def _declared(cls: ast.ClassDef, source: _Source) -> Declaration:
+    if cls.bases and _attribute(cls, "personal", source) is None:  # not as far as can be seen
+        raise _unclear(_last(cls.bases[0]), cls.bases[0], source)
+    plain = {name: _plain(cls, name, source) for name in PLAIN}
+    if not all(isinstance(one, Measure) for one in plain["measures"]):
+        raise _unclear("measures", *(_attribute(cls, "measures", source) or (cls, source)))
+    name = _plain(cls, "name", source) or cls.name
+    text = inspect.cleandoc(ast.get_docstring(cls) or "")
+    return Declaration(
+        name=name, title=_plain(cls, "title", source) or name, hyper_parameters=_fields(cls, source), text=text,
+        summary=first_line(ast.get_docstring(source.tree), text), **plain,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,91 +98,107 @@ class _Source:
 
     @cached_property
     def names(self) -> dict[str, Any]:
-        """Name -> the tree of its value, a class, or where it is imported from: (module, name)."""
-        found: dict[str, Any] = {}
+        """Name -> the tree of its value, a class, a function, or where it is imported from: (module, name)."""
+        names: dict[str, Any] = {}
         for node in self.tree.body:
-            if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, node)  # one derived from an import of its own name is not its own base
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                names.setdefault(node.name, node)  # one derived from an import of its own name is not its own base
             elif isinstance(node, ast.ImportFrom):
-                found |= {alias.asname or alias.name: (node.module or "", alias.name) for alias in node.names}
+                names |= {alias.asname or alias.name: (node.module or "", alias.name) for alias in node.names}
             elif isinstance(node, ast.Import):
-                found |= {alias.asname or alias.name: (alias.name, "") for alias in node.names}
+                names |= {alias.asname or alias.name: (alias.name, "") for alias in node.names}
             else:
-                found |= dict(_assigned(node))
-        return found
+                names |= dict(_assigned(node))
+        return names
 
     def find(self, name: str) -> tuple[Any, _Source]:
-        """What a name stands for, and the file that says so; None for what comes from elsewhere."""
+        """What a name stands for, and the file that says so; (module, name) for what comes from elsewhere."""
         value = self.names.get(name)
         if not isinstance(value, tuple):
             return value, self
         module, attribute = value
         for inner, rest in ((f"{module}.{attribute}".rstrip("."), ""), (module, attribute)):
             if (file := _file(inner, self.path.parent)) is not None:
-                other = _cached(file)
+                other = _source(file)
                 return other.find(rest) if rest else (other, other)
         return value, self
 
 
 @cache
-def _cached(path: Path) -> _Source:
+def _source(path: Path) -> _Source:
     return _Source(path)
 
 
 def _file(module: str, folder: Path) -> Path | None:
-    """The file of a module among the package's methods, or in a folder."""
+    """The file of a module of the package, or in a folder."""
     top, *inside = module.split(".")
-    if top == PACKAGE.name and inside[:1] != ["methods"]:
-        return None
-    place = PACKAGE.joinpath(*inside) if top == PACKAGE.name else folder.joinpath(top, *inside)
-    return next((p for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()), None)
+    path = PACKAGE.joinpath(*inside) if top == PACKAGE.name else folder.joinpath(top, *inside)
+    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
 
 
 def _assigned(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
     """The names that a statement assigns, each with the tree of its value."""
-    if isinstance(node, ast.Assign):
-        yield from ((t.id, node.value) for t in node.targets if isinstance(t, ast.Name))
-    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
         yield node.target.id, node.value
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        pairs = [(target, node.value)] if isinstance(node, ast.Assign) else []
+        if isinstance(target, ast.Tuple) and isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+            pairs = list(zip(target.elts, node.value.elts, strict=False))
+        yield from ((name.id, value) for name, value in pairs if isinstance(name, ast.Name))
 
 
-def _of_class(cls: ast.ClassDef, source: _Source) -> tuple[Measure, ...] | None:
-    """The measures of a class; None if neither it nor one that it derives from, as far as can be seen, has any."""
-    found = _inherited(cls, _NAME, source)
-    if found is None:
-        return None
-    value = _value(*found)
-    if isinstance(value, tuple) and all(isinstance(one, Measure) for one in value):
-        return value
-    raise _unclear(*found)
+def _bases(cls: ast.ClassDef, source: _Source) -> Iterator[tuple[ast.ClassDef, _Source]]:
+    """The classes that a class derives from, as far as their source is at hand."""
+    for node in cls.bases:
+        base, where = _stands_for(node, source)
+        if isinstance(base, ast.ClassDef):
+            yield base, where
 
 
-def _inherited(cls: ast.ClassDef, name: str, source: _Source) -> tuple[ast.expr, _Source] | None:
+def _attribute(cls: ast.ClassDef, name: str, source: _Source) -> tuple[ast.expr, _Source] | None:
     """The value of an attribute of a class, and where it stands: its own, or that of one that it derives from."""
     for node in reversed(cls.body):
         if name in (assigned := dict(_assigned(node))):
             return assigned[name], source
-    for base in cls.bases:
-        meant, place = _meant(base, source)
-        if isinstance(meant, ast.ClassDef) and (found := _inherited(meant, name, place)) is not None:
-            return found
-    return None
+    return next((value for base in _bases(cls, source) if (value := _attribute(base[0], name, base[1]))), None)
 
 
-def _picked(given: str) -> tuple[ast.ClassDef, _Source]:
-    """The class that 'FILE.py:Class' names, or the only method of 'FILE.py'."""
-    at = place(given, "method")
-    source = _Source(at.file)
-    own = {node.name: node for node in source.tree.body if isinstance(node, ast.ClassDef)}
-    if at.name is not None and at.name not in own:
-        raise unknown(f"method class in {given}", at.name, own)
-    fitting = [at.name] if at.name else [name for name, node in own.items() if _inherited(node, "personal", source)]
-    if len(fitting) != 1:
-        raise FedbenchError(f"{given} defines {len(fitting)} methods", "name one: FILE.py:Class")
-    return own[fitting[0]], source
+def _plain(cls: ast.ClassDef, name: str, source: _Source) -> Any:
+    """The value of what a class declares under a name; that of the base of all methods where it declares nothing."""
+    base = _source(_METHODS / "base.py")
+    default = _attribute(base.find("Method")[0], name, base)
+    assert default is not None
+    usual = _value(*default)
+    node, where = _attribute(cls, name, source) or default
+    value = _told(name, node, where)
+    if type(value) is not type(usual):
+        raise _unclear(name, node, where)
+    return value
 
 
-def _meant(node: ast.expr, source: _Source) -> tuple[Any, _Source]:
+def _fields(cls: ast.ClassDef, source: _Source) -> dict[str, HyperParameter]:
+    """The hyper-parameters: the fields of a dataclass, after those of the classes that it derives from."""
+    fields: dict[str, HyperParameter] = {}
+    for base in reversed(list(_bases(cls, source))):
+        fields |= _fields(*base)
+    decorators = (node.func if isinstance(node, ast.Call) else node for node in cls.decorator_list)
+    if "dataclass" not in map(_last, decorators):
+        return fields
+    for node in cls.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not _for_class(node.annotation):
+            name = node.target.id
+            if node.value is None:
+                raise _unclear(name, node, source)
+            value = _told(name, node.value, source)
+            fields[name.rstrip("_")] = value if isinstance(value, HyperParameter) else HyperParameter(value)
+    return fields
+
+
+def _for_class(annotation: ast.expr) -> bool:
+    return _last(annotation.value if isinstance(annotation, ast.Subscript) else annotation) == "ClassVar"
+
+
+def _stands_for(node: ast.expr, source: _Source) -> tuple[Any, _Source]:
     """What a name, or an attribute of a module's name, stands for."""
     if isinstance(node, ast.Name):
         return source.find(node.id)
@@ -175,30 +209,83 @@ def _meant(node: ast.expr, source: _Source) -> tuple[Any, _Source]:
     return None, source
 
 
-def _value(node: ast.expr, source: _Source) -> Any:
-    """The value of an expression of constants, tuples, Measure(...) and names of such."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Tuple):
-        parts = [
-            _value(one.value, source) if isinstance(one, ast.Starred) else (_value(one, source),) for one in node.elts
-        ]
-        return tuple(item for part in parts for item in part)
-    if isinstance(node, ast.Call) and _called(node.func) == Measure.__name__:
-        named = {k.arg: _value(k.value, source) for k in node.keywords if k.arg}
-        with contextlib.suppress(TypeError):  # not what a Measure takes
-            return Measure(*(_value(one, source) for one in node.args), **named)
-    value, place = _meant(node, source)
-    if isinstance(value, ast.expr):
-        return _value(value, place)
-    raise _unclear(node, source)
+class _Unclear(Exception):
+    """Of an expression that only running it would tell."""
 
 
-def _called(function: ast.expr) -> str:
-    """The last part of the name of what is called."""
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
 
 
-def _unclear(node: ast.AST, source: _Source) -> FedbenchError:
+def _told(name: str, node: ast.expr, source: _Source) -> Any:
+    """The value of an attribute. Raises FedbenchError, which names it, where it is unclear."""
+    try:
+        return _value(node, source)
+    except (_Unclear, TypeError, ArithmeticError) as error:
+        raise _unclear(name, node, source) from error
+
+
+def _value(node: ast.expr, source: _Source, local: Mapping[str, Any] | None = None) -> Any:
+    """The value of an expression of constants, tuples, Measure(...), knob(...) and names of such, among them those of
+    the function (`local`) that it stands in."""
+
+    def value(inner: ast.expr) -> Any:
+        return _value(inner, source, local)
+
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name() if node.id in (local or {}):
+            return (local or {})[node.id]
+        case ast.Tuple():
+            parts = [value(one.value) if isinstance(one, ast.Starred) else (value(one),) for one in node.elts]
+            return tuple(item for part in parts for item in part)
+        case ast.Dict():
+            return {value(k): value(v) for k, v in zip(node.keys, node.values, strict=True) if k is not None}
+        case ast.JoinedStr():
+            return "".join(str(value(p.value if isinstance(p, ast.FormattedValue) else p)) for p in node.values)
+        case ast.UnaryOp(op=ast.USub()):
+            return -value(node.operand)
+        case ast.BinOp() if type(node.op) in _OPERATORS:
+            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
+        case ast.Call():
+            named = {k.arg: value(k.value) for k in node.keywords if k.arg}
+            return _called(node.func, [value(one) for one in node.args], named, source)
+    inner, where = _stands_for(node, source)
+    if isinstance(inner, ast.expr):
+        return _value(inner, where)
+    raise _Unclear
+
+
+def _called(function: ast.expr, arguments: list[Any], named: dict[str, Any], source: _Source) -> Any:
+    """What a call gives: a measure, a hyper-parameter, a tuple, or what a function of our own returns of such."""
+    name = _last(function)
+    if name == Measure.__name__:
+        return Measure(*arguments, **named)
+    if name == "tuple" and len(arguments) == 1 and not named:
+        return tuple(arguments[0])
+    body, where = _stands_for(function, source)
+    if not isinstance(body, ast.FunctionDef) or len(arguments) > len(body.args.args):
+        raise _Unclear
+    parameters = [one.arg for one in body.args.args]
+    defaults = body.args.defaults
+    local = dict(zip(parameters[len(parameters) - len(defaults) :], (_value(d, where) for d in defaults), strict=True))
+    local |= dict(zip(parameters, arguments, strict=False)) | named
+    if name == _KNOB:
+        return HyperParameter(**{k: v for k, v in local.items() if k in HyperParameter.__dataclass_fields__})
+    for line in body.body:
+        if isinstance(line, ast.Return) and line.value is not None:
+            return _value(line.value, where, local)
+        local |= {name: _value(node, where, local) for name, node in _assigned(line)}
+    raise _Unclear
+
+
+def _last(name: ast.expr) -> str:
+    """The last part of a dotted name."""
+    return name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")
+
+
+def _unclear(name: str, node: ast.AST, source: _Source) -> FedbenchError:
     line = getattr(node, "lineno", 0)
-    return FedbenchError(f"{shown(str(source.path))}, line {line}: nobody can tell '{_NAME}' without running it", _HINT)
+    return FedbenchError(f"{shown(str(source.path))}, line {line}: nobody can tell '{name}' without running it", _HINT)

@@ -68,27 +68,41 @@ def toml(path: Path, what: str = "TOML file", hint: str = "") -> dict[str, Any]:
     return raw
 
 
-def _sane(value: Any, where: str, depth: int = 0, joint: str = ", ") -> None:
+#: Where a value stands: the file, or a place, what joins them, and a key or number; put in words only where needed.
+_Place = str | tuple[Any, str, str | int]
+
+
+def _sane(value: Any, place: _Place, depth: int = 0, joint: str = ", ") -> None:
     """Raise FedbenchError for what nothing of ours can be, whatever its key: dates, NaN, control characters, ..."""
     if depth > DEPTH:
-        raise FedbenchError(f"{where} is nested more than {DEPTH} deep")
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            _sane(key, f"{where}, a key")
-            _sane(item, f"{where}{joint}{shown(key)[1:-1]}", depth + 1, ".")
-    elif isinstance(value, list):
-        for i, item in enumerate(value, 1):
-            _sane(item, f"{where} {i}", depth + 1)
-    elif isinstance(value, str):
+        raise FedbenchError(f"{_spelt(place)} is nested more than {DEPTH} deep")
+    if isinstance(value, str):
         if not value.isascii() or not value.isprintable():
             wrong = next((c for c in value if _control(c)), "")
-            _require(not wrong, where, "cannot hold the control character", wrong)
-    elif isinstance(value, datetime.date | datetime.time):
-        raise FedbenchError(f"{where} cannot be a date or a time", f'for a text put it in quotes: "{value}"')
+            if wrong:
+                raise FedbenchError(f"{_spelt(place)} cannot hold the control character {shown(wrong)}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _sane(key, (place, ", ", "a key"))
+            _sane(item, (place, joint, key), depth + 1, ".")
+    elif isinstance(value, list):
+        for i, item in enumerate(value, 1):
+            _sane(item, (place, " ", i), depth + 1)
     elif isinstance(value, float):
-        _require(value == value, where, "must be a number, not", value)
+        if value != value:
+            raise FedbenchError(f"{_spelt(place)} must be a number, not {shown(value)}")
     elif isinstance(value, int):
-        _require(abs(value) < 2**63, where, "must have 64 bits at most, unlike", value)
+        if abs(value) >= 2**63:
+            raise FedbenchError(f"{_spelt(place)} must have 64 bits at most, unlike {shown(value)}")
+    elif isinstance(value, datetime.date | datetime.time):
+        raise FedbenchError(f"{_spelt(place)} cannot be a date or a time", f'for a text put it in quotes: "{value}"')
+
+
+def _spelt(place: _Place) -> str:
+    if isinstance(place, str):
+        return place
+    before, joint, name = place
+    return f"{_spelt(before)}{joint}{shown(name)[1:-1] if isinstance(name, str) else name}"
 
 
 def read(cls: type[T], raw: Any, where: str, **own: Any) -> T:
@@ -188,6 +202,7 @@ def _value(hint: Any, value: Any, where: str, joint: str = ".") -> Any:
     return float(value) if kind is float else value
 
 
+@cache
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     """The outer type and the types in it."""
     if hasattr(hint, "__metadata__"):

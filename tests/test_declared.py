@@ -9,19 +9,24 @@ from pathlib import Path
 import pytest
 
 from fedbench import methods
-from fedbench.declared import built_in, called, of_file
+from fedbench.declaration import of_class
+from fedbench.declared import built_in, of
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure
 from fedbench.plugins.load import forget
 
 GOOD = """
+from dataclasses import dataclass
+from typing import ClassVar
+
 import beside
 from beside import TWO
 from fedbench.measure import Measure
-from fedbench.methods.base import Method
+from fedbench.core.who import MEMBER
+from fedbench.methods.base import HEAD, Method, knob
 from fedbench.methods.ifca import IFCA
 from fedbench.methods.parts import importance
-from fedbench.methods.parts.clustered import CLUSTERS
+from fedbench.methods.parts.clustered import CLUSTERS, clusters_knob
 
 DRIFT = Measure("drift", "how far " "it went", unit="distance")
 
@@ -49,6 +54,43 @@ class IFCA(IFCA):
 class Beside(Method):
     name = "aside"
     measures = (beside.ONE, *TWO)
+
+
+HALF, OWN = 1 / 2, "own"
+
+
+def max_of(value):
+    larger = value
+    return larger
+
+
+@dataclass(frozen=True)
+class Options:
+    '''No method, but what two of them share.'''
+
+    lambda_: float = knob(HALF, "weight", "λ", "Eq. 1", least=0)
+    steps: int = 3
+
+
+@dataclass(frozen=True)
+class More(Options, Method):
+    '''Derives its hyper-parameters.
+
+    deviates: it is none.
+    '''
+
+    version = 2
+    personal = HEAD + (f"{OWN}/",)
+    serves = (MEMBER,)
+    kind: ClassVar[str] = "none"
+
+    last: int = knob(max_of(2), "of them", choices=(2, 3))
+    server: str = f"half-{OWN}"
+    clusters: int = clusters_knob()
+
+
+class Plain(Options, Method):
+    inner: int = 7
 """
 BESIDE = """
 from fedbench.measure import Measure
@@ -62,23 +104,44 @@ def test_it_is_what_running_the_file_would_tell(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(GOOD)
     (tmp_path / "beside.py").write_text(BESIDE)
-    found = of_file(file)
-    assert set(found) == {"Mine", "Derived", "Other", "None_", "IFCA", "Beside"}
-    for name in found:
-        method = methods.load(f"{file}:{name}")[0]
-        assert (found[name], called(f"{file}:{name}")) == (method.measures, method.name)
+    for name in ("Mine", "Derived", "Other", "None_", "IFCA", "Beside", "More", "Plain"):
+        method, source = methods.load(f"{file}:{name}")
+        assert of(f"{file}:{name}") == of_class(method, source)
         forget(method)  # as a new process would
-    assert [m.name for m in found["Mine"]][:3] == ["drift", "clusters", "ratio_bound"]
-    assert found["Mine"][0] == Measure("drift", "how far it went", "distance")
+    mine, more = of(f"{file}:Mine"), of(f"{file}:More")
+    assert [m.name for m in mine.measures][:3] == ["drift", "clusters", "ratio_bound"]
+    assert mine.measures[0] == Measure("drift", "how far it went", "distance")
+    assert (mine.name, mine.title, of(f"{file}:Beside").name) == ("Mine", "Mine", "aside")
+    assert more.defaults == {"lambda": 0.5, "steps": 3, "last": 2, "server": "half-own", "clusters": 0}
+    assert (more.version, more.personal, more.serves) == (2, ("head.", "own/"), ("member",))
+    assert more.hyper_parameters["last"].choices == (2, 3)
+    assert list(of(f"{file}:Plain").hyper_parameters) == ["lambda", "steps"], "the class is no dataclass"
 
 
 @pytest.mark.parametrize("name", methods.names())
 def test_so_for_every_built_in_method(name: str) -> None:
-    assert built_in().get(name, ()) == methods.load(name)[0].measures
+    assert of(name) == built_in()[name] == of_class(methods.load(name)[0])
+
+
+def test_the_methods_are_those_that_can_be_loaded() -> None:
+    assert list(built_in()) == methods.names()
+
+
+def test_a_run_is_what_training_makes_of_text_and_values_alike() -> None:
+    from fedbench.conformance.lab import setting
+
+    ditto, at = of("ditto"), setting()
+    assert ditto.run(at, {}).params == methods.load("ditto")[0]().params
+    assert ditto.run(at, {"mu": "2"}).id == ditto.run(at, {"mu": 2}).id == ditto.run(at, {"mu": 2.0}).id
+    assert ditto.differing(ditto.run(at, {"mu": 2, "personal_epochs": ditto.defaults["personal_epochs"]}).params) == {
+        "mu": 2.0
+    }
+    with pytest.raises(FedbenchError, match="unknown option of ditto 'mi'; did you mean 'mu'"):
+        ditto.run(at, {"mi": 2})
 
 
 def test_a_name_means_the_same_in_all_methods_that_declare_it() -> None:
-    every = [m for measures in built_in().values() for m in measures]
+    every = [m for method in built_in().values() for m in method.measures]
     assert len({m.name for m in every}) == len(set(every))
 
 
@@ -96,7 +159,7 @@ def test_a_name_means_the_same_in_all_methods_that_declare_it() -> None:
 def test_what_only_running_it_would_tell_is_told_by_its_line(value: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"class Mine:\n    measures = {value}\n")
     with pytest.raises(FedbenchError, match=r"mine\.py, line 2: nobody can tell 'measures' without running it"):
-        of_file(tmp_path / "mine.py")
+        of(f"{tmp_path / 'mine.py'}:Mine")
 
 
 def test_nothing_is_imported_to_find_out() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Set
 from fedbench.store import KINDS, Artifact
 
 if TYPE_CHECKING:
+    from fedbench.declaration import Declaration
     from fedbench.store import Store
 
 
@@ -193,11 +195,20 @@ def methods(
     json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """List the methods, or one method's hyper-parameters and deviations."""
-    from fedbench import methods as registry
+    from fedbench import declared
+    from fedbench.declaration import of_class
+    from fedbench.plugins.classes import is_file
 
-    classes = [registry.load(n)[0] for n in ([name] if name else registry.names())]
-    with reported():
-        told = [_method(c) for c in classes]
+    if name is None:
+        declarations = list(declared.built_in().values())
+    elif is_file(name):  # which is run, to find its mistakes
+        from fedbench.methods import load
+
+        with reported():
+            declarations = [of_class(*load(name))]
+    else:
+        declarations = [declared.of(name)]
+    told = [_method(one) for one in declarations]
     if json:
         context.print_json(told)
         return
@@ -206,53 +217,31 @@ def methods(
         from rich.table import Table
 
         table = Table("method", "title", "what", "options", box=None, header_style="bold", pad_edge=False)
-        for c in classes:
-            options = " ".join(f"--{k.replace('_', '-')}" for k in c.knobs())
-            table.add_row(c.name, c.title, _summary(c), options)
+        for one in declarations:
+            options = " ".join(f"--{k.replace('_', '-')}" for k in one.hyper_parameters)
+            table.add_row(one.name, one.title, one.summary, options)
         console.print(table)
         return
     from rich.text import Text
 
-    for c, about in zip(classes, told, strict=True):
-        console.print(Text.assemble((c.title, "bold"), f" ({c.name}, version {c.version})\n"))
-        console.print(f"{_text(c)}\n")
-        for option in about["options"]:
-            symbol = f" {option['symbol']}" if option["symbol"] else ""
-            source = f" [{option['source']}]" if option["source"] else ""
-            choices = f" ({', '.join(option['choices'])})" if option["choices"] else ""
-            line = (
-                f"  --{option['name'].replace('_', '-')} {option['default']}{symbol}: {option['help']}{choices}{source}"
-            )
+    for one in declarations:
+        console.print(Text.assemble((one.title, "bold"), f" ({one.name}, version {one.version})\n"))
+        console.print(f"{one.text}\n")
+        for option, it in one.hyper_parameters.items():
+            symbol = f" {it.symbol}" if it.symbol else ""
+            source = f" [{it.source}]" if it.source else ""
+            choices = f" ({', '.join(it.choices)})" if it.choices else ""
+            line = f"  --{option.replace('_', '-')} {it.default}{symbol}: {it.help}{choices}{source}"
             console.print(line)
-        if c.measures:
+        if one.measures:
             console.print("\nmeasures, by the names of its runs' metrics:")
-        for measure in c.measures:
+        for measure in one.measures:
             console.print(f"  {measure}")
 
 
-def _text(cls: Any) -> str:
-    import inspect
-
-    return inspect.cleandoc(cls.__doc__ or "")
-
-
-def _summary(cls: Any) -> str:
-    """The first line of the method's file, or of the class where the file says nothing."""
-    import sys
-
-    module = sys.modules.get(cls.__module__)
-    lines = ((module.__doc__ if module else None) or _text(cls)).strip().splitlines()
-    line = lines[0].rstrip(".") if lines else ""
-    text = line.partition(": ")[2] or line
-    return text[:1].upper() + text[1:]
-
-
-def _method(cls: Any) -> dict[str, Any]:
-    options = [
-        {"name": k, "default": f.default, **{m: f.metadata.get(m, "") for m in ("help", "symbol", "source", "choices")}}
-        for k, f in cls.knobs().items()
-    ]
+def _method(one: Declaration) -> dict[str, Any]:
+    options = [{"name": name, **asdict(it)} for name, it in one.hyper_parameters.items()]
     return {
-        "name": cls.name, "title": cls.title, "version": cls.version, "summary": _summary(cls),
-        "options": options, "deviations": cls.deviations(), "measures": stored(cls.measures),
+        "name": one.name, "title": one.title, "version": one.version, "summary": one.summary,
+        "options": options, "deviations": one.deviations, "measures": stored(one.measures),
     }  # fmt: skip

@@ -18,9 +18,9 @@ def metrics(
     from fedbench.metrics.definitions import known
 
     owners: dict[str, list[str]] = {}
-    for method, measures in built_in().items():
-        for measure in measures:
-            owners.setdefault(measure.name, []).append(method)
+    for method in built_in().values():
+        for measure in method.measures:
+            owners.setdefault(measure.name, []).append(method.name)
     if json:
         lines = [{"metric": k, **asdict(one), "methods": owners.get(k)} for k, one in known().items()]
         context.print_json(lines)

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fedbench import declared
 from fedbench import protocol as protocols
 from fedbench.cli import context
 from fedbench.cli.live import duration, run, run_together
@@ -19,8 +20,11 @@ from fedbench.store.provenance import is_stale
 if TYPE_CHECKING:
     from fedbench.engine.local import Job
     from fedbench.report.cells import Cells
-    from fedbench.report.index import Job as Wanted
+    from fedbench.specs import RunSpec
     from fedbench.store import Store
+
+    #: A run, and its method as a row names it (or as it was asked for).
+    Wanted = tuple[RunSpec, str]
 
 
 def train_table(
@@ -51,7 +55,7 @@ def train_table(
     precision = precision or DEFAULT_PRECISION
     wanted, remarks, all_at_hand = _wanted(name, methods, dataset, columns, budget, precision, seed, again)
     check_place(device, executor, precision)
-    own = sorted({one.setting.executor for one in wanted if one.setting.executor} - {executor})
+    own = sorted({spec.setting.executor for spec, _ in wanted if spec.setting.executor} - {executor})
     if own and executor != "auto":
         remarks.append(f"--executor {executor} is not taken where the table measures times with {' and '.join(own)}")
     for remark in remarks:
@@ -89,12 +93,13 @@ def train_table(
     for group in _groups(wanted, executor):
         jobs: dict[str, Job] = {}
         for k in group:
-            one = wanted[k]
-            part = one.setting.partition
-            knobs = "".join(f" {name}={value}" for name, value in one.overrides.items())
-            title = f"({k + 1}/{len(wanted)}) {one.method}{knobs} {part.dataset.name} {part.label}"
+            spec, method = wanted[k]
+            part = spec.setting.partition
+            differing = declared.of(method).differing(spec.params)
+            knobs = "".join(f" {name}={value}" for name, value in differing.items())
+            title = f"({k + 1}/{len(wanted)}) {method}{knobs} {part.dataset.name} {part.label}"
             try:
-                jobs[title] = _replacing(Job.of(one.setting, one.method, one.overrides), store, again)
+                jobs[title] = _replacing(Job.of(spec.setting, method, spec.params), store, again)
             except Exception as error:
                 failed(title, error)
         if len(jobs) > 1:
@@ -135,9 +140,9 @@ def _groups(wanted: Sequence[Wanted], executor: str) -> list[list[int]]:
     from fedbench.engine.together import EXECUTORS, but_for_seeds
 
     groups: dict[Hashable, list[int]] = {}
-    for k, one in enumerate(wanted):
-        same = (but_for_seeds(one.setting), one.method, one.source, tuple(sorted(one.overrides.items())))
-        stacks = (one.setting.executor or executor) in ("auto", *EXECUTORS)
+    for k, (spec, _) in enumerate(wanted):
+        same = (but_for_seeds(spec.setting), spec.method, spec.source, tuple(sorted(spec.params.items())))
+        stacks = (spec.setting.executor or executor) in ("auto", *EXECUTORS)
         groups.setdefault(same if stacks else k, []).append(k)
     return list(groups.values())
 
@@ -161,10 +166,10 @@ def _cost(wanted: Sequence[Wanted], device: str) -> str:
 
     try:
         total = 0.0
-        for one in wanted:
+        for spec, method in wanted:
             with reported():
-                effort = load(one.method)[0].create(one.overrides).effort(one.setting)
-            total += seconds(one.setting, context.store(), context.roots(), device, effort)
+                effort = load(method)[0].create(spec.params).effort(spec.setting)
+            total += seconds(spec.setting, context.store(), context.roots(), device, effort)
     except FedbenchError:
         return ""
     return f", about {duration(total)} of training here"
@@ -208,32 +213,28 @@ def _wanted(
     states = (State.MISSING, State.FAILED, *((State.OLDER,) if again else ()))
     remarks = list(cells.absent.values())
     if methods:
-        jobs = [job for method in dict.fromkeys(methods) for job in _of_method(cells, method, budget, states)]
+        runs = [run for method in dict.fromkeys(methods) for run in _of_method(cells, method, budget, states)]
     else:
-        jobs = cells.jobs(*states)
+        runs = list(cells.runs(*states).items())
         absent = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
         if absent:
             remarks.append(f"not built yet, so left out: {', '.join(absent)}")
     if cells.counts[State.OLDER] and not again:
         remarks.append(f"{cells.counts[State.OLDER]} cells were made by older code; --again makes them anew")
-    return jobs, remarks, not cells.absent
+    return runs, remarks, not cells.absent
 
 
 def _of_method(cells: Cells, method: str, budget: str, states: tuple[Any, ...]) -> list[Wanted]:
     """The runs of one method that the table lacks: its row's, or one in every setting if it is an extra row."""
-    from fedbench import methods
-    from fedbench.report.index import Job as Wanted
-
     if any(row.method == method for row in cells.table.rows):
-        return [job for job in cells.jobs(*states) if job.method == method]
-    kind, source = methods.load(method)
+        return [(spec, name) for spec, name in cells.runs(*states).items() if name == method]
+    own = declared.of(method)
     rules = protocols.load(cells.table.protocol)
     settings = {s.id: s for column in cells.settings.values() for s in column}
-    found = []
+    runs = []
     for setting in settings.values():
-        preset: Mapping[str, Any] = rules.method_params(kind.name, budget, setting.partition.dataset.name)
-        job = Wanted(setting, method, preset, source, kind.name)
-        record = cells.index.find(job)
+        spec = own.run(setting, rules.method_params(own.name, budget, setting.partition.dataset.name))
+        record = cells.index.find(spec)
         if record is None or record.state in states:
-            found.append(job)
-    return found
+            runs.append((spec, method))
+    return runs

@@ -148,7 +148,7 @@ def _as_json(table: Table, cells: Cells) -> dict[str, Any]:
             {
                 "row": c.row.label, "method": c.row.method or None, "column": c.column.key, "metric": c.column.metric,
                 "state": c.state.value, "reason": c.reason or None, "runs": [r.id for r in c.records if r],
-                "settings": [j.setting.id for j in c.jobs],
+                "settings": [spec.setting.id for spec in c.specs],
             }
             for c in cells.all
         ],

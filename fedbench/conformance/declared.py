@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 from fedbench.conformance.expect import expect
 from fedbench.conformance.lab import setting
 from fedbench.conformance.subject import Subject
-from fedbench.declared import of_file
+from fedbench.declaration import of_class
+from fedbench.declared import of
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.metrics import figures
@@ -85,12 +87,16 @@ def declarations(subject: Subject) -> None:
 
 
 def measures(subject: Subject) -> None:
-    """The figures that it declares can be metrics of its runs, and are read from its file without running it."""
+    """The figures that it declares can be metrics of its runs, and all that it declares is read from its file without
+    running it, so that a report finds its runs."""
     cls = subject.kind
     figures.check(cls.measures, cls.__name__)
-    declared = of_file(Path(str(sys.modules[cls.__module__].__file__))).get(cls.__name__)
-    wrong = "its measures are others once it runs than where its file declares them"
-    expect(declared == cls.measures, wrong, "write measures = (Measure(...),) in the class")
+    file = Path(str(sys.modules[cls.__module__].__file__))
+    there, here = of(f"{file}:{cls.__name__}"), of_class(cls)
+    differing = [f.name for f in dataclasses.fields(here) if getattr(here, f.name) != getattr(there, f.name)]
+    differing = [name for name in differing if name != "source"]
+    wrong = f"{' and '.join(differing)} are others once it runs than where its file declares them"
+    expect(not differing, wrong, "write plain values, and measures = (Measure(...),), in the class")
 
 
 def signatures(subject: Subject) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench import methods, models
 from fedbench.core.who import UNSEEN
+from fedbench.declaration import of_class
 from fedbench.engine.training import prepared, write
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors, read_json, write_json
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be made: its spec, its method, and the hyper-parameters that were chosen (not left at default)."""
+    """A run to be made: its spec, its method, and the hyper-parameters that are not at their defaults."""
 
     spec: RunSpec
     method: Method
@@ -67,9 +68,9 @@ class Job:
                 f"{kind.name} answers with several models at once, so its clients cannot vote",
                 "take a protocol without votes, such as flux or pfedfda",
             )
-        chosen = {option: method.params[option] for option in overrides}
-        spec = RunSpec(setting, kind.name, method.params, kind.version, source)
-        return cls(spec, method, chosen)
+        declared = of_class(kind, source)
+        spec = declared.run(setting, overrides)
+        return cls(spec, method, declared.differing(spec.params))
 
     @property
     def parts(self) -> list[str]:

@@ -59,7 +59,7 @@ def _load_file(given: str) -> tuple[type[Method], str]:
 
 def _check(cls: type[Method], given: str) -> None:
     """Raise FedbenchError unless runs of a user's class can be made, named and told."""
-    from fedbench.methods.base import VALUES
+    from fedbench.declaration import VALUES
     from fedbench.plugins.mistakes import in_words, mistake
 
     where = f"{cls.__name__} in {given.removesuffix(f':{cls.__name__}')}"

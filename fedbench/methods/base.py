@@ -18,12 +18,10 @@ from fedbench.core.server import Server
 from fedbench.core.state import State, matches, weighted_mean
 from fedbench.core.task import task_of
 from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
-from fedbench.errors import FedbenchError, unknown
+from fedbench.declaration import of_class
+from fedbench.errors import FedbenchError
 from fedbench.measure import Measure
 from fedbench.specs import Plain, Setting
-
-#: A whole number of a hyper-parameter (epochs, clusters, restarts) is at most this: more is work without end.
-MOST = 1_000_000
 
 
 def knob(
@@ -38,7 +36,8 @@ def knob(
     below: float | None = None,
 ) -> Any:
     """A hyper-parameter: a field that is at once a command-line option and part of the run's identity. It must be one
-    of the choices, at `least` and at `most`, `above` and `below` these bounds; a whole number is at most MOST."""
+    of the choices, at `least` and at `most`, `above` and `below` these bounds; a whole number is at most
+    `declaration.MOST`."""
     bounds = {"least": least, "above": above, "most": most, "below": below}
     text = {"help": help, "symbol": symbol, "source": source, "choices": choices, "bounds": bounds}
     return dataclasses.field(default=default, metadata=text)
@@ -208,12 +207,8 @@ class Method:
     @classmethod
     def create(cls, overrides: Mapping[str, Any]) -> Method:
         """The method with these hyper-parameters (values or their text). Raises FedbenchError on a wrong one."""
-        known, values = cls.knobs(), {}
-        for name, given in overrides.items():
-            if name not in known:
-                raise unknown(f"option of {cls.name}", name, known)
-            values[known[name].name] = _parse(cls.name, name, known[name], given)
-        return cls(**values)
+        fields = cls.knobs()
+        return cls(**{fields[name].name: value for name, value in of_class(cls).values(overrides).items()})
 
     @property
     def params(self) -> dict[str, Plain]:
@@ -222,10 +217,8 @@ class Method:
 
     @classmethod
     def deviations(cls) -> list[str]:
-        """The `deviates:` paragraphs of the docstring: where this differs from the paper, and why."""
-        paragraphs = inspect.cleandoc(cls.__doc__ or "").split("\n\n")
-        lines = (" ".join(p.split()) for p in paragraphs)
-        return [line.removeprefix("deviates:").strip() for line in lines if line.startswith("deviates:")]
+        """Where this differs from the paper, and why: by default what the docstring says."""
+        return of_class(cls).deviations
 
 
 #: The values of `score`.
@@ -250,32 +243,9 @@ class Scored(Method):
         return self.score == AFTER_LOCAL
 
 
-#: The types that a hyper-parameter may have, and what its value is called.
-VALUES: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-
-
 def _sgd() -> Box:
     """FedAvg's box."""
     yield Train(cross_entropy)
-
-
-def _parse(method: str, name: str, field: dataclasses.Field[Any], given: Any) -> Plain:
-    kind: Any = type(field.default)
-    try:
-        if kind is bool:
-            value: Plain = given if isinstance(given, bool) else {"true": True, "false": False}[str(given).lower()]
-        else:
-            value = kind(given)
-        if kind is int and float(given) != value:
-            raise ValueError
-    except (ValueError, KeyError, TypeError, OverflowError):
-        raise FedbenchError(f"--{name.replace('_', '-')} of {method} takes {VALUES[kind]}, not '{given}'") from None
-    if isinstance(value, int):
-        check(value <= MOST, method, name.replace("_", "-"), value, f"at most {MOST:,}")
-    choices = field.metadata.get("choices") or ()
-    if choices and value not in choices:
-        raise unknown(f"value of --{name.replace('_', '-')}", str(value), choices)
-    return value
 
 
 def _check_bounds(method: str, option: str, field: dataclasses.Field[Any], value: Plain) -> None:

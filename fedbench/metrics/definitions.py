@@ -137,4 +137,4 @@ def defined(measures: Iterable[Measure]) -> dict[str, Definition]:
 @cache
 def known() -> dict[str, Definition]:
     """fedbench's own metrics, and all that built-in methods declare."""
-    return {**METRICS, **defined(declared.every().values())}
+    return {**METRICS, **defined(declared.measures().values())}

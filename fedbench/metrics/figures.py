@@ -32,7 +32,7 @@ class Noted(NamedTuple):
 def measures_of(run: Artifact) -> dict[str, Measure]:
     """The measures that the run's method declared. Raises FedbenchError if its provenance is damaged there."""
     if (raw := run.provenance.get(MEASURES)) is None:
-        return {name: measure for name, measure in declared.every().items() if name in BEFORE}
+        return {name: measure for name, measure in declared.measures().items() if name in BEFORE}
     try:
         return {measure.name: measure for measure in restored(raw, MEASURES)}
     except FedbenchError as error:

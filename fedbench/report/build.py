@@ -18,7 +18,7 @@ from fedbench.report.derived import derived
 from fedbench.report.facts import departures, holding
 from fedbench.report.grid import Entry, Grid, Head, Line, filled
 from fedbench.report.index import Index, Record, State, evaluated
-from fedbench.report.others import title_of
+from fedbench.report.others import others, title_of
 from fedbench.report.pairs import over_pairs, xi
 from fedbench.report.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.report.values import Value, measure, over_seeds
@@ -72,7 +72,7 @@ class _Layout:
         # Of the table's rows alone: an extra row that fills nothing is left out.
         empty = [f"No {metric}: {', '.join(who)} {why}." for (metric, why), who in self.without.items()]
         # Other methods keep no snapshots.
-        extra = {} if table.counted or table.statistic == "pairs" else self.cells.others()
+        extra = {} if table.counted or table.statistic == "pairs" else others(self.cells)
         more = [[self._extra(column, hits) for column in columns] for hits in extra.values()]
         self._derive(paper, more)
         # An extra row that fills none of the printed columns (it may have hidden parts of their means) says nothing.
@@ -88,10 +88,10 @@ class _Layout:
         ]
         marks, footnotes = notes.deviations(self.cells, extra)
         lines = []
-        for row, entries, of in zip(table.rows, paper, self.cells.grid, strict=True):
+        for row, entries in zip(table.rows, paper, strict=True):
             label = row.label
-            job = next((job for cell in of for job in cell.jobs if job.source), None)
-            method, source = (job.called, job.source) if job else (row.method, "")
+            own = self.cells.sources.get(label)
+            method, source = (own.name, own.source) if own else (row.method, "")
             kind = "added" if row.added else "paper"
             lines.append(Line(label, kind, tuple(entries), marks.get(label, ()), method, source or ""))
             if self.compare and any(e.reported for e in entries):
@@ -142,7 +142,7 @@ class _Layout:
             return filled(State.DONE, counted(self.table, cell.row, cell.column), cell.column)
         if cell.column.of or cell.state is State.UNDEFINED:
             return Entry(cell.state)  # means wait until their columns are there
-        pairs = [(j.setting, r) for j, r in zip(cell.jobs, cell.records, strict=True) if r is not None]
+        pairs = [(r.spec.setting, r) for r in cell.records if r is not None]
         entry = self._measured(cell.row.reads(cell.column), pairs, cell.state)
         if cell.state is State.FAILED and cell.reason:
             self.problems[f"{cell.row.label}, {cell.column.key}: {cell.reason}"] = None
@@ -153,7 +153,7 @@ class _Layout:
             return Entry(State.MISSING)
         pairs = [(r.spec.setting, r) for c, r in hits if c is column]
         older = any(r.state is State.OLDER for _, r in pairs)
-        whole = len(pairs) == len(self.cells.settings.get(column.key, ()))
+        whole = len(pairs) == len(self.cells.seeds)
         stands = State.MISSING if not pairs or not whole else State.OLDER if older else State.DONE
         return self._measured(column, pairs, stands)
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
 from fedbench import declared, methods, protocol
+from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError, unknown
-from fedbench.plugins.classes import is_file, place
-from fedbench.plugins.source import read
-from fedbench.report.index import Index, Job, Record, State
-from fedbench.report.others import Hits, others
+from fedbench.plugins.classes import is_file
+from fedbench.report.index import Index, Record, State
 from fedbench.report.spec import Column, Row, Table
-from fedbench.specs import PRECISIONS, DatasetSpec, Setting
+from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import DamagedError, Store
 
 #: Without --budget, a table is about this one.
@@ -35,10 +34,35 @@ class Cell:
 
     row: Row
     column: Column
-    jobs: tuple[Job, ...]  #: none if the data set is not at hand
-    records: tuple[Record | None, ...]  #: what the store has of them
     state: State
+    records: tuple[Record | None, ...] = ()  #: of each of its runs, what the store has
     reason: str = ""
+    make: Callable[[Row, Column], Iterable[RunSpec]] | None = None  #: its runs, which cost more than to know of none
+
+    @cached_property
+    def specs(self) -> tuple[RunSpec, ...]:
+        """The runs that it needs; none if the data set is not at hand."""
+        return tuple(self.make(self.row, self.column)) if self.make else ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a table's cells at a budget and a precision, each made when it is asked for."""
+
+    table: Table
+    budget: str
+    precision: str
+    seeds: tuple[int, ...]
+    datasets: Mapping[str, tuple[DatasetSpec, int]]  #: at hand; and how many classes each is partitioned by
+    cache: dict[str, Setting]
+
+    def of(self, column: Column, row: Row | None = None) -> tuple[Setting, ...]:
+        """One a seed, of the column or of a row in it with overrides of its own; none without the data."""
+        if column.dataset not in self.datasets:
+            return ()
+        own = row if row and row.own(self.budget) else None
+        at = partial(_setting, self.table, column, self.budget, *self.datasets[column.dataset], row=own)
+        return tuple(at(seed=seed, precision=self.precision, known=self.cache) for seed in self.seeds)
 
 
 @dataclass(frozen=True)
@@ -48,12 +72,22 @@ class Cells:
     table: Table
     budget: str  #: empty for counted tables, like the precision
     precision: str
-    #: Column key -> one setting a seed (rows with overrides of their own stand in others); empty without the data
-    settings: dict[str, tuple[Setting, ...]]
     absent: dict[str, str]  #: data set that is not at hand -> why
     grid: list[list[Cell]]  #: [row][column]
     index: Index
-    seeds: tuple[int, ...] = ()  #: of the runs that go into a cell
+    made: Settings
+    sources: Mapping[str, Declaration]  #: row label -> the user's own method that it names
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the runs that go into a cell."""
+        return self.made.seeds
+
+    @cached_property
+    def settings(self) -> dict[str, tuple[Setting, ...]]:
+        """Column key -> one setting a seed (rows with overrides of their own stand in others), where the data are at
+        hand."""
+        return {c.key: settings for c in self.table.measured if (settings := self.made.of(c))}
 
     @property
     def all(self) -> list[Cell]:
@@ -69,18 +103,14 @@ class Cells:
         """How many cells that need runs of their own (or, counted, none at all) are in which state."""
         return Counter(c.state for c in self.all if not c.column.of and c.state is not State.UNDEFINED)
 
-    def jobs(self, *states: State) -> list[Job]:
-        """The runs that cells in these states need, each once (several cells can read one run)."""
-        found: dict[tuple[str, str, tuple[tuple[str, object], ...]], Job] = {}
-        for cell in self.all:
-            for job, record in zip(cell.jobs, cell.records, strict=True):
-                if cell.state is not State.NOT_BUILT and (record.state if record else State.MISSING) in states:
-                    found[job.setting.id, job.method, tuple(sorted(job.overrides.items()))] = job
-        return list(found.values())
-
-    def others(self) -> dict[str, Hits]:
-        """Runs in the table's settings that are none of its rows: label -> the columns they stand in."""
-        return others(self)
+    def runs(self, *states: State) -> dict[RunSpec, str]:
+        """The runs in these states that cells need (several cells can read one) -> the method as a row names it."""
+        return {
+            spec: cell.row.method
+            for cell in self.all
+            for spec, record in zip(cell.specs, cell.records, strict=True)
+            if (record.state if record else State.MISSING) in states
+        }
 
 
 def find(
@@ -101,55 +131,62 @@ def find(
         raise unknown("precision", precision, PRECISIONS)
     index = index or Index(store)
     if table.counted:
-        grid = [[Cell(r, c, (), (), State.DONE) for c in table.columns] for r in table.rows]
-        return Cells(table, "", "", {}, {}, grid, index)
+        grid = [[Cell(r, c, State.DONE) for c in table.columns] for r in table.rows]
+        return Cells(table, "", "", {}, grid, index, Settings(table, "", "", (), {}, {}), {})
     rules = protocol.load(table.protocol)
-    wanted = tuple(seeds) or tuple(table.seeds) or rules.seeds(budget)
-    own = [row for row in table.rows if row.own(budget)]
-    settings: dict[str, tuple[Setting, ...]] = {}
-    others: dict[tuple[str, str], tuple[Setting, ...]] = {}  # (row label, column key) -> the row's own settings
     absent: dict[str, str] = {}
-    there = set(methods.names())
-    named = {row.label: _named(row.method) for row in table.rows}
     at_hand: dict[str, tuple[DatasetSpec, int]] = {}
     for name in dict.fromkeys(c.dataset for c in table.measured):
         try:
             at_hand[name] = _dataset(name, store, roots)
         except FedbenchError as error:
             absent[name] = str(error)
-    for column in (c for c in table.measured if c.dataset in at_hand):
-        dataset, classes = at_hand[column.dataset]
-        at = partial(_setting, table, column, budget, dataset, classes, precision=precision, known=index.settings)
-        settings[column.key] = tuple(at(seed=seed) for seed in wanted)
-        others.update({(row.label, column.key): tuple(at(row=row, seed=seed) for seed in wanted) for row in own})
+    seeds = tuple(seeds) or tuple(table.seeds) or rules.seeds(budget)
+    settings = Settings(table, budget, precision, seeds, at_hand, index.settings)
+    sources = {row.label: declared.of(row.method) for row in table.rows if is_file(row.method)}
+    names = set(methods.names())
+    built = {row.label for row in table.rows if row.method in names} | sources.keys()
+
+    def runs(row: Row, column: Column) -> Iterator[RunSpec]:
+        method = sources.get(row.label) or declared.of(row.method)
+        overrides = {**rules.method_params(method.name, budget, column.dataset), **row.params}
+        try:
+            yield from (method.run(setting, overrides) for setting in settings.of(column, row))
+        except FedbenchError as error:
+            raise FedbenchError(f"{table.path}, row {row.label}: {error.message}", error.hint) from error
+
+    def cell(row: Row, column: Column) -> Cell:
+        if (row.label, column.key) in table.no_numbers:
+            return Cell(row, column, State.UNDEFINED)
+        if column.of:  # needs no run of its own
+            rows = (row.label, column.relative_to) if column.relative_to else (row.label,)
+            return Cell(row, column, worst(cells[label, key].state for label in rows for key in column.of))
+        if row.label not in built:
+            return Cell(row, column, State.NOT_BUILT)
+        if column.dataset in absent:
+            return Cell(row, column, State.NO_DATA, reason=absent[column.dataset])
+        missing = Cell(row, column, State.MISSING, (None,) * len(seeds), "", runs)
+        return _looked_up(missing, index) if index.knows(column.dataset, budget, precision) else missing
+
     cells: dict[tuple[str, str], Cell] = {}
-    for c in table.columns:  # parts stand before their means
+    for column in table.columns:  # parts stand before their means
         for row in table.rows:
-            place = (row.label, c.key)
-            if table.undefines(*place):
-                cells[place] = Cell(row, c, (), (), State.UNDEFINED)
-            elif c.of:
-                cells[place] = _mean(row, c, cells)
-            else:
-                own_settings = others.get(place, settings.get(c.key, ()))
-                name, source = named[row.label]
-                overrides = {**rules.method_params(name, budget, c.dataset), **row.params}
-                jobs = tuple(Job(s, row.method, overrides, source, name) for s in own_settings)
-                built = source is not None or name in there
-                cells[place] = _cell(row, c, jobs, absent, index, built)
+            cells[row.label, column.key] = cell(row, column)
     grid = [[cells[r.label, c.key] for c in table.columns] for r in table.rows]
-    return Cells(table, budget, precision, settings, absent, grid, index, wanted)
+    return Cells(table, budget, precision, absent, grid, index, settings, sources)
+
+
+def _looked_up(cell: Cell, index: Index) -> Cell:
+    """The cell with what the store has of its runs."""
+    records = tuple(map(index.find, cell.specs))
+    states = [(_state(index, record), record.reason if record else "") for record in records]
+    state, reason = min(states, key=lambda x: _WORST.index(x[0]))
+    return replace(cell, state=state, records=records, reason=reason)
 
 
 def worst(states: Iterable[State]) -> State:
     """How it stands with a number that several runs or cells go into."""
     return min(states, key=_WORST.index)
-
-
-def _mean(row: Row, column: Column, cells: Mapping[tuple[str, str], Cell]) -> Cell:
-    """A cell that is a mean over other cells: it needs no run of its own."""
-    rows = (row.label, column.relative_to) if column.relative_to else (row.label,)
-    return Cell(row, column, (), (), worst(cells[label, key].state for label in rows for key in column.of))
 
 
 def scope(budget: str, precision: str) -> str:
@@ -201,34 +238,6 @@ def _dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpe
             raise
         raise FedbenchError(f"there is no recipe for the data set {name} yet") from None
     return resolve(name, store, list(roots)), info(name).partition_classes
-
-
-def _named(method: str) -> tuple[str, str | None]:
-    """What a run calls the method of a row, and the digest of its source if that is 'FILE.py:Class'.
-
-    Raises FedbenchError if there is no such file or class.
-    """
-    if not is_file(method):
-        return method, None
-    return declared.called(method), read(place(method, "method").file).digest
-
-
-def _cell(
-    row: Row,
-    column: Column,
-    jobs: tuple[Job, ...],
-    absent: dict[str, str],
-    index: Index,
-    built: bool,
-) -> Cell:
-    records = tuple(index.find(job) for job in jobs)
-    if any(r and r.artifact for r in records) or built:
-        if not jobs:
-            return Cell(row, column, jobs, records, State.NO_DATA, absent[column.dataset])
-        stands = [(_state(index, r), r.reason if r else "") for r in records]
-        state, reason = min(stands, key=lambda x: _WORST.index(x[0]))
-        return Cell(row, column, jobs, records, state, reason)
-    return Cell(row, column, jobs, records, State.NOT_BUILT)
 
 
 def _state(index: Index, record: Record | None) -> State:

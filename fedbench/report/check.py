@@ -6,8 +6,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from fedbench import protocol
-from fedbench.declared import of as declared_by
+from fedbench import declared, protocol
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, Definition, defined
 from fedbench.metrics.definitions import known as known_metrics
@@ -54,8 +53,8 @@ def check(table: Table) -> None:
     budgets = protocol.load(table.protocol).budgets if table.protocol else {}
     owners = [("", table.budget), *((f", row {r.label}", r.budget) for r in table.rows)]
     owners += [(f", column {c.key}", c.budget) for c in table.columns]
-    for owner, declared in owners:
-        for name in declared:
+    for owner, budgeted in owners:
+        for name in budgeted:
             known("budget", name, budgets, owner)
     for c in table.columns:
         where = f", column {c.key}"
@@ -122,7 +121,7 @@ def _metrics(table: Table) -> Mapping[str, Definition]:
     wanted = {str(c.metric) for c in table.columns} | {m for r in table.rows for m in (*r.metrics, *r.metrics.values())}
     if table.counted or wanted <= METRICS.keys():
         return METRICS
-    files = [defined(declared_by(r.method)) for r in table.rows if is_file(r.method)]
+    files = [defined(declared.of(r.method).measures) for r in table.rows if is_file(r.method)]
     return {name: one for metrics in (*files, known_metrics()) for name, one in metrics.items()}
 
 

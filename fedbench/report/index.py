@@ -1,4 +1,4 @@
-"""What the store knows about runs: done, under way, failed; found by setting, method and hyper-parameters."""
+"""What the store knows about runs: done, under way, failed; found by their ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
-from fedbench.specs import Plain, RunSpec, Setting
+from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import is_stale
 
@@ -33,45 +33,15 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class Job:
-    """A run that a cell needs: a method in a setting, with the hyper-parameters that are not left at default."""
-
-    setting: Setting
-    method: str
-    overrides: Mapping[str, Plain]
-    source: str | None = None  #: SHA-256 of the method's file, if it is not fedbench's own
-    called: str = ""  #: what its runs then call the method
-
-
-@dataclass(frozen=True)
 class Record:
     """One run the store knows of."""
 
     id: str
     spec: RunSpec
-    setting: str  #: id
     state: State
     provenance: Mapping[str, Any]
     artifact: Artifact | None = None
     reason: str = ""
-
-    def chosen(self, overrides: Mapping[str, Plain]) -> dict[str, Plain]:
-        """`overrides` without those that repeat the method's defaults, where the run tells its defaults."""
-        defaults = self.provenance.get("defaults", {})
-        return {k: v for k, v in overrides.items() if k not in defaults or defaults[k] != v}
-
-    @property
-    def overrides(self) -> dict[str, Plain]:
-        """Hyper-parameters chosen for this run."""
-        return self.chosen(self.provenance.get("overrides", {}))
-
-    def makes(self, job: Job) -> bool:
-        """Whether this run is the job's method with its hyper-parameters.
-
-        A user's file may name its method as it likes: its runs stand in rows that name the file, or of their own.
-        """
-        same = (self.spec.method, self.spec.source) == (job.called or job.method, job.source)
-        return same and self.overrides == self.chosen(job.overrides)
 
 
 class Index:
@@ -86,16 +56,25 @@ class Index:
     @cached_property
     def records(self) -> dict[str, list[Record]]:
         """Setting id -> its runs: failed and running ones first, then complete ones, oldest first."""
-        found: dict[str, list[Record]] = {}
+        records: dict[str, list[Record]] = {}
         for record in (*self._failed(), *self._running(), *self._complete()):
-            found.setdefault(record.setting, []).append(record)
-        return found
+            records.setdefault(record.spec.setting.id, []).append(record)
+        return records
 
-    def find(self, job: Job) -> Record | None:
-        """The run that makes `job`: a complete one before others, present code before older, the latest."""
-        hits = [r for r in self.records.get(job.setting.id, []) if r.makes(job)]
+    @cached_property
+    def _scopes(self) -> set[tuple[str, str, str]]:
+        settings = [records[0].spec.setting for records in self.records.values()]
+        return {(s.partition.dataset.name, s.budget, s.precision) for s in settings}
+
+    def knows(self, dataset: str, budget: str, precision: str) -> bool:
+        """Whether there is any run on a data set at that budget and precision."""
+        return (dataset, budget, precision) in self._scopes
+
+    def find(self, spec: RunSpec) -> Record | None:
+        """The run: as it is when complete, by present code before older, else under way, else failed."""
+        hits = [r for r in self.records.get(spec.setting.id, []) if r.id == spec.id]
         order = (State.DONE, State.OLDER, State.RUNNING, State.FAILED)
-        return min(reversed(hits), key=lambda r: order.index(r.state), default=None)
+        return min(hits, key=lambda r: order.index(r.state), default=None)
 
     def metrics(self, record: Record) -> Artifact | None:
         """The metrics of a complete run, if they have been computed."""
@@ -111,7 +90,7 @@ class Index:
                 self.damaged.append(run)
             elif isinstance(spec := run.spec, RunSpec):
                 state = State.OLDER if is_stale(run.provenance) else State.DONE
-                found.append(Record(run.id, spec, spec.setting.id, state, run.provenance, run))
+                found.append(Record(run.id, spec, state, run.provenance, run))
         return found
 
     def _running(self) -> list[Record]:
@@ -135,7 +114,7 @@ def _noted(paths: Iterable[Path], key: str, state: State) -> list[Record]:
             if isinstance(spec, dict) and isinstance(overrides, dict):
                 run = RunSpec.from_dict(spec)
                 told, reason = {"overrides": overrides}, str(raw.get("reason", ""))
-                found.append(Record(run.id, run, run.setting.id, state, told, reason=reason))
+                found.append(Record(run.id, run, state, told, reason=reason))
     return found
 
 

@@ -113,9 +113,8 @@ def _sources(cells: Cells) -> list[str]:
     """Data sets whose images are not those of the recipe's first source, such as a copy or a part."""
     from fedbench.data import recipe
 
-    specs = {s.partition.dataset.name: s.partition.dataset for own in cells.settings.values() for s in own}
     lines = []
-    for name, spec in specs.items():
+    for name, (spec, _) in cells.made.datasets.items():
         try:
             others = recipe(name).sources[1:]
         except FedbenchError:  # a recipe of the user's own that is not here now

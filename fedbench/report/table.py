@@ -24,26 +24,27 @@ _NO_TABLES = ("protocol", "figures")
 
 def names() -> list[str]:
     """The tables that there are, such as 'feddrm/1', in order."""
-    return list(_places())
+    return list(_places(resources.TABLES))
 
 
 def families() -> list[list[str]]:
     """The same, those of one file together, where the first of them stands."""
-    found: dict[Path, list[str]] = {}
-    for name, (path, _) in _places().items():
-        found.setdefault(path, []).append(name)
-    return list(found.values())
+    members: dict[Path, list[str]] = {}
+    for name, (path, _) in _places(resources.TABLES).items():
+        members.setdefault(path, []).append(name)
+    return list(members.values())
 
 
-def _places() -> dict[str, tuple[Path, str]]:
+@cache
+def _places(folder: Path) -> dict[str, tuple[Path, str]]:
     """Table -> its file, and its number among those of a family's file (else "")."""
-    found: dict[str, tuple[Path, str]] = {}
-    for path in resources.TABLES.glob("*/*.toml"):
+    places: dict[str, tuple[Path, str]] = {}
+    for path in folder.glob("*/*.toml"):
         if path.name.endswith(SUFFIX):
-            found |= {f"{path.parent.name}/{n}": (path, n) for n in numbers(_text(path), path)}
+            places |= {f"{path.parent.name}/{n}": (path, n) for n in numbers(_text(path), path)}
         elif path.stem not in _NO_TABLES:
-            found[f"{path.parent.name}/{path.stem}"] = (path, "")
-    return dict(sorted(found.items(), key=lambda item: _order(item[0])))
+            places[f"{path.parent.name}/{path.stem}"] = (path, "")
+    return dict(sorted(places.items(), key=lambda item: _order(item[0])))
 
 
 def _order(name: str) -> tuple[str, int, str]:
@@ -66,7 +67,11 @@ def _parsed(path: Path, _changed: int) -> dict[str, Any]:
 
 def headline() -> dict[str, tuple[str, str]]:
     """The headline set: number -> (what it shows, its table)."""
-    path = resources.TABLES / "headline.toml"
+    return _headline(resources.TABLES / "headline.toml")
+
+
+@cache
+def _headline(path: Path) -> dict[str, tuple[str, str]]:
     entries = reader.read(_Headlines, reader.toml(path), str(path)).headline
     return {str(e.number): (e.name, e.table) for e in entries}
 
@@ -97,7 +102,7 @@ def load(name: str) -> Table:
         file, number = name, ""
     if file.endswith(".toml"):
         return _of_file(Path(file), number)
-    places = _places()
+    places = _places(resources.TABLES)
     if name not in places:
         raise unknown("table", name, [*places, *shortcuts])
     path, number = places[name]

@@ -111,12 +111,13 @@ def runs(store: Store) -> Iterator[tuple[str, str]]:
                 continue
             ids: dict[str, str] = {}
             for cell in found.all:
-                for job in cell.jobs:
+                for spec in cell.specs:
                     try:
-                        name = Job.of(job.setting, job.method, job.overrides).spec.id
+                        name = Job.of(spec.setting, cell.row.method, spec.params).spec.id
+                        assert name == spec.id, "the report looks for another run than training makes"
                     except FedbenchError as error:
                         name = f"refused: {error.message}"
-                    ids[f"{cell.row.label} {cell.column.key} {job.setting.seed}"] = name
+                    ids[f"{cell.row.label} {cell.column.key} {spec.setting.seed}"] = name
             yield f"{table.id}/{budget}", f"{len(ids)} {sha(ids)}"
 
 

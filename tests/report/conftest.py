@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from fedbench import methods, protocol
+from fedbench import declared, methods, protocol
 from fedbench.cli import context
 from fedbench.cli.figure import figure
 from fedbench.cli.theory import theory
@@ -24,8 +24,6 @@ from fedbench.report import table as tables
 from fedbench.report.cells import Cells, find
 from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
-
-DEFAULTS: dict[str, dict[str, Any]] = {"feddrm": {"lambda": 0.8}, "fedavgft": {"finetune_rounds": 100}}
 
 
 @dataclass
@@ -61,7 +59,7 @@ class Lab:
         each: Mapping[int, Callable[[int], float]] | None = None,
         whole: Mapping[str, float] | None = None,
         views: tuple[str, ...] = ("crop", "plain"),
-        version: int = 1,
+        version: int | None = None,
         rules: str = "feddrm",
         **provenance: Any,
     ) -> Artifact:
@@ -72,8 +70,9 @@ class Lab:
         minimum and maximum; `whole` values of the whole run.
         """
         chosen = {**protocol.load(rules).method_params(method, setting.budget), **(overrides or {})}
-        params = {**DEFAULTS.get(method, {}), **chosen}
-        spec = RunSpec(setting, method, params, version)
+        own = declared.built_in().get(method)
+        spec = own.run(setting, chosen) if own else RunSpec(setting, method, chosen)
+        spec = replace(spec, method_version=version or spec.method_version)
         with self.store.writing(spec) as writer:
             writer.table("rounds", pa.table({"round": [1]}))
             writer.provenance = {"overrides": chosen, "train_seconds": 60.0, "device": "cpu", **provenance}

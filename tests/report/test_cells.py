@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from fedbench import methods
+from fedbench import declared, methods
+from fedbench.errors import FedbenchError
 from fedbench.files import write_json
 from fedbench.report import table as tables
 from fedbench.report.cells import Cells, find
-from fedbench.report.index import Index, Job, State
+from fedbench.report.index import Index, State
+from fedbench.report.others import others
 from fedbench.report.spec import Table
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Store
@@ -26,13 +28,13 @@ def state(cells: Cells, row: str, column: str) -> State:
     return next(c.state for c in cells.all if (c.row.label, c.column.key) == (row, column))
 
 
-def missing_cells(table: Table, budget: str, store: Store, roots: list[Path]) -> list[Job]:
+def missing_cells(table: Table, budget: str, store: Store, roots: list[Path]) -> list[RunSpec]:
     """What `train --table` makes."""
-    return find(table, budget, store, roots).jobs(State.MISSING, State.FAILED)
+    return list(find(table, budget, store, roots).runs(State.MISSING, State.FAILED))
 
 
 def spec_of(setting: Setting, method: str, **params: Any) -> RunSpec:
-    return RunSpec(setting, method, params)
+    return declared.of(method).run(setting, params)
 
 
 def test_an_empty_store_without_images(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,12 +90,12 @@ def test_code_that_is_gone_is_older_code_and_present_code_is_not(lab: Any) -> No
     assert (state(cells, "FedDRM", DIR), state(cells, "FedDRM", SPC)) == (State.DONE, State.OLDER)
 
 
-def test_present_code_goes_before_older_code(lab: Any) -> None:
-    setting = lab.setting("feddrm/1", DIR)
-    good = lab.run(setting, "feddrm", version=2)
-    lab.run(setting, "feddrm", version=1, fingerprint="x", fingerprint_parts=["errors.py"])
-    record = next(c.records[0] for c in lab.cells("feddrm/1").all if c.row.label == "FedDRM" and c.column.key == DIR)
-    assert record.id == good.id
+def test_a_run_of_another_version_of_the_method_is_another_run(lab: Any) -> None:
+    """As it is to training, which would make the present version's."""
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", version=2)
+    cells = lab.cells("feddrm/1")
+    assert state(cells, "FedDRM", DIR) is State.MISSING
+    assert list(others(cells)) == ["FedDRM (version 2)"]
 
 
 def test_a_run_without_metrics_is_not_evaluated(lab: Any) -> None:
@@ -143,7 +145,7 @@ def test_other_hyper_parameters_are_another_cell(lab: Any) -> None:
     lab.run(setting, "feddrm", {"lambda": 0.5})
     cells = lab.cells("feddrm/1")
     assert state(cells, "FedDRM", DIR) is State.MISSING
-    assert list(cells.others()) == ["FedDRM (lambda = 0.5)"]
+    assert list(others(cells)) == ["FedDRM (lambda = 0.5)"]
 
 
 def test_the_protocols_hyper_parameters_are_asked_for(lab: Any) -> None:
@@ -151,31 +153,31 @@ def test_the_protocols_hyper_parameters_are_asked_for(lab: Any) -> None:
     lab.run(setting, "fedavgft")
     lab.run(setting, "fedavgft", {"finetune_rounds": 3})
     cells = lab.cells("feddrm/1")
-    (job,) = {j.overrides["finetune_rounds"] for c in cells.all if c.row.label == "FedAvgFT" for j in c.jobs}
+    (job,) = {j.params["finetune_rounds"] for c in cells.all if c.row.label == "FedAvgFT" for j in c.specs}
     assert job == 12
     assert state(cells, "FedAvgFT", DIR) is State.DONE
-    assert list(cells.others()) == ["FedAvgFT (finetune_rounds = 3)"]
+    assert list(others(cells)) == ["FedAvgFT (finetune_rounds = 3)"]
 
 
 def test_spelling_a_default_out_changes_nothing(lab: Any) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", {"lambda": 0.8}, defaults={"lambda": 0.8})
     cells = lab.cells("feddrm/1")
     assert state(cells, "FedDRM", DIR) is State.DONE
-    assert cells.others() == {}
+    assert others(cells) == {}
 
 
 def test_budgets_are_never_mixed(lab: Any) -> None:
     lab.run(lab.setting("feddrm/1", DIR, "paper"), "feddrm")
     assert state(lab.cells("feddrm/1", "small"), "FedDRM", DIR) is State.MISSING
-    assert lab.cells("feddrm/1", "small").others() == {}
+    assert others(lab.cells("feddrm/1", "small")) == {}
     assert state(lab.cells("feddrm/1", "paper"), "FedDRM", DIR) is State.DONE
 
 
 def test_other_methods_in_the_setting_become_rows(lab: Any) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "pfedfda")
     lab.run(lab.setting("feddrm/1", SPC), "mine", title="My method")
-    others = lab.cells("feddrm/1").others()
-    assert {label: [c.key for c, _ in hits] for label, hits in others.items()} == {"pFedFDA": [DIR], "My method": [SPC]}
+    rows = others(lab.cells("feddrm/1"))
+    assert {label: [c.key for c, _ in hits] for label, hits in rows.items()} == {"pFedFDA": [DIR], "My method": [SPC]}
 
 
 def test_a_failed_run_of_another_method_is_no_row(lab: Any) -> None:
@@ -184,7 +186,7 @@ def test_a_failed_run_of_another_method_is_no_row(lab: Any) -> None:
     write_json(lab.store.home / "failed" / f"{spec.id}.json", {"spec": spec.to_dict(), "overrides": {}, "reason": "x"})
     cells = lab.cells("feddrm/1")
     assert [r.state for r in cells.index.records[spec.setting.id]] == [State.FAILED]
-    assert cells.others() == {}
+    assert others(cells) == {}
 
 
 def test_two_metrics_of_one_run_are_one_job(lab: Any) -> None:
@@ -208,7 +210,7 @@ def test_seeds_are_separate_runs_of_one_cell(lab: Any) -> None:
     lab.run(setting, "feddrm")
     both = find(table, "small", lab.store, [], seeds=[2025, 7])
     assert state(both, "FedDRM", DIR) is State.MISSING
-    left = [j for j in both.jobs(State.MISSING) if j.method == "feddrm" and j.setting.partition == setting.partition]
+    left = [j for j in both.runs(State.MISSING) if j.method == "feddrm" and j.setting.partition == setting.partition]
     assert [j.setting.seed for j in left] == [7]
     assert {j.setting.budget for j in left} == {"small"}
 
@@ -232,7 +234,17 @@ def test_a_tables_own_budget_overrides_the_protocols(lab: Any, tmp_path: Path) -
     )
     (job,) = missing_cells(tables.load(str(path)), "small", lab.store, [])
     assert (job.setting.rounds, job.setting.window, job.setting.lr) == (7, 6, 0.5)
-    assert job.overrides == {"lambda": 0.9}
+    assert job.params == {"lambda": 0.9}
+
+
+def test_a_hyper_parameter_that_the_method_has_not_is_told_by_its_row(lab: Any) -> None:
+    table = tables.load("feddrm/1")
+    row = replace(table.rows[-1], params={"lamda": 1})
+    cells = find(replace(table, rows=[row]), "small", lab.store, [])
+    with pytest.raises(
+        FedbenchError, match=r"1\.toml, row FedDRM: unknown option of feddrm 'lamda'; did you mean 'lam"
+    ):
+        cells.runs(State.MISSING)
 
 
 def test_the_index_reads_the_store_once(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ def test_a_columns_budget_is_laid_over_the_tables_and_said(lab: Any, tmp_path: P
 def test_a_row_goes_before_a_column(lab: Any, tmp_path: Path) -> None:
     text = MINE.replace('method = "local"', 'method = "local", budget = { small = { rounds = 3 } }')
     cells = find(mine(tmp_path, text), "small", lab.store, [])
-    assert [[j.setting.rounds for c in row for j in c.jobs] for row in cells.grid] == [[3, 3, 3], [20, 44, 20]]
+    assert [[j.setting.rounds for c in row for j in c.specs] for row in cells.grid] == [[3, 3, 3], [20, 44, 20]]
 
 
 def test_a_group_of_one_budget_is_named_as_a_whole(lab: Any) -> None:
@@ -168,7 +168,7 @@ def test_cells_of_means_need_no_run(lab: Any, tmp_path: Path) -> None:
     cells = find(table, "small", lab.store, [])
     states = {(c.row.label, c.column.label): c.state for c in cells.all}
     assert states["FedAvg", "Gain"] is states["FedAvg", "Mean"] is State.MISSING
-    assert len(cells.jobs(State.MISSING)) == 3
+    assert len(cells.runs(State.MISSING)) == 3
     assert sum(cells.counts.values()) == 6
 
 
@@ -418,8 +418,6 @@ def test_a_copy_of_the_images_is_told(lab: Any) -> None:
 
     cells = lab.cells("pfedfda/2")
     assert _sources(cells) == []
-    key, (setting, *_) = next((k, s) for k, s in cells.settings.items() if s[0].partition.dataset.name == "cifar10")
     copy = DatasetSpec("cifar10", "parquet", "x")
-    partition = dataclasses.replace(setting.partition, dataset=copy)
-    other = dataclasses.replace(cells, settings={key: (dataclasses.replace(setting, partition=partition),)})
+    other = dataclasses.replace(cells, made=dataclasses.replace(cells.made, datasets={"cifar10": (copy, 10)}))
     assert _sources(other) == [f"cifar10 images: {recipe('cifar10').sources[1].title}."]

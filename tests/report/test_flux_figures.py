@@ -241,7 +241,7 @@ def test_the_grids_rows() -> None:
 def test_flux_own_choice_costs_no_run_of_its_own(here: Any) -> None:
     def jobs(name: str, row: str) -> set[str]:
         cells = find(tables.load(name), "paper", here.store, [])
-        return {job.setting.id for c in cells.all if c.row.label == row for job in c.jobs}
+        return {job.setting.id for c in cells.all if c.row.label == row for job in c.specs}
 
     apart = [jobs(f"flux/{n}", "FLUX") for n in (13, 15, 18, 33, 35, 38)]  # of MNIST and CIFAR-10, which are at hand
     own = jobs("flux/figure8", "Own choice")

@@ -121,7 +121,7 @@ def test_the_papers_summaries_are_what_our_columns_compute(name: str, shifts: ra
 def test_summaries_read_the_runs_of_the_tables_by_shift(here: Any) -> None:
     def jobs(name: str) -> set[tuple[str, str, str]]:
         cells = find(tables.load(name), "paper", here.store, [])
-        return {(j.setting.id, j.method, repr(sorted(j.overrides.items()))) for j in cells.jobs(State.MISSING)}
+        return {(j.setting.id, j.method, repr(sorted(j.params.items()))) for j in cells.runs(State.MISSING)}
 
     apart = {n: jobs(f"flux/{n}") for n in range(12, 20)}
     assert all(len(found) == 12 * 4 * 5 for found in apart.values())
@@ -139,14 +139,14 @@ def test_summaries_read_the_runs_of_the_tables_by_shift(here: Any) -> None:
 
 def test_settings_at_the_papers_budget(here: Any) -> None:
     cells = find(tables.load("flux/13"), "paper", here.store, [])
-    (first, *others) = cells.grid[0][0].jobs
+    (first, *others) = cells.grid[0][0].specs
     s, p = first.setting, first.setting.partition
     assert (p.scheme, p.shift, p.level, p.clients, p.validation, p.seed) == ("equal", "px", 5, 10, 0.2, 42)
     assert (s.rounds, s.epochs, s.batch_size, s.lr, s.momentum, s.weight_decay) == (10, 2, 64, 0.005, 0.9, 0.0)
     assert (s.momentum_restarts, s.init_seed, s.init, s.test_phase) == (True, 42, "torch", True)
     assert (s.model, s.votes) == ("lenet5_flux", False)
     assert [j.setting.partition.seed for j in others] == [j.setting.seed for j in others] == [43, 44, 45, 46]
-    small = find(tables.load("flux/13"), "small", here.store, []).grid[0][0].jobs
+    small = find(tables.load("flux/13"), "small", here.store, []).grid[0][0].specs
     assert [(j.setting.seed, j.setting.rounds) for j in small] == [(42, 10)]
     text = " ".join(build(tables.load("flux/13"), "small", here.store, []).about)
     assert "budget paper: 10 rounds of 2 epochs, lenet5_flux, 5 seeds" in text
@@ -164,12 +164,12 @@ def test_settings_at_the_papers_budget(here: Any) -> None:
     ],
 )  # fmt: skip
 def test_partitions_of_single_tables(here: Any, name: str, column: int, told: dict[str, Any]) -> None:
-    spec = find(tables.load(name), "paper", here.store, []).grid[0][column].jobs[0].setting.partition
+    spec = find(tables.load(name), "paper", here.store, []).grid[0][column].specs[0].setting.partition
     assert {key: getattr(spec, key) for key in told} == told
 
 
 def test_rounds_and_cohorts_of_single_tables(here: Any) -> None:
-    at = {n: find(tables.load(f"flux/{n}"), "paper", here.store, []).grid[0][0].jobs[0].setting for n in (6, 50, 62)}
+    at = {n: find(tables.load(f"flux/{n}"), "paper", here.store, []).grid[0][0].specs[0].setting for n in (6, 50, 62)}
     assert (at[6].rounds, at[6].drifts, at[50].cohort, at[62].rounds) == (12, (5, 8), 240, 200)
     cohorts = [c.train["cohort"] for c in tables.load("flux/60").measured]
     assert sorted(set(cohorts), reverse=True) == [20, 16, 12, 8, 4]

@@ -20,6 +20,7 @@ from fedbench.report import table as tables
 from fedbench.report.build import build
 from fedbench.report.cells import Cells, find
 from fedbench.report.index import State
+from fedbench.report.others import others
 from fedbench.report.render import render
 from fedbench.resources import TABLES
 
@@ -84,7 +85,7 @@ def test_reported_averages_are_the_means_of_the_clients(name: str) -> None:
     ],
 )  # fmt: skip
 def test_runs_at_the_papers_budget(here: Any, name: str, runs: int, rounds: set[int]) -> None:
-    jobs = cells(here, name).jobs(State.MISSING)
+    jobs = cells(here, name).runs(State.MISSING)
     assert len(jobs) == runs
     assert {job.setting.rounds for job in jobs} == rounds
     assert {(job.setting.steps, job.setting.batch_size, job.setting.passes) for job in jobs} == {(1, 64, "endless")}
@@ -93,20 +94,20 @@ def test_runs_at_the_papers_budget(here: Any, name: str, runs: int, rounds: set[
 def test_every_seed_draws_its_partition_anew_and_all_rows_share_it(here: Any) -> None:
     table = cells(here, "ftw_erm/1")
     for column in table.grid[0]:
-        assert [j.setting.partition.seed for j in column.jobs] == [0, 1, 2, 3, 4]
-        assert [j.setting.seed for j in column.jobs] == [0, 1, 2, 3, 4]
-    assert len({j.setting.partition.id for c in table.all for j in c.jobs}) == 5
-    (seven,) = {j.setting.partition.seed for c in cells(here, "ftw_erm/1", seeds=[7]).all for j in c.jobs}
+        assert [j.setting.partition.seed for j in column.specs] == [0, 1, 2, 3, 4]
+        assert [j.setting.seed for j in column.specs] == [0, 1, 2, 3, 4]
+    assert len({j.setting.partition.id for c in table.all for j in c.specs}) == 5
+    (seven,) = {j.setting.partition.seed for c in cells(here, "ftw_erm/1", seeds=[7]).all for j in c.specs}
     assert seven == 7
 
 
 def test_a_protocol_with_one_partition_keeps_it_for_all_seeds(lab: Any) -> None:
-    jobs = [j for c in cells(lab, "feddrm/1", seeds=[1, 2]).all for j in c.jobs]
+    jobs = [j for c in cells(lab, "feddrm/1", seeds=[1, 2]).all for j in c.specs]
     assert {j.setting.partition.seed for j in jobs} == {2025}
 
 
 def test_layouts_and_networks(here: Any) -> None:
-    first = {name: cells(here, name).grid[0][0].jobs[0].setting for name in MEASURED}
+    first = {name: cells(here, name).grid[0][0].specs[0].setting for name in MEASURED}
     told = {n: (s.partition.scheme, s.partition.clients, s.cohort, s.model, s.lr) for n, s in first.items()}
     assert told == {
         "ftw_erm/1": ("mixture", 5, None, "lenet_tanh", 1e-3),
@@ -120,18 +121,18 @@ def test_layouts_and_networks(here: Any) -> None:
 
 def test_fedbn_gets_ten_times_the_rounds_in_table_7_alone(here: Any) -> None:
     for budget in ("paper", "small", "smoke"):
-        lines = {line[0].row.label: line[0].jobs[0].setting for line in cells(here, "ftw_erm/7", budget).grid}
+        lines = {line[0].row.label: line[0].specs[0].setting for line in cells(here, "ftw_erm/7", budget).grid}
         assert lines["FedBN"].rounds == 10 * lines["FedAvg"].rounds
         assert lines["FedBN"].budget == budget
     about = build(tables.load("ftw_erm/7"), "paper", here.store, []).about
     assert "Budget paper: 20000 rounds of one batch a client, resnet18_bn." in about
     assert "FedBN: 200000 rounds." in about
-    two = {line[0].row.label: line[0].jobs[0].setting.id for line in cells(here, "ftw_erm/2").grid}
+    two = {line[0].row.label: line[0].specs[0].setting.id for line in cells(here, "ftw_erm/2").grid}
     assert len({*two.values()}) == 1
 
 
 def test_rows_with_estimated_ratios_are_ours_and_stand_below(here: Any) -> None:
-    setting = cells(here, "ftw_erm/3").grid[0][0].jobs[0].setting
+    setting = cells(here, "ftw_erm/3").grid[0][0].specs[0].setting
     here.run(setting, "ftw_erm", each={0: lambda t: 0.75, 1: lambda t: 0.5}, views=("plain",), rules="ftw_erm")
     hdrm = {"ratios": "hdrm"}
     here.run(setting, "ftw_erm", hdrm, each={0: lambda t: 0.25, 1: lambda t: 0.5}, views=("plain",), rules="ftw_erm")
@@ -148,8 +149,8 @@ def test_rows_with_estimated_ratios_are_ours_and_stand_below(here: Any) -> None:
 
 def test_the_bound_of_table_13_is_read_from_the_run(here: Any) -> None:
     for line, bound in zip(cells(here, "ftw_erm/13").grid, (10.3, 20.0, 20.0, 20.0, 30.0, 50.0, 170.0), strict=True):
-        (job,) = line[0].jobs
-        here.run(job.setting, "kmeans_bound", job.overrides, whole={"ratio_bound": bound}, rules="ftw_erm")
+        (job,) = line[0].specs
+        here.run(job.setting, "kmeans_bound", job.params, whole={"ratio_bound": bound}, rules="ftw_erm")
     grid = build(tables.load("ftw_erm/13"), "paper", here.store, [], compare=True)
     shown = [line.entries[0] for line in grid.lines if line.kind == "paper"]
     assert [e.text for e in shown] == ["10.30", "20.00", "20.00", "20.00", "30.00", "50.00", "170.00"]
@@ -161,9 +162,9 @@ def test_the_bound_of_table_13_is_read_from_the_run(here: Any) -> None:
 
 
 def test_an_extra_run_bears_the_methods_plain_name(here: Any) -> None:
-    setting = cells(here, "ftw_erm/3").grid[0][0].jobs[0].setting
+    setting = cells(here, "ftw_erm/3").grid[0][0].specs[0].setting
     here.run(setting, "ftw_erm", {"ratios": "hdrm", "divergence": "ukl"}, each={0: lambda t: 0.5}, rules="ftw_erm")
-    assert list(cells(here, "ftw_erm/3").others()) == ["FTW-ERM (divergence = ukl, ratios = hdrm)"]
+    assert list(others(cells(here, "ftw_erm/3"))) == ["FTW-ERM (divergence = ukl, ratios = hdrm)"]
 
 
 # -- the tables of the clients' data -----------------------------------------------------------------------------
@@ -245,9 +246,9 @@ def test_the_widest_tables_fit_a_page(here: Any, tmp_path: Path) -> None:
     program = shutil.which("pdflatex")
     if program is None:
         pytest.skip("needs pdflatex (TeX Live with booktabs and caption)")
-    for job in cells(here, "ftw_erm/1", seeds=[0, 1]).jobs(State.MISSING):
+    for job in cells(here, "ftw_erm/1", seeds=[0, 1]).runs(State.MISSING):
         each = {k: (lambda t, v=0.1 * k + 0.01 * job.setting.seed: v) for k in range(5)}
-        here.run(job.setting, job.method, job.overrides, each=each, views=("plain",), rules="ftw_erm")
+        here.run(job.setting, job.method, job.params, each=each, views=("plain",), rules="ftw_erm")
     wide = ("ftw_erm/1", "ftw_erm/6", "ftw_erm/8", "ftw_erm/13")
     grids = [build(tables.load(n), "paper", here.store, [], compare=True, seeds=[0, 1]) for n in wide]
     assert grids[0].lines[0].entries[1].spread == "0.0071"

@@ -177,8 +177,8 @@ def checked(lab: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
     monkeypatch.setattr(methods, "names", lambda: rows)
     for name in ("cifar20", "cifar100"):
         lab.dataset(name)
-    for job in lab.cells("feddrm/1").jobs(State.MISSING):
-        lab.run(job.setting, job.method, job.overrides)
+    for job in lab.cells("feddrm/1").runs(State.MISSING):
+        lab.run(job.setting, job.method, job.params)
 
     def run() -> float:
         done = subprocess.run(

@@ -41,14 +41,14 @@ def table(tmp_path: Path) -> Table:
 
 def test_a_row_of_its_own_budget_asks_for_other_runs(lab: Any, table: Table) -> None:
     cells = find(table, "small", lab.store, [])
-    plain, long = (line[0].jobs[0].setting for line in cells.grid)
+    plain, long = (line[0].specs[0].setting for line in cells.grid)
     assert (plain.rounds, long.rounds, plain.lr, long.lr) == (30, 300, 0.01, 0.5)
     assert long.budget == "small"
     assert cells.settings["IID"] == (plain,)
     at_paper = find(table, "paper", lab.store, [])
-    assert [line[0].jobs[0].setting.rounds for line in at_paper.grid] == [30, 30]  # nothing declared: the column's
-    assert at_paper.grid[1][0].jobs[0].setting.lr == 0.5
-    assert {job.setting.rounds for job in cells.jobs(State.MISSING)} == {30, 300}
+    assert [line[0].specs[0].setting.rounds for line in at_paper.grid] == [30, 30]  # nothing declared: the column's
+    assert at_paper.grid[1][0].specs[0].setting.lr == 0.5
+    assert {job.setting.rounds for job in cells.runs(State.MISSING)} == {30, 300}
 
 
 def test_the_table_says_so(lab: Any, table: Table) -> None:
@@ -59,7 +59,7 @@ def test_the_table_says_so(lab: Any, table: Table) -> None:
 
 
 def test_each_run_stands_in_its_own_row(lab: Any, table: Table) -> None:
-    plain, long = (line[0].jobs[0].setting for line in find(table, "small", lab.store, []).grid)
+    plain, long = (line[0].specs[0].setting for line in find(table, "small", lab.store, []).grid)
     lab.run(plain, "feddrm", value=0.25)
     lab.run(long, "fedavg", value=0.5)
     # The row's method at the table's own budget is another run, and gets a row of its own that tells it apart.

@@ -18,6 +18,7 @@ from fedbench.report.cells import Cells, find
 from fedbench.report.grid import Grid
 from fedbench.report.index import State
 from fedbench.report.notes import command, elsewhere
+from fedbench.report.others import others
 from fedbench.report.render import FORMATS, render
 from fedbench.specs import PRECISIONS, Setting
 
@@ -47,8 +48,8 @@ def test_precisions_are_never_mixed(lab: Any, precision: str) -> None:
         (cell,) = (c for c in found.all if (c.row.label, c.column.key) == ("FedDRM", DIR))
         assert cell.state is (State.DONE if own else State.MISSING)
         assert [r.id for r in cell.records if r] == ([run.id] if own else [])
-        assert list(found.others()) == (["pFedFDA"] if own else [])
-        assert {job.setting.precision for job in found.jobs(*State)} == {asked}
+        assert list(others(found)) == (["pFedFDA"] if own else [])
+        assert {job.setting.precision for job in found.runs(*State)} == {asked}
 
 
 def test_runs_of_all_precisions_side_by_side(lab: Any) -> None:

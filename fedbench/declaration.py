@@ -1,0 +1,128 @@
+"""What a method says of itself before anything runs: its names, its hyper-parameters, what it can do. Of that, a
+setting and values of hyper-parameters the identity of a run is made, here alone: training makes the run of that id, and
+reports look for it."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.measure import Measure
+from fedbench.specs import Plain, RunSpec, Setting
+
+#: A whole number of a hyper-parameter (epochs, clusters, restarts) is at most this: more is work without end.
+MOST = 1_000_000
+#: The types that a hyper-parameter may have, and what its value is called.
+VALUES: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+
+
+@dataclass(frozen=True)
+class HyperParameter:
+    """A field of a method's class; its default tells its type."""
+
+    default: Plain
+    help: str = ""
+    symbol: str = ""
+    source: str = ""
+    choices: tuple[str, ...] = ()
+
+    def value(self, method: str, name: str, raw: Any) -> Plain:
+        """A value, or its text, in the type of the default. Raises FedbenchError for what is no such value."""
+        kind: Any = type(self.default)
+        option = f"--{name.replace('_', '-')}"
+        try:
+            if kind is bool:
+                value: Plain = raw if isinstance(raw, bool) else {"true": True, "false": False}[str(raw).lower()]
+            else:
+                value = kind(raw)
+            if kind is int and float(raw) != value:
+                raise ValueError
+        except (ValueError, KeyError, TypeError, OverflowError):
+            raise FedbenchError(f"{option} of {method} takes {VALUES[kind]}, not '{raw}'") from None
+        if isinstance(value, int) and value > MOST:
+            raise FedbenchError(f"{option} of {method} must be at most {MOST:,}, not {value}")
+        if self.choices and value not in self.choices:
+            raise unknown(f"value of {option}", str(value), self.choices)
+        return value
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A method, as its class declares it (see `fedbench.methods.base.Method`, which explains each)."""
+
+    name: str
+    title: str
+    version: int
+    hyper_parameters: Mapping[str, HyperParameter]  #: by their names on the command line
+    serves: tuple[str, ...]
+    personal: tuple[str, ...]
+    unlabelled_has: tuple[str, ...]
+    routes: bool
+    takes_votes: bool
+    takes_many_labels: bool
+    measures: tuple[Measure, ...]
+    text: str  #: the class's docstring
+    summary: str  #: of the method, in a line
+    source: str | None = None  #: digest of a user's file; None of a method of fedbench's own
+
+    @property
+    def deviations(self) -> list[str]:
+        """The `deviates:` paragraphs of the docstring: where this differs from the paper, and why."""
+        lines = (" ".join(paragraph.split()) for paragraph in self.text.split("\n\n"))
+        return [line.removeprefix("deviates:").strip() for line in lines if line.startswith("deviates:")]
+
+    @property
+    def defaults(self) -> dict[str, Plain]:
+        return {name: one.default for name, one in self.hyper_parameters.items()}
+
+    def differing(self, params: Mapping[str, Plain]) -> dict[str, Plain]:
+        """The hyper-parameters that are not at their defaults."""
+        return {name: value for name, value in params.items() if value != self.defaults[name]}
+
+    def values(self, overrides: Mapping[str, Any]) -> dict[str, Plain]:
+        """The hyper-parameters named, from values or their text. Raises FedbenchError on a wrong one."""
+        for name in overrides:
+            if name not in self.hyper_parameters:
+                raise unknown(f"option of {self.name}", name, self.hyper_parameters)
+        return {name: self.hyper_parameters[name].value(self.name, name, raw) for name, raw in overrides.items()}
+
+    def run(self, setting: Setting, overrides: Mapping[str, Any]) -> RunSpec:
+        """The run of the method in a setting with these hyper-parameters, the others at their defaults.
+
+        Raises FedbenchError as `values`.
+        """
+        params = {**self.defaults, **self.values(overrides)}
+        return RunSpec(setting, self.name, params, self.version, self.source)
+
+
+#: What a class declares under the same names.
+PLAIN = ("serves", "personal", "unlabelled_has", "routes", "takes_votes", "takes_many_labels", "measures", "version")
+
+
+def of_class(cls: Any, source: str | None = None) -> Declaration:
+    """What a method's class declares; `source` is the digest of a user's file."""
+    fields = {
+        name: HyperParameter(f.default, **{k: v for k, v in f.metadata.items() if k != "bounds"})
+        for name, f in cls.knobs().items()
+    }
+    text = inspect.cleandoc(cls.__doc__ or "")
+    text = "" if text.startswith(f"{cls.__name__}(") else text  # a dataclass's own
+    module = sys.modules.get(cls.__module__)
+    plain = {name: getattr(cls, name) for name in PLAIN}
+    name = cls.name or cls.__name__
+    summary = first_line(module.__doc__ if module else None, text)
+    return Declaration(
+        name=name, title=cls.title or name, hyper_parameters=fields, text=text, summary=summary, source=source, **plain
+    )
+
+
+def first_line(module: str | None, text: str) -> str:
+    """What a method is, from its file's docstring, or the class's where the file has none: of 'NAME: WHAT' the last."""
+    lines = (module or text).strip().splitlines()
+    line = lines[0].rstrip(".") if lines else ""
+    line = line.partition(": ")[2] or line
+    return line[:1].upper() + line[1:]
