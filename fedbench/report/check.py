@@ -10,10 +10,11 @@ from fedbench import declared, protocol
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, Definition, defined
 from fedbench.metrics.definitions import known as known_metrics
+from fedbench.models import counts
 from fedbench.plugins.classes import is_file
 from fedbench.report import cost
 from fedbench.report.claims import KINDS
-from fedbench.report.counted import LAYOUT
+from fedbench.report.counted import LAYOUT, PARAMETERS
 from fedbench.report.facts import NAMES
 from fedbench.report.pairs import PAIRS
 from fedbench.report.spec import (
@@ -81,8 +82,6 @@ def check(table: Table) -> None:
         raise FedbenchError(f"{table.path} lacks 'protocol'")
     if table.statistic == "layout":
         _check_layout(table)
-    if table.statistic == "count":
-        _check_costs(table)
     for r in table.rows:
         complete, what = {
             "count": (_countable(table, r), "model, shape and classes, or everywhere a method with costs"),
@@ -94,6 +93,8 @@ def check(table: Table) -> None:
             known("metric", metric, metrics, f", row {r.label}")
         if r.band and not (len(r.band) == 2 and r.band[0] <= r.band[1]):
             raise FedbenchError(f"{table.path}, row {r.label}: a band is [low, high], not {r.band}")
+    if table.statistic == "count":
+        _check_costs(table)
     for what, places in (("undefined", table.undefined), ("doubtful", table.doubtful)):
         for place in places:
             for name in place.rows:
@@ -133,14 +134,18 @@ def _countable(table: Table, row: Row) -> bool:
 
 
 def _check_costs(table: Table) -> None:
-    """A table of what methods cost: methods and figures that are known, and what they are counted for."""
+    """A table of what is counted: networks, methods and numbers that there are."""
     for r in table.rows:
         if r.method and r.method not in cost.METHODS:
             raise unknown(f"method in {table.path}, row {r.label}", r.method, cost.METHODS)
-    for c in (c for c in table.columns if c.costs):
-        _ = c.costs and c.costs.network
-        if c.metric not in cost.Cost._fields:
-            raise unknown(f"metric in {table.path}, column {c.key}", str(c.metric), cost.Cost._fields)
+    for model in (r.model for r in table.rows if r.model):
+        counts.check(model)
+    for c in table.columns:
+        if c.costs:
+            counts.check(c.costs.model)
+        metrics = cost.Cost._fields if c.costs else PARAMETERS
+        if c.metric not in metrics:
+            raise unknown(f"metric in {table.path}, column {c.key}", str(c.metric), metrics)
 
 
 def _check_layout(table: Table) -> None:

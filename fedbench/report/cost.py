@@ -13,41 +13,13 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from fedbench.errors import unknown
-from fedbench.models.counting import Shape, convolution, counts
+from fedbench.models.counts import Counts, Shape, counts
 from fedbench.reader import Between
 
 #: Bytes of a parameter, and forward passes that a training pass is worth.
 BYTES, TRAINING = 4, 3
 #: Operations of FLUX's projection: a singular value decomposition of 200 points, for each latent.
 PROJECTION = 200**2
-
-
-class Network(NamedTuple):
-    """What the formulas need of a network beside its parameters."""
-
-    forward: int  #: multiply-accumulates (MAC) of an image's forward pass, in convolutions and linear layers
-    latents: int  #: z
-    buffers: int  #: bytes of the state that are no parameters: statistics and counters of batch norms
-    tensors: int  #: of floating-point numbers in the state: A, the adaptation rates
-
-
-def network(model: str, shape: Shape, classes: int) -> Network:
-    """FLUX's LeNet-5 or ResNet-9 on images of `shape` (height, width, channels). Raises FedbenchError for others."""
-    height, width, channels = shape
-    if model == "lenet5_flux":
-        sides = (height // 2 - 4) * (width // 2 - 4)
-        z = 16 * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
-        layers = height * width * convolution(channels, 6, 5) + sides * convolution(6, 16, 5)
-        return Network(layers + z * 120 + 120 * 84 + 84 * classes, z, 0, 10)
-    if model == "resnet9":
-        halvings = ((channels, 64, 0), (64, 128, 0), (128, 128, 1), (128, 128, 1), (128, 256, 1), (256, 512, 2),
-                    (512, 512, 3), (512, 512, 3))  # fmt: skip
-        layers = sum((height >> k) * (width >> k) * convolution(a, b, 3) for a, b, k in halvings)
-        z = 512 * (height // 16) * (width // 16)
-        norms = [b for _, b, _ in halvings]
-        # Of each norm a mean and a variance a channel and one counter; of each convolution two tensors, of a norm four.
-        return Network(layers + z * classes, z, 2 * BYTES * sum(norms) + 8 * len(norms), 6 * len(norms) + 2)
-    raise unknown("model whose costs are counted", model, ("lenet5_flux", "resnet9"))
 
 
 Count = Annotated[int, Between(1, 10**9)]
@@ -71,13 +43,13 @@ class Case:
     clustering_round: Count  #: of FLUX
 
     @property
-    def network(self) -> Network:
-        return network(self.model, self.shape, self.classes)
+    def network(self) -> Counts:
+        return counts(self.model, self.shape, self.classes)
 
     @property
     def p(self) -> int:
         """Parameters."""
-        return int(counts(self.model, self.shape, self.classes)["total"])
+        return self.network.total
 
     @property
     def L(self) -> int:

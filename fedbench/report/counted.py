@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from fedbench import protocol
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError
+from fedbench.models.counts import counts
 from fedbench.report import cost
 from fedbench.report.spec import UNITS, Column, Row, Table
 from fedbench.report.values import Value
 from fedbench.specs import DatasetSpec, PartitionSpec
 
+#: Metrics of statistic "count" of a network: parameters, and what pFedFDA's Table 8 sets against them: the values of
+#: class means and one symmetric covariance over the features, C d + d (d + 1) / 2, and how much larger (a fraction) a
+#: message grows by them, (gaussian - head) / (body + head). That base reproduces the printed column, though the paper's
+#: text says "relative to the backbone".
+PARAMETERS = ("trunk", "neck", "body", "head", "total", "features", "gaussian", "overhead")
 #: Metrics of statistic "layout" -> whether they are about one class.
 LAYOUT = {"class_count": True, "class_probability": True, "flip_probability": False}
 
@@ -16,34 +22,31 @@ LAYOUT = {"class_count": True, "class_probability": True, "flip_probability": Fa
 def counted(table: Table, row: Row, column: Column) -> Value:
     """A cell of a table of statistic "count" or "layout". Raises FedbenchError if the layout has no such number."""
     if table.statistic == "layout":
-        found = _of_layout(table, row, column)
+        number = _of_layout(table, row, column)
     else:
-        found = _costs(table, row, column) if row.method else _parameters(row, column)
-    return Value(found * UNITS[str(column.unit)][0])
+        number = _costs(table, row, column) if row.method else _parameters(row, column)
+    return Value(number * UNITS[str(column.unit)][0])
 
 
 def _parameters(row: Row, column: Column) -> float:
-    from fedbench.models.counting import counts
-
     height, width, channels = row.shape
-    found = counts(row.model, (height, width, channels), row.classes)
-    if column.metric not in found:
-        raise unknown(f"count in column {column.key}", str(column.metric), found)
-    return found[column.metric]
+    network = counts(row.model, (height, width, channels), row.classes)
+    gaussian = row.classes * network.features + network.features * (network.features + 1) // 2
+    own = {"gaussian": gaussian, "overhead": (gaussian - network.head) / network.total}
+    return own[metric] if (metric := str(column.metric)) in own else float(getattr(network, metric))
 
 
 def _costs(table: Table, row: Row, column: Column) -> float:
     """Of a round of the row's method, for what the column says."""
     if column.costs is None:
         raise FedbenchError(f"{table.path}, column {column.key} does not say what costs are counted for")
-    found = cost.cost(row.method, column.costs)
-    return float(getattr(found, str(column.metric)))
+    return float(getattr(cost.cost(row.method, column.costs), str(column.metric)))
 
 
 def _of_layout(table: Table, row: Row, column: Column) -> float:
     """Of one client on one side of its split; class counts follow from the data set's smallest classes."""
+    from fedbench.partition import mixture
     from fedbench.partition.density import normalised
-    from fedbench.partition.mixture import counts, kept
 
     spec, side = _layout(table), ("train", "test").index(row.side)
     if row.client > spec.clients:
@@ -60,8 +63,8 @@ def _of_layout(table: Table, row: Row, column: Column) -> float:
         raise FedbenchError(f"{table.path}, column {column.key}: layout {table.layout} has {len(mix[0])} classes")
     if column.metric == "class_probability":
         return float(normalised(mix)[group, label])
-    taken = counts(mix, [table.smallest[row.side]] * len(mix[0]))
-    return float((taken if side else kept(taken, spec.keep))[group, label])
+    images = mixture.counts(mix, [table.smallest[row.side]] * len(mix[0]))
+    return float((images if side else mixture.kept(images, spec.keep))[group, label])
 
 
 def _layout(table: Table) -> PartitionSpec:

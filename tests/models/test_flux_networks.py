@@ -18,7 +18,7 @@ from fedbench.core.state import state_of
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
 from fedbench.models import build, initial
-from fedbench.models.counting import counts
+from fedbench.models.counts import counts
 from tests.support.lab import client, digits, setting
 
 Shape = tuple[int, int, int]
@@ -43,11 +43,13 @@ def images(shape: Shape, count: int) -> Tensor:
 )
 def test_parameters_and_latents_are_the_papers(name: str, shape: Shape, classes: int, total: int, z: int) -> None:
     found, model = counts(name, shape, classes), build(name, shape=shape, classes=classes, seed=0).eval()
-    assert found["total"] == total == sum(p.numel() for p in model.parameters())
+    assert found.total == total == sum(p.numel() for p in model.parameters())
     assert [sum(p.numel() for p in part.parameters()) for part in (model.trunk, model.neck, model.head)] == [
-        found[k] for k in ("trunk", "neck", "head")
+        found.trunk,
+        found.neck,
+        found.head,
     ]
-    assert model.feature_size == found["features"]
+    assert (model.feature_size, found.latents) == (found.features, z)
     with torch.no_grad():
         h = model.latent(images(shape, 2).float())
     assert h.shape == (2, z)

@@ -235,7 +235,6 @@ def test_digits_cnn_learns_real_digits() -> None:
     assert accuracy > 0.95, accuracy
 
 
-def test_listing_and_counting_import_no_torch() -> None:
-    code = "import sys, fedbench.models as m, fedbench.models.counting as c\n"
-    code += "m.names(); c.counts('lenet5', (28, 28, 1), 10)\nsys.exit('torch' in sys.modules)"
+def test_listing_imports_no_torch() -> None:
+    code = "import sys, fedbench.models as m\nm.names()\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -241,9 +241,7 @@ def test_a_hyper_parameter_that_the_method_has_not_is_told_by_its_row(lab: Any) 
     table = tables.load("feddrm/1")
     row = replace(table.rows[-1], params={"lamda": 1})
     cells = find(replace(table, rows=[row]), "small", lab.store, [])
-    with pytest.raises(
-        FedbenchError, match=r"1\.toml, row FedDRM: unknown option of feddrm 'lamda'; did you mean 'lam"
-    ):
+    with pytest.raises(FedbenchError, match=r"1\.toml, row FedDRM: unknown option of feddrm 'lamda'"):
         cells.runs(State.MISSING)
 
 

@@ -91,7 +91,7 @@ clustering_round = 4
         ("clusters = 5", "clusters = true", "costs.clusters must be a whole number, not True"),
         ("[28, 28, 3]", "[28, 28]", "costs.shape must have 3 entries, not 2"),
         ('"lenet5_flux"', "5", "costs.model must be text, not 5"),
-        ('"lenet5_flux"', '"lenet5"', "unknown model whose costs are counted 'lenet5'"),
+        ('"lenet5_flux"', '"lenet55"', "unknown model 'lenet55'; did you mean 'lenet5'"),
         ('method = "ifca"', 'model = "lenet5", classes = 10, shape = [28, 28, 1]', "row A needs model"),
         (
             TABLE[TABLE.index("[column.costs]") :],
