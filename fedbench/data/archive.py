@@ -68,13 +68,13 @@ def open_tree(path: Path, keep: Callable[[str], bool] = lambda name: True) -> It
 
 
 def _tree(path: Path, names: Iterable[str], read: Callable[[str, int | None], bytes | bytearray]) -> Tree:
-    known = frozenset(names)
-    for name in known:
+    unique = frozenset(names)
+    for name in unique:
         try:
             name.encode()
         except UnicodeEncodeError as error:
             raise FedbenchError(f"{path} holds a file whose name is not UTF-8: {name!a}", "rename it") from error
-    return Tree(path, tuple(sorted(known)), known, read)
+    return Tree(path, tuple(sorted(unique)), unique, read)
 
 
 def _folder(path: Path, keep: Callable[[str], bool]) -> Tree:
@@ -88,8 +88,8 @@ def _folder(path: Path, keep: Callable[[str], bool]) -> Tree:
     names = []
     for folder, _, files in os.walk(path, onerror=refuse):
         below = Path(folder).relative_to(path)
-        shown = [(below / file).as_posix() for file in files if not file.startswith(".")]
-        names += [name for name in shown if keep(name) and (path / name).is_file()]
+        paths = [(below / file).as_posix() for file in files if not file.startswith(".")]
+        names += [name for name in paths if keep(name) and (path / name).is_file()]
     return _tree(path, names, read)
 
 
@@ -126,8 +126,8 @@ def _tar(path: Path, keep: Callable[[str], bool]) -> Tree:
             if member.isreg() and keep(member.name):
                 size += member.size
                 fits(size, f"{path} ({member.name})")
-                held = archive.extractfile(member)
-                contents[member.name] = whole(held, path) if held else bytearray()
+                stream = archive.extractfile(member)
+                contents[member.name] = whole(stream, path) if stream else bytearray()
         # tarfile is content with a compressed stream that breaks off behind a member; reading to its end is not.
         while stream.read(_Steps.LONGEST):
             pass

@@ -88,57 +88,57 @@ def verify(file: File, path: Path) -> None:
         if expected is None:
             continue
         with readable(path), regular(path).open("rb") as f:
-            found = hashlib.file_digest(f, kind).hexdigest()
-        if found != expected:
+            actual = hashlib.file_digest(f, kind).hexdigest()
+        if actual != expected:
             raise FedbenchError(
-                f"{path} is not the file that its recipe means: {kind} should be {expected} and is {found} "
+                f"{path} is not the file that its recipe means: {kind} should be {expected} and is {actual} "
                 f"({path.stat().st_size} bytes)",
                 "it is truncated, altered or of another version: delete it and get it again",
             )
 
 
-def _tables(chosen: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.Table]:
+def _tables(recipe: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.Table]:
     import pyarrow as pa
 
     ordered = [part for split in SPLITS for part in parts if part.split == split]
     for part in ordered:
-        _check(chosen, source, part)
+        _check(recipe, source, part)
     require(
         any(len(part.images) for part in ordered),
-        f"{chosen.name} ({source.name}) holds no image: {ordered[0].where if ordered else 'its files'} has none",
+        f"{recipe.name} ({source.name}) holds no image: {ordered[0].where if ordered else 'its files'} has none",
         "get its files again",
     )
     images = np.concatenate([part.images.reshape(len(part.images), -1) for part in ordered])
-    if chosen.many_labels:
+    if recipe.many_labels:
         labels = np.concatenate([part.columns["label"] for part in ordered])
     else:
-        labels = np.concatenate([_labels(part.column(source.label), chosen.classes, part.where) for part in ordered])
+        labels = np.concatenate([_labels(part.column(source.label), recipe.classes, part.where) for part in ordered])
     split = np.repeat(np.array([SPLITS.index(p.split) for p in ordered], np.uint8), [len(p.images) for p in ordered])
     for name, code in (("train", 0), ("test", 1)):
-        wanted, held = getattr(source, name), int((split == code).sum())
+        declared, number = getattr(source, name), int((split == code).sum())
         require(
-            wanted is None or wanted == held,
-            f"{chosen.name} ({source.name}) holds {held} {name} images; its recipe says {wanted}",
+            declared is None or declared == number,
+            f"{recipe.name} ({source.name}) holds {number} {name} images; its recipe says {declared}",
         )
     columns = {}
     for name, own in sorted(source.columns.items()):
-        with reading(f"{chosen.name}, column {name}", "is of different kinds in different files"):
+        with reading(f"{recipe.name}, column {name}", "is of different kinds in different files"):
             columns[name] = np.concatenate([part.column(own) for part in ordered])
-    if chosen.partition_label is not None:
-        _codes(columns[chosen.partition_label], chosen.partition_classes, f"{chosen.name}, {chosen.partition_label}")
+    if recipe.partition_label is not None:
+        _codes(columns[recipe.partition_label], recipe.partition_classes, f"{recipe.name}, {recipe.partition_label}")
     facts = {
-        "shape": chosen.shape, "classes": chosen.classes, "columns": sorted(columns),
-        "partition_label": chosen.partition_label, "partition_classes": chosen.partition_classes,
+        "shape": recipe.shape, "classes": recipe.classes, "columns": sorted(columns),
+        "partition_label": recipe.partition_label, "partition_classes": recipe.partition_classes,
     }  # fmt: skip
     metadata = {METADATA: json.dumps(facts).encode()}
     pixels = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(images.shape[1]), len(images), [None, pa.py_buffer(np.ascontiguousarray(images))]
     )
     data = {"image": pixels, "label": as_column(labels), "split": split, **columns}
-    counts = {name: _label_counts(labels[split == code], len(chosen.classes)) for code, name in enumerate(SPLITS)}
+    counts = {name: _label_counts(labels[split == code], len(recipe.classes)) for code, name in enumerate(SPLITS)}
     return {
         "data": pa.table(data).replace_schema_metadata(metadata),
-        "classes": pa.table({"name": list(chosen.classes), **counts}).replace_schema_metadata(metadata),
+        "classes": pa.table({"name": list(recipe.classes), **counts}).replace_schema_metadata(metadata),
     }
 
 
@@ -150,16 +150,16 @@ def _label_counts(labels: np.ndarray, classes: int) -> np.ndarray:
     return counts
 
 
-def _check(chosen: Recipe, source: Source, part: Part) -> None:
+def _check(recipe: Recipe, source: Source, part: Part) -> None:
     shape = part.images.shape
     require(
-        shape[1:] == tuple(chosen.shape),
-        f"{part.where}: images of shape {list(shape[1:])}; the recipe says {list(chosen.shape)}",
+        shape[1:] == tuple(recipe.shape),
+        f"{part.where}: images of shape {list(shape[1:])}; the recipe says {list(recipe.shape)}",
     )
-    one = () if chosen.many_labels else (source.label,)
+    one = () if recipe.many_labels else (source.label,)
     for name in (*one, *source.columns.values()):
-        held = len(part.column(name))
-        require(held == shape[0], f"{part.where}: {shape[0]} images but {held} values of {name}")
+        values = len(part.column(name))
+        require(values == shape[0], f"{part.where}: {shape[0]} images but {values} values of {name}")
 
 
 def _labels(values: np.ndarray, classes: tuple[str, ...], where: str) -> np.ndarray:

@@ -37,10 +37,10 @@ def recipe(name: str) -> Recipe:
             if part not in recipes() and part not in _users and beside.is_file():
                 recipe(str(beside))
         return found
-    known = {**_users, **recipes()}
-    if name not in known:
-        raise unknown("dataset", name, known)
-    return known[name]
+    all = {**_users, **recipes()}
+    if name not in all:
+        raise unknown("dataset", name, all)
+    return all[name]
 
 
 def candidates(name: str) -> list[Recipe]:
@@ -53,10 +53,10 @@ def parts_of(source: Source) -> list[Recipe]:
 
     Raises FedbenchError for an unknown name, and for a part that is a union itself.
     """
-    found = [recipe(part) for part in source.parts]
-    for part in found:
+    parts = [recipe(part) for part in source.parts]
+    for part in parts:
         require(not any(s.parts for s in part.sources), f"{part.name} is a union and cannot be a part of another")
-    return found
+    return parts
 
 
 def fetchable(source: Source) -> bool:

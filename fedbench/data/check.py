@@ -29,24 +29,24 @@ def check(name: str, store: Store, roots: Sequence[Path] = ()) -> list[Finding]:
     """Verify every file of every source of a data set, of all parts of a union, and its artifacts. Reads them whole."""
     chosen = recipe(name)
     folders = places(chosen, store, roots)
-    found = []
+    findings = []
     for source in chosen.sources:
         for part in parts_of(source):
-            found += check(part.name, store, roots)
+            findings += check(part.name, store, roots)
         for file in source.file:
             what, path = f"{source.name}: {file.path}", find(file, folders)
             if path is None:
-                found.append(Finding(chosen.name, what, MISSING, ""))
+                findings.append(Finding(chosen.name, what, MISSING, ""))
                 continue
             wrong = _complaint(verify, file, path)
             state = DAMAGED if wrong else GOOD if file.checksum else UNDECLARED
-            found.append(Finding(chosen.name, what, state, wrong or str(path)))
+            findings.append(Finding(chosen.name, what, state, wrong or str(path)))
     for artifact in store.list("dataset"):
         if artifact.manifest["spec"].get("name") == chosen.name:
             wrong = _complaint(lambda a: [a.file(name) for name in a.manifest["files"]], artifact)
             state = DAMAGED if wrong else GOOD
-            found.append(Finding(chosen.name, f"artifact {artifact.id}", state, wrong or str(artifact.path)))
-    return found
+            findings.append(Finding(chosen.name, f"artifact {artifact.id}", state, wrong or str(artifact.path)))
+    return findings
 
 
 def _complaint(act: Callable[..., object], *arguments: object) -> str:

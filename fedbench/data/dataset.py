@@ -100,10 +100,10 @@ def info(which: DatasetSpec | str, store: Store | None = None) -> Info:
             facts = _facts(artifact.table("classes").schema.metadata, artifact)
             return Info(which.name, tuple(facts["shape"]), tuple(facts["classes"]), facts["partition_label"],
                         facts["partition_classes"], tuple(facts["columns"]))  # fmt: skip
-        found = next(iter(candidates(which.name)), None) or recipe(which.name)
+        named = next(iter(candidates(which.name)), None) or recipe(which.name)
     else:
-        found = recipe(which)
-    return Info(found.name, found.shape, found.classes, found.partition_label, found.partition_classes, found.columns)
+        named = recipe(which)
+    return Info(named.name, named.shape, named.classes, named.partition_label, named.partition_classes, named.columns)
 
 
 def class_counts(spec: DatasetSpec, store: Store) -> dict[str, tuple[int, int]] | None:

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 _ROWS = 1024
 
 
-def read_parquet(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+def read_parquet(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     """The parts of a source of kind parquet: a file a part."""
     for file, path in zip(source.file, paths, strict=True):
-        wanted = [source.image, source.label, *source.columns.values()]
+        fields = [source.image, source.label, *source.columns.values()]
         with reading(path, "is damaged or not a Parquet file"):
-            table = _table(path, list(dict.fromkeys(wanted)), source.image, file.rows)
+            table = _table(path, list(dict.fromkeys(fields)), source.image, file.rows)
             flat = _blobs(table[source.image], path, source.image).combine_chunks()
             columns = {name: _values(table[name], path, name) for name in table.column_names if name != source.image}
-        images = decode(len(flat), lambda i: flat[i].as_py(), lambda i: f"{path}, row {i}", chosen.shape, source.resize)  # noqa: B023
+        images = decode(len(flat), lambda i: flat[i].as_py(), lambda i: f"{path}, row {i}", recipe.shape, source.resize)  # noqa: B023
         yield Part(str(path), file.split, images, columns)
 
 
-def _table(path: Path, wanted: list[str], image: str, rows: int | None) -> pa.Table:
+def _table(path: Path, names: list[str], image: str, rows: int | None) -> pa.Table:
     """The first `rows` rows of some columns, in memory that follows the values as they come.
 
     A value that many rows share stands in the file once: its own numbers do not tell how much it unpacks to.
@@ -48,24 +48,24 @@ def _table(path: Path, wanted: list[str], image: str, rows: int | None) -> pa.Ta
 
     with pq.ParquetFile(regular(path)) as file:
         schema = file.schema_arrow
-        for name in wanted:
+        for name in names:
             if name not in schema.names:
                 raise unknown(f"column of {path}", name, schema.names)
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
         largest = max((c.total_uncompressed_size for g in groups for c in map(g.column, range(g.num_columns))
-                       if c.path_in_schema.split(".")[0] in wanted), default=0)  # fmt: skip
+                       if c.path_in_schema.split(".")[0] in names), default=0)  # fmt: skip
         fits(largest, path)
         batches, size, count = [], 0, 0
         many = max(1, min(_ROWS, guard.LIMIT // 4 // max(1, largest)))
-        for batch in file.iter_batches(many, columns=wanted):
+        for batch in file.iter_batches(many, columns=names):
             batches.append(batch)
             size, count = size + batch.nbytes, count + len(batch)
             fits(size, path)
             if rows is not None and count >= rows:
                 break
-        table = pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in wanted]))
+        table = pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in names]))
     table = table.slice(0, rows)
-    for name in wanted:
+    for name in names:
         require(table[name].null_count == 0, f"{path}: column {name} has empty values")
     return table
 
@@ -91,26 +91,26 @@ def _values(column: pa.ChunkedArray, path: Path, name: str) -> np.ndarray:
     return text([str(value) for value in values], f"{path}: column {name}") if values.dtype == object else values
 
 
-def read_folder(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+def read_folder(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     """The parts of a source of kind folder: a member pattern a part, files in the order of their names."""
     for file, path in zip(source.file, paths, strict=True):
         rules = [pattern(member.path) for member in file.member]
         notes = {member.annotations for member in file.member}
-        wanted = functools.partial(_wanted, notes, rules)
-        with open_tree(path, wanted) as tree:
+        needed = functools.partial(_wanted, notes, rules)
+        with open_tree(path, needed) as tree:
             for member, rule in zip(file.member, rules, strict=True):
-                yield _matching(tree, member, rule, chosen, source)
+                yield _matching(tree, member, rule, recipe, source)
 
 
 def _wanted(notes: set[str | None], rules: list[re.Pattern[str]], name: str) -> bool:
     return name in notes or any(rule.fullmatch(name) for rule in rules)
 
 
-def _matching(tree: Tree, member: Member, rule: re.Pattern[str], chosen: Recipe, source: Source) -> Part:
+def _matching(tree: Tree, member: Member, rule: re.Pattern[str], recipe: Recipe, source: Source) -> Part:
     hits = [match for name in tree.names if (match := rule.fullmatch(name))]
     require(bool(hits), f"{tree.path} has no file like {member.path}")
     if source.only_classes:
-        hits = [match for match in hits if match["label"] in chosen.classes]
+        hits = [match for match in hits if match["label"] in recipe.classes]
         require(bool(hits), f"{tree.path} has no file like {member.path} of one of the recipe's classes")
     names = [match.string for match in hits]
     columns = {key: text([match[key] for match in hits], f"{tree.path} ({member.path})") for key in rule.groupindex}
@@ -121,7 +121,7 @@ def _matching(tree: Tree, member: Member, rule: re.Pattern[str], chosen: Recipe,
         len(names),
         lambda i: tree.read(names[i], IMAGE),
         lambda i: f"{tree.path} ({names[i]})",
-        chosen.shape,
+        recipe.shape,
         source.resize,
     )
     return Part(f"{tree.path} ({member.path})", member.split, images, columns)
@@ -130,10 +130,10 @@ def _matching(tree: Tree, member: Member, rule: re.Pattern[str], chosen: Recipe,
 def pattern(path: str) -> re.Pattern[str]:
     """The regular expression of a member pattern (see `recipe.Member`)."""
     words = re.split(r"(\{[A-Za-z_]+\}|\*|\?)", path)
-    known = {"*": "[^/]*", "?": "[^/]"}
+    wildcards = {"*": "[^/]*", "?": "[^/]"}
     named = [word for word in words if word.startswith("{")]
     require(len(set(named)) == len(named), f"the pattern {path} has a name twice")
-    return re.compile("".join(f"(?P<{w[1:-1]}>[^/]+)" if w in named else known.get(w, re.escape(w)) for w in words))
+    return re.compile("".join(f"(?P<{w[1:-1]}>[^/]+)" if w in named else wildcards.get(w, re.escape(w)) for w in words))
 
 
 def _annotated(notes: bytes | bytearray, names: list[str], where: str) -> np.ndarray:

@@ -35,11 +35,11 @@ def fetch(
     Raises FedbenchError if no mirror delivers, with each one's reason.
     """
     chosen = recipe(name)
-    given = _source(name, source)
+    origin = _source(name, source)
     paths = []
-    if given.parts:
-        return _fetch_parts(chosen.name, given, store, progress, roots)
-    for file in given.file:
+    if origin.parts:
+        return _fetch_parts(chosen.name, origin, store, progress, roots)
+    for file in origin.file:
         target = downloads(store) / file.path
         with readable(target):
             require(not target.is_dir(), f"{target} is a folder and should be a file", "remove it")
@@ -55,11 +55,11 @@ def fetch(
 
 
 def _fetch_parts(
-    name: str, given: Source, store: Store, progress: Progress | None, roots: Sequence[Path]
+    name: str, source: Source, store: Store, progress: Progress | None, roots: Sequence[Path]
 ) -> list[Path]:
     paths: list[Path] = []
     lacking = []
-    for part in parts_of(given):
+    for part in parts_of(source):
         if any(map(fetchable, part.sources)):
             paths += fetch(part.name, store, progress)
             continue

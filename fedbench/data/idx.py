@@ -35,24 +35,24 @@ def read_idx(path: Path) -> np.ndarray:
             shape = struct.unpack(f">{head[3]}I", f.read(4 * head[3]))
             dtype = np.dtype(_IDX_TYPES[head[2]])
             size = dtype.itemsize * math.prod(shape)
-            held = path.stat().st_size - f.tell()  # what a packed file holds only its end tells
-            if packed or held == size:
+            length = path.stat().st_size - f.tell()  # what a packed file holds only its end tells
+            if packed or length == size:
                 fits(size, path)
                 data = at_most(f, size + 1)
-                held = len(data)
-        if held != size:
-            there = "more" if held > size else f"only {held}"
+                length = len(data)
+        if length != size:
+            there = "more" if length > size else f"only {length}"
             raise FedbenchError(f"{path} should hold {size} bytes of values and holds {there}", "get the file again")
         return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 
-def read_parts(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+def read_parts(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     """The parts of a source of kind idx: a file an array, told apart by role."""
     for split in SPLITS:
         arrays = {f.role: read_idx(p)[: f.rows] for f, p in zip(source.file, paths, strict=True) if f.split == split}
         if not arrays:
             continue
-        where = f"{chosen.name} ({source.name}, {split})"
+        where = f"{recipe.name} ({source.name}, {split})"
         require(
             "images" in arrays and "labels" in arrays, f"{where} needs a file with role images and one with role labels"
         )

@@ -26,7 +26,7 @@ _WEIGHT = 16
 PATTERN = "all_data*.json"  #: names of the files that are read; LEAF puts a number behind `all_data_`
 
 
-def read_leaf(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+def read_leaf(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     """The parts of a source of kind leaf: a JSON file a part, in the order of their numbers, one in memory at a time.
 
     Columns: label and writer (the user). Grey levels become bytes by rounding 255 x; nothing is inverted.
@@ -36,17 +36,17 @@ def read_leaf(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator
     for file, path in zip(source.file, paths, strict=True):
         with open_tree(path, lambda name: fnmatch(name.rsplit("/", 1)[-1], PATTERN)) as tree:
             require(bool(tree.names), f"{path} has no file like {PATTERN}", "it should be LEAF's folder all_data")
-            seen: dict[str, str] = {}
+            file_of: dict[str, str] = {}
             for name in sorted(tree.names, key=lambda name: (len(name), name)):
                 where = f"{path}/{name}"
-                images, labels, writers = _users(_parsed(tree, name, where), where, chosen.shape)
+                images, labels, writers = _users(_parsed(tree, name, where), where, recipe.shape)
                 for writer in dict.fromkeys(writers):
                     require(
-                        writer not in seen,
-                        f"{where}: user {writer} is in {seen.get(writer)} too",
+                        writer not in file_of,
+                        f"{where}: user {writer} is in {file_of.get(writer)} too",
                         "give one of LEAF's folders, such as all_data, not several",
                     )
-                    seen[writer] = name
+                    file_of[writer] = name
                 yield Part(where, file.split, images, {"label": labels, "writer": text(writers, where)})
 
 
@@ -60,16 +60,16 @@ class _Floats(dict[str, float]):
 def _parsed(tree: Tree, name: str, where: str) -> dict[str, Any]:
     data = tree.read(name, guard.LIMIT // _WEIGHT)
     with guard.reading(where, "is truncated or not JSON"):
-        held = json.loads(data, parse_float=_Floats().__getitem__)
+        content = json.loads(data, parse_float=_Floats().__getitem__)
     kinds = {"users": list, "num_samples": list, "user_data": dict}
     for key, kind in kinds.items():
-        good = isinstance(held, dict) and isinstance(held.get(key), kind)
+        good = isinstance(content, dict) and isinstance(content.get(key), kind)
         require(good, f"{where} is not a LEAF file: it lacks '{key}' or that is no {kind.__name__}")
-    return dict(held)
+    return dict(content)
 
 
-def _users(held: dict[str, Any], where: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    users, sizes, data = held["users"], held["num_samples"], held["user_data"]
+def _users(content: dict[str, Any], where: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    users, sizes, data = content["users"], content["num_samples"], content["user_data"]
     require(bool(users), f"{where}: there are no users")
     require(len(users) == len(sizes), f"{where}: {len(users)} users but {len(sizes)} num_samples")
     for user in users:
@@ -83,8 +83,8 @@ def _users(held: dict[str, Any], where: str, shape: tuple[int, ...]) -> tuple[np
         good = isinstance(own, dict) and isinstance(own.get("x"), list) and isinstance(own.get("y"), list)
         require(good, f"{where}: user {user} has no x and y in user_data")
         x, y = own["x"], own["y"]
-        told = f"{len(x)} images, {len(y)} labels, num_samples {str(size)[:60]}"
-        require(len(x) == len(y) == size, f"{where}: user {user} has {told}")
+        counts = f"{len(x)} images, {len(y)} labels, num_samples {str(size)[:60]}"
+        require(len(x) == len(y) == size, f"{where}: user {user} has {counts}")
         if y:
             images.append(_bytes(x, f"{where}, user {user}", shape))
             labels.append(_whole(y, f"{where}, user {user}"))
@@ -97,8 +97,8 @@ def _bytes(rows: list[Any], where: str, shape: tuple[int, ...]) -> np.ndarray:
     size = int(np.prod(shape))
     with guard.reading(f"{where}:", f"the images are not rows of {size} numbers"):
         values = np.array(rows, np.float64)
-    found = list(values.shape[1:])
-    require(found == [size], f"{where}: images of shape {found}; the recipe says {size} numbers a row")
+    actual = list(values.shape[1:])
+    require(actual == [size], f"{where}: images of shape {actual}; the recipe says {size} numbers a row")
     # A NaN is in no interval, so it fails here too.
     require(bool(((values >= 0) & (values <= 1)).all()), f"{where}: grey levels must lie in 0..1")
     return np.rint(values * 255).astype(np.uint8).reshape(-1, *shape)

@@ -60,12 +60,12 @@ def find(file: File, folders: Sequence[Path]) -> Path | None:
 
 def locate(source: Source, folders: Sequence[Path]) -> list[Path] | None:
     """Paths of all files of a source in the recipe's order (a union: its parts' files), or None if one is missing."""
-    found: list[Path | None] = [find(file, folders) for file in source.file]
+    hits: list[Path | None] = [find(file, folders) for file in source.file]
     for part in parts_of(source):
         options = (locate(option, folders) for option in part.sources)
-        found += next((paths for paths in options if paths is not None), [None])
-    paths = [path for path in found if path is not None]
-    return paths if len(paths) == len(found) else None
+        hits += next((paths for paths in options if paths is not None), [None])
+    paths = [path for path in hits if path is not None]
+    return paths if len(paths) == len(hits) else None
 
 
 def declared(chosen: Recipe, folders: Sequence[Path]) -> int:
@@ -96,9 +96,9 @@ def resolve(name: str, store: Store, roots: Sequence[Path] = ()) -> DatasetSpec:
             raise
         return built
     for source in chosen.sources:
-        found = _at_hand(chosen, source, store, roots)
-        if found is not None:
-            return found.spec
+        variant = _at_hand(chosen, source, store, roots)
+        if variant is not None:
+            return variant.spec
     built = _newest(chosen.name, store)
     if built is None:
         raise absent(chosen, chosen.sources, store, roots)
@@ -107,16 +107,16 @@ def resolve(name: str, store: Store, roots: Sequence[Path] = ()) -> DatasetSpec:
 
 def variant_of(spec: DatasetSpec, store: Store, roots: Sequence[Path]) -> Variant:
     """The recipe, source and files or parts that make `spec`. Raises FedbenchError if they are not at hand."""
-    found = [(r, s) for r in candidates(spec.name) for s in r.sources if s.name == spec.source]
-    if not found:
+    options = [(r, s) for r in candidates(spec.name) for s in r.sources if s.name == spec.source]
+    if not options:
         raise FedbenchError(
             f"no recipe for dataset {spec.name} (source {spec.source})", "give the path of its TOML file"
         )
-    for chosen, source in found:
-        held = _at_hand(chosen, source, store, roots)
-        if held is not None and held.spec == spec:
-            return held
-    chosen, source = found[0]
+    for chosen, source in options:
+        variant = _at_hand(chosen, source, store, roots)
+        if variant is not None and variant.spec == spec:
+            return variant
+    chosen, source = options[0]
     if _at_hand(chosen, source, store, roots) is None:
         raise absent(chosen, [source], store, roots)
     raise FedbenchError(
@@ -162,14 +162,14 @@ def _newest(name: str, store: Store) -> DatasetSpec | None:
     return next((s for s in reversed(specs) if isinstance(s, DatasetSpec) and s.name == name), None)
 
 
-def _content(found: Variant) -> str:
-    chosen, source = found.recipe, found.source
+def _content(variant: Variant) -> str:
+    chosen, source = variant.recipe, variant.source
     files: list[dict[str, Any]] = []
-    for file, path in zip(source.file, found.paths, strict=True):
+    for file, path in zip(source.file, variant.paths, strict=True):
         how = {"split": file.split, "role": file.role, "rows": file.rows}
         members = [[m.path, m.split, m.annotations] for m in file.member]
         files.append({"checksum": file.checksum or _actual(path), **how, "members": members})
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "shape": chosen.shape, "classes": chosen.classes,
         "partition": [chosen.partition_label, chosen.partition_classes],
         "kind": source.kind, "loader": source.loader, "fields": source.fields,
@@ -177,17 +177,17 @@ def _content(found: Variant) -> str:
     }  # fmt: skip
     # Named only where they are used, so that the ids of all other data sets stay what they were.
     if source.resize:
-        told["resize"] = True
+        content["resize"] = True
     if source.only_classes:
-        told["only_classes"] = True
+        content["only_classes"] = True
     if source.kind == "csv":
-        told |= {
+        content |= {
             "labels": [source.label_columns, sorted(source.label_values.items())],
             "prefix": source.prefix, "pattern": source.pattern, "skip": [file.skip for file in source.file],
         }  # fmt: skip
-    if found.parts:
-        told["parts"] = [part.id for part in found.parts]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    if variant.parts:
+        content["parts"] = [part.id for part in variant.parts]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _actual(path: Path) -> str:

@@ -14,20 +14,20 @@ from fedbench.data.recipe import Recipe, Source
 from fedbench.specs import require
 
 
-def read_mat(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+def read_mat(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     """The parts of a source of kind mat: a file a part, with the column label.
 
     MATLAB counts from 1, so that in these files the number of classes (10) stands for class 0.
     Raises FedbenchError for files that are truncated, of another format, or without X and y.
     """
     for file, path in zip(source.file, paths, strict=True):
-        held = _variables(path)
-        images, labels = held["X"], held["y"].reshape(-1)
+        content = _variables(path)
+        images, labels = content["X"], content["y"].reshape(-1)
         good = images.dtype == np.uint8 and images.ndim == 4
         require(good, f"{path}: X must be bytes [height, width, channels, n], not {images.dtype} {list(images.shape)}")
         good = labels.dtype.kind in "iuf" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
         require(good, f"{path}: y must be whole numbers")
-        number = len(chosen.classes)
+        number = len(recipe.classes)
         codes = labels.clip(-1, number + 1).astype(np.int64)  # what is beyond is refused as such, not turned around
         require(not {0, number} <= set(codes.tolist()), f"{path}: y holds both 0 and {number}, which stands for 0")
         codes[codes == number] = 0
@@ -50,7 +50,7 @@ def _variables(path: Path) -> dict[str, np.ndarray]:
             shape, kind = heads[name]
             require(kind in _CLASSES, f"{path}: {name} must be an array of numbers, not of class {kind}")
             fits(8 * math.prod(shape), f"{path} ({name})")  # of at most 8 bytes each, however few the file has
-        held: dict[str, np.ndarray] = loadmat(path, variable_names=("X", "y"))
+        content: dict[str, np.ndarray] = loadmat(path, variable_names=("X", "y"))
         for name in ("X", "y"):
-            require(isinstance(held.get(name), np.ndarray), f"{path} has no variable {name}")
-    return held
+            require(isinstance(content.get(name), np.ndarray), f"{path} has no variable {name}")
+    return content

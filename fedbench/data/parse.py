@@ -17,40 +17,40 @@ def read(path: Path) -> Recipe:
     where = f"recipe {path}"
     name = path.stem
     require(_is_name(name), f"{where}: the file's name must be letters, digits, _ or -")
-    found = reader.read(
+    recipe = reader.read(
         Recipe, reader.toml(path, "recipe file", "give the path of a TOML file"), where, name=name, folder=None
     )
-    _check(found, where)
-    if not found.partition_classes:
-        found = dataclasses.replace(found, partition_classes=len(found.classes))
-    return found
+    _check(recipe, where)
+    if not recipe.partition_classes:
+        recipe = dataclasses.replace(recipe, partition_classes=len(recipe.classes))
+    return recipe
 
 
-def _check(found: Recipe, where: str) -> None:
-    shape = found.shape
+def _check(recipe: Recipe, where: str) -> None:
+    shape = recipe.shape
     good = len(shape) == 3 and min(shape) >= 1 and shape[2] in (1, 3)
     require(good, f"{where}: shape must be [height, width, channels] with 1 or 3 channels, not {list(shape)}")
-    require(len(found.classes) >= 2, f"{where}: classes must name at least 2 classes")
-    require(len(set(found.classes)) == len(found.classes), f"{where}: classes holds a name twice")
-    require(bool(found.source), f"{where} has no [[source]]")
-    names = [source.name for source in found.source]
+    require(len(recipe.classes) >= 2, f"{where}: classes must name at least 2 classes")
+    require(len(set(recipe.classes)) == len(recipe.classes), f"{where}: classes holds a name twice")
+    require(bool(recipe.source), f"{where} has no [[source]]")
+    names = [source.name for source in recipe.source]
     require(len(set(names)) == len(names), f"{where}: two sources have the same name")
     require(
-        (found.partition_label is None) == (found.partition_classes == 0),
+        (recipe.partition_label is None) == (recipe.partition_classes == 0),
         f"{where}: partition_label and partition_classes go together",
     )
-    for source in found.source:
-        _check_source(source, found, f"{where}, source {source.name}")
+    for source in recipe.source:
+        _check_source(source, recipe, f"{where}, source {source.name}")
 
 
-def _check_source(source: Source, found: Recipe, where: str) -> None:
+def _check_source(source: Source, recipe: Recipe, where: str) -> None:
     if source.kind not in KINDS:
         raise unknown(f"kind in {where}", source.kind, KINDS)
-    require(set(source.columns) == set(found.columns), f"{where}: every source must give the same columns")
+    require(set(source.columns) == set(recipe.columns), f"{where}: every source must give the same columns")
     for name in source.columns:
         require(name not in RESERVED, f"{where}: a natural column cannot be called '{name}'")
-    wanted = found.partition_label
-    require(wanted is None or wanted in source.columns, f"{where}: there is no column '{wanted}' to partition by")
+    label = recipe.partition_label
+    require(label is None or label in source.columns, f"{where}: there is no column '{label}' to partition by")
     embedded = source.kind == "builtin"
     require(embedded == (source.loader is not None), f"{where}: kind builtin, and only it, has a loader")
     union = source.kind == "union"
@@ -58,7 +58,7 @@ def _check_source(source: Source, found: Recipe, where: str) -> None:
     for part in source.parts:
         require(_is_name(part), f"{where}: parts holds '{part}', which is no data set's name")
     require(len(set(source.parts)) == len(source.parts), f"{where}: parts holds a name twice")
-    require(found.name not in source.parts, f"{where}: a data set cannot be a part of itself")
+    require(recipe.name not in source.parts, f"{where}: a data set cannot be a part of itself")
     require(
         (embedded or union) == (not source.file),
         f"{where}: every kind but builtin and union, and not those two, has [[source.file]]",
@@ -66,7 +66,7 @@ def _check_source(source: Source, found: Recipe, where: str) -> None:
     resizable = ("parquet", "folder", "csv")
     require(not source.resize or source.kind in resizable, f"{where}: kind {source.kind} has no resize")
     require(not source.only_classes or source.kind == "folder", f"{where}: kind {source.kind} has no only_classes")
-    _check_labels(source, found, where)
+    _check_labels(source, recipe, where)
     if source.kind == "cifar-binary":
         require(bool(source.fields), f"{where}: kind cifar-binary needs fields, the names of its label bytes")
     for member in (m for file in source.file for m in file.member if source.only_classes):
@@ -75,18 +75,18 @@ def _check_source(source: Source, found: Recipe, where: str) -> None:
         _check_file(file, source.kind, f"{where}, file {file.path}")
 
 
-def _check_labels(source: Source, found: Recipe, where: str) -> None:
+def _check_labels(source: Source, recipe: Recipe, where: str) -> None:
     """Many labels an image, and what else only a CSV file has."""
     if source.kind != "csv":
         for name in ("label_columns", "label_values", "prefix", "pattern"):
             require(not getattr(source, name), f"{where}: kind {source.kind} has no {name}")
-    require(bool(source.label_columns) == found.many_labels, f"{where}: every source must have many labels, or none")
+    require(bool(source.label_columns) == recipe.many_labels, f"{where}: every source must have many labels, or none")
     if source.kind == "csv":
-        count = len(found.classes)
+        count = len(recipe.classes)
         require(len(source.label_columns) == count, f"{where}: label_columns must name {count} columns, one a class")
         good = bool(source.label_values) and set(source.label_values.values()) <= {0, 1}
         require(good, f"{where}: label_values must say which values of a label are 0 and which are 1")
-        require(found.partition_label is None, f"{where}: there is no partition_label where images have many labels")
+        require(recipe.partition_label is None, f"{where}: there is no partition_label where images have many labels")
 
 
 def _check_file(file: File, kind: str, where: str) -> None:

@@ -27,14 +27,14 @@ def bar(title: str, count: int) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = shown.add_task(plain(title), total=count)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(plain(title), total=count)
     try:
-        shown.start()
+        bar.start()
     except LiveError:
         yield lambda done: None
         return
     try:
-        yield lambda done: shown.advance(task, done)
+        yield lambda done: bar.advance(task, done)
     finally:
-        shown.stop()
+        bar.stop()

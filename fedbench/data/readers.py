@@ -19,17 +19,17 @@ from fedbench.data.table import read_csv
 from fedbench.errors import FedbenchError, unknown
 
 
-def read(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+def read(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     """All parts of a source in the recipe's order; a union's are given by `union.read_union`.
 
     Raises FedbenchError for files that are not what they should be.
     """
-    return _READERS[source.kind](chosen, source, paths)
+    return _READERS[source.kind](recipe, source, paths)
 
 
-def _builtin(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+def _builtin(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     if (name := str(source.loader)) not in _BUILTINS:
-        raise unknown(f"loader in recipe {chosen.name}", name, _BUILTINS)
+        raise unknown(f"loader in recipe {recipe.name}", name, _BUILTINS)
     images, labels = _BUILTINS[name]()
     yield Part(f"embedded {source.loader}", "train", images, {"label": labels})
 
@@ -45,20 +45,20 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
 _BUILTINS: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {"digits": _digits}
 
 
-def _cifar(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+def _cifar(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     # A record is the label bytes, then the red, green and blue plane.
     for file, path in zip(source.file, paths, strict=True):
         if not file.member:
-            yield _records(chosen, source, str(path), file.split, content(path))
+            yield _records(recipe, source, str(path), file.split, content(path))
             continue
-        wanted = {member.path for member in file.member}
-        with open_tree(path, wanted.__contains__) as tree:
+        members = {member.path for member in file.member}
+        with open_tree(path, members.__contains__) as tree:
             for member in file.member:
-                yield _records(chosen, source, f"{path} ({member.path})", member.split, tree.read(member.path))
+                yield _records(recipe, source, f"{path} ({member.path})", member.split, tree.read(member.path))
 
 
-def _records(chosen: Recipe, source: Source, where: str, split: str, data: bytes | bytearray) -> Part:
-    height, width, channels = chosen.shape
+def _records(recipe: Recipe, source: Source, where: str, split: str, data: bytes | bytearray) -> Part:
+    height, width, channels = recipe.shape
     front, size = len(source.fields), len(source.fields) + height * width * channels
     if len(data) == 0 or len(data) % size:
         raise FedbenchError(f"{where} is truncated: {len(data)} bytes are no whole number of {size}-byte records")

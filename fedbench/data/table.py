@@ -24,7 +24,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import require
 
 
-def read_csv(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+def read_csv(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     """The parts of a source of kind csv: the lines that each file entry means, in the order of the file.
 
     Columns: those of the file, and one for each `{name}` of the source's `pattern`. `label` is uint8 [n, U], 0 or 1 for
@@ -41,7 +41,7 @@ def read_csv(chosen: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[
         yield Part(
             f"{path}, lines {lines[0].number} to {lines[-1].number}",
             file.split,
-            _images(chosen, source, lines, path),
+            _images(recipe, source, lines, path),
             {**columns, "label": labels},
         )
 
@@ -60,8 +60,8 @@ class _Line:
 def _lines(source: Source, file: File, path: Path) -> list[_Line]:
     """The lines of a file entry; empty ones do not count."""
     with guard.reading(path, "is damaged or not a CSV file"):
-        held = guard.content(path, guard.LIMIT // _WEIGHT).decode("utf-8-sig")
-        rows = list(csv.reader(io.StringIO(held, newline=""), strict=True))
+        content = guard.content(path, guard.LIMIT // _WEIGHT).decode("utf-8-sig")
+        rows = list(csv.reader(io.StringIO(content, newline=""), strict=True))
     heads = rows[0] if rows else []
     require(
         max(map(len, heads), default=0) <= LONGEST,
@@ -69,11 +69,11 @@ def _lines(source: Source, file: File, path: Path) -> list[_Line]:
     )
     rule = None if source.pattern is None else pattern(source.pattern)
     named = [] if rule is None else list(rule.groupindex)
-    for wanted, there in (
+    for columns, there in (
         ((source.image, *source.label_columns), heads),
         (source.columns.values(), [*heads, *named]),
     ):
-        for name in wanted:
+        for name in columns:
             if name not in there:
                 raise unknown(f"column of {path}", name, there)
             require(there.count(name) == 1, f"{path} has two columns {name}")
@@ -106,11 +106,11 @@ def _line(
 
 def _labels(source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
     """uint8 [n, U]: 0 or 1 by the source's `label_values`, which are compared as numbers ('1.0' is '1')."""
-    known = {_number(text): value for text, value in source.label_values.items()}
+    value_of = {_number(text): value for text, value in source.label_values.items()}
     out = np.empty((len(lines), len(source.label_columns)), np.uint8)
     for i, line in enumerate(lines):
         for u, name in enumerate(source.label_columns):
-            value = known.get(_number(line.cells[name]))
+            value = value_of.get(_number(line.cells[name]))
             if value is None:
                 raise FedbenchError(
                     f"{path}, line {line.number}: {name} is {line.cells[name][:60]!r}, which is no label",
@@ -135,7 +135,7 @@ def _values(cells: list[str], where: str) -> np.ndarray:
         return text(cells, where)
 
 
-def _images(chosen: Recipe, source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
+def _images(recipe: Recipe, source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
     """uint8 [n, H, W, C]: the images of the lines."""
 
     def content(i: int) -> bytearray:
@@ -155,4 +155,4 @@ def _images(chosen: Recipe, source: Source, lines: Sequence[_Line], path: Path) 
     def where(i: int) -> str:
         return f"{path.parent / lines[i].image} ({path.name}, line {lines[i].number})"
 
-    return decode(len(lines), content, where, chosen.shape, source.resize)
+    return decode(len(lines), content, where, recipe.shape, source.resize)

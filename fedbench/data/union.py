@@ -13,7 +13,7 @@ from fedbench.data.recipe import SPLITS, Recipe
 from fedbench.specs import require
 
 
-def read_union(chosen: Recipe, parts: Iterable[Dataset]) -> Iterator[Part]:
+def read_union(recipe: Recipe, parts: Iterable[Dataset]) -> Iterator[Part]:
     """The images of `parts`; column domain: the part's position.
 
     Images are brought to the union's shape by bilinear interpolation, grey replicated to RGB. Every image keeps its
@@ -21,10 +21,10 @@ def read_union(chosen: Recipe, parts: Iterable[Dataset]) -> Iterator[Part]:
     """
     for code, part in enumerate(parts):
         name = part.spec.name
-        require(part.classes == chosen.classes, f"{name}, a part of {chosen.name}, has other classes than that")
+        require(part.classes == recipe.classes, f"{name}, a part of {recipe.name}, has other classes than that")
         for number, split in enumerate(SPLITS):
             rows = part.split == number
             if not rows.any():  # not every data set has an official test set
                 continue
-            images, domain = fit(part.images[rows], chosen.shape), np.full(int(rows.sum()), code, np.int64)
+            images, domain = fit(part.images[rows], recipe.shape), np.full(int(rows.sum()), code, np.int64)
             yield Part(f"{name} ({split})", split, images, {"label": part.labels[rows], "domain": domain})

@@ -41,7 +41,7 @@ class _Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
+class _Provenance:
     """What commands read of any artifact's provenance."""
 
     started: str
@@ -55,7 +55,7 @@ class _Told:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ToldOfRun(_Told):
+class _RunProvenance(_Provenance):
     """... and of a run's."""
 
     title: str
@@ -75,9 +75,9 @@ def readable(manifest: Mapping[str, Any]) -> bool:
         return manifest.keys() - {SEAL} == {f.name for f in fields(_Manifest)}
     try:
         form = reader.read(_Manifest, manifest, "the manifest")
-        told: type = _ToldOfRun if form.kind == "run" else _Told
-        names = {f.name for f in fields(told)}
-        reader.read(told, {k: v for k, v in form.provenance.items() if k in names}, "the provenance")
+        kind: type = _RunProvenance if form.kind == "run" else _Provenance
+        names = {f.name for f in fields(kind)}
+        reader.read(kind, {k: v for k, v in form.provenance.items() if k in names}, "the provenance")
     except FedbenchError:
         return False
     return True

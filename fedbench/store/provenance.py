@@ -27,13 +27,13 @@ _LIBRARIES = ("numpy", "pillow", "pyarrow", "scikit-learn", "scipy", "torch", "t
 @cache
 def libraries() -> dict[str, str]:
     """Versions of fedbench and of the libraries that can change a number, without importing them."""
-    found = {"fedbench": fedbench.__version__, "python": platform.python_version()}
+    versions = {"fedbench": fedbench.__version__, "python": platform.python_version()}
     for name in _LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 @cache
