@@ -14,7 +14,17 @@ PACKAGE = Path(fedbench.__file__).parent
 
 #: Where code can change a number. What lies elsewhere (specs, store, files, claims, the choice of an executor) says
 #: what is to be made or where it lies, and ids and checksums hold that fast.
-ROOMS = ("core", "data", "methods", "models", "partition", "ratios", "engine/training.py")
+ROOMS = (
+    "core",
+    "data",
+    "methods",
+    "models",
+    "partition",
+    "ratios",
+    "engine/association.py",
+    "engine/inputs.py",
+    "engine/training.py",
+)
 #: In these rooms, but looking things up: recipes and files, whose checksums are part of an id, and networks by name,
 #: whose files count by themselves. A new data set or network makes no result older.
 LOOKUPS = (

@@ -1,4 +1,4 @@
-"""A run that shows how it goes: a bar with accuracy, loss, rounds a second and the time left."""
+"""A run that shows how it goes: a bar of its rounds, and in a sweep one of all runs; both with the time left."""
 
 from __future__ import annotations
 
@@ -9,55 +9,61 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from fedbench.cli import context
 
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress as RoundProgress
-    from fedbench.engine.local import Job
+    from fedbench.engine.job import Job
     from fedbench.store import Artifact, Store
 
 #: Where standard error is no terminal, a line at most every so many seconds.
 QUIET_SECONDS = 30.0
+#: The time left is told by the speed of the last hour.
+SPEED_SECONDS = 3600.0
+
+Observer = Callable[["RoundProgress"], None]
 
 
-def run(job: Job, store: Store, device: str, executor: str, title: str = "") -> Artifact:
-    """Make the run under a live display, or find it made, and evaluate it. At an interrupt: say how to go on, and exit
-    with 130."""
-    from fedbench.engine.local import execute
+def run(
+    jobs: Sequence[Job],
+    store: Store,
+    device: str,
+    executor: str,
+    title: str = "",
+    bars: Bars | None = None,
+    cost: float = 0.0,
+) -> list[Artifact]:
+    """Make a run, or find it made, or make at the same time what can be of runs that differ in nothing but their seeds
+    (`engine.run.execute_all`); and evaluate them. At an interrupt: say how to go on, and exit with 130.
+
+    `bars` are those of a sweep, of which the runs cost so much.
+    """
+    from fedbench.engine.run import execute_all
     from fedbench.metrics.evaluate import evaluate
 
-    rounds = job.spec.setting.rounds
-    shown = (
-        contextlib.nullcontext(lambda _: None)
-        if job.done(store)
-        else watch(context.err(), title or job.method.title, rounds)
-    )
-    with _stoppable([job], store), shown as observe:
-        artifact = execute(job, store, context.roots(), device=device, executor=executor, observe=observe)
-    if remark := artifact.provenance.get("remark"):
-        context.err().print(str(remark), markup=False)
-    evaluate(artifact, store)
-    return artifact
-
-
-def run_together(jobs: Sequence[Job], store: Store, device: str, executor: str, title: str) -> None:
-    """Make what can be made at the same time of runs that differ in nothing but their seeds, under one display.
-
-    Raises as engine.together.execute_together does, but at an interrupt says how to go on and exits with 130.
-    """
-    from fedbench.engine.together import execute_together
-
-    with _stoppable(jobs, store), watch(context.err(), title, jobs[0].spec.setting.rounds) as observe:
-        execute_together(jobs, store, context.roots(), device=device, executor=executor, observe=observe)
+    observe: Observer = lambda _: None  # noqa: E731
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_stoppable(jobs, store))
+        if not all(job.done(store) for job in jobs):
+            bars = bars or stack.enter_context(Bars(context.err()))
+            title = title or jobs[0].method.title
+            observe = stack.enter_context(bars.watch(title, jobs[0].spec.setting.rounds, cost))
+        artifacts = execute_all(jobs, store, context.roots(), device=device, executor=executor, observe=observe)
+    for artifact in artifacts:
+        if remark := artifact.provenance.get("remark"):
+            context.err().print(str(remark), markup=False)
+        evaluate(artifact, store)
+    return artifacts
 
 
 @contextlib.contextmanager
 def _stoppable(jobs: Sequence[Job], store: Store) -> Iterator[None]:
     """At an interrupt inside the block, say from which round the runs will go on, and exit with 130."""
     from fedbench.core.trainer import Interrupted
-    from fedbench.engine.local import saved_round
+    from fedbench.engine.work import saved_round
 
     try:
         yield
@@ -73,53 +79,77 @@ def _stoppable(jobs: Sequence[Job], store: Store) -> Iterator[None]:
         sys.exit(130)
 
 
-@contextlib.contextmanager
-def watch(console: Console, title: str, rounds: int) -> Iterator[Callable[[RoundProgress], None]]:
-    """An observer for the trainer: a live bar on a terminal, an occasional plain line elsewhere."""
-    if console.is_terminal:
-        with _bar(console, title, rounds) as observe:
-            yield observe
-    else:
-        yield _lines(console, title)
+class Bars:
+    """What is under way: on a terminal a bar of the run's rounds, and of a sweep's runs; elsewhere plain lines.
 
+    `costs` are those of the sweep's runs, in any unit: its bar grows by them. A line fits 80 columns; titles are cut.
+    """
 
-@contextlib.contextmanager
-def _bar(console: Console, title: str, rounds: int) -> Iterator[Callable[[RoundProgress], None]]:
-    columns = (
-        TextColumn("{task.description}", style="bold", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("accuracy [green]{task.fields[accuracy]}[/]  loss {task.fields[loss]}  {task.fields[speed]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(title, total=rounds, accuracy="-", loss="-", speed="")
-        began: list[tuple[float, int]] = []
+    def __init__(self, console: Console, costs: Sequence[float] = ()) -> None:
+        self.console, self.costs = console, costs
+        self.ended, self.spent = 0, 0.0
+        title = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        self.progress = Progress(
+            TextColumn("{task.description}", style="bold", markup=False, table_column=title),
+            BarColumn(bar_width=12),
+            *(TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("count", "loss", "accuracy")),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            expand=True,
+            speed_estimate_period=SPEED_SECONDS,
+        )
+        self.sweep: TaskID | None = None
+
+    def __enter__(self) -> Bars:
+        if self.console.is_terminal:
+            if len(self.costs) > 1:
+                self.sweep = self._bar(f"all {len(self.costs)} runs", sum(self.costs), len(self.costs))
+            self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self.progress.stop()
+
+    def _bar(self, title: str, total: float, count: int) -> TaskID:
+        return self.progress.add_task(title, total=total, count=f"0/{count}", loss="", accuracy="")
+
+    def end(self, cost: float) -> None:
+        """A run of the sweep, which cost so much, has ended this way or that."""
+        self.ended, self.spent = self.ended + 1, self.spent + cost
+        if self.sweep is not None:
+            self.progress.update(self.sweep, completed=self.spent, count=f"{self.ended}/{len(self.costs)}")
+
+    @contextlib.contextmanager
+    def watch(self, title: str, rounds: int, cost: float = 0.0) -> Iterator[Observer]:
+        """An observer of the training of one or several of the sweep's runs, which cost so much."""
+        if not self.console.is_terminal:
+            yield _lines(self.console, title)
+            return
+        run = self._bar(title, rounds, rounds)
 
         def observe(now: RoundProgress) -> None:
             if now.doing:
-                progress.update(task, description=f"{title}, {now.doing}")
+                self.progress.update(run, description=f"{title}, {now.doing}")
                 return
-            began.append((time.perf_counter(), now.round))
-            fields = {"loss": f"{now.loss:.3f}", "speed": _speed(began)}
+            texts = {"count": f"{now.round}/{now.rounds}", "loss": f"loss {now.loss:.3f}"}
             if now.accuracy is not None:
-                fields["accuracy"] = f"{now.accuracy:.1%}"
-            progress.update(task, description=title, completed=now.round, **fields)
+                texts["accuracy"] = f"{now.accuracy:.1%}"
+            self.progress.update(run, description=title, completed=now.round, **texts)
+            if self.sweep is not None:
+                self.progress.update(self.sweep, completed=self.spent + cost * now.round / now.rounds)
 
-        yield observe
+        try:
+            yield observe
+            texts = self.progress.tasks[self.progress.task_ids.index(run)].fields
+            if self.sweep is not None:  # or else the run's bar stays as it is
+                self.console.print(f"{title}: {texts['count']} rounds, {texts['loss']}, accuracy {texts['accuracy']}")
+        finally:
+            if self.sweep is not None:
+                self.progress.remove_task(run)
 
 
-def _speed(marks: list[tuple[float, int]]) -> str:
-    (t0, r0), (t1, r1) = marks[max(0, len(marks) - 20)], marks[-1]
-    if r1 == r0 or t1 == t0:
-        return ""
-    a_second = (r1 - r0) / (t1 - t0)
-    return f"{a_second:.1f} rounds/s" if a_second >= 0.5 else f"{1 / a_second:.1f} s/round"
-
-
-def _lines(console: Console, title: str) -> Callable[[RoundProgress], None]:
+def _lines(console: Console, title: str) -> Observer:
     last = time.perf_counter()
     accuracy = ""
 

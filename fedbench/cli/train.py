@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,10 +13,9 @@ from fedbench.cli import context, knobs
 from fedbench.cli.live import duration, run
 from fedbench.cli.sweep import train_table
 from fedbench.errors import FedbenchError
-from fedbench.plugins.mistakes import reported
 
 if TYPE_CHECKING:
-    from fedbench.engine.local import Job
+    from fedbench.engine.job import Job
     from fedbench.specs import PartitionSpec, Setting
     from fedbench.store import Artifact, Store
 
@@ -91,12 +89,12 @@ def train(
     if table is not None:
         rest = {**chosen, "partition": partition, "protocol": protocol}
         free = ("seed", "precision")
-        given = [
+        options = [
             f"--{name.replace('_', '-')}" for name, value in rest.items() if value is not None and name not in free
         ]
-        if given or ctx.args:
+        if options or ctx.args:
             raise FedbenchError(
-                f"{[*given, *ctx.args][0]} does not go with --table, whose file says how its cells are made",
+                f"{[*options, *ctx.args][0]} does not go with --table, whose file says how its cells are made",
                 "leave one of the two out",
             )
         scope: dict[str, Any] = {
@@ -115,17 +113,16 @@ def train(
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
     if len(method) > 1:
         raise FedbenchError("several methods go with --table only", "train one after another")
-    from fedbench.engine.local import check_place
+    from fedbench.engine.place import check_place
 
     store = context.store()
     part, protocol_name = _partition(store, partition, protocol)
     job = _job(method[0], part, protocol_name, budget, chosen, ctx.args)
     check_place(device, executor, job.spec.setting.precision)
     if again:
-        old = store.get(job.spec)
-        job = replace(job, replaces=old.digest if old is not None else "")
+        job = job.again(store)
     _announce(job, protocol_name, budget, device)
-    artifact = run(job, store, device, executor)
+    (artifact,) = run([job], store, device, executor)
     store.set_current(run=artifact.id)
     _show(artifact, store, json)
 
@@ -138,11 +135,11 @@ def _rounds(text: str) -> list[int]:
         raise FedbenchError(f"--drifts takes rounds, such as 5,8, not '{text}'") from None
 
 
-def _partition(store: Store, given: str | None, protocol: str | None) -> tuple[PartitionSpec, str]:
+def _partition(store: Store, id: str | None, protocol: str | None) -> tuple[PartitionSpec, str]:
     """The partition to train on, and the protocol whose defaults hold."""
     from fedbench.specs import PartitionSpec
 
-    id = given or store.current.get("partition")
+    id = id or store.current.get("partition")
     if id is None:
         raise FedbenchError(
             "there is no current partition (none was made, or the last 'partition' failed)",
@@ -158,7 +155,7 @@ def _job(
     method: str, part: PartitionSpec, protocol_name: str, budget: str, chosen: dict[str, Any], arguments: list[str]
 ) -> Job:
     from fedbench import methods
-    from fedbench.engine.local import Job
+    from fedbench.engine.job import Job
 
     kind, _ = methods.load(method)
     chosen_knobs = knobs.read(arguments, kind, f"train --method {kind.name}", train)
@@ -172,8 +169,8 @@ def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
 
     Raises FedbenchError if the images do not suit the model.
     """
-    from fedbench.engine.cost import seconds
-    from fedbench.engine.local import saved_round
+    from fedbench.engine.speed.cost import seconds
+    from fedbench.engine.work import saved_round
     from fedbench.report.cells import DEFAULT_PRECISION
     from fedbench.store.provenance import is_stale
 
@@ -190,9 +187,7 @@ def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
 
     def words(of: Setting) -> str:
         local = f"{of.steps} steps" if of.steps is not None else f"{of.epochs} epochs"
-        with reported():
-            effort = job.method.effort(of)
-            took = duration(seconds(of, store, context.roots(), device, effort))
+        took = duration(seconds(of, job.method, store, context.roots(), device))
         model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
         own = protocol.own_descent(of, budget if of.budget == "custom" else of.budget)
         what = ", ".join(filter(None, (f"{of.batch_size} images", model, own)))
@@ -225,11 +220,11 @@ def _next(artifact: Artifact) -> str:
     assert isinstance(artifact.spec, RunSpec)
     setting = artifact.spec.setting
     headline = {number: name for number, (_, name) in tables.headline().items()}
-    found = _tables_of(setting, headline, elsewhere=True)
-    found = found or _tables_of(setting, {name: name for name in tables.names()}, elsewhere=False)
-    if not found:
+    commands = _tables_of(setting, headline, elsewhere=True)
+    commands = commands or _tables_of(setting, {name: name for name in tables.names()}, elsewhere=False)
+    if not commands:
         return f"no table has this setting; 'fedbench show {artifact.id}' tells all about the run"
-    options, names = next(iter(found.items()))
+    options, names = next(iter(commands.items()))
     return f"next: fedbench report --table {names[0]}{options}" + (
         f" (or --table {', '.join(names[1:])})" if names[1:] else ""
     )
@@ -246,7 +241,7 @@ def _tables_of(setting: Setting, named: Mapping[str, str], elsewhere: bool) -> d
 
     store, dataset = context.store(), setting.partition.dataset.name
     index = Index(store)
-    found: dict[str, list[str]] = {}
+    commands: dict[str, list[str]] = {}
     for called, name in named.items():
         table = tables.load(name)
         replaced = dataset not in {c.dataset for c in table.columns}
@@ -263,6 +258,6 @@ def _tables_of(setting: Setting, named: Mapping[str, str], elsewhere: bool) -> d
                 options = f" --dataset {dataset}" if replaced else ""
                 options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""
                 options += f" --precision {setting.precision}" if setting.precision != DEFAULT_PRECISION else ""
-                found.setdefault(options + words, []).append(called)
+                commands.setdefault(options + words, []).append(called)
                 break
-    return found
+    return commands

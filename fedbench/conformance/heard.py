@@ -1,13 +1,13 @@
-"""What a method's boxes ask for while a run goes on."""
+"""What a method's updates ask for while a run goes on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedbench.core.box import following, opened
 from fedbench.core.client import Box, Client, Collect
 from fedbench.core.executors import Executor
+from fedbench.core.update import following, opened
 
 
 class Heard(NamedTuple):
@@ -18,7 +18,7 @@ class Heard(NamedTuple):
     shapes: Mapping[str, tuple[int, ...]]  #: of its extras
 
 
-#: (round, hook, number of the request in its box) -> the clients' requests
+#: (round, hook, number of the request in its update) -> the clients' requests
 Requests = dict[tuple[int, str, int], list[Heard]]
 
 
@@ -27,21 +27,21 @@ def listening(executor: Executor) -> Requests:
     requests: Requests = {}
     run = executor.run
 
-    def listen(clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
-        run(clients, lambda client: _passed_on(box, opened(box, client), client, requests))
+    def listen(clients: Sequence[Client], update: Callable[[Client], Box | None]) -> None:
+        run(clients, lambda client: _passed_on(update, opened(update, client), client, requests))
 
     executor.run = listen  # type: ignore[method-assign]
     return requests
 
 
-def _passed_on(hook: Callable[[Client], Box | None], box: Box | None, client: Client, requests: Requests) -> Box:
+def _passed_on(hook: Callable[[Client], Box | None], update: Box | None, client: Client, requests: Requests) -> Box:
     """The same requests and answers, written down."""
     answer: Any = None
     count = 0
-    while box is not None and (request := following(hook, box, answer)) is not None:
+    while update is not None and (request := following(hook, update, answer)) is not None:
         function = request.output if isinstance(request, Collect) else request.loss
         shapes = {name: tuple(t.shape) for name, t in request.extras.items()}
-        key = client.round, getattr(hook, "__name__", "box"), count
+        key = client.round, getattr(hook, "__name__", "update"), count
         requests.setdefault(key, []).append(Heard(client.index, function, shapes))
         count += 1
         answer = yield request

@@ -18,7 +18,8 @@ from fedbench.core.context import Context
 from fedbench.core.executors import Executor
 from fedbench.core.federation import Federation
 from fedbench.core.plan import CropStream, Ints, Plan
-from fedbench.core.trainer import Progress, Trainer, initialise
+from fedbench.core.start import initialise
+from fedbench.core.trainer import Progress, Trainer
 from fedbench.methods.base import Method
 from fedbench.models.base import seeded
 from fedbench.specs import DatasetSpec, PartitionSpec, Setting

@@ -130,10 +130,10 @@ def _round_of(predictions: str) -> int:
 
 def _separate(tensors: State) -> State:
     """The tensors, contiguous, each with memory of its own: safetensors refuses two names for one tensor."""
-    seen: set[int] = set()
+    places: set[int] = set()
     out: State = {}
     for name, tensor in tensors.items():
         tensor = tensor.detach().contiguous()
-        out[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
-        seen.add(tensor.data_ptr())
+        out[name] = tensor.clone() if tensor.data_ptr() in places else tensor
+        places.add(tensor.data_ptr())
     return out

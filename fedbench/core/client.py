@@ -1,6 +1,6 @@
-"""What a client's box works with: the client, and the requests that the executor answers.
+"""What a client's update works with: the client, and the requests that the executor answers.
 
-A method writes its client's work ("box") once, for ONE client, as a generator:
+A method writes its client's update once, for ONE client, as a generator:
 
     def local(self, client):
         trained = yield Train(cross_entropy)
@@ -59,7 +59,7 @@ class Train:
 
     Every request starts a fresh optimiser and a fresh shuffled pass. None means the setting's value. The optimiser is
     the setting's (SGD or AdamW); a request with a momentum of its own, be it 0, is SGD in every setting. A proximal
-    term is part of the gradient, and with `follow` the anchor moves, whichever optimiser takes the steps. The anchor of
+    term is part of the gradient, and with `follow` the centre moves, whichever optimiser takes the steps. The centre of
     every model is the network as the client received it.
     """
 
@@ -70,9 +70,9 @@ class Train:
     lr: float | None = None  #: overrides the round's scheduled rate
     momentum: float | None = None  #: of SGD, whatever the setting's optimiser
     model: str | tuple[str, ...] = ""  #: which of the client's models; of several the loss is given a list of them
-    prox: float = 0.0  #: mu of a proximal term (mu/2)||w - anchor||^2 on what trains; the anchor begins as received
+    prox: float = 0.0  #: mu of a proximal term (mu/2)||w - centre||^2 on what trains; the centre begins as received
     repeat: int = 1  #: steps on each batch
-    follow: float = 0.0  #: after the steps on a batch, the share of its way to the weights that the anchor moves
+    follow: float = 0.0  #: after the steps on a batch, the share of its way to the weights that the centre moves
     rules: tuple[Rule, ...] = ()  #: what each step's gradient is changed by, in this order
     #: This client's tensors for the loss. No part of equality: equal requests of many clients can be stacked.
     extras: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
@@ -117,8 +117,8 @@ def logits(model: Any, batch: Batch) -> Tensor:
 class Trained(NamedTuple):
     """Answer to Train: mean logged loss over the images, kept rows [R, ...] with labels [R], images processed.
 
-    With local epochs the last `pass_rows` rows are the last epoch's (as often as batches are repeated). `anchor` is
-    where an anchor that follows has come to.
+    With local epochs the last `pass_rows` rows are the last epoch's (as often as batches are repeated). `centre` is
+    where a centre that follows has come to.
     """
 
     loss: float
@@ -126,7 +126,7 @@ class Trained(NamedTuple):
     labels: Tensor
     images: int
     pass_rows: int
-    anchor: State = {}  # noqa: RUF012 - a NamedTuple's default, never written to
+    centre: State = {}  # noqa: RUF012 - a NamedTuple's default, never written to
     steps: int = 0  #: optimiser steps taken
 
 
@@ -168,7 +168,7 @@ class Client:
     #: What answers for the client: the scores [B, K] that this puts out for any images; else the network of `state`.
     answers_by: Collect | None = None
     #: [m] classes that the client gives its test images, or where they have many labels a score of each [m, U]; set by
-    #: a box whose answers to an image depend on the others.
+    #: an update whose answers to an image depend on the others.
     answer: Tensor | None = None
     notes: dict[str, float] = field(default_factory=dict)  #: figures a client, such as beta, kept with the run
     logged: float | None = None  #: the round's loss as the method wants it logged (default: that of the first Train)

@@ -1,165 +1,75 @@
-"""What every model answers for every test image: the predictions that all accuracies are computed from."""
+"""The models of a round answer for the test images, or stand back for those of a better round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from fedbench.core.client import Box, Client
-from fedbench.core.executors import Executor
-from fedbench.core.worker import CHUNK, Piece, Worker, on_host, pieces
-from fedbench.errors import FedbenchError
-from fedbench.models.base import FLModel
+from fedbench.core import message, selection, tables
+from fedbench.core.answers import Answers, answer, own_answers
+from fedbench.core.server import Server
+from fedbench.core.simulation import Simulation
+from fedbench.core.state import State
+from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 
-R = TypeVar("R")
-
-#: The router of a method: (model, trunk features [B, d], log training shares [M]) -> client chosen [B] by rule.
-Router = Callable[[nn.Module, Tensor, Tensor], Mapping[str, Tensor]]
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Answers for all test rows in federation order; column names are those of the run's `predictions` table."""
-
-    rows: np.ndarray  #: [T] row of the federation
-    own: np.ndarray  #: [T] uint16: the owner's model; where images have many labels their scores [T, U] float32
-    votes: np.ndarray | None  #: [T, M] uint16: every client's model
-    routes: Mapping[str, np.ndarray]  #: rule -> [T] int32 client chosen
-    test_phase: np.ndarray | None = None  #: as `own`: what the owner is served with when it has no labels
+#: From each client's cluster, if it has one, to the cluster whose model it is served with when it answers.
+Associate = Callable[[Mapping[int, int]], Mapping[int, int]]
+#: Figures noted of clients (by number, as text) when they last answered.
+Notes = dict[str, dict[str, float]]
 
 
-def answer(clients: Sequence[Client], executor: Executor, view: str, router: Router | None) -> Answers:
-    """Ask every client's model (`client.state`) for its answer to every client's test images.
+def evaluate(
+    run: Simulation, server: Server, t: int, trained: Mapping[int, State], associate: Associate
+) -> tuple[dict[str, Answers], Notes]:
+    """Predictions of the personalised models by view, after the last round also on whole images; and their notes.
 
-    view: "crop" draws a random crop for each image (one draw, the same for every model), "plain" takes it whole.
-    Models that share their body run it once an image; only the heads run once a client. The work is cut in
-    pieces of fixed size, so the number of workers changes nothing.
+    Clients answer from `trained` if they stand there, the others from what the method serves them; `associate` says by
+    which cluster's model a client is served.
     """
-    if executor.federation.many_labels:
-        raise FedbenchError("models cannot vote on images that have many labels each", "votes = false")
-    if any(client.answer is not None for client in clients):
-        raise FedbenchError("a method that answers with several models at once cannot vote", "votes = false")
-    if _share_body(clients, executor.model):
-        return _answers_of_shared_body(clients, executor, view, router)
-    if router is not None:
-        raise FedbenchError("a method that routes must give all clients the same body", "route compares its features")
-    return _answers_of_all(clients, executor, view)
-
-
-def own_answers(
-    clients: Sequence[Client],
-    executor: Executor,
-    views: Iterable[str],
-    personalise: Callable[[Client], Box | None],
-) -> dict[str, Answers]:
-    """Personalise each client and ask its model for its own test images: view -> answers.
-
-    Block by block, so that no more personal models are alive than the workers are busy with. A client that has set its
-    `answer` is not asked; it has seen whole images.
-    """
-
-    def job(worker: Worker, block: list[Client]) -> list[list[np.ndarray]]:
-        worker.serve(block, personalise)
-        asked = [client for client in block if client.answer is None]
-        for client in block:
-            if client.answer is not None and len(client.answer) != len(client.work.test_rows):
-                raise FedbenchError(
-                    f"client.answer of client {client.index} holds {len(client.answer)} answers to its "
-                    f"{len(client.work.test_rows)} test images"
-                )
-        found = []
-        for view in views:
-            of = dict(zip(map(id, asked), worker.answers(asked, [_pieces(c, view) for c in asked]), strict=True))
-            found.append([of[id(c)] if c.answer is None else on_host([c.answer]) for c in block])
-        for client in block:
-            client.state, client.answer, client.answers_by = {}, None, None
-        return found
-
-    views, blocks = tuple(views), executor.blocks(clients)
-    parts = executor.map(job, blocks)
-    answers = [_in_order(clients, blocks, [part[k] for part in parts]) for k in range(len(views))]
-    return {
-        view: Answers(_rows(clients), np.concatenate(own), None, {}) for view, own in zip(views, answers, strict=True)
+    if run.setting.select:
+        server, trained = server.answering(), {}
+    served, assigned = server, associate(server.assigned)
+    if assigned != server.assigned:
+        served = server.copy(server.round)
+        served.assigned = dict(assigned)
+    clients = [
+        run.answering(served, i, MEMBER if i < run.plan.trainees else UNSEEN, t, trained.get(i))
+        for i in range(run.federation.clients)
+    ]
+    usual = "crop" if run.setting.augment == "crop" else "plain"
+    views = (usual,) if t < run.setting.rounds else tuple(dict.fromkeys((usual, "plain")))
+    if run.setting.votes:
+        run.executor.run(clients, run.method.personalise)
+        router = run.method.route if run.method.routes else None
+        answers = {view: answer(clients, run.executor, view, router) for view in views}
+    else:
+        answers = own_answers(clients, run.executor, views, run.method.personalise)
+    if run.setting.test_phase and t == run.setting.rounds and UNLABELLED in run.method.serves:
+        answers["plain"] = replace(answers["plain"], test_phase=_answers_without_labels(run, server, t))
+    notes = {
+        str(c.index): {k: tables.number(f"{run.method.name}: client.notes['{k}']", v) for k, v in c.notes.items()}
+        for c in clients
+        if c.notes
     }
+    return answers, notes
 
 
-def _share_body(clients: Sequence[Client], model: nn.Module) -> bool:
-    """Whether the clients' models differ in nothing but the linear head on common features.
-
-    They must hold the very same tensors outside the head (the same objects, not equal values), and the network must
-    answer with that head alone. A method's own variables, such as a client's beta, do not answer and do not count.
-    """
-    if type(model).forward is not FLModel.forward or type(model.head) is not nn.Linear:
-        return False
-    if any(client.answers_by for client in clients):
-        return False
-    first = clients[0].state
-    body = [n for n in model.state_dict() if not n.startswith("head.")]
-    return all(c.state[n] is first[n] for c in clients[1:] for n in body)
+def _answers_without_labels(run: Simulation, server: Server, t: int) -> np.ndarray:
+    """What each client's test images are answered when it comes as one without labels [T]."""
+    clients = [run.answering(server, i, UNLABELLED, t) for i in range(run.federation.clients)]
+    return own_answers(clients, run.executor, ("plain",), run.method.personalise)["plain"].own
 
 
-def _pieces(owner: Client, view: str) -> list[Piece]:
-    """A client's test images; the same windows whoever answers."""
-    return pieces(
-        owner.work.test_rows, owner.work.plan.crops("test", owner.round, owner.index, 0) if view == "crop" else None
-    )
-
-
-def _all_pieces(clients: Sequence[Client], view: str) -> list[Piece]:
-    """All test images, client by client; the images of small clients together."""
-    return Piece.joined([piece for owner in clients for piece in _pieces(owner, view)]).split(CHUNK)
-
-
-def _rows(clients: Sequence[Client]) -> np.ndarray:
-    return torch.cat([c.work.test_rows for c in clients]).cpu().numpy()
-
-
-def _in_order(clients: Sequence[Client], blocks: Sequence[Sequence[Client]], parts: Iterable[Iterable[R]]) -> list[R]:
-    """What was answered block by block, in the order of the clients."""
-    of = {c.index: x for block, part in zip(blocks, parts, strict=True) for c, x in zip(block, part, strict=True)}
-    return [of[c.index] for c in clients]
-
-
-def _answers_of_all(clients: Sequence[Client], executor: Executor, view: str) -> Answers:
-    """Every client's model on every client's test images."""
-    everything, blocks = _all_pieces(clients, view), executor.blocks(clients)
-    parts = executor.map(lambda worker, block: worker.answers(block, [everything] * len(block)), blocks)
-    votes = np.stack(_in_order(clients, blocks, parts), axis=1)
-    return Answers(_rows(clients), _owners(clients, votes), votes, {})
-
-
-def _owners(clients: Sequence[Client], votes: np.ndarray) -> np.ndarray:
-    owner = np.repeat(np.arange(len(clients)), [len(c.work.test_rows) for c in clients])
-    own: np.ndarray = votes[np.arange(len(votes)), owner]
-    return own
-
-
-def _answers_of_shared_body(clients: Sequence[Client], executor: Executor, view: str, router: Router | None) -> Answers:
-    """One pass of the body over each client's test images, all heads on its features."""
-    device = executor.federation.images.device
-    weight = torch.stack([c.state["head.weight"].to(device) for c in clients])  # [M, K, d]
-    bias = torch.stack([c.state["head.bias"].to(device) for c in clients])  # [M, K]
-    n = torch.tensor([c.n_train for c in clients], dtype=torch.float32, device=weight.device)
-    log_shares = (n / n.sum()).log()
-
-    @torch.no_grad()
-    def job(worker: Worker, piece: Piece) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        worker.stop_if_cancelled()
-        model = worker.load(clients[0].state).eval()
-        with worker.autocast():
-            h = model.trunk(worker.batch(*piece))  # type: ignore[operator]
-            z = model.neck(h)  # type: ignore[operator]
-            labels = (torch.einsum("bd,mkd->bmk", z, weight) + bias).argmax(2)
-            routes = {} if router is None else router(model, h, log_shares)
-        return on_host([labels]), {rule: chosen.cpu().numpy().astype(np.int32) for rule, chosen in routes.items()}
-
-    parts = executor.map(job, _all_pieces(clients, view))
-    answers = np.concatenate([labels for labels, _ in parts])
-    routes = {rule: np.concatenate([r[rule] for _, r in parts]) for rule in parts[0][1]}
-    own = _owners(clients, answers)
-    return Answers(_rows(clients), own, answers, routes)
+def consider(run: Simulation, server: Server, who: Sequence[int]) -> int:
+    """Make this the round whose models answer, if they do better on the cohort's validation images than those of
+    all rounds before (since the data last drifted: models of other data do not compete). Returns bytes up."""
+    t = server.round
+    clients = [run.answering(server, i, MEMBER, t) for i in who]
+    run.executor.run(clients, selection.validation(run.method.personalise))
+    loss = selection.mean_loss(clients)
+    if server.best is None or t in (run.setting.drifts or ()) or loss < server.best.loss:
+        server.best = None
+        server.best = selection.Best(loss, server.tensors())
+    return sum(message.size(c.upload) for c in clients)

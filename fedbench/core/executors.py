@@ -48,14 +48,14 @@ def one_thread() -> Iterator[None]:
 
 
 class Executor(Protocol):
-    """Runs clients' boxes, and other jobs that need a model, on the device."""
+    """Runs clients' updates, and other jobs that need a model, on the device."""
 
     name: str
     federation: Federation
     model: nn.Module  #: the network that the workers copy
 
-    def run(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
-        """Run `box` for every client; each client's `state`, `losses` and `notes` are updated."""
+    def run(self, clients: Sequence[Client], update: Callable[[Client], Box | None]) -> None:
+        """Run `update` for every client; each client's `state`, `losses` and `notes` are updated."""
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
         """The clients as a worker takes them at a time."""
@@ -77,8 +77,8 @@ class Sequential:
         self.federation, self.model = federation, model
         self.worker = Worker(model, federation, setting, threading.Event())
 
-    def run(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
-        self.map(lambda worker, block: worker.serve(block, box), self.blocks(clients))
+    def run(self, clients: Sequence[Client], update: Callable[[Client], Box | None]) -> None:
+        self.map(lambda worker, block: worker.serve(block, update), self.blocks(clients))
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
         return [[client] for client in clients]
@@ -116,8 +116,8 @@ class Cores:
         """A new worker."""
         return Worker(self.model, self.federation, self.setting, self.cancel)
 
-    def run(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
-        self.map(lambda worker, block: worker.serve(block, box), self.blocks(clients))
+    def run(self, clients: Sequence[Client], update: Callable[[Client], Box | None]) -> None:
+        self.map(lambda worker, block: worker.serve(block, update), self.blocks(clients))
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
         return [[client] for client in _largest_first(clients)]

@@ -70,20 +70,20 @@ class Federation:
         held_back = np.zeros(len(client), bool) if validation is None else validation
         ends = np.searchsorted(client, np.arange(clients + 1))
 
-        def rows(chosen: np.ndarray) -> list[Tensor]:
+        def rows(mask: np.ndarray) -> list[Tensor]:
             """The chosen rows of each client."""
             spans = itertools.pairwise(ends.tolist())
-            return [torch.from_numpy(np.flatnonzero(chosen[a:b]) + a).to(device) for a, b in spans]
+            return [torch.from_numpy(np.flatnonzero(mask[a:b]) + a).to(device) for a, b in spans]
 
         trains, drifts = ~is_test & ~held_back, range(0 if stage is None else int(stage.max()) + 1)
         stages = [(rows(trains & (stage == s)), rows(held_back & (stage == s))) for s in drifts]
         first = np.ones(len(client), bool) if stage is None else stage == 0
         counts = np.zeros((clients, classes), np.float32)
-        chosen = trains & first
+        mask = trains & first
         if labels.ndim > 1:
-            np.add.at(counts, client[chosen], labels[chosen])
+            np.add.at(counts, client[mask], labels[mask])
         else:
-            np.add.at(counts, (client[chosen], labels[chosen]), 1)
+            np.add.at(counts, (client[mask], labels[mask]), 1)
         groups = groups or [0] * clients
         return cls(
             images=torch.from_numpy(np.ascontiguousarray(images)).to(device),
@@ -92,7 +92,7 @@ class Federation:
             sample=sample,
             is_test=is_test,
             classes=classes,
-            train=rows(chosen),
+            train=rows(mask),
             test=rows(is_test),
             class_counts=torch.from_numpy(counts).to(device),
             densities=densities or realised(labels, client, clients, classes),

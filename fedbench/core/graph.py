@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fedbench.core.client import Client, Train
 from fedbench.core.stack import Stack, Step, Tick
-from fedbench.core.stacked import StackedWorker, kind
+from fedbench.core.stacked import StackedWorker
+from fedbench.core.stacked_collect import kind
 from fedbench.core.state import State
 
 #: Graphs that one worker keeps; each holds its own memory.
@@ -62,8 +63,8 @@ class CapturedStep:
 class GraphedWorker(StackedWorker):
     """Answers training requests with captured steps; on a CPU, where nothing is captured, by calling the step."""
 
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.captured: OrderedDict[Hashable, CapturedStep] = OrderedDict()
         self.current: CapturedStep | None = None
 

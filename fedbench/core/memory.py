@@ -34,8 +34,8 @@ def keep_freed_pages() -> bool:
         return False
     # mallopt returns 1 for success and takes ints; older versions take no threshold above 32 MB.
     large = mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 1 << 25)
-    kept = mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
-    return bool(large and kept and mallopt(_M_TOP_PAD, 16 << 20))
+    trim = mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+    return bool(large and trim and mallopt(_M_TOP_PAD, 16 << 20))
 
 
 def bytes_of_step(model: nn.Module, images: Tensor, moments: int = 1) -> int:

@@ -47,8 +47,8 @@ class Plan:
             return sorted(stream(s.seed, "cohort", t).permutation(clients)[: s.cohort].tolist())
         if s.participation == 1 or (s.full_last_round and t == s.rounds):
             return list(range(clients))
-        drawn = stream(s.seed, "cohort", t).random(clients) < s.participation
-        return [int(i) for i in np.flatnonzero(drawn)]
+        takes_part = stream(s.seed, "cohort", t).random(clients) < s.participation
+        return [int(i) for i in np.flatnonzero(takes_part)]
 
     def turn(self, client: int, t: int) -> int:
         """How many rounds before t the client took part in."""
@@ -90,8 +90,8 @@ class Plan:
 
     def _pass(self, client: int, number: int, phase: int) -> Ints:
         """The order of the client's images in its endless pass's round of that number; the last one is remembered."""
-        key, (known, order) = (number, phase), self._orders.get(client, ((), np.zeros(0, np.int64)))
-        if known != key:
+        key, (last_key, order) = (number, phase), self._orders.get(client, ((), np.zeros(0, np.int64)))
+        if last_key != key:
             order = stream(self.setting.seed, "pass", client, number, phase).permutation(self.n_train[client])
             self._orders[client] = (key, order)
         return order

@@ -32,10 +32,10 @@ class Loss:
 
 
 def validation(personalise: Callable[[Client], Box | None]) -> Callable[[Client], Box]:
-    """The box in which a client is personalised and then tells the loss of what answers for it, on its validation
+    """The update in which a client is personalised and then tells the loss of what answers for it, on its validation
     images or where it has none on its training images. Raises FedbenchError for answers without scores."""
 
-    def box(client: Client) -> Box:
+    def update(client: Client) -> Box:
         yield from personalise(client) or ()
         if client.answer is not None:
             raise FedbenchError(
@@ -45,7 +45,7 @@ def validation(personalise: Callable[[Client], Box | None]) -> Callable[[Client]
         losses = yield Collect(_losses(by.output), by.extras, client.validates_on, model=by.model)
         client.upload = Loss(float(losses.rows.double().sum()), len(losses.rows))
 
-    return box
+    return update
 
 
 @cache

@@ -76,8 +76,8 @@ class Server:
 
     def forget(self, is_personal: Callable[[str], bool]) -> None:
         """Drop what clients hold beyond their personal state: their copies from rounds that did not communicate."""
-        kept = {i: {n: t for n, t in state.items() if is_personal(n)} for i, state in self.personal.items()}
-        self.personal = {i: state for i, state in kept.items() if state}
+        personal = {i: {n: t for n, t in state.items() if is_personal(n)} for i, state in self.personal.items()}
+        self.personal = {i: state for i, state in personal.items() if state}
 
     def tensors(self) -> State:
         """Everything that a checkpoint must hold (the initial state comes again from the seed)."""

@@ -1,8 +1,8 @@
-"""What a stack of clients is, and the order of its steps."""
+"""What a stack of clients is, how it is put together, and the order of its steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 from fedbench.core.client import Client, Train
-from fedbench.core.optimizer import Optimizer
+from fedbench.core.network import Network
+from fedbench.core.optimizer import Optimizer, optimizer
+from fedbench.core.pieces import on_device
 from fedbench.core.plan import Ints
-from fedbench.core.state import State
-from fedbench.core.worker import on_device
+from fedbench.core.rules import beside
+from fedbench.core.state import State, matches, plain
+from fedbench.specs import Setting
 
 #: A few clients of a stack: the first so many (a view of its tensors), or any (a copy).
 Members = slice | Tensor
@@ -31,7 +34,7 @@ class Stack:
     buffers: State  #: running statistics
     frozen: State  #: parameters that do not train, a copy a client
     common: State  #: parameters that do not train, the same for all
-    anchor: State  #: of a proximal term, if there is one: at first what the clients received of `trained`
+    centre: State  #: of a proximal term, if there is one: at first what the clients received of `trained`
     memory: State  #: what the optimiser remembers
     extras: State
     beside: State  #: what the request's rules read, as "model:name"
@@ -77,9 +80,9 @@ def ticks(clients: Sequence[Client], schedules: Sequence[Sequence[Ints]]) -> Ite
             members.append(who)
             begins.append([i for i in who if t % passes[i] == 0])
             positions.append(np.stack([schedules[i][t] for i in who]))
-            drawn = [stream.draw(size) for i in who if (stream := crops[i]) is not None]
-            if drawn:
-                windows.append(np.stack(drawn))
+            crops_of_step = [stream.draw(size) for i in who if (stream := crops[i]) is not None]
+            if crops_of_step:
+                windows.append(np.stack(crops_of_step))
     rows = padded([c.work.rows for c in clients])
     together = on_device(positions, rows.device)
     cropped = on_device(windows, rows.device) if windows else [None] * len(together)
@@ -143,3 +146,41 @@ def padded(tensors: Sequence[Tensor]) -> Tensor:
     """[C, longest, ...], each filled up with its own first row."""
     longest = max(len(t) for t in tensors)
     return torch.stack([torch.cat([t, t[:1].expand(longest - len(t), *t.shape[1:])]) for t in tensors])
+
+
+def stack_of(clients: Sequence[Client], requests: Sequence[Train], network: Network, setting: Setting) -> Stack:
+    """The clients' tensors in a stack of new memory."""
+    request, first = requests[0], clients[0]
+    rule = optimizer(setting, request.momentum)
+    fixed = [n for n in network.parameters if not matches(n, request.trains)]
+    common = {n: first.state[n] for n in fixed if all(c.state[n] is first.state[n] for c in clients)}
+    own = {n: stacked([c.state[n] for c in clients]) for n in network.tensors if n not in common}
+    trained = {n: own[n] for n in network.parameters if n not in fixed}
+    besides = [_flat(beside(request.rules, c.state, trained)) for c in clients] if request.rules else [{}]
+    return Stack(
+        request=request,
+        optimizer=rule,
+        lr=first.lr if request.lr is None else request.lr,
+        trained=trained,
+        buffers={n: t for n, t in own.items() if n not in network.parameters},
+        frozen={n: own[n] for n in fixed if n not in common},
+        common=common,
+        centre={n: stacked([c.received[plain(n)] for c in clients]) for n in trained} if request.prox else {},
+        memory=rule.memory(trained, stacked=True),
+        extras={n: stacked([r.extras[n] for r in requests]) for n in request.extras},
+        beside={n: stacked([b[n] for b in besides]) for n in besides[0]},
+    )
+
+
+def _flat(besides: Mapping[str, State]) -> State:
+    """model -> name -> tensor, as "model:name" -> tensor."""
+    return {f"{model}:{name}": t for model, state in besides.items() for name, t in state.items()}
+
+
+def by_model(flat: State) -> dict[str, State]:
+    """Inverse of `_flat`."""
+    besides: dict[str, State] = {}
+    for key, t in flat.items():
+        model, name = key.split(":", 1)
+        besides.setdefault(model, {})[name] = t
+    return besides

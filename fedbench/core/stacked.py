@@ -1,6 +1,6 @@
 """A block of clients' requests, answered at once: tensors with a leading client axis, the loss under vmap.
 
-The clients of a block advance in lockstep. Where their boxes ask for the same, one stack answers; a client that
+The clients of a block advance in lockstep. Where their updates ask for the same, one stack answers; a client that
 asks for something of its own is answered by the reference.
 """
 
@@ -9,21 +9,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.box import following, opened
 from fedbench.core.client import (
     Answer,
     Batch,
     Box,
     Client,
     Collect,
-    Collected,
     Differentiated,
     Gradient,
     Loss,
@@ -33,13 +29,15 @@ from fedbench.core.client import (
 )
 from fedbench.core.convolution import as_products
 from fedbench.core.federation import Federation
+from fedbench.core.gradients import check_finite, gradients, gradients_at
 from fedbench.core.grouped import with_clients_among_channels
-from fedbench.core.optimizer import optimizer
 from fedbench.core.plan import Ints
-from fedbench.core.rules import Rule, beside
-from fedbench.core.stack import Record, Stack, Step, Tick, padded, stacked, ticks
-from fedbench.core.state import State, fetched, matches, plain
-from fedbench.core.worker import CHUNK, LOGITS, Piece, Worker, check_finite, gradients, gradients_at, on_host, pieces
+from fedbench.core.rules import Rule
+from fedbench.core.stack import Record, Stack, Step, Tick, by_model, stack_of, ticks
+from fedbench.core.stacked_collect import StackedCollector, kind
+from fedbench.core.state import State
+from fedbench.core.update import following, opened
+from fedbench.core.waiting import fetch, put_by
 from fedbench.specs import Setting
 
 #: How a stack's convolutions are computed.
@@ -50,7 +48,7 @@ CONVOLUTIONS: dict[str, Callable[[nn.Module], nn.Module]] = {
 }
 
 
-class StackedWorker(Worker):
+class StackedWorker(StackedCollector):
     """Answers requests of a block of clients at once.
 
     convolution: "vmap" leaves it to torch's own rule; "grouped" makes one grouped convolution of a layer's C
@@ -73,28 +71,28 @@ class StackedWorker(Worker):
 
     # -- lockstep ----------------------------------------------------------------------------------------
 
-    def serve(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
+    def serve(self, clients: Sequence[Client], update: Callable[[Client], Box | None]) -> None:
         started = time.perf_counter()
-        self.fetch(clients)
+        fetch(clients, self.device)
         waiting: list[tuple[Client, Box, Answer | None]] = [
-            (client, generator, None) for client in clients if (generator := opened(box, client)) is not None
+            (client, generator, None) for client in clients if (generator := opened(update, client)) is not None
         ]
         while waiting:
-            asked: dict[Hashable, list[tuple[Client, Box, Request]]] = {}
+            groups: dict[Hashable, list[tuple[Client, Box, Request]]] = {}
             for client, generator, answer in waiting:
-                request = following(box, generator, answer)
+                request = following(update, generator, answer)
                 if request is None:
                     continue
                 client.work.counted(draws=not isinstance(request, Collect))
-                asked.setdefault(kind(request), []).append((client, generator, request))
+                groups.setdefault(kind(request), []).append((client, generator, request))
             waiting = []
-            for group in asked.values():
+            for group in groups.values():
                 began = time.perf_counter()
                 answers = self.answer([c for c, _, _ in group], [r for _, _, r in group])
                 for client, _, _ in group:
                     client.work.count("network", (time.perf_counter() - began) / len(group))
                 waiting += [(c, g, a) for (c, g, _), a in zip(group, answers, strict=True)]
-        self.put_by(clients)
+        put_by(clients)
         for client in clients:
             client.work.seconds += (time.perf_counter() - started) / len(clients)
 
@@ -157,8 +155,8 @@ class StackedWorker(Worker):
             check_finite(client, means[i], ok)
             client.work.losses.append((means[i], images[i]))
         kept, labels = record.by_client()
-        # In new memory: the next block's anchors may come to the same places.
-        anchors = {n: t.clone().unbind() for n, t in stack.anchor.items()} if request.follow else {}
+        # In new memory: the next block's centres may come to the same places.
+        centres = {n: t.clone().unbind() for n, t in stack.centre.items()} if request.follow else {}
         return [
             Trained(
                 loss=means[i],
@@ -166,17 +164,17 @@ class StackedWorker(Worker):
                 labels=labels[i],
                 images=images[i],
                 pass_rows=c.work.plan.pass_rows(c.index) * request.repeat,
-                anchor={n: parts[i] for n, parts in anchors.items()},
+                centre={n: parts[i] for n, parts in centres.items()},
                 steps=request.repeat * len(schedules[i]),
             )
             for i, c in enumerate(clients)
         ]
 
     def follow(self, stack: Stack, tick: Tick) -> None:
-        """Move the anchors of the tick's clients towards their weights."""
+        """Move the centres of the tick's clients towards their weights."""
         who = tick.members
-        for name, anchor in stack.anchor.items():
-            anchor[who] = torch.lerp(anchor[who], stack.trained[name][who], stack.request.follow)
+        for name, centre in stack.centre.items():
+            centre[who] = torch.lerp(centre[who], stack.trained[name][who], stack.request.follow)
 
     def gradient_stack(self, clients: Sequence[Client], requests: Sequence[Gradient]) -> list[Differentiated]:
         """Each client's gradient on one batch; clients whose batches differ in size come one size after another."""
@@ -184,7 +182,7 @@ class StackedWorker(Worker):
         # A gradient is a step that is not taken: nothing is remembered of it.
         steps = [Train(r.loss, r.trains, model=r.model, momentum=0.0, extras=r.extras) for r in requests]
         stack = StackedWorker.stack(self, clients, steps)  # in new memory, not at the places of a captured step
-        found: dict[int, Differentiated] = {}
+        gradient_of: dict[int, Differentiated] = {}
         for tick in ticks(clients, [[self.batch_of(c, r)] for c, r in zip(clients, requests, strict=True)]):
             self.stop_if_cancelled()
             leaves, buffers, step = self.backward(stack, tick)
@@ -195,31 +193,12 @@ class StackedWorker(Worker):
                 clients[i].state = {**clients[i].state, **{n: t[k] for n, t in buffers.items()}}
                 check_finite(clients[i], shown, finite[k])
                 clients[i].work.losses.append((shown, tick.rows.shape[1]))
-                found[i] = Differentiated(shown, {n: g[k] for n, g in gradient.items()}, tick.rows.shape[1])
-        return [found[i] for i in range(len(clients))]
+                gradient_of[i] = Differentiated(shown, {n: g[k] for n, g in gradient.items()}, tick.rows.shape[1])
+        return [gradient_of[i] for i in range(len(clients))]
 
     def stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> Stack:
         """The clients' tensors in a stack of new memory."""
-        request, first = requests[0], clients[0]
-        rule, network = optimizer(self.setting, request.momentum), self.networks.of(request.model)
-        fixed = [n for n in network.parameters if not matches(n, request.trains)]
-        common = {n: first.state[n] for n in fixed if all(c.state[n] is first.state[n] for c in clients)}
-        own = {n: stacked([c.state[n] for c in clients]) for n in network.tensors if n not in common}
-        trained = {n: own[n] for n in network.parameters if n not in fixed}
-        besides = [_flat(beside(request.rules, c.state, trained)) for c in clients] if request.rules else [{}]
-        return Stack(
-            request=request,
-            optimizer=rule,
-            lr=first.lr if request.lr is None else request.lr,
-            trained=trained,
-            buffers={n: t for n, t in own.items() if n not in network.parameters},
-            frozen={n: own[n] for n in fixed if n not in common},
-            common=common,
-            anchor={n: stacked([c.received[plain(n)] for c in clients]) for n in trained} if request.prox else {},
-            memory=rule.memory(trained, stacked=True),
-            extras={n: stacked([r.extras[n] for r in requests]) for n in request.extras},
-            beside={n: stacked([b[n] for b in besides]) for n in besides[0]},
-        )
+        return stack_of(clients, requests, self.networks.of(requests[0].model), self.setting)
 
     def moved(self, stack: Stack) -> dict[str, Sequence[Tensor]]:
         """What training changed: name -> one tensor a client (a view of the stack)."""
@@ -239,7 +218,7 @@ class StackedWorker(Worker):
     def directed(self, stack: Stack, tick: Tick) -> tuple[State, State, Step]:
         """As `backward`, the gradients changed by the request's rules."""
         leaves, buffers, step = self.backward(stack, tick)
-        besides = _by_model({n: t[tick.members] for n, t in stack.beside.items()})
+        besides = by_model({n: t[tick.members] for n, t in stack.beside.items()})
         for rule in stack.request.rules:
             self.apply(rule, stack, tick, leaves, buffers, besides)
         return leaves, buffers, step
@@ -274,17 +253,12 @@ class StackedWorker(Worker):
         """(each client's objective [k], the step); adds its gradient to the leaves' and moves running statistics."""
         frozen, extras = ({n: t[tick.members] for n, t in s.items()} for s in (stack.frozen, stack.extras))
         total, step = self.losses(stack, {**leaves, **buffers, **frozen}, self.stacked_batch(tick, extras))
-        if stack.anchor:
-            far = [(p - stack.anchor[n][tick.members]).square().flatten(1).sum(1) for n, p in leaves.items()]
+        if stack.centre:
+            far = [(p - stack.centre[n][tick.members]).square().flatten(1).sum(1) for n, p in leaves.items()]
             total = total + stack.request.prox / 2 * torch.stack(far).sum(0)
         # Each client's loss depends on its own leaves alone, so the sum's gradient holds every client's gradient.
         torch.autograd.backward(total.sum())
         return total, step
-
-    def stacked_batch(self, tick: Tick, extras: State) -> Batch:
-        """The tick's batch, all of it [k, B, ...]."""
-        x = self.batch(tick.rows.flatten(), None if tick.windows is None else tick.windows.flatten(0, 1))
-        return Batch(x.view(*tick.rows.shape, *x.shape[1:]), self.federation.labels[tick.rows], tick.positions, extras)
 
     def losses(self, stack: Stack, state: State, batch: Batch) -> tuple[Tensor, Step]:
         """Each client's loss [k] (what the method minimises), and what is shown and kept of it."""
@@ -312,113 +286,3 @@ class StackedWorker(Worker):
         if key not in self.functions:
             self.functions[key] = torch.compile(together)
         return self.functions[key]
-
-    # -- answering ---------------------------------------------------------------------------------------
-
-    def collect_stack(self, clients: Sequence[Client], requests: Sequence[Collect]) -> list[Collected]:
-        """Each request's output for every image of a side of its client's data, or of a part of it."""
-        request = requests[0]
-        crops = [c.work.plan.crops("collect", c.round, c.index, c.work.looks) for c in clients]
-        rows = [c.work.side(request.split, request.part) for c in clients]
-        images = [Piece.joined(pieces(r, crop)) for r, crop in zip(rows, crops, strict=True)]
-        first = request.part[0] if request.part else 0
-        if self.hold_the_same(clients, requests):
-            outputs = self.sweep_shared(clients[0], images, request, first)
-        else:
-            extras = {n: stacked([r.extras[n] for r in requests]) for n in request.extras}
-            outputs = self.sweep(clients, images, request, extras, first)
-        return [Collected(o.float(), self.labels(r, request.split)) for o, r in zip(outputs, rows, strict=True)]
-
-    def hold_the_same(self, clients: Sequence[Client], requests: Sequence[Collect]) -> bool:
-        """Whether all clients hold one model and send the same tensors along (the same objects)."""
-        state, extras = clients[0].state, requests[0].extras
-        names = self.networks.of(requests[0].model).tensors
-        return all(c.state[n] is state[n] for c in clients for n in names) and all(
-            r.extras[n] is extras[n] for r in requests for n in extras
-        )
-
-    @torch.no_grad()
-    def sweep_shared(self, client: Client, images: Sequence[Piece], request: Collect, first: int) -> list[Tensor]:
-        """The output of one model for the images of several clients, one pass over all of them: [n, ...] a client."""
-        model = self.networks.of(request.model).load(client.state).eval()
-        counts = [len(piece.rows) for piece in images]
-        places = torch.cat([torch.arange(first, first + n, device=self.device) for n in counts])
-        positions, parts = torch.split(places, CHUNK), []
-        for piece, position in zip(Piece.joined(images).split(CHUNK), positions, strict=True):
-            self.stop_if_cancelled()
-            batch = Batch(self.batch(*piece), self.labels(piece.rows, request.split), position, request.extras)
-            with self.autocast():
-                parts.append(request.output(model, batch))
-        return list(torch.split(torch.cat(parts), counts))
-
-    def answers(self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]]) -> list[np.ndarray]:
-        images = [Piece.joined(own) for own in pieces]
-        requests = [c.answers_by or LOGITS for c in clients]
-        # A model with a whole chunk of images of its own fills the device by itself.
-        alike = all(kind(r) == kind(requests[0]) for r in requests)
-        if len(clients) == 1 or not alike or all(len(piece.rows) >= CHUNK for piece in images):
-            return super().answers(clients, pieces)
-        request = replace(requests[0], split="test")
-        extras = {n: stacked([r.extras[n] for r in requests]) for n in request.extras}
-        return [on_host([self.answer_to(scores)]) for scores in self.sweep(clients, images, request, extras)]
-
-    @torch.no_grad()
-    def sweep(
-        self,
-        clients: Sequence[Client],
-        images: Sequence[Piece],
-        request: Collect,
-        extras: State,
-        first: int = 0,
-    ) -> list[Tensor]:
-        """The request's output for each client's own images, without gradients: [n, ...] a client.
-
-        The images are those from position `first` on of a side of the clients' data; extras [C, ...] are the clients'.
-        """
-        network = self.networks.of(request.model)
-        network.scope.eval()
-        order = sorted(range(len(clients)), key=lambda i: -len(images[i].rows))
-        clients, images = [clients[i] for i in order], [images[i] for i in order]
-        state = {n: stacked([fetched(c.state[n], self.device) for c in clients]) for n in network.tensors}
-        extras = {n: t[order] for n, t in extras.items()}
-        counts = [len(piece.rows) for piece in images]
-        rows = padded([piece.rows for piece in images])
-        drawn = [piece.windows for piece in images if piece.windows is not None]
-        windows = padded(drawn) if drawn else None
-        parts: list[list[Tensor]] = [[] for _ in clients]
-        done = 0
-        while active := sum(n > done for n in counts):
-            self.stop_if_cancelled()
-            who, cut = slice(0, active), slice(done, min(done + max(1, CHUNK // active), counts[0]))
-            position = torch.arange(cut.start, cut.stop, device=self.device).expand(active, -1)
-            tick = Tick(who, rows[who, cut], position, None if windows is None else windows[who, cut])
-            batch = self.stacked_batch(tick, {n: t[who] for n, t in extras.items()})
-            batch = batch._replace(y=self.labels(tick.rows, request.split), position=position + first)
-            with self.autocast():
-                out = torch.func.vmap(lambda s, b: network.call(s, request.output, b))(
-                    {n: t[who] for n, t in state.items()}, batch
-                )
-            for i in range(active):
-                parts[i].append(out[i, : counts[i] - done])
-            done = cut.stop
-        whole = [torch.cat(p) for p in parts]
-        return [whole[order.index(i)] for i in range(len(order))]
-
-
-def kind(request: Request) -> Hashable:
-    """Requests of one kind can be stacked: equal, with extra tensors of the same names and shapes."""
-    return request, tuple(sorted((n, t.shape, t.dtype) for n, t in request.extras.items()))
-
-
-def _flat(besides: Mapping[str, State]) -> State:
-    """model -> name -> tensor, as "model:name" -> tensor."""
-    return {f"{model}:{name}": t for model, state in besides.items() for name, t in state.items()}
-
-
-def _by_model(flat: State) -> dict[str, State]:
-    """Inverse of `_flat`."""
-    besides: dict[str, State] = {}
-    for key, t in flat.items():
-        model, name = key.split(":", 1)
-        besides.setdefault(model, {})[name] = t
-    return besides

@@ -80,13 +80,3 @@ def weighted_mean(states: Sequence[State], weights: Sequence[float], names: Iter
 def compact(tensor: Tensor) -> Tensor:
     """The tensor in memory of its own: a slice of a stack would keep the whole stack alive."""
     return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size() else tensor
-
-
-def fetched(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device; one that lies there already stays the same."""
-    return tensor if tensor.device == device else tensor.to(device, non_blocking=True)
-
-
-def put_by(tensor: Tensor) -> Tensor:
-    """The tensor in host memory, pinned, so that a GPU can fetch it quickly when its client is next at work."""
-    return tensor.cpu().pin_memory() if tensor.is_cuda else tensor

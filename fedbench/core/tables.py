@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from fedbench.core.evaluation import Answers
+from fedbench.core.answers import Answers
 from fedbench.core.federation import Federation
 from fedbench.data.lists import as_column
 from fedbench.errors import FedbenchError
@@ -26,7 +26,7 @@ def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) 
     import pyarrow as pa
 
     many = federation.many_labels
-    own, met = ("own_scores", "test_phase_scores") if many else ("own", "test_phase")
+    own, test_phase = ("own_scores", "test_phase_scores") if many else ("own", "test_phase")
     labels = federation.labels.cpu().numpy().astype(np.uint8 if many else np.uint16)
     parts = []
     for view, a in answers.items():
@@ -42,7 +42,7 @@ def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) 
             columns["votes"] = as_column(a.votes)
         columns.update({f"route_{rule}": chosen for rule, chosen in a.routes.items()})
         if a.test_phase is not None:
-            columns[met] = as_column(a.test_phase)
+            columns[test_phase] = as_column(a.test_phase)
         parts.append(pa.table(columns))
     return pa.concat_tables(parts, promote_options="default")
 
@@ -66,13 +66,13 @@ def clients(federation: Federation, notes: Mapping[str, Mapping[str, float]], as
     return pa.table(columns)
 
 
-def descriptors(clients: Tensor, found: Tensor) -> pa.Table:
+def descriptors(clients: Tensor, values: Tensor) -> pa.Table:
     """A line a client that was described: its descriptor [L]."""
     import pyarrow as pa
 
-    values = pa.array(found.cpu().float().numpy().reshape(-1))
+    values = pa.array(values.cpu().float().numpy().reshape(-1))
     columns = {"client": pa.array(clients.cpu().numpy(), pa.int32())}
-    return pa.table({**columns, "descriptor": pa.FixedSizeListArray.from_arrays(values, found.shape[1])})
+    return pa.table({**columns, "descriptor": pa.FixedSizeListArray.from_arrays(values, values.shape[1])})
 
 
 def number(what: str, value: Any) -> float:

@@ -6,19 +6,17 @@ This is the reference: whatever runs many clients at once must agree with it.
 from __future__ import annotations
 
 import copy
-import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedbench.core.augment import padded_flip, resized_crop, to_input
-from fedbench.core.box import following, opened
 from fedbench.core.client import (
     Answer,
     Batch,
@@ -35,41 +33,25 @@ from fedbench.core.client import (
     logits,
 )
 from fedbench.core.federation import Federation
-from fedbench.core.network import Network, Networks
+from fedbench.core.gradients import apply, check_finite, follow, to_train
+from fedbench.core.network import Networks
 from fedbench.core.optimizer import optimizer
-from fedbench.core.plan import PADDING, CropStream, Ints
+from fedbench.core.pieces import Piece, on_device, on_host, pieces, windows_of
+from fedbench.core.plan import PADDING, Ints
 from fedbench.core.precision import autocast
-from fedbench.core.rules import Rule, beside
-from fedbench.core.state import State, fetched, matches, plain, put_by
+from fedbench.core.rules import beside
+from fedbench.core.state import State, plain
+from fedbench.core.update import following, opened
+from fedbench.core.waiting import fetch, put_by
 from fedbench.core.work import NO_LABEL, known
-from fedbench.errors import FedbenchError
 from fedbench.specs import Setting
 
-#: Images a forward pass takes at once where no gradient is needed. Fixed: it shapes float rounding.
-CHUNK = 512
+#: What answers for a client that says nothing else.
+LOGITS = Collect(logits)
 
 
 class Cancelled(Exception):
     """The run was interrupted while a worker was busy."""
-
-
-class Piece(NamedTuple):
-    """Images that a forward pass takes at once: rows [B] of the federation, crop windows [B, 4] or None."""
-
-    rows: Tensor
-    windows: Tensor | None
-
-    @classmethod
-    def joined(cls, pieces: Sequence[Piece]) -> Piece:
-        """One piece of all these."""
-        windows = [piece.windows for piece in pieces if piece.windows is not None]
-        return cls(torch.cat([piece.rows for piece in pieces]), torch.cat(windows) if windows else None)
-
-    def split(self, size: int) -> list[Piece]:
-        """The images in pieces of `size`; the last may be shorter."""
-        rows = torch.split(self.rows, size)
-        windows = torch.split(self.windows, size) if self.windows is not None else (None,) * len(rows)
-        return [Piece(*both) for both in zip(rows, windows, strict=True)]
 
 
 class Worker:
@@ -88,18 +70,18 @@ class Worker:
         self.federation, self.setting, self.cancel = federation, setting, cancel
         self.device = federation.images.device
 
-    def serve(self, clients: Sequence[Client], box: Callable[[Client], Box | None]) -> None:
-        """Run each client's box to its end."""
+    def serve(self, clients: Sequence[Client], update: Callable[[Client], Box | None]) -> None:
+        """Run each client's update to its end."""
         for client in clients:
             started = time.perf_counter()
-            self.fetch([client])
-            generator = opened(box, client)
+            fetch([client], self.device)
+            generator = opened(update, client)
             answer: Answer | None = None
-            while generator is not None and (request := following(box, generator, answer)) is not None:
+            while generator is not None and (request := following(update, generator, answer)) is not None:
                 client.work.counted(draws=not isinstance(request, Collect))
                 with client.work.timed("network"):
                     answer = self.answer_one(client, request)
-            self.put_by([client])
+            put_by([client])
             client.work.seconds += time.perf_counter() - started
 
     def answer_one(self, client: Client, request: Request) -> Answer:
@@ -107,26 +89,6 @@ class Worker:
         if isinstance(request, Train):
             return self.train(client, request)
         return self.gradient(client, request) if isinstance(request, Gradient) else self.collect(client, request)
-
-    def fetch(self, clients: Sequence[Client]) -> None:
-        """Bring what the clients hold to the device."""
-        for client in clients:
-            client.work.home = client.state
-            # A tensor that a client holds as it was received stays one tensor.
-            brought = {id(t): fetched(t, self.device) for s in (client.state, client.received) for t in s.values()}
-            client.state = {name: brought[id(t)] for name, t in client.state.items()}
-            client.received = {name: brought[id(t)] for name, t in client.received.items()}
-
-    def put_by(self, clients: Sequence[Client]) -> None:
-        """Send what is to wait in host memory there; what has not changed is still where it was."""
-        for client in clients:
-            if (waits := client.work.puts_by) is not None:
-                same = {n for n, t in client.state.items() if n in client.work.home and t is client.received.get(n)}
-                client.state = {
-                    n: (client.work.home[n] if n in same else put_by(t)) if waits(n) else t
-                    for n, t in client.state.items()
-                }
-                client.received = {n: t for n, t in client.received.items() if not waits(n)}
 
     @torch.no_grad()
     def answers(self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]]) -> list[np.ndarray]:
@@ -188,7 +150,7 @@ class Worker:
         network = self.networks.of(request.model)
         model = network.load(client.state).train()
         trained = to_train(network, request.trains)
-        anchor = [client.received[plain(n)].to(p.device).clone() for n, p in trained.items()] if request.prox else []
+        centre = [client.received[plain(n)].to(p.device).clone() for n, p in trained.items()] if request.prox else []
         besides = beside(request.rules, client.state, trained)
         parameters = list(trained.values())
         rule = optimizer(self.setting, request.momentum)
@@ -206,15 +168,15 @@ class Worker:
                     remembered.zero_()
             rows = client.work.rows[position]
             y = self.federation.labels[rows]
-            batch = Batch(self.batch(rows, _windows(crops, rows)), y, position, request.extras)
+            batch = Batch(self.batch(rows, windows_of(crops, rows)), y, position, request.extras)
 
             def backward(batch: Batch = batch) -> tuple[Loss, Tensor]:
                 with self.autocast():
                     loss = request.loss(model, batch)
                 objective = loss.total
-                if anchor:
+                if centre:
                     objective = objective + request.prox / 2 * sum(
-                        (p - a).square().sum() for p, a in zip(parameters, anchor, strict=True)
+                        (p - a).square().sum() for p, a in zip(parameters, centre, strict=True)
                     )
                 torch.autograd.backward(objective)
                 return loss, objective
@@ -232,7 +194,7 @@ class Worker:
                     kept.append(loss.kept.detach().float())
                 labels.append(y)
             if request.follow:
-                follow(anchor, parameters, request.follow)
+                follow(centre, parameters, request.follow)
         client.state = {
             **client.state,
             # In one memory layout, whatever the model's: a state that was saved and loaded must compute the same bits.
@@ -252,7 +214,7 @@ class Worker:
             labels=torch.cat(labels) if labels else client.work.rows[:0],
             images=images,
             pass_rows=client.work.plan.pass_rows(client.index) * request.repeat,
-            anchor=dict(zip(trained, anchor, strict=True)) if request.follow else {},
+            centre=dict(zip(trained, centre, strict=True)) if request.follow else {},
             steps=steps,
         )
 
@@ -276,7 +238,7 @@ class Worker:
         self.stop_if_cancelled()
         rows = client.work.side(request.split)[position]
         y = self.labels(rows, request.split)
-        batch = Batch(self.batch(rows, _windows(crops, rows)), y, position, request.extras)
+        batch = Batch(self.batch(rows, windows_of(crops, rows)), y, position, request.extras)
         with self.autocast():
             loss = request.loss(model, batch)
         gradients = torch.autograd.grad(loss.total, list(trained.values()), allow_unused=True)
@@ -306,83 +268,3 @@ class Worker:
             with self.autocast():
                 parts.append(request.output(model, batch))
         return Collected(torch.cat(parts).float(), self.labels(rows, request.split))
-
-
-#: What answers for a client that says nothing else.
-LOGITS = Collect(logits)
-
-
-def to_train(network: Network, prefixes: Sequence[str]) -> dict[str, nn.Parameter]:
-    """The parameters that these prefixes name, made ready for gradients; the others are frozen."""
-    for name, p in network.parameters.items():
-        p.requires_grad_(matches(name, prefixes))
-        p.grad = None  # of a step that was interrupted
-    return {name: p for name, p in network.parameters.items() if p.requires_grad}
-
-
-def apply(rule: Rule, weights: Mapping[str, Tensor], besides: Mapping[str, State], again: Callable[[], Any]) -> None:
-    """Change the gradients that the weights hold by a rule of one client; `again` takes them where the weights are."""
-    touched = {n: w for n, w in weights.items() if w.grad is not None}
-    with torch.no_grad():
-        at, gradient = ({n: t.detach() for n, t in s.items()} for s in (touched, gradients(touched)))
-        if rule.two_passes:
-            gradient = gradients_at(rule.elsewhere(at, gradient, besides), touched, again)
-        for n, g in rule.direction(at, gradient, besides).items():
-            touched[n].grad = g
-
-
-def gradients(weights: Mapping[str, Tensor]) -> State:
-    """The gradients that the weights hold."""
-    return {n: g for n, w in weights.items() if (g := w.grad) is not None}
-
-
-def gradients_at(place: State, weights: Mapping[str, Tensor], again: Callable[[], Any]) -> State:
-    """The gradients elsewhere; the weights come back to the bit."""
-    home = {n: w.detach().clone() for n, w in weights.items()}
-    for n, w in weights.items():
-        w.data.copy_(place[n])
-        w.grad = None
-    with torch.enable_grad():
-        again()
-    for n, w in weights.items():
-        w.data.copy_(home[n])
-    return {n: g if (g := w.grad) is not None else torch.zeros_like(w) for n, w in weights.items()}
-
-
-def pieces(rows: Tensor, crops: CropStream | None) -> list[Piece]:
-    """The rows in pieces of CHUNK images, each with its windows if they are cropped."""
-    return [Piece(part, _windows(crops, part)) for part in torch.split(rows, CHUNK)]
-
-
-def on_device(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
-    """The arrays as tensors there, brought in one transfer."""
-    if not arrays:
-        return []
-    flat = torch.from_numpy(np.concatenate([a.reshape(-1) for a in arrays])).to(device)
-    return [part.view(a.shape) for part, a in zip(torch.split(flat, [a.size for a in arrays]), arrays, strict=True)]
-
-
-@torch.no_grad()
-def follow(anchors: Sequence[Tensor], parameters: Sequence[Tensor], share: float) -> None:
-    """Move anchors that share of their way to the parameters, in place."""
-    for anchor, p in zip(anchors, parameters, strict=True):
-        anchor.lerp_(p, share)
-
-
-def on_host(parts: Sequence[Tensor]) -> np.ndarray:
-    """Answers, piece by piece, on the host: classes as [T] uint16, scores of many labels as [T, U] float32."""
-    answers: np.ndarray = torch.cat(list(parts)).cpu().numpy()
-    return answers.astype(np.float32 if answers.dtype.kind == "f" else np.uint16)
-
-
-def check_finite(client: Client, loss: float, finite: bool) -> None:
-    """Stop a run that has diverged, before a method works with what came out."""
-    if not (finite and math.isfinite(loss)):
-        raise FedbenchError(
-            f"training diverged: client {client.index} in round {client.round} has a loss or weights not finite",
-            "a smaller --lr may help",
-        )
-
-
-def _windows(crops: CropStream | None, rows: Tensor) -> Tensor | None:
-    return None if crops is None else torch.from_numpy(crops.draw(len(rows))).to(rows.device)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench import models
-from fedbench.engine.choice import choose
+from fedbench.engine.association import known_association
+from fedbench.engine.inputs import federations_of
+from fedbench.engine.job import Job
+from fedbench.engine.speed.choice import choose
 from fedbench.errors import FedbenchError
 from fedbench.measure import stored
 from fedbench.metrics import figures
 from fedbench.plugins.mistakes import in_words, mistake
 from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
-from fedbench.store.provenance import MADE_FROM, fingerprint, origin
+from fedbench.store.provenance import MADE_FROM, fingerprint
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
     from fedbench.core.federation import Federation
     from fedbench.core.server import Server
     from fedbench.core.trainer import Trainer
-    from fedbench.engine.local import Job
     from fedbench.methods.base import Method
     from fedbench.store.claim import Claim
 
@@ -40,30 +43,26 @@ class Prepared:
 
 @contextlib.contextmanager
 def prepared(
-    jobs: Sequence[Job],
-    claims: Sequence[Claim],
-    store: Store,
-    roots: list[Path],
-    device: torch.device,
-    executor: str,
+    ours: Sequence[tuple[Job, Claim]], store: Store, roots: list[Path], device: torch.device, executor: str
 ) -> Iterator[Prepared]:
-    """The trainers of jobs that differ in nothing but their seeds, each in its work folder under its claim; their
-    inputs are loaded, or made if need be."""
+    """The trainers of claimed jobs that differ in nothing but their seeds, each in its work folder; their inputs are
+    loaded, or made if need be."""
     import torch
 
     from fedbench.core import executors
     from fedbench.core.checkpoint import Checkpoint
     from fedbench.core.context import Context
     from fedbench.core.plan import Plan
-    from fedbench.core.trainer import Trainer, initialise, new_client
+    from fedbench.core.start import initialise, new_client
+    from fedbench.core.trainer import Trainer
 
+    jobs = [job for job, _ in ours]
     job, setting = jobs[0], jobs[0].spec.setting
     # The code as it is now, not at the end; and what a method says of itself, lest a mistake in it loses the run.
     how: dict[str, Any] = {
         "fingerprint": fingerprint(*job.parts), "fingerprint_parts": job.parts, **_said(job.method),
     }  # fmt: skip
-    federations, inputs = _federations(jobs, store, roots, device)
-    how[MADE_FROM] = inputs
+    federations, how[MADE_FROM] = federations_of(jobs, store, roots, device)
     plans = [Plan(j.spec.setting, f.n_train, f.shape[:2]) for j, f in zip(jobs, federations, strict=True)]
     starts = []
     for j, f in zip(jobs, federations, strict=True):
@@ -78,20 +77,21 @@ def prepared(
         for f, start, plan in zip(federations, starts, plans, strict=True)
         for i in plan.cohort(1) or range(plan.trainees)
     ]
-    chosen = choose(setting.executor or executor, model, federations[0], setting, cohort, store)
-    runner = executors.make(chosen.name, model, federations[0], setting)
+    choice = choose(setting.executor or executor, model, federations[0], setting, cohort, store)
+    runner = executors.make(choice.name, model, federations[0], setting)
     try:
         trainers = [
             # The first job's method does for all: it is the same, and stacks are made by the method object.
             Trainer(
                 *(j.spec.setting, job.method, f, *start, runner, plan),
                 Checkpoint(store.work(j.spec.id), j.code, guard=claim.beat),
+                associate=partial(known_association, groups=f.groups, test_groups=f.test_groups),
             )
-            for j, f, start, plan, claim in zip(jobs, federations, starts, plans, claims, strict=True)
+            for (j, claim), f, start, plan in zip(ours, federations, starts, plans, strict=True)
         ]
         how |= {
-            "executor": chosen.name,
-            "executor_choice": asdict(chosen),
+            "executor": choice.name,
+            "executor_choice": asdict(choice),
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),
         }
@@ -100,61 +100,6 @@ def prepared(
         yield Prepared(trainers, how)
     finally:
         runner.close()
-
-
-#: The federations of the last runs: a table's runs often go on with the same ones, whose images may be costly to make.
-_last: dict[Hashable, list[Federation]] = {}
-
-
-def _federations(
-    jobs: Sequence[Job], store: Store, roots: list[Path], device: torch.device
-) -> tuple[list[Federation], dict[str, Any]]:
-    """Each job's federation, all on common images (jobs of one partition see the very same ones), and the origins of
-    what they were loaded from."""
-    from fedbench.data.build import obtain as images_of
-    from fedbench.partition.builder import obtain as partition_of
-
-    specs = [job.spec.setting.partition for job in jobs]
-    again = any(job.replaces is not None for job in jobs)
-    images = images_of(specs[0].dataset, store, roots, again=again)
-    drawn = {spec.id: partition_of(spec, store, roots, again=again) for spec in specs}
-    key = (store.home, device, images.digest, *(drawn[spec.id].digest for spec in specs))
-    if key not in _last:
-        _last.clear()  # before the next ones take their memory
-        _last[key] = _load(images, drawn.values(), device)
-    federations = dict(zip(drawn, _last[key], strict=True))
-    inputs = {artifact.id: origin(artifact) for artifact in (images, *drawn.values())}
-    return [federations[spec.id] for spec in specs], inputs
-
-
-def _load(images: Artifact, drawn: Iterable[Artifact], device: torch.device) -> list[Federation]:
-    """The federation of each partition, on common images of one data set."""
-    from fedbench.core.federation import Federation
-    from fedbench.data.dataset import from_artifact
-    from fedbench.partition.tables import read
-
-    dataset = from_artifact(images)
-    parts = []
-    for p in map(read, drawn):
-        distinct, image = p.distinct(dataset)
-        copies = len(distinct) < len(image)
-        part = Federation.of(
-            distinct if copies else distinct[image],
-            p.label,
-            p.client,
-            p.sample,
-            p.test,
-            len(p.classes),
-            device,
-            p.densities,
-            validation=p.validation,
-            stage=p.stage,
-            groups=p.groups,
-            test_groups=p.test_groups,
-            image=image if copies else None,
-        )
-        parts.append(part)
-    return Federation.joined(parts)
 
 
 def _said(method: Method) -> dict[str, Any]:
@@ -201,8 +146,8 @@ def _described(method: Method, server: Server) -> tuple[pa.Table | None, str]:
     from fedbench.core import tables
 
     try:
-        told = method.described(server)
-        return (None if told is None else tables.descriptors(*told)), ""
+        described = method.described(server)
+        return (None if described is None else tables.descriptors(*described)), ""
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -61,7 +61,7 @@ class PFedMe(Method):
             follow=client.lr * self.lambda_,
         )
         client.put(client.model(), "own")
-        client.put(trained.anchor)
+        client.put(trained.centre)
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         before = server.shared

@@ -15,8 +15,9 @@ from workloads import Workload
 from fedbench import methods
 from fedbench.core import executors
 from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.start import initialise
 from fedbench.core.state import state_of
-from fedbench.core.trainer import Round, Trainer, initialise
+from fedbench.core.trainer import Round, Trainer
 
 REFERENCE = "sequential"
 ROUNDS = 3

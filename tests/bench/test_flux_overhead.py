@@ -18,7 +18,8 @@ from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.executors import one_thread
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
-from fedbench.core.trainer import Trainer, initialise
+from fedbench.core.start import initialise
+from fedbench.core.trainer import Trainer
 from fedbench.specs import DatasetSpec, PartitionSpec, Setting
 
 pytestmark = pytest.mark.bench

@@ -17,7 +17,8 @@ import workloads
 from fedbench import methods
 from fedbench.core import executors
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.trainer import Trainer, initialise
+from fedbench.core.start import initialise
+from fedbench.core.trainer import Trainer
 
 pytestmark = pytest.mark.bench
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedbench import protocol
-from fedbench.engine import choice
+from fedbench.engine.speed import choice
 from tests.support.cli_user import SMOKE, good
 
 

@@ -129,16 +129,16 @@ def test_partition_says_that_older_code_drew_it(ready: Path) -> None:
 def test_what_another_process_has_made_anew_is_not_made_again(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look at the table and the run's turn."""
     age(ready, "run")
-    from fedbench.cli import sweep
+    from fedbench.engine import sweep
 
-    wanted = sweep._wanted
+    plan = sweep.plan
 
-    def meanwhile(*arguments: Any) -> Any:
-        jobs = wanted(*arguments)
+    def meanwhile(*arguments: Any, **options: Any) -> Any:
+        lacking = plan(*arguments, **options)
         edit_manifest(artifact(ready, "run"), lambda m: m["provenance"].update(fingerprint_parts=[], process="another"))
-        return jobs
+        return lacking
 
-    monkeypatch.setattr(sweep, "_wanted", meanwhile)
+    monkeypatch.setattr(sweep, "plan", meanwhile)
     before = (artifact(ready, "run") / "artifact.json").read_bytes()
     assert good(*TABLE, "--again").err.splitlines()[-1] == "0 of 1 runs made, 1 by other processes"
     assert (artifact(ready, "run") / "artifact.json").read_bytes() != before

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedbench.cli import context
-from fedbench.cli.live import watch
+from fedbench.cli.live import Bars
 from fedbench.cli.screen import Screen
 from fedbench.core.trainer import Progress
 from fedbench.specs import RunSpec
@@ -120,8 +120,8 @@ def test_an_error_has_no_control_characters(home: Path) -> None:
 @pytest.mark.parametrize("title", TITLES)
 def test_a_progress_bar_of_any_title(title: str) -> None:
     out = io.StringIO()
-    console = Screen(file=out, force_terminal=True, color_system=None, width=120, legacy_windows=False)
-    with watch(console, title, 3) as observe:
+    console = Screen(file=out, force_terminal=True, color_system=None, width=200, legacy_windows=False)
+    with Bars(console) as bars, bars.watch(title, 3) as observe:
         observe(Progress(1, 3, 0.5, 0.25))
         observe(Progress(2, 3, 0.5, 0.25, doing=title))
     text = out.getvalue()

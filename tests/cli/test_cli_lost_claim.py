@@ -43,9 +43,9 @@ def test_its_checkpoint_stays_the_others(ready: Path, monkeypatch: pytest.Monkey
 
 def test_a_run_finished_after_all_leaves_the_others_folder(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both make the same bytes, so whoever is first has made the run; the other one finds that out by himself."""
-    from fedbench.engine import local
+    from fedbench.engine import run
 
-    write = local.write
+    write = run.write
 
     def taken_over(*arguments):  # type: ignore[no-untyped-def]
         artifact = write(*arguments)
@@ -54,7 +54,7 @@ def test_a_run_finished_after_all_leaves_the_others_folder(ready: Path, monkeypa
         (folder / FILE).write_text(json.dumps({**claim, "token": "another's"}))
         return artifact
 
-    monkeypatch.setattr(local, "write", taken_over)
+    monkeypatch.setattr(run, "write", taken_over)
     good(*RUN)
     (folder,) = ready.glob("work/[!.]*")
     assert (folder / FILE).exists()

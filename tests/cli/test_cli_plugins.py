@@ -146,7 +146,7 @@ def test_what_a_method_says_of_itself_is_asked_before_it_trains(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine(tmp_path, "def deviations(self=None):", "return 'not a list'")
-    monkeypatch.setattr("fedbench.core.trainer.Trainer.run", lambda *given: pytest.fail("it trained"))
+    monkeypatch.setattr("fedbench.core.trainer.train_together", lambda *given: pytest.fail("it trained"))
     said = train()
     assert (said.code, said.line) == (2, "fedbench: deviations() of Mine gives 'not a list', not a list of texts")
     assert runs(home) == []

@@ -184,7 +184,7 @@ def test_stopped_after_the_last_round(ready: Path, monkeypatch: pytest.MonkeyPat
 
     command = ("train", "--method", "fedavg", *SMOKE, "--seed", "1", "--executor", "sequential")
     with monkeypatch.context() as patch:
-        patch.setattr("fedbench.engine.local.clear", interrupt)
+        patch.setattr("fedbench.engine.work.leave", interrupt)
         said = fedbench(*command)
     assert (said.code, said.line) == (130, "stopped; what was to be trained is complete.")
     assert "is already there" in good(*command).err

@@ -49,11 +49,11 @@ def test_what_another_process_lets_go_of_is_made_in_the_end(
     claim = Store(home).claim(local)
     claim.__enter__()
 
-    def running(job, store, device, executor, title):  # type: ignore[no-untyped-def]
-        order.append(job.spec.method)
+    def running(jobs, *rest):  # type: ignore[no-untyped-def]
+        order.append(jobs[0].spec.method)
         if order == ["local", "fedavg"]:
             claim.__exit__(None, None, None)
-        return run(job, store, device, executor, title)
+        return run(jobs, *rest)
 
     monkeypatch.setattr(sweep, "run", running)
     assert good(*TABLE, "-m", "local", "-m", "fedavg").err.splitlines()[-1] == "2 of 2 runs made"

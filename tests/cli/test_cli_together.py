@@ -96,7 +96,7 @@ def test_the_runs_are_those_of_one_after_another(table: str, home: Path) -> None
 def test_left_alone_they_go_together_where_stacks_are_fastest(
     table: str, home: Path, monkeypatch: pytest.MonkeyPatch, fastest: str, together: int | None
 ) -> None:
-    monkeypatch.setattr("fedbench.engine.choice._rate", lambda name, *_: 9000.0 if name == fastest else 4000.0)
+    monkeypatch.setattr("fedbench.engine.speed.choice._rate", lambda name, *_: 9000.0 if name == fastest else 4000.0)
     assert good(*train(table)).line == "3 of 3 runs made"
     assert [run.provenance["executor"] for run in runs(home).values()] == [fastest] * 3
     assert [run.provenance.get("together") for run in runs(home).values()] == [together] * 3
@@ -181,7 +181,7 @@ def test_an_interrupt_saves_all_of_them(table: str, home: Path, monkeypatch: pyt
 def test_all_of_them_again(table: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good(*train(table, "--executor", "stacked"))
     before = {seed: run.manifest["provenance"] for seed, run in runs(home).items()}
-    for room in ("report.index", "cli.sweep"):
+    for room in ("report.index", "engine.job"):
         monkeypatch.setattr(f"fedbench.{room}.is_stale", lambda provenance: True)
     assert good(*train(table, "--executor", "stacked", "--again")).line == "3 of 3 runs made"
     after = {seed: run.manifest["provenance"] for seed, run in runs(home).items()}

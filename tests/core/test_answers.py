@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from fedbench import models
-from fedbench.core import evaluation, executors
+from fedbench.core import answers, executors
+from fedbench.core.answers import Answers, answer, own_answers
 from fedbench.core.augment import resized_crop, to_input
 from fedbench.core.client import Client
-from fedbench.core.evaluation import Answers, answer, own_answers
 from fedbench.core.executors import Executor
 from fedbench.core.plan import Plan
 from fedbench.core.state import State, state_of
@@ -116,13 +116,13 @@ def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> N
     it = executors.make("sequential", MODEL, DATA, PLAN.setting)
     calls: list[str] = []
     for name in ("_answers_of_shared_body", "_answers_of_all"):
-        original = getattr(evaluation, name)
+        original = getattr(answers, name)
 
         def spy(*given, name: str = name, original=original):  # type: ignore[no-untyped-def]
             calls.append(name)
             return original(*given)
 
-        monkeypatch.setattr(evaluation, name, spy)
+        monkeypatch.setattr(answers, name, spy)
 
     def path(who: list[Client], it: Executor = it) -> set[str]:
         calls.clear()
@@ -160,7 +160,7 @@ def test_a_router_without_a_common_body_is_refused(executor: Executor) -> None:
 def test_shared_body_and_general_path_agree(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
     who = shared_body()
     fast = answer(who, executor, "crop", None)
-    monkeypatch.setattr(evaluation, "_share_body", lambda *_: False)
+    monkeypatch.setattr(answers, "_share_body", lambda *_: False)
     slow = answer(who, executor, "crop", None)
     np.testing.assert_array_equal(fast.votes, slow.votes)
     np.testing.assert_array_equal(fast.own, slow.own)
@@ -169,7 +169,7 @@ def test_shared_body_and_general_path_agree(monkeypatch: pytest.MonkeyPatch, exe
 def test_pieces_change_nothing_but_the_work(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
     who = shared_body()
     whole = answer(who, executor, "plain", None)
-    monkeypatch.setattr(evaluation, "CHUNK", 4)
+    monkeypatch.setattr(answers, "CHUNK", 4)
     pieces = answer(who, executor, "plain", None)
     np.testing.assert_array_equal(whole.votes, pieces.votes)
 

@@ -11,8 +11,10 @@ import torch
 
 from fedbench import models
 from fedbench.core.clock import Clock
-from fedbench.core.estimate import FORWARD, images_per_second, images_to_process
 from fedbench.core.plan import Plan
+from fedbench.engine.speed.cost import images_to_process
+from fedbench.engine.speed.probe import images_per_second
+from fedbench.methods.base import FORWARD
 from tests.support.lab import federation, setting
 
 

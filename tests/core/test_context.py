@@ -190,7 +190,7 @@ def test_the_fields_of_a_client() -> None:
 def test_labels_of_a_side(split: str, tmp_path: Path) -> None:
     it = trainer(Method(), DATA, tmp_path, SETTING)
     it.executor.close()
-    client, side = it._client(1, {}, 1), {"train": DATA.train, "validation": DATA.validation, "test": DATA.test}[split]
+    client, side = it.client(1, {}, 1), {"train": DATA.train, "validation": DATA.validation, "test": DATA.test}[split]
     expected = DATA.labels[side[1]]
     assert torch.equal(client.labels(split), torch.full_like(expected, NO_LABEL) if split == "test" else expected)
     assert torch.equal(client.images(split), DATA.images[side[1]])

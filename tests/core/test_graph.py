@@ -26,8 +26,9 @@ from fedbench.core.graph import GRAPHS, CapturedStep, GraphedWorker, capacity
 from fedbench.core.plan import Plan
 from fedbench.core.stack import Stack, Step, Tick
 from fedbench.core.stacked import StackedWorker
+from fedbench.core.start import initialise
 from fedbench.core.state import state_of
-from fedbench.core.trainer import Trainer, initialise
+from fedbench.core.trainer import Trainer
 from fedbench.methods.base import cross_entropy
 from tests.support.lab import client, federation, method, setting
 

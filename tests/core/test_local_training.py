@@ -19,8 +19,8 @@ from fedbench.core.augment import resized_crop, to_input
 from fedbench.core.client import Batch, Client, Collect, Loss, Train, Trained
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
+from fedbench.core.start import learning_rate
 from fedbench.core.state import State, state_of
-from fedbench.core.trainer import learning_rate
 from fedbench.core.worker import Worker
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
@@ -149,7 +149,7 @@ def test_the_proximal_term_is_part_of_the_gradient(changes: dict[str, Any]) -> N
 
 def test_the_proximal_term_pulls_towards_what_was_received() -> None:
     bench = Bench(setting(epochs=2))
-    # The anchor is what the client received, not where this request starts.
+    # The centre is what the client received, not where this request starts.
     a, b = bench.make(1), bench.make(1)
     b.received = {name: t + 1 for name, t in b.received.items()}
     bench.train(Train(cross_entropy, steps=1, prox=0.7), a)
@@ -158,8 +158,8 @@ def test_the_proximal_term_pulls_towards_what_was_received() -> None:
         np.testing.assert_allclose(b.state[name] - t, np.full(t.shape, 0.05 * 0.7), atol=1e-6)
 
 
-def test_an_anchor_that_follows_by_hand() -> None:
-    """pFedMe's inner loop: K steps on a batch towards the anchor, which then takes a share of its way."""
+def test_a_centre_that_follows_by_hand() -> None:
+    """pFedMe's inner loop: K steps on a batch towards the centre, which then takes a share of its way."""
     s = setting(steps=6, batch_size=5, momentum=0.8, weight_decay=0.1)
     bench = Bench(s, model=Line())
     asked = Train(squares, trains=("w",), lr=0.02, momentum=0.0, prox=3.0, repeat=4, follow=0.15)
@@ -173,12 +173,12 @@ def test_an_anchor_that_follows_by_hand() -> None:
             w -= 0.02 * (float((2 * (w * x - y) * x).mean()) + 3.0 * (w - a) + 0.1 * w)
         a += 0.15 * (w - a)
     assert float(bench.client.state["w"]) == pytest.approx(w, rel=1e-5)
-    assert float(trained.anchor["w"]) == pytest.approx(a, rel=1e-5)
+    assert float(trained.centre["w"]) == pytest.approx(a, rel=1e-5)
     assert abs(a - w) > 1e-3
-    assert trained.anchor.keys() == {"w"}
+    assert trained.centre.keys() == {"w"}
     assert trained.images == 4 * sum(len(b) for b in bench.plan.batches(1, 1, 1, None, 6))
     assert len(trained.labels) == trained.images
-    assert bench.train(Train(squares, trains=("w",), prox=3.0)).anchor == {}
+    assert bench.train(Train(squares, trains=("w",), prox=3.0)).centre == {}
     # What the client received stays as it was.
     assert float(bench.client.received["w"]) == 0.5
 

@@ -16,7 +16,7 @@ from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.who import MEMBER
-from fedbench.engine.local import Job
+from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import AFTER_LOCAL, Method, cross_entropy, score_knob
 from fedbench.specs import Setting
@@ -69,7 +69,7 @@ def test_training_is_that_of_a_federation_without_them(name: str, tmp_path: Path
 def test_a_newcomer_fine_tunes_the_last_global_model(tmp_path: Path) -> None:
     it = trainer(method("fedavgft", finetune_epochs=2), DATA, tmp_path, with_newcomers(rounds=1, window=1))
     it.run()
-    client = it._client(5, it.server.view(5), 1)
+    client = it.client(5, it.server.view(5), 1)
     client.work.phase = 1000
     it.executor.run([client], it.method.personalise)
     assert client.work.processed == 2 * DATA.n_train[5]
@@ -80,7 +80,7 @@ def test_a_newcomer_fine_tunes_the_last_global_model(tmp_path: Path) -> None:
 
 
 def _test_piece(client: Client) -> Any:
-    from fedbench.core.worker import Piece
+    from fedbench.core.pieces import Piece
 
     return Piece(client.work.test_rows, None)
 

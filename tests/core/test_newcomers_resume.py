@@ -17,7 +17,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.trainer import Interrupted, Progress
 from fedbench.core.who import MEMBER, UNSEEN
-from fedbench.engine.local import Job
+from fedbench.engine.job import Job
 from fedbench.engine.training import write
 from fedbench.methods.base import Method
 from fedbench.metrics import evaluate
@@ -117,7 +117,7 @@ def test_the_heads_of_clients_come_from_the_servers_memory(tmp_path: Path) -> No
     assert heads.keys() == {i for t in (1, 2, 3) for i in it.plan.cohort(t)}
     assert all(head.keys() == {"head.weight", "head.bias"} for head in heads.values())
     for i, head in heads.items():
-        client = it._answering(it.server, i, MEMBER, 4)
+        client = it.answering(it.server, i, MEMBER, 4)
         assert all(client.state[n] is t and not torch.equal(t, it.server.initial[n]) for n, t in head.items())
     resumed = train(how, DATA, tmp_path / "resumed", s)
     equal(resumed, whole)
@@ -135,7 +135,7 @@ def test_a_newcomer_starts_from_the_mean_head(tmp_path: Path) -> None:
     stopped(how, tmp_path, s, 3)
     it = trainer(how, DATA, tmp_path, s)
     it.resume()
-    client = it._answering(it.server, NEWCOMERS[0], UNSEEN, 4)
+    client = it.answering(it.server, NEWCOMERS[0], UNSEEN, 4)
     for name in ("head.weight", "head.bias"):
         assert client.state[name] is it.server.shared[name]
         assert not torch.equal(client.state[name], it.server.initial[name])

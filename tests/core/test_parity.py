@@ -74,7 +74,7 @@ MET = {"ragged": ("unfold",), "steps": ("stacked",), "adamw": ("cores", "stacked
 #: Every method everywhere; its variants where most can go wrong, and another optimiser with a few.
 WHERE = [(*case, s) for case in CASES for s in ("ragged", "steps") if s == "ragged" or not case[1]]
 WHERE += [(name, {}, "adamw") for name in ("apfl", "ditto", "fedavg", "fedrep")]
-#: Methods whose requests are unlike one another's: of several models, with rules, kept features, anchors that follow,
+#: Methods whose requests are unlike one another's: of several models, with rules, kept features, centres that follow,
 #: gradients, looks at other sides of the data. The others ask for nothing that these do not.
 UNLIKE = (
     "fedavg",
@@ -255,7 +255,7 @@ BOXES: dict[str, tuple[Callable[[Client], Box], dict[str, Any]]] = {
     "batches repeated": (once(Train(keeps_input, repeat=3, lr=0.01)), {}),
     "another momentum": (once(Train(cross_entropy, momentum=0.0), Train(cross_entropy, momentum=0.3)), {}),
     "momentum where there is none": (once(Train(cross_entropy, momentum=0.5)), {"momentum": 0.0}),
-    "an anchor that follows": (
+    "a centre that follows": (
         once(Train(cross_entropy, steps=3), Train(cross_entropy, prox=5.0, repeat=3, follow=0.2, momentum=0.0)),
         {},
     ),
@@ -317,7 +317,7 @@ def test_a_request_is_answered_as_the_reference_does(box: str, norm: bool, way: 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["a request", "a pass"])
 @pytest.mark.parametrize("box", ["several passes", "tails dropped", "proximal", "batches repeated", "a common body",
-                                 "an anchor that follows", "what the loss leaves alone", "no step at all"])  # fmt: skip
+                                 "a centre that follows", "what the loss leaves alone", "no step at all"])  # fmt: skip
 @ways
 def test_adamw_answers_as_the_reference_does(box: str, restarts: bool, way: str) -> None:
     made, changes = BOXES[box]

@@ -15,8 +15,10 @@ from torch.nn import functional as F
 
 from fedbench.core import precision as module
 from fedbench.core.precision import arithmetic, autocast, check
-from fedbench.engine import local
-from fedbench.engine.local import Job, execute
+from fedbench.engine import place
+from fedbench.engine import run as engine
+from fedbench.engine.job import Job
+from fedbench.engine.run import execute
 from fedbench.errors import FedbenchError
 from fedbench.specs import PRECISIONS
 from fedbench.store import Store
@@ -160,8 +162,8 @@ def test_a_run_computes_as_its_setting_says(
         raise FedbenchError("enough")
 
     gpu(9, 0)
-    monkeypatch.setattr(local, "choose_device", lambda _: GPU)
-    monkeypatch.setattr(local, "prepared", stop)
+    monkeypatch.setattr(place, "choose_device", lambda _: GPU)
+    monkeypatch.setattr(engine, "prepared", stop)
     before = switches()
     job = Job.of(lab.setting(precision=precision), "fedavg", {})
     with pytest.raises(FedbenchError, match="enough"):

@@ -19,8 +19,8 @@ from fedbench.core.context import Context
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
+from fedbench.core.start import new_client
 from fedbench.core.state import state_of
-from fedbench.core.trainer import known_association, new_client
 from fedbench.core.who import UNLABELLED
 from fedbench.core.work import NO_LABEL
 from fedbench.methods.base import Loss, Method, cross_entropy
@@ -145,16 +145,6 @@ def test_clusters_live_in_the_server_and_its_checkpoint() -> None:
     assert [m["w"].tolist() for m in again.models] == [[1, 1], [2, 2]]
     server.keep(0, {"w": server.models[1]["w"], "v": torch.ones(1) * 3})
     assert server.personal[0].keys() == {"v"}, "what it merely received is not its own"
-
-
-def test_known_association_after_a_drift() -> None:
-    data = federation((20,) * 5)
-    server = Server({}, {}, models=[{}, {}, {}], assigned={0: 2, 1: 2, 2: 1, 3: 0, 4: 1})
-    assert known_association(server, data) is server
-    drifted = replace(data, groups=[5, 5, 5, 6, 6], test_groups=[6, 5, 9, 5, 6])
-    assert known_association(server, drifted).assigned == {0: 0, 1: 2, 2: 1, 3: 2, 4: 0}, (
-        "ties: smallest; none: its own"
-    )
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,14 @@ from fedbench.conformance.small import small
 from fedbench.core.client import Batch, Box, Client, Collect, Loss, Train
 from fedbench.core.context import Context
 from fedbench.core.executors import Stacked
+from fedbench.core.pieces import Piece
 from fedbench.core.plan import Plan
 from fedbench.core.stack import Record, Step, padded, stacked, ticks
-from fedbench.core.stacked import StackedWorker, kind
+from fedbench.core.stacked import StackedWorker
+from fedbench.core.stacked_collect import kind
 from fedbench.core.state import state_of
 from fedbench.core.work import Work
-from fedbench.core.worker import Cancelled, Piece, Worker
+from fedbench.core.worker import Cancelled, Worker
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
 from tests.support.lab import client, federation, setting

@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from fedbench import models
+from fedbench.core import simulation, waiting
 from fedbench.core import trainer as trainer_module
-from fedbench.core import worker as worker_module
 from fedbench.core.client import Box, Client, Train
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
-from fedbench.core.trainer import Interrupted, Progress, initialise
+from fedbench.core.start import initialise
+from fedbench.core.trainer import Interrupted, Progress
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
@@ -306,8 +307,8 @@ def test_personal_states_that_do_not_fit_wait_elsewhere(
         sent.append(tensor)
         return tensor.clone()
 
-    monkeypatch.setattr(worker_module, "put_by", away)
-    monkeypatch.setattr(trainer_module, "fits", lambda *_: False)
+    monkeypatch.setattr(waiting, "_to_host", away)
+    monkeypatch.setattr(simulation, "fits", lambda *_: False)
     elsewhere = train(name, DATA, tmp_path / "elsewhere", five(), executor=executor)
     assert same(elsewhere.tensors, here.tensors)
     assert parquet_bytes(elsewhere.predictions) == parquet_bytes(here.predictions)

@@ -17,7 +17,8 @@ from pathlib import Path
 def look(store_folder: str, name: str) -> dict[str, object]:
     from fedbench import methods
     from fedbench.data.locate import resolve
-    from fedbench.engine.local import Job, execute
+    from fedbench.engine.job import Job
+    from fedbench.engine.run import execute
     from fedbench.errors import FedbenchError
     from fedbench.imports import PACKAGE
     from fedbench.specs import PartitionSpec, Setting

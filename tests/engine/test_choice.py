@@ -12,10 +12,10 @@ from fedbench import models
 from fedbench.core import executors
 from fedbench.core.context import Context
 from fedbench.core.plan import Plan
-from fedbench.core.probe import STEPS, steps_per_second
-from fedbench.core.trainer import initialise, new_client
-from fedbench.engine import choice
-from fedbench.engine.choice import FILE, MARGIN, Choice, choose
+from fedbench.core.start import initialise, new_client
+from fedbench.engine.speed import choice
+from fedbench.engine.speed.choice import FILE, MARGIN, Choice, choose
+from fedbench.engine.speed.probe import STEPS, steps_per_second
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
 from fedbench.specs import Setting
@@ -144,7 +144,8 @@ def test_a_real_choice(store: Store) -> None:
 def test_a_setting_that_measures_times_names_its_executor(store: Store) -> None:
     """Whatever else is asked for: the executor is part of what is measured, and of the run's identity."""
     from fedbench import data, partition, protocol
-    from fedbench.engine.local import Job, execute
+    from fedbench.engine.job import Job
+    from fedbench.engine.run import execute
 
     rules = protocol.load("pfedfda")
     part = rules.partition_spec(data.resolve("digits", store), 10, scheme="iid")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fedbench import data, methods, partition
-from fedbench.engine.local import Job
+from fedbench.engine.job import Job
 from fedbench.imports import LOOKUPS, PACKAGE, ROOMS
 from fedbench.specs import PartitionSpec
 from fedbench.store import Store, provenance

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from fedbench import data, partition, protocol
-from fedbench.core import estimate
-from fedbench.engine import cost
+from fedbench.engine.speed import cost, probe
+from fedbench.methods.fedavg import FedAvg
 from fedbench.store import Store
 
 
@@ -18,8 +18,8 @@ def test_a_batch_is_no_larger_than_a_client(store: Store, monkeypatch: pytest.Mo
     spec = rules.partition_spec(source, 10, scheme="iid", clients=4)
     setting = rules.setting(spec, "smoke")
     probed: list[int] = []
-    monkeypatch.setattr(estimate, "images_per_second", lambda *a: probed.append(a[3]) or 1.0)
+    monkeypatch.setattr(probe, "images_per_second", lambda *a: probed.append(a[3]) or 1.0)
     cost._speed.cache_clear()
-    cost.seconds(dataclasses.replace(setting, batch_size=2**32), store, [], "cpu")
+    cost.seconds(dataclasses.replace(setting, batch_size=2**32), FedAvg(), store, [], "cpu")
     cost._speed.cache_clear()
     assert probed == [int(max(partition.build(spec, store).n_train))]

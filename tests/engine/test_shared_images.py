@@ -15,8 +15,9 @@ import torch
 
 from fedbench import data, protocol
 from fedbench.core.federation import Federation
-from fedbench.engine import training
-from fedbench.engine.local import Job, execute
+from fedbench.engine import inputs
+from fedbench.engine.job import Job
+from fedbench.engine.run import execute
 from fedbench.specs import PartitionSpec
 from fedbench.store import Store
 
@@ -26,9 +27,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> Iterator[None]:
-    training._last.clear()
+    inputs._last.clear()
     yield
-    training._last.clear()
+    inputs._last.clear()
 
 
 def part(store: Store, **chosen: Any) -> PartitionSpec:
@@ -40,7 +41,7 @@ def job(partition: PartitionSpec, seed: int = 0) -> Job:
 
 
 def kept(store: Store, *jobs: Job, device: torch.device = CPU) -> list[Federation]:
-    return training._federations(jobs, store, [], device)[0]
+    return inputs.federations_of(jobs, store, [], device)[0]
 
 
 def test_who_trained_before_changes_no_prediction(store: Store, tmp_path: Path) -> None:
@@ -49,7 +50,7 @@ def test_who_trained_before_changes_no_prediction(store: Store, tmp_path: Path) 
     a, shifted, redrawn = part(store), part(store, shift="high"), part(store, seed=7)
     order = [job(a), job(a, seed=1), job(shifted), job(redrawn), job(a, seed=2)]
     loads: list[int] = []
-    load = training._load
+    load = inputs._load
 
     def counting(*given: Any) -> list[Federation]:
         loads.append(1)
@@ -59,12 +60,12 @@ def test_who_trained_before_changes_no_prediction(store: Store, tmp_path: Path) 
         out = []
         for one in order:
             if fresh:
-                training._last.clear()
+                inputs._last.clear()
             out.append(execute(one, where, [], device="cpu", executor="sequential").table("predictions"))
         return out
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "_load", counting)
+        patch.setattr(inputs, "_load", counting)
         together = predictions(store, fresh=False)
         assert len(loads) == 4, "the second run has the partition of the first, and no other that of the one before"
         alone = predictions(Store(tmp_path / "alone"), fresh=True)
@@ -134,20 +135,20 @@ def test_the_last_images_are_gone_before_the_next_are_loaded(store: Store, monke
     (first,) = kept(store, job(a))
     images = weakref.ref(first.images)
     del first
-    load, alive = training._load, []
+    load, alive = inputs._load, []
 
     def watched(*given: Any) -> list[Federation]:
         gc.collect()
         alive.append(images() is not None)
         return load(*given)
 
-    monkeypatch.setattr(training, "_load", watched)
+    monkeypatch.setattr(inputs, "_load", watched)
     kept(store, job(a))
     assert images() is not None
     assert alive == []
     kept(store, job(b))
     assert alive == [False]
-    assert len(training._last) == 1
+    assert len(inputs._last) == 1
 
 
 def test_a_federation_that_cannot_be_loaded_leaves_nothing_behind(
@@ -160,7 +161,7 @@ def test_a_federation_that_cannot_be_loaded_leaves_nothing_behind(
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "_load", broken)
+        patch.setattr(inputs, "_load", broken)
         with pytest.raises(MemoryError):
             kept(store, job(a))
     (found,) = kept(store, job(a))

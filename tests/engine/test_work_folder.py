@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedbench.engine import local
+from fedbench.engine import work
 from fedbench.files import write_json
 from fedbench.store import CHECKPOINT, Store
 
@@ -30,10 +30,10 @@ def test_the_index_of_a_checkpoint_goes_before_what_it_lists(store: Store, monke
         (folder / "state-000003.safetensors").unlink()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(local.shutil, "rmtree", killed)
-    job: Any = SimpleNamespace(spec=SimpleNamespace(id="abc"))
+    monkeypatch.setattr(work.shutil, "rmtree", killed)
+    job: Any = SimpleNamespace(spec=SimpleNamespace(id="abc"), done=lambda _: "the run")
     with pytest.raises(KeyboardInterrupt):
-        local.clear(job, store)
+        work.leave(job, store)
     assert not (folder / CHECKPOINT).exists(), "a restart would take it for a damaged checkpoint"
 
 

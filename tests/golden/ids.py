@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedbench import data, partition, protocol
-from fedbench.engine.local import Job
+from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
 from fedbench.report import cells
 from fedbench.report import table as tables

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 
 from fedbench import data, protocol
-from fedbench.engine.local import Job, execute
+from fedbench.engine.job import Job
+from fedbench.engine.run import execute
 from fedbench.errors import FedbenchError
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store

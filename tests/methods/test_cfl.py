@@ -182,4 +182,4 @@ def test_the_thresholds_are_checked(tmp_path: Path) -> None:
 def test_its_updates_leave_running_statistics_out(tmp_path: Path) -> None:
     assert set(cfl.update(member(0, [1.0]))) == {"w"}
     it = trainer(method("cfl"), federation(), tmp_path)
-    assert cfl.update(it._client(0, it.server.view(0), 1)).keys() == dict(it.executor.model.named_parameters()).keys()
+    assert cfl.update(it.client(0, it.server.view(0), 1)).keys() == dict(it.executor.model.named_parameters()).keys()

@@ -93,7 +93,7 @@ def test_a_cohort_that_has_not_moved_leaves_the_server_where_it_was(subject: Sub
     how = subject.method()
     it = trainer(how, DATA, tmp_path, few())
     before = dict(it.server.shared)
-    cohort = [it._client(i, it.server.view(i), 1) for i in (0, 2, 3)]
+    cohort = [it.client(i, it.server.view(i), 1) for i in (0, 2, 3)]
     for client in cohort:
         how.broadcast(it.server, client)
     how.aggregate(it.server, cohort, 1)

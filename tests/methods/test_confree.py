@@ -134,7 +134,7 @@ def test_with_labels_apart_it_answers_better_than_a_shared_head(rule: str, tmp_p
 
 def test_the_logged_loss_is_the_mean_of_both_phases(tmp_path: Path) -> None:
     it = train("confree", DATA, tmp_path).trainer
-    client = it._client(1, it.server.view(1), 3)
+    client = it.client(1, it.server.view(1), 3)
     it.executor.run([client], it.method.local)
     (head, _), (body, _) = client.work.losses
     assert head != body

@@ -121,7 +121,7 @@ def test_a_client_answers_with_the_mixture_of_the_new_shared_model(tmp_path: Pat
     run = train(method("fedala", rate=RATE), DATA, tmp_path)
     it = run.trainer
     before = {name: t.clone() for name, t in it.server.tensors().items()}
-    client = it._answering(it.server, 1, MEMBER, 3)
+    client = it.answering(it.server, 1, MEMBER, 3)
     it.executor.run([client], it.method.personalise)
     shared, own = it.server.shared, client.received
     for name, t in client.model().items():

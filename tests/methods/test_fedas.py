@@ -129,7 +129,7 @@ def test_in_the_first_round_the_alignment_has_nothing_to_do(tmp_path: Path) -> N
     """Previous and shared model are one: without weight decay the trunk stays where it is, to the bit."""
     s = setting(rounds=1, window=1, steps=5, weight_decay=0.0)
     it = train(method("fedas", **AS_RUN), DATA, tmp_path, s).trainer
-    client = it._client(1, dict(it.server.initial), 1)
+    client = it.client(1, dict(it.server.initial), 1)
     box = method("fedas", **AS_RUN).local(client)
     it.executor.run([client], lambda c: (next(box) for _ in range(1)))
     assert client.work.losses == [(0.0, 2 * s.batch_size)]
@@ -144,7 +144,7 @@ def test_what_answers_for_a_client_is_its_own_model_also_when_it_was_away(tmp_pa
     (away, *_) = set(range(DATA.clients)) - set(it.plan.cohort(3))
     assert any(away in it.plan.cohort(t) for t in (1, 2)), "it has never trained"
     for score, own in (("after_local", True), ("after_aggregate", False)):
-        client = it._answering(it.server, away, MEMBER, 3)
+        client = it.answering(it.server, away, MEMBER, 3)
         method("fedas", score=score).personalise(client)
         body = client.state["trunk.0.weight"]
         assert torch.equal(body, it.server.personal[away]["previous/trunk.0.weight"]) == own
@@ -154,7 +154,7 @@ def test_what_answers_for_a_client_is_its_own_model_also_when_it_was_away(tmp_pa
 
 def test_clients_count_by_their_information(tmp_path: Path) -> None:
     it = train("fedas", DATA, tmp_path).trainer
-    cohort = [it._client(i, dict(it.server.initial), 3) for i in range(3)]
+    cohort = [it.client(i, dict(it.server.initial), 3) for i in range(3)]
     for k, c in enumerate(cohort):
         c.state = {n: torch.full_like(t, float(k)) for n, t in c.state.items()}
     for c, trace in zip(cohort, (1.0, 0.0, 3.0), strict=True):

@@ -213,7 +213,7 @@ def test_a_drift_of_all_of_a_clients_labels_is_found(tmp_path: Path) -> None:
 
 def test_a_client_that_never_took_part_holds_the_model_of_most(tmp_path: Path) -> None:
     it = trainer(method("feddrift"), federation(), tmp_path)
-    cohort = [it._client(i, it.server.view(i), 1) for i in (0, 2)]
+    cohort = [it.client(i, it.server.view(i), 1) for i in (0, 2)]
     it.method.aggregate(it.server, cohort, 1)
     assert it.server.view(3).keys() == it.server.view(0).keys()
     assert it.server.shared is it.server.models[0]

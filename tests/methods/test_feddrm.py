@@ -68,7 +68,7 @@ def test_the_loss_by_hand(share: float, tmp_path: Path) -> None:
 def test_each_client_names_itself(tmp_path: Path) -> None:
     it = trainer(FedDRM(), DATA, tmp_path)
     for i in range(3):
-        box = it.method.local(it._client(i, it.server.view(i), 1))
+        box = it.method.local(it.client(i, it.server.view(i), 1))
         assert box is not None
         (request,) = list(box)
         assert isinstance(request, Train)

@@ -94,7 +94,7 @@ def test_steps_of_the_server_are_those_of_the_formulas(server: str, tmp_path: Pa
     changes: list[dict[str, Array]] = []
     for t in range(1, 5):
         held = dict(it.server.shared)
-        cohort = [it._client(i, it.server.view(i), t) for i in (0, 2, 3)]
+        cohort = [it.client(i, it.server.view(i), t) for i in (0, 2, 3)]
         for c in cohort:
             steps = {n: TAU * rng.standard_normal(x.shape).astype(np.float32) for n, x in held.items()}
             c.state = {n: x + torch.from_numpy(steps[n]) for n, x in held.items()}

@@ -36,7 +36,7 @@ def features(n: int, classes: int = 6, seed: int = 0) -> tuple[torch.Tensor, tor
 def a_client(how: FedPAC, folder: Path, t: int = 2) -> Client:
     """A client that knows prototypes of the classes 0 to 3."""
     it = trainer(how, DATA, folder)
-    client = it._client(1, it.server.view(1), t)
+    client = it.client(1, it.server.view(1), t)
     client.received[MEAN] = torch.randn(K, D, generator=torch.Generator().manual_seed(1))
     client.received[COUNT] = torch.tensor([3.0, 1, 2, 5, 0, 0, 0, 0, 0, 0])
     client.state = dict(client.received)
@@ -215,7 +215,7 @@ def test_prototypes_and_heads_after_a_round(tmp_path: Path) -> None:
 
 def test_the_statistics_are_those_of_the_received_body(tmp_path: Path) -> None:
     it = trainer(FedPAC(), DATA, tmp_path)
-    client = it._client(2, it.server.view(2), 1)
+    client = it.client(2, it.server.view(2), 1)
     it.executor.run([client], it.method.local)
     model: Any = it.executor.worker.load(it.server.initial).eval()  # type: ignore[attr-defined]
     with torch.no_grad():
@@ -281,16 +281,16 @@ def test_a_newcomer_starts_from_the_mean_head_and_tunes(
 ) -> None:
     run = train(method("fedpac", newcomers=newcomers, newcomer_epochs=2), DATA, tmp_path)
     server, how = run.trainer.server, run.trainer.method
-    newcomer = run.trainer._answering(server, 1, UNSEEN, 3)
+    newcomer = run.trainer.answering(server, 1, UNSEEN, 3)
     for name in ("head.weight", "trunk.0.weight"):
         assert newcomer.state[name] is server.shared[name]
         assert not torch.equal(newcomer.state[name], server.initial[name])
     assert not torch.equal(newcomer.state["head.weight"], server.memory.of[1]["head.weight"])
     (request,) = how.personalise(newcomer) or ()
     assert (request.trains, request.epochs, request.lr) == (trains, 2, None)
-    assert list(how.personalise(run.trainer._answering(server, 1, UNSEEN, 2)) or ()) == []
+    assert list(how.personalise(run.trainer.answering(server, 1, UNSEEN, 2)) or ()) == []
     new = trainer(FedPAC(), DATA, tmp_path / "new")
-    assert new._answering(new.server, 1, UNSEEN, 1).state.keys() == server.initial.keys()
+    assert new.answering(new.server, 1, UNSEEN, 1).state.keys() == server.initial.keys()
 
 
 # -- bad input ------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def test_clients_answer_by_the_nearest_prototype_or_by_their_heads(answers: str,
 
 def test_before_there_are_prototypes_heads_answer(tmp_path: Path) -> None:
     it = trainer(method("fedproto"), DATA, tmp_path)
-    one = it._client(0, it.server.view(0), 1)
+    one = it.client(0, it.server.view(0), 1)
     assert it.method.personalise(one) is None
     assert one.answers_by is None
     one.state = {**one.state, COUNT: torch.eye(K)[3]}

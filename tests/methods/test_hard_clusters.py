@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from fedbench import models
 from fedbench.core.client import Client
 from fedbench.core.server import Server
 from fedbench.core.state import State, size_in_bytes, state_of
-from fedbench.core.trainer import Interrupted, Progress, known_association
+from fedbench.core.trainer import Interrupted, Progress
+from fedbench.engine.association import known_association
 from fedbench.errors import FedbenchError
 from fedbench.methods.fesem import nearest
 from fedbench.methods.ifca import Choice
@@ -21,7 +23,7 @@ from fedbench.methods.parts.clustered import expected_groups
 from fedbench.partition import bank
 from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
-from tests.support.lab import Run, method, same, setting, train, trainer
+from tests.support.lab import Run, finish, method, same, setting, train, trainer
 from tests.support.models_lab import DATA, SOME, accuracy, given, losses, mixed_answers, two_models
 
 NAMES = ("ifca", "fesem")
@@ -131,8 +133,10 @@ def test_the_ensemble_does_not_know_the_clients_distributions_after_a_drift(name
     """Known association leads to the cluster of the test distribution, of which who has no labels learns nothing."""
     still = train(method(name, clusters=2), DATA, tmp_path / "still", SOME)
     drifted = replace(DATA, test_groups=[DATA.groups[0]] * len(DATA.groups))
-    moved = train(method(name, clusters=2), drifted, tmp_path / "moved", SOME)
-    assert known_association(moved.trainer.server, drifted).assigned != moved.trainer.server.assigned
+    it = trainer(method(name, clusters=2), drifted, tmp_path / "moved", SOME)
+    it.associate = partial(known_association, groups=drifted.groups, test_groups=drifted.test_groups)
+    moved = finish(it)
+    assert it.associate(it.server.assigned) != it.server.assigned
     assert moved.predictions.column("test_phase").equals(still.predictions.column("test_phase"))
     assert not moved.predictions.column("own").equals(still.predictions.column("own"))
 

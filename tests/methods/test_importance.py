@@ -314,7 +314,7 @@ def test_a_training_image_of_a_class_declared_impossible_is_refused(tmp_path: Pa
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -0.5])
 def test_a_weight_that_is_none_is_refused(wrong: float, tmp_path: Path) -> None:
     it = trainer(method("ftw_erm"), EVEN, tmp_path, one_step())
-    client = it._client(1, it.server.view(1), 0)
+    client = it.client(1, it.server.view(1), 0)
     with pytest.raises(FedbenchError, match=r"client 1 has 1 .* sample weights, the first at position 2"):
         importance.keep(client, torch.tensor([1.0, 1.0, wrong]))
     assert client.state == client.received

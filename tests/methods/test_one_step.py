@@ -19,7 +19,8 @@ from fedbench.core.augment import to_input
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
-from fedbench.core.trainer import Trainer, initialise
+from fedbench.core.start import initialise
+from fedbench.core.trainer import Trainer
 from fedbench.errors import FedbenchError
 from fedbench.methods.grayscale import FirstChannel
 from fedbench.methods.parts.one_step import Moments, adam, is_norm

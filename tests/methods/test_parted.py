@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from fedbench.core.augment import to_input
 from fedbench.core.client import Box, Client, Train
 from fedbench.core.server import Server
+from fedbench.core.simulation import PERSONALISING
 from fedbench.core.state import State, matches
-from fedbench.core.trainer import PERSONALISING
 from fedbench.core.who import MEMBER, UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
@@ -38,7 +38,7 @@ def bytes_of(run: Run) -> list[tuple[int, int]]:
 
 def answering(run: Run, index: int, kind: str = MEMBER) -> Client:
     """The client as it is asked after the third round."""
-    return run.trainer._answering(run.trainer.server, index, kind, 3)
+    return run.trainer.answering(run.trainer.server, index, kind, 3)
 
 
 def own(run: Run, t: int) -> np.ndarray:
@@ -87,7 +87,7 @@ def test_fedbabu_trains_its_head_for_the_answers_of_the_last_round_alone(tmp_pat
     # The tuned models, by hand: same body, five epochs of the head.
     it = tuned.trainer
     how = it.method
-    client = it._client(2, it.server.view(2), 3)
+    client = it.client(2, it.server.view(2), 3)
     it.executor.run([client], how.personalise)
     expected = by_hand(tuned, 2, it.server.view(2), 3, [(HEAD, 5, 0.05)])
     for name, value in expected.items():
@@ -112,11 +112,11 @@ def test_fedbabu_under_any_body_update_is_fedavg_of_a_frozen_head(tmp_path: Path
 @pytest.mark.parametrize(("newcomers", "trains"), [("head", HEAD), ("all", ("",))])
 def test_what_a_newcomer_of_fedbabu_tunes(newcomers: str, trains: tuple[str, ...], tmp_path: Path) -> None:
     it = trainer(method("fedbabu", newcomers=newcomers, finetune_epochs=4), DATA, tmp_path)
-    client = it._answering(it.server, 1, UNSEEN, 3)
+    client = it.answering(it.server, 1, UNSEEN, 3)
     assert all(client.state[n] is t for n, t in it.server.initial.items())
     (request,) = it.method.personalise(client) or ()
     assert (request.trains, request.epochs, request.lr) == (trains, 4, None)
-    assert list(it.method.personalise(it._answering(it.server, 1, UNSEEN, 2)) or ()) == []
+    assert list(it.method.personalise(it.answering(it.server, 1, UNSEEN, 2)) or ()) == []
 
 
 # -- FedRep ---------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_the_answers_after_local_are_those_of_the_models_before_the_servers_step
     it = runs["after_local"].trainer
     # The last round once more, from the end of the second: what the clients held before the server's step.
     two = train(method(name, score="after_aggregate"), DATA, tmp_path / "two", setting(rounds=2)).trainer
-    clients = [two._client(i, two.server.view(i), 3) for i in range(DATA.clients)]
+    clients = [two.client(i, two.server.view(i), 3) for i in range(DATA.clients)]
     for client in clients:
         two.method.broadcast(two.server, client)
         client.received = dict(client.state)
@@ -304,7 +304,7 @@ def test_fedbabu_trains_heads_alone_in_its_last_rounds(tmp_path: Path) -> None:
 
 def _requests(run: Run, how: Method) -> list[Train]:
     """What a client asks for in a round, nothing of it done."""
-    client = run.trainer._client(1, run.trainer.server.view(1), 1)
+    client = run.trainer.client(1, run.trainer.server.view(1), 1)
     box = how.local(client)
     assert box is not None
     return [request for request in box if isinstance(request, Train)]

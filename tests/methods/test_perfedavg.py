@@ -137,7 +137,7 @@ def test_a_step_for_each_of_fedavgs_batches(variant: str, batches: int, length: 
     it = train(method("perfedavg", variant=variant), DATA, tmp_path, s).trainer
     steps = [5 if "steps" in length else 2 * -(-n // 16) for n in DATA.n_train]
     assert it.checkpoint.rounds[0]["images"] == sum(16 * batches * k for k in steps)
-    client = it._client(1, it.server.view(1), 1)
+    client = it.client(1, it.server.view(1), 1)
     runner = executors.make("sequential", it.executor.model, DATA, s)
     runner.run([client], it.method.local)
     runner.close()
@@ -149,7 +149,7 @@ def test_who_has_labels_adapts_by_steps_of_gradient_descent(kind: str, tmp_path:
     """Two steps on batches of its own, by torch on a module; without labels it answers as served."""
     s, how = setting(rounds=1, window=1, lr=0.3), method("perfedavg", alpha=0.15, adapt_steps=2)
     it = finish(trainer(how, DATA, tmp_path, s, network=smooth)).trainer
-    client = it._answering(it.server, 2, kind, 1)
+    client = it.answering(it.server, 2, kind, 1)
     net, first = smooth().train(), client.work.phase
     net.load_state_dict(it.server.shared)
     runner = executors.make("sequential", smooth(), DATA, s)

@@ -29,7 +29,7 @@ D = 64
 
 def client_of(how: PFedFDA, folder: Path, t: int = 1) -> Client:
     it = trainer(how, DATA, folder)
-    client = it._client(1, it.server.view(1), t)
+    client = it.client(1, it.server.view(1), t)
     client.received["gaussian.covariance"] = packed(torch.eye(D) * 1.7)
     client.state = dict(client.received)
     return client
@@ -83,7 +83,7 @@ def test_the_body_trains_against_the_frozen_head_of_the_common_gaussian(tmp_path
     torch.testing.assert_close(request.extras["bias"], bias.float())
     assert not any(t.requires_grad for t in request.extras.values())
     # The prior is the client's own: another client of other classes has another bias and the same weight.
-    other = trainer(how, DATA, tmp_path)._client(3, client.state, 1)
+    other = trainer(how, DATA, tmp_path).client(3, client.state, 1)
     other.received = client.received
     theirs = next(how.local(other))
     assert torch.equal(theirs.extras["weight"], request.extras["weight"])
@@ -92,7 +92,7 @@ def test_the_body_trains_against_the_frozen_head_of_the_common_gaussian(tmp_path
 
 def test_the_loss_is_cross_entropy_through_that_head_and_keeps_the_features(tmp_path: Path) -> None:
     it = trainer(PFedFDA(), DATA, tmp_path)
-    client = it._client(1, it.server.view(1), 1)
+    client = it.client(1, it.server.view(1), 1)
     request = next(it.method.local(client))  # type: ignore[arg-type]
     assert isinstance(request, Train)
     model: Any = it.executor.worker.load(client.state)  # type: ignore[attr-defined]
@@ -280,7 +280,7 @@ def test_a_beta_of_0_leaves_the_gaussian_where_it_began(tmp_path: Path, monkeypa
     start = run.trainer.server.initial
     for name in ("gaussian.mean", "gaussian.covariance"):
         np.testing.assert_allclose(run.shared[name], start[name], rtol=1e-6, atol=1e-7)
-    client = run.trainer._client(2, run.trainer.server.view(2), 3)
+    client = run.trainer.client(2, run.trainer.server.view(2), 3)
     run.trainer.executor.run([client], run.trainer.method.personalise)
     weight, bias = classifier(gaussian_of(start), prior(DATA.class_counts[2]))
     torch.testing.assert_close(client.state["head.weight"], weight.float(), rtol=1e-5, atol=1e-5)
@@ -308,7 +308,7 @@ def test_a_newcomer_adapts_the_last_gaussian_without_a_step(tmp_path: Path) -> N
     data = federation((90, 60, 75, 50, 70))
     run = train("pfedfda", data, tmp_path, setting(partition=partition))
     it, new = run.trainer, 4
-    newcomer = it._answering(it.server, new, UNSEEN, 3)
+    newcomer = it.answering(it.server, new, UNSEEN, 3)
     it.executor.run([newcomer], it.method.personalise)
     assert newcomer.work.processed == 0
     assert all(torch.equal(newcomer.state[n], t) for n, t in it.server.shared.items())
@@ -376,7 +376,7 @@ def test_where_there_is_nothing_to_search_on_the_common_gaussian_answers(tmp_pat
     run = train("pfedfda", HARD, tmp_path, setting(batch_size=8, tail="drop", lr=0.01))
     it = run.trainer
     assert it.checkpoint.notes["2"]["beta"] == it.checkpoint.notes["3"]["beta"] == 0
-    client = it._client(3, it.server.view(3), 3)
+    client = it.client(3, it.server.view(3), 3)
     it.executor.run([client], it.method.personalise)
     weight, bias = classifier(common(client), prior(HARD.class_counts[3]))
     assert torch.equal(client.state["head.weight"], weight.float())

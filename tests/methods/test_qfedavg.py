@@ -52,7 +52,7 @@ def test_the_servers_step_by_hand(q: float, tmp_path: Path) -> None:
 def test_the_loss_is_that_of_the_model_as_sent(tmp_path: Path) -> None:
     """On all training images, before a step is taken."""
     it = trainer(method("qfedavg"), DATA, tmp_path, SETTING)
-    one = it._client(0, it.server.view(0), 1)
+    one = it.client(0, it.server.view(0), 1)
     it.executor.run([one], it.method.local)
     with torch.no_grad():
         model = it.executor.worker.load(it.server.view(0)).eval()  # type: ignore[attr-defined]

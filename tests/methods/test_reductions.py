@@ -76,14 +76,14 @@ def test_fine_tuning_epochs_touch_only_the_answers_of_the_last_round(fedavg: Run
 
 def test_fine_tuning_trains_the_averaged_model_for_so_many_epochs(fedavg: Run) -> None:
     how = method("fedavgft", finetune_epochs=2)
-    client = fedavg.trainer._client(1, fedavg.trainer.server.view(1), 3)
+    client = fedavg.trainer.client(1, fedavg.trainer.server.view(1), 3)
     box = how.personalise(client)
     assert box is not None
     request = next(box)
     assert isinstance(request, Train)
     assert (request.epochs, request.trains, request.prox) == (2, ("",), 0.0)
     assert client.state.keys() == client.received.keys()
-    earlier = how.personalise(fedavg.trainer._client(1, client.state, 2))
+    earlier = how.personalise(fedavg.trainer.client(1, client.state, 2))
     assert earlier is not None
     assert list(earlier) == []
 

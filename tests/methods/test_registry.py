@@ -199,7 +199,7 @@ def test_a_users_class_that_no_run_can_be_made_with(tmp_path: Path, content: str
 
 
 def test_what_a_users_file_imports_of_fedbench_counts(file: Path) -> None:
-    from fedbench.engine.local import Job
+    from fedbench.engine.job import Job
 
     job = Job.of(setting(), f"{file}:Mine", {})
     assert {"methods/base.py", "methods/fedavg.py", "core/executors.py"} <= set(job.parts)

@@ -12,13 +12,14 @@ import torch
 
 from fedbench.conformance.small import small
 from fedbench.core import executors
+from fedbench.core.answers import _share_body
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Box, Client, Train
-from fedbench.core.evaluation import _share_body
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
+from fedbench.core.start import initialise
 from fedbench.core.state import model_in
-from fedbench.core.trainer import Trainer, initialise
+from fedbench.core.trainer import Trainer
 from fedbench.core.who import UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
@@ -217,7 +218,7 @@ def test_fedrods_answering_head_is_the_sum_on_a_body_in_common(tmp_path: Path) -
     how = method("fedrod", score="after_aggregate")
     run = train(how, DATA, tmp_path)
     it = run.trainer
-    clients = [it._client(i, it.server.view(i), 3) for i in range(DATA.clients)]
+    clients = [it.client(i, it.server.view(i), 3) for i in range(DATA.clients)]
     for client in clients:
         assert how.personalise(client) is None
         for n in ("weight", "bias"):

@@ -14,7 +14,8 @@ from torch import nn
 from fedbench.core import executors
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.plan import Plan
-from fedbench.core.trainer import Trainer, initialise
+from fedbench.core.start import initialise
+from fedbench.core.trainer import Trainer
 from fedbench.models.base import FLModel, seeded
 from tests.support.lab import Run, federation, method, setting
 

@@ -11,7 +11,7 @@ import torch
 
 from fedbench.core.client import Train
 from fedbench.core.server import Server
-from fedbench.core.stacked import kind
+from fedbench.core.stacked_collect import kind
 from fedbench.core.state import State, model_in, size_in_bytes
 from fedbench.core.trainer import Interrupted, Progress
 from fedbench.core.who import UNLABELLED
@@ -165,7 +165,7 @@ def test_each_model_trains_on_its_own_weights(tmp_path: Path) -> None:
     it.resume()
     kinds: list[list[Any]] = []
     for i, n in enumerate(data.n_train):
-        client = it._client(i, it.server.view(i), 1)
+        client = it.client(i, it.server.view(i), 1)
         q = torch.rand(n, 2, dtype=torch.float64)
         box = maximisation(client, q)
         requests = [next(box)]
@@ -212,7 +212,7 @@ def test_clients_without_labels_are_answered_by_the_sum_of_the_mixtures(some: Ru
     weights = np.sum([state[PI].numpy() for state in server.personal.values()], 0)
     for i in range(6):
         np.testing.assert_array_equal(given(some, i, "test_phase"), mixed_answers(some, DATA, states, weights, i))
-    stranger = some.trainer._answering(server, 0, UNLABELLED, 3)
+    stranger = some.trainer.answering(server, 0, UNLABELLED, 3)
     np.testing.assert_allclose(stranger.inbox.weights.numpy(), weights / 5, rtol=1e-12)
     assert torch.equal(stranger.state[PI], server.initial[PI]), "a stranger has no mixture of its own"
 
@@ -255,7 +255,7 @@ def test_options(name: str) -> None:
 def test_alone_with_one_model_nothing_is_asked(cls: type[Method], tmp_path: Path) -> None:
     it = trainer(cls.create({"clusters": 1}), DATA, tmp_path, SOME)
     it.resume()
-    client = it._client(1, it.server.view(1), 1)
+    client = it.client(1, it.server.view(1), 1)
     with pytest.raises(StopIteration) as stop:
         next(expectation(client))
     q, counts = stop.value.value

@@ -101,7 +101,7 @@ def rows_of(images: torch.Tensor) -> list[bytes]:
 
 def test_the_pool_holds_equally_many_of_each_client_s_test_images(tmp_path: Path) -> None:
     it, pool = asked(tmp_path)
-    own = [rows_of(sample(it._client(i, {}, 0), 3)) for i in range(len(SIZES))]
+    own = [rows_of(sample(it.client(i, {}, 0), 3)) for i in range(len(SIZES))]
     assert sorted(rows_of(pool)) == sorted(image for images in own for image in images)
     for i, images in enumerate(own):
         assert set(images) <= set(rows_of(DATA.images[DATA.test[i]]))

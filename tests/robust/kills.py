@@ -103,7 +103,7 @@ def quickly(replace: Callable[[Any, str, Any], Any]) -> None:
     """Budget smoke at three rounds of two small steps, a checkpoint after each, no executor measured."""
     from fedbench import protocol
     from fedbench.core import trainer
-    from fedbench.engine import choice
+    from fedbench.engine.speed import choice
 
     load = protocol.load
 

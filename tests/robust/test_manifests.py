@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from fedbench import protocol
 from fedbench.core import trainer
-from fedbench.engine import choice
+from fedbench.engine.speed import choice
 from fedbench.store import KINDS, Store
 
 SMOKE = ("--budget", "smoke")

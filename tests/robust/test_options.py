@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from fedbench.__main__ import main
-from fedbench.engine import local, together
+from fedbench.engine import run as engine
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
 
@@ -84,8 +84,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         os.chdir(folder)
         assert fedbench(["partition", "digits", "--dir", "0.3"])[0] == 0
         assert fedbench(["train", "--method", "fedavg", "--budget", "smoke", "--rounds", "1", "--steps", "1"])[0] == 0
-        patch.setattr(local, "execute", refuse)
-        patch.setattr(together, "execute_together", refuse)
+        patch.setattr(engine, "execute_all", refuse)
         current = Store().current
         yield {"{run}": current["run"], "{partition}": current["partition"], "{tmp}": str(folder)}
         os.chdir(before)

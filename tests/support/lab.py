@@ -21,8 +21,9 @@ from fedbench.core.client import Client
 from fedbench.core.context import Context
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
+from fedbench.core.start import new_client
 from fedbench.core.state import State
-from fedbench.core.trainer import Progress, new_client
+from fedbench.core.trainer import Progress
 from fedbench.methods.base import Method
 from fedbench.specs import Setting
 

@@ -16,8 +16,9 @@ from fedbench.core.augment import to_input
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
+from fedbench.core.start import initialise
 from fedbench.core.state import state_of
-from fedbench.core.trainer import Trainer, initialise
+from fedbench.core.trainer import Trainer
 from fedbench.methods.base import Method
 from fedbench.specs import Setting
 

@@ -11,13 +11,12 @@ from torch import Tensor
 
 from fedbench.core.client import Batch, Box, Client, Collect, Collected
 from fedbench.core.context import Context
-from fedbench.core.estimate import FORWARD
 from fedbench.core.server import Server
 from fedbench.core.state import State, as_model, matches, weighted_mean
 from fedbench.core.task import task_of
 from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.measure import Measure
-from fedbench.methods.base import BODY, HEAD, Method, check, knob
+from fedbench.methods.base import BODY, FORWARD, HEAD, Method, check, knob
 from fedbench.partition import bank
 from fedbench.specs import LEVELLED, Setting
 

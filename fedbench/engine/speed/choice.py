@@ -100,7 +100,7 @@ def _measured(model: nn.Module, federation: Federation, setting: Setting, cohort
 
 def _rate(name: str, model: nn.Module, federation: Federation, setting: Setting, clients: Sequence[Client]) -> float:
     from fedbench.core import executors
-    from fedbench.core.probe import steps_per_second
+    from fedbench.engine.speed.probe import steps_per_second
 
     executor = executors.make(name, model, federation, setting)
     try:
@@ -118,7 +118,10 @@ def _key(setting: Setting, model: nn.Module, federation: Federation, clients: in
     device = federation.images.device
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu x{available_cores()}"
     parameters = sum(p.numel() for p in model.parameters())
-    parts = ("executors", "graph", "grouped", "optimizer", "stack", "stacked", "worker")
+    parts = (
+        *("executors", "gradients", "graph", "grouped", "optimizer", "pieces", "stack", "stacked", "stacked_collect"),
+        *("waiting", "worker"),
+    )
     code = fingerprint(*(f"core/{n}.py" for n in parts))
     return ", ".join(
         (

@@ -1,4 +1,4 @@
-"""The start and the requests of a client's box; what is none is told by the method's and the hook's name."""
+"""The start and the requests of a client's update; what is none is told by the method's and the hook's name."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ REQUESTS = (Train, Gradient, Collect)
 
 
 def opened(hook: Callable[[Client], Box | None], client: Client) -> Box | None:
-    """The client's box, not yet begun. Raises FedbenchError where the hook gives neither a generator nor None."""
-    box: Any = hook(client)
-    if box is None or isinstance(box, Generator):
-        return box
-    if isinstance(box, REQUESTS):
-        raise _returned(hook, box)
-    raise FedbenchError(f"{_where(hook)} returns {_words(box)}", "yield requests, and return nothing")
+    """The client's update, not yet begun. Raises FedbenchError where the hook gives neither a generator nor None."""
+    update: Any = hook(client)
+    if update is None or isinstance(update, Generator):
+        return update
+    if isinstance(update, REQUESTS):
+        raise _returned(hook, update)
+    raise FedbenchError(f"{_where(hook)} returns {_words(update)}", "yield requests, and return nothing")
 
 
-def following(hook: Callable[[Client], Box | None], box: Box, answer: Answer | None) -> Request | None:
+def following(hook: Callable[[Client], Box | None], update: Box, answer: Answer | None) -> Request | None:
     """The request that follows the answer to the one before; None at the end. Raises FedbenchError for what is none."""
     try:
-        request: Any = box.send(answer)
+        request: Any = update.send(answer)
     except StopIteration as end:
         if isinstance(end.value, REQUESTS):
             raise _returned(hook, end.value) from None
@@ -43,7 +43,7 @@ def _returned(hook: Callable[..., Any], request: Request) -> FedbenchError:
 
 def _where(hook: Any) -> str:
     """Such as "fedavg: local"."""
-    method, name = getattr(getattr(hook, "__self__", None), "name", ""), getattr(hook, "__name__", "a box")
+    method, name = getattr(getattr(hook, "__self__", None), "name", ""), getattr(hook, "__name__", "an update")
     return f"{method}: {name}" if method else str(name)
 
 

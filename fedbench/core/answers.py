@@ -1,0 +1,168 @@
+"""What every model answers for every test image: the predictions that all accuracies are computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedbench.core.client import Box, Client
+from fedbench.core.executors import Executor
+from fedbench.core.pieces import CHUNK, Piece, on_host, pieces
+from fedbench.core.worker import Worker
+from fedbench.errors import FedbenchError
+from fedbench.models.base import FLModel
+
+R = TypeVar("R")
+
+#: The router of a method: (model, trunk features [B, d], log training shares [M]) -> client chosen [B] by rule.
+Router = Callable[[nn.Module, Tensor, Tensor], Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers for all test rows in federation order; column names are those of the run's `predictions` table."""
+
+    rows: np.ndarray  #: [T] row of the federation
+    own: np.ndarray  #: [T] uint16: the owner's model; where images have many labels their scores [T, U] float32
+    votes: np.ndarray | None  #: [T, M] uint16: every client's model
+    routes: Mapping[str, np.ndarray]  #: rule -> [T] int32 client chosen
+    test_phase: np.ndarray | None = None  #: as `own`: what the owner is served with when it has no labels
+
+
+def answer(clients: Sequence[Client], executor: Executor, view: str, router: Router | None) -> Answers:
+    """Ask every client's model (`client.state`) for its answer to every client's test images.
+
+    view: "crop" draws a random crop for each image (one draw, the same for every model), "plain" takes it whole.
+    Models that share their body run it once an image; only the heads run once a client. The work is cut in
+    pieces of fixed size, so the number of workers changes nothing.
+    """
+    if executor.federation.many_labels:
+        raise FedbenchError("models cannot vote on images that have many labels each", "votes = false")
+    if any(client.answer is not None for client in clients):
+        raise FedbenchError("a method that answers with several models at once cannot vote", "votes = false")
+    if _share_body(clients, executor.model):
+        return _answers_of_shared_body(clients, executor, view, router)
+    if router is not None:
+        raise FedbenchError("a method that routes must give all clients the same body", "route compares its features")
+    return _answers_of_all(clients, executor, view)
+
+
+def own_answers(
+    clients: Sequence[Client],
+    executor: Executor,
+    views: Iterable[str],
+    personalise: Callable[[Client], Box | None],
+) -> dict[str, Answers]:
+    """Personalise each client and ask its model for its own test images: view -> answers.
+
+    Block by block, so that no more personal models are alive than the workers are busy with. A client that has set its
+    `answer` is not asked; it has seen whole images.
+    """
+
+    def job(worker: Worker, block: list[Client]) -> list[list[np.ndarray]]:
+        worker.serve(block, personalise)
+        by_model = [client for client in block if client.answer is None]
+        for client in block:
+            if client.answer is not None and len(client.answer) != len(client.work.test_rows):
+                raise FedbenchError(
+                    f"client.answer of client {client.index} holds {len(client.answer)} answers to its "
+                    f"{len(client.work.test_rows)} test images"
+                )
+        by_view = []
+        for view in views:
+            of = dict(
+                zip(map(id, by_model), worker.answers(by_model, [_pieces(c, view) for c in by_model]), strict=True)
+            )
+            by_view.append([of[id(c)] if c.answer is None else on_host([c.answer]) for c in block])
+        for client in block:
+            client.state, client.answer, client.answers_by = {}, None, None
+        return by_view
+
+    views, blocks = tuple(views), executor.blocks(clients)
+    parts = executor.map(job, blocks)
+    answers = [_in_order(clients, blocks, [part[k] for part in parts]) for k in range(len(views))]
+    return {
+        view: Answers(_rows(clients), np.concatenate(own), None, {}) for view, own in zip(views, answers, strict=True)
+    }
+
+
+def _share_body(clients: Sequence[Client], model: nn.Module) -> bool:
+    """Whether the clients' models differ in nothing but the linear head on common features.
+
+    They must hold the very same tensors outside the head (the same objects, not equal values), and the network must
+    answer with that head alone. A method's own variables, such as a client's beta, do not answer and do not count.
+    """
+    if type(model).forward is not FLModel.forward or type(model.head) is not nn.Linear:
+        return False
+    if any(client.answers_by for client in clients):
+        return False
+    first = clients[0].state
+    body = [n for n in model.state_dict() if not n.startswith("head.")]
+    return all(c.state[n] is first[n] for c in clients[1:] for n in body)
+
+
+def _pieces(owner: Client, view: str) -> list[Piece]:
+    """A client's test images; the same windows whoever answers."""
+    return pieces(
+        owner.work.test_rows, owner.work.plan.crops("test", owner.round, owner.index, 0) if view == "crop" else None
+    )
+
+
+def _all_pieces(clients: Sequence[Client], view: str) -> list[Piece]:
+    """All test images, client by client; the images of small clients together."""
+    return Piece.joined([piece for owner in clients for piece in _pieces(owner, view)]).split(CHUNK)
+
+
+def _rows(clients: Sequence[Client]) -> np.ndarray:
+    return torch.cat([c.work.test_rows for c in clients]).cpu().numpy()
+
+
+def _in_order(clients: Sequence[Client], blocks: Sequence[Sequence[Client]], parts: Iterable[Iterable[R]]) -> list[R]:
+    """What was answered block by block, in the order of the clients."""
+    of = {c.index: x for block, part in zip(blocks, parts, strict=True) for c, x in zip(block, part, strict=True)}
+    return [of[c.index] for c in clients]
+
+
+def _answers_of_all(clients: Sequence[Client], executor: Executor, view: str) -> Answers:
+    """Every client's model on every client's test images."""
+    everything, blocks = _all_pieces(clients, view), executor.blocks(clients)
+    parts = executor.map(lambda worker, block: worker.answers(block, [everything] * len(block)), blocks)
+    votes = np.stack(_in_order(clients, blocks, parts), axis=1)
+    return Answers(_rows(clients), _owners(clients, votes), votes, {})
+
+
+def _owners(clients: Sequence[Client], votes: np.ndarray) -> np.ndarray:
+    owner = np.repeat(np.arange(len(clients)), [len(c.work.test_rows) for c in clients])
+    own: np.ndarray = votes[np.arange(len(votes)), owner]
+    return own
+
+
+def _answers_of_shared_body(clients: Sequence[Client], executor: Executor, view: str, router: Router | None) -> Answers:
+    """One pass of the body over each client's test images, all heads on its features."""
+    device = executor.federation.images.device
+    weight = torch.stack([c.state["head.weight"].to(device) for c in clients])  # [M, K, d]
+    bias = torch.stack([c.state["head.bias"].to(device) for c in clients])  # [M, K]
+    n = torch.tensor([c.n_train for c in clients], dtype=torch.float32, device=weight.device)
+    log_shares = (n / n.sum()).log()
+
+    @torch.no_grad()
+    def job(worker: Worker, piece: Piece) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        worker.stop_if_cancelled()
+        model = worker.load(clients[0].state).eval()
+        with worker.autocast():
+            h = model.trunk(worker.batch(*piece))  # type: ignore[operator]
+            z = model.neck(h)  # type: ignore[operator]
+            labels = (torch.einsum("bd,mkd->bmk", z, weight) + bias).argmax(2)
+            routes = {} if router is None else router(model, h, log_shares)
+        return on_host([labels]), {rule: chosen.cpu().numpy().astype(np.int32) for rule, chosen in routes.items()}
+
+    parts = executor.map(job, _all_pieces(clients, view))
+    answers = np.concatenate([labels for labels, _ in parts])
+    routes = {rule: np.concatenate([r[rule] for _, r in parts]) for rule in parts[0][1]}
+    own = _owners(clients, answers)
+    return Answers(_rows(clients), own, answers, routes)

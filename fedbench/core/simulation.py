@@ -1,0 +1,82 @@
+"""One run's federation as it is simulated: its clients, and the method's hooks called with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fedbench.core import message
+from fedbench.core.client import Client
+from fedbench.core.clock import Clock
+from fedbench.core.context import Context
+from fedbench.core.executors import Executor
+from fedbench.core.federation import Federation
+from fedbench.core.hooks import Hooks
+from fedbench.core.memory import fits
+from fedbench.core.plan import Plan
+from fedbench.core.server import Server
+from fedbench.core.start import new_client
+from fedbench.core.state import State, size_in_bytes
+from fedbench.core.who import UNLABELLED
+from fedbench.errors import FedbenchError
+from fedbench.specs import Setting
+
+#: Where a client's count of requests starts when it personalises, and when the server asks it.
+PERSONALISING, SURVEYING = 1000, 2000
+
+
+class Simulation:
+    """The clients of a run, a method and an executor that runs its client updates."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        method: Hooks,
+        federation: Federation,
+        executor: Executor,
+        plan: Plan,
+        initial: State,
+        context: Context | None = None,
+    ) -> None:
+        self.setting, self.method, self.federation = setting, method, federation
+        self.executor, self.plan = executor, plan
+        self.device = federation.images.device
+        self.clock = Clock(self.device)
+        self.context = context or Context.of(federation, setting)
+        personal = size_in_bytes({name: t for name, t in initial.items() if method.is_personal(name)})
+        #: What of a client's state waits in host memory while others are at work, if not all fit on the device.
+        self.puts_by = None if fits(personal * federation.clients, self.device) else method.is_personal
+
+    def client(self, index: int, state: State, t: int, phase: int = 0) -> Client:
+        client = new_client(index, t, state, self.context, self.federation, self.plan, phase)
+        client.work.puts_by = self.puts_by
+        return client
+
+    def answering(self, server: Server, index: int, kind: str, t: int, state: State | None = None) -> Client:
+        """A client that is to answer from `state`, else from what the method serves it."""
+        client = self.client(index, server.view(index) if state is None else state, t, PERSONALISING)
+        client.kind = kind
+        if kind == UNLABELLED:  # nothing of what it has trained on is there
+            client.work.rows, client.work.validation_rows = client.work.rows[:0], client.work.validation_rows[:0]
+            client.class_counts = torch.zeros_like(client.class_counts)
+            client.state = {**server.initial, **server.shared}
+        if state is None:
+            self.change(self.method.serve, server, client)
+            self.check_message(client, "inbox")
+            client.received = dict(client.state)
+        return client
+
+    def change(self, hook: Callable[..., None], *arguments: Any) -> None:
+        """Call a hook that changes what it is handed. Raises FedbenchError if it returns something: nobody takes it."""
+        result: Any = hook(*arguments)  # type: ignore[func-returns-value]
+        if result is not None:
+            raise FedbenchError(
+                f"{self.method.name}: {hook.__name__} returns a {type(result).__name__}, and what is returned is lost",
+                "change the server or the client that it is handed, and return nothing",
+            )
+
+    def check_message(self, client: Client, name: str) -> None:
+        """Raise FedbenchError unless the client's `inbox` or `upload` is a message."""
+        message.check(getattr(client, name), f"{self.method.name}: client.{name}")

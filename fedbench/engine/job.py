@@ -1,0 +1,84 @@
+"""A job: what one run is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fedbench import methods, models
+from fedbench.core.who import UNSEEN
+from fedbench.declaration import of_class
+from fedbench.errors import FedbenchError
+from fedbench.imports import closure
+from fedbench.plugins.load import statements
+from fedbench.plugins.mistakes import reported
+from fedbench.specs import RunSpec, Setting
+from fedbench.store import Artifact, Store
+from fedbench.store.provenance import fingerprint, is_stale, libraries
+
+if TYPE_CHECKING:
+    from fedbench.methods.base import Method
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be made: its spec, its method, and the hyper-parameters that are not at their defaults."""
+
+    spec: RunSpec
+    method: Method
+    overrides: Mapping[str, Any]
+    #: With `--again`: digest of the artifact that this run is to take the place of ("": of none), while stale inputs
+    #: are drawn anew. It stays until the new one is done; one of another digest is somebody else's.
+    replaces: str | None = None
+
+    @classmethod
+    def of(cls, setting: Setting, name: str, overrides: Mapping[str, Any]) -> Job:
+        """The job of a method (by name, or FILE.py:Class) with these hyper-parameters in a setting.
+
+        Raises FedbenchError for an unknown method, hyper-parameter or model, a value out of range, and a setting
+        that the method does not fit.
+        """
+        models.check(setting.model)
+        kind, source = methods.load(name)
+        with reported():
+            method = kind.create(overrides)
+            method.check_setting(setting)
+        if setting.partition.newcomers and UNSEEN not in kind.serves:
+            raise FedbenchError(
+                f"{kind.name} has no procedure for clients that did not train",
+                "take a partition without newcomers, or a method like fedavgft, fedbabu, fedpac or pfedfda",
+            )
+        if setting.votes and not kind.takes_votes:
+            raise FedbenchError(
+                f"{kind.name} answers with several models at once, so its clients cannot vote",
+                "take a protocol without votes, such as flux or pfedfda",
+            )
+        declared = of_class(kind, source)
+        spec = declared.run(setting, overrides)
+        return cls(spec, method, declared.differing(spec.params))
+
+    def again(self, store: Store, *, only_stale: bool = False) -> Job:
+        """The job that takes the place of the run in the store (if `only_stale`, of one that stale code made)."""
+        before = store.get(self.spec)
+        replaced = before is not None and (not only_stale or is_stale(before.provenance))
+        return replace(self, replaces=before.digest if before is not None and replaced else "")
+
+    def done(self, store: Store) -> Artifact | None:
+        """The run as it is in the store, if it need not be made."""
+        artifact = store.get(self.spec)
+        return None if artifact is not None and artifact.digest == self.replaces else artifact
+
+    @property
+    def parts(self) -> list[str]:
+        """The files of the package that this run's numbers depend on. (A user's own are part of its identity.)"""
+        method = (methods.file_of(self.spec.method),) if self.spec.source is None else ()
+        model, imported = models.code_of(self.spec.setting.model)
+        own = (*statements(type(self.method)), *imported)
+        return closure("engine/training.py", *model, *method, statements=own)
+
+    @property
+    def code(self) -> str:
+        """Fingerprint of that code and of the libraries that compute."""
+        versions = [f"{name} {libraries().get(name)}" for name in ("torch", "numpy", "scipy")]
+        return " ".join([fingerprint(*self.parts), *versions])

@@ -1,0 +1,133 @@
+"""Execute one run here, or several that differ in nothing but their seeds at the same time: load their inputs, train
+them under their claims, write their artifacts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedbench.engine import work
+from fedbench.engine.job import Job
+from fedbench.engine.place import check_place
+from fedbench.engine.training import prepared, write
+from fedbench.errors import FedbenchError
+from fedbench.plugins.mistakes import reported
+from fedbench.store import Artifact, Store
+from fedbench.store.claim import Claim, HeldError
+
+if TYPE_CHECKING:
+    from fedbench.core.trainer import Progress, Trainer
+
+#: Executors that gain from more clients at once; with another, one run after another is as fast.
+STACKING = ("stacked", "graphed")
+
+Observer = Callable[["Progress"], None]
+
+
+def execute(
+    job: Job,
+    store: Store,
+    roots: list[Path],
+    *,
+    device: str = "auto",
+    executor: str = "auto",
+    observe: Observer = lambda _: None,
+) -> Artifact:
+    """Make the run and return its artifact, or return it as it is there.
+
+    Raises FedbenchError on bad input, store.claim.HeldError if another process holds the run, core.trainer.Interrupted
+    on Ctrl-C. A failure is recorded with its reason and log.
+    """
+    done = job.done(store)
+    return done or execute_all([job], store, roots, device=device, executor=executor, observe=observe)[0]
+
+
+def execute_all(
+    jobs: Sequence[Job],
+    store: Store,
+    roots: list[Path],
+    *,
+    device: str = "auto",
+    executor: str = "auto",
+    observe: Observer = lambda _: None,
+) -> list[Artifact]:
+    """Make runs that differ in nothing but their seeds, at the same time, and return their artifacts.
+
+    One run is made as `execute` does. Of several, those that are done or that another process holds are left out, and
+    nothing is made if fewer than two remain or the executor ('auto': the one measured to be fastest) is none of
+    STACKING. An error is then not held against a run: what is done of each is saved, so that they can go on one after
+    another, which shows whose error it is.
+    """
+    place = check_place(device, executor, jobs[0].spec.setting.precision)
+    from fedbench.core.precision import arithmetic
+    from fedbench.core.trainer import Interrupted, train_together
+
+    several = len(jobs) > 1
+    with contextlib.ExitStack() as stack:
+        ours = _claimed(jobs, store, stack)
+        done = [artifact for job in jobs if (artifact := job.done(store))]
+        if len(ours) < (2 if several else 1):
+            return done
+        stack.enter_context(_under_way(ours, store))
+
+        def beat(progress: Progress) -> None:
+            for _, claim in ours:
+                claim.beat()
+            observe(progress)
+
+        trainers: list[Trainer] = []
+        try:
+            with (
+                reported(),
+                arithmetic(jobs[0].spec.setting.precision, place),
+                prepared(ours, store, roots, place, executor) as ready,
+            ):
+                if several and ready.how["executor"] not in STACKING:
+                    return []
+                trainers = ready.trainers
+                train_together(trainers, beat)
+                return [write(job, store, t, ready.how) for (job, _), t in zip(ours, trainers, strict=True)]
+        except Interrupted:
+            raise
+        except Exception as error:
+            if several:
+                _save(trainers, [claim for _, claim in ours])
+            elif ours[0][1].held():
+                work.record_failure(ours[0][0], store, error)
+            raise
+
+
+def _claimed(jobs: Sequence[Job], store: Store, claims: contextlib.ExitStack) -> list[tuple[Job, Claim]]:
+    """The jobs that are to be made, with their claims; of several those that nobody else is at."""
+    ours = []
+    for job in jobs:
+        if job.done(store) is None:
+            try:
+                ours.append((job, claims.enter_context(store.claim(job.spec.id))))
+            except HeldError:
+                if len(jobs) == 1:
+                    raise
+    return [(job, claim) for job, claim in ours if job.done(store) is None]  # or finished by another one just now
+
+
+@contextlib.contextmanager
+def _under_way(ours: Sequence[tuple[Job, Claim]], store: Store) -> Iterator[None]:
+    """Announce the runs, and at the end leave of their work folders what is of further use."""
+    try:
+        for job, _ in ours:
+            work.announce(job, store)
+        yield
+    finally:
+        for job, claim in ours:
+            if claim.held():  # or else another process works there now
+                work.leave(job, store)
+
+
+def _save(trainers: Sequence[Trainer], claims: Sequence[Claim]) -> None:
+    """Save the last completed rounds of the runs that are still ours, as far as the disk lets us."""
+    for trainer, claim in zip(trainers, claims, strict=False):  # no trainers yet if their inputs could not be loaded
+        if claim.held() and trainer.server.round > trainer.checkpoint.round:
+            with contextlib.suppress(FedbenchError):
+                trainer.save()

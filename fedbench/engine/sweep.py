@@ -1,0 +1,189 @@
+"""All runs that a table lacks: which they are, which can go together, and what became of each.
+
+`sweep` is handed what executes a group of jobs, and yields an outcome a run as they come: where they are computed, and
+how that is shown, is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedbench import declared, protocol
+from fedbench.engine.job import Job
+from fedbench.engine.run import STACKING
+from fedbench.errors import FedbenchError
+from fedbench.files import process
+from fedbench.report.cells import DEFAULT_PRECISION, Cells, find
+from fedbench.report.index import State
+from fedbench.specs import RunSpec, Setting
+from fedbench.store import Artifact, Store
+from fedbench.store.claim import HeldError
+
+if TYPE_CHECKING:
+    from fedbench.report.spec import Table
+
+#: Makes jobs that differ in nothing but their seeds, shown under a title, as `engine.run.execute_all` does.
+Execute = Callable[[Sequence[Job], str], Sequence[Artifact]]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A run that a table lacks."""
+
+    spec: RunSpec
+    method: str  #: as a row names it, or as it was asked for: a name, or FILE.py:Class
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a table lacks."""
+
+    runs: Sequence[Wanted]
+    remarks: Sequence[str] = ()  #: about what is left out
+    complete: bool = True  #: all of the table's data sets are at hand
+
+
+class End(StrEnum):
+    """What became of a run."""
+
+    MADE = "made"
+    MADE_ELSEWHERE = "made elsewhere"  #: by another process meanwhile
+    HELD = "held"  #: another process is at it
+    FAILED = "failed"
+    APART = "apart"  #: could not be made together with others; an outcome of its own follows
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one run of a sweep (of several seeds if they were APART)."""
+
+    title: str
+    end: End
+    artifact: Artifact | None = None
+    error: Exception | None = None
+    job: Job | None = None  #: none if there can be no such run
+
+
+def plan(
+    table: Table,
+    store: Store,
+    roots: Sequence[Path],
+    *,
+    only: Sequence[str] = (),
+    budget: str = "small",
+    precision: str = DEFAULT_PRECISION,
+    seed: int | None = None,
+    again: bool = False,
+) -> Plan:
+    """The runs that the table lacks, or those that each of the methods `only` lacks in its settings; with `again` also
+    stale ones. Raises FedbenchError if none of its data sets is at hand."""
+    cells = find(table, budget, store, roots, seeds=() if seed is None else (seed,), precision=precision)
+    if cells.absent and not cells.settings:
+        raise FedbenchError("nothing can be run: " + "; ".join(cells.absent.values()))
+    states = (State.MISSING, State.FAILED, *((State.OLDER,) if again else ()))
+    remarks = list(cells.absent.values())
+    if only:
+        runs = [run for method in dict.fromkeys(only) for run in _of_method(cells, method, budget, states)]
+    else:
+        runs = [Wanted(*run) for run in cells.runs(*states).items()]
+        absent = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
+        if absent:
+            remarks.append(f"not built yet, so left out: {', '.join(absent)}")
+    if cells.counts[State.OLDER] and not again:
+        remarks.append(f"{cells.counts[State.OLDER]} cells were made by older code; --again makes them anew")
+    return Plan(runs, remarks, not cells.absent)
+
+
+def _of_method(cells: Cells, method: str, budget: str, states: tuple[State, ...]) -> list[Wanted]:
+    """The runs of one method that the table lacks: its row's, or one in every setting if it is an extra row."""
+    if any(row.method == method for row in cells.table.rows):
+        return [Wanted(spec, name) for spec, name in cells.runs(*states).items() if name == method]
+    own, rules = declared.of(method), protocol.load(cells.table.protocol)
+    runs = []
+    for setting in {s.id: s for column in cells.settings.values() for s in column}.values():
+        spec = own.run(setting, rules.method_params(own.name, budget, setting.partition.dataset.name))
+        record = cells.index.find(spec)
+        if record is None or record.state in states:
+            runs.append(Wanted(spec, method))
+    return runs
+
+
+def but_for_seeds(setting: Setting) -> Hashable:
+    """The same for settings that differ in nothing but the seeds of the run and of the partition."""
+    return replace(setting, seed=0, partition=replace(setting.partition, seed=0))
+
+
+def groups(runs: Sequence[Wanted], executor: str) -> list[list[int]]:
+    """The numbers of the runs that can go together: those that differ in nothing but their seeds, where the executor
+    (or the one that may be chosen) stacks clients; else each run by itself."""
+    alike: dict[Hashable, list[int]] = {}
+    for k, spec in enumerate(run.spec for run in runs):
+        same = (but_for_seeds(spec.setting), spec.method, spec.source, tuple(sorted(spec.params.items())))
+        stacks = (spec.setting.executor or executor) in ("auto", *STACKING)
+        alike.setdefault(same if stacks else k, []).append(k)
+    return list(alike.values())
+
+
+def sweep(
+    runs: Sequence[Wanted], store: Store, execute: Execute, *, executor: str = "auto", again: bool = False
+) -> Iterator[Outcome]:
+    """Make the runs, several seeds of one together where that is faster, and yield what became of each.
+
+    A failed run does not stop the others. One that another process holds is left until the end, and then to that
+    process if it still is at it. With `again` stale runs are made anew.
+    """
+    left: list[tuple[str, Job]] = []
+    for group in groups(runs, executor):
+        jobs: dict[str, Job] = {}
+        for k in group:
+            title = f"({k + 1}/{len(runs)}) {_name(runs[k])}"
+            try:
+                job = Job.of(runs[k].spec.setting, runs[k].method, runs[k].spec.params)
+                jobs[title] = job.again(store, only_stale=True) if again else job
+            except Exception as error:
+                yield Outcome(title, End.FAILED, error=error)
+        together: dict[str, Artifact] = {}
+        if len(jobs) > 1:
+            title = f"{next(iter(jobs))}, seeds {', '.join(str(job.spec.setting.seed) for job in jobs.values())}"
+            try:
+                together = {artifact.id: artifact for artifact in execute(list(jobs.values()), title)}
+            except Exception as error:
+                yield Outcome(title, End.APART, error=error)
+        for title, job in jobs.items():
+            if job.spec.id in together:
+                yield _ended(title, job, together[job.spec.id])
+                continue
+            outcome = _attempt(title, job, execute)
+            if outcome.end is End.HELD:
+                left.append((title, job))
+            else:
+                yield outcome
+    for title, job in left:
+        yield _attempt(title, job, execute)
+
+
+def _attempt(title: str, job: Job, execute: Execute) -> Outcome:
+    """One run by itself."""
+    try:
+        (artifact,) = execute([job], title)
+    except HeldError as error:
+        return Outcome(title, End.HELD, error=error, job=job)
+    except Exception as error:
+        return Outcome(title, End.FAILED, error=error, job=job)
+    return _ended(title, job, artifact)
+
+
+def _ended(title: str, job: Job, artifact: Artifact) -> Outcome:
+    ours = artifact.provenance.get("process") == process()
+    return Outcome(title, End.MADE if ours else End.MADE_ELSEWHERE, artifact, job=job)
+
+
+def _name(run: Wanted) -> str:
+    """Method, hyper-parameters, data set and partition."""
+    part = run.spec.setting.partition
+    options = "".join(f" {k}={v}" for k, v in declared.of(run.method).differing(run.spec.params).items())
+    return f"{run.method}{options} {part.dataset.name} {part.label}"
