@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 
 from fedbench.store import Store
+from tests.support.real_images import RealImages
 
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -44,3 +45,10 @@ def data_root() -> Path:
     if folder is None or not folder.is_dir():
         pytest.skip("needs real images: set FEDBENCH_DATA to the folder that holds them")
     return folder
+
+
+@pytest.fixture(scope="session")
+def real_images(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> RealImages:
+    """Data sets of real images; the processes of one session share them."""
+    folder = tmp_path_factory.getbasetemp()
+    return RealImages((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "real-images", data_root)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-from fedbench import data
 from fedbench.core.augment import resized_crop
 from fedbench.core.plan import CropStream
 from fedbench.core.rng import stream
 from fedbench.partition import apply, shifts
-from fedbench.store import Store
+from tests.support.real_images import RealImages
 
 
 @pytest.mark.data
-def test_the_order_of_crop_and_colour_hardly_matters(store: Store, data_root: Path) -> None:
-    images = data.load("cifar10", store, [data_root]).images[:200]
+def test_the_order_of_crop_and_colour_hardly_matters(real_images: RealImages) -> None:
+    images = real_images.load("cifar10").images[:200]
     windows = torch.from_numpy(CropStream(stream(1, "order"), (32, 32)).draw(len(images)))
     for shift in shifts("high", 8):
         ours = resized_crop(torch.from_numpy(apply(images, shift)), windows).numpy()

@@ -320,16 +320,17 @@ def test_a_request_is_answered_as_the_reference_does(box: str, norm: bool, way: 
                                  "a centre that follows", "what the loss leaves alone", "no step at all"])  # fmt: skip
 @ways
 def test_adamw_answers_as_the_reference_does(box: str, restarts: bool, way: str) -> None:
+    more = {**ADAMW, "momentum_restarts": restarts}
     made, changes = BOXES[box]
-    s = setting(**{**COMMON, **changes, **ADAMW, "momentum_restarts": restarts})
-    for ours, its in zip(served(made, s, False, way), served(made, s, False, "sequential"), strict=True):
+    s = setting(**{**COMMON, **changes, **more})
+    for ours, its in zip(served(made, s, False, way), served_by_reference(box, False, **more), strict=True):
         check_client(ours, its)
 
 
 @cache
-def served_by_reference(box: str, norm: bool) -> list[Client]:
+def served_by_reference(box: str, norm: bool, **more: Any) -> list[Client]:
     made, changes = BOXES[box]
-    return served(made, setting(**{**COMMON, **changes}), norm, "sequential")
+    return served(made, setting(**{**COMMON, **changes, **more}), norm, "sequential")
 
 
 def check_client(ours: Any, its: Any) -> None:

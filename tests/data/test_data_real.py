@@ -11,6 +11,7 @@ import pytest
 
 from fedbench.data import Dataset, check, load, recipe, resolve
 from fedbench.store import Store
+from tests.support.real_images import RealImages
 
 pytestmark = pytest.mark.data
 
@@ -41,15 +42,6 @@ MNIST_M = [479, 563, 488, 493, 535, 434, 501, 550, 462, 495, 85, 126, 116, 107, 
 USPS = [1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644, 359, 264, 198, 166, 200, 160, 170, 147, 166, 177]
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return Store(tmp_path_factory.mktemp("real"))
-
-
-def real(name: str, home: Store, data_root: Path) -> Dataset:
-    return load(name, home, [data_root])
-
-
 def counts(got: Dataset, labels: np.ndarray | None = None, classes: int | None = None) -> list[int]:
     values = got.labels if labels is None else labels
     return [int(n) for s in (0, 1) for n in np.bincount(values[got.split == s], minlength=classes or len(got.classes))]
@@ -69,8 +61,8 @@ def counts(got: Dataset, labels: np.ndarray | None = None, classes: int | None =
         ("mnist_m", MNIST_M),
     ],
 )
-def test_class_counts(name: str, expected: list[int], home: Store, data_root: Path) -> None:
-    got = real(name, home, data_root)
+def test_class_counts(name: str, expected: list[int], real_images: RealImages) -> None:
+    got = real_images.load(name)
     assert counts(got) == expected
     assert (np.diff(got.split.astype(int)) >= 0).all()  # training images first
     assert got.images.shape[1:] == recipe(name).shape
@@ -87,9 +79,9 @@ def test_class_counts(name: str, expected: list[int], home: Store, data_root: Pa
     ],
 )
 def test_moments_of_the_training_images(
-    name: str, mean: list[float], std: list[float], home: Store, data_root: Path
+    name: str, mean: list[float], std: list[float], real_images: RealImages
 ) -> None:
-    got = real(name, home, data_root)
+    got = real_images.load(name)
     levels = np.arange(256)
     for channel, (m, s) in enumerate(zip(mean, std, strict=True)):
         share = np.bincount(got.images[got.split == 0][..., channel].ravel(), minlength=256)
@@ -98,8 +90,8 @@ def test_moments_of_the_training_images(
         assert abs(np.sqrt(np.average((levels - found) ** 2, weights=share)) - s) < 0.5
 
 
-def test_cifar20_is_cifar100_with_coarse_labels(home: Store, data_root: Path) -> None:
-    coarse, fine = real("cifar20", home, data_root), real("cifar100", home, data_root)
+def test_cifar20_is_cifar100_with_coarse_labels(real_images: RealImages) -> None:
+    coarse, fine = real_images.load("cifar20"), real_images.load("cifar100")
     np.testing.assert_array_equal(coarse.images, fine.images)
     np.testing.assert_array_equal(coarse.partition_labels, fine.labels)
     np.testing.assert_array_equal(coarse.labels, fine.columns["coarse"])
@@ -110,26 +102,26 @@ def test_cifar20_is_cifar100_with_coarse_labels(home: Store, data_root: Path) ->
     assert (names["maple_tree"], names["shark"], names["bus"]) == ("trees", "fish", "vehicles_1")
 
 
-def test_writers(home: Store, data_root: Path) -> None:
-    got = real("mnist_writers", home, data_root)
+def test_writers(real_images: RealImages) -> None:
+    got = real_images.load("mnist_writers")
     train, test = (set(got.columns["writer"][got.split == s].tolist()) for s in (0, 1))
     assert (len(train), len(test), len(train & test)) == (539, 297, 0)
     series = got.columns["series"][got.split == 0]
     assert [(series == s).sum() for s in (0, 4)] == [30950, 29050]
     sizes = np.unique(got.columns["writer"][got.split == 0], return_counts=True)[1]
     assert (sizes.min(), sizes.max(), np.median(sizes)) == (19, 131, 116)
-    np.testing.assert_array_equal(got.images, real("mnist", home, data_root).images)
+    np.testing.assert_array_equal(got.images, real_images.load("mnist").images)
 
 
-def test_first_images_look_right(home: Store, data_root: Path) -> None:
+def test_first_images_look_right(real_images: RealImages) -> None:
     # A frog, twice a truck, then a deer and two automobiles open the training images of CIFAR-10.
-    assert real("cifar10", home, data_root).labels[:6].tolist() == [6, 9, 9, 4, 1, 1]
-    assert real("mnist", home, data_root).labels[:5].tolist() == [5, 0, 4, 1, 9]
+    assert real_images.load("cifar10").labels[:6].tolist() == [6, 9, 9, 4, 1, 1]
+    assert real_images.load("mnist").labels[:5].tolist() == [5, 0, 4, 1, 9]
 
 
-def test_three_domains_of_digit5(home: Store, data_root: Path) -> None:
-    mnist, usps, mnist_m = (real(name, home, data_root) for name in ("mnist", "usps", "mnist_m"))
-    got = load("digit3", home, [data_root])
+def test_three_domains_of_digit5(real_images: RealImages) -> None:
+    mnist, usps, mnist_m = (real_images.load(name) for name in ("mnist", "usps", "mnist_m"))
+    got = real_images.load("digit3")
     assert got.images.shape == (85298, 32, 32, 3)
     domain = got.columns["domain"]
     assert np.bincount(domain).tolist() == [70000, 9298, 6000]
@@ -148,11 +140,11 @@ def test_three_domains_of_digit5(home: Store, data_root: Path) -> None:
 
 
 @pytest.mark.bench
-def test_sixty_thousand_cifar_images_load_in_under_three_seconds(home: Store, data_root: Path) -> None:
-    real("cifar10", home, data_root)
-    fresh = Store(home.home)
+def test_sixty_thousand_cifar_images_load_in_under_three_seconds(real_images: RealImages) -> None:
+    real_images.load("cifar10")
+    fresh = Store(real_images.store.home)
     started = time.perf_counter()
-    got = load("cifar10", fresh, [data_root])
+    got = load("cifar10", fresh, [real_images.root])
     assert time.perf_counter() - started < 3.0
     assert got.images.shape == (60000, 32, 32, 3)
 

@@ -170,7 +170,7 @@ def test_who_has_labels_adapts_by_steps_of_gradient_descent(kind: str, tmp_path:
 @variants
 def test_a_step_of_their_own_brings_clients_further(variant: str, tmp_path: Path) -> None:
     """What the method is for: from the model that it learns, though not at it, clients answer well."""
-    s = setting(rounds=12, window=1, epochs=3, lr=0.1)
+    s = setting(rounds=5, window=1, epochs=3, lr=0.1)
     shared, adapted = (
         train(method("perfedavg", variant=variant, alpha=0.1, adapt_steps=k), DATA, tmp_path / str(k), s)
         for k in (0, 2)

@@ -15,7 +15,7 @@ from fedbench import data, partition, protocol
 from fedbench.errors import FedbenchError
 from fedbench.partition.colored import paint
 from fedbench.specs import DatasetSpec, PartitionSpec
-from fedbench.store import Store
+from tests.support.real_images import RealImages
 
 MADE = DatasetSpec("made", "here", "now")
 #: Standard deviations that a share of flips may lie off: less than one false alarm in 10^8 draws.
@@ -157,8 +157,8 @@ def test_layout_of_the_paper() -> None:
 
 
 @pytest.mark.data
-def test_real_mnist(store: Store, data_root: Path) -> None:
-    mnist = data.load("mnist", store, [data_root])
+def test_real_mnist(real_images: RealImages) -> None:
+    mnist = real_images.load("mnist")
     made = partition.make(protocol.load("ftw_erm").partition_spec(mnist.spec, 10, layout="colored"), mnist)
     assert (made.n_train.tolist(), made.n_test.tolist()) == ([500, 20_000], [10_000, 10_000])
     assert made.classes == ("0-4", "5-9")

@@ -19,6 +19,7 @@ from fedbench.partition import Partition, tables
 from fedbench.partition.equal import SPREAD
 from fedbench.specs import LEVELLED, DatasetSpec, PartitionSpec
 from fedbench.store import Store
+from tests.support.real_images import RealImages
 
 MADE = DatasetSpec("made", "here", "now")
 SINGLE = ("px", "py", "pyx", "pxy")
@@ -414,8 +415,8 @@ def test_too_few_clients_for_the_domains() -> None:
 
 
 @pytest.mark.data
-def test_real_mnist_has_the_papers_sizes(store: Store, data_root: Path) -> None:
-    mnist = data.load("mnist", store, [data_root])
+def test_real_mnist_has_the_papers_sizes(real_images: RealImages) -> None:
+    mnist = real_images.load("mnist")
 
     def made(**fields: Any) -> Partition:
         return partition.make(PartitionSpec(mnist.spec, "equal", seed=42, validation=0.2, **fields), mnist)

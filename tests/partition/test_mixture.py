@@ -19,7 +19,7 @@ from fedbench.errors import FedbenchError
 from fedbench.partition import Partition
 from fedbench.partition.mixture import counts, kept
 from fedbench.specs import DatasetSpec, PartitionSpec
-from fedbench.store import Store
+from tests.support.real_images import RealImages
 
 MADE = DatasetSpec("made", "here", "now")
 #: Smallest and other class sizes of the training and of the test split.
@@ -108,8 +108,8 @@ def test_probabilities_in_sixteen_digits_lose_no_sample() -> None:
 
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "table"), [("fashion_mnist", "9"), ("fashion_mnist", "11"), ("mnist", "13_counts")])
-def test_real_images_give_the_papers_counts(store: Store, data_root: Path, name: str, table: str) -> None:
-    images = data.load(name, store, [data_root])
+def test_real_images_give_the_papers_counts(real_images: RealImages, name: str, table: str) -> None:
+    images = real_images.load(name)
     made = partition.make(laid_out(TABLES[table][0], images.spec), images)
     sides = {test: made.class_counts(test).tolist() for test in (False, True)}
     assert all(sides[test][c] == row for (c, test), row in printed(table).items())

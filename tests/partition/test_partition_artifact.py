@@ -16,6 +16,7 @@ from fedbench.errors import FedbenchError
 from fedbench.partition import Partition, apply, shifts
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
+from tests.support.real_images import RealImages
 
 RNG = np.random.default_rng(0)
 DATASET = DatasetSpec("made", "here", "now")
@@ -216,8 +217,8 @@ def test_real_cifar_labels_give_the_papers_clients(data_root: Path, name: str, c
 
 
 @pytest.mark.data
-def test_real_mnist_by_writer(store: Store, data_root: Path) -> None:
-    images = data.load("mnist_writers", store, [data_root])
+def test_real_mnist_by_writer(real_images: RealImages) -> None:
+    images = real_images.load("mnist_writers")
     asked = spec(dataset=images.spec, scheme="natural", by="writer", clients=836)
     made = partition.make(asked, images)
     assert len(made.sample) == 70_000  # 539 writers of the training and 297 of the test images

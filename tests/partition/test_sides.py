@@ -22,6 +22,7 @@ from fedbench.partition import Partition, view
 from fedbench.partition.density import realised
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
+from tests.support.real_images import RealImages
 
 MADE = DatasetSpec("made", "here", "now")
 TRAIN, TEST = [[4, 1, 1, 1], [1, 4, 1, 1]], [[1, 1, 4, 1], [1, 1, 1, 4]]
@@ -360,8 +361,13 @@ def test_bad_options(home: Path, capsys: pytest.CaptureFixture[str], options: tu
 
 @pytest.mark.data
 def test_the_default_layout_on_real_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data_root: Path
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    data_root: Path,
+    real_images: RealImages,
 ) -> None:
+    real_images.lend(tmp_path, "fashion_mnist")
     monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path))
     monkeypatch.setenv("FEDBENCH_DATA", str(data_root))
     command("--protocol", "ftw_erm", dataset="fashion_mnist")

@@ -23,6 +23,7 @@ from fedbench.report.index import State
 from fedbench.report.others import others
 from fedbench.report.render import render
 from fedbench.resources import TABLES
+from tests.support.real_images import RealImages
 
 MEASURED = ("ftw_erm/1", "ftw_erm/2", "ftw_erm/3", "ftw_erm/7", "ftw_erm/10", "ftw_erm/13")
 LAYOUTS = ("ftw_erm/6", "ftw_erm/8", "ftw_erm/9", "ftw_erm/11", "ftw_erm/12")
@@ -261,10 +262,8 @@ def test_the_widest_tables_fit_a_page(here: Any, tmp_path: Path) -> None:
 
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "dataset"), [("ftw_erm/8", "cifar10"), ("ftw_erm/9", "fashion_mnist")])
-def test_the_smallest_classes_are_those_of_the_images(store: Any, data_root: Path, name: str, dataset: str) -> None:
-    from fedbench import data
-
-    whole = data.load(data.resolve(dataset, store, [data_root]), store, [data_root])
+def test_the_smallest_classes_are_those_of_the_images(real_images: RealImages, name: str, dataset: str) -> None:
+    whole = real_images.load(dataset)
     smallest = {
         side: int(np.bincount(whole.labels[whole.split == k]).min()) for k, side in enumerate(("train", "test"))
     }

@@ -28,6 +28,7 @@ from fedbench.report import table as tables
 from fedbench.report.figures import beta, bubbles, draw
 from fedbench.specs import CORRUPTIONS, PartitionSpec, RunSpec, Setting
 from fedbench.store import Store
+from tests.support.real_images import RealImages
 
 Call = Callable[..., Result]
 BETA, BUBBLES, EPOCHS = (figures.FIGURES[f"pfedfda/{n}"] for n in (2, 3, 4))
@@ -265,8 +266,9 @@ def test_too_many_clients_for_bubbles(store: Store, call: Call) -> None:
 
 
 @pytest.mark.data
-def test_the_papers_partitions(data_root: Path, store: Store) -> None:
+def test_the_papers_partitions(data_root: Path, store: Store, real_images: RealImages) -> None:
     """Client sizes as the official code draws them."""
+    real_images.lend(store.home, "cifar10")
     sharp, mild = figures.kind_of(BUBBLES).gather(BUBBLES, figures.Ask(store, [data_root]))
     assert sharp.samples.sum(axis=1)[:5].tolist() == [297, 263, 1380, 269, 584]
     assert mild.samples.sum(axis=1)[:5].tolist() == [638, 706, 248, 602, 814]
