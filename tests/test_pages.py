@@ -1,0 +1,116 @@
+"""The README files: links lead somewhere, commands have the options that they use, code compiles, TOML is read."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.core import TyperGroup
+from typer.testing import CliRunner
+
+from fedbench import methods
+from fedbench.cli import app, knobs
+from fedbench.cli.train import train
+from fedbench.data.catalogue import recipe as load_recipe
+from fedbench.report.table import load as load_table
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("fedbench", "tables", "data_recipes", "tests")
+PAGES = [ROOT / "README.md", *sorted(p for room in ROOMS for p in (ROOT / room).rglob("*.md"))]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def prose(text: str) -> str:
+    """The page without its code."""
+    return re.sub(r"^ {4}.*$", "", FENCED.sub("", text), flags=re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [code for found, code in FENCED.findall(page.read_text()) if found == language]
+
+
+def commands(page: Path) -> list[str]:
+    """The lines of a page's code blocks that call fedbench, without what is no part of the command."""
+    text = page.read_text()
+    lines = re.findall(r"^ {4}(\S.*)$", FENCED.sub("", text), re.MULTILINE)
+    lines += [line for language, code in FENCED.findall(text) if language in ("", "sh") for line in code.splitlines()]
+    called = [part.strip() for line in lines for part in line.split("#")[0].split("&&")]
+    return [line.removeprefix(".venv/bin/") for line in called if re.match(r"(\.venv/bin/)?fedbench (?!.*\|)", line)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(prose(page.read_text())):
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_relative_to(ROOT), f"{link} leaves the repository"
+        assert target.exists(), f"{link} leads nowhere"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: no such heading"
+
+
+def parsed(line: str) -> Any:
+    """The line's command with its options, as Typer reads them; nothing is run. Raises for what there is not."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("fedbench", shlex.split(line)[1:])
+    while isinstance(command, TyperGroup):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, rest, parent=context)
+    return context
+
+
+@pytest.mark.parametrize(
+    ("page", "line"), [(n, line) for n, p in zip(NAMES, PAGES, strict=True) for line in commands(p)]
+)
+def test_commands_have_these_options(page: str, line: str) -> None:
+    context = parsed(line)
+    if context.args and ".py:" not in (method := str(context.params["method"])):
+        knobs.read(context.args, methods.load(method)[0], f"train --method {method}", train)
+
+
+def test_a_command_that_is_not_there_is_found_out() -> None:
+    for line in ("fedbench report --nothing 3", "fedbench nothing", "fedbench report --format"):
+        with pytest.raises(Exception, match=r"No such (option|command)|requires an argument"):
+            parsed(line)
+    assert commands(ROOT / "README.md")[0] == "fedbench demo"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_python_compiles_and_toml_is_read(page: Path, tmp_path: Path) -> None:
+    for code in blocks(page, "python"):
+        compile(code, str(page), "exec")
+    for code in blocks(page, "toml"):
+        file = tmp_path / "own.toml"
+        file.write_text(code)
+        (load_recipe if "source" in tomllib.loads(code) else load_table)(str(file))
+
+
+def test_the_first_page_is_short() -> None:
+    assert len((ROOT / "README.md").read_text()) <= 8000
+
+
+def test_the_first_pages_method_holds_what_all_methods_must(tmp_path: Path) -> None:
+    (code,) = blocks(ROOT / "README.md", "python")
+    (tmp_path / "prox.py").write_text(code)
+    done = CliRunner().invoke(app, ["check", f"{tmp_path / 'prox.py'}:Prox"])
+    assert done.exit_code == 0, done.output
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (ROOT / "fedbench" / "py.typed").is_file()
