@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -48,10 +48,10 @@ def demo(
     for table in TABLES:
         train_table(table, methods=METHODS, dataset=DATASET, budget=budget, quiet=True)
     _rule(console, "3. report", "the headline tables on digits")
-    shown = {"format": None, "compare": False, "budget": budget, "dataset": DATASET, "view": None, "seed": None}
-    report(table=list(TABLES), output=None, fragment=False, **shown)
+    of: dict[str, Any] = {"table": list(TABLES), "budget": budget, "dataset": DATASET}
+    report(**of)
     for suffix in ("tex", "html"):
-        report(table=list(TABLES), output=output / f"tables.{suffix}", fragment=False, **shown)
+        report(**of, output=output / f"tables.{suffix}", standalone=suffix == "tex")
     console.print(f"The tables are in {output}/tables.tex and tables.html; every artifact is in {store.home}.")
     console.print(f"The demo took {duration(time.perf_counter() - began)}. Next, on real CIFAR-10:")
     for line in ("data fetch cifar10", "partition cifar10 --dir 0.3", "train --method pfedfda", "report --table 1"):

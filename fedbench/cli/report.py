@@ -9,6 +9,9 @@ import typer
 
 from fedbench.cli import context
 
+#: How much is said below a table.
+NOTES = ("brief", "full")
+
 
 def report(
     table: Annotated[
@@ -22,19 +25,28 @@ def report(
         Path | None, typer.Option("--output", "-o", help="Write to this file; its suffix tells the format.")
     ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Set the paper's numbers below ours.")] = False,
-    budget: Annotated[str | None, typer.Option(help="Which runs count: small (default), paper, ...")] = None,
-    precision: Annotated[str | None, typer.Option(help="Of these runs: fp32 (default), tf32 or bf16.")] = None,
+    notes: Annotated[
+        str, typer.Option(help="Below the table: brief, or full (deviations, remarks, claims).")
+    ] = "brief",
+    only_done: Annotated[
+        bool, typer.Option("--only-done", help="Leave out rows and columns that have no number.")
+    ] = False,
+    budget: Annotated[str | None, typer.Option(help="Of the runs: small (default), paper, ...")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of the runs: fp32 (default), tf32 or bf16.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Show the table's columns on this data set instead.")] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="GROUP/LABEL", help="Only this column: GROUP/LABEL or a label, * is any text (repeatable)."
-        ),
+        typer.Option(metavar="GROUP/LABEL", help="Only this column, * is any text (repeatable)."),
     ] = None,
-    view: Annotated[str | None, typer.Option(help="Test images: crop (as in training) or plain.")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Seeds of the runs (repeat it); default: the table's.")] = None,
+    view: Annotated[
+        str | None,
+        typer.Option("--test-augmentation", help="crop (as in training) or plain (none); default: the table's."),
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Of the runs (repeatable); default: the table's.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
-    fragment: Annotated[bool, typer.Option("--fragment", help="LaTeX: the bare tabular, to be included.")] = False,
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="LaTeX: a whole document, not a float to be \\input.")
+    ] = False,
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
     from fedbench.data import recipe
@@ -44,6 +56,7 @@ def report(
     from fedbench.report import table as specs
     from fedbench.report.build import build
     from fedbench.report.cells import DEFAULT_BUDGET, DEFAULT_PRECISION
+    from fedbench.report.grid import only_done as filled
     from fedbench.report.index import Index
     from fedbench.report.spec import VIEWS
 
@@ -51,12 +64,13 @@ def report(
         raise FedbenchError(f"--json or --format {format}?", "give one of them")
     chosen = render.choose("json" if as_json else format, output)
     if view is not None and view not in VIEWS:
-        raise unknown("view", view, VIEWS)
-    named = table or [name for _, name in specs.headline().values()]
+        raise unknown("test augmentation", view, VIEWS)
+    if notes not in NOTES:
+        raise unknown("notes", notes, NOTES)
     store, roots = context.store(), context.roots()
     index = Index(store)
     grids = []
-    for name in dict.fromkeys(named):
+    for name in dict.fromkeys(table or [name for _, name in specs.headline().values()]):
         wanted = specs.load(name)
         if dataset is not None and not wanted.counted:
             wanted = wanted.for_dataset(recipe(dataset).name)
@@ -64,12 +78,20 @@ def report(
             wanted = wanted.only(column)
         scope = {"precision": precision or DEFAULT_PRECISION, "view": view, "seeds": seed or ()}
         grids.append(build(wanted, budget or DEFAULT_BUDGET, store, roots, **scope, compare=compare, index=index))
+    if only_done:
+        whole, grids = grids, [part for part in map(filled, grids) if part.lines]
+        if not grids:
+            command = whole[0].command
+            raise FedbenchError(
+                "no cell has a number yet", f"make them: {command}" if command else "leave out --only-done"
+            )
+    full = notes == "full"
     if chosen == "console" and output is None:
         from fedbench.report.render.console import show
 
-        show(grids, context.out())
+        show(grids, context.out(), full)
         return
-    text = render.render(grids, chosen, fragment=fragment)
+    text = render.render(grids, chosen, full=full, standalone=standalone)
     if output is None:
         typer.echo(text, nl=False)
     else:

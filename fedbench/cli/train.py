@@ -68,7 +68,7 @@ def train(
     precision: Annotated[str | None, typer.Option(help="fp32 (default), tf32 or bf16.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
-    again: Annotated[bool, typer.Option("--again", help="Make runs anew that older code made.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Make stale runs anew: those whose code has changed.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the run's id and metrics as JSON.")] = False,
 ) -> None:
     """Train a method in the current partition, or all missing cells of a table.
@@ -181,7 +181,7 @@ def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
     where = f" on {part.dataset.name}, {part.label}, {part.clients} clients, shift {part.shift}"
     console.print(Text.assemble((job.method.title, "bold"), where, f" ({options})" if options else ""))
     if (there := job.done(store)) is not None:
-        older = ", made by older code: --again makes it anew" if is_stale(there.provenance) else ""
+        older = ", but stale (its code has changed): --again makes it anew" if is_stale(there.provenance) else ""
         console.print(f"run {there.id} is already there{older}")
         return
 

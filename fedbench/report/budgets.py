@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedbench import protocol
@@ -12,14 +12,19 @@ from fedbench.specs import Setting
 
 
 def in_words(cells: Cells) -> str:
-    table, scope = cells.table, cells.scope
-    text = f"{scope[0].upper()}{scope[1:]}: {scale(table, cells.budget)}"
-    rules = protocol.load(table.protocol)
-    if cells.budget != "paper" and "paper" in rules.budgets and table.of_paper:
-        seeds = rules.seeds("paper")
-        more = table.seeds or len(seeds) == len(rules.seeds(cells.budget))
-        text += f"; budget paper: {scale(table, 'paper')}{'' if more else f', {len(seeds)} seeds'}"
-    return text + "."
+    """The budget of a table's runs, and whether it is less than the paper's."""
+    scope = cells.scope + (", not the paper's" if the_papers(cells) else "")
+    return f"{scope[0].upper()}{scope[1:]}: {scale(cells.table, cells.budget)}."
+
+
+def the_papers(cells: Cells) -> list[str]:
+    """The paper's budget, if the table's runs are of another one."""
+    table, rules = cells.table, protocol.load(cells.table.protocol)
+    if cells.budget == "paper" or "paper" not in rules.budgets or not table.of_paper:
+        return []
+    seeds = rules.seeds("paper")
+    same = table.seeds or len(seeds) == len(rules.seeds(cells.budget))
+    return [f"Budget paper: {scale(table, 'paper')}{'' if same else f', {len(seeds)} seeds'}."]
 
 
 def scale(table: Table, budget: str) -> str:
@@ -51,27 +56,34 @@ def _local(settings: Sequence[Setting]) -> str:
     return either([f"{epochs} epoch{'' if epochs == '1' else 's'}", *told] if epochs else told)
 
 
-def own_budgets(cells: Cells) -> list[str]:
-    """What a budget gives to single columns and rows: settings of their own, and the protocol's hyper-parameters."""
+def own_budgets(cells: Cells, rows: Sequence[Row]) -> list[str]:
+    """Settings that single columns and these rows have of their own at the budget, such as more rounds."""
     own = [(_place(cells, c), c.budget.get(cells.budget, {})) for c in cells.table.measured]
-    own += [place for row in cells.table.rows for place in _of_row(cells, row)]
+    return _alike([*own, *((row.label, row.own(cells.budget)) for row in rows)])
+
+
+def hyper_parameters(cells: Cells, rows: Sequence[Row]) -> list[str]:
+    """The hyper-parameters that the protocol gives the methods of these rows at the budget."""
+    return _alike(place for row in rows for place in _of_row(cells, row))
+
+
+def _alike(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """A line for all that have the same values."""
     labels: dict[str, dict[str, None]] = {}
-    for label, values in own:
-        told = ", ".join(f"{v} rounds" if k == "rounds" else f"{k} = {v}" for k, v in values.items())
-        labels.setdefault(told, {})[label] = None
-    return [f"{', '.join(names)}: {told}." for told, names in labels.items() if told]
+    for label, values in places:
+        words = ", ".join(f"{v} rounds" if k == "rounds" else f"{k} = {v}" for k, v in values.items())
+        labels.setdefault(words, {})[label] = None
+    return [f"{', '.join(names)}: {words}." for words, names in labels.items() if words]
 
 
 def _of_row(cells: Cells, row: Row) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A row's name and what holds for its runs; by data set where the protocol has other hyper-parameters for some."""
+    """A row's name and its hyper-parameters; by data set where the protocol has others for some."""
     table, rules = cells.table, protocol.load(cells.table.protocol)
     places: list[tuple[str, dict[str, Any]]] = []
     for dataset in dict.fromkeys(c.dataset for c in table.measured if not table.undefines(row.label, c.key)):
         preset = rules.method_params(row.method, cells.budget, dataset)
         # What a row sets itself stands above what the protocol would.
-        places.append(
-            (dataset, {**row.own(cells.budget), **preset, **{k: row.params.get(k, v) for k, v in preset.items()}})
-        )
+        places.append((dataset, {k: row.params.get(k, v) for k, v in preset.items()}))
     if all(values == places[0][1] for _, values in places):
         yield from ((row.label, values) for _, values in places[:1])
     else:

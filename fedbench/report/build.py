@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.figures import MEASURES
-from fedbench.report import notes
 from fedbench.report.cells import DEFAULT_PRECISION, Cell, Cells, find
 from fedbench.report.claims import judge, of_part
 from fedbench.report.counted import counted
 from fedbench.report.derived import derived
-from fedbench.report.facts import departures, holding
 from fedbench.report.grid import Entry, Grid, Head, Line, filled
 from fedbench.report.index import Index, Record, State, evaluated
+from fedbench.report.notes import Notes, command
 from fedbench.report.others import others, title_of
 from fedbench.report.pairs import over_pairs, xi
 from fedbench.report.spec import OVER_SEEDS, UNITS, Column, Row, Table
@@ -86,14 +85,21 @@ class _Layout:
             [self._against(row, c, e) for c, e in zip(columns, line, strict=True)]
             for row, line in zip(table.rows, paper, strict=True)
         ]
-        marks, footnotes = notes.deviations(self.cells, extra)
+        counts: dict[str, int] = {}
+        for column, entry in (pair for line in paper for pair in zip(columns, line, strict=True)):
+            # Means over other cells are no more to be made, and cells without a number nothing.
+            if not column.of and entry.state is not State.UNDEFINED:
+                counts[entry.state.value] = counts.get(entry.state.value, 0) + 1
+        numbered = {row.label for row, line in zip(table.rows, paper, strict=True) if any(line[k].text for k in shown)}
+        notes = Notes(self.cells, extra, counts, self.views, self.view, numbered)
+        marks, footnotes = notes.deviations()
         lines = []
         for row, entries in zip(table.rows, paper, strict=True):
             label = row.label
             own = self.cells.sources.get(label)
             method, source = (own.name, own.source) if own else (row.method, "")
             kind = "added" if row.added else "paper"
-            lines.append(Line(label, kind, tuple(entries), marks.get(label, ()), method, source or ""))
+            lines.append(Line(label, kind, tuple(entries), marks.get(label, ""), method, source or ""))
             if self.compare and any(e.reported for e in entries):
                 lines.append(
                     Line(
@@ -104,12 +110,7 @@ class _Layout:
                 )
         for (label, hits), entries in zip(extra.items(), more, strict=True):
             spec = hits[0][1].spec
-            lines.append(Line(label, "extra", tuple(entries), marks.get(label, ()), spec.method, spec.source or ""))
-        counts: dict[str, int] = {}
-        for column, entry in (pair for line in paper for pair in zip(columns, line, strict=True)):
-            # Means over other cells are no more to be made, and cells without a number nothing.
-            if not column.of and entry.state is not State.UNDEFINED:
-                counts[entry.state.value] = counts.get(entry.state.value, 0) + 1
+            lines.append(Line(label, "extra", tuple(entries), marks.get(label, ""), spec.method, spec.source or ""))
         return Grid(
             id=table.id,
             title=table.title,
@@ -119,15 +120,9 @@ class _Layout:
             scope=self.cells.scope,
             heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
             lines=tuple(_printed(line, columns) for line in lines),
-            about=tuple(notes.about(self.cells, extra, counts, self.views, self.view, seeds, self.compare)),
-            notes=(
-                *table.notes,
-                *holding(table.remark, table, self.cells.budget),
-                *table.reported_notes,
-                *departures(table, self.cells.budget),
-                *(f"{row.label}: {row.note}" for row in table.rows if row.note),
-                *empty,
-            ),
+            about=tuple(notes.brief()),
+            command=command(self.cells, seeds) if counts.keys() & {State.MISSING.value, State.FAILED.value} else "",
+            notes=(*notes.full(self.compare), *empty),
             footnotes=tuple(footnotes),
             verdicts=tuple(self._verdicts(paper)) if self.compare else (),
             problems=tuple(self.problems),

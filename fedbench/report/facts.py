@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fedbench import protocol
 from fedbench.remark import Remark
 from fedbench.report.cells import sketch
-from fedbench.report.spec import Table
+from fedbench.report.spec import Row, Table
 from fedbench.specs import PartitionSpec, Setting
 
 #: What a remark may ask of a cell.
@@ -19,28 +19,28 @@ NAMES = frozenset(
 )
 
 
-def holding(remarks: Iterable[Remark], table: Table, budget: str) -> list[str]:
-    """The texts of those that hold for a cell of the table at the budget."""
+def holding(remarks: Iterable[Remark], table: Table, budget: str, rows: Sequence[Row] = ()) -> list[str]:
+    """The texts of those that hold for a cell of the table (of these rows; else of all) at the budget."""
     remarks = list(remarks)
-    cells = list(facts(table, budget)) if any(r.where for r in remarks) else []
+    cells = list(facts(table, budget, rows)) if any(r.where for r in remarks) else []
     return [r.text for r in remarks if r.holds(cells)]
 
 
-def departures(table: Table, budget: str) -> list[str]:
+def departures(table: Table, budget: str, rows: Sequence[Row] = ()) -> list[str]:
     """Where the table's protocol differs from the paper's, for all methods alike."""
     # Pairs of snapshots compare no methods, and a table of one's own has no paper to differ from.
     if table.counted or table.statistic == "pairs" or not table.of_paper:
         return []
-    return [f"{d[0].upper()}{d[1:]}." for d in holding(protocol.load(table.protocol).deviates, table, budget)]
+    return [f"{d[0].upper()}{d[1:]}." for d in holding(protocol.load(table.protocol).deviates, table, budget, rows)]
 
 
-def facts(table: Table, budget: str) -> Iterator[dict[str, Any]]:
-    """Of each cell that runs stand in, as far as it can be told without the images."""
+def facts(table: Table, budget: str, rows: Sequence[Row] = ()) -> Iterator[dict[str, Any]]:
+    """Of each cell that runs stand in (of these rows; else of all), as far as it can be told without the images."""
     if table.counted:
         return
     for column in table.measured:
         shared = None
-        for row in (r for r in table.rows if not table.undefines(r.label, column.key)):
+        for row in (r for r in rows or table.rows if not table.undefines(r.label, column.key)):
             own = row if row.own(budget) else None
             if own or shared is None:
                 setting = sketch(table, column, budget, own)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import compress, groupby
 
 from fedbench.report.claims import Verdict
 from fedbench.report.index import State
@@ -21,7 +22,7 @@ SYMBOLS = {
     State.DAMAGED: "!",
     State.UNDEFINED: "N/A",
 }
-#: Mark of a value made by older code.
+#: Mark of a value of a stale run.
 OLDER = "†"
 #: Mark of a value that not all of its seeds have gone into.
 PARTIAL = "‡"
@@ -85,7 +86,7 @@ class Line:
     label: str
     kind: str
     entries: tuple[Entry, ...]
-    marks: tuple[str, ...] = ()  #: letters of the footnotes
+    mark: str = ""  #: the letter of its method's footnotes
     method: str = ""
     source: str = ""  #: of a user's method: the SHA-256 of its file
 
@@ -93,6 +94,11 @@ class Line:
     def asked(self) -> bool:
         """Whether the table asks for it, so that an empty cell needs a sign."""
         return self.kind in ("paper", "added")
+
+    @property
+    def filled(self) -> bool:
+        """Whether it has a number."""
+        return any(entry.text for entry in self.entries)
 
     @property
     def ours(self) -> bool:
@@ -122,9 +128,10 @@ class Grid:
     scope: str  #: both in print, such as "budget small" or "budget small in bf16"
     heads: tuple[Head, ...]
     lines: tuple[Line, ...]
-    about: tuple[str, ...]  #: budget, what the ± is over, what is missing and how to fill it
-    notes: tuple[str, ...] = ()  #: of the table itself
-    footnotes: tuple[tuple[str, str], ...] = ()  #: (letter, text): how methods deviate from their papers
+    about: tuple[str, ...]  #: what no print goes without: budget, what ± is, seeds, how many cells are there
+    command: str = ""  #: what makes the missing cells, if any are
+    notes: tuple[str, ...] = ()  #: everything else that there is to say
+    footnotes: tuple[tuple[str, str], ...] = ()  #: (letters of methods, text): how these deviate from their papers
     verdicts: tuple[tuple[Verdict, Verdict], ...] = ()  #: each claim on our numbers and on the paper's
     problems: tuple[str, ...] = ()  #: why cells failed or could not be read
     counts: dict[str, int] = field(default_factory=dict)  #: cells by state
@@ -140,6 +147,10 @@ class Grid:
         """A column's label, with its unit where not all columns share it."""
         return head.label if self.unit or not head.unit else f"{head.label} ({head.unit})"
 
+    def unmarked(self) -> Grid:
+        """The grid without the letters of footnotes, for where these are left out."""
+        return dataclasses.replace(self, lines=tuple(dataclasses.replace(line, mark="") for line in self.lines))
+
     @property
     def caption(self) -> str:
         """The title with the unit of all columns."""
@@ -152,12 +163,31 @@ class Grid:
         return spans if any(group for group, _ in spans) else []
 
 
+def only_done(grid: Grid) -> Grid:
+    """The grid without the rows and columns that have no number, which it then says; none is left if all are such."""
+    rows = [line.filled for line in grid.lines]
+    for k, line in enumerate(grid.lines):
+        rows[k] = rows[k - 1] if line.kind == "reported" else rows[k]  # goes with the row above it
+    ours = [line for line in grid.lines if line.kind != "reported"]
+    columns = [any(line.entries[j].text for line in ours) for j in range(len(grid.heads))]
+    lines = tuple(
+        dataclasses.replace(line, entries=tuple(compress(line.entries, columns))) for line in compress(grid.lines, rows)
+    )
+    empty = sum(not line.filled for line in ours), columns.count(False)
+    of = len(ours), len(columns)
+    words = [f"{n} of {all} {what}" for n, all, what in zip(empty, of, ("rows", "columns"), strict=True) if n]
+    said = (f"Left out, as they have no number: {' and '.join(words)}.",) if words else ()
+    return dataclasses.replace(
+        grid, heads=tuple(compress(grid.heads, columns)), lines=lines, about=(*grid.about, *said)
+    )
+
+
 def legend(grid: Grid) -> list[tuple[str, str]]:
     """(symbol, meaning) of the marks that occur in the grid."""
     entries = [entry for line in grid.lines if line.kind != "reported" for entry in line.entries]
     asked = [entry for line in grid.lines if line.asked for entry in line.entries]
     found = [(SYMBOLS[s], s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in asked)]
-    marks = ((OLDER, "made by older code"), (PARTIAL, "not of all its seeds yet"))
+    marks = ((OLDER, "stale: the code has changed since"), (PARTIAL, "not of all its seeds yet"))
     found += [(mark, meaning) for mark, meaning in marks if any(e.mark == mark for e in entries)]
     compared = any(line.kind == "reported" for line in grid.lines)
     if any(e.text.endswith("?") for line in grid.lines if line.kind == "reported" for e in line.entries):

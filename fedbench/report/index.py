@@ -21,7 +21,7 @@ class State(StrEnum):
     """How it stands with a cell, or with the run that it needs."""
 
     DONE = "done"
-    OLDER = "older code"  #: done, by code that has changed since under the same version number
+    OLDER = "stale"  #: done, by code that has changed since under the same version number
     UNEVALUATED = "not evaluated"  #: the run is there, its metrics are not
     DAMAGED = "damaged"
     RUNNING = "running"

@@ -1,4 +1,4 @@
-"""What a printed table must say of itself: budget, statistic, what is missing, how its methods deviate."""
+"""What a printed table says of itself: in brief what no number may stand without, and everything else in full."""
 
 from __future__ import annotations
 
@@ -10,56 +10,149 @@ from pathlib import Path
 from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
-from fedbench.report.budgets import in_words, own_budgets
+from fedbench.report.budgets import hyper_parameters, in_words, own_budgets, the_papers
 from fedbench.report.cells import DEFAULT_PRECISION, Cells, find
+from fedbench.report.facts import departures, holding
 from fedbench.report.index import Record, State
 from fedbench.report.others import Hits, records
 from fedbench.report.spec import SPREADS, Table
-from fedbench.report.taken import expected, statistics
+from fedbench.report.taken import VIEWS, expected, statistics
 from fedbench.specs import PRECISIONS
 
 
-def about(
-    cells: Cells,
-    extra: Mapping[str, Hits],
-    counts: Mapping[str, int],
-    views: Collection[tuple[str, bool]],
-    view: str,
-    seeds: tuple[int, ...],
-    compare: bool,
-) -> list[str]:
-    """The lines under a table, without its own notes.
+class Notes:
+    """The texts below a table.
 
     `extra` are its extra rows; `views` are the views that its numbers are of, and whether they were asked for once
-    (without numbers: `view` as far as the runs will have it).
+    (without numbers: `view` as far as the runs will have it); `rows` the labels of the rows that have a number. Only
+    of these anything is said; of a table without any number, of all.
     """
-    table = cells.table
-    if table.counted:
-        what = "Counted from layer shapes" if table.statistic == "count" else f"Follows from layout '{table.layout}'"
-        return [f"{what}: needs no run, and no budget applies."]
-    made = records(cells, extra)
-    lines = [
-        in_words(cells),
-        *own_budgets(cells),
-        *statistics(cells, extra, views or expected(cells, view)),
-        *_spreads(table),
-        *_executors(cells, extra),
-        *_sources(cells),
-        *_completeness(cells, counts, seeds),
-    ]
-    if compare:
-        lines += _cost(made)
-        lines += _tolerance(table)
-    return lines
+
+    def __init__(
+        self,
+        cells: Cells,
+        extra: Mapping[str, Hits],
+        counts: Mapping[str, int],
+        views: Collection[tuple[str, bool]],
+        view: str,
+        rows: Collection[str],
+    ) -> None:
+        self.cells, self.table, self.extra, self.counts = cells, cells.table, extra, counts
+        self.views = views if views or self.table.counted else expected(cells, view)
+        self.rows = [row for row in self.table.rows if row.label in rows] or self.table.rows
+
+    def brief(self) -> list[str]:
+        """Budget, what ± is, seeds, how many cells are there; what is mixed or not as the table asks for it."""
+        table = self.table
+        if table.counted:
+            what = (
+                "Counted from layer shapes" if table.statistic == "count" else f"Follows from layout '{table.layout}'"
+            )
+            return [f"{what}: needs no run, and no budget applies."]
+        executors = self._executors()
+        return [
+            in_words(self.cells),
+            *own_budgets(self.cells, self.rows),
+            *statistics(self.cells, self.extra, self.views),
+            *_spreads(table),
+            *(_times(executors) if len(executors) > 1 else []),
+            *(self._augmentation() if self._other_view else []),
+            *self._completeness(),
+        ]
+
+    def full(self, compare: bool) -> list[str]:
+        """All that the brief lines leave out, but for the methods' deviations and the claims."""
+        table, budget = self.table, self.cells.budget
+        executors = self._executors()
+        runs = [] if table.counted else [
+            *the_papers(self.cells),
+            *hyper_parameters(self.cells, self.rows),
+            *([] if self._other_view else self._augmentation()),
+            *(_times(executors) if len(executors) == 1 else []),
+            *_sources(self.cells),
+            *(_cost(records(self.cells, self.extra)) if compare else []),
+            *(_tolerance(table) if compare else []),
+        ]  # fmt: skip
+        return [
+            *runs,
+            *table.notes,
+            *holding(table.remark, table, budget, self.rows),
+            *table.reported_notes,
+            *departures(table, budget, self.rows),
+            *(f"{row.label}: {row.note}" for row in self.rows if row.note),
+        ]
+
+    def deviations(self) -> tuple[dict[str, str], list[tuple[str, str]]]:
+        """How methods deviate from their papers, as their runs say: row label -> the letter of its method (of all that
+        deviate alike), and (letters, text)."""
+        texts: dict[str, dict[str, None]] = {}  # row -> an ordered set
+        places = [(cell.row.label, record) for cell in self.cells.all for record in cell.records]
+        places += [(label, record) for label, hits in self.extra.items() for _, record in hits]
+        shown = {*(row.label for row in self.rows), *self.extra}
+        for label, record in places:
+            if record and record.artifact and label in shown:
+                texts.setdefault(label, {}).update(dict.fromkeys(record.provenance.get("deviations", [])))
+        letters: dict[tuple[str, ...], str] = {}
+        marks = {label: letters.setdefault(tuple(own), _letter(len(letters))) for label, own in texts.items() if own}
+        together: dict[str, list[str]] = {}
+        for own, letter in letters.items():
+            for text in own:
+                together.setdefault(text, []).append(letter)
+        return marks, [(",".join(of), text) for text, of in together.items()]
+
+    @property
+    def _other_view(self) -> bool:
+        """Whether test images are not seen as the table asks for it, or not all in one way."""
+        usual = expected(self.cells, self.table.view)
+        return {view for view, _ in self.views} != {view for view, _ in usual}
+
+    def _augmentation(self) -> list[str]:
+        views = sorted({view for view, _ in self.views if view in VIEWS})
+        return [f"Test augmentation: {' and '.join(VIEWS[view] for view in views)}."] if views else []
+
+    def _executors(self) -> dict[str, dict[str, None]]:
+        """Which executors the runs were made with whose times the table prints, and on which devices, as the runs say
+        -> the columns of these times."""
+        places: dict[str, dict[str, None]] = {}  # executor and device -> where they are read
+        hits = [(cell.column, record) for cell in self.cells.all for record in cell.records]
+        for column, record in (*hits, *(hit for of in self.extra.values() for hit in of)):
+            metric = str(column.metric)
+            if metric not in METRICS:  # of pairs of runs' snapshots, or the method's own
+                continue
+            if column.of or not (METRICS[metric].unit == "seconds" or metric.endswith("_share")):
+                continue
+            if record and record.artifact and (executor := record.provenance.get("executor")):
+                where = f"{executor} on {record.provenance.get('device', 'unknown')}"
+                places.setdefault(where, {})[column.group or column.label] = None
+        return places
+
+    def _completeness(self) -> list[str]:
+        counts, absent = self.counts, self.cells.absent
+        done = sum(counts.get(s.value, 0) for s in (State.DONE, State.OLDER))
+        open_states = [s.value for s in State if s not in (State.DONE, State.OLDER)]
+        rest = [f"{counts[state]} {state}" for state in open_states if counts.get(state)]
+        stale = [f"{counts[State.OLDER.value]} stale"] if counts.get(State.OLDER.value) else []
+        lines = [f"{'; '.join([f'{done} of {sum(counts.values())} cells', *rest, *stale])}."]
+        if absent and counts.get(State.NO_DATA.value):
+            why = "; ".join(absent.values()) if self.table.part else f"'fedbench tables {_name(self.table)}' says why"
+            lines.append(f"No images of {', '.join(absent)} are at hand ({why}).")
+        return lines
+
+
+def _times(executors: Mapping[str, Collection[str]]) -> list[str]:
+    if len(executors) == 1:
+        return [f"Times are those of executor {where}." for where in executors]
+    each = (f"{', '.join(columns)}: {where}" for where, columns in executors.items())
+    return [f"Times are those of different executors. {'; '.join(each)}."]
 
 
 def _tolerance(table: Table) -> list[str]:
     """How far off still counts as reproduced."""
-    told_of = {column for _, column in table.trusted}
+    reported = {column for _, column in table.trusted}
     judged = [r for r in table.rows if any(row == r.label for row, _ in table.trusted)]
     bands = [f"{r.label} in {r.band[0]:g} to {r.band[1]:g}" for r in judged if r.band]
     by_size: dict[tuple[float, float, str], list[str]] = {}
-    for column in (c for c in table.columns if c.key in told_of and any(not r.band for r in judged)):
+    for column in (c for c in table.columns if c.key in reported and any(not r.band for r in judged)):
         what = (
             "of the ratio to " + table.ratio_to if table.ratio_to else {"percent": "points"}.get(str(column.unit), "")
         )
@@ -67,9 +160,9 @@ def _tolerance(table: Table) -> list[str]:
     sizes = [_size(*size) for size in by_size]
     if len(sizes) > 1:
         sizes = [f"{size} ({', '.join(keys)})" for size, keys in zip(sizes, by_size.values(), strict=True)]
-    told = "; ".join([*bands, *(sizes if any(size or stds for size, stds, _ in by_size) else [])])
+    words = "; ".join([*bands, *(sizes if any(size or stds for size, stds, _ in by_size) else [])])
     meant = ", meant for the paper's own budget" if table.shipped else ""
-    return [f"Tolerance: {told}{meant}."] if told else []
+    return [f"Tolerance: {words}{meant}."] if words else []
 
 
 def _size(size: float, stds: float, what: str) -> str:
@@ -90,25 +183,6 @@ def _spreads(table: Table) -> list[str]:
     ]
 
 
-def _executors(cells: Cells, extra: Mapping[str, Hits]) -> list[str]:
-    """Which executor the runs were made with whose times the table prints, and where, as the runs say."""
-    found: dict[str, dict[str, None]] = {}  # executor and device -> where they are read
-    places = [(cell.column, record) for cell in cells.all for record in cell.records]
-    for column, record in (*places, *(hit for hits in extra.values() for hit in hits)):
-        metric = str(column.metric)
-        if metric not in METRICS:  # of pairs of runs' snapshots, or the method's own
-            continue
-        if column.of or not (METRICS[metric].unit == "seconds" or metric.endswith("_share")):
-            continue
-        if record and record.artifact and (executor := record.provenance.get("executor")):
-            where = f"{executor} on {record.provenance.get('device', 'unknown')}"
-            found.setdefault(where, {})[column.group or column.label] = None
-    if len(found) < 2:
-        return [f"Times are those of executor {where}." for where in found]
-    told = (f"{', '.join(columns)}: {where}" for where, columns in found.items())
-    return [f"Times are those of different executors. {'; '.join(told)}."]
-
-
 def _sources(cells: Cells) -> list[str]:
     """Data sets whose images are not those of the recipe's first source, such as a copy or a part."""
     from fedbench.data import recipe
@@ -120,24 +194,6 @@ def _sources(cells: Cells) -> list[str]:
         except FedbenchError:  # a recipe of the user's own that is not here now
             continue
         lines += [f"{name} images: {source.title}." for source in others if source.name == spec.source]
-    return lines
-
-
-def _completeness(cells: Cells, counts: Mapping[str, int], seeds: tuple[int, ...]) -> list[str]:
-    done = sum(counts.get(s.value, 0) for s in (State.DONE, State.OLDER))
-    open_states = [s.value for s in State if s not in (State.DONE, State.OLDER)]
-    rest = [f"{counts[state]} {state}" for state in open_states if counts.get(state)]
-    text = "; ".join([f"{done} of {sum(counts.values())} cells", *rest])
-    if older := counts.get(State.OLDER.value, 0):
-        text += f"; {older} by older code"
-    lines = [f"{text}."]
-    if counts.get(State.MISSING.value, 0) + counts.get(State.FAILED.value, 0):
-        lines.append(f"To fill them: {command(cells, seeds)}")
-    if cells.absent and counts.get(State.NO_DATA.value):
-        why = (
-            "; ".join(cells.absent.values()) if cells.table.part else f"'fedbench tables {_name(cells.table)}' says why"
-        )
-        lines.append(f"No images of {', '.join(cells.absent)} are at hand ({why}).")
     return lines
 
 
@@ -186,8 +242,8 @@ def _done(cells: Cells) -> int:
     return sum(cells.counts[s] for s in (State.DONE, State.OLDER, State.UNEVALUATED))
 
 
-def _cost(made: Sequence[Record]) -> list[str]:
-    done = [r for r in made if r.artifact is not None]
+def _cost(runs: Sequence[Record]) -> list[str]:
+    done = [r for r in runs if r.artifact is not None]
     seconds = sum(float(r.provenance.get("train_seconds", 0.0)) for r in done)
     return [f"Cost: {duration(seconds)} of training in {len(done)} run{'s' * (len(done) > 1)}."] if done else []
 
@@ -198,26 +254,6 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def deviations(cells: Cells, extra: Mapping[str, Hits]) -> tuple[dict[str, tuple[str, ...]], list[tuple[str, str]]]:
-    """Footnotes: (row label -> letters, [(letter, text)]). They come from the runs, which say how they were made."""
-    texts: dict[str, str] = {}
-    marks: dict[str, tuple[str, ...]] = {}
-
-    def note(label: str, record: Record | None) -> None:
-        for text in record.provenance.get("deviations", []) if record and record.artifact else []:
-            letter = texts.setdefault(text, _letter(len(texts)))
-            if letter not in marks.get(label, ()):
-                marks[label] = (*marks.get(label, ()), letter)
-
-    for cell in cells.all:
-        for record in cell.records:
-            note(cell.row.label, record)
-    for label, hits in extra.items():
-        for _, record in hits:
-            note(label, record)
-    return marks, [(letter, text) for text, letter in texts.items()]
 
 
 def _letter(number: int) -> str:

@@ -9,10 +9,8 @@ from fedbench.report.cells import Cells, sketch
 from fedbench.report.others import Hits, records
 from fedbench.report.spec import OVER_SEEDS, Column, Table
 
-VIEWS = {
-    "crop": "test images are cropped at random as in training (--view plain for untouched ones)",
-    "plain": "test images are untouched",
-}
+#: Test augmentation in words.
+VIEWS = {"crop": "test images are cropped at random as in training", "plain": "test images are untouched"}
 
 
 def statistics(cells: Cells, extra: Mapping[str, Hits], views: Collection[tuple[str, bool]]) -> list[str]:
@@ -59,9 +57,8 @@ def _statistic(
         said += f"; ± is the standard deviation (ddof {OVER_SEEDS[name]}) over seeds"
     text = f"{said}; {'seed' if len(used) == 1 else f'mean of {len(used)} seeds:'} {seeds}"
     if name not in ("whole_run", "rounds"):
-        shown = sorted(view for view in views if view[0] in VIEWS)
-        once = " and asked for after the last round only, so without ±"
-        return text + "; " + " and ".join(VIEWS[view] + once * (only and name == "last_rounds") for view, only in shown)
+        once = name == "last_rounds" and any(only for _, only in views)
+        return text + "; untouched test images are asked for after the last round only, so without ±" * once
     devices = either(
         str(r.provenance.get("device", "unknown"))
         for r in records(cells, extra, [c.key for c in columns])

@@ -85,7 +85,7 @@ def test_the_old_run_stays_until_the_new_one_is_there(
                 fedbench(*TRAIN, "--again")
     assert (artifact(ready, "run") / "predictions.parquet").read_bytes() == answers
     assert row() == before
-    assert before["state"] == "older code"
+    assert before["state"] == "stale"
     good(*TRAIN, "--again")
     assert row()["state"] == "done"
 
@@ -99,7 +99,7 @@ def test_what_a_run_was_made_from_counts_too(ready: Path, kinds: tuple[str, ...]
     local = next(a for a in Store(ready).list("run") if a.manifest["spec"]["method"] == "local")
     assert {one["fingerprint"] for one in local.provenance["made_from"].values()} >= {"0" * 12}
     report = cells(good("report", "--table", "1", "--format", "json", *DIGITS))
-    assert report["Local"]["Dir-0.3"]["state"] == "older code"
+    assert report["Local"]["Dir-0.3"]["state"] == "stale"
     good("train", "--method", "local", *SMOKE, "--again")
     assert not any(older(artifact(ready, kind)) for kind in ("dataset", "partition"))
     assert {kind: artifact(ready, kind).name for kind in inputs} == inputs, "the same ids"

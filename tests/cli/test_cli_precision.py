@@ -42,7 +42,7 @@ def test_a_run_in_bf16(ready: Path) -> None:
     assert f"run/{found['bf16']}" == path
     assert {f"run/{found['fp32']}"} == before
     assert cells(good(*REPORT))["FedAvg"]["Dir-0.3"]["runs"] == found["fp32"], "fp32 unless told otherwise"
-    assert "Budget smoke in bf16: " in good("report", "--table", "1", *DIGITS, *BF16).out
+    assert "Budget smoke in bf16, not the paper's: " in good("report", "--table", "1", *DIGITS, *BF16).out
     assert "already there" in good(*TRAIN, *BF16).err
 
 
@@ -77,7 +77,7 @@ def test_tables_count_cells_of_one_precision(ready: Path) -> None:
     assert bf16["feddrm/1"]["precision"] == "bf16"
     assert bf16["pfedfda/8"]["precision"] is None
     assert State.DONE.value not in bf16["feddrm/1"]["smoke"]
-    assert "small in bf16 " in good("tables", *BF16).out
+    assert "budget small in bf16." in good("tables", *BF16).out
     one = json.loads(good("tables", "1", *BF16, "--json").out)
     assert (one["budget"], one["precision"]) == ("small", "bf16")
     assert "budget small in bf16" in good("tables", "1", *BF16).out.splitlines()[0]

@@ -24,8 +24,8 @@ def test_three_commands_on_digits(home: Path) -> None:
     assert "budget smoke: 4 rounds" in trained.err
     assert trained.line == "next: fedbench report --table 1 --dataset digits --budget smoke (or --table 2)"
     printed = good("report", "--table", "1", "--format", "latex", *DIGITS).out
-    assert printed.startswith("\\documentclass")
-    assert printed.endswith("\\end{document}\n")
+    assert printed.startswith("% Needs \\usepackage{booktabs")
+    assert "\\end{table}\n" in printed
     evaluated = json.loads(good("evaluate", "--json").out)[0]["headline"]["crop"]
     assert f"{100 * evaluated['system_accuracy']:.2f}" in printed.split("pFedFDA")[1].splitlines()[0]
     rows = cells(good("report", "--table", "1", "--format", "json", *DIGITS))
@@ -130,11 +130,11 @@ def test_made_anew(ready: Path) -> None:
     def row() -> dict[str, Any]:
         return cells(good("report", "--table", "1", "--format", "json", *DIGITS))["FedAvg"]["Dir-0.3"]
 
-    assert row()["state"] == "older code", "the report can tell by what a real run says of its code"
+    assert row()["state"] == "stale", "the report can tell by what a real run says of its code"
     again = ("train", "--method", "fedavg", *SMOKE)
-    assert "is already there, made by older code: --again makes it anew" in good(*again).err
+    assert "is already there, but stale (its code has changed): --again makes it anew" in good(*again).err
     assert json.loads(manifest.read_text())["provenance"]["fingerprint"] == "0" * 12
     good(*again, "--again")
     assert json.loads(manifest.read_text())["provenance"]["fingerprint"] != "0" * 12
-    assert good(*again).err.count("older code") == 0
+    assert good(*again).err.count("stale") == 0
     assert row()["state"] == "done"

@@ -307,7 +307,7 @@ def test_the_first_round_does_not_count(lab: Any, tmp_path: Path) -> None:
     found = line(grid, "FedAvg")["Network"]
     assert (found.text, found.spread) == ("70.0", f"{100 * statistics.stdev([0.5, 0.7, 0.9]):.1f}")
     assert any("over a run's rounds without the first" in text and "test images" not in text for text in grid.about)
-    assert "Times are those of executor sequential on cpu." in grid.about
+    assert "Times are those of executor sequential on cpu." in grid.notes
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
@@ -349,7 +349,7 @@ def test_a_doubtful_number_is_shown_but_no_target(lab: Any) -> None:
     assert sign in legend(grid)
     assert sign not in legend(build(tables.load("pfedfda/3"), "small", lab.store, []))
     assert [theirs.state for _, theirs in grid.verdicts] == [HOLDS, "not measured"]
-    assert "Tolerance: ±0.03, meant for the paper's own budget." in grid.about
+    assert "Tolerance: ±0.03, meant for the paper's own budget." in grid.notes
 
 
 def test_ratios_can_be_claimed(lab: Any) -> None:

@@ -148,8 +148,8 @@ def test_settings_at_the_papers_budget(here: Any) -> None:
     assert [j.setting.partition.seed for j in others] == [j.setting.seed for j in others] == [43, 44, 45, 46]
     small = find(tables.load("flux/13"), "small", here.store, []).grid[0][0].specs
     assert [(j.setting.seed, j.setting.rounds) for j in small] == [(42, 10)]
-    text = " ".join(build(tables.load("flux/13"), "small", here.store, []).about)
-    assert "budget paper: 10 rounds of 2 epochs, lenet5_flux, 5 seeds" in text
+    text = " ".join(build(tables.load("flux/13"), "small", here.store, []).notes)
+    assert "Budget paper: 10 rounds of 2 epochs, lenet5_flux, 5 seeds" in text
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,14 @@ HOSTILE = (
 )
 #: What our pages and documents are made of.
 TAGS = set(
-    """html head meta title style body section h2 h3 small div table thead tbody tr th td sup span ul li""".split()  # noqa: SIM905
+    """html head meta title style body section h2 small details summary em code
+    div table thead tbody tr th td sup span ul li""".split()  # noqa: SIM905
 )
 COMMANDS = {"\\", ","} | set(
     """documentclass usepackage captionsetup pagestyle begin end centering caption label small footnotesize scriptsize
     tiny setlength tabcolsep toprule midrule bottomrule multicolumn cmidrule par medskip linewidth raggedright parskip
-    textbf underline textit itshape quad resizebox textbackslash textasciitilde textasciicircum textquoteleft texttt pm
+    textbf underline textit itshape quad resizebox item tnote renewcommand
+    TPTminimum textendash textemdash textbackslash textasciitilde textasciicircum textquoteleft texttt pm
     times cdot ldots dagger ddagger circ""".split()  # noqa: SIM905
 )
 FIELDS = ("title", "stub", "row", "group", "column", "note", "reported_note", "row_note", "claim", "method")
@@ -117,19 +119,20 @@ def acts(text: str) -> bool:
 
 def test_html_has_no_tags_but_our_own(hostile: Grid) -> None:
     page = _Tags()
-    page.feed(render([hostile], "html"))
+    page.feed(render([hostile], "html", full=True))
     assert page.tags <= TAGS
     assert "<script>alert(1)</script>" in page.text
     assert not acts(page.text)
 
 
-@pytest.mark.parametrize("fragment", [False, True])
-def test_latex_has_no_commands_but_our_own(hostile: Grid, fragment: bool) -> None:
-    text = render([hostile], "latex", fragment=fragment)
-    bare = re.sub(r"\\[{}$&#%_]", "", text)
+@pytest.mark.parametrize("full", [False, True])
+def test_latex_has_no_commands_but_our_own(hostile: Grid, full: bool) -> None:
+    text = render([hostile], "latex", full=full, standalone=full)
+    bare = re.sub(r"\\[{}$&#%_]", "", re.sub(r"(?m)^%.*$", "", text))  # comments act on nothing
     commands = set(re.findall(r"\\([a-zA-Z]+|.)", bare))
     assert commands <= COMMANDS
-    assert bare.count("\\begin{tabular}") == bare.count("\\end{tabular}") == 1
+    wide = "\\resizebox" in bare
+    assert bare.count("\\begin{tabular}") == bare.count("\\end{tabular}") == 1 + wide
     depth = 0
     for c in bare:
         depth += (c == "{") - (c == "}")
@@ -140,22 +143,19 @@ def test_latex_has_no_commands_but_our_own(hostile: Grid, fragment: bool) -> Non
         assert not line.startswith(("[", "*"))
 
 
-@pytest.mark.parametrize("fragment", [False, True])
-def test_latex_compiles(hostile: Grid, tmp_path: Path, fragment: bool) -> None:
+@pytest.mark.parametrize("full", [False, True])
+def test_latex_compiles(hostile: Grid, tmp_path: Path, full: bool) -> None:
     program = shutil.which("pdflatex")
     if program is None:
-        pytest.skip("needs pdflatex (TeX Live with booktabs and caption)")
-    text = render([hostile], "latex", fragment=fragment)
-    if fragment:
-        text = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n" + text + "\\end{document}\n"
-    (tmp_path / "t.tex").write_text(text)
+        pytest.skip("needs pdflatex (TeX Live with booktabs, caption and threeparttable)")
+    (tmp_path / "t.tex").write_text(render([hostile], "latex", full=full, standalone=True))
     command = [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-2000:]
 
 
 def test_markdown_takes_all_of_it_literally(hostile: Grid) -> None:
-    text = render([hostile], "markdown")
+    text = render([hostile], "markdown", full=True)
     assert not acts(text)
     bare = re.sub(r"\\[^\w\s]", "", text)
     for raw in ("<script", "`", "](", "[", "**b**", "_c_", "$"):
@@ -180,7 +180,7 @@ def printed(grid: Grid) -> list[str]:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_terminal_obeys_nothing_and_reads_no_markup(hostile: Grid, terminal: bool) -> None:
     out = io.StringIO()
-    show([hostile], Console(file=out, force_terminal=terminal, color_system=None, width=4000))
+    show([hostile], Console(file=out, force_terminal=terminal, color_system=None, width=4000), full=True)
     assert not acts(out.getvalue())
     assert ("[bold]a[/x]" in out.getvalue()) == (any("[bold]" in text for text in printed(hostile)))
     assert not acts(render([hostile], "console"))
@@ -198,7 +198,7 @@ def test_json_holds_the_texts_themselves(lab: Any, tmp_path: Path) -> None:
     text = render([grid(lab, tmp_path, dict.fromkeys(FIELDS, HOSTILE))], "json")
     assert not acts(text)
     (read,) = json.loads(text)
-    assert {read["title"], read["claims"][0]["text"], read["notes"][0]} == {printable(HOSTILE)}
+    assert {read["title"], read["claims"][0]["text"], read["notes"][3]} == {printable(HOSTILE)}
     assert {c["column"] for c in read["cells"]} == {printable(HOSTILE)}
 
 
@@ -233,11 +233,11 @@ def test_whatever_the_text_all_formats_are_whole(text: str) -> None:
     verdict = Verdict(claim, "holds", 1, 1, 1, text)
     entries = (Entry(State.DONE, "1.5", "0.1", rank=1), Entry(State.MISSING))
     heads = (Head(text, text, "system_accuracy", "%"), Head(text, text, "x", text))
-    lines = (Line(text, "paper", entries, ("a",)), Line("reported", "reported", entries), Line(text, "extra", entries))
-    told = {"about": (text,), "notes": (text,), "footnotes": (("a", text),), "problems": (text,)}
+    lines = (Line(text, "paper", entries, "a"), Line("reported", "reported", entries), Line(text, "extra", entries))
+    told = {"about": (text,), "command": text, "notes": (text,), "footnotes": (("a", text),), "problems": (text,)}
     one = Grid(text, text, text, "small", "fp32", text, heads, lines, **told, verdicts=((verdict, verdict),))  # type: ignore[arg-type]
     for format in FORMATS:
-        made = render([one, dataclasses.replace(one, stub="")], format)
+        made = render([one, dataclasses.replace(one, stub="")], format, full=True)
         made.encode()
         assert not acts(made)
 

@@ -355,7 +355,7 @@ def test_what_older_code_made_is_named(lab: Any, store: Store) -> None:
     remarks: list[str] = []
     shown = figures.kind_of(EPOCHS).gather(EPOCHS, figures.Ask(store, notify=remarks.append))
     assert [(p.epochs, p.value.mean) for p in shown.panels[0].curves["pFedFDA"]] == [(5, 0.5)]
-    assert remarks[0] == "pfedfda/4 shows as they are: pFedFDA at CIFAR100/E = 5 (older code)"
+    assert remarks[0] == "pfedfda/4 shows as they are: pFedFDA at CIFAR100/E = 5 (stale)"
     assert len(shown.missing) == 19
 
 

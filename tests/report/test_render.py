@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
+import html
 import html.parser
 import io
 import json
@@ -22,7 +24,7 @@ from fedbench.errors import FedbenchError
 from fedbench.files import write_whole
 from fedbench.report import table as tables
 from fedbench.report.build import build
-from fedbench.report.grid import Grid
+from fedbench.report.grid import Grid, only_done
 from fedbench.report.render import FORMATS, choose, render
 from fedbench.report.render.console import show
 from fedbench.report.render.latex import escape
@@ -43,12 +45,73 @@ def grids(lab: Any) -> list[Grid]:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_format_holds_the_numbers_and_what_is_said(grids: list[Grid], format: str) -> None:
-    text = render(grids, format)
+    text = render(grids, format, full=True)
     for number in ("55.00", "40.00", "6.620") if format not in ("csv", "json") else ("55.0", "40.0", "115776"):
         assert number in text
     if format != "csv":
-        for said in ("100 rounds of 10 steps", "FedDRM is best in every column", "holds so far"):
+        for said in ("100 rounds of 10 steps", "FedDRM is best in every column", "holds so far", "FedDRM answers with"):
             assert said in " ".join(text.split())
+
+
+PRINTED = ("console", "latex", "markdown", "html")
+
+
+@pytest.mark.parametrize("format", PRINTED)
+def test_below_a_table_stands_what_no_number_goes_without(grids: list[Grid], format: str) -> None:
+    """Budget, what ± is, seed, how many cells, one command; the rest is asked for, and in HTML folded."""
+    brief, full = (" ".join(render(grids[:1], format, full=full).split()) for full in (False, True))
+    for said in (
+        "Budget small, not the paper's: 100 rounds of 10 steps", "standard deviation (ddof 0)", "seed 2025",
+        "3 of 66 cells", "fedbench train --table feddrm/1 --budget small", "Claims: 2 hold so far, 2 not measured",
+    ):  # fmt: skip
+        assert said in html.unescape(brief)
+    for said in ("Colours are shifted once", "100 %", "FedDRM is best", "FedDRM answers with", "budget paper"):
+        said = said[0].upper() + said[1:]
+        assert said in full.replace("\\%", "%")
+        assert (said in brief) == (format == "html")
+    if format == "html":
+        assert "<details><summary>" in brief
+        assert "<details open>" in full
+    else:
+        assert ("--notes full" in brief.replace("\\-", "-")) == (format != "latex")
+
+
+@pytest.mark.parametrize("format", PRINTED)
+def test_notes_are_of_rows_that_have_a_number(grids: list[Grid], format: str) -> None:
+    text = render(grids[:1], format, full=True)
+    assert "FedProxFT: " not in text
+    assert re.search(r"FedAvgFT: finetune(_|\\_)rounds = 12", text)
+
+
+def test_marks_and_problems_are_said_by_default(lab: Any) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", fingerprint="x", fingerprint_parts=["errors.py"])
+    grid = build(tables.load("feddrm/1"), "small", lab.store, [])
+    grid = dataclasses.replace(grid, problems=("run 0123 is damaged",))
+    for format in PRINTED:
+        text = " ".join(render([grid], format).split())
+        assert "stale: the code has changed since" in text
+        assert "1 stale" in text
+        assert "run 0123 is damaged" in text
+
+
+# -- only what is there ------------------------------------------------------------------------------------------
+
+
+def test_rows_and_columns_without_a_number_can_be_left_out(grids: list[Grid]) -> None:
+    part = only_done(grids[0])
+    assert [line.label for line in part.lines] == ["FedAvgFT", "reported", "FedDRM", "reported", NASTY]
+    assert [f"{head.group}/{head.label}" for head in part.heads] == [DIR, SPC]
+    assert all(len(line.entries) == 2 for line in part.lines)
+    assert part.about[-1] == "Left out, as they have no number: 9 of 12 rows and 4 of 6 columns."
+    assert part.counts == grids[0].counts  # of the whole table
+    assert only_done(grids[1]) == grids[1]  # which is counted, and full
+    for format in FORMATS:
+        assert "FedBABU" not in render([part], format)
+
+
+def test_of_an_empty_table_nothing_is_left(lab: Any) -> None:
+    part = only_done(build(tables.load("feddrm/1"), "small", lab.store, [], compare=True))
+    assert (part.lines, part.heads) == ((), ())
 
 
 def test_csv_reads_back_exactly(grids: list[Grid]) -> None:
@@ -75,7 +138,10 @@ def test_json_reads_back(grids: list[Grid]) -> None:
         "text": "FedDRM is best in every column", "state": "holds so far", "held": 1, "made": 1, "asked": 6,
         "detail": "smallest margin 8.85 at FedDRM, CIFAR-10/Dir-0.3", "reported": "holds",
     }  # fmt: skip
-    assert read[0]["footnotes"] == {"a": "100 % of a_b"}
+    assert read[0]["footnotes"] == [{"methods": ["a"], "text": "100 % of a_b"}]
+    assert read[0]["deviations"] == {"FedDRM": "a"}
+    assert read[0]["command"] == "fedbench train --table feddrm/1 --budget small"
+    assert any("50 counted" in note for note in read[0]["notes"])  # all of them, whatever is printed elsewhere
 
 
 # -- LaTeX -----------------------------------------------------------------------------------------------------
@@ -107,9 +173,10 @@ def test_latex_never_lets_a_special_character_through(text: str) -> None:
 def test_latex_is_well_built(grids: list[Grid]) -> None:
     text = render(grids, "latex")
     assert text.count("\\begin{") == text.count("\\end{")
-    for rule in ("\\toprule", "\\bottomrule"):
-        assert text.count(rule) == 3
-    assert r"\multicolumn{2}{c}{CIFAR{-}10} & \multicolumn{2}{c}{CIFAR{-}20}" in text
+    for part in ("\\toprule", "\\bottomrule", "\\begin{table}", "\\caption{", "\\label{tab:"):
+        assert text.count(part) == 3
+    assert "\\label{tab:feddrm-1}" in text
+    assert r"\multicolumn{2}{c}{CIFAR-10} & \multicolumn{2}{c}{CIFAR-20}" in text
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}\cmidrule(lr){6-7}" in text
     body = re.search(r"\\begin\{tabular\}\{(l(c+))\}(.*?)\\end\{tabular\}", text, re.DOTALL)
     assert body is not None
@@ -119,29 +186,35 @@ def test_latex_is_well_built(grids: list[Grid]) -> None:
     assert body[3].count("\\midrule") == 2  # below the head, and above the method that is not in the paper
 
 
-def test_a_fragment_is_the_bare_tabular(grids: list[Grid]) -> None:
-    text = render(grids[:1], "latex", fragment=True)
-    assert text.startswith("% needs \\usepackage{booktabs}\n\\begin{tabular}")
-    assert "documentclass" not in text
+def test_a_document_is_asked_for(grids: list[Grid]) -> None:
+    assert render(grids, "latex").startswith("% Needs \\usepackage{booktabs,graphicx}\n\\begin{table}")
+    assert render(grids, "latex", standalone=True).startswith("\\documentclass")
     with pytest.raises(FedbenchError, match="goes with --format latex"):
-        render(grids, "html", fragment=True)
+        render(grids, "html", standalone=True)
 
 
-@pytest.mark.parametrize("fragment", [False, True])
-def test_latex_compiles(grids: list[Grid], tmp_path: Path, fragment: bool) -> None:
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("standalone", [False, True])
+def test_latex_compiles(grids: list[Grid], tmp_path: Path, standalone: bool, full: bool) -> None:
     program = shutil.which("pdflatex")
     if program is None:
-        pytest.skip("needs pdflatex (TeX Live with booktabs and caption)")
-    text = render(grids, "latex", fragment=fragment)
-    if fragment:
-        text = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n" + text + "\\end{document}\n"
-    (tmp_path / "t.tex").write_text(text)
-    run = subprocess.run(
-        [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True, text=True
+        pytest.skip("needs pdflatex (TeX Live with booktabs, caption and threeparttable)")
+    (tmp_path / "t.tex").write_text(render(grids, "latex", standalone=standalone, full=full))
+    needs = re.findall(r"usepackage\{(booktabs.*?)\}", (tmp_path / "t.tex").read_text())
+    document = (
+        f"\\documentclass{{article}}\\usepackage{{{needs[0]}}}\\begin{{document}}\\input{{t}}\\ref{{tab:feddrm-1}}"
     )
-    assert run.returncode == 0, run.stdout[-2000:]
-    assert (tmp_path / "t.pdf").stat().st_size > 1000
-    if not fragment:
+    (tmp_path / "m.tex").write_text(document + "\\end{document}\n")
+    name = "t" if standalone else "m"
+    for _ in range(2):
+        run = subprocess.run(
+            [program, "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"],
+            cwd=tmp_path, capture_output=True, text=True,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stdout[-2000:]
+    assert (tmp_path / f"{name}.pdf").stat().st_size > 1000
+    assert "undefined" not in run.stdout
+    if standalone:
         assert not re.search(r"Overfull \\hbox \((?!\d\.)", run.stdout)  # nothing sticks out by 10 pt or more
 
 

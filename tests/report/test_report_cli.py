@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -68,14 +69,38 @@ def test_output_goes_to_a_file_of_its_suffix(call: Any, tmp_path: Path) -> None:
     path = tmp_path / "t.tex"
     result = call("report", "-t", "pfedfda/8", "-o", str(path))
     assert result.exit_code == 0
-    assert "documentclass" in path.read_text()
+    assert "\\label{tab:pfedfda-8}" in path.read_text()
     assert result.stdout == ""
 
 
 def test_latex_on_standard_output_is_only_latex(call: Any) -> None:
     result = call("report", "--table", "1", "--format", "latex")
-    assert result.stdout.startswith("\\documentclass")
-    assert result.stdout.endswith("\\end{document}\n")
+    assert result.stdout.startswith("% Needs \\usepackage{booktabs}\n\\begin{table}")
+    assert result.stdout.endswith("\\end{table}\n% To fill it: fedbench train --table feddrm/1 --budget small\n")
+    whole = call("report", "--table", "1", "--format", "latex", "--standalone").stdout
+    assert whole.startswith("\\documentclass")
+    assert whole.endswith("\\end{document}\n")
+
+
+def test_notes_are_brief_unless_asked_for_in_full(lab: Any, call: Any) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", deviations=["lambda is another"])
+    brief, full = call("report", "-t", "1").output, call("report", "-t", "1", "--notes", "full").output
+    assert "lambda is another" in full
+    assert "FedDRM a" in full
+    assert "lambda is another" not in brief
+    assert "FedDRM a" not in brief
+    assert "more notes: --notes full" in brief
+    assert "Budget small, not the paper's" in brief
+
+
+def test_only_what_is_done(lab: Any, call: Any) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    (table,) = json.loads(call("report", "-t", "1", "--only-done", "--json").stdout)
+    assert [(c["row"], c["group"]) for c in table["cells"]] == [("FedDRM", "CIFAR-10")]
+    shown = json.loads(call("report", "-t", "1", "-t", "flux/1", "--only-done", "--json").stdout)
+    assert [t["table"] for t in shown] == ["feddrm/1"]  # a table without a number is left out
+    with pytest.raises(FedbenchError, match="no cell has a number yet"):
+        call("report", "-t", "flux/12", "--only-done")
 
 
 def test_another_data_set(lab: Any, call: Any) -> None:
@@ -93,7 +118,10 @@ def test_another_data_set(lab: Any, call: Any) -> None:
         (["report", "-f", "latx"], "unknown format 'latx'; did you mean 'latex'"),
         (["report", "-t", "1", "--budget", "papr"], "unknown budget 'papr'; did you mean 'paper'"),
         (["report", "-t", "1", "--dataset", "digit"], "unknown dataset 'digit'; did you mean 'digits'"),
-        (["report", "-t", "1", "--view", "plan"], "unknown view 'plan'; did you mean 'plain'"),
+        (
+            ["report", "-t", "1", "--test-augmentation", "plan"],
+            "unknown test augmentation 'plan'; did you mean 'plain'",
+        ),
         (["report", "-t", "1", "--precision", "bf61"], "unknown precision 'bf61'; did you mean 'bf16'"),
         (["report", "-t", "pfedfda/8", "--precision", "fp8"], "unknown precision 'fp8'; known: bf16, fp32, tf32"),
         (["tables", "--precision", "bf61"], "unknown precision 'bf61'; did you mean 'bf16'"),
@@ -114,7 +142,25 @@ def test_tables_lists_states_by_budget(lab: Any, call: Any) -> None:
     assert "done" not in listed["feddrm/1"]["states"]["paper"]
     assert listed["pfedfda/8"]["states"] == {"": {"done": 16}}
     text = call("tables").output
-    assert "(headline table 5)" in text
+    assert re.search(r"^feddrm/1 +▏░{9} +1/66  System accuracy", text, re.MULTILINE)
+    assert re.search(r"^pfedfda/8 +█{10} +16/16  ", text, re.MULTILINE)
+    assert "5 is pfedfda/6." in text
+
+
+def test_a_tables_bar_tells_how_full_it_is_at_the_budget(lab: Any, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for column in ("CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"):
+        for row in tables_of("feddrm/1").rows:
+            lab.run(lab.setting("feddrm/1", column, "paper"), row.method, row.params)
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    paper = call("tables", "feddrm", "--budget", "paper").output.splitlines()
+    assert [line.split()[0] for line in paper[:3]] == ["feddrm/1", "feddrm/2", "feddrm/4"]
+    assert "███░░░░░░░     22/66" in paper[0]
+    assert paper[-1] == "Done of all cells, budget paper. Other runs: 1 with --budget small."
+    assert max(map(len, paper[:-1])) <= 80
+    assert {t["table"] for t in json.loads(call("tables", "feddrm", "--json").stdout)} == {
+        "feddrm/1", "feddrm/2", "feddrm/4"
+    }  # fmt: skip
 
 
 def test_one_tables_cells(lab: Any, call: Any) -> None:
@@ -128,13 +174,23 @@ def test_one_tables_cells(lab: Any, call: Any) -> None:
     assert "not built" in text
 
 
-def test_a_familys_tables_are_listed_line_by_line_and_counted_together(call: Any) -> None:
+def test_a_familys_tables_are_one_line_unless_their_paper_is_named(call: Any) -> None:
     lines = call("tables", "--budget", "smoke").output.splitlines()
-    at = next(k for k, line in enumerate(lines) if line.startswith("flux/56 "))
-    assert [line.split()[0] for line in lines[at : at + 3]] == ["flux/56", "flux/57", "flux/58"]
-    assert lines[at + 3].startswith("  smoke ")
-    assert lines[at + 3].endswith(" in these 3")
-    assert "(headline table 3)" in next(line for line in lines if line.startswith("flux/levels_mnist"))
+    (line,) = (line for line in lines if line.startswith("flux/56 "))
+    assert "0/264  3 tables, such as Mixed shifts on MNIST" in line
+    assert not any(line.startswith("flux/57 ") for line in lines)
+    alone = [line.split()[0] for line in call("tables", "flux", "--budget", "smoke").output.splitlines()]
+    at = alone.index("flux/56")
+    assert alone[at : at + 3] == ["flux/56", "flux/57", "flux/58"]
+
+
+def test_a_table_too_wide_for_the_terminal_is_told_row_by_row(
+    lab: Any, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = call("tables", "1").output.splitlines()
+    assert re.match(r"FedDRM +█░{9} +1/6  1 missing, 4 no data$", next(x for x in lines if x.startswith("FedDRM")))
 
 
 def test_states_of_a_table_are_those_of_its_printed_columns(call: Any) -> None:

@@ -207,7 +207,7 @@ def test_compare_says_how_far_off(lab: Any) -> None:
     position = [line.label for line in printed.lines].index("FedDRM") + 1
     below = printed.lines[position]
     assert (below.kind, below.entries[0].text, below.entries[0].delta) == ("reported", "63.85", "−0.85")
-    assert any(line.startswith("Cost: 2 min of training in 2 runs") for line in printed.about)
+    assert any(line.startswith("Cost: 2 min of training in 2 runs") for line in printed.notes)
     assert grid(lab).verdicts == ()
 
 
@@ -224,34 +224,34 @@ def test_what_is_missing_and_how_to_fill_it(lab: Any) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
     lines = grid(lab).about
     assert any(line.startswith("1 of 66 cells") and "missing" in line and "not built" in line for line in lines)
-    assert "To fill them: fedbench train --table feddrm/1 --budget small" in lines
+    assert grid(lab).command == "fedbench train --table feddrm/1 --budget small"
     assert any("No images of cifar20, cifar100 are at hand" in line for line in lines)
-    assert any("Budget small: 100 rounds of 10 steps, cifar_cnn" in line and "800 rounds" in line for line in lines)
-    seeds = grid(lab, seeds=[3]).about
-    assert "To fill them: fedbench train --table feddrm/1 --budget small --seed 3" in seeds
+    assert any("Budget small, not the paper's: 100 rounds of 10 steps, cifar_cnn" in line for line in lines)
+    assert any("Budget paper: 800 rounds" in line for line in grid(lab).notes)
+    assert grid(lab, seeds=[3]).command == "fedbench train --table feddrm/1 --budget small --seed 3"
 
 
 def test_another_data_sets_command_names_it(lab: Any) -> None:
     table = tables.load("feddrm/1").for_dataset("digits")
-    lines = build(table, "small", lab.store, []).about
-    assert "To fill them: fedbench train --table feddrm/1 --budget small --dataset digits" in lines
+    command = build(table, "small", lab.store, []).command
+    assert command == "fedbench train --table feddrm/1 --budget small --dataset digits"
 
 
-def test_deviations_become_footnotes_once(lab: Any) -> None:
+def test_a_methods_deviations_have_one_letter(lab: Any) -> None:
     for column in (DIR, SPC):
         lab.run(lab.setting("feddrm/1", column), "feddrm", deviations=["first", "second"])
     lab.run(lab.setting("feddrm/1", DIR), "pfedfda", deviations=["second", "third"])
     printed = grid(lab)
-    assert printed.footnotes == (("a", "first"), ("b", "second"), ("c", "third"))
-    marks = {line.label: line.marks for line in printed.lines}
-    assert (marks["FedDRM"], marks["pFedFDA"], marks["Ditto"]) == (("a", "b"), ("b", "c"), ())
+    assert printed.footnotes == (("a", "first"), ("a,b", "second"), ("b", "third"))
+    marks = {line.label: line.mark for line in printed.lines}
+    assert (marks["FedDRM"], marks["pFedFDA"], marks["Ditto"]) == ("a", "b", "")
 
 
-def test_older_code_is_marked(lab: Any) -> None:
+def test_a_stale_run_is_marked(lab: Any) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", fingerprint="x", fingerprint_parts=["errors.py"])
     printed = grid(lab)
     assert entry(printed, "FedDRM", DIR).mark == "†"
-    assert any("1 by older code" in line for line in printed.about)
+    assert any("1 stale" in line for line in printed.about)
 
 
 def test_an_unevaluated_run_is_evaluated(lab: Any) -> None:

@@ -97,6 +97,6 @@ def test_faulty_rows(tmp_path: Path, old: str, new: str, message: str) -> None:
 
 
 def test_the_protocols_hyper_parameters_of_a_budget_are_said(lab: Any) -> None:
-    small = build(tables.load("ftw_erm/13"), "small", lab.store, []).about
+    small = build(tables.load("ftw_erm/13"), "small", lab.store, []).notes
     assert "M = 10, M = 20, M = 40, M = 50, M = 100, M = 200, M = 500: restarts = 1." in small
-    assert not any("restarts" in line for line in build(tables.load("ftw_erm/13"), "paper", lab.store, []).about)
+    assert not any("restarts" in line for line in build(tables.load("ftw_erm/13"), "paper", lab.store, []).notes)

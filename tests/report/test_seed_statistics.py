@@ -161,10 +161,10 @@ def test_tolerances_of_columns_and_bands_of_rows(lab: Any, tmp_path: Path) -> No
     train(lab, table, {3: FINAL[3]})  # 0.625, 0.75 and 0.5
     grid = build(table, "small", lab.store, [], compare=True)
     assert [e.within for e in grid.lines[0].entries] == [False, True, False]
-    assert "Tolerance: ±0.01 (Average); ±0.1 (Client 2, Worst)." in grid.about
+    assert "Tolerance: ±0.01 (Average); ±0.1 (Client 2, Worst)." in grid.notes
     banded = mine(tmp_path, text.replace('method = "fedavg"', 'method = "fedavg", band = [0.5, 0.7]'))
     grid = build(banded, "small", lab.store, [], compare=True)
     assert [e.within for e in grid.lines[0].entries] == [True, False, True]  # its ends count
-    assert "Tolerance: FedAvg in 0.5 to 0.7." in grid.about
+    assert "Tolerance: FedAvg in 0.5 to 0.7." in grid.notes
     with pytest.raises(FedbenchError, match=r"row FedAvg: a band is \[low, high\], not \[0.7, 0.5\]"):
         mine(tmp_path, text.replace('method = "fedavg"', 'method = "fedavg", band = [0.7, 0.5]'))

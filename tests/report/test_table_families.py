@@ -217,7 +217,7 @@ def test_tolerance_in_the_papers_own_deviations(lab: Any, family: Path) -> None:
         family.with_name("reported.csv").write_text("table,row,group,column,value,std\n" + rows)
         grid = build(tables.load(f"{family}:mean_ten"), "smoke", lab.store, [], compare=True)
         assert [line.entries[0].within for line in grid.lines if line.kind == "paper"] == within
-        assert "Tolerance: ±2 points, or 3 of the paper's ± where that is more." in " ".join(grid.about)
+        assert "Tolerance: ±2 points, or 3 of the paper's ± where that is more." in grid.notes
 
 
 def test_single_cells_are_no_target(lab: Any, family: Path) -> None:

@@ -59,7 +59,7 @@ def lines(grid: Grid) -> list[str]:
 
 
 def test_a_rows_own_hyper_parameters_stand_above_the_protocols(lab: Any, tmp_path: Path) -> None:
-    about = build(own(tmp_path), "small", lab.store, []).about
+    about = build(own(tmp_path), "small", lab.store, []).notes
     assert "Short: finetune_rounds = 1." in about
     assert "Usual: finetune_rounds = 12." in about
 
@@ -67,7 +67,7 @@ def test_a_rows_own_hyper_parameters_stand_above_the_protocols(lab: Any, tmp_pat
 def test_hyper_parameters_of_one_data_set_are_not_said_of_another(lab: Any) -> None:
     for name in ("mnist", "fashion_mnist", "cifar10", "cifar100"):
         lab.dataset(name)
-    about = build(tables.load("flux/1"), "small", lab.store, []).about
+    about = build(tables.load("flux/1"), "small", lab.store, []).notes
     assert "FLUX on fashion_mnist, FLUX-prior on fashion_mnist: scale = 0.95." in about
     assert "FLUX on cifar100, FLUX-prior on cifar100: scale = 0.98." in about
     assert not any(line.startswith(("FLUX: ", "FLUX on mnist")) for line in about)
@@ -100,10 +100,10 @@ def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: An
     coloured = OWN.replace('shift = "none"', 'shift = "low"')
     grid = build(own(tmp_path, coloured), "small", lab.store, [], compare=True)
     assert any(line.startswith("Colours are shifted once") for line in grid.notes)
-    assert "Tolerance: ±2 points." in grid.about  # for whatever budget the user means it
+    assert "Tolerance: ±2 points." in grid.notes  # for whatever budget the user means it
     plain = build(own(tmp_path), "small", lab.store, [], compare=True)
     assert not any("olours" in line for line in plain.notes)
-    assert any("budget paper: 800 rounds" in line for line in plain.about)
+    assert any("Budget paper: 800 rounds" in line for line in plain.notes)
 
 
 # -- what holds for some cells ----------------------------------------------------------------------------------
@@ -207,8 +207,8 @@ def test_seeds_are_said_without_the_images_too(lab: Any, tmp_path: Path) -> None
 
 def test_images_are_not_said_to_be_cropped_where_runs_do_not_crop(lab: Any, tmp_path: Path) -> None:
     table = own(tmp_path, OWN.replace('shift = "none" }', 'shift = "none" }\ntrain = { augment = "none" }'))
-    about = " ".join(build(table, "small", lab.store, []).about)
-    assert "test images are untouched" in about
+    about = " ".join(lines(build(table, "small", lab.store, [])))
+    assert "Test augmentation: test images are untouched." in about
     assert "cropped" not in about
 
 
@@ -218,7 +218,7 @@ def test_rows_without_a_band_have_the_tables_tolerance(lab: Any, tmp_path: Path)
     )
     text = OWN.replace('label = "Short", ', 'label = "Short", band = [30, 50], ')
     grid = build(own(tmp_path, text), "small", lab.store, [], compare=True)
-    assert "Tolerance: Short in 30 to 50; ±2 points." in grid.about
+    assert "Tolerance: Short in 30 to 50; ±2 points." in grid.notes
 
 
 def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Any) -> None:
@@ -250,5 +250,4 @@ def test_extra_rows_times_count_among_those_of_an_executor(lab: Any, tmp_path: P
 
 def test_a_columns_name_goes_through_a_shell(lab: Any, tmp_path: Path) -> None:
     table = own(tmp_path, OWN.replace('"IID"', "'$(rm) \"x\"'")).only(['$(rm) "x"'])
-    about = build(table, "small", lab.store, []).about
-    assert any("""--column '$(rm) "x"'""" in line for line in about)
+    assert """--column '$(rm) "x"'""" in build(table, "small", lab.store, []).command

@@ -29,22 +29,27 @@ def choose(format: str | None, output: Path | None) -> str:
     return _SUFFIXES[output.suffix]
 
 
-def render(grids: Sequence[Grid], format: str, *, fragment: bool = False) -> str:
-    """The grids as one document of that format; `fragment` (LaTeX only) leaves out the document around them."""
+def render(grids: Sequence[Grid], format: str, *, full: bool = False, standalone: bool = False) -> str:
+    """The grids in that format, `full` with all their notes; `standalone` (LaTeX only) as a document of its own."""
+    if standalone and format != "latex":
+        raise FedbenchError(f"--standalone says nothing of {format}", "it goes with --format latex")
+    if format in ("csv", "json"):  # which hold everything
+        from fedbench.report.render import data
+
+        return {"csv": data.as_csv, "json": data.as_json}[format](grids)
+    grids = [grid if full or format == "html" else grid.unmarked() for grid in grids]
     if format == "latex":
         from fedbench.report.render import latex
 
-        return latex.document(grids, fragment)
-    if fragment:
-        raise FedbenchError(f"a fragment of {format} makes no sense", "--fragment goes with --format latex")
+        return latex.document(grids, full, standalone)
     if format == "markdown":
         from fedbench.report.render import markdown
 
-        return markdown.document(grids)
+        return markdown.document(grids, full)
     if format == "html":
         from fedbench.report.render import html
 
-        return html.document(grids)
-    from fedbench.report.render import console, data
+        return html.document(grids, full)
+    from fedbench.report.render import console
 
-    return {"console": console.plain, "csv": data.as_csv, "json": data.as_json}[format](grids)
+    return console.plain(grids, full)

@@ -4,81 +4,75 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from fedbench.report.claims import FAILS, HOLDS, SO_FAR
-from fedbench.report.grid import Entry, Grid, Line, legend
-from fedbench.report.render.text import harmless, how
+from fedbench.report.grid import Entry, Grid, Line
+from fedbench.report.render.text import brief, claims, filling, harmless, pointer
 
 _GAP = 3
 _VERDICT = {HOLDS: "green", SO_FAR: "green", FAILS: "yellow"}
 
 
-def show(grids: Sequence[Grid], console: Console) -> None:
-    """Print the grids one below the other."""
+def show(grids: Sequence[Grid], console: Console, full: bool = False) -> None:
+    """Print the grids one below the other, `full` with all their notes."""
     for i, grid in enumerate(grids):
         if i:
             console.print()
-        _show(harmless(grid), console)
+        _show(harmless(grid if full else grid.unmarked()), console, full)
 
 
-def plain(grids: Sequence[Grid]) -> str:
+def plain(grids: Sequence[Grid], full: bool = False) -> str:
     """The same as text without colour, for a file."""
     console = Console(file=io.StringIO(), width=110, color_system=None, highlight=False)
-    show(grids, console)
+    show(grids, console, full)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
-def _show(grid: Grid, console: Console) -> None:
+def _show(grid: Grid, console: Console, full: bool) -> None:
     layout = _Layout(grid, with_spread=True)
-    narrow = console.is_terminal and layout.width > console.width
-    if narrow:
+    if console.is_terminal and layout.width > console.width:
         layout = _Layout(grid, with_spread=False)
     console.print(Text.assemble((grid.id, "bold cyan"), "  ", (grid.caption, "bold")), soft_wrap=True)
     for line in layout.lines():
         console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
-    if signs := _legend(grid):
-        console.print(signs, soft_wrap=True)
-    remarks = [*grid.about, *grid.notes]
-    if narrow and any(e.spread for line in grid.lines for e in line.entries):
-        remarks.append("The terminal is too narrow for the ± of the values: widen it, or write them with -o FILE.")
-    if console.is_terminal and layout.width > console.width:
-        remarks.append(
-            f"{layout.width} characters wide, so that lines wrap here: choose columns (--column, in which * is any "
-            "text), or write it with -o FILE.html."
-        )
     width = min(console.width, max(layout.width, 80)) if console.is_terminal else max(layout.width, 80)
 
-    def remark(text: str, style: str = "dim", first: str = "  ", then: str = "  ") -> None:
+    def say(text: str, style: str = "dim", first: str = "  ", then: str = "  ") -> None:
         body = textwrap.fill(text, width, initial_indent=first, subsequent_indent=then, break_on_hyphens=False)
         console.print(Text(body, style), soft_wrap=True)
 
-    for text in remarks:
-        remark(text)
-    for letter, text in grid.footnotes:
-        remark(text, first=f"  {letter} ", then="    ")
+    for text in (*brief(grid), *_too_narrow(grid, layout, console)):
+        say(text)
+    for text in filling(grid):
+        console.print(Text(f"  {text}", "dim"), soft_wrap=True)  # as it is, to be copied
     for text in grid.problems:
-        remark(text, "red", "  ✗ ", "    ")
-    if grid.verdicts:
-        console.print(Text("  Claims", "bold"), soft_wrap=True)
-    for ours, theirs in grid.verdicts:
-        style = _VERDICT.get(ours.state, "dim")
-        console.print(Text.assemble(f"  {ours.claim.text}: ", (ours.state, style)), soft_wrap=True)
-        if said := how(ours, theirs):
-            remark(said, first="    ", then="    ")
+        say(text, "red", "  ✗ ", "    ")
+    if not full:
+        for text in pointer(grid):
+            say(text)
+        return
+    for text in grid.notes:
+        say(text)
+    for letters, text in grid.footnotes:
+        say(text, first=f"  {letters} ", then="    ")
+    for (text, verdict), (ours, _) in zip(claims(grid), grid.verdicts, strict=True):
+        say(f"{text}: {verdict}", _VERDICT.get(ours.state, "dim"))
 
 
-def _legend(grid: Grid) -> Text:
-    meant = [f"{symbol} {meaning}" for symbol, meaning in legend(grid)]
-    ranked = any(e.rank for line in grid.lines for e in line.entries)
-    parts = (
-        [Text("bold", "bold"), Text(" best  "), Text("underlined", "underline"), Text(" second  ")] if ranked else []
-    )
-    return Text("  ") + Text.assemble(*parts, "  ".join(meant)) if parts or meant else Text("")
+def _too_narrow(grid: Grid, layout: _Layout, console: Console) -> Iterator[str]:
+    """What a terminal that is too narrow does to the table."""
+    if not layout.with_spread and any(e.spread for line in grid.lines for e in line.entries):
+        yield "The terminal is too narrow for the ± of the values: widen it, or write them with -o FILE."
+    if console.is_terminal and layout.width > console.width:
+        yield (
+            f"{layout.width} characters wide, so that lines wrap here: choose columns (--column, in which * is any "
+            "text), or write it with -o FILE.html."
+        )
 
 
 class _Layout:
@@ -162,7 +156,7 @@ class _Layout:
 def _label(line: Line) -> str:
     if line.kind == "reported":
         return f"  {line.label}"
-    return line.label + (f" {','.join(line.marks)}" if line.marks else "")
+    return line.label + (f" {line.mark}" if line.mark else "")
 
 
 def _value(entry: Entry) -> str:

@@ -74,14 +74,15 @@ def as_json(grids: Sequence[Grid]) -> str:
         {
             "table": g.id, "title": g.title, "budget": g.budget or None,
             "precision": g.precision or None, "counts": g.counts,
-            "cells": list(records(g)), "about": g.about, "notes": g.notes,
-            "footnotes": dict(g.footnotes), "problems": g.problems,
+            "cells": list(records(g)), "about": g.about, "command": g.command or None, "notes": g.notes,
+            "footnotes": [{"methods": letters.split(","), "text": text} for letters, text in g.footnotes],
+            "problems": g.problems,
             "claims": [
                 {"text": ours.claim.text, "state": ours.state, "held": ours.held, "made": ours.made,
                  "asked": ours.asked, "detail": ours.detail, "reported": theirs.state if theirs.made else None}
                 for ours, theirs in g.verdicts
             ],
-            "deviations": {line.label: list(line.marks) for line in g.lines if line.marks},
+            "deviations": {line.label: line.mark for line in g.lines if line.mark},
         }
         for g in grids
     ]  # fmt: skip

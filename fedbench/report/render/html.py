@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 
 from fedbench.report.grid import Entry, Grid, Line
-from fedbench.report.render.text import harmless, shown, signs, verdict
+from fedbench.report.render.text import brief, claims, harmless, shown
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #667085; --line: #d5dae1; --page: #fff; --best: #0b6e4f;
@@ -22,7 +22,7 @@ body { margin: 0 auto; padding: 2.5rem 1.5rem; max-width: 72rem; background: var
 section { margin-bottom: 3.5rem; }
 h2 { font-size: 1.15rem; font-weight: 600; margin: 0 0 .8rem; }
 h2 small { color: var(--soft); font-weight: 400; margin-left: .5rem; }
-h3 { font-size: .9rem; margin: 1rem 0 .2rem; }
+details { margin-top: .8rem; } summary { color: var(--soft); font-size: .87rem; cursor: pointer; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; border-top: 2px solid var(--ink); border-bottom: 2px solid var(--ink);
   font-variant-numeric: tabular-nums; width: 100%; }
@@ -38,14 +38,15 @@ tr.reported th { padding-left: 1.8rem; font-style: italic; }
 .best { font-weight: 700; color: var(--best); } .second { text-decoration: underline; text-underline-offset: 3px; }
 .within { color: var(--best); } .outside { color: var(--off); }
 ul { color: var(--soft); font-size: .87rem; margin: .8rem 0 0; padding-left: 1.1rem; } sup { font-size: .7em; }
+code { overflow-wrap: anywhere; }
 """
 
 
-def document(grids: Sequence[Grid]) -> str:
-    """A standalone page with all grids."""
+def document(grids: Sequence[Grid], full: bool) -> str:
+    """A standalone page with all grids; notes that are not brief are folded, unless `full`."""
     safe = [harmless(grid, escape) for grid in grids]
     title = ", ".join(grid.id for grid in safe)
-    body = "\n".join(_section(grid) for grid in safe)
+    body = "\n".join(_section(grid, full) for grid in safe)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>fedbench: {title}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -53,20 +54,25 @@ def document(grids: Sequence[Grid]) -> str:
     )
 
 
-def _section(grid: Grid) -> str:
+def _section(grid: Grid, full: bool) -> str:
     scope = f", {grid.scope}" if grid.scope else ""
-    said = [*grid.about, *grid.notes, *(escape(text) for text in signs(grid))]
-    said += [f"<sup>{letter}</sup> {text}" for letter, text in grid.footnotes]
-    said += [f'<span class="outside">Problem: {text}</span>' for text in grid.problems]
+    command = [f"To fill them: <code>{grid.command}</code>"] if grid.command else []
+    problems = [f'<span class="outside">Problem: {text}</span>' for text in grid.problems]
+    more = [*grid.notes, *(f"<sup>{letters}</sup> {text}" for letters, text in grid.footnotes)]
+    more += [f"{text}: <em>{verdict}</em>" for text, verdict in claims(grid)]
     out = [
         f"<section>\n<h2>{grid.caption}<small>{grid.id}{scope}</small></h2>",
         f'<div class="scroll"><table>\n{_head(grid)}\n{_body(grid)}\n</table></div>',
-        "<ul>" + "".join(f"<li>{text}</li>" for text in said) + "</ul>",
+        _list([*brief(grid, escape), *command, *problems]),
     ]
-    if grid.verdicts:
-        items = [f"<li>{o.claim.text}: {verdict(o, t)}</li>" for o, t in grid.verdicts]
-        out.append(f"<h3>Claims</h3><ul>{''.join(items)}</ul>")
+    if more:
+        folded = "<details open>" if full else "<details>"
+        out.append(f"{folded}<summary>{'All notes' if len(more) > 1 else 'One note'}</summary>{_list(more)}</details>")
     return "\n".join([*out, "</section>"])
+
+
+def _list(items: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>"
 
 
 def _head(grid: Grid) -> str:
@@ -84,7 +90,7 @@ def _body(grid: Grid) -> str:
     for line in grid.lines:
         kind = "first-extra" if line.ours and not before else line.kind
         before = line.ours
-        marks = f"<sup>{','.join(line.marks)}</sup>" if line.marks else ""
+        marks = f"<sup>{line.mark}</sup>" if line.mark else ""
         cells = "".join(f"<td>{_cell(line, entry)}</td>" for entry in line.entries)
         rows.append(f'<tr class="{kind}"><th scope="row">{line.label}{marks}</th>{cells}</tr>')
     return "<tbody>\n" + "\n".join(rows) + "\n</tbody>"

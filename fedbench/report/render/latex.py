@@ -1,4 +1,4 @@
-"""Grids as LaTeX: booktabs, ready to compile, or as fragments to be included.
+"""Grids as LaTeX: floats with booktabs, to be included, or a document that compiles.
 
 Texts of a grid are escaped before anything is made of them (`text.harmless`).
 """
@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from fedbench.plain import plain
 from fedbench.report.grid import Entry, Grid, Line
-from fedbench.report.render.text import harmless, shown, signs, verdict
+from fedbench.report.render.text import brief, claims, harmless, shown
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[utf8]{inputenc}
@@ -25,10 +27,16 @@ _PREAMBLE = r"""\documentclass[10pt]{article}
 #: Before a table that no font makes narrow enough.
 _SHRUNK = r"\resizebox{\linewidth}{!}"
 
+#: Before a table with its notes, which are as wide as the text, however narrow the table is.
+_WITH_NOTES = "\\begin{threeparttable}\n\\renewcommand{\\TPTminimum}{\\linewidth}"
+_NOTES = "\\begin{tablenotes}[flushleft]\\scriptsize"
+#: Before brief notes.
+_BELOW = "\\par\\medskip\n\\begin{minipage}{\\linewidth}\n\\scriptsize\\raggedright\\setlength{\\parskip}{1pt}"
+
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$",
-    '"': "''", "-": "{-}", "`": r"\textquoteleft{}", "[": "{[}", "]": "{]}", "*": "{*}",
+    '"': "''", "`": r"\textquoteleft{}", "[": "{[}", "]": "{]}", "*": "{*}",
     "\n": " ", "\t": " ",
 }  # fmt: skip
 _MATH = {
@@ -37,40 +45,58 @@ _MATH = {
     "✗": r"\times", "○": r"\circ", "→": r"\to", "∞": r"\infty", "α": r"\alpha", "β": r"\beta", "γ": r"\gamma",
     "δ": r"\delta", "ε": r"\varepsilon", "η": r"\eta", "θ": r"\theta", "κ": r"\kappa", "λ": r"\lambda", "μ": r"\mu",
     "ξ": r"\xi", "π": r"\pi", "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau", "φ": r"\varphi", "ω": r"\omega",
-    "Δ": r"\Delta", "Σ": r"\Sigma", "Φ": r"\Phi", "Ω": r"\Omega", "²": "^2", "³": "^3",
+    "Δ": r"\Delta", "Θ": r"\Theta", "Σ": r"\Sigma", "Φ": r"\Phi", "Ω": r"\Omega", "²": "^2", "³": "^3",
 }  # fmt: skip
-_TEXT = {"–": "--", "—": "---", "“": "``", "”": "''", "‘": "`", "’": "'", "\u00a0": "~"}
+_TEXT = {"–": r"\textendash{}", "—": r"\textemdash{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\u00a0": "~"}
 
 
-def document(grids: Sequence[Grid], fragment: bool = False) -> str:
-    """A complete document with every grid as a table, or (fragment) the bare tabulars."""
-    if fragment:
-        return "% needs \\usepackage{booktabs}\n" + "\n".join(_tabular(harmless(grid, escape)) for grid in grids)
+def document(grids: Sequence[Grid], full: bool, standalone: bool) -> str:
+    r"""Every grid as a float with caption and label, to be \input; `standalone`: in a document of their own.
+
+    Notes stand below in brief, or (`full`) in a threeparttable.
+    """
     # What a table needs of the page goes by its texts as they are read.
-    body = "\n".join(_float(harmless(grid, escape), *_size(grid)) for grid in grids)
-    scales = "\\usepackage{graphicx}\n\\begin{document}" if _SHRUNK in body else "\\begin{document}"
-    return _PREAMBLE.replace("\\begin{document}", scales) + body + "\\end{document}\n"
+    body = "\n".join(_float(harmless(grid, escape), _Apart.of(grid), full) for grid in grids)
+    packages = ["booktabs", *(["threeparttable"] if full else []), *(["graphicx"] if _SHRUNK in body else [])]
+    if not standalone:
+        return f"% Needs \\usepackage{{{','.join(packages)}}}\n{body}"
+    return _PREAMBLE.replace("booktabs", ",".join(packages)) + body + "\\end{document}\n"
 
 
-def _float(grid: Grid, size: str, wide: bool) -> str:
-    said = [*grid.about, *grid.notes, *(escape(text) for text in signs(grid))]
-    said += [rf"$^{{{letter}}}$ {text}" for letter, text in grid.footnotes]
-    said += [rf"\textbf{{Problem:}} {text}" for text in grid.problems]
-    claims = [rf"\textit{{{o.claim.text}}}: {verdict(o, t)}." for o, t in grid.verdicts]
-    notes = "\n".join(rf"\par {line}" for line in said + (["Claims.", *claims] if claims else []))
-    label = "".join(c if c.isascii() and c.isalnum() else "-" for c in grid.id)
-    small = r"\tiny" if "script" in size else r"\scriptsize"
-    body = _tabular(grid, small)
-    if wide:
-        body = f"{_SHRUNK}{{{body}}}\n"
+@dataclass(frozen=True)
+class _Apart:
+    """What goes by a grid's texts as they are read, before these are escaped."""
+
+    label: str
+    command: str
+    size: str  #: a font for the page (85 characters a line at \\small, 118 at \\scriptsize)
+    wide: bool  #: whether no font fits
+
+    @classmethod
+    def of(cls, grid: Grid) -> _Apart:
+        label = re.sub("[^0-9A-Za-z]+", "-", plain(grid.id))
+        return cls(f"tab:{label}", plain(grid.command), *_size(grid))
+
+
+def _float(grid: Grid, apart: _Apart, full: bool) -> str:
+    body = _tabular(grid, r"\tiny" if "script" in apart.size else r"\scriptsize")
+    if apart.wide:  # within a tabular of its own, which a threeparttable measures
+        body = f"\\begin{{tabular}}{{@{{}}c@{{}}}}\n{_SHRUNK}{{{body}}}\n\\end{{tabular}}\n"
+    said = [*brief(grid, escape), *(rf"\textbf{{Problem:}} {text}" for text in grid.problems)]
+    if full:
+        items = [*(("", text) for text in (*said, *grid.notes)), *grid.footnotes]
+        items += [("", rf"\textit{{{text}}}: {verdict}.") for text, verdict in claims(grid)]
+        notes = [rf"\item[{letters}] {text}" for letters, text in items]
+        body = "\n".join([_WITH_NOTES, body + _NOTES, *notes, r"\end{tablenotes}", r"\end{threeparttable}", ""])
+    else:
+        body += "\n".join([_BELOW, *(rf"\par {text}" for text in said), r"\end{minipage}", ""])
     named = grid.id + (f", {grid.scope}" if grid.scope else "")
-    return (
-        "\\begin{table}[!htb]\n\\centering\n"
-        f"\\caption{{{grid.caption} ({named}).}}\n"
-        f"\\label{{tab:{label}}}\n{size}\n{body}"
-        "\\par\\medskip\n\\begin{minipage}{\\linewidth}\n\\scriptsize\\raggedright\\setlength{\\parskip}{1pt}\n"
-        f"{notes}\n\\end{{minipage}}\n\\end{{table}}\n"
-    )
+    lines = [
+        "\\begin{table}[!htb]", "\\centering",
+        f"\\caption{{{grid.caption} ({named}).}}", f"\\label{{{apart.label}}}", apart.size,
+        body + "\\end{table}", *([f"% To fill it: {apart.command}"] if apart.command else []), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
 
 
 def _tabular(grid: Grid, small: str = r"\scriptsize") -> str:
@@ -98,7 +124,7 @@ def _tabular(grid: Grid, small: str = r"\scriptsize") -> str:
 def _label(line: Line) -> str:
     if line.kind == "reported":
         return rf"\quad{{\itshape {line.label}}}"
-    return line.label + (f"$^{{{','.join(line.marks)}}}$" if line.marks else "")
+    return line.label + (rf"\tnote{{{line.mark}}}" if line.mark else "")
 
 
 def _cell(line: Line, entry: Entry, small: str) -> str:
@@ -116,7 +142,7 @@ def _cell(line: Line, entry: Entry, small: str) -> str:
 
 
 def _size(grid: Grid) -> tuple[str, bool]:
-    """A font for the page (85 characters a line at \\small, 118 at \\scriptsize); whether no font fits."""
+    """Of `_Apart`."""
     columns = zip(*(line.entries for line in grid.lines), strict=True)
     widths = [
         max([len(grid.heading(h)), *(len(e.text + e.ratio + e.delta + e.spread) + 3 for e in column)])
@@ -131,7 +157,7 @@ def _size(grid: Grid) -> tuple[str, bool]:
 def escape(text: str) -> str:
     """Text that LaTeX prints literally. Characters that its fonts lack lose their accents, or become '?'."""
     parts = re.split("`([^`]+)`", text)  # what stands between backticks is typed
-    escaped = ["".join(_escaped(c) for c in part) for part in parts]
+    escaped = ["".join(_escaped(c) for c in part).replace("--", "{-}{-}") for part in parts]
     return "".join(rf"\texttt{{{part}}}" if k % 2 else part for k, part in enumerate(escaped))
 
 
@@ -142,6 +168,8 @@ def _escaped(c: str) -> str:
         return f"${_MATH[c]}$"
     if c in _TEXT:
         return _TEXT[c]
+    if unicodedata.combining(c):
+        return ""
     if c.isascii():
         return c if c.isprintable() else " "
     if "À" <= c <= "ÿ" and (c in "ßÆØæø" or unicodedata.decomposition(c)):

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from fedbench.report.grid import Entry, Grid, Line
-from fedbench.report.render.text import harmless, shown, signs, verdict
+from fedbench.report.render.text import brief, claims, filling, harmless, pointer, shown
 
 
-def document(grids: Sequence[Grid]) -> str:
+def document(grids: Sequence[Grid], full: bool) -> str:
     """All grids, each under a heading."""
-    return "\n\n".join(_table(harmless(grid, escape)) for grid in grids) + "\n"
+    return "\n\n".join(_table(harmless(grid, escape), full) for grid in grids) + "\n"
 
 
-def _table(grid: Grid) -> str:
+def _table(grid: Grid, full: bool) -> str:
     heads = [f"{h.group}, {grid.heading(h)}" if h.group else grid.heading(h) for h in grid.heads]
     rows: list[list[str]] = []
     parted = False
@@ -31,19 +31,20 @@ def _table(grid: Grid) -> str:
     out = [f"### {grid.id}: {grid.caption}", ""]
     align = ("left", *["right"] * len(heads))
     out.append(tabulate(rows, ["", *heads], tablefmt="pipe", colalign=align, disable_numparse=True))
-    out += ["", *(f"- {text}" for text in (*grid.about, *grid.notes, *map(escape, signs(grid))))]
-    out += [f"- <sup>{letter}</sup> {text}" for letter, text in grid.footnotes]
+    more = [] if full else map(escape, pointer(grid))
+    out += ["", *(f"- {text}" for text in (*brief(grid, escape), *filling(grid), *more))]
     out += [f"- **Problem:** {text}" for text in grid.problems]
-    if grid.verdicts:
-        out += ["", "Claims:", ""]
-        out += [f"- {ours.claim.text}: **{verdict(ours, theirs)}**" for ours, theirs in grid.verdicts]
+    if full:
+        out += [f"- {text}" for text in grid.notes]
+        out += [f"- <sup>{letters}</sup> {text}" for letters, text in grid.footnotes]
+        out += [f"- {text}: **{verdict}**" for text, verdict in claims(grid)]
     return "\n".join(out)
 
 
 def _label(line: Line) -> str:
     if line.kind == "reported":
         return f"*{line.label}*"
-    return line.label + (f" <sup>{','.join(line.marks)}</sup>" if line.marks else "")
+    return line.label + (f" <sup>{line.mark}</sup>" if line.mark else "")
 
 
 def _cell(line: Line, entry: Entry) -> str:

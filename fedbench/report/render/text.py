@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
 from fedbench.plain import plain
-from fedbench.report.claims import OPEN, Verdict
+from fedbench.report.claims import FAILS, HOLDS, OPEN, SO_FAR, Verdict
 from fedbench.report.grid import Entry, Grid, Line, legend
 
 #: Fields of a grid's parts that hold no text but words of our own, which renderers compare.
 _WORDS = ("kind", "state")
+
+_PLURAL = {HOLDS: "hold", SO_FAR: "hold so far", FAILS: "fail"}
 
 
 def harmless(grid: Grid, escape: Callable[[str], str] = str) -> Grid:
@@ -49,9 +52,30 @@ def signs(grid: Grid) -> list[str]:
     return [f"{'; '.join(said)}."] if said else []
 
 
-def verdict(ours: Verdict, theirs: Verdict) -> str:
-    """How a claim stands on our numbers, and on the paper's own."""
-    return ": ".join(part for part in (ours.state, how(ours, theirs)) if part)
+def brief(grid: Grid, escape: Callable[[str], str] = str) -> list[str]:
+    """What stands below every table, of a grid that is `harmless` already; `escape` is for words of our own."""
+    stand = Counter(_PLURAL.get(ours.state, ours.state) for ours, _ in grid.verdicts)
+    tally = [f"Claims: {', '.join(f'{n} {state}' for state, n in stand.items())}."] if stand else []
+    return [*map(escape, signs(grid)), *grid.about, *map(escape, tally)]
+
+
+def filling(grid: Grid) -> list[str]:
+    """The command that makes the missing cells, if any are."""
+    return [f"To fill them: {grid.command}"] if grid.command else []
+
+
+def pointer(grid: Grid) -> list[str]:
+    """Where there is more than the brief notes, how to see it."""
+    n = len(grid.notes) + len(grid.footnotes) + len(grid.verdicts)
+    return [f"{n} more notes: --notes full."] if n > 1 else ["One more note: --notes full."] * n
+
+
+def claims(grid: Grid) -> list[tuple[str, str]]:
+    """Each claim, and how it stands on our numbers and on the paper's own."""
+    return [
+        (ours.claim.text, ": ".join(part for part in (ours.state, how(ours, theirs)) if part))
+        for ours, theirs in grid.verdicts
+    ]
 
 
 def how(ours: Verdict, theirs: Verdict) -> str:
