@@ -15,19 +15,19 @@ def metrics(
 ) -> None:
     """List the metrics that runs have and tables can name: those of every run, and those that methods declare."""
     from fedbench.declared import built_in
-    from fedbench.metrics.definitions import known
+    from fedbench.metrics.definitions import all_metrics
 
     owners: dict[str, list[str]] = {}
     for method in built_in().values():
         for measure in method.measures:
             owners.setdefault(measure.name, []).append(method.name)
     if json:
-        lines = [{"metric": k, **asdict(one), "methods": owners.get(k)} for k, one in known().items()]
+        lines = [{"metric": k, **asdict(one), "methods": owners.get(k)} for k, one in all_metrics().items()]
         context.print_json(lines)
         return
     from rich.table import Table
 
     table = Table("metric", "what", "unit", "of", box=None, header_style="bold", pad_edge=False)
-    for name, one in known().items():
+    for name, one in all_metrics().items():
         table.add_row(name, one.description, one.unit, ", ".join(owners.get(name, ["every run"])))
     context.out().print(table)

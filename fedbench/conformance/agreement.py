@@ -49,22 +49,22 @@ RAGGED = Scenario(federation(UNEQUAL, groups=(0, 1, 0, 1, 0, 1), validation=0.2)
 def executors_agree(subject: Subject) -> None:
     """One client a core, stacks of clients and captured steps of such stacks compute what one client after another
     does, on clients of unequal sizes and a network with a batch norm."""
-    reference = made(subject, "sequential")
+    reference = run_of(subject, "sequential")
     for way in WAYS:
-        compare(made(subject, way), reference, f"by executor {way}", exact=way == "cores")
+        compare(run_of(subject, way), reference, f"by executor {way}", exact=way == "cores")
 
 
 def executors_agree_on_a_step(subject: Subject) -> None:
     """One client a core, stacks of clients and captured steps move the network as one client after another does. (One
     step, its parameters as one vector: deep networks with batch norms enlarge rounding, from step to step.)"""
     change = {"participation": 1.0, "schedule": "constant", "rounds": 1, "epochs": None, "steps": 1}
-    reference = made(subject, "sequential", **change)
+    reference = run_of(subject, "sequential", **change)
     start, end = (_vector(getattr(reference.trainer.server, name)) for name in ("initial", "shared"))
     remedy = (
         "a network is tensor code: no Python `if` about a tensor's values, no .item(), no tensor kept between calls"
     )
     for way in WAYS:
-        gap = _vector(made(subject, way, **change).trainer.server.shared) - end
+        gap = _vector(run_of(subject, way, **change).trainer.server.shared) - end
         share = float(gap.norm() / (end - start).norm())
         expect(share <= STEP, f"by executor {way} a step differs by {share:.0e} of its length", remedy)
 
@@ -73,7 +73,7 @@ def _vector(state: State) -> torch.Tensor:
     return torch.cat([state[name].double().flatten().cpu() for name in sorted(state)])
 
 
-def made(subject: Subject, way: str, **changes: Any) -> Run:
+def run_of(subject: Subject, way: str, **changes: Any) -> Run:
     """The subject's run in the ragged scenario by an executor."""
     s = subject.joined_late(subject.setting(**{**CHANGES, **changes}))
     options = {} if way == "sequential" else CORES
@@ -88,7 +88,7 @@ def compare(ours: Run, reference: Run, where: str, exact: bool = False) -> None:
     plans = ours.trainer.plan, reference.trainer.plan
     assert isinstance(plans[0], Recorder)
     assert isinstance(plans[1], Recorder)
-    expect(plans[0].drawn == plans[1].drawn, f"{where} other batches are drawn", remedy)
+    expect(plans[0].draws == plans[1].draws, f"{where} other batches are drawn", remedy)
     a, b = ours.trainer.server.tensors(), reference.trainer.server.tensors()
     expect(a.keys() == b.keys(), f"{where} the server holds other tensors", remedy)
     far = {name: gap for name, gap in gaps(a, b).items() if gap > (0 if exact else TOLERANCE)}

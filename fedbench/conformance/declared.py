@@ -110,6 +110,6 @@ def signatures(subject: Subject) -> None:
         try:
             inspect.signature(hook).bind(*needed)
         except TypeError:
-            shown = ", ".join(inspect.signature(hook).parameters)
-            wrong = f"{name}({shown}) does not take what the trainer hands it"
+            parameters = ", ".join(inspect.signature(hook).parameters)
+            wrong = f"{name}({parameters}) does not take what the trainer hands it"
             raise FedbenchError(wrong, f"write def {name}({', '.join(needed)}):") from None

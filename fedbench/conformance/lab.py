@@ -58,44 +58,44 @@ def federation(
     group g see their images turned by g right angles; `validation` is the share of training images held back."""
     images, labels = digits()
     rng = np.random.default_rng(7)
-    chosen = rng.permutation(len(labels))[: sum(sizes)]
+    rows = rng.permutation(len(labels))[: sum(sizes)]
     if np.isfinite(skew):
-        chosen = chosen[np.argsort(labels[chosen] + rng.random(len(chosen)) * skew, kind="stable")]
+        rows = rows[np.argsort(labels[rows] + rng.random(len(rows)) * skew, kind="stable")]
     client = np.repeat(np.arange(len(sizes)), sizes)
     is_test = np.concatenate([np.arange(n) >= round(0.7 * n) for n in sizes])
     within = np.concatenate([rng.permutation(np.flatnonzero(client == i)) for i in range(len(sizes))])
-    chosen = chosen[within]
-    x = images[chosen]
+    rows = rows[within]
+    x = images[rows]
     if color:
         x = np.concatenate([x, 255 - x, x // 2], axis=3)
     if groups:
         x = np.stack([np.rot90(image, groups[int(i)]) for image, i in zip(x, client, strict=True)])
     held_back = np.concatenate([np.arange(n) < int(validation * round(0.7 * n)) for n in sizes])
-    return Federation.of(x, labels[chosen], client, chosen, is_test, 10, validation=held_back, groups=list(groups))
+    return Federation.of(x, labels[rows], client, rows, is_test, 10, validation=held_back, groups=list(groups))
 
 
 class Recorder(Plan):
     """A plan that remembers everything that was drawn from it, by what it was drawn for."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.drawn: dict[tuple[Any, ...], list[Any]] = {}
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.draws: dict[tuple[Any, ...], list[Any]] = {}
 
     def cohort(self, t: int) -> list[int]:
         cohort = super().cohort(t)
-        self.drawn["cohort", t] = cohort
+        self.draws["cohort", t] = cohort
         return cohort
 
     def batches(self, client: int, t: int, phase: int, epochs: int | None, steps: int | None) -> Iterator[Ints]:
-        drawn = self.drawn.setdefault(("batches", client, t, phase), [])
+        draws = self.draws.setdefault(("batches", client, t, phase), [])
         for batch in super().batches(client, t, phase, epochs, steps):
-            drawn.append(batch.tolist())
+            draws.append(batch.tolist())
             yield batch
 
     def crops(self, purpose: str, t: int, client: int, phase: int) -> CropStream | None:
         stream = super().crops(purpose, t, client, phase)
         if stream is not None:
-            draw, windows = stream.draw, self.drawn.setdefault((purpose, client, t, phase), [])
+            draw, windows = stream.draw, self.draws.setdefault((purpose, client, t, phase), [])
 
             def recorded(n: int) -> Ints:
                 some = draw(n)

@@ -84,7 +84,7 @@ def stop_and_resume(subject: Subject) -> None:
 def nothing_handed_on_is_written_to(subject: Subject) -> None:
     """What the server hands out and has kept stays as it was: a round works on new tensors, so that an interrupted one
     leaves no trace and clients cannot reach into one another."""
-    for key, (value, copy) in subject.reference.held.items():
+    for key, (value, copy) in subject.reference.snapshots.items():
         when, name = key.split("/", 1)
         since = "before the first round" if when == "initial" else f"after round {when}"
         expect(

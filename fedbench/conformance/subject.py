@@ -46,13 +46,15 @@ class Reference:
     run: Run
     plan: Recorder
     #: "round/name" -> what the server held after that round ("initial": before the first), and a copy made then
-    held: dict[str, tuple[Tensor, Tensor]]
+    snapshots: dict[str, tuple[Tensor, Tensor]]
     requests: Requests  #: of all boxes
 
     def after(self, t: int) -> dict[str, np.ndarray]:
         """What the server held after round t."""
         start = f"{t}/"
-        return {key.removeprefix(start): then.numpy() for key, (_, then) in self.held.items() if key.startswith(start)}
+        return {
+            key.removeprefix(start): then.numpy() for key, (_, then) in self.snapshots.items() if key.startswith(start)
+        }
 
 
 @dataclass
@@ -64,27 +66,27 @@ class Subject:
     """
 
     folder: Path  #: for the runs' checkpoints
-    given: str = "fedavg"
+    name: str = "fedavg"
     overrides: Mapping[str, Any] = field(default_factory=dict)
     model: str | None = None  #: the network that is checked, if it is not the method
     kind: type[Method] = field(init=False)
 
     @classmethod
-    def of(cls, given: str, folder: Path) -> Subject:
+    def of(cls, name: str, folder: Path) -> Subject:
         """The subject of a name or a file, hyper-parameters at their defaults. Raises FedbenchError for others."""
-        if not is_model(given):
-            return cls(folder, given)
-        return cls(folder, model=models.named(given))
+        if not is_model(name):
+            return cls(folder, name)
+        return cls(folder, model=models.named(name))
 
     def __post_init__(self) -> None:
-        self.kind, _ = methods.load(self.given)
+        self.kind, _ = methods.load(self.name)
         self.kind.create(self.overrides)
         self._numbers = itertools.count()
 
     def method(self) -> Method:
         """The method, its file loaded anew."""
         forget(self.kind)
-        self.kind, _ = methods.load(self.given)
+        self.kind, _ = methods.load(self.name)
         return self.kind.create(self.overrides)
 
     def few(self, **changes: Any) -> Setting:
@@ -100,10 +102,10 @@ class Subject:
 
     def setting(self, **changes: Any) -> Setting:
         """A short setting that the method takes: with local epochs, or else with one step a round."""
-        chosen = {"model": self.model or "digits_cnn", **changes}
-        first = setting(**chosen)
+        values = {"model": self.model or "digits_cnn", **changes}
+        first = setting(**values)
         how = self.kind.create(self.overrides)
-        for s in (first, setting(**{**chosen, "epochs": None, **ONE_STEP})):
+        for s in (first, setting(**{**values, "epochs": None, **ONE_STEP})):
             with contextlib.suppress(FedbenchError):
                 how.check_setting(s)
                 return s
@@ -142,8 +144,8 @@ class Subject:
         """A trainer of the method, made anew, on images of the network's size; `network` makes another one for them.
         `more` as for lab.trainer."""
         data = self.sized(data)
-        made = None if network is None else partial(network, data)
-        return trainer(self.method(), data, where, s, network=made, **more)
+        build = None if network is None else partial(network, data)
+        return trainer(self.method(), data, where, s, network=build, **more)
 
     def train(
         self,
@@ -172,36 +174,36 @@ class Subject:
         with strange_generators():
             it = self.trainer(DATA, self.place(), self.few(), plan=Recorder)
             assert isinstance(it.plan, Recorder)
-            held = {f"initial/{key}": (value, value.clone()) for key, value in it.server.initial.items()}
+            snapshots = {f"initial/{key}": (value, value.clone()) for key, value in it.server.initial.items()}
             requests = listening(it.executor)
 
             def listen(progress: Progress) -> None:
                 for key, value in it.server.tensors().items():
-                    held[f"{progress.round}/{key}"] = (value, value.clone())
+                    snapshots[f"{progress.round}/{key}"] = (value, value.clone())
 
-            return Reference(finish(it, listen), it.plan, held, requests)
+            return Reference(finish(it, listen), it.plan, snapshots, requests)
 
 
-def is_model(given: str) -> bool:
+def is_model(name: str) -> bool:
     """Whether that is a network; else it is a method. Raises FedbenchError where it is neither."""
-    if not is_file(given):
-        if given in methods.names():
+    if not is_file(name):
+        if name in methods.names():
             return False
-        if ":" not in given and given not in models.names():
-            raise unknown("method or model", given, (*methods.names(), *models.names()))
-        models.check(given)
+        if ":" not in name and name not in models.names():
+            raise unknown("method or model", name, (*methods.names(), *models.names()))
+        models.check(name)
         return True
-    at = place(given, "method or model")
+    at = place(name, "method or model")
     own = classes(load(at.file)[0])
     if at.name is not None and at.name not in own:
-        raise unknown(f"class in {given}", at.name, own)
-    chosen = [own[at.name]] if at.name else [c for c in own.values() if issubclass(c, Method | nn.Module)]
-    if len(chosen) != 1:
-        raise FedbenchError(f"{given} defines {len(chosen)} methods and models", "name one: FILE.py:Class")
-    if not issubclass(chosen[0], Method | nn.Module):
+        raise unknown(f"class in {name}", at.name, own)
+    fitting = [own[at.name]] if at.name else [c for c in own.values() if issubclass(c, Method | nn.Module)]
+    if len(fitting) != 1:
+        raise FedbenchError(f"{name} defines {len(fitting)} methods and models", "name one: FILE.py:Class")
+    if not issubclass(fitting[0], Method | nn.Module):
         bases = "fedbench.methods.base.Method or fedbench.models.base.FLModel"
-        raise FedbenchError(f"{given} is neither a method nor a model", f"derive it from {bases}")
-    return issubclass(chosen[0], nn.Module)
+        raise FedbenchError(f"{name} is neither a method nor a model", f"derive it from {bases}")
+    return issubclass(fitting[0], nn.Module)
 
 
 _states = itertools.count(1)

@@ -42,27 +42,27 @@ def load(name: str) -> tuple[type[Method], str | None]:
     return pick(importlib.import_module(f"fedbench.methods.{name}"), Method, None, name, "method"), None
 
 
-def _load_file(given: str) -> tuple[type[Method], str]:
+def _load_file(reference: str) -> tuple[type[Method], str]:
     from fedbench.methods.base import Method
     from fedbench.plugins.classes import pick, place
     from fedbench.plugins.load import load
 
-    at = place(given, "method")
+    at = place(reference, "method")
     module, plugin = load(at.file)
-    cls = pick(module, Method, at.name, given, "method")
+    cls = pick(module, Method, at.name, reference, "method")
     if not cls.name:
         cls.name = cls.__name__
     cls.title = cls.title or cls.name
-    _check(cls, given)
+    _check(cls, reference)
     return cls, plugin.digest
 
 
-def _check(cls: type[Method], given: str) -> None:
+def _check(cls: type[Method], reference: str) -> None:
     """Raise FedbenchError unless runs of a user's class can be made, named and told."""
     from fedbench.declaration import VALUES
     from fedbench.plugins.mistakes import in_words, mistake
 
-    where = f"{cls.__name__} in {given.removesuffix(f':{cls.__name__}')}"
+    where = f"{cls.__name__} in {reference.removesuffix(f':{cls.__name__}')}"
     for name, value in vars(cls).items():
         if isinstance(value, dataclasses.Field):
             raise FedbenchError(

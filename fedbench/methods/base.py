@@ -257,8 +257,8 @@ def _check_bounds(method: str, option: str, field: dataclasses.Field[Any], value
     lower = next(((kind, bounds[kind]) for kind in ("least", "above") if bounds.get(kind) is not None), None)
     upper = next(((kind, bounds[kind]) for kind in ("most", "below") if bounds.get(kind) is not None), None)
     if lower and upper:
-        left, right = "[" if lower[0] == "least" else "(", "]" if upper[0] == "most" else ")"
-        wanted = f"in {left}{lower[1]:g}, {upper[1]:g}{right}"
+        opening, closing = "[" if lower[0] == "least" else "(", "]" if upper[0] == "most" else ")"
+        wanted = f"in {opening}{lower[1]:g}, {upper[1]:g}{closing}"
     else:
         words = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
         wanted = " and ".join(f"{words[kind]} {bound:g}" for kind, bound in filter(None, (lower, upper)))

@@ -1,4 +1,4 @@
-"""FedAvg that watches what FLUX's descriptors leave out: snapshots of every client after every round."""
+"""FedAvg that measures what FLUX's descriptors leave out: snapshots of every client after every round."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedbench.methods.parts.descriptor import projector, synthetic
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a client tells: moments of its latents [(U + 1)(1 + l + l^2)] (see `snapshot`)."""
+    """A client's reply: moments of its latents [(U + 1)(1 + l + l^2)] (see `snapshot`)."""
 
     moments: Tensor
 
@@ -36,12 +36,12 @@ class Snapshots:
 
 @dataclass(frozen=True)
 class DescriptorBounds(Method):
-    """FedAvg whose clients, after each round, tell mean and covariance of their training images' latents (FLUX, NeurIPS
+    """FedAvg whose clients, after each round, send mean and covariance of their training images' latents (FLUX, NeurIPS
     2025, App. C.1, Table 4).
 
-    FLUX's descriptors hold means and standard deviations of reduced latents. Here the cohort looks at the averaged
-    model after every round and tells whole covariances too, over all images and over each class: what it takes to set
-    distances of descriptors against Wasserstein distances. Nothing else differs from FedAvg, and the run keeps the
+    FLUX's descriptors hold means and standard deviations of reduced latents. Here, after every round, the cohort also
+    sends whole covariances under the averaged model, over all images and over each class: with them distances of
+    descriptors can be compared with Wasserstein distances. Nothing else differs from FedAvg, and the run stores these
     snapshots in place of descriptors.
 
     Latents of all rounds and all runs are reduced by one projection, or there would be no distances between them: the

@@ -66,8 +66,8 @@ class FedProto(Method):
     def loss(self, model: Any, batch: Batch) -> Loss:
         """Eq. 7; features of a class without a prototype are at no distance."""
         z = features(model, batch).float()
-        known = batch.extras[COUNT][batch.y] > 0
-        targets = torch.where(known[:, None], batch.extras[MEAN][batch.y], z.detach())
+        has_prototype = batch.extras[COUNT][batch.y] > 0
+        targets = torch.where(has_prototype[:, None], batch.extras[MEAN][batch.y], z.detach())
         classified = cross_entropy(model.head, batch._replace(x=z))
         return Loss(classified.total + self.lambda_ * F.mse_loss(z, targets))
 

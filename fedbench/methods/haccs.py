@@ -117,7 +117,7 @@ def optics(apart: Array, min_samples: int = 2) -> NDArray[np.int64]:
     if len(apart) < min_samples:
         return np.zeros(len(apart), np.int64)
     with np.errstate(divide="ignore", invalid="ignore"):  # at distance zero: twins
-        found = np.array(OPTICS(min_samples=min_samples, metric="precomputed").fit_predict(apart), np.int64)
-    alone = found < 0
-    found[alone] = found.max() + 1 + np.arange(alone.sum())
-    return found
+        labels = np.array(OPTICS(min_samples=min_samples, metric="precomputed").fit_predict(apart), np.int64)
+    alone = labels < 0
+    labels[alone] = labels.max() + 1 + np.arange(alone.sum())
+    return labels

@@ -65,10 +65,10 @@ class MOON(Method):
         return F.cosine_similarity(z.float(), other.float(), dim=1) / self.temperature
 
     def local(self, client: Client) -> Box:
-        received, known = client.model(), client.state[KNOWN]
+        received, has_previous = client.model(), client.state[KNOWN]
         client.put(received, RECEIVED)
-        if not known:
+        if not has_previous:
             client.put(received, PREVIOUS)
         yield Train(self.loss, model=("", RECEIVED, PREVIOUS), trains=(*BODY, *HEAD))
         trained = client.model()
-        client.state = {**trained, **as_model(trained, PREVIOUS), KNOWN: torch.ones_like(known)}
+        client.state = {**trained, **as_model(trained, PREVIOUS), KNOWN: torch.ones_like(has_previous)}

@@ -16,10 +16,10 @@ def accuracies(p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
     a standard deviation needs two clients. Newcomers count in `client_accuracy` only. The test phase is NaN in groups
     without one.
     """
-    m, seen = len(clients), slice(clients.trainees)
-    weights, n_test = clients.n_train[seen] / clients.n_train[seen].sum(), clients.n_test[seen]
+    m, trained = len(clients), slice(clients.trainees)
+    weights, n_test = clients.n_train[trained] / clients.n_train[trained].sum(), clients.n_test[trained]
     each = _share(p.own == p.label, p.group * m + p.client, len(p.rounds) * m).reshape(-1, m)
-    own = each[:, seen]
+    own = each[:, trained]
     p = _of_first(p, clients.trainees)
     of_class = _share(p.own == p.label, p.group * p.classes + p.label, len(p.rounds) * p.classes)
     out = {
@@ -33,10 +33,12 @@ def accuracies(p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
         "class_accuracy_mean": [np.nanmean(of_class.reshape(-1, p.classes), axis=1)],
     }
     if p.test_phase is not None:
-        met = _share(p.test_phase == p.label, p.group * m + p.client, len(p.rounds) * m).reshape(-1, m)[:, seen]
-        met[~_share(p.test_phase >= 0, p.group, len(p.rounds)).astype(bool)] = np.nan
-        out["test_phase_accuracy"] = [met]
-        out["test_phase_accuracy_mean"] = [met.mean(axis=1)]
+        test_phase = _share(p.test_phase == p.label, p.group * m + p.client, len(p.rounds) * m).reshape(-1, m)[
+            :, trained
+        ]
+        test_phase[~_share(p.test_phase >= 0, p.group, len(p.rounds)).astype(bool)] = np.nan
+        out["test_phase_accuracy"] = [test_phase]
+        out["test_phase_accuracy_mean"] = [test_phase.mean(axis=1)]
     if clients.trainees > 1:
         out["client_accuracy_std"] = [own.std(axis=1, ddof=1)]
     if p.vote is not None:
@@ -66,7 +68,7 @@ def _of_first(p: Predictions, clients: int) -> Predictions:
         own=p.own[rows],
         test_phase=None if p.test_phase is None else p.test_phase[rows],
         vote=None if p.vote is None else p.vote[rows],
-        route={rule: chosen[rows] for rule, chosen in p.route.items()},
+        route={rule: clients_of[rows] for rule, clients_of in p.route.items()},
         routed={rule: answers[rows] for rule, answers in p.routed.items()},
     )
 

@@ -135,6 +135,6 @@ def defined(measures: Iterable[Measure]) -> dict[str, Definition]:
 
 
 @cache
-def known() -> dict[str, Definition]:
+def all_metrics() -> dict[str, Definition]:
     """fedbench's own metrics, and all that built-in methods declare."""
     return {**METRICS, **defined(declared.measures().values())}

@@ -43,13 +43,13 @@ def of_rounds(run: Artifact) -> dict[str, dict[int, float]]:
     """Metric -> round -> value, for what was measured of the run's rounds; round 0 has the last value."""
     rounds = run.table("rounds")
     number = rounds.column("round").to_pylist()
-    found: dict[str, dict[int, float]] = {}
+    values: dict[str, dict[int, float]] = {}
     for name in (name for name, measure in measures_of(run).items() if measure.of == ROUND):
         if (column := f"figure_{name}") in rounds.column_names:
             series = {t: v for t, v in zip(number, rounds.column(column).to_pylist(), strict=True) if v is not None}
             if series:
-                found[name] = {**series, 0: series[max(series)]}
-    return found
+                values[name] = {**series, 0: series[max(series)]}
+    return values
 
 
 def of_clients(run: Artifact, trainees: int) -> dict[str, Noted]:
@@ -58,7 +58,7 @@ def of_clients(run: Artifact, trainees: int) -> dict[str, Noted]:
     Raises FedbenchError for a value that is not finite, or below the least that there is.
     """
     table = run.table("clients")
-    found: dict[str, Noted] = {}
+    noted: dict[str, Noted] = {}
     for name, measure in measures_of(run).items():
         if measure.of != CLIENT or name not in table.column_names or table.column(name)[:trainees].null_count:
             continue
@@ -68,8 +68,8 @@ def of_clients(run: Artifact, trainees: int) -> dict[str, Noted]:
         if not np.isfinite(own).all() or (own < least).any():
             below = "" if measure.least is None else f"below {measure.least:g} or "
             raise broken(run, f"column '{name}' of table clients holds a value {below}not finite")
-        found[name] = Noted(FEDERATION[measure.federation](values[:trainees].tolist()), values)
-    return found
+        noted[name] = Noted(FEDERATION[measure.federation](values[:trainees].tolist()), values)
+    return noted
 
 
 def check(measures: Sequence[Measure], where: str) -> None:

@@ -116,20 +116,20 @@ def read_predictions(run: Artifact, clients: Clients, rounds: int) -> Prediction
         number, views, group = groups_of(run, table, rounds)
         client, label, own = (integers(run, table, "predictions", n) for n in ("client", "label", "own"))
         route = {n.removeprefix(_ROUTE): integers(run, table, "predictions", n) for n in names if n.startswith(_ROUTE)}
-        for rule, chosen in route.items():
-            _check_range(run, _ROUTE + rule, chosen, len(clients))
+        for rule, clients_of in route.items():
+            _check_range(run, _ROUTE + rule, clients_of, len(clients))
         whole(run, clients, number, group, client)
         classes = _classes(run, table, label, own)
         _check_range(run, "label", label, classes)
         _check_range(run, "own", own, classes)
-        met = _test_phase(run, table, classes) if TEST_PHASE in names else None
+        test_phase = _test_phase(run, table, classes) if TEST_PHASE in names else None
         vote: np.ndarray | None = None
         routed: dict[str, np.ndarray] = {}
         if "votes" in names:
             vote, routed = _read_votes(run, file, clients, classes, route)
     except (OSError, pa.ArrowException) as error:
         raise broken(run, f"cannot read {path} ({error})") from error
-    return Predictions(number, views, classes, group, client, label, own, vote, route, routed, met)
+    return Predictions(number, views, classes, group, client, label, own, vote, route, routed, test_phase)
 
 
 def _test_phase(run: Artifact, table: pa.Table, classes: int) -> np.ndarray:
@@ -137,9 +137,9 @@ def _test_phase(run: Artifact, table: pa.Table, classes: int) -> np.ndarray:
     import pyarrow.compute as pc
 
     filled = pc.fill_null(pc.cast(table.column(TEST_PHASE), "int64"), -1)
-    met: np.ndarray = filled.to_numpy()
-    _check_range(run, TEST_PHASE, np.maximum(met, 0), classes)
-    return met
+    test_phase: np.ndarray = filled.to_numpy()
+    _check_range(run, TEST_PHASE, np.maximum(test_phase, 0), classes)
+    return test_phase
 
 
 def whole(run: Artifact, clients: Clients, number: np.ndarray, group: np.ndarray, client: np.ndarray) -> None:
@@ -166,8 +166,8 @@ def groups_of(run: Artifact, table: pa.Table, rounds: int) -> tuple[np.ndarray, 
         raise broken(run, f"table predictions holds rounds {number.min()} to {number.max()}, the run had 1 to {rounds}")
     key = number * len(names) + view.indices.to_numpy()
     present = np.bincount(key) > 0
-    found = np.flatnonzero(present)
-    return found // len(names), [names[i] for i in found % len(names)], (np.cumsum(present) - 1)[key]
+    groups = np.flatnonzero(present)
+    return groups // len(names), [names[i] for i in groups % len(names)], (np.cumsum(present) - 1)[key]
 
 
 def _classes(run: Artifact, table: pa.Table, label: np.ndarray, own: np.ndarray) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbench.errors import FedbenchError, unknown
-from fedbench.metrics.definitions import METRICS, known
+from fedbench.metrics.definitions import METRICS, all_metrics
 from fedbench.specs import MetricsSpec, RunSpec
 from fedbench.store import Artifact, Store, Writer
 from fedbench.store.provenance import fingerprint
@@ -51,13 +51,13 @@ class Metrics:
 
     def _rows(self, metric: str, view: str) -> np.ndarray:
         own = METRICS.get(metric)
-        if own is None and metric not in self.names and metric not in known():
-            raise unknown("metric", metric, {*known(), *self.names})
+        if own is None and metric not in self.names and metric not in all_metrics():
+            raise unknown("metric", metric, {*all_metrics(), *self.names})
         wanted = view if own is not None and own.by_view else ""
         if metric not in self.names or wanted not in self.views:
             return np.zeros(len(self.value), bool)
-        found: np.ndarray = (self.metric == self.names.index(metric)) & (self.view == self.views.index(wanted))
-        return found
+        rows: np.ndarray = (self.metric == self.names.index(metric)) & (self.view == self.views.index(wanted))
+        return rows
 
 
 def load(artifact: Artifact) -> Metrics:

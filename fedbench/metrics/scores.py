@@ -63,17 +63,17 @@ def read_scores(run: Artifact, clients: Clients, rounds: int) -> Scores:
     client = integers(run, table, "predictions", "client")
     whole(run, clients, number, group, client)
     label, own = _lists(run, table, "label"), _lists(run, table, OWN)
-    met = _lists(run, table, TEST_PHASE, gaps=True) if TEST_PHASE in table.column_names else None
+    test_phase = _lists(run, table, TEST_PHASE, gaps=True) if TEST_PHASE in table.column_names else None
     if not np.isin(label, (0, 1)).all():
         raise broken(run, "column 'label' of table predictions holds others than 0 and 1")
-    for name, scores in ((OWN, own), (TEST_PHASE, met)):
+    for name, scores in ((OWN, own), (TEST_PHASE, test_phase)):
         if scores is None:
             continue
         if scores.shape != label.shape:
             raise broken(run, f"column '{name}' of table predictions has {scores.shape[1]} scores a row")
         if np.isinf(scores).any() or (name == OWN and np.isnan(scores).any()):
             raise broken(run, f"column '{name}' of table predictions holds scores that are not finite")
-    return Scores(number, views, group, client, label, own, met)
+    return Scores(number, views, group, client, label, own, test_phase)
 
 
 def _lists(run: Artifact, table: pa.Table, name: str, gaps: bool = False) -> np.ndarray:
@@ -99,11 +99,11 @@ def areas(s: Scores, clients: Clients) -> dict[str, list[np.ndarray]]:
 
     Newcomers count in `client_auc` only; a client whose labels are all constant has no value and does not count.
     """
-    found = {"client_auc": _by_client(s, s.own, len(clients))}
+    areas_of = {"client_auc": _by_client(s, s.own, len(clients))}
     if s.test_phase is not None:
-        found["test_phase_auc"] = _by_client(s, s.test_phase, clients.trainees)
-    out = {name: [each] for name, each in found.items()}
-    return out | {f"{name}_mean": [_mean(each[:, : clients.trainees])] for name, each in found.items()}
+        areas_of["test_phase_auc"] = _by_client(s, s.test_phase, clients.trainees)
+    out = {name: [each] for name, each in areas_of.items()}
+    return out | {f"{name}_mean": [_mean(each[:, : clients.trainees])] for name, each in areas_of.items()}
 
 
 def _by_client(s: Scores, scores: np.ndarray, clients: int) -> np.ndarray:
@@ -138,7 +138,7 @@ def macro_area(scores: np.ndarray, labels: np.ndarray) -> float:
 
 def _mean(each: np.ndarray) -> np.ndarray:
     """[G]: over the clients that have a value; NaN where none has."""
-    known = ~np.isnan(each)
+    has_value = ~np.isnan(each)
     with np.errstate(invalid="ignore"):
-        mean: np.ndarray = np.where(known, each, 0).sum(axis=1) / known.sum(axis=1)
+        mean: np.ndarray = np.where(has_value, each, 0).sum(axis=1) / has_value.sum(axis=1)
     return mean

@@ -98,8 +98,8 @@ def spread_of_mean(how: str, means: Sequence[float], stds: Sequence[float | None
 
     None if it cannot be told: a part has no ± where they are needed, or there is one part only and they are not.
     """
-    known = [s for s in stds if s is not None]
-    if how != "sample" and len(known) < len(stds):
+    spreads = [s for s in stds if s is not None]
+    if how != "sample" and len(spreads) < len(stds):
         return None
-    found = SPREADS[how](means, known)
-    return None if math.isnan(found) else found
+    spread = SPREADS[how](means, spreads)
+    return None if math.isnan(spread) else spread

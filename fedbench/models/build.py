@@ -39,10 +39,10 @@ def build(
     from fedbench.models.base import seeded
 
     model_class = class_of(name)
-    known = set(inspect.signature(model_class).parameters) - {"shape", "classes"}
+    options_there = set(inspect.signature(model_class).parameters) - {"shape", "classes"}
     for option in options:
-        if option not in known:
-            raise unknown(f"option of model {name}", option, known)
+        if option not in options_there:
+            raise unknown(f"option of model {name}", option, options_there)
     with seeded(seed, "model"):
         model: FLModel = model_class(shape, classes, **options)
         with seeded(seed, None) if as_torch else contextlib.nullcontext():

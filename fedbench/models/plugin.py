@@ -21,27 +21,29 @@ AT = "@"
 DIGITS = 12
 
 
-class Known(NamedTuple):
+class UserFile(NamedTuple):
     """A network that this process was given."""
 
     place: Place
     source: Plugin  #: as it was read when it was named
 
 
-_known: dict[str, Known] = {}
+_files_of_users: dict[str, UserFile] = {}
 
 
-def named(given: str) -> str:
+def named(reference: str) -> str:
     """The name under which a setting knows a network: for 'FILE.py:Class' the class and its source, else as given.
     Nothing is run. Raises FedbenchError for a file that is not there, no Python or without the class's name."""
-    if not is_file(given):
-        return given
-    at = place(given, "model")
+    if not is_file(reference):
+        return reference
+    at = place(reference, "model")
     if at.name is None or not at.name.isidentifier():
-        raise FedbenchError(f"{given} does not say which of its classes is the model", f"such as {at.file.name}:Net")
+        raise FedbenchError(
+            f"{reference} does not say which of its classes is the model", f"such as {at.file.name}:Net"
+        )
     source = read(at.file)
     name = f"{at.name}{AT}{source.digest[:DIGITS]}"
-    _known[name] = Known(at, source)
+    _files_of_users[name] = UserFile(at, source)
     return name
 
 
@@ -50,19 +52,19 @@ def is_plugin(name: str) -> bool:
     return AT in name
 
 
-def known(name: str) -> Known:
+def user_file(name: str) -> UserFile:
     """Where that network is. Raises FedbenchError if this process was not given it."""
-    if name not in _known:
+    if name not in _files_of_users:
         cls, _, digits = name.partition(AT)
         raise FedbenchError(
             f"the model {name} is a user's file that is not at hand", f"give --model FILE.py:{cls} (source {digits})"
         )
-    return _known[name]
+    return _files_of_users[name]
 
 
 def statements(name: str) -> tuple[Import, ...]:
     """All import statements of that network's files."""
-    return known(name).source.statements
+    return user_file(name).source.statements
 
 
 def class_of(name: str) -> Callable[..., FLModel]:
@@ -76,18 +78,18 @@ def class_of(name: str) -> Callable[..., FLModel]:
     from fedbench.plugins.load import load
     from fedbench.plugins.mistakes import reported
 
-    at, source = known(name)
+    at, source = user_file(name)
     module, now = load(at.file)
     if now.digest != source.digest:
-        raise FedbenchError(f"{at.given} was changed while fedbench was at work", "give the command again")
-    cls = pick(module, FLModel, at.name, at.given, "model")
-    check_arguments(cls, at.given)
+        raise FedbenchError(f"{at.reference} was changed while fedbench was at work", "give the command again")
+    cls = pick(module, FLModel, at.name, at.reference, "model")
+    check_arguments(cls, at.reference)
 
     @wraps(cls, updated=())
     def make(shape: tuple[int, int, int], classes: int, **options: Any) -> FLModel:
         with reported():
             network = cls(shape, classes, **options)  # type: ignore[arg-type]
-            check(network, at.given, shape, classes)
+            check(network, at.reference, shape, classes)
         return network
 
     return make

@@ -43,7 +43,7 @@ def names() -> list[str]:
 def check(name: str) -> None:
     """Raise FedbenchError unless there is such a network, in fedbench or among the files that were given."""
     if plugin.is_plugin(name):
-        plugin.known(name)
+        plugin.user_file(name)
     elif name.startswith("torchvision:"):
         if not _STANDARD.fullmatch(name):
             raise FedbenchError(f"'{name}' does not name a network of torchvision", _SUCH)
@@ -72,5 +72,5 @@ def class_of(name: str) -> Callable[..., FLModel]:
 
         return partial(Standard, Choice(named["network"], named["weights"], bool(named["frozen"])))
     module, attribute = _MODELS[name].split(":")
-    found: Callable[..., FLModel] = getattr(importlib.import_module(module), attribute)
-    return found
+    factory: Callable[..., FLModel] = getattr(importlib.import_module(module), attribute)
+    return factory

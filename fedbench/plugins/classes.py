@@ -13,9 +13,9 @@ from fedbench.errors import FedbenchError, unknown
 T = TypeVar("T")
 
 
-def is_file(given: str) -> bool:
+def is_file(reference: str) -> bool:
     """Whether a name that was given means a user's file."""
-    return ".py:" in given or given.endswith(".py")
+    return ".py:" in reference or reference.endswith(".py")
 
 
 class Place(NamedTuple):
@@ -23,15 +23,15 @@ class Place(NamedTuple):
 
     file: Path
     name: str | None
-    given: str  #: as the user wrote it
+    reference: str  #: as the user wrote it
 
 
-def place(given: str, what: str) -> Place:
+def place(reference: str, what: str) -> Place:
     """The place of the `what` (such as "method") that is given as 'FILE.py:Class' or 'FILE.py'.
 
     Raises FedbenchError if there is no such file.
     """
-    file, name = (given, "") if given.endswith(".py") else given.rsplit(":", 1)
+    file, name = (reference, "") if reference.endswith(".py") else reference.rsplit(":", 1)
     try:
         path = Path(os.path.expanduser(file)).absolute()  # Path.expanduser would take './~x' for '~x'
         there = path.is_file()
@@ -39,7 +39,7 @@ def place(given: str, what: str) -> Place:
         there = False
     if not there:
         raise FedbenchError(f"no file {file} to take the {what} from")
-    return Place(path, name or None, given)
+    return Place(path, name or None, reference)
 
 
 def classes(module: ModuleType) -> dict[str, type]:
@@ -48,15 +48,15 @@ def classes(module: ModuleType) -> dict[str, type]:
     return {name: value for name, value in own if inspect.isclass(value) and value.__module__ == module.__name__}
 
 
-def pick(module: ModuleType, base: type[T], wanted: str | None, given: str, what: str) -> type[T]:
+def pick(module: ModuleType, base: type[T], wanted: str | None, reference: str, what: str) -> type[T]:
     """The module's own class derived from `base` that is wanted, or its only one. Raises FedbenchError if there is
     none, or more than one to choose from."""
     own = classes(module)
     fitting = {name: value for name, value in own.items() if issubclass(value, base)}
     if wanted is not None and wanted not in fitting:
         if wanted in own:
-            raise FedbenchError(f"{given} is no {what}", f"derive it from {base.__module__}.{base.__name__}")
-        raise unknown(f"{what} class in {given}", wanted, fitting)
+            raise FedbenchError(f"{reference} is no {what}", f"derive it from {base.__module__}.{base.__name__}")
+        raise unknown(f"{what} class in {reference}", wanted, fitting)
     if wanted is None and len(fitting) != 1:
-        raise FedbenchError(f"{given} defines {len(fitting)} {what}s", "name one: FILE.py:Class")
+        raise FedbenchError(f"{reference} defines {len(fitting)} {what}s", "name one: FILE.py:Class")
     return fitting[wanted] if wanted else next(iter(fitting.values()))

@@ -66,7 +66,7 @@ def read(file: Path) -> Plugin:
         statements += own
         package = name.split(".") if module.is_package else name.split(".")[:-1]
         named = {candidate for one in own for candidate in _named(one, package)}
-        waiting += [(n, found) for n in sorted(named - {main}) if (found := _locate(file.parent, n))]
+        waiting += [(n, beside) for n in sorted(named - {main}) if (beside := _locate(file.parent, n))]
     return Plugin(main, modules, tuple(statements))
 
 

@@ -41,17 +41,17 @@ def histogram_bound(
     not exist, and if no bin holds both kinds (then nothing can be said about the ratio).
     """
     times = factor(scale, clients)
-    train, pool = (_counts(given, bins, what) for given, what in ((train_bins, "training set"), (pool_bins, "pool")))
-    held = train > 0
+    train, pool = (_counts(values, bins, what) for values, what in ((train_bins, "training set"), (pool_bins, "pool")))
+    has_train = train > 0
     ratio = np.zeros(bins)
-    ratio[held] = times * (pool[held] / pool.sum()) / (train[held] / train.sum())
+    ratio[has_train] = times * (pool[has_train] / pool.sum()) / (train[has_train] / train.sum())
     best = int(ratio.argmax())
     if ratio[best] == 0:
         raise FedbenchError(
             f"no bin of {bins} holds both training samples and samples of the pool, so the ratio has no bound",
             "take fewer bins",
         )
-    without = int(np.count_nonzero(~held & (pool > 0)))
+    without = int(np.count_nonzero(~has_train & (pool > 0)))
     return Bound(float(ratio[best]), best, int(train[best]), int(pool[best]), bins, without)
 
 
@@ -102,8 +102,8 @@ def _clusters(samples: np.ndarray, clusters: int, restarts: int, seed: int) -> n
         return np.asarray(kmeans.fit_predict(samples))
 
 
-def _counts(given: npt.ArrayLike, bins: int, what: str) -> np.ndarray:
-    numbers = np.asarray(given)
+def _counts(values: npt.ArrayLike, bins: int, what: str) -> np.ndarray:
+    numbers = np.asarray(values)
     if not len(numbers):
         raise FedbenchError(f"the {what} is empty, so the ratio has no bound")
     if numbers.min() < 0 or numbers.max() >= bins:

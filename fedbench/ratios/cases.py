@@ -60,10 +60,10 @@ def _check(case: str, p: Floats, q: Floats) -> None:
     _require(case, same[1] == (case == "cs_one"), f"client 1's to {'be equal' if case == 'cs_one' else 'differ'}")
 
 
-def _lambdas(case: str, given: npt.ArrayLike | None, clients: int) -> Floats:
-    if given is None:
+def _lambdas(case: str, values: npt.ArrayLike | None, clients: int) -> Floats:
+    if values is None:
         return np.ones(clients)
-    lambdas = np.asarray(given, np.float64)
+    lambdas = np.asarray(values, np.float64)
     _require(case, case == "cs_multi", "no lambdas")
     _require(case, lambdas.shape == (clients,), f"one lambda a client ({clients})")
     return density(lambdas, "lambdas")

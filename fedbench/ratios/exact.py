@@ -39,9 +39,9 @@ def divided(q: Floats, p: Floats) -> Floats:
     return ratio
 
 
-def density(given: npt.ArrayLike, what: str) -> Floats:
+def density(probabilities: npt.ArrayLike, what: str) -> Floats:
     """The probabilities as float64. Raises FedbenchError unless they are finite, >= 0 and sum to 1."""
-    values = np.asarray(given, np.float64)
+    values = np.asarray(probabilities, np.float64)
     if not np.isfinite(values).all() or (values < 0).any():
         raise FedbenchError(f"the {what} has a negative or non-finite value", "give probabilities")
     if abs(values.sum() - 1) > 1e-6:

@@ -130,10 +130,10 @@ def fit(
     for _, own, other in zip(range(steps), train_batches, pool_batches, strict=False):
         batch = torch.cat([input_of(train[own.to(train.device)]), input_of(pool[other.to(pool.device)])])
         output = _outputs(network, batch)
-        found = terms(f, output[: len(own)], output[len(own) :], c)
-        ascents += found.surplus.detach() < 0
+        objective = terms(f, output[: len(own)], output[len(own) :], c)
+        ascents += objective.surplus.detach() < 0
         optimiser.zero_grad()
-        found.step.backward()  # type: ignore[no-untyped-call]
+        objective.step.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     network.eval()
     return float(ascents) / steps

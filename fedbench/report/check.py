@@ -8,8 +8,7 @@ from typing import Any
 
 from fedbench import declared, protocol
 from fedbench.errors import FedbenchError, unknown
-from fedbench.metrics.definitions import METRICS, Definition, defined
-from fedbench.metrics.definitions import known as known_metrics
+from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.models import counts
 from fedbench.plugins.classes import is_file
 from fedbench.report import cost
@@ -123,7 +122,7 @@ def _metrics(table: Table) -> Mapping[str, Definition]:
     if table.counted or wanted <= METRICS.keys():
         return METRICS
     files = [defined(declared.of(r.method).measures) for r in table.rows if is_file(r.method)]
-    return {name: one for metrics in (*files, known_metrics()) for name, one in metrics.items()}
+    return {name: one for metrics in (*files, all_metrics()) for name, one in metrics.items()}
 
 
 def _countable(table: Table, row: Row) -> bool:

@@ -51,8 +51,8 @@ def estimate(x: ArrayLike, y: ArrayLike, weights: ArrayLike, ridge: float) -> Ar
     design, weight = _design(x, weights, ridge)
     weighted = np.swapaxes(design * weight[..., None], -1, -2)  # XᵀW
     right = weighted @ (labels if (labels := np.asarray(y, float)).ndim == design.ndim else labels[..., None])
-    found = _solve(weighted @ design, ridge, right)
-    return found if labels.ndim == design.ndim else found[..., 0]
+    theta_hat = _solve(weighted @ design, ridge, right)
+    return theta_hat if labels.ndim == design.ndim else theta_hat[..., 0]
 
 
 def risk(x: ArrayLike, weights: ArrayLike, ridge: float, theta: ArrayLike, noise: float, sigma: ArrayLike) -> Risk:
@@ -102,15 +102,15 @@ def expected_risk(
     """
     require(draws >= 2, f"a Monte-Carlo mean needs at least 2 draws, not {draws}")
     x = np.asarray(draw(np.random.default_rng(seed), draws), float)
-    found = risk(x, ratio(x), ridge, theta, noise, sigma)
+    risks = risk(x, ratio(x), ridge, theta, noise, sigma)
 
     def error(values: Array) -> float:
         return float(values.std(ddof=1) / np.sqrt(draws))
 
     return Expectation(
-        mean=Risk(float(found.bias.mean()), float(found.variance.mean())),
-        error=Risk(error(found.bias), error(found.variance)),
-        total_error=error(found.total),
+        mean=Risk(float(risks.bias.mean()), float(risks.variance.mean())),
+        error=Risk(error(risks.bias), error(risks.variance)),
+        total_error=error(risks.total),
         draws=draws,
     )
 

@@ -67,8 +67,8 @@ class Snapshots:
         """[N, 2 B l]: means and standard deviations, unscaled, and -1 for a block that has none."""
         there = self.there[..., None]
         variance = np.where(there, np.diagonal(self.covariance, axis1=2, axis2=3), 0.0)
-        told = np.where(there, self.mean, MISSING), np.where(there, np.sqrt(np.maximum(variance, 0.0)), MISSING)
-        return np.concatenate([t.reshape(len(t), -1) for t in told], axis=1)
+        moments = np.where(there, self.mean, MISSING), np.where(there, np.sqrt(np.maximum(variance, 0.0)), MISSING)
+        return np.concatenate([t.reshape(len(t), -1) for t in moments], axis=1)
 
 
 def root(covariance: ArrayLike) -> Array:
@@ -99,13 +99,13 @@ def deviations(snapshots: Snapshots) -> Array:
     mean = np.where(there[..., None], snapshots.mean, 0.0)
     roots = root(np.where(there[..., None, None], snapshots.covariance, 0.0))
     d = snapshots.descriptors()
-    left, right = np.triu_indices(n, 1)
+    i_all, j_all = np.triu_indices(n, 1)
 
     def of(start: int) -> Array:
-        i, j = left[start : start + _PAIRS], right[start : start + _PAIRS]
+        i, j = i_all[start : start + _PAIRS], j_all[start : start + _PAIRS]
         transport = np.square(mean[i] - mean[j]).sum(axis=-1) + squared_bures(roots[i], roots[j])
         wasserstein = np.sqrt(np.where(there[i] & there[j], transport, 0.0).sum(axis=-1))
         return np.asarray(np.abs(np.linalg.norm(d[i] - d[j], axis=-1) - wasserstein))
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # LAPACK works outside Python's lock
-        return np.concatenate(list(pool.map(of, range(0, len(left), _PAIRS))))
+        return np.concatenate(list(pool.map(of, range(0, len(i_all), _PAIRS))))

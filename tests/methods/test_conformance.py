@@ -67,7 +67,7 @@ def passes(checks: Sequence[Check], subject: Subject) -> None:
 
 def test_cohorts_and_first_batches_are_those_of_every_method(subject: Subject) -> None:
     """Two to four batches of every client's first request."""
-    drawn, s = subject.reference.plan.drawn, subject.few()
+    drawn, s = subject.reference.plan.draws, subject.few()
     plan = Plan(s, DATA.n_train, (8, 8))
     for t in range(1, 5):
         assert drawn["cohort", t] == plan.cohort(t)
@@ -88,7 +88,7 @@ SPEAK = ("fedas", "fednova")
 
 def test_a_cohort_that_has_not_moved_leaves_the_server_where_it_was(subject: Subject, tmp_path: Path) -> None:
     """The weights of every average sum to one, whatever the sizes of the clients."""
-    if subject.given in SPEAK:
+    if subject.name in SPEAK:
         pytest.skip("its clients must speak")
     how = subject.method()
     it = trainer(how, DATA, tmp_path, few())

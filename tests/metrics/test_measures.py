@@ -9,7 +9,7 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.measure import FEDERATION, Measure
-from fedbench.metrics.definitions import METRICS, known
+from fedbench.metrics.definitions import METRICS, all_metrics
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.figures import MEASURES, check, measures_of
 from fedbench.metrics.read import Metrics, load
@@ -105,7 +105,7 @@ def test_a_method_measures_nothing_that_fedbench_calls_its_own() -> None:
     for measures in ((Measure("bytes_up", "b", "bytes"),), (Measure("group", "g", "x", of="client"),), (DRIFT, DRIFT)):
         with pytest.raises(FedbenchError, match=f"mine measures '{measures[0].name}'"):
             check(measures, "mine")
-    assert not set(METRICS) & (set(known()) - set(METRICS))
+    assert not set(METRICS) & (set(all_metrics()) - set(METRICS))
 
 
 @pytest.mark.parametrize(

@@ -94,8 +94,8 @@ class ATP(Method):
         for part in self.batches(client, split):
             ways = yield from self.ways(client, split, part)
             client.state = stepped(theta, rates, ways)
-            found = yield Gradient(settled_cross_entropy, split=split, part=part)
-            gradient = found.gradient | norm_statistics.gradients(client.state, found.gradient)
+            answer = yield Gradient(settled_cross_entropy, split=split, part=part)
+            gradient = answer.gradient | norm_statistics.gradients(client.state, answer.gradient)
             gains = [(gradient[n] * ways[n]).sum() / ways[n].numel() ** 0.5 for n in adapted(theta)]
             rates = rates + self.eta * torch.stack(gains)
             client.state = theta
@@ -112,9 +112,9 @@ class ATP(Method):
 
     def ways(self, client: Client, split: str, part: tuple[int, int]) -> Generator[Request, Any, State]:
         """What the steps on a batch go along: g by tensor."""
-        found = yield Gradient(entropy, split=split, part=part)
+        answer = yield Gradient(entropy, split=split, part=part)
         statistics = yield from norm_statistics.ways(client, split, part)
-        return {**found.gradient, **statistics}
+        return {**answer.gradient, **statistics}
 
     # -- answering ---------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class ATP(Method):
         for part in self.batches(client, "test"):
             ways = yield from self.ways(client, "test", part)
             client.state = stepped(theta, client.inbox.rates, ways)
-            told = yield Collect(logits, split="test", part=part)
-            answers.append(told.rows.argmax(1))
+            scores = yield Collect(logits, split="test", part=part)
+            answers.append(scores.rows.argmax(1))
             client.state = theta
         client.answer = torch.cat(answers)

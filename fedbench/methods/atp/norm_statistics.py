@@ -26,15 +26,15 @@ def layers(state: State) -> list[str]:
 def moments(model: Any, batch: Batch) -> Tensor:
     """[B, 3, C] of what every batch norm reads, the channels of all layers one after another: mean and variance over
     an image's places, and how many places there are."""
-    seen: dict[str, Tensor] = {}
+    layer_moments: dict[str, Tensor] = {}
 
-    def look(name: str, x: Tensor) -> None:
+    def record(name: str, x: Tensor) -> None:
         places = x.detach().reshape(*x.shape[:2], -1).float()
         variance, mean = torch.var_mean(places, 2, correction=0)
-        seen[name] = torch.stack([mean, variance, torch.full_like(mean, places.shape[2])], 1)
+        layer_moments[name] = torch.stack([mean, variance, torch.full_like(mean, places.shape[2])], 1)
 
     hooks = [
-        module.register_forward_pre_hook(lambda _, inputs, name=name: look(name, inputs[0]))
+        module.register_forward_pre_hook(lambda _, inputs, name=name: record(name, inputs[0]))
         for name, module in model.named_modules()
         if isinstance(module, _BatchNorm)
     ]
@@ -43,7 +43,9 @@ def moments(model: Any, batch: Batch) -> Tensor:
     finally:
         for hook in hooks:
             hook.remove()
-    return torch.cat([seen[name.removesuffix(MEAN)] for name, _ in model.named_buffers() if name.endswith(MEAN)], 2)
+    return torch.cat(
+        [layer_moments[name.removesuffix(MEAN)] for name, _ in model.named_buffers() if name.endswith(MEAN)], 2
+    )
 
 
 def ways(client: Client, split: str, part: tuple[int, int]) -> Generator[Collect, Any, State]:
@@ -58,11 +60,11 @@ def ways(client: Client, split: str, part: tuple[int, int]) -> Generator[Collect
     squares = (places * (variances + (means - mean).square())).sum(0)
     variance = squares / (places.sum(0) - 1).clamp_min(1)
     sizes = [len(client.state[name + MEAN]) for name in names]
-    found: State = {}
+    steps: State = {}
     for name, m, v in zip(names, mean.split(sizes), variance.split(sizes), strict=True):
-        found[name + MEAN] = client.state[name + MEAN] - m
-        found[name + VARIANCE] = client.state[name + VARIANCE] - v
-    return found
+        steps[name + MEAN] = client.state[name + MEAN] - m
+        steps[name + VARIANCE] = client.state[name + VARIANCE] - v
+    return steps
 
 
 def gradients(state: State, gradient: State) -> State:
@@ -71,9 +73,9 @@ def gradients(state: State, gradient: State) -> State:
     In evaluation mode a norm gives y = w (x - m) / s + b with s^2 = v + eps. So dL/dm = -(w / s) dL/db, and
     dL/dv = -(w / 2 s^2) dL/dw.
     """
-    found: State = {}
+    of_statistics: State = {}
     for name in layers(state):
         weight, square = state[f"{name}.weight"], state[name + VARIANCE] + EPS
-        found[name + MEAN] = -weight / square.sqrt() * gradient[f"{name}.bias"]
-        found[name + VARIANCE] = -weight / (2 * square) * gradient[f"{name}.weight"]
-    return found
+        of_statistics[name + MEAN] = -weight / square.sqrt() * gradient[f"{name}.bias"]
+        of_statistics[name + VARIANCE] = -weight / (2 * square) * gradient[f"{name}.weight"]
+    return of_statistics

@@ -111,19 +111,19 @@ class FedDrift(Clustered):
         count = len(server.models)
         best, images = dict(server.memory.best), dict(server.memory.images)
         for client in cohort:
-            chosen = client.upload.model if client.upload else count
-            if chosen == count:
-                chosen = len(server.models)
+            number = client.upload.model if client.upload else count
+            if number == count:
+                number = len(server.models)
                 server.models.append(dict(server.shared))
-            server.assigned[client.index] = chosen
+            server.assigned[client.index] = number
             best[client.index] = float(client.upload.accuracy.max()) if client.upload else 0.0
             images[client.index] = float(client.n_train)
         average_by_cluster(server, cohort)
         together = groups(server, [c for c in cohort if c.upload], count, self.delta)
         merge(server, together, images)
         server.memory = Memory(best, images)
-        held = np.bincount(list(server.assigned.values()))
-        server.shared = server.models[int(held.argmax())]
+        holders = np.bincount(list(server.assigned.values()))
+        server.shared = server.models[int(holders.argmax())]
 
 
 def correct(model: Any, batch: Batch) -> Tensor:

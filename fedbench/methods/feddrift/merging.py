@@ -26,15 +26,15 @@ def groups(server: Server, cohort: Sequence[Client], count: int, delta: float) -
     for client in cohort:
         if (m := server.assigned[client.index]) < count:
             holders.setdefault(m, []).append(client)
-    found, compared = [[m] for m in range(len(server.models)) if m not in holders], sorted(holders)
+    clusters, compared = [[m] for m in range(len(server.models)) if m not in holders], sorted(holders)
     if compared:
         rows = [
             np.average([c.upload.accuracy.numpy() for c in holders[m]], 0, [c.n_train for c in holders[m]])
             for m in compared
         ]
         labels = within(apart(np.stack(rows, 1)[compared]), delta)
-        found += [[compared[k] for k in np.flatnonzero(labels == g)] for g in range(labels.max() + 1)]
-    return sorted(found)
+        clusters += [[compared[k] for k in np.flatnonzero(labels == g)] for g in range(labels.max() + 1)]
+    return sorted(clusters)
 
 
 def merge(server: Server, groups: Sequence[Sequence[int]], images: Mapping[int, float]) -> None:
@@ -45,9 +45,11 @@ def merge(server: Server, groups: Sequence[Sequence[int]], images: Mapping[int, 
         weight[m] = weight.get(m, 0.0) + images[i]
     old, server.models, new = server.models, [], dict[int, int]()
     for group in groups:
-        held = [m for m in group if m in weight]
-        if held:
-            new.update(dict.fromkeys(held, len(server.models)))
-            states, first = [old[m] for m in held], old[held[0]]
-            server.models.append(first if len(held) == 1 else weighted_mean(states, [weight[m] for m in held], first))
+        in_use = [m for m in group if m in weight]
+        if in_use:
+            new.update(dict.fromkeys(in_use, len(server.models)))
+            states, first = [old[m] for m in in_use], old[in_use[0]]
+            server.models.append(
+                first if len(in_use) == 1 else weighted_mean(states, [weight[m] for m in in_use], first)
+            )
     server.assigned = {i: new[m] for i, m in server.assigned.items()}

@@ -105,10 +105,10 @@ class FedPAC(Scored):
         variance, h = statistics(rows, labels, classes)
         if self.head_epochs:
             yield Train(cross_entropy, trains=HEAD, epochs=self.head_epochs, lr=self.head_lr)
-        known = client.received[COUNT] > 0
-        if self.lambda_ and bool(known.any()):
+        has_prototype = client.received[COUNT] > 0
+        if self.lambda_ and bool(has_prototype.any()):
             own = class_means(rows, labels, classes).float()
-            targets = torch.where(known[:, None], client.received[MEAN], own)
+            targets = torch.where(has_prototype[:, None], client.received[MEAN], own)
             yield Train(self.loss, trains=BODY, extras={"prototypes": targets})
         else:
             yield Train(cross_entropy, trains=BODY)

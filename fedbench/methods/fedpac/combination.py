@@ -45,6 +45,6 @@ def combination(variances: Tensor, h: Tensor) -> Tensor:
     weights = np.eye(len(h))
     for i in range(len(h)):
         a = nearest_to_origin(np.vstack([deviations, r - r[:, i, None]]))
-        if a is not None and (kept := np.where(a > LEAST_WEIGHT, a, 0.0)).any():
-            weights[i] = kept / kept.sum()
+        if a is not None and (weight := np.where(a > LEAST_WEIGHT, a, 0.0)).any():
+            weights[i] = weight / weight.sum()
     return torch.from_numpy(weights)

@@ -58,8 +58,8 @@ def expected_groups(setting: Setting) -> int:
     return _at_most(len(set(of[len(of) - 2].tolist())), part.clients)
 
 
-def _at_most(found: int, clients: int) -> int:
-    return min(found, MOST_MODELS) if clients > MANY_CLIENTS else found
+def _at_most(groups: int, clients: int) -> int:
+    return min(groups, MOST_MODELS) if clients > MANY_CLIENTS else groups
 
 
 def asking(count: int, setting: Setting) -> float:
@@ -122,8 +122,8 @@ def each_model(
     client: Client, count: int, output: Callable[[Any, Batch], Tensor], split: str
 ) -> Generator[Collect, Any, Tensor]:
     """Ask each of the models that the client was sent for its output on a side of the data: [M, n, ...]."""
-    found = yield from collected(client, count, output, split)
-    return torch.stack([one.rows for one in found])
+    answers = yield from collected(client, count, output, split)
+    return torch.stack([one.rows for one in answers])
 
 
 def collected(
@@ -155,9 +155,9 @@ def answer_of(probabilities: Tensor, labels: Tensor) -> Tensor:
 def mixture(client: Client, weights: Tensor) -> Generator[Collect, Any, None]:
     """Let the client answer its test images with the mean, of these weights [M], of the class probabilities of the
     models that it was sent."""
-    found = yield from collected(client, len(weights), probabilities, "test")
-    each = torch.stack([one.rows for one in found])
-    client.answer = answer_of(torch.einsum("m,mnk->nk", weights.to(each), each), found[0].labels)
+    answers = yield from collected(client, len(weights), probabilities, "test")
+    each = torch.stack([one.rows for one in answers])
+    client.answer = answer_of(torch.einsum("m,mnk->nk", weights.to(each), each), answers[0].labels)
 
 
 @dataclass(frozen=True)

@@ -71,5 +71,5 @@ def _elbow_of(curve: Floats) -> int:
         return last  # kneed would divide by a range of 0
     from kneed import KneeLocator
 
-    found = KneeLocator(np.arange(len(curve)), curve, curve="convex", direction="increasing").elbow
-    return last if found is None else int(found)
+    position = KneeLocator(np.arange(len(curve)), curve, curve="convex", direction="increasing").elbow
+    return last if position is None else int(position)

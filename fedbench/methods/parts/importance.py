@@ -123,10 +123,10 @@ def sample(client: Client, size: int, in_order: bool = False) -> Tensor:
     """So many of the client's test images [size, H, W, C], in the order in which they are drawn or stored. Raises
     FedbenchError if it has fewer."""
     images = client.images("test")
-    chosen = contribution(len(images), size, client.setting.seed, client.index)
+    positions = contribution(len(images), size, client.setting.seed, client.index)
     if in_order:
-        chosen.sort()
-    return images[torch.from_numpy(chosen).to(images.device)]
+        positions.sort()
+    return images[torch.from_numpy(positions).to(images.device)]
 
 
 def matched(client: Client, pool: Tensor, matching: Matching, draws: int | None = None) -> Estimate:

@@ -60,8 +60,8 @@ def expectation(client: Client, class_shares: Tensor | None = None) -> Generator
     pi = client.state[PI]
     if len(pi) == 1:  # everything belongs to the one model
         return torch.ones(client.n_train, 1, dtype=torch.float64, device=pi.device), client.class_counts[None].double()
-    found = yield from collected(client, len(pi), sample_losses, "train")
-    costs, y = torch.stack([one.rows for one in found]).double(), found[0].labels
+    losses = yield from collected(client, len(pi), sample_losses, "train")
+    costs, y = torch.stack([one.rows for one in losses]).double(), losses[0].labels
     if class_shares is not None:
         costs = costs + of_labels(class_shares.double().log(), y)
     q = posterior(pi, costs)
@@ -101,8 +101,8 @@ def answer_by_pi(client: Client, class_shares: Tensor | None = None) -> Box:
 
 def send_ensemble(server: Server, client: Client) -> None:
     """Tell a client without labels the weights of the models: the sum of the clients' pi."""
-    known = [state[PI].cpu() for state in server.personal.values() if PI in state]
-    total = torch.stack(known).sum(0) if known else torch.zeros(len(server.initial[PI]), dtype=torch.float64)
+    mixtures = [state[PI].cpu() for state in server.personal.values() if PI in state]
+    total = torch.stack(mixtures).sum(0) if mixtures else torch.zeros(len(server.initial[PI]), dtype=torch.float64)
     client.inbox = Ensemble(shares_of(total))
 
 

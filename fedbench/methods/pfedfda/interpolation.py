@@ -35,7 +35,7 @@ def halves(rows: Tensor, labels: Tensor) -> list[Rows]:
     parts = [searched, searched]
     if len(searched):
         folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(searched, y[searched])
-        parts = [searched[held] for _, held in folds]
+        parts = [searched[fold] for _, fold in folds]
     parts.append(np.setdiff1d(np.arange(len(y)), searched))
     on_device = [torch.from_numpy(part).to(z.device) for part in parts]
     return [Rows(z[part], labels[part]) for part in on_device]
@@ -73,10 +73,10 @@ def search_beta(
         return value, np.array([by_mean, by_covariance] if betas == 2 else [by_mean + by_covariance])
 
     try:
-        found = _minimise(value_and_gradient, betas)
+        beta = _minimise(value_and_gradient, betas)
     except (LinAlgError, FloatingPointError):
         return previous.double().cpu()
-    return torch.from_numpy(np.clip(found, 0.0, 1.0))
+    return torch.from_numpy(np.clip(beta, 0.0, 1.0))
 
 
 def held_out_loss(
@@ -117,5 +117,5 @@ def _minimise(value_and_gradient: Callable[[np.ndarray], tuple[float, np.ndarray
         bounds=[(0.0, 1.0)] * betas,
         options={"maxiter": ITERATIONS, "gtol": 1e-3},
     )
-    found: np.ndarray = result.x
-    return found
+    beta: np.ndarray = result.x
+    return beta
