@@ -54,11 +54,11 @@ def report(
     from fedbench.files import write_whole
     from fedbench.report import render
     from fedbench.report import table as specs
-    from fedbench.report.build import build
-    from fedbench.report.cells import DEFAULT_BUDGET, DEFAULT_PRECISION
-    from fedbench.report.grid import only_done as filled
-    from fedbench.report.index import Index
-    from fedbench.report.spec import VIEWS
+    from fedbench.report.layout.build import build
+    from fedbench.report.layout.grid import only_done as filled
+    from fedbench.report.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION
+    from fedbench.report.status.index import Index
+    from fedbench.report.table.spec import VIEWS
 
     if as_json and format not in (None, "json"):
         raise FedbenchError(f"--json or --format {format}?", "give one of them")
@@ -73,7 +73,7 @@ def report(
     for name in dict.fromkeys(table or [name for _, name in specs.headline().values()]):
         wanted = specs.load(name)
         if dataset is not None and not wanted.counted:
-            wanted = wanted.for_dataset(recipe(dataset).name)
+            wanted = specs.on_dataset(wanted, recipe(dataset).name)
         if column:
             wanted = wanted.only(column)
         scope = {"precision": precision or DEFAULT_PRECISION, "view": view, "seeds": seed or ()}

@@ -42,7 +42,7 @@ def train_table(
     from fedbench.engine.place import check_place
     from fedbench.engine.sweep import End, Plan, plan, sweep
     from fedbench.report import table as tables
-    from fedbench.report.cells import DEFAULT_PRECISION, scope
+    from fedbench.report.status.cells import DEFAULT_PRECISION, scope
 
     console, store = context.err(), context.store()
     precision = precision or DEFAULT_PRECISION
@@ -51,7 +51,7 @@ def train_table(
         counted = f"table {table.id} is counted by formula: 'fedbench report --table {name}' prints it as it is"
         lacking = Plan((), [counted])
     else:
-        table = table if dataset is None else table.for_dataset(recipe(dataset).name)
+        table = table if dataset is None else tables.on_dataset(table, recipe(dataset).name)
         table = table.only(columns) if columns else table
         roots = context.roots()
         lacking = plan(table, store, roots, only=methods, budget=budget, precision=precision, seed=seed, again=again)

@@ -171,7 +171,7 @@ def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
     """
     from fedbench.engine.speed.cost import seconds
     from fedbench.engine.work import saved_round
-    from fedbench.report.cells import DEFAULT_PRECISION
+    from fedbench.report.status.cells import DEFAULT_PRECISION
     from fedbench.store.provenance import is_stale
 
     setting, store, console = job.spec.setting, context.store(), context.err()
@@ -236,8 +236,8 @@ def _tables_of(setting: Setting, named: Mapping[str, str], elsewhere: bool) -> d
     `elsewhere`: also those about other data sets, taken over to the setting's.
     """
     from fedbench.report import table as tables
-    from fedbench.report.cells import DEFAULT_BUDGET, DEFAULT_PRECISION, find
-    from fedbench.report.index import Index
+    from fedbench.report.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION, find
+    from fedbench.report.status.index import Index
 
     store, dataset = context.store(), setting.partition.dataset.name
     index = Index(store)
@@ -249,7 +249,7 @@ def _tables_of(setting: Setting, named: Mapping[str, str], elsewhere: bool) -> d
             continue
         if setting.budget not in protocols.load(table.protocol).budgets:
             continue
-        table = table.for_dataset(dataset) if replaced else table
+        table = tables.on_dataset(table, dataset) if replaced else table
         for seeds, words in (((), ""), ((setting.seed,), f" --seed {setting.seed}")):
             cells = find(
                 table, setting.budget, store, context.roots(), precision=setting.precision, seeds=seeds, index=index

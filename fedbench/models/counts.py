@@ -95,8 +95,11 @@ def _count(model: str, shape: Shape, classes: int) -> Counts:
         network(torch.zeros(1, shape[2], *shape[:2]))
     linear = [size for layer, (size, _) in sizes.items() if isinstance(layer, nn.Linear)]
     state, parameters = network.state_dict(), dict(network.named_parameters())
+    trunk, neck, head = (sum(p.numel() for p in part.parameters()) for part in parts)
     return Counts(
-        *(sum(p.numel() for p in part.parameters()) for part in parts),
+        trunk=trunk,
+        neck=neck,
+        head=head,
         features=linear[-1],
         latents=linear[0],
         forward=sum(mac for _, mac in sizes.values()),

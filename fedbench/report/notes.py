@@ -10,13 +10,13 @@ from pathlib import Path
 from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
-from fedbench.report.budgets import hyper_parameters, in_words, own_budgets, the_papers
-from fedbench.report.cells import DEFAULT_PRECISION, Cells, find
-from fedbench.report.facts import departures, holding
-from fedbench.report.index import Record, State
-from fedbench.report.others import Hits, records
-from fedbench.report.spec import SPREADS, Table
-from fedbench.report.taken import VIEWS, expected, statistics
+from fedbench.report.layout.budgets import hyper_parameters, in_words, own_budgets, the_papers
+from fedbench.report.layout.facts import departures, holding
+from fedbench.report.layout.taken import VIEWS, expected, statistics
+from fedbench.report.status.cells import DEFAULT_PRECISION, Cells, find
+from fedbench.report.status.index import Record, State
+from fedbench.report.status.others import Hits, records
+from fedbench.report.table.spec import SPREADS, Table
 from fedbench.specs import PRECISIONS
 
 

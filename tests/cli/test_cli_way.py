@@ -11,7 +11,7 @@ import pytest
 
 from fedbench.cli.train import _job, _partition, train
 from fedbench.report import table as tables
-from fedbench.report.cells import DEFAULT_BUDGET, find
+from fedbench.report.status.cells import DEFAULT_BUDGET, find
 from fedbench.store import Store
 from tests.support.cli_user import DIGITS, SMOKE, artifact, cells, complete, edit_manifest, good
 

@@ -22,8 +22,8 @@ import numpy as np
 from fedbench import data, partition, protocol
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
-from fedbench.report import cells
 from fedbench.report import table as tables
+from fedbench.report.status import cells
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 
@@ -99,7 +99,7 @@ def runs(store: Store) -> Iterator[tuple[str, str]]:
         recipe = data.recipe(name)
         return DatasetSpec(recipe.name, "golden", "0" * 12), data.info(name).partition_classes
 
-    cells._dataset = any_images
+    cells.dataset = any_images
     for table in map(tables.load, tables.names()):
         if table.counted:
             continue

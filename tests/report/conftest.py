@@ -21,7 +21,7 @@ from fedbench.cli.theory import theory
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import writing
 from fedbench.report import table as tables
-from fedbench.report.cells import Cells, find
+from fedbench.report.status.cells import Cells, find
 from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 

@@ -14,10 +14,10 @@ from fedbench import declared, methods
 from fedbench.errors import FedbenchError
 from fedbench.files import write_json
 from fedbench.report import table as tables
-from fedbench.report.cells import Cells, find
-from fedbench.report.index import Index, State
-from fedbench.report.others import others
-from fedbench.report.spec import Table
+from fedbench.report.status.cells import Cells, find
+from fedbench.report.status.index import Index, State
+from fedbench.report.status.others import others
+from fedbench.report.table.spec import Table
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Store
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbench.report.claims import FAILS, HOLDS, OPEN, SO_FAR, Claim, Verdict, judge
+from fedbench.report.table.claims import FAILS, HOLDS, OPEN, SO_FAR, Claim, Verdict, judge
 
 ROWS, COLUMNS = ["a", "b", "c"], ["x", "y"]
 FULL = {("a", "x"): 3.0, ("b", "x"): 2.0, ("c", "x"): 1.0, ("a", "y"): 2.0, ("b", "y"): 2.0, ("c", "y"): 4.0}

@@ -19,13 +19,13 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.read import writing
 from fedbench.metrics.statistics import warm_rounds
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.cells import find
-from fedbench.report.claims import FAILS, HOLDS
-from fedbench.report.grid import Entry, Grid, legend
-from fedbench.report.index import State
+from fedbench.report.layout.build import build
+from fedbench.report.layout.grid import Entry, Grid, legend
 from fedbench.report.render import FORMATS, render
-from fedbench.report.spec import Table
+from fedbench.report.status.cells import find
+from fedbench.report.status.index import State
+from fedbench.report.table.claims import FAILS, HOLDS
+from fedbench.report.table.spec import Table
 
 MINE = """
 title = "Mine"

@@ -26,7 +26,7 @@ from fedbench.theory import spectrum
 from tests.support.real_images import RealImages
 
 Call = Callable[..., Result]
-RATIO, SPECTRUM = figures.FIGURES["ftw_erm/2"], figures.FIGURES["ftw_erm/3"]
+RATIO, SPECTRUM = figures.load("ftw_erm/2"), figures.load("ftw_erm/3")
 
 
 def _images(clients: int = 2) -> dict[tuple[int, str], np.ndarray]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fedbench.errors import FedbenchError
-from fedbench.report import cost
 from fedbench.report import table as tables
+from fedbench.report.table import cost
 
 
 def case(**changes: Any) -> cost.Case:

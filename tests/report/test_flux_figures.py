@@ -28,13 +28,14 @@ from fedbench import methods
 from fedbench.errors import FedbenchError
 from fedbench.report import figures
 from fedbench.report import table as tables
-from fedbench.report.cells import find, sketch
-from fedbench.report.figures import descriptors, draw, series_draw
+from fedbench.report.figures import descriptors, draw, series
+from fedbench.report.status.cells import find
+from fedbench.report.status.settings import sketch
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
 from fedbench.store import Store
 
 Call = Callable[..., Result]
-LEVELS, SCALING, ROUNDS, THRESHOLDS, PLANE, FOUR = (figures.FIGURES[f"flux/{n}"] for n in (4, 5, 8, 10, 11, 12))
+LEVELS, SCALING, ROUNDS, THRESHOLDS, PLANE, FOUR = (figures.load(f"flux/{n}") for n in (4, 5, 8, 10, 11, 12))
 OURS = ["fedavg", "ifca", "fedrc", "fedem", "fesem", "feddrift", "cfl", "mr_mtl", "apfl_flux", "atp", "flux"]
 SHIFTS = ("px", "py", "pyx", "pxy")
 
@@ -148,7 +149,7 @@ def test_the_picture_of_levels(here: Any) -> None:
 
 def test_twelve_methods_can_be_told_apart_without_colour(here: Any) -> None:
     shown, _ = _gather(LEVELS, here.store, compare=True)
-    looks = series_draw._looks(shown)
+    looks = series._looks(shown)
     assert list(looks) == ["FLUX", "FLUX-prior", *(r.label for r in tables.load("flux/10").rows[:-2])]
     assert len({look.marker for look in looks.values()}) == 12
     assert len({(look.colour, look.hollow) for look in looks.values()}) == 12

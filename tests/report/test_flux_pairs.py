@@ -10,11 +10,11 @@ import pytest
 
 from fedbench import methods
 from fedbench.errors import FedbenchError
-from fedbench.report import cost
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.cells import find
-from fedbench.report.grid import Grid
+from fedbench.report.layout.build import build
+from fedbench.report.layout.grid import Grid
+from fedbench.report.status.cells import find
+from fedbench.report.table import cost
 from fedbench.specs import RunSpec, Setting
 from fedbench.theory.wasserstein import Snapshots, deviations
 

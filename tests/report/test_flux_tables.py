@@ -12,10 +12,10 @@ import pytest
 from fedbench import methods, protocol
 from fedbench.metrics.statistics import spread_of_mean
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.cells import find
-from fedbench.report.index import State
-from fedbench.report.spec import Table
+from fedbench.report.layout.build import build
+from fedbench.report.status.cells import find
+from fedbench.report.status.index import State
+from fedbench.report.table.spec import Table
 from fedbench.resources import TABLES
 from fedbench.specs import DatasetSpec
 

@@ -17,11 +17,11 @@ import pytest
 from fedbench import methods
 from fedbench.errors import FedbenchError
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.cells import Cells, find
-from fedbench.report.index import State
-from fedbench.report.others import others
+from fedbench.report.layout.build import build
 from fedbench.report.render import render
+from fedbench.report.status.cells import Cells, find
+from fedbench.report.status.index import State
+from fedbench.report.status.others import others
 from fedbench.resources import TABLES
 from tests.support.real_images import RealImages
 
@@ -227,7 +227,7 @@ CHECK = """
 import sys
 from pathlib import Path
 from fedbench.report import render, table as tables
-from fedbench.report.build import build
+from fedbench.report.layout.build import build
 from fedbench.store import Store
 grid = build(tables.load("ftw_erm/9"), "small", Store(Path(sys.argv[1])), [])
 print(render.render([grid], "csv").count("done,5862.0,"))

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.claims import Claim, Verdict
 from fedbench.report.figures import style
-from fedbench.report.grid import Entry, Grid, Head, Line
-from fedbench.report.index import State
+from fedbench.report.layout.build import build
+from fedbench.report.layout.grid import Entry, Grid, Head, Line
 from fedbench.report.render import FORMATS, render
 from fedbench.report.render.console import show
 from fedbench.report.render.data import cell
 from fedbench.report.render.markdown import escape as escape_markdown
+from fedbench.report.status.index import State
+from fedbench.report.table.claims import Claim, Verdict
 
 HOSTILE = (
     "=1+1 <script>alert(1)</script> \\input{/etc/passwd} $x$ `rm` | [bold]a[/x] **b** _c_ ${d} & #e % ~f ^ \"g\" 'h' "

@@ -13,9 +13,9 @@ from fedbench.errors import FedbenchError
 from fedbench.measure import Measure, stored
 from fedbench.metrics.read import writing
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.grid import Grid
-from fedbench.report.index import State
+from fedbench.report.layout.build import build
+from fedbench.report.layout.grid import Grid
+from fedbench.report.status.index import State
 from fedbench.store import Artifact
 
 TABLE = """

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.grid import Grid
+from fedbench.report.layout.build import build
+from fedbench.report.layout.grid import Grid
 from fedbench.report.render import render
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact

@@ -14,9 +14,9 @@ import pytest
 
 from fedbench import protocol
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.cells import sketch
+from fedbench.report.layout.build import build
 from fedbench.report.render import FORMATS, render
+from fedbench.report.status.settings import sketch
 from fedbench.resources import TABLES
 from fedbench.specs import CORRUPTIONS
 

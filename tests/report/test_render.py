@@ -23,8 +23,8 @@ from rich.console import Console
 from fedbench.errors import FedbenchError
 from fedbench.files import write_whole
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.grid import Grid, only_done
+from fedbench.report.layout.build import build
+from fedbench.report.layout.grid import Grid, only_done
 from fedbench.report.render import FORMATS, choose, render
 from fedbench.report.render.console import show
 from fedbench.report.render.latex import escape

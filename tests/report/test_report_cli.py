@@ -20,7 +20,7 @@ from fedbench.cli import context
 from fedbench.cli.report import report
 from fedbench.cli.tables import tables
 from fedbench.errors import FedbenchError
-from fedbench.report.index import State
+from fedbench.report.status.index import State
 from fedbench.report.table import load as tables_of
 
 DIR = "CIFAR-10/Dir-0.3"
@@ -214,7 +214,7 @@ import sys, time
 start = time.process_time()
 from pathlib import Path
 from fedbench.report import render, table as tables
-from fedbench.report.build import build
+from fedbench.report.layout.build import build
 from fedbench.store import Store
 import fedbench.cli.report, fedbench.cli.tables
 grid = build(tables.load("feddrm/1"), "small", Store(Path(sys.argv[1])), [], compare=True)

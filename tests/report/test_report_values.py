@@ -13,10 +13,10 @@ import pytest
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import writing
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.claims import SO_FAR
-from fedbench.report.grid import Entry, Grid
-from fedbench.report.index import State
+from fedbench.report.layout.build import build
+from fedbench.report.layout.grid import Entry, Grid
+from fedbench.report.status.index import State
+from fedbench.report.table.claims import SO_FAR
 from fedbench.specs import MetricsSpec, RunSpec
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
@@ -148,7 +148,7 @@ def test_several_seeds(lab: Any) -> None:
 
 
 def build_setting(lab: Any, seed: int) -> Any:
-    from fedbench.report.cells import find
+    from fedbench.report.status.cells import find
 
     return find(tables.load("feddrm/1"), "small", lab.store, [], seeds=[seed]).settings[DIR][0]
 

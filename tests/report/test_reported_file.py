@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedbench.errors import FedbenchError
-from fedbench.report.reported import reported
+from fedbench.report.table.reported import reported
 
 HEAD = "table,row,group,column,value,std\n"
 

@@ -13,12 +13,12 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.cells import find
-from fedbench.report.grid import Grid, legend
-from fedbench.report.index import State
+from fedbench.report.layout.build import build
+from fedbench.report.layout.grid import Grid, legend
 from fedbench.report.render import render
-from fedbench.report.spec import Table
+from fedbench.report.status.cells import find
+from fedbench.report.status.index import State
+from fedbench.report.table.spec import Table
 
 MINE = """
 title = "Mine"

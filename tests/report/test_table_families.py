@@ -9,12 +9,12 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.cells import find
-from fedbench.report.family import expand, numbers, siblings
-from fedbench.report.grid import legend
-from fedbench.report.index import State
+from fedbench.report.layout.build import build
+from fedbench.report.layout.grid import legend
 from fedbench.report.render import render
+from fedbench.report.status.cells import find
+from fedbench.report.status.index import State
+from fedbench.report.table.family import expand, numbers, siblings
 
 FAMILY = """
 tables = ["7-8", "mean_ten", "mean_hundred"]
@@ -90,9 +90,9 @@ def test_a_placeholder_alone_keeps_its_type(family: Path) -> None:
 
 
 def test_another_data_set_is_the_table_beside_it() -> None:
-    assert tables.load("flux/12").for_dataset("cifar10").id == "flux/32"
-    assert tables.load("flux/levels_mnist").for_dataset("fashion_mnist").id == "flux/levels_fashion_mnist"
-    assert tables.load("flux/12").for_dataset("mnist").id == "flux/12"
+    assert tables.on_dataset(tables.load("flux/12"), "cifar10").id == "flux/32"
+    assert tables.on_dataset(tables.load("flux/levels_mnist"), "fashion_mnist").id == "flux/levels_fashion_mnist"
+    assert tables.on_dataset(tables.load("flux/12"), "mnist").id == "flux/12"
     own = tables.load("flux/12").for_dataset("digits")
     assert (own.reported, {c.dataset for c in own.columns}) == ({}, {"digits"})
 

@@ -14,13 +14,13 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.cells import Cells, find
-from fedbench.report.grid import Grid
-from fedbench.report.index import State
+from fedbench.report.layout.build import build
+from fedbench.report.layout.grid import Grid
 from fedbench.report.notes import command, elsewhere
-from fedbench.report.others import others
 from fedbench.report.render import FORMATS, render
+from fedbench.report.status.cells import Cells, find
+from fedbench.report.status.index import State
+from fedbench.report.status.others import others
 from fedbench.specs import PRECISIONS, Setting
 
 DIR = "CIFAR-10/Dir-0.3"

@@ -9,7 +9,7 @@ import pytest
 from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.report import table as tables
-from fedbench.report.claims import FAILS, HOLDS, OPEN, judge
+from fedbench.report.table.claims import FAILS, HOLDS, OPEN, judge
 
 MINE = """
 title = "Mine"
@@ -95,7 +95,7 @@ def test_table_4_repeats_tables_1_and_2_at_alpha_0_3() -> None:
 
 @pytest.mark.parametrize("name", [n for n in tables.names() if not tables.load(n).counted])
 def test_settings_can_be_told_at_every_budget(name: str) -> None:
-    from fedbench.report.cells import sketch
+    from fedbench.report.status.settings import sketch
 
     table = tables.load(name)
     for budget in protocol.load(table.protocol).budgets:

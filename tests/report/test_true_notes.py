@@ -14,11 +14,12 @@ import pytest
 from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.facts import NAMES, departures, holding
-from fedbench.report.grid import Grid
+from fedbench.report.layout.build import build
+from fedbench.report.layout.facts import departures, holding
+from fedbench.report.layout.grid import Grid
 from fedbench.report.render import FORMATS, render
-from fedbench.report.spec import Table
+from fedbench.report.table.check import NAMES
+from fedbench.report.table.spec import Table
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
@@ -90,7 +91,7 @@ def test_a_users_table_says_nothing_of_a_paper(lab: Any, tmp_path: Path, format:
 
 
 def build_setting(lab: Any, table: Table) -> Any:
-    from fedbench.report.cells import find
+    from fedbench.report.status.cells import find
 
     return find(table, "small", lab.store, []).settings["IID"][0]
 

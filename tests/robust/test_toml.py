@@ -17,10 +17,10 @@ from fedbench import protocol, reader, resources
 from fedbench.data import parse
 from fedbench.errors import FedbenchError
 from fedbench.report import table as tables
-from fedbench.report.build import build
-from fedbench.report.family import numbers
+from fedbench.report.layout.build import build
 from fedbench.report.render import FORMATS, render
-from fedbench.report.spec import Table
+from fedbench.report.table.family import numbers
+from fedbench.report.table.spec import Table
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 

@@ -1,4 +1,5 @@
-"""Figures of the papers: which there are (`spec`), whence they come (`source`), and a file or two a kind.
+"""Figures of the papers: which there are (`spec`, tables/PAPER/figures.toml), whence they come (`source`), and a file a
+kind.
 
 A kind gathers numbers and draws them (`kind`, `kinds`): spectra of images (`curves`, `spectra`), clients and classes
 (`bubbles`), pFedFDA's beta by corruption (`beta`), accuracy by local epochs (`epochs`), cells of tables along an axis
@@ -11,9 +12,9 @@ from __future__ import annotations
 from fedbench.report.figures.curves import Curve, Panel, curves, findings
 from fedbench.report.figures.kind import Ask, Kind
 from fedbench.report.figures.kinds import KINDS, kind_of
-from fedbench.report.figures.spec import FIGURES, FigureSpec, PanelSpec, load
+from fedbench.report.figures.spec import FigureSpec, PanelSpec, load, names
 
 __all__ = [
-    "FIGURES", "KINDS", "Ask", "Curve", "FigureSpec", "Kind", "Panel", "PanelSpec", "curves", "findings", "kind_of",
-    "load",
+    "KINDS", "Ask", "Curve", "FigureSpec", "Kind", "Panel", "PanelSpec", "curves", "findings", "kind_of",
+    "load", "names",
 ]  # fmt: skip

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
-from fedbench.report.claims import Verdict
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
 from fedbench.report.figures.spec import FigureSpec
 from fedbench.report.figures.style import COLOURS
-from fedbench.report.values import Value
+from fedbench.report.numbers.measured import Value
+from fedbench.report.table.claims import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fedbench.report.grid import Grid
-    from fedbench.report.spec import Table
+    from fedbench.report.layout.grid import Grid
+    from fedbench.report.table.spec import Table
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Epochs(Kind[Shown]):
 
     def gather(self, figure: FigureSpec, ask: Ask) -> Shown:
         """Cells that are missing are left out and named; raises FedbenchError if all of them are."""
-        from fedbench.report.index import Index
-        from fedbench.report.spec import UNITS
+        from fedbench.report.status.index import Index
+        from fedbench.report.table.spec import UNITS
 
         assert figure.cells is not None
         found = source.filled(figure.cells.table, ask, Index(ask.store))
@@ -158,8 +158,8 @@ def _sorted(table: Table, budget: str, grid: Grid) -> tuple[list[Panel], list[st
 
     Raises FedbenchError for a column of local steps.
     """
-    from fedbench.report.cells import sketch
-    from fedbench.report.index import State
+    from fedbench.report.status.index import State
+    from fedbench.report.status.settings import sketch
 
     panels: dict[str, Panel] = {}
     missing, others = [], []

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from fedbench.errors import FedbenchError
-from fedbench.report.claims import Verdict
 from fedbench.report.figures.spec import FigureSpec
+from fedbench.report.table.claims import Verdict
 from fedbench.store import Store
 
 if TYPE_CHECKING:

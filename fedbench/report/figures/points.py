@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fedbench.report.claims import Verdict
 from fedbench.report.figures.spec import SeriesSpec
-from fedbench.report.values import Value
+from fedbench.report.numbers.measured import Value
+from fedbench.report.table.claims import Verdict
 
 
 @dataclass(frozen=True)

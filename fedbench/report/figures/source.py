@@ -12,9 +12,9 @@ from fedbench.report.figures.spec import CellSpec, FigureSpec, PanelSpec
 
 if TYPE_CHECKING:
     from fedbench.partition import Partition
-    from fedbench.report.grid import Grid
-    from fedbench.report.index import Index
-    from fedbench.report.spec import Column, Row, Table
+    from fedbench.report.layout.grid import Grid
+    from fedbench.report.status.index import Index
+    from fedbench.report.table.spec import Column, Row, Table
     from fedbench.store import Artifact
 
 #: More cells than this are counted, not named, where they are missing.
@@ -68,9 +68,9 @@ def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
 
     Raises FedbenchError if none is, saying what makes it.
     """
-    from fedbench.report import cells
-    from fedbench.report.index import State
     from fedbench.report.notes import command
+    from fedbench.report.status import cells
+    from fedbench.report.status.index import State
 
     table, row, column = cell(wanted)
     seeds = () if ask.seed is None else (ask.seed,)
@@ -92,9 +92,9 @@ def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
 def filled(name: str, ask: Ask, index: Index) -> Filled:
     """A table at the budget and seed asked for, with the paper's numbers. Raises FedbenchError as `build` does."""
     from fedbench.report import table as tables
-    from fedbench.report.build import build
-    from fedbench.report.cells import DEFAULT_BUDGET, find
+    from fedbench.report.layout.build import build
     from fedbench.report.notes import command
+    from fedbench.report.status.cells import DEFAULT_BUDGET, find
 
     table, budget = tables.load(name), ask.budget or DEFAULT_BUDGET
     seeds = () if ask.seed is None else (ask.seed,)

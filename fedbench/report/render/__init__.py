@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.errors import FedbenchError, unknown
-from fedbench.report.grid import Grid
+from fedbench.report.layout.grid import Grid
 
 FORMATS = ("console", "latex", "markdown", "csv", "html", "json")
 _SUFFIXES = {

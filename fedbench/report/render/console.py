@@ -10,9 +10,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from fedbench.report.claims import FAILS, HOLDS, SO_FAR
-from fedbench.report.grid import Entry, Grid, Line
+from fedbench.report.layout.grid import Entry, Grid, Line
 from fedbench.report.render.text import brief, claims, filling, harmless, pointer
+from fedbench.report.table.claims import FAILS, HOLDS, SO_FAR
 
 _GAP = 3
 _VERDICT = {HOLDS: "green", SO_FAR: "green", FAILS: "yellow"}

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fedbench.plain import plain
-from fedbench.report.grid import Grid
+from fedbench.report.layout.grid import Grid
 
 COLUMNS = (
     "table", "budget", "precision", "row", "kind", "group", "column", "metric", "unit", "state", "value", "std", "n",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from fedbench.report.grid import Entry, Grid, Line
+from fedbench.report.layout.grid import Entry, Grid, Line
 from fedbench.report.render.text import brief, claims, harmless, shown
 
 _STYLE = """

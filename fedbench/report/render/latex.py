@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbench.plain import plain
-from fedbench.report.grid import Entry, Grid, Line
+from fedbench.report.layout.grid import Entry, Grid, Line
 from fedbench.report.render.text import brief, claims, harmless, shown
 
 _PREAMBLE = r"""\documentclass[10pt]{article}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from fedbench.report.grid import Entry, Grid, Line
+from fedbench.report.layout.grid import Entry, Grid, Line
 from fedbench.report.render.text import brief, claims, filling, harmless, pointer, shown
 
 

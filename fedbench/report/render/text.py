@@ -9,8 +9,8 @@ from enum import Enum
 from typing import Any
 
 from fedbench.plain import plain
-from fedbench.report.claims import FAILS, HOLDS, OPEN, SO_FAR, Verdict
-from fedbench.report.grid import Entry, Grid, Line, legend
+from fedbench.report.layout.grid import Entry, Grid, Line, legend
+from fedbench.report.table.claims import FAILS, HOLDS, OPEN, SO_FAR, Verdict
 
 #: Fields of a grid's parts that hold no text but words of our own, which renderers compare.
 _WORDS = ("kind", "state")

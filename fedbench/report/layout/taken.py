@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from fedbench.report.budgets import either
-from fedbench.report.cells import Cells, sketch
-from fedbench.report.others import Hits, records
-from fedbench.report.spec import OVER_SEEDS, Column, Table
+from fedbench.report.layout.budgets import either
+from fedbench.report.status.cells import Cells
+from fedbench.report.status.others import Hits, records
+from fedbench.report.status.settings import sketch
+from fedbench.report.table.spec import OVER_SEEDS, Column, Table
 
 #: Test augmentation in words.
 VIEWS = {"crop": "test images are cropped at random as in training", "plain": "test images are untouched"}

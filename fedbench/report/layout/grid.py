@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from itertools import compress, groupby
 
-from fedbench.report.claims import Verdict
-from fedbench.report.index import State
-from fedbench.report.spec import Column
-from fedbench.report.values import Value
+from fedbench.report.numbers.measured import Value
+from fedbench.report.status.index import State
+from fedbench.report.table.claims import Verdict
+from fedbench.report.table.spec import Column
 
 #: How an empty cell is marked, by state.
 SYMBOLS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +12,9 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.models import counts
 from fedbench.plugins.classes import is_file
-from fedbench.report import cost
-from fedbench.report.claims import KINDS
-from fedbench.report.counted import LAYOUT, PARAMETERS
-from fedbench.report.facts import NAMES
-from fedbench.report.pairs import PAIRS
-from fedbench.report.spec import (
+from fedbench.report.table import cost
+from fedbench.report.table.claims import KINDS
+from fedbench.report.table.spec import (
     BEST,
     COUNTED,
     OVER_SEEDS,
@@ -29,6 +27,22 @@ from fedbench.report.spec import (
     Row,
     Table,
     matches,
+)
+from fedbench.specs import PartitionSpec, Setting
+
+#: Metrics of statistic "count" of a network: parameters, and what pFedFDA's Table 8 sets against them: the values of
+#: class means and one symmetric covariance over the features, C d + d (d + 1) / 2, and how much larger (a fraction) a
+#: message grows by them, (gaussian - head) / (body + head). That base reproduces the printed column, though the paper's
+#: text says "relative to the backbone".
+PARAMETERS = ("trunk", "neck", "body", "head", "total", "features", "gaussian", "overhead")
+#: Metrics of statistic "layout" -> whether they are about one class.
+LAYOUT = {"class_count": True, "class_probability": True, "flip_probability": False}
+#: What the statistic knows of the pairs: no metrics, for no run has them alone.
+PAIRS = ("xi_max", "xi_min", "xi_mean")
+#: What a remark may ask of a cell.
+NAMES = frozenset(
+    {f.name for of in (PartitionSpec, Setting) for f in dataclasses.fields(of)} - {"partition"}
+    | {"method", "metric", "statistic"}
 )
 
 

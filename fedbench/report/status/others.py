@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fedbench import declared, methods, protocol
 from fedbench.plain import plain
-from fedbench.report.cells import Cells
-from fedbench.report.index import Record
-from fedbench.report.spec import Column, Row
+from fedbench.report.status.cells import Cells
+from fedbench.report.status.index import Record
+from fedbench.report.table.spec import Column, Row
 from fedbench.specs import Plain
 
 #: The columns that a row's runs stand in.

@@ -8,15 +8,9 @@ from typing import Any
 
 from fedbench import protocol
 from fedbench.remark import Remark
-from fedbench.report.cells import sketch
-from fedbench.report.spec import Row, Table
+from fedbench.report.status.settings import sketch
+from fedbench.report.table.spec import Row, Table
 from fedbench.specs import PartitionSpec, Setting
-
-#: What a remark may ask of a cell.
-NAMES = frozenset(
-    {f.name for of in (PartitionSpec, Setting) for f in dataclasses.fields(of)} - {"partition"}
-    | {"method", "metric", "statistic"}
-)
 
 
 def holding(remarks: Iterable[Remark], table: Table, budget: str, rows: Sequence[Row] = ()) -> list[str]:

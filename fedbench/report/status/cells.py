@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from fedbench import declared, methods, protocol
 from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError, unknown
 from fedbench.plugins.classes import is_file
-from fedbench.report.index import Index, Record, State
-from fedbench.report.spec import Column, Row, Table
+from fedbench.report.status.index import Index, Record, State
+from fedbench.report.status.settings import Settings, dataset
+from fedbench.report.table.spec import Column, Row, Table
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import DamagedError, Store
 
@@ -43,26 +44,6 @@ class Cell:
     def specs(self) -> tuple[RunSpec, ...]:
         """The runs that it needs; none if the data set is not at hand."""
         return tuple(self.make(self.row, self.column)) if self.make else ()
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of a table's cells at a budget and a precision, each made when it is asked for."""
-
-    table: Table
-    budget: str
-    precision: str
-    seeds: tuple[int, ...]
-    datasets: Mapping[str, tuple[DatasetSpec, int]]  #: at hand; and how many classes each is partitioned by
-    cache: dict[str, Setting]
-
-    def of(self, column: Column, row: Row | None = None) -> tuple[Setting, ...]:
-        """One a seed, of the column or of a row in it with overrides of its own; none without the data."""
-        if column.dataset not in self.datasets:
-            return ()
-        own = row if row and row.own(self.budget) else None
-        at = partial(_setting, self.table, column, self.budget, *self.datasets[column.dataset], row=own)
-        return tuple(at(seed=seed, precision=self.precision, known=self.cache) for seed in self.seeds)
 
 
 @dataclass(frozen=True)
@@ -138,7 +119,7 @@ def find(
     at_hand: dict[str, tuple[DatasetSpec, int]] = {}
     for name in dict.fromkeys(c.dataset for c in table.measured):
         try:
-            at_hand[name] = _dataset(name, store, roots)
+            at_hand[name] = dataset(name, store, roots)
         except FedbenchError as error:
             absent[name] = str(error)
     seeds = tuple(seeds) or tuple(table.seeds) or rules.seeds(budget)
@@ -192,52 +173,6 @@ def worst(states: Iterable[State]) -> State:
 def scope(budget: str, precision: str) -> str:
     """Which runs count, in print: the budget, and the precision where it is not the usual one ("" if none count)."""
     return f"budget {budget}" + (f" in {precision}" if precision != DEFAULT_PRECISION else "") if budget else ""
-
-
-def sketch(table: Table, column: Column, budget: str, row: Row | None = None) -> Setting:
-    """The setting of a column (of a row in it) as far as it can be told without the images: its ids mean nothing."""
-    return _setting(table, column, budget, DatasetSpec(column.dataset, "", ""), 1, row=row)
-
-
-def _setting(
-    table: Table,
-    column: Column,
-    budget: str,
-    dataset: DatasetSpec,
-    classes: int,
-    *,
-    row: Row | None = None,
-    seed: int | None = None,
-    precision: str | None = None,
-    known: dict[str, Setting] | None = None,
-) -> Setting:
-    """The setting of a column, or of a row in it; `known` holds those that have been told of before."""
-    rules = protocol.load(table.protocol)
-    chosen = dict(column.partition)
-    if rules.redraws and seed is not None:
-        chosen.setdefault("seed", seed)
-    declared = {**table.budget.get(budget, {}), **column.own(budget), **(row.own(budget) if row else {})}
-    asked = repr((table.protocol, dataset, classes, chosen, budget, declared, seed, precision))
-    if known is not None and asked in known:
-        return known[asked]
-    partition = rules.partition_spec(dataset, classes, **chosen)
-    setting = rules.setting(partition, budget, declared, seed=seed, precision=precision)
-    if known is not None:
-        known[asked] = setting
-    return setting
-
-
-def _dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec, int]:
-    """The data set and how many classes it is partitioned by. Raises FedbenchError if it is not at hand."""
-    from fedbench.data import info, recipe, recipes, resolve
-
-    try:
-        recipe(name)
-    except FedbenchError:
-        if name in recipes():
-            raise
-        raise FedbenchError(f"there is no recipe for the data set {name} yet") from None
-    return resolve(name, store, list(roots)), info(name).partition_classes
 
 
 def _state(index: Index, record: Record | None) -> State:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.figures import MEASURES
-from fedbench.report.cells import DEFAULT_PRECISION, Cell, Cells, find
-from fedbench.report.claims import judge, of_part
-from fedbench.report.counted import counted
-from fedbench.report.derived import derived
-from fedbench.report.grid import Entry, Grid, Head, Line, filled
-from fedbench.report.index import Index, Record, State, evaluated
+from fedbench.report.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.report.notes import Notes, command
-from fedbench.report.others import others, title_of
-from fedbench.report.pairs import over_pairs, xi
-from fedbench.report.spec import OVER_SEEDS, UNITS, Column, Row, Table
-from fedbench.report.values import Value, measure, over_seeds
+from fedbench.report.numbers.counted import counted
+from fedbench.report.numbers.derived import derived
+from fedbench.report.numbers.measured import Value, measure, over_seeds
+from fedbench.report.numbers.pairs import over_pairs, xi
+from fedbench.report.status.cells import DEFAULT_PRECISION, Cell, Cells, find, worst
+from fedbench.report.status.index import Index, Record, State, evaluated
+from fedbench.report.status.others import others, title_of
+from fedbench.report.table.claims import judge, of_part
+from fedbench.report.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.specs import Setting
 from fedbench.store import Store
 
@@ -239,7 +239,7 @@ class _Layout:
             parts = [places[key] for key in column.of]
             base = paper[rows.index(column.relative_to)] if column.relative_to else None
             for line in (line for line in (*paper, *more) if line[j].state is not State.UNDEFINED):
-                line[j] = derived(column, [line[k] for k in parts], [base[k] for k in parts] if base else None)
+                line[j] = _mean(column, [line[k] for k in parts], [base[k] for k in parts] if base else [])
             if base:
                 base[j] = Entry(State.DONE)  # nothing is to be said of a row against itself
 
@@ -311,6 +311,17 @@ class _Layout:
         for claim in table.claim:
             verdicts = judge(claim, ours, *given), judge(claim, theirs, *given)
             yield tuple(map(of_part, verdicts)) if table.part and not claim.columns else verdicts
+
+
+def _mean(column: Column, entries: Sequence[Entry], base: Sequence[Entry]) -> Entry:
+    """The entry of a mean over others; no number, and the worst of the states, unless all of them are there."""
+    every = (*entries, *base)
+    state, values = worst(e.state for e in every), [e.value for e in every if e.value]
+    if len(values) < len(every):
+        return Entry(state)
+    value = derived(column, values[: len(entries)], values[len(entries) :])
+    runs = dict.fromkeys(run for e in every for run in e.runs)
+    return filled(state, value, column, tuple(runs)) if value else Entry(state)
 
 
 def _printed(line: Line, columns: Sequence[Column]) -> Line:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
-from fedbench.report.spec import OVER_SEEDS, UNITS, Column
+from fedbench.report.table.spec import OVER_SEEDS, UNITS, Column
 from fedbench.specs import Setting
 
 if TYPE_CHECKING:

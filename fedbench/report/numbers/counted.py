@@ -5,18 +5,10 @@ from __future__ import annotations
 from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.models.counts import counts
-from fedbench.report import cost
-from fedbench.report.spec import UNITS, Column, Row, Table
-from fedbench.report.values import Value
+from fedbench.report.numbers.measured import Value
+from fedbench.report.table import cost
+from fedbench.report.table.spec import UNITS, Column, Row, Table
 from fedbench.specs import DatasetSpec, PartitionSpec
-
-#: Metrics of statistic "count" of a network: parameters, and what pFedFDA's Table 8 sets against them: the values of
-#: class means and one symmetric covariance over the features, C d + d (d + 1) / 2, and how much larger (a fraction) a
-#: message grows by them, (gaussian - head) / (body + head). That base reproduces the printed column, though the paper's
-#: text says "relative to the backbone".
-PARAMETERS = ("trunk", "neck", "body", "head", "total", "features", "gaussian", "overhead")
-#: Metrics of statistic "layout" -> whether they are about one class.
-LAYOUT = {"class_count": True, "class_probability": True, "flip_probability": False}
 
 
 def counted(table: Table, row: Row, column: Column) -> Value:

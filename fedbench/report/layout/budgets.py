@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedbench import protocol
-from fedbench.report.cells import Cells, sketch
-from fedbench.report.spec import Column, Row, Table
+from fedbench.report.status.cells import Cells
+from fedbench.report.status.settings import sketch
+from fedbench.report.table.spec import Column, Row, Table
 from fedbench.specs import Setting
 
 

@@ -16,9 +16,9 @@ from fedbench.errors import unknown
 from fedbench.protocol import Chosen, Seed, Training
 from fedbench.reader import Between
 from fedbench.remark import Remark
-from fedbench.report.claims import Claim
-from fedbench.report.cost import Case
-from fedbench.report.reported import Reported, reported
+from fedbench.report.table.claims import Claim
+from fedbench.report.table.cost import Case
+from fedbench.report.table.reported import Reported, reported
 from fedbench.specs import Plain
 
 #: What a cell's number is taken over.
@@ -272,15 +272,10 @@ class Table:
     def for_dataset(self, dataset: str) -> Table:
         """The table on one data set.
 
-        The paper's own one on it, where there is one (`siblings`). Else, of one of its own data sets: those columns
-        alone, with what is reported and claimed of them. Of another: the columns that it stands in for, else the
-        template's, with that data set in place, with nothing reported and nothing claimed. Columns that are means
-        over such columns alone come with them.
+        Of one of its own data sets: those columns alone, with what is reported and claimed of them. Of another: the
+        columns that it stands in for, else the template's, with that data set in place, with nothing reported and
+        nothing claimed. Columns that are means over such columns alone come with them.
         """
-        if dataset in self.siblings and self.siblings[dataset] != self.id:
-            from fedbench.report.table import load
-
-            return load(self.siblings[dataset])
         if own := {c.key for c in self.columns if c.dataset == dataset}:
             columns = self._with_means(own)
             return self._cut(columns, replaced=len(columns) < len(self.columns))

@@ -14,9 +14,9 @@ from fedbench import protocol, reader, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.models import named
 from fedbench.plugins.classes import is_file
-from fedbench.report.check import check, check_means
-from fedbench.report.family import SUFFIX, expand, numbers, siblings
-from fedbench.report.spec import Column, Table, matches
+from fedbench.report.table.check import check, check_means
+from fedbench.report.table.family import SUFFIX, expand, numbers, siblings
+from fedbench.report.table.spec import Column, Table, matches
 
 #: Files beside the tables that are none.
 _NO_TABLES = ("protocol", "figures")
@@ -107,6 +107,12 @@ def load(name: str) -> Table:
         raise unknown("table", name, [*places, *shortcuts])
     path, number = places[name]
     return _read(name, path, number)
+
+
+def on_dataset(table: Table, dataset: str) -> Table:
+    """The paper's own table on a data set, where there is one (`siblings`), else this one with its columns on that."""
+    other = table.siblings.get(dataset, table.id)
+    return table.for_dataset(dataset) if other == table.id else load(other)
 
 
 def _of_file(path: Path, number: str) -> Table:

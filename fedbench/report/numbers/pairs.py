@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedbench.errors import FedbenchError
-from fedbench.report.spec import UNITS, Column
-from fedbench.report.values import Value
+from fedbench.report.numbers.measured import Value
+from fedbench.report.table.spec import UNITS, Column
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact
 
 if TYPE_CHECKING:
     from fedbench.theory.ridge import Array
-
-#: What the statistic knows of the pairs: no metrics, for no run has them alone.
-PAIRS = ("xi_max", "xi_min", "xi_mean")
 
 
 def xi(runs: Sequence[Artifact]) -> Array:
