@@ -17,9 +17,9 @@ def _install(session: nox.Session, what: str) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The tests; arguments after -- go to pytest."""
+    """The tests, with those of real images and processes; arguments after -- go to pytest."""
     _install(session, ".[test]")
-    session.run("pytest", "-n", "auto", *session.posargs)
+    session.run("pytest", "-n", "auto", "-m", "not (paper or bench or long)", *session.posargs)
 
 
 @nox.session

@@ -115,6 +115,7 @@ def test_executors_are_compared_over_rounds_that_train() -> None:
     assert ours.difference(cores, start) > 1e-2
 
 
+@pytest.mark.slow
 def test_peak_gives_each_figure() -> None:
     figures = peak.measure(CPU, "fp32", seconds=0.001)
     assert set(figures) == {"product", "conv_product", "convolution", "copy"}

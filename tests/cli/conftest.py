@@ -43,20 +43,31 @@ def _speeds_measured_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Budget smoke at two rounds of six small steps (or one epoch), in this process: for tests of which runs are made,
-    not of what they learn."""
+def _smaller(monkeypatch: pytest.MonkeyPatch, **less: Any) -> None:
+    """Budget smoke with at most six small steps a round (or one epoch) in this process, and `less`."""
     load = protocol.load
 
-    def briefly(name: str) -> protocol.Protocol:
+    def smaller(name: str) -> protocol.Protocol:
         rules = load(name)
-        less: dict[str, Any] = {"rounds": 2} | (
-            {"steps": 6, "batch_size": 16} if "steps" in rules.train else {"epochs": 1}
-        )
-        return dataclasses.replace(rules, budgets={**rules.budgets, "smoke": {**rules.budgets["smoke"], **less}})
+        smoke = rules.budgets["smoke"]
+        steps = {**rules.train, **smoke}.get("steps")
+        work = {"epochs": 1} if steps is None else {"steps": min(steps, 6), "batch_size": 16}
+        return dataclasses.replace(rules, budgets={**rules.budgets, "smoke": {**smoke, **work, **less}})
 
-    monkeypatch.setattr(protocol, "load", briefly)
+    monkeypatch.setattr(protocol, "load", smaller)
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests are of which runs are made, not of what they learn; `full_smoke` marks those that mean the budget."""
+    if request.node.get_closest_marker("full_smoke") is None:
+        _smaller(monkeypatch)
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch, _small_steps: None) -> None:
+    """Budget smoke at two rounds of such steps."""
+    _smaller(monkeypatch, rounds=2)
 
 
 @pytest.fixture
@@ -67,15 +78,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _prepared(tmp_path_factory: pytest.TempPathFactory, _speeds_measured_once: None) -> Path:
     folder = tmp_path_factory.mktemp("prepared") / "store"
-    good("partition", "digits", "--dir", "0.3", "--home", folder)
-    good("train", "--method", "fedavg", *SMOKE, "--home", folder)
+    with pytest.MonkeyPatch.context() as patch:
+        _smaller(patch)
+        good("partition", "digits", "--dir", "0.3", "--home", folder)
+        good("train", "--method", "fedavg", *SMOKE, "--home", folder)
     return folder
 
 
 @pytest.fixture
 def ready(_prepared: Path, home: Path) -> Path:
-    """The user's store after `partition digits --dir 0.3` and `train --method fedavg --budget smoke`."""
+    """The user's store after `partition digits --dir 0.3` and `train --method fedavg --budget smoke`
+    (of small steps, whatever the test means by it)."""
     shutil.copytree(_prepared, home)
     return home

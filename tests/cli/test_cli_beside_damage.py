@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -20,15 +21,19 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", "\x00", "", '{"run": 3, "spec": 4}', '{"run": {}, "spec": {"setting": 1}}']
-)
-@pytest.mark.parametrize("place", ["failed/0123456789ab.json", "work/0123456789ab/spec.json"])
-def test_a_damaged_note_of_a_run(ready: Path, place: str, text: str) -> None:
-    path = ready / place
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    with Store(ready).claim("0123456789ab"):
+NOTES = ("{", "[]", "\x00", "", '{"run": 3, "spec": 4}', '{"run": {}, "spec": {"setting": 1}}')
+
+
+@pytest.mark.parametrize("place", ["failed/{}.json", "work/{}/spec.json"])
+def test_damaged_notes_of_runs(ready: Path, place: str) -> None:
+    """Each of a run that some process has claimed."""
+    with contextlib.ExitStack() as claims:
+        for number, text in enumerate(NOTES):
+            id = f"{number:012x}"
+            path = ready / place.format(id)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            claims.enter_context(Store(ready).claim(id))
         for command in COMMANDS[:5]:
             good(*command)
 

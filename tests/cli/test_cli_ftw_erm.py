@@ -13,6 +13,7 @@ from tests.support.cli_user import DIGITS, SMOKE, Said, cells, fedbench, good
 TABLE = ("--table", "ftw_erm/1", *DIGITS)
 
 
+@pytest.mark.full_smoke
 def test_a_plain_run_under_the_protocol_is_the_tables_cell(home: Path) -> None:
     made = good("partition", "digits", "--protocol", "ftw_erm")
     assert "target shift" in made.out

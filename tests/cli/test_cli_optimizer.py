@@ -38,7 +38,7 @@ def test_a_run_by_adamw(ready: Path) -> None:
     assert (made.optimizer, made.momentum, made.weight_decay, made.lr) == ("adamw", 0.0, 0.01, 0.001)
     assert made.id != before.id
     assert (
-        "budget custom: 4 rounds x 10 steps of 128 images, digits_cnn, AdamW with weight decay 0.01, about " in said.err
+        "budget custom: 4 rounds x 6 steps of 16 images, digits_cnn, AdamW with weight decay 0.01, about " in said.err
     )
     run = current(ready).id
     (listed,) = (line for line in good("list", "run").out.splitlines() if run in line)
@@ -59,7 +59,7 @@ def test_what_the_budget_has_said_aloud_changes_no_run(ready: Path) -> None:
 
 def test_another_momentum_is_told(ready: Path) -> None:
     said = good(*TRAIN, "--momentum", "0.5", "--weight-decay", "0")
-    assert "budget custom: 4 rounds x 10 steps of 128 images, digits_cnn, SGD with momentum 0.5, about " in said.err
+    assert "budget custom: 4 rounds x 6 steps of 16 images, digits_cnn, SGD with momentum 0.5, about " in said.err
     assert (setting(ready).momentum, setting(ready).weight_decay) == (0.5, 0.0)
     assert "SGD" not in good(*TRAIN).err, "the protocol's own goes without saying"
 

@@ -25,7 +25,7 @@ def test_a_run_in_bf16(ready: Path) -> None:
     before = runs(ready)
     said = good(*TRAIN, *BF16)
     (path,) = runs(ready) - before
-    assert "budget smoke: 4 rounds x 10 steps of 128 images, digits_cnn in bf16, about " in said.err
+    assert "budget smoke: 4 rounds x 6 steps of 16 images, digits_cnn in bf16, about " in said.err
     hint = "next: fedbench report --table 1 --dataset digits --budget smoke --precision bf16 (or --table 2)"
     assert said.line == hint
     run = Store(ready).find(path.removeprefix("run/"))

@@ -17,7 +17,9 @@ from tests.support.cli_user import SMOKE, artifact, complete, fedbench, good
 
 #: Evaluated after rounds 10, 20, ... and the last six; long enough to be caught in the middle.
 #: With a named executor: two stores could each measure another one to be the fastest.
-TRAIN = ("train", "--method", "fedavg", "--rounds", "40", "--steps", "3", "--executor", "cores")
+TRAIN = (
+    "train", "--method", "fedavg", "--rounds", "40", "--steps", "3", "--batch-size", "16", "--executor", "cores",
+)  # fmt: skip
 #: The command line as it is, but for a checkpoint after every round.
 PROGRAM = """
 from fedbench.core import trainer
@@ -86,6 +88,7 @@ def answers(home: Path) -> dict[str, bytes]:
     return {name: (run / name).read_bytes() for name in ("predictions.parquet", "clients.parquet")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_and_gone_on(start, home: Path, whole: dict[str, bytes], number: signal.Signals) -> None:  # type: ignore[no-untyped-def]
     child = start("-c", SLOWLY)
@@ -105,6 +108,7 @@ def test_stopped_and_gone_on(start, home: Path, whole: dict[str, bytes], number:
     assert list(home.glob("work/[!.]*")) == []
 
 
+@pytest.mark.slow
 def test_killed_and_gone_on(start, home: Path, whole: dict[str, bytes]) -> None:  # type: ignore[no-untyped-def]
     child = start("-c", PROGRAM)
     wait_for(child, home, "checkpoint.json")
@@ -117,6 +121,7 @@ def test_killed_and_gone_on(start, home: Path, whole: dict[str, bytes]) -> None:
     assert answers(home) == whole
 
 
+@pytest.mark.slow
 def test_two_processes_make_one_run(start, home: Path, whole: dict[str, bytes]) -> None:  # type: ignore[no-untyped-def]
     child = start("-m", "fedbench")
     run = wait_for(child, home, "predictions-000010.parquet").parent.name
@@ -143,7 +148,9 @@ def test_stopped_before_the_first_round(ready: Path, monkeypatch: pytest.MonkeyP
     assert not (ready / "failed").exists(), "an interrupt is no failure"
 
 
+@pytest.mark.full_smoke
 def test_a_report_loads_nothing_heavy(ready: Path) -> None:
+    good("train", "--method", "fedavg", *SMOKE)
     code = (
         "import sys; from fedbench.__main__ import main\n"
         "try: main(['report', '--table', '1', '--dataset', 'digits', '--budget', 'smoke'])\n"

@@ -60,6 +60,7 @@ def test_what_another_process_lets_go_of_is_made_in_the_end(
     assert order == ["local", "fedavg", "local"]
 
 
+@pytest.mark.slow
 def test_two_processes_make_a_table(home: Path) -> None:
     good("partition", "digits", "--dir", "0.3")
     command = [sys.executable, "-m", "fedbench", *TABLE, "-m", "fedavg", "-m", "local", "-m", "fedavgft", "--json"]
@@ -82,12 +83,14 @@ def at_once(*commands: tuple[str, ...]) -> list[tuple[int, str]]:
     return [(child.wait(), err) for child in children for err in [child.communicate(timeout=120)[1]]]
 
 
+@pytest.mark.slow
 def test_evaluated_several_times_at_once(ready: Path) -> None:
     for code, err in at_once(*[("evaluate", "--all", "--again")] * 4):
         assert code == 0, err
     assert "there already" in good("evaluate").err
 
 
+@pytest.mark.slow
 def test_removed_twice_at_once(ready: Path) -> None:
     id = artifact(ready, "run").name
     answers = at_once(*[("remove", id, "--yes")] * 3, ("list",), ("list",))

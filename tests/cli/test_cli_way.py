@@ -14,6 +14,7 @@ from fedbench.report import table as tables
 from fedbench.report.status.cells import DEFAULT_BUDGET, find
 from fedbench.store import Store
 from tests.support.cli_user import DIGITS, SMOKE, artifact, cells, complete, edit_manifest, good
+from tests.support.real_images import RealImages
 
 
 def test_three_commands_on_digits(home: Path) -> None:
@@ -43,8 +44,9 @@ def test_a_plain_run_is_the_tables_cell(home: Path, options: tuple[str, ...], co
 
 
 @pytest.mark.data
-def test_cifar10(home: Path, data_root: Path) -> None:
+def test_cifar10(home: Path, data_root: Path, real_images: RealImages) -> None:
     """`partition cifar10` and a plain `train` make the setting of feddrm/1's cell, at the default budget."""
+    real_images.lend(home, "cifar10")
     dirichlet = json.loads(good("partition", "cifar10", "--dir", "0.3", "--json", "--data", data_root).out)
     assert [c["n_train"] for c in dirichlet["clients"]] == [5572, 5566, 8110, 2056, 5504, 7197, 3581, 4410]
     assert dirichlet["clients"][0]["class_counts"] == [505, 215, 4351, 749, 1573, 0, 568, 0, 0, 0]
@@ -83,6 +85,7 @@ def test_every_hyper_parameter_is_an_option(ready: Path) -> None:
     assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["runs"] != rows["FedDRM"]["Dir-0.3"]["runs"]
 
 
+@pytest.mark.full_smoke
 def test_train_says_what_it_does(home: Path) -> None:
     good("partition", "digits", "--dir", "0.3")
     said = good("train", "--method", "fedavg", *SMOKE)
@@ -100,6 +103,7 @@ def test_train_says_what_it_does(home: Path) -> None:
     assert "no table has this setting" in custom.line
 
 
+@pytest.mark.full_smoke
 def test_paper_budget_is_told_with_its_time(home: Path) -> None:
     """Where the paper's model fits the images, the remark says what its budget would take here."""
     good("partition", "digits", "--dir", "0.3", "--protocol", "pfedfda")

@@ -9,6 +9,8 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import pytest
+
 from fedbench.core import trainer
 from tests.support.lab import federation, parquet_bytes, same, setting, train
 
@@ -27,6 +29,7 @@ def work(folder: Path, talk: Connection) -> None:
     train("feddrm", federation(), folder, SETTING, executor="cores", observe=observe)
 
 
+@pytest.mark.slow
 def test_kill_9(tmp_path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
     # What takes long to import is imported once, so that a process starts at once.

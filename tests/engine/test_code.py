@@ -49,6 +49,7 @@ def change(package: Path, file: str, old: str, new: str) -> None:
     fingerprint.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [SOME, pytest.param(tuple(methods.names()), marks=pytest.mark.long)], ids=len)
 def test_all_that_a_run_loads_is_in_its_fingerprint(tmp_path: Path, names: tuple[str, ...]) -> None:
     script = [sys.executable, Path(__file__).with_name("loaded.py"), tmp_path, *names]

@@ -107,6 +107,7 @@ def test_without_a_way_to_climb_it_is_fedavg_or_fedavgft(rounds: int, other: str
     assert not same(some.tensors, theirs.tensors)
 
 
+@pytest.mark.slow
 def test_it_ends_where_the_loss_is_flatter_than_at_fedavgs_end(tmp_path: Path) -> None:
     """How much the training loss of the shared model rises by a step uphill of the length that it looks ahead."""
     data, length = federation((120, 120, 120), skew=float("inf")), 0.1

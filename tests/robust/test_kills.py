@@ -93,6 +93,7 @@ def numbers(home: Path) -> dict[str, float]:
     return {f"{cell['row']}, {cell['column']}": cell["value"] for cell in table["cells"] if cell["value"] is not None}
 
 
+@pytest.mark.slow
 def test_killed_and_repeated(stores: Stores, name: str, case: int, request: pytest.FixtureRequest, tally: Any) -> None:
     """One to three kills, each followed by the same command; in between, the store can be read."""
     command, done_before = COMMANDS[name]
