@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -46,11 +47,11 @@ CHANGES: dict[str, Any] = {**COMMON, "participation": 0.7, "schedule": "cosine",
 RAGGED = Scenario(federation(UNEQUAL, groups=(0, 1, 0, 1, 0, 1), validation=0.2), setting(**CHANGES), norm=True)
 
 
-def executors_agree(subject: Subject) -> None:
+def executors_agree(subject: Subject, ways: Sequence[str] = WAYS) -> None:
     """One client a core, stacks of clients and captured steps of such stacks compute what one client after another
     does, on clients of unequal sizes and a network with a batch norm."""
     reference = run_of(subject, "sequential")
-    for way in WAYS:
+    for way in ways:
         compare(run_of(subject, way), reference, f"by executor {way}", exact=way == "cores")
 
 

@@ -37,7 +37,7 @@ from fedbench.core.rules import Add, Ascend
 from fedbench.core.state import state_of
 from fedbench.methods.base import cross_entropy
 from fedbench.specs import Setting
-from tests.support.cases import CASES, label
+from tests.support.cases import CASES, UNLIKE, label
 from tests.support.lab import Run, client, federation, finish, method, setting, trainer
 
 #: What the reference is compared with: (executor, its options). All executors, whatever their number.
@@ -68,29 +68,15 @@ SCENARIOS = {
     ),
     "adamw": Scenario(RAGGED.data, setting(**{**COMMON, **ADAMW}, participation=0.7)),
 }
-#: Which executors a method meets where, besides all of them in the ragged scenario, which every method meets
-#: (methods/test_conformance.py). What an executor makes of each single request is asked below, without a method.
+#: Which executors a method meets where, besides those of methods/test_conformance.py in the ragged scenario. What
+#: an executor makes of each single request is asked below, without a method.
 MET = {"ragged": ("unfold",), "steps": ("stacked",), "adamw": ("cores", "stacked", "graphed")}
 #: Every method everywhere; its variants where most can go wrong, and another optimiser with a few.
 WHERE = [(*case, s) for case in CASES for s in ("ragged", "steps") if s == "ragged" or not case[1]]
 WHERE += [(name, {}, "adamw") for name in ("apfl", "ditto", "fedavg", "fedrep")]
-#: Methods whose requests are unlike one another's: of several models, with rules, kept features, centres that follow,
-#: gradients, looks at other sides of the data. The others ask for nothing that these do not.
-UNLIKE = (
-    "fedavg",
-    "pfedfda",
-    "apfl",
-    "pfedme",
-    "scaffold",
-    "fedsam",
-    "moon",
-    "fedem",
-    "ftw_erm",
-    "atp",
-    "fedpac",
-    "flux",
-)
 RUNS = [(*w, way) for w in WHERE for way in MET[w[2]] if w[2] == "adamw" or (w[0] in UNLIKE and not w[1])]
+#: Another way to convolve knows nothing of a method: each request below meets it, and these few runs.
+RUNS = [w for w in RUNS if w[3] != "unfold" or w[0] in ("fedavg", "pfedfda", "apfl")]
 
 
 def test_the_scenarios_are_as_ragged_as_they_should_be() -> None:

@@ -14,14 +14,16 @@ import torch
 from torch import nn
 
 from fedbench import methods
+from fedbench.conformance.agreement import WAYS, executors_agree
 from fedbench.conformance.learning import learns
+from fedbench.conformance.runs import another_seed_other_bits, same_seed_same_bits
 from fedbench.conformance.subject import DATA, FEW, Subject
 from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, outcomes
 from fedbench.core.plan import Plan
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.specs import Setting
-from tests.support.cases import CASES, label
+from tests.support.cases import CASES, UNLIKE, label
 from tests.support.lab import method, setting, trainer
 
 every = pytest.mark.parametrize("name", methods.names())
@@ -46,9 +48,18 @@ def test_the_cohorts_of_these_tests_vary() -> None:
 
 
 def test_its_runs_pass_every_check(subject: Subject) -> None:
-    """Variants of a method need not show once more that it learns."""
-    asked = [check for check in (*RUNS, *TRAINING) if not (subject.overrides and check.proves is learns)]
-    passes(asked, subject)
+    """Bits that a stop, or other labels of test images, do not change are the same when a run is made twice; variants
+    of a method need not show once more that it learns, and with its seed."""
+    left_out = {same_seed_same_bits, executors_agree}
+    if subject.overrides:
+        left_out |= {learns, another_seed_other_bits}
+    passes([check for check in (*RUNS, *TRAINING) if check.proves not in left_out], subject)
+
+
+def test_executors_agree(subject: Subject) -> None:
+    """Steps that are captured are those of stacks: methods whose requests are unlike one another's suffice."""
+    captured = subject.name in UNLIKE and not subject.overrides
+    executors_agree(subject, WAYS if captured else ("cores", "stacked"))
 
 
 @every
