@@ -10,14 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import unknown
 from fedbench.measure import Measure
+from fedbench.options import parse
 from fedbench.specs import Plain, RunSpec, Setting
-
-#: A whole number of a hyper-parameter (epochs, clusters, restarts) is at most this: more is work without end.
-MOST = 1_000_000
-#: The types that a hyper-parameter may have, and what its value is called.
-VALUES: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
 
 
 @dataclass(frozen=True)
@@ -32,22 +28,7 @@ class HyperParameter:
 
     def value(self, method: str, name: str, raw: Any) -> Plain:
         """A value, or its text, in the type of the default. Raises FedbenchError for what is no such value."""
-        kind: Any = type(self.default)
-        option = f"--{name.replace('_', '-')}"
-        try:
-            if kind is bool:
-                value: Plain = raw if isinstance(raw, bool) else {"true": True, "false": False}[str(raw).lower()]
-            else:
-                value = kind(raw)
-            if kind is int and float(raw) != value:
-                raise ValueError
-        except (ValueError, KeyError, TypeError, OverflowError):
-            raise FedbenchError(f"{option} of {method} takes {VALUES[kind]}, not '{raw}'") from None
-        if isinstance(value, int) and value > MOST:
-            raise FedbenchError(f"{option} of {method} must be at most {MOST:,}, not {value}")
-        if self.choices and value not in self.choices:
-            raise unknown(f"value of {option}", str(value), self.choices)
-        return value
+        return parse(method, name, type(self.default), raw, self.choices)
 
 
 @dataclass(frozen=True)
@@ -106,7 +87,9 @@ PLAIN = ("serves", "personal", "unlabelled_has", "routes", "takes_votes", "takes
 def of_class(cls: Any, source: str | None = None) -> Declaration:
     """What a method's class declares; `source` is the digest of a user's file."""
     fields = {
-        name: HyperParameter(f.default, **{k: v for k, v in f.metadata.items() if k != "bounds"})
+        name: HyperParameter(
+            f.default, **{k: v for k, v in f.metadata.items() if k in HyperParameter.__dataclass_fields__}
+        )
         for name, f in cls.knobs().items()
     }
     text = inspect.cleandoc(cls.__doc__ or "")

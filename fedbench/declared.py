@@ -269,9 +269,9 @@ def _called(function: ast.expr, arguments: list[Any], named: dict[str, Any], sou
     if not isinstance(body, ast.FunctionDef) or len(arguments) > len(body.args.args):
         raise _Unclear
     parameters = [one.arg for one in body.args.args]
-    defaults = body.args.defaults
-    local = dict(zip(parameters[len(parameters) - len(defaults) :], (_value(d, where) for d in defaults), strict=True))
-    local |= dict(zip(parameters, arguments, strict=False)) | named
+    local = dict(zip(parameters, arguments, strict=False)) | named
+    optional = reversed(list(zip(reversed(parameters), reversed(body.args.defaults), strict=False)))
+    local |= {name: _value(default, where) for name, default in optional if name not in local}
     if name == _KNOB:
         return HyperParameter(**{k: v for k, v in local.items() if k in HyperParameter.__dataclass_fields__})
     for line in body.body:

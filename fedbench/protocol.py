@@ -17,14 +17,13 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.reader import Between, Filled, Some
 from fedbench.remark import Remark
 from fedbench.resources import TABLES
-from fedbench.specs import DRAWN_APART, LEVELLED, DatasetSpec, PartitionSpec, Plain, Setting
+from fedbench.specs import DatasetSpec, PartitionSpec, Plain, Setting
 
 DEFAULT = "feddrm"
 
 _SETTING_FIELDS = {f.name for f in dataclasses.fields(Setting)}
 #: What holds where nothing is said.
 _UNSAID = {f.name: f.default for f in dataclasses.fields(Setting)} | {"optimizer": "sgd"}
-_PARTITION_FIELDS = {f.name for f in dataclasses.fields(PartitionSpec)}
 
 #: A protocol's `partition.seed` where every run draws its partition anew, from the run's own seed.
 RUN_SEED = "run"
@@ -36,22 +35,39 @@ Seed = Annotated[int, Between(0, 2**32 - 1)]
 _NO_PARTITION = ("partition", "budget")
 #: What a table, a row or a column may set of its runs, whose seeds and precision are the caller's choice.
 Training = Annotated[Mapping[str, Any], Some(Setting, (*_NO_PARTITION, "seed", "precision"))]
+
+
+@dataclass(frozen=True)
+class OfPartition:
+    """Rule: a mapping holds some values of a partition and `more`: fields that any has, and options of partitioners.
+    Those of a user's own partitioner are checked when it is made."""
+
+    more: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def check(self, value: Any, where: str) -> None:
+        from fedbench.partition import schemes
+
+        known = {**schemes.hints(), **self.more}
+        if schemes.is_users(str(value.get("scheme", ""))):
+            fields = {f.name for f in dataclasses.fields(PartitionSpec)}
+            known |= {name: Any for name in value if name not in (fields | set(known))}
+        Some(PartitionSpec, ("dataset", "options", *self.more), known).check(value, where)
+
+
 #: What a column may choose of its partition.
-Chosen = Annotated[Mapping[str, Any], Some(PartitionSpec, ("dataset",), {"layout": str})]
+Chosen = Annotated[Mapping[str, Any], OfPartition({"preset": str})]
 
 _RUN = {
     "methods": Mapping[str, Mapping[str, Plain]],
     "models": Mapping[str, str],
-    "stages": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION)]],
+    "phases": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION)]],
 }
 _TRAIN = {**_RUN, "datasets": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION, _RUN)]]}
-_LAID = {"min_size": int | Literal["classes"]}
-_DEFAULTS = {**_LAID, "layout": str, "seed": Seed | Literal["run"]}
+_CLASSES = {"min_size": int | Literal["classes"]}
+_DEFAULTS = {**_CLASSES, "preset": str, "seed": Seed | Literal["run"]}
 
-_Layout = Annotated[Mapping[str, Any], Some(PartitionSpec, ("dataset",), _LAID)]
-_Partition = Annotated[
-    Mapping[str, Any], Some(PartitionSpec, ("dataset",), {**_DEFAULTS, "datasets": Mapping[str, _Layout]})
-]
+_Preset = Annotated[Mapping[str, Any], OfPartition(_CLASSES)]
+_Partition = Annotated[Mapping[str, Any], OfPartition({**_DEFAULTS, "datasets": Mapping[str, _Preset]})]
 _Train = Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION, _TRAIN)]
 _Budget = Annotated[
     Mapping[str, Any], Some(Setting, _NO_PARTITION, {**_TRAIN, "seeds": Annotated[list[Seed], Filled()]})
@@ -67,7 +83,7 @@ class File:
     train: _Train
     budget: Mapping[str, _Budget]
     deviates: tuple[Remark, ...] = ()
-    layout: Mapping[str, _Layout] = field(default_factory=dict)
+    preset: Mapping[str, _Preset] = field(default_factory=dict)
     rows: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
 
 
@@ -75,10 +91,9 @@ class File:
 class Protocol:
     """One paper's setting: `partition` and `train` defaults, and named budgets laid over `train`.
 
-    A layout is a named partition of the paper, laid over the `partition` defaults; `partition.layout` names the one
-    that holds where no scheme is chosen. `stages.N` in a budget holds where training data come in N stages,
-    `datasets.NAME` in `partition`, in `train` or in a budget for that
-    data set only.
+    A preset is a named partition of the paper, over the `partition` defaults; `partition.preset` names the one that
+    holds where no partitioner is chosen. `phases.N` in a budget holds where training data drift through N phases,
+    `datasets.NAME` in `partition`, in `train` or in a budget for that data set only.
     """
 
     name: str
@@ -87,7 +102,7 @@ class Protocol:
     train: Mapping[str, Any]
     budgets: Mapping[str, Mapping[str, Any]]
     deviates: tuple[Remark, ...] = ()  #: where this differs from the paper and its code, for all methods alike
-    layouts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rows: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)  #: rows that several tables share
 
     @property
@@ -96,53 +111,46 @@ class Protocol:
         return self.partition.get("seed") == RUN_SEED
 
     @property
-    def default_layout(self) -> str | None:
-        """The layout that holds where neither a layout nor a scheme is chosen."""
-        return self.partition.get("layout")
+    def default_preset(self) -> str | None:
+        """The preset that holds where neither a preset nor a partitioner is chosen."""
+        return self.partition.get("preset")
 
     def partition_spec(
-        self, dataset: DatasetSpec, classes: int, layout: str | None = None, **chosen: Any
+        self, dataset: DatasetSpec, classes: int, preset: str | None = None, **chosen: Any
     ) -> PartitionSpec:
         """The partition of `dataset` (with that many classes to partition by).
 
-        A layout overrides the defaults, and `chosen` overrides both. A `min_size` of "classes" means as many samples
-        as there are classes (FedDRM's code). Where runs redraw, the seed is that of a run with the default seed.
-        Raises FedbenchError on an unknown layout, and on a scheme that is not the chosen layout's.
+        A preset overrides the defaults, and `chosen` overrides both. Of the defaults those hold that say something to
+        the partitioner. A value of "classes" means as many as there are classes (FedDRM's code: the smallest client).
+        Where runs redraw, the seed is that of a run with the default seed. Raises FedbenchError on an unknown preset,
+        and on a partitioner that is not the chosen preset's.
         """
-        chosen = {k: v for k, v in chosen.items() if v is not None}
-        laid = self._layout(layout, chosen.get("scheme"))
-        defaults = _of_dataset(self.partition, dataset)
-        defaults.pop("layout", None)
-        if self.redraws:
-            defaults["seed"] = self.train.get("seed", 0)
-        scheme = {**defaults, **laid, **chosen}.get("scheme")
-        unfit = {"train_fraction"} if scheme in DRAWN_APART else set()
-        levelled = defaults.get("shift") in LEVELLED
-        if (scheme != "equal") if levelled else (scheme in DRAWN_APART):
-            unfit |= {"shift", "level"}
-        if scheme in DRAWN_APART and scheme != "equal":
-            unfit.add("validation")
-        if {**laid, **chosen}.get("shift", "px") not in LEVELLED:
-            unfit.add("level")
-        values = {**{k: v for k, v in defaults.items() if k not in unfit}, **laid, **chosen}
-        if scheme != "dirichlet":
-            values.pop("min_size", None)
-        elif values.get("min_size") == "classes":
-            values["min_size"] = classes
-        _check(values, _PARTITION_FIELDS, f"protocol {self.name}, partition")
-        return PartitionSpec.from_dict({"dataset": dataset, **values})
+        from fedbench.partition import schemes
 
-    def _layout(self, name: str | None, scheme: str | None) -> Mapping[str, Any]:
-        """The values of a layout: the named one, else the default one unless a scheme is chosen."""
+        chosen = {k: v for k, v in chosen.items() if v is not None}
+        own = {**self._preset(preset, chosen.get("scheme")), **chosen}
+        values = {**_of_dataset(self.partition, dataset), **own}
+        values.pop("preset", None)
+        if self.redraws and "seed" not in own:
+            values["seed"] = self.train.get("seed", 0)
+        for name in ("scheme", "clients", "seed"):
+            if name not in values:
+                raise FedbenchError(f"protocol {self.name} says nothing of a partition's {name}", "say it")
+        scheme = schemes.load(schemes.named(values["scheme"]))
+        values = {k: v for k, v in values.items() if k in own or scheme.takes(k, values)}
+        return schemes.spec(dataset, **{k: classes if v == "classes" else v for k, v in values.items()})
+
+    def _preset(self, name: str | None, scheme: str | None) -> Mapping[str, Any]:
+        """The values of a preset: the named one, else the default one unless a partitioner is chosen."""
         if name is None:
-            name = None if scheme else self.default_layout
+            name = None if scheme else self.default_preset
         if name is None:
             return {}
-        if name not in self.layouts:
-            raise unknown(f"layout of protocol {self.name}", name, self.layouts)
-        own = self.layouts[name]
+        if name not in self.presets:
+            raise unknown(f"preset of protocol {self.name}", name, self.presets)
+        own = self.presets[name]
         if scheme not in (None, own.get("scheme")):
-            raise FedbenchError(f"layout {name} is a {own.get('scheme')} partition, not a {scheme} one", "choose one")
+            raise FedbenchError(f"preset {name} is a {own.get('scheme')} partition, not a {scheme} one", "choose one")
         return own
 
     def setting(
@@ -198,7 +206,7 @@ class Protocol:
         values = _lay(_of_dataset(self.train, dataset), _of_dataset(self._budget(budget), dataset))
         for name in ("methods", "seeds"):
             values.pop(name, None)
-        values = _lay(values, values.pop("stages", {}).get(str(partition.stages), {}))
+        values = _lay(values, values.pop("phases", {}).get(str(partition.phases), {}))
         own = values.pop("models", {})
         values["model"] = own.get(partition.scheme) or own.get(dataset.name, values.get("model"))
         return {**values, "budget": budget}
@@ -240,4 +248,4 @@ def load(name: str) -> Protocol:
         raise unknown("protocol", name, names())
     path = TABLES / name / "protocol.toml"
     f = reader.read(File, reader.toml(path, "protocol"), str(path))
-    return Protocol(name, f.title, f.partition, f.train, f.budget, f.deviates, f.layout, f.rows)
+    return Protocol(name, f.title, f.partition, f.train, f.budget, f.deviates, f.preset, f.rows)

@@ -35,7 +35,7 @@ def test_statements_at_any_level(text: str, found: list[Import]) -> None:
 
 def test_a_closure_follows_imports_within_the_rooms() -> None:
     plan = closure("core/plan.py")
-    assert plan == ["core/plan.py", "core/rng.py"]
+    assert plan == ["core/plan.py", "rng.py"]
     assert {"core/executors.py", "core/worker.py", "core/state.py"} <= set(closure("core/trainer.py"))
     assert closure("cli/train.py") == [], "no room where numbers are made"
 
@@ -43,11 +43,11 @@ def test_a_closure_follows_imports_within_the_rooms() -> None:
 @pytest.mark.parametrize(
     ("statement", "parts"),
     [
-        (Import("fedbench.core.rng", ("stream",)), {"core/rng.py"}),
-        (Import("fedbench.core", ("rng",)), {"core/rng.py"}),
-        (Import("fedbench.core.rng"), {"core/rng.py"}),
-        (Import("fedbench.partition.corruption", ("blur",)), {"partition/corruption/blur.py"}),
-        (Import("fedbench.partition.corruption", ("corrupt",)), {"partition/corruption/__init__.py"}),
+        (Import("fedbench.rng", ("stream",)), {"rng.py"}),
+        (Import("fedbench", ("rng",)), {"rng.py"}),
+        (Import("fedbench.rng"), {"rng.py"}),
+        (Import("fedbench.partition.transforms.corruption", ("blur",)), {"partition/corruption/blur.py"}),
+        (Import("fedbench.partition.transforms.corruption", ("corrupt",)), {"partition/corruption/__init__.py"}),
         (Import("core", ("rng",)), set()),
         (Import("core", ("rng",), 1), set()),
     ],

@@ -40,7 +40,7 @@ def setting(budget: str = "small", protocol: str = "feddrm", **chosen: Any) -> S
 def test_feddrm() -> None:
     """FedDRM (ICLR 2026), its code: 8 clients, 800 rounds of 10 steps at 128, cosine, last 50 rounds."""
     p = partition()
-    assert (p.clients, p.seed, p.train_fraction, p.shift, p.min_size) == (8, 2025, 0.7, "high", 10)
+    assert (p.clients, p.seed, p.train_fraction, p.shift, p.options.get("min_size")) == (8, 2025, 0.7, "high", 10)
     s = setting("paper")
     assert (s.rounds, s.steps, s.epochs, s.batch_size, s.window, s.model) == (800, 10, None, 128, 50, "resnet18_gn")
     assert (s.lr, s.momentum, s.weight_decay, s.schedule, s.participation) == (0.01, 0.9, 5e-4, "cosine", 1.0)
@@ -52,7 +52,7 @@ def test_feddrm() -> None:
 def test_pfedfda() -> None:
     """pFedFDA (NeurIPS 2024), section 4: 100 clients, 30 % of them, 200 rounds of 5 epochs at 50."""
     p = partition("pfedfda", alpha=0.5)
-    assert (p.clients, p.train_fraction, p.shift, p.min_size) == (100, 0.8, "none", 63)
+    assert (p.clients, p.train_fraction, p.shift, p.options.get("min_size")) == (100, 0.8, "none", 63)
     s = setting("paper", "pfedfda")
     assert (s.rounds, s.epochs, s.steps, s.batch_size, s.model) == (200, 5, None, 50, "cifar_cnn")
     assert (s.lr, s.momentum, s.weight_decay, s.participation) == (0.01, 0.5, 5e-4, 0.3)
@@ -70,7 +70,7 @@ def test_ftw_erm() -> None:
     assert (s.model, s.augment, s.cohort, s.votes) == ("lenet_tanh", "none", None, False)
     c = protocol.setting(protocol.partition_spec(CIFAR10, 10), "paper")
     assert (c.rounds, c.lr, c.weight_decay, c.augment, c.model) == (20000, 1e-4, 1e-4, "pad_flip", "resnet18_bn")
-    colored = protocol.setting(protocol.partition_spec(MNIST, 10, layout="colored"), "paper")
+    colored = protocol.setting(protocol.partition_spec(MNIST, 10, preset="colored"), "paper")
     assert (colored.rounds, colored.lr, colored.model) == (5000, 1e-3, "lenet5_binary")
 
 
@@ -93,9 +93,9 @@ def test_flux() -> None:
 
 
 def test_layouts_of_ftw_erm_are_complete_on_their_data_sets() -> None:
-    """Every layout is a valid partition of its own scheme, with as many clients as the paper's experiment."""
+    """Every preset is a valid partition of its own scheme, with as many clients as the paper's experiment."""
     protocol = load("ftw_erm")
-    found = {name: protocol.partition_spec(MNIST, 10, layout=name) for name in protocol.layouts}
+    found = {name: protocol.partition_spec(MNIST, 10, preset=name) for name in protocol.presets}
     assert {name: p.clients for name, p in found.items()} == {
         "five": 5, "hundred": 100, "two": 2, "one": 1, "colored": 2, "colored_whole": 2,
     }  # fmt: skip
@@ -135,20 +135,20 @@ def test_settings_of_one_data_set() -> None:
 
 def test_chosen_values_win_and_none_does_not() -> None:
     p = partition(clients=20, seed=7, shift="low", train_fraction=0.5, min_size=None)
-    assert (p.clients, p.seed, p.shift, p.train_fraction, p.min_size) == (20, 7, "low", 0.5, 10)
-    assert partition(min_size=3).min_size == 3
+    assert (p.clients, p.seed, p.shift, p.train_fraction, p.options.get("min_size")) == (20, 7, "low", 0.5, 10)
+    assert partition(min_size=3).options["min_size"] == 3
     assert partition(clients=None) == partition()
 
 
 def test_minimum_size_is_the_number_of_classes() -> None:
-    assert load("feddrm").partition_spec(CIFAR10, 100, scheme="dirichlet", alpha=0.3).min_size == 100
+    assert load("feddrm").partition_spec(CIFAR10, 100, scheme="dirichlet", alpha=0.3).options["min_size"] == 100
 
 
 @pytest.mark.parametrize("own", [{"scheme": "iid"}, {"scheme": "shards", "shards": 5}])
 def test_minimum_size_belongs_to_dirichlet(own: dict[str, Any]) -> None:
     """It must not enter the identity of a partition that does not use it."""
     p = load("feddrm").partition_spec(CIFAR10, 10, **own)
-    assert p.min_size is None
+    assert p.options.get("min_size") is None
     assert p.alpha is None
 
 
@@ -161,7 +161,7 @@ LAYERED = Protocol(
     "mine",
     "Mine",
     {
-        "layout": "two", "seed": "run", "train_fraction": 0.5, "clients": 4, "shift": "low", "min_size": "classes",
+        "preset": "two", "seed": "run", "train_fraction": 0.5, "clients": 4, "shift": "low", "min_size": "classes",
         "datasets": {"digits": {"clients": 3, "shift": "mid"}},
     },
     {
@@ -175,7 +175,7 @@ LAYERED = Protocol(
             "datasets": {"digits": {"rounds": 9, "lr": 0.3}},
         },
     },
-    layouts={
+    presets={
         "two": {"scheme": "mixture", "clients": 2, "train_mix": [[1, 2], [2, 1]], "test_mix": [[1, 1], [1, 1]]},
         "even": {"scheme": "iid", "clients": 6},
     },
@@ -184,20 +184,32 @@ LAYERED = Protocol(
 
 def test_a_layout_lies_between_defaults_and_chosen_values() -> None:
     p = LAYERED.partition_spec(CIFAR10, 10)
-    assert (p.scheme, p.clients, p.train_fraction, p.min_size, p.shift) == ("mixture", 2, None, None, "none")
-    assert LAYERED.partition_spec(CIFAR10, 10, layout="two") == p
-    assert LAYERED.partition_spec(CIFAR10, 10, scheme="mixture", layout="two") == p
-    assert LAYERED.partition_spec(DIGITS, 10).clients == 2, "a layout over the data set's defaults"
+    assert (p.scheme, p.clients, p.train_fraction, p.options.get("min_size"), p.shift) == (
+        "mixture",
+        2,
+        None,
+        None,
+        "none",
+    )
+    assert LAYERED.partition_spec(CIFAR10, 10, preset="two") == p
+    assert LAYERED.partition_spec(CIFAR10, 10, scheme="mixture", preset="two") == p
+    assert LAYERED.partition_spec(DIGITS, 10).clients == 2, "a preset over the data set's defaults"
     more = LAYERED.partition_spec(CIFAR10, 10, clients=6, keep=[1, 0.5])
     assert (more.clients, more.keep) == (6, (1.0, 0.5))
-    even = LAYERED.partition_spec(CIFAR10, 10, layout="even", train_fraction=0.9)
+    even = LAYERED.partition_spec(CIFAR10, 10, preset="even", train_fraction=0.9)
     assert (even.scheme, even.clients, even.train_fraction, even.shift) == ("iid", 6, 0.9, "low")
     assert even.train_mix is None
 
 
 def test_a_chosen_scheme_sets_the_default_layout_aside() -> None:
     p = LAYERED.partition_spec(CIFAR10, 10, scheme="dirichlet", alpha=0.5)
-    assert (p.scheme, p.clients, p.train_fraction, p.shift, p.min_size) == ("dirichlet", 4, 0.5, "low", 10)
+    assert (p.scheme, p.clients, p.train_fraction, p.shift, p.options.get("min_size")) == (
+        "dirichlet",
+        4,
+        0.5,
+        "low",
+        10,
+    )
     assert p.train_mix is None
     on_digits = LAYERED.partition_spec(DIGITS, 10, scheme="iid")
     assert (on_digits.clients, on_digits.shift) == (3, "mid")
@@ -208,8 +220,8 @@ def test_chosen_values_that_do_not_fit_are_errors() -> None:
     for chosen in ({"train_fraction": 0.5}, {"shift": "low"}):
         with pytest.raises(FedbenchError, match="has no training share and no covariate shift"):
             LAYERED.partition_spec(CIFAR10, 10, **chosen)
-    with pytest.raises(FedbenchError, match="layout two is a mixture partition, not a dirichlet one; choose one"):
-        LAYERED.partition_spec(CIFAR10, 10, layout="two", scheme="dirichlet", alpha=1.0)
+    with pytest.raises(FedbenchError, match="preset two is a mixture partition, not a dirichlet one; choose one"):
+        LAYERED.partition_spec(CIFAR10, 10, preset="two", scheme="dirichlet", alpha=1.0)
 
 
 def test_a_protocol_whose_runs_draw_their_partition_anew() -> None:
@@ -345,10 +357,10 @@ def test_method_params() -> None:
         (lambda: load("fedrdm"), "unknown protocol 'fedrdm'; did you mean 'feddrm'"),
         (lambda: load("xyz"), "known: feddrm, flux, ftw_erm, pfedfda"),
         (
-            lambda: load("ftw_erm").partition_spec(FASHION, 10, layout="fife"),
-            "unknown layout of protocol ftw_erm 'fife'; did you mean 'five'",
+            lambda: load("ftw_erm").partition_spec(FASHION, 10, preset="fife"),
+            "unknown preset of protocol ftw_erm 'fife'; did you mean 'five'",
         ),
-        (lambda: partition(layout="five"), "unknown layout of protocol feddrm 'five'; known: none"),
+        (lambda: partition(preset="five"), "unknown preset of protocol feddrm 'five'; known: none"),
         (lambda: setting("papr"), "unknown budget 'papr'; did you mean 'paper'"),
         (lambda: load("feddrm").method_params("fedavgft", "big"), "unknown budget 'big'; known: paper, small, smoke"),
         (lambda: setting(round=3), "'round'; did you mean 'rounds'"),
@@ -394,14 +406,14 @@ RIGHT = b"title = ''\npartition.clients = 4\ntrain.seed = 1\nbudget.paper = {}\n
         (b"title = ''\npartition = {}\ntrain = {}\nbudget = []", "budget must be a table of keys, not []"),
         (b"title = ''\npartition = {}\ntrain = {}\nbudget.small = 1", "budget.small must be a table of keys, not 1"),
         (RIGHT + b"deviates = 'x'", "deviates must be a list, not 'x'"),
-        (RIGHT + b"layout = 1", "layout must be a table of keys, not 1"),
-        (RIGHT + b"layout.x = 1", "layout.x must be a table of keys, not 1"),
-        (RIGHT + b"layouts.x = {}", "'layouts'; did you mean 'layout'?"),
+        (RIGHT + b"preset = 1", "preset must be a table of keys, not 1"),
+        (RIGHT + b"preset.x = 1", "preset.x must be a table of keys, not 1"),
+        (RIGHT + b"presets.x = {}", "'presets'; did you mean 'preset'?"),
         (RIGHT + b"rows = []", "rows must be a table of keys, not []"),
         (RIGHT + b"rows.all = [1]", "rows.all 1 must be a table of keys, not 1"),
         (RIGHT + b"train.bath_size = 1", "train 'bath_size'; did you mean 'batch_size'?"),
         (RIGHT + b"train.methods.fedavg = 1", "train.methods.fedavg must be a table of keys, not 1"),
-        (RIGHT + b"train.stages.2 = [1]", "train.stages.2 must be a table of keys, not [1]"),
+        (RIGHT + b"train.phases.2 = [1]", "train.phases.2 must be a table of keys, not [1]"),
         (RIGHT + b"train.datasets.digits.lr = 'x'", "train.datasets.digits.lr must be a number, not 'x'"),
         (RIGHT + b"train.models = 'x'", "train.models must be a table of keys, not 'x'"),
         (RIGHT + b"[budget.small]\nseeds = 1", "budget.small.seeds must be a list, not 1"),
@@ -443,7 +455,7 @@ def test_layouts_of_a_user_protocol(tables: Path) -> None:
     (tables / "mine" / "protocol.toml").write_text(
         'title = "Mine"\ntrain = {batch_size = 8, epochs = 1, lr = 0.1, seed = 1}\nbudget.small = {rounds = 2}\n'
         '[partition]\nlayout = "one"\nseed = 4\n'
-        '[layout.one]\nscheme = "mixture"\nclients = 3\ntrain_mix = [[1, 2]]\ntest_mix = [[0.5, 1]]\ndisjoint = true\n'
+        '[preset.one]\nscheme = "mixture"\nclients = 3\ntrain_mix = [[1, 2]]\ntest_mix = [[0.5, 1]]\ndisjoint = true\n'
     )
     p = load("mine").partition_spec(DIGITS, 2)
     assert (p.clients, p.seed, p.train_mix, p.test_mix, p.disjoint) == (3, 4, ((1, 2),), ((0.5, 1),), True)

@@ -11,13 +11,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
+from fedbench.partition import schemes
+from fedbench.partition.bank import DRIFT_LEVELS, LEVELLED
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partition.transforms import CORRUPTIONS, SEVERITIES, SHIFTS
+from fedbench.partition.transforms.corruption import named as corruption
 from fedbench.specs import (
-    CORRUPTIONS,
-    DRAWN_APART,
-    LEVELLED,
     PRECISIONS,
-    SEVERITIES,
-    SHIFTS,
     SPECS,
     DatasetSpec,
     MetricsSpec,
@@ -25,9 +25,9 @@ from fedbench.specs import (
     RunSpec,
     Setting,
     Spec,
-    corruption,
 )
-from fedbench.specs.partition import DRIFT_LEVELS, MOST_COPIES, SCHEMES
+from fedbench.specs.base import thawed
+from fedbench.specs.partition import MOST_COPIES
 from fedbench.specs.setting import AUGMENTS, EXECUTORS, PASSES, SCHEDULES, TAILS
 
 names = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=12)
@@ -58,12 +58,12 @@ def apart(draw: st.DrawFn) -> PartitionSpec:
             "disjoint": draw(st.sampled_from((None, False, True))),
             "keep": draw(st.one_of(st.none(), st.just(draw(st.lists(st.floats(0.01, 1), min_size=groups))[:groups]))),
         }
-        return PartitionSpec(draw(datasets), "mixture", groups * draw(st.integers(1, 9)), draw(seeds), **own)
+        return partition_spec(draw(datasets), "mixture", groups * draw(st.integers(1, 9)), draw(seeds), **own)
     cut = draw(st.integers(1, 50))
     blocks = [[i, cut, cut + i, 2 * cut] for i in draw(st.lists(st.integers(0, cut - 1), min_size=1, max_size=4))]
     flips = rows(draw, len(blocks), 2, shares)
     noise = draw(shares)
-    return PartitionSpec(
+    return partition_spec(
         draw(datasets), "colored", len(blocks), draw(seeds), blocks=blocks, flips=flips, label_noise=noise
     )
 
@@ -93,17 +93,15 @@ def split_after(draw: st.DrawFn) -> PartitionSpec:
     rest = {"subsample": st.floats(0.01, 1), "validation": st.floats(0.01, 0.99)}
     own = own | draw(st.fixed_dictionaries({}, optional=rest))
     if clients > 1 and draw(st.booleans()):
-        own |= {"newcomers": draw(st.integers(1, clients - 1))}
-        own |= draw(
-            st.fixed_dictionaries({}, optional={"newcomers_as": st.lists(corruptions, max_size=3, unique=True)})
-        )
+        own |= {"unseen": draw(st.integers(1, clients - 1))}
+        own |= draw(st.fixed_dictionaries({}, optional={"unseen_as": st.lists(corruptions, max_size=3, unique=True)}))
     fraction = draw(st.floats(0.01, 0.99))
     shift = draw(st.sampled_from(SHIFTS))
-    return PartitionSpec(draw(datasets), scheme, clients, draw(seeds), fraction, shift, **own)
+    return partition_spec(draw(datasets), scheme, clients, draw(seeds), fraction, shift, **own)
 
 
 def trainees(spec: PartitionSpec) -> int:
-    return spec.clients - (spec.newcomers or 0)
+    return spec.clients - (spec.unseen or 0)
 
 
 @st.composite
@@ -116,14 +114,14 @@ def levelled(draw: st.DrawFn) -> PartitionSpec:
     if "+" in shift:
         own["fewer_classes"] = draw(st.sampled_from((None, False, True)))
     elif shift != "none":
-        own["stages"] = draw(st.sampled_from((None, 2, 3)))
-    if "pxy" in shift and not own.get("stages"):
+        own["phases"] = draw(st.sampled_from((None, 2, 3)))
+    if "pxy" in shift and not own.get("phases"):
         own["strict"] = draw(st.sampled_from((None, False, True)))
     optional = {
         "validation": st.floats(0.01, 0.99), "subsample": st.floats(0.01, 1), "duplicates": counts,
         "data_share": st.floats(1e-6, 1 / clients),
     }  # fmt: skip
-    return PartitionSpec(
+    return partition_spec(
         draw(datasets), "equal", clients, draw(seeds), **own, **draw(st.fixed_dictionaries({}, optional=optional))
     )
 
@@ -136,7 +134,7 @@ def settings(draw: st.DrawFn) -> Setting:
     passes = draw(st.sampled_from(("epochs", "steps")))
     partition = draw(partitions)
     cohort = draw(st.one_of(st.none(), st.integers(1, trainees(partition))))
-    drifts = (partition.stages or 1) - 1
+    drifts = (partition.phases or 1) - 1
     return Setting(
         partition=partition,
         drifts=tuple(range(2, drifts + 2)) or None,
@@ -200,8 +198,11 @@ def test_none_is_absent(spec: Spec) -> None:
     def check(spec: Spec) -> None:
         raw = spec.to_dict()
         for f in dataclasses.fields(spec):
-            value = getattr(spec, f.name)
-            assert (f.name in raw) == (value is not None)
+            value, key = getattr(spec, f.name), f.metadata.get("stored") or f.name
+            if isinstance(spec, PartitionSpec) and key == "options":
+                assert raw.items() >= {k: thawed(v) for k, v in value.items()}.items()
+                continue
+            assert (key in raw) == (value is not None)
             if isinstance(value, Spec):
                 check(value)
 
@@ -251,7 +252,18 @@ def test_any_changed_field_changes_the_id(setting: Setting, data: st.DataObject)
     assert dataclasses.replace(setting, **{name: changes[name]}).id != setting.id
 
 
-DRIFTING = PartitionSpec(DatasetSpec("mnist", "a", "b"), "equal", 10, 42, shift="px", level=1, stages=3)
+def changed(spec: Any, **changes: Any) -> Any:
+    """The spec with other values, checked anew. Of a partition by another partitioner, options that it lacks go."""
+    if not isinstance(spec, PartitionSpec):
+        return dataclasses.replace(spec, **changes)
+    name = changes.get("scheme", spec.scheme)
+    having = schemes.load(name).options() if name in schemes.names() else {}
+    fields = {f.name for f in dataclasses.fields(spec)}
+    own = {key: value for key, value in schemes.facts(spec).items() if key in fields or key in having}
+    return partition_spec(**{**own, **changes})
+
+
+DRIFTING = partition_spec(DatasetSpec("mnist", "a", "b"), "equal", 10, 42, shift="px", level=1, phases=3)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +274,7 @@ def test_drifts_fit_the_stages_of_the_data(stages: int | None, drifts: tuple[int
     fits = Setting(DRIFTING, "small", "lenet5", 8, 64, 0.1, 1, epochs=1, drifts=(2, 8))
     assert dataclasses.replace(fits, drifts=(3, 8)).id != fits.id
     with pytest.raises(FedbenchError, match="drift at the beginning of" if stages else "data do not drift"):
-        dataclasses.replace(fits, partition=dataclasses.replace(DRIFTING, stages=stages), drifts=drifts)
+        dataclasses.replace(fits, partition=changed(DRIFTING, phases=stages), drifts=drifts)
 
 
 @given(split_after(), st.data())
@@ -273,36 +285,40 @@ def test_any_changed_field_of_a_partition_changes_its_id(spec: PartitionSpec, da
         "subsample": (spec.subsample or 1) / 2,
         "validation": (spec.validation or 1) / 2,
     }
-    changes |= {"size": (spec.size or 0) + 1} if spec.scheme == "limited" else {}
-    changes |= {"within": f"{spec.within}x", "cap": (spec.cap or 1) + 1} if spec.within else {}
-    if spec.newcomers:
-        others = [f"{c}-1" for c in CORRUPTIONS if f"{c}-1" not in (spec.newcomers_as or ())]
-        changes["newcomers_as"] = (*(spec.newcomers_as or ()), others[0])
-        changes["newcomers"] = spec.newcomers - 1 or None if not spec.newcomers_as else spec.newcomers
-    name = data.draw(st.sampled_from(sorted(k for k, v in changes.items() if v != getattr(spec, k))))
-    assert dataclasses.replace(spec, **{name: changes[name]}).id != spec.id
+    changes |= {"size": (spec.options.get("size") or 0) + 1} if spec.scheme == "limited" else {}
+    changes |= (
+        {"within": f"{spec.options['within']}x", "cap": (spec.options.get("cap") or 1) + 1}
+        if spec.options.get("within")
+        else {}
+    )
+    if spec.unseen:
+        others = [f"{c}-1" for c in CORRUPTIONS if f"{c}-1" not in (spec.unseen_as or ())]
+        changes["unseen_as"] = (*(spec.unseen_as or ()), others[0])
+        changes["unseen"] = spec.unseen - 1 or None if not spec.unseen_as else spec.unseen
+    name = data.draw(st.sampled_from(sorted(k for k, v in changes.items() if v != schemes.facts(spec).get(k))))
+    assert changed(spec, **{name: changes[name]}).id != spec.id
 
 
 @given(levelled(), st.data())
 def test_any_changed_field_of_equal_shards_changes_their_id(spec: PartitionSpec, data: st.DataObject) -> None:
     changes: dict[str, Any] = {
         "duplicates": (spec.duplicates or 1) % MOST_COPIES + 1,
-        "data_share": (spec.data_share or 1 / spec.clients) / 2,
+        "data_share": (spec.options.get("data_share") or 1 / spec.clients) / 2,
         "validation": (spec.validation or 1) / 2,
         "subsample": (spec.subsample or 1) / 2,
     }
-    if spec.level:
-        changes["level"] = spec.level % DRIFT_LEVELS + 1
+    if spec.options.get("level"):
+        changes["level"] = spec.options.get("level") % DRIFT_LEVELS + 1
         mixed = "+" in spec.shift
-        changes |= {"fewer_classes": not spec.fewer_classes} if mixed else {}
-        changes |= {"strict": not spec.strict} if "pxy" in spec.shift and not spec.stages else {}
-        changes |= {"stages": (spec.stages or 1) + 1} if not mixed and not spec.strict else {}
+        changes |= {"fewer_classes": not spec.options.get("fewer_classes")} if mixed else {}
+        changes |= {"strict": not spec.options.get("strict")} if "pxy" in spec.shift and not spec.phases else {}
+        changes |= {"phases": (spec.phases or 1) + 1} if not mixed and not spec.options.get("strict") else {}
     name = data.draw(st.sampled_from(sorted(changes)))
-    assert dataclasses.replace(spec, **{name: changes[name]}).id != spec.id
+    assert changed(spec, **{name: changes[name]}).id != spec.id
 
 
 def test_what_changes_nothing_of_equal_shards_is_no_identity() -> None:
-    again = dataclasses.replace(EQUAL, duplicates=1, strict=False, fewer_classes=False, round_robin=False, subsample=1)
+    again = changed(EQUAL, duplicates=1, strict=False, fewer_classes=False, round_robin=False, subsample=1)
     assert again == EQUAL
     assert set(EQUAL.to_dict()) == {
         "dataset", "scheme", "clients", "seed", "shift", "level", "validation", "version"
@@ -312,17 +328,17 @@ def test_what_changes_nothing_of_equal_shards_is_no_identity() -> None:
 @given(split_after())
 def test_what_changes_nothing_is_no_identity(spec: PartitionSpec) -> None:
     """All of the training images, and newcomers who come only as they are."""
-    whole = dataclasses.replace(spec, subsample=None, newcomers_as=None)
-    assert dataclasses.replace(spec, subsample=1, newcomers_as=()) == whole
+    whole = changed(spec, subsample=None, unseen_as=None)
+    assert changed(spec, subsample=1, unseen_as=()) == whole
     assert "subsample" not in whole.to_dict()
 
 
 @given(split_after())
 def test_clients_of_a_partition(spec: PartitionSpec) -> None:
     """Those who train, newcomers, and newcomers once more for each corruption."""
-    again = len(spec.newcomers_as or ()) * (spec.newcomers or 0)
+    again = len(spec.unseen_as or ()) * (spec.unseen or 0)
     assert spec.all_clients == spec.clients + again
-    assert spec.outsiders == (spec.newcomers or 0) + again
+    assert spec.outsiders == (spec.unseen or 0) + again
 
 
 @given(runs)
@@ -354,35 +370,35 @@ def test_kinds_do_not_share_ids() -> None:
 
 
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")
-MIX = PartitionSpec(DIGITS, "mixture", 4, 1, train_mix=[[1, 2], [2, 1]], test_mix=[[3, 1], [0, 1]], keep=[0.5, 1])
-COLORED = PartitionSpec(
+MIX = partition_spec(DIGITS, "mixture", 4, 1, train_mix=[[1, 2], [2, 1]], test_mix=[[3, 1], [0, 1]], keep=[0.5, 1])
+COLORED = partition_spec(
     DIGITS, "colored", 2, 1, blocks=[[0, 5, 20, 30], [5, 20, 30, 40]], flips=[[0.5, 0.2], [0.2, 1]], label_noise=0.25
 )
-EQUAL = PartitionSpec(DIGITS, "equal", 10, 42, shift="px", level=5, validation=0.2)
-DIR = PartitionSpec(DIGITS, "dirichlet", 8, 2025, 0.7, "high", alpha=0.3, min_size=10)
-LIMITED = PartitionSpec(DIGITS, "limited", 8, 42, 0.8, alpha=0.5, size=63)
+EQUAL = partition_spec(DIGITS, "equal", 10, 42, shift="px", level=5, validation=0.2)
+DIR = partition_spec(DIGITS, "dirichlet", 8, 2025, 0.7, "high", alpha=0.3, min_size=10)
+LIMITED = partition_spec(DIGITS, "limited", 8, 42, 0.8, alpha=0.5, size=63)
 SETTING = Setting(DIR, "small", "digits_cnn", 100, 128, 0.01, 2025, steps=10, schedule="cosine", momentum=0.9)
 RUN = RunSpec(SETTING, "feddrm", {"lambda": 0.8, "routing": "probability"})
 
 
 def test_one_and_one_point_zero_are_one_id() -> None:
-    whole = dataclasses.replace(DIR, alpha=1)
-    assert whole.id == dataclasses.replace(DIR, alpha=1.0).id
+    whole = changed(DIR, alpha=1)
+    assert whole.id == changed(DIR, alpha=1.0).id
     assert isinstance(whole.alpha, float)
     assert dataclasses.replace(SETTING, lr=1).canonical() == dataclasses.replace(SETTING, lr=1.0).canonical()
 
 
 def test_numbers_of_rows_are_one_id_whoever_wrote_them() -> None:
     """Integers or floats, lists (TOML, JSON) or tuples; and a spec is hashable whatever it was given."""
-    tuples = dataclasses.replace(MIX, train_mix=((1.0, 2.0), (2.0, 1.0)), test_mix=((3, 1), (-0.0, 1)), keep=(0.5, 1.0))
+    tuples = changed(MIX, train_mix=((1.0, 2.0), (2.0, 1.0)), test_mix=((3, 1), (-0.0, 1)), keep=(0.5, 1.0))
     assert tuples == MIX
     assert tuples.canonical() == MIX.canonical()
     assert hash(tuples) == hash(MIX)
-    assert MIX.train_mix == ((1.0, 2.0), (2.0, 1.0))
-    assert {type(v) for v in (*MIX.train_mix[0], *(MIX.keep or ()))} == {float}
+    assert MIX.options.get("train_mix") == ((1.0, 2.0), (2.0, 1.0))
+    assert {type(v) for v in (*MIX.options.get("train_mix")[0], *(MIX.options.get("keep") or ()))} == {float}
     assert MIX.to_dict()["train_mix"] == [[1.0, 2.0], [2.0, 1.0]]
     blocks = tuple(tuple(float(v) for v in row) for row in ((0, 5, 20, 30), (5, 20, 30, 40)))
-    assert dataclasses.replace(COLORED, blocks=blocks).id == COLORED.id
+    assert changed(COLORED, blocks=blocks).id == COLORED.id
 
 
 @given(apart(), st.data())
@@ -392,7 +408,7 @@ def test_every_number_of_a_row_is_identity(spec: PartitionSpec, data: st.DataObj
     row = data.draw(st.integers(0, len(table) - 1))
     column = data.draw(st.integers(0, len(table[row]) - 1))
     table[row][column] = table[row][column] / 2 if table[row][column] else 1.0
-    assert dataclasses.replace(spec, **{name: table}).id != spec.id
+    assert changed(spec, **{name: table}).id != spec.id
 
 
 def test_both_zeros_are_one_id() -> None:
@@ -468,7 +484,7 @@ def test_not_finite_is_refused(value: float) -> None:
 BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (DIGITS, {"name": 3}, "DatasetSpec.name"),
     (DIGITS, {"version": True}, "DatasetSpec.version"),
-    (DIR, {"scheme": "dirichlte"}, "scheme 'dirichlte'"),
+    (DIR, {"scheme": "dirichlte"}, "unknown partitioner 'dirichlte'"),
     (DIR, {"shift": "higher"}, "shift 'higher'"),
     (DIR, {"clients": 0}, "clients"),
     (DIR, {"clients": 2.0}, "PartitionSpec.clients"),
@@ -476,49 +492,53 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (DIR, {"seed": 2**32}, "seed"),
     (DIR, {"train_fraction": 0.0}, "training share"),
     (DIR, {"train_fraction": 1}, "training share"),
-    (DIR, {"alpha": 0}, "alpha must be above 0"),
-    (DIR, {"alpha": -0.3}, "alpha must be above 0"),
-    (DIR, {"alpha": None}, "alpha must be above 0"),
-    (DIR, {"alpha": "0.3"}, "PartitionSpec.alpha"),
-    (DIR, {"min_size": 0}, "minimum size"),
+    (DIR, {"alpha": 0}, "--alpha of dirichlet must be above 0, not 0.0"),
+    (DIR, {"alpha": -0.3}, "--alpha of dirichlet must be above 0, not -0.3"),
+    (DIR, {"alpha": None}, "a dirichlet partition needs alpha: Dirichlet concentration: small is uneven"),
+    (DIR, {"alpha": "0.3"}, "alpha of dirichlet cannot be '0.3'"),
+    (DIR, {"min_size": 0}, "--min-size of dirichlet must be at least 1, not 0"),
     (DIR, {"scheme": "shards", "shards": 0}, "shards"),
     (DIR, {"scheme": "shards"}, "shards"),
     (DIR, {"scheme": "natural"}, "column"),
     (DIR, {"scheme": "natural", "by": ""}, "column"),
     (DIR, {"dataset": "digits"}, "PartitionSpec.dataset"),
-    (LIMITED, {"alpha": None}, "alpha must be above 0, not None"),
-    (LIMITED, {"size": 1}, "a client needs 2 samples at least, not 1"),
-    (LIMITED, {"size": None}, "a client needs 2 samples at least, not None"),
-    (LIMITED, {"within": "domain"}, "scheme limited cannot deal out the groups of a column apart"),
-    (DIR, {"size": 5}, "scheme dirichlet cannot give every client 5 samples"),
-    (DIR, {"scheme": "iid", "within": "domain"}, "scheme iid cannot deal out the groups of a column apart"),
+    (LIMITED, {"alpha": None}, "a limited partition needs alpha: Dirichlet concentration: small is uneven"),
+    (LIMITED, {"size": 1}, "--size of limited must be at least 2, not 1"),
+    (LIMITED, {"size": None}, "a limited partition needs size: samples that each client draws"),
+    (LIMITED, {"within": "domain"}, "partitioner limited has no within: only dirichlet can have it"),
+    (DIR, {"size": 5}, "partitioner dirichlet has no size: only limited and sampled can have it"),
+    (DIR, {"scheme": "iid", "within": "domain"}, "partitioner iid has no within: only dirichlet can have it"),
     (DIR, {"cap": 5}, "a cap needs the column whose groups it limits"),
-    (DIR, {"within": "domain", "cap": 1}, "the cap of a group must be 2 samples at least, not 1"),
+    (DIR, {"within": "domain", "cap": 1}, "--cap of dirichlet must be at least 2, not 1"),
     (DIR, {"subsample": 0}, "share of training samples to keep must lie in (0, 1], not 0.0"),
     (DIR, {"subsample": 1.5}, "share of training samples to keep must lie in (0, 1], not 1.5"),
-    (DIR, {"newcomers": 0}, "0 of 8 clients cannot be newcomers"),
-    (DIR, {"newcomers": 8}, "8 of 8 clients cannot be newcomers"),
-    (DIR, {"newcomers_as": ["fog-3"]}, "but there are none"),
-    (DIR, {"newcomers": 2, "newcomers_as": "fog-3"}, "PartitionSpec.newcomers_as cannot be 'fog-3'"),
-    (DIR, {"newcomers": 2, "newcomers_as": ["fgo-3"]}, "unknown corruption 'fgo'; did you mean 'fog'?"),
-    (DIR, {"newcomers": 2, "newcomers_as": ["fog"]}, "corruption 'fog' has no severity; for example fog-3"),
-    (DIR, {"newcomers": 2, "newcomers_as": ["fog-0"]}, "1 to 5, not '0' (in 'fog-0')"),
-    (DIR, {"newcomers": 2, "newcomers_as": ["fog-6"]}, "1 to 5, not '6' (in 'fog-6')"),
-    (DIR, {"newcomers": 2, "newcomers_as": ["fog-3.5"]}, "not '3.5'"),
-    (DIR, {"newcomers": 2, "newcomers_as": ["fog-3", "jpeg-1", "fog-3"]}, "names fog-3 twice"),
-    (MIX, {"subsample": 0.5}, "a mixture partition has no subsample; a mixture has `keep`"),
-    (MIX, {"newcomers": 1}, "a mixture partition has no newcomers"),
-    (COLORED, {"newcomers": 1}, "a colored partition has no newcomers"),
-    (DIR, {"train_fraction": None}, "training share must lie between 0 and 1, not None"),
+    (DIR, {"unseen": 0}, "0 of 8 clients cannot be unseen in training"),
+    (DIR, {"unseen": 8}, "8 of 8 clients cannot be unseen in training"),
+    (DIR, {"unseen_as": ["fog-3"]}, "but there are none"),
+    (DIR, {"unseen": 2, "unseen_as": "fog-3"}, "PartitionSpec.unseen_as cannot be 'fog-3'"),
+    (DIR, {"unseen": 2, "unseen_as": ["fgo-3"]}, "unknown corruption 'fgo'; did you mean 'fog'?"),
+    (DIR, {"unseen": 2, "unseen_as": ["fog"]}, "corruption 'fog' has no severity; for example fog-3"),
+    (DIR, {"unseen": 2, "unseen_as": ["fog-0"]}, "1 to 5, not '0' (in 'fog-0')"),
+    (DIR, {"unseen": 2, "unseen_as": ["fog-6"]}, "1 to 5, not '6' (in 'fog-6')"),
+    (DIR, {"unseen": 2, "unseen_as": ["fog-3.5"]}, "not '3.5'"),
+    (DIR, {"unseen": 2, "unseen_as": ["fog-3", "jpeg-1", "fog-3"]}, "names fog-3 twice"),
+    (MIX, {"subsample": 0.5}, "a mixture partition has no subsample"),
+    (MIX, {"unseen": 1}, "a mixture partition has no unseen clients"),
+    (COLORED, {"unseen": 1}, "a colored partition has no unseen clients"),
+    (DIR, {"train_fraction": None}, "a dirichlet partition needs a training share"),
     (MIX, {"train_fraction": 0.7}, "a mixture partition has no training share"),
     (MIX, {"validation": 0.2}, "a mixture partition has no validation"),
-    (EQUAL, {"newcomers": 1}, "an equal partition has no newcomers"),
+    (EQUAL, {"unseen": 1}, "an equal partition has no unseen clients"),
     (EQUAL, {"train_fraction": 0.7}, "an equal partition has no training share"),
-    (EQUAL, {"shift": "low"}, "an equal partition has no training share and no covariate shift but these: px, py"),
+    (
+        EQUAL,
+        {"shift": "low"},
+        "an equal partition has no shift low: dirichlet and iid and limited and natural and shards ",
+    ),
     (EQUAL, {"level": 0}, "shift px has levels 1 to 8, not 0"),
     (EQUAL, {"level": 9}, "shift px has levels 1 to 8, not 9"),
     (EQUAL, {"level": None}, "shift px has levels 1 to 8, and none is given"),
-    (EQUAL, {"level": 4, "stages": 3}, "shift px has levels 1 to 3 in stages, not 4"),
+    (EQUAL, {"level": 4, "phases": 3}, "shift px has levels 1 to 3 in drift phases, not 4"),
     (EQUAL, {"shift": "none"}, "level 5 of which shift?"),
     (EQUAL, {"shift": "px+px"}, "unknown shift 'px+px'"),
     (EQUAL, {"duplicates": 0}, "at least once, not 0 times"),
@@ -526,23 +546,30 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (EQUAL, {"validation": 0}, "for validation must lie between 0 and 1, not 0.0"),
     (EQUAL, {"data_share": 0.2}, "10 clients cannot hold 0.2 of all training samples each"),
     (EQUAL, {"data_share": -0.1}, "10 clients cannot hold -0.1 of all"),
-    (EQUAL, {"stages": 1, "level": 1}, "1 stages: there must be 2 to 100"),
-    (EQUAL, {"stages": 2, "level": 1, "shift": "px+py"}, "under one of the shifts px, py, pyx and pxy"),
-    (EQUAL, {"stages": 2, "level": None, "shift": "none"}, "under one of the shifts px, py, pyx and pxy"),
-    (EQUAL, {"stages": 2, "level": 1, "shift": "pxy", "strict": True}, "stages have a P(X|Y) of their own"),
+    (EQUAL, {"phases": 1, "level": 1}, "data that drift do so in 2 to 100 phases, not in 1"),
+    (EQUAL, {"phases": 2, "level": 1, "shift": "px+py"}, "2 drift phases need one of the shifts px, py, pyx and pxy"),
+    (EQUAL, {"phases": 2, "level": None, "shift": "none"}, "2 drift phases need one of the shifts px, py, pyx and pxy"),
+    (EQUAL, {"phases": 2, "level": 1, "shift": "pxy", "strict": True}, "drift phases have a P(X|Y) of their own"),
     (EQUAL, {"strict": True}, "strict is of P(X|Y) only"),
     (EQUAL, {"fewer_classes": True}, "fewer_classes is of mixed shifts only"),
-    (EQUAL, {"round_robin": True}, "scheme equal has no round robin: only natural has"),
-    (DIR, {"duplicates": 2}, "scheme dirichlet has no duplicates: only equal has"),
-    (DIR, {"shift": "px", "level": 1}, "shift px goes with scheme equal only, not with dirichlet"),
-    (DIR, {"level": 3}, "level 3 of which shift?"),
-    (MIX, {"shift": "low"}, "a mixture partition has no training share and no covariate shift"),
-    (MIX, {"train_mix": None}, "needs train_mix"),
+    (EQUAL, {"round_robin": True}, "partitioner equal has no round robin: only natural can have it"),
+    (DIR, {"shift": "px", "level": 1}, "partitioner dirichlet has no level: only equal can have it"),
+    (DIR, {"level": 3}, "partitioner dirichlet has no level: only equal can have it"),
+    (
+        MIX,
+        {"shift": "low"},
+        "a mixture partition has no shift low: dirichlet and iid and limited and natural and shards",
+    ),
+    (
+        MIX,
+        {"train_mix": None},
+        "a mixture partition needs train mix: class probabilities up to a factor, one row a group",
+    ),
     (MIX, {"test_mix": []}, "needs test_mix"),
-    (MIX, {"train_mix": [1, 2]}, "PartitionSpec.train_mix cannot be 1"),
-    (MIX, {"train_mix": [[1, "2"], [1, 1]]}, "PartitionSpec.train_mix cannot be '2'"),
-    (MIX, {"train_mix": [[1, True], [1, 1]]}, "PartitionSpec.train_mix cannot be True"),
-    (MIX, {"train_mix": [[1, float("nan")], [1, 1]]}, "PartitionSpec.train_mix must be a finite number"),
+    (MIX, {"train_mix": [1, 2]}, "train_mix of mixture cannot be 1"),
+    (MIX, {"train_mix": [[1, "2"], [1, 1]]}, "train_mix of mixture cannot be '2'"),
+    (MIX, {"train_mix": [[1, True], [1, 1]]}, "train_mix of mixture cannot be True"),
+    (MIX, {"train_mix": [[1, float("nan")], [1, 1]]}, "train_mix of mixture must be a finite number, not nan"),
     (MIX, {"train_mix": [[1, -1], [1, 1]]}, "train_mix, row 0: class probabilities cannot be negative"),
     (MIX, {"test_mix": [[1, 1], [0, 0]]}, "test_mix, row 1: class probabilities cannot be negative, nor all zero"),
     (MIX, {"test_mix": [[1e308, 1e308], [1, 1]]}, "nor huge"),
@@ -551,9 +578,13 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (MIX, {"clients": 5}, "5 clients cannot be 2 groups of the same size"),
     (MIX, {"keep": [1]}, "keep needs a share in (0, 1] for each of the 2 groups"),
     (MIX, {"keep": [0, 1]}, "keep needs a share in (0, 1]"),
-    (MIX, {"keep": [[1], [1]]}, "PartitionSpec.keep cannot be [1]"),
-    (MIX, {"keep": 0.5}, "PartitionSpec.keep cannot be 0.5"),
-    (COLORED, {"blocks": None}, "needs blocks: 4 numbers for each of its 2 clients"),
+    (MIX, {"keep": [[1], [1]]}, "keep of mixture cannot be [1]"),
+    (MIX, {"keep": 0.5}, "keep of mixture cannot be 0.5"),
+    (
+        COLORED,
+        {"blocks": None},
+        "a colored partition needs blocks: first and last training image, first and last test image",
+    ),
     (COLORED, {"clients": 3}, "for each of its 3 clients"),
     (COLORED, {"blocks": [[0, 5, 20], [5, 20, 30]]}, "needs blocks: 4 numbers"),
     (COLORED, {"flips": [[0.5, 0.2]]}, "needs flips: 2 numbers"),
@@ -561,7 +592,11 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (COLORED, {"blocks": [[0, 5.5, 20, 30], [5, 20, 30, 40]]}, "blocks, row 0: needs two ranges"),
     (COLORED, {"blocks": [[-1, 5, 20, 30], [5, 20, 30, 40]]}, "not [-1.0, 5.0, 20.0, 30.0]"),
     (COLORED, {"blocks": [[0, 5, 20, 30], [5, 21, 30, 40]]}, "client 1 trains on test images of client 0"),
-    (COLORED, {"flips": [[0.5, 0.2], [0.2, 1.1]]}, "probabilities in [0, 1]"),
+    (
+        COLORED,
+        {"flips": [[0.5, 0.2], [0.2, 1.1]]},
+        "a colored partition needs label noise: probability that the binary label is flipped",
+    ),
     (COLORED, {"label_noise": -0.1}, "probabilities in [0, 1]"),
     (COLORED, {"label_noise": None}, "probabilities in [0, 1]"),
     (COLORED, {"train_fraction": 0.5}, "a colored partition has no training share"),
@@ -588,7 +623,7 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (SETTING, {"executor": "stakced"}, "executor 'stakced'; did you mean 'stacked'"),
     (
         SETTING,
-        {"partition": dataclasses.replace(DIR, newcomers=3), "cohort": 6},
+        {"partition": changed(DIR, unseen=3), "cohort": 6},
         "a cohort must be 1 to 5 clients",
     ),
     (SETTING, {"votes": 1}, "Setting.votes"),
@@ -601,7 +636,7 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("spec", "change", "says"), BAD, ids=[says for _, _, says in BAD])
 def test_bad_values_give_one_line(spec: Spec, change: dict[str, Any], says: str) -> None:
     with pytest.raises(FedbenchError) as caught:
-        dataclasses.replace(spec, **change)
+        changed(spec, **change)
     line = str(caught.value)
     assert says in line
     assert "\n" not in line
@@ -610,7 +645,6 @@ def test_bad_values_give_one_line(spec: Spec, change: dict[str, Any], says: str)
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        ({**DIR.to_dict(), "alhpa": 1}, "no field 'alhpa'"),
         ({k: v for k, v in DIR.to_dict().items() if k != "clients"}, "clients"),
         ({**DIR.to_dict(), "dataset": {"name": "digits"}}, "source"),
         ({**DIR.to_dict(), "dataset": 3}, "PartitionSpec.dataset"),
@@ -624,17 +658,20 @@ def test_from_dict_refuses(raw: dict[str, Any], says: str) -> None:
 
 
 def test_labels() -> None:
-    assert DIR.label == "Dir-0.3"
-    assert dataclasses.replace(DIR, alpha=1).label == "Dir-1"
-    assert dataclasses.replace(DIR, scheme="shards", alpha=None, shards=5).label == "5-SPC"
-    assert dataclasses.replace(DIR, scheme="iid", alpha=None).label == "IID"
-    assert dataclasses.replace(DIR, scheme="natural", alpha=None, by="writer").label == "by writer"
-    assert (MIX.label, COLORED.label) == ("target shift", "coloured")
-    assert EQUAL.label == ("equal shards" if EQUAL.level is None else f"{LEVELLED[EQUAL.shift]} level {EQUAL.level}")
-    assert DRIFTING.label == "P(X) level 1"
-    domains = dataclasses.replace(DIR, scheme="natural", alpha=None, min_size=None, by="domain", round_robin=True)
-    assert domains.label == "by domain, dealt in turn"
-    assert set(DRAWN_APART) < set(SCHEMES)
+    assert schemes.label(DIR) == "Dir-0.3"
+    assert schemes.label(changed(DIR, alpha=1)) == "Dir-1"
+    assert schemes.label(changed(DIR, scheme="shards", alpha=None, shards=5)) == "5-SPC"
+    assert schemes.label(changed(DIR, scheme="iid", alpha=None)) == "IID"
+    assert schemes.label(changed(DIR, scheme="natural", alpha=None, by="writer")) == "by writer"
+    assert (schemes.label(MIX), schemes.label(COLORED)) == ("target shift", "coloured")
+    assert schemes.label(EQUAL) == (
+        "equal shards"
+        if EQUAL.options.get("level") is None
+        else f"{LEVELLED[EQUAL.shift]} level {EQUAL.options.get('level')}"
+    )
+    assert schemes.label(DRIFTING) == "P(X) level 1"
+    domains = changed(DIR, scheme="natural", alpha=None, min_size=None, by="domain", round_robin=True)
+    assert schemes.label(domains) == "by domain, dealt in turn"
 
 
 # -- evaluated rounds -----------------------------------------------------------------------------------------
@@ -647,30 +684,30 @@ def test_evaluated_rounds(rounds: int, window: int, every: int) -> None:
     expected = [t for t in range(1, rounds + 1) if t > rounds - window or (every and t % every == 0)]
     assert found == expected
     assert found[-1] == rounds
-    assert LIMITED.label == "Dir-0.5 (63 samples each)"
+    assert schemes.label(LIMITED) == "Dir-0.5 (63 samples each)"
 
 
 def test_details_say_what_the_label_does_not() -> None:
-    assert DIR.details == LIMITED.details == []
-    domains = dataclasses.replace(DIR, within="domain", cap=9298, subsample=0.25, newcomers=2)
-    assert domains.details == [
+    assert schemes.details(DIR) == schemes.details(LIMITED) == []
+    domains = changed(DIR, within="domain", cap=9298, subsample=0.25, unseen=2)
+    assert schemes.details(domains) == [
         "within domain, at most 9,298 samples of each",
         "training images subsampled to 25 %",
         "2 newcomers",
     ]
-    some = dataclasses.replace(DIR, newcomers=2, newcomers_as=["fog-3", "motion_blur-1"])
-    assert some.details == ["2 newcomers, again under fog 3, motion blur 1"]
-    every = dataclasses.replace(DIR, newcomers=2, newcomers_as=[f"{c}-3" for c in reversed(CORRUPTIONS)])
-    assert every.details == ["2 newcomers, again under each corruption at severity 3"]
+    some = changed(DIR, unseen=2, unseen_as=["fog-3", "motion_blur-1"])
+    assert schemes.details(some) == ["2 unseen clients, again under fog 3, motion blur 1"]
+    every = changed(DIR, unseen=2, unseen_as=[f"{c}-3" for c in reversed(CORRUPTIONS)])
+    assert schemes.details(every) == ["2 unseen clients, again under each corruption at severity 3"]
 
 
 def test_details_of_equal_shards() -> None:
-    assert EQUAL.details == ["level 5", "20 % of the training images for validation"]
-    full = PartitionSpec(
+    assert schemes.details(EQUAL) == ["level 5", "20 % of the training images for validation"]
+    full = partition_spec(
         DIGITS, "equal", 10, 42, shift="pxy+py", level=6, strict=True, fewer_classes=True, duplicates=8,
         data_share=0.01, subsample=0.5,
     )  # fmt: skip
-    assert full.details == [
+    assert schemes.details(full) == [
         "level 6",
         "one angle for all classes of a client",
         "5 classes a client",
@@ -678,7 +715,7 @@ def test_details_of_equal_shards() -> None:
         "every training image 8 times",
         "training images subsampled to 50 %",
     ]
-    assert "3 stages" in dataclasses.replace(EQUAL, level=1, stages=3).details
+    assert "3 stages" in changed(EQUAL, level=1, phases=3).details
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)

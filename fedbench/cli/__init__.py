@@ -57,7 +57,13 @@ def options(
 
 
 app.command("demo", rich_help_panel="Start here")(demo)
-app.command("partition", cls=PartitionCommand, rich_help_panel="The way to a table")(partition)
+app.command(
+    "partition",
+    cls=PartitionCommand,
+    rich_help_panel="The way to a table",
+    # A partitioner's options are options too; the command reads them itself.
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)(partition)
 app.command(
     "train",
     rich_help_panel="The way to a table",

@@ -26,9 +26,13 @@ def describe(spec: Spec, telling: Mapping[str, Sequence[str]] | None = None) -> 
     if isinstance(spec, DatasetSpec):
         return f"{spec.name} ({spec.source})"
     if isinstance(spec, PartitionSpec):
-        head = f"{spec.dataset.name} {spec.label}, {spec.clients} clients, shift {spec.shift}, seed {spec.seed}"
-        return ", ".join([head, *spec.details])
+        from fedbench.partition import schemes
+
+        head = f"{spec.dataset.name} {schemes.label(spec)}, {spec.clients} clients, shift {spec.shift}"
+        return ", ".join([head, f"seed {spec.seed}", *schemes.details(spec)])
     if isinstance(spec, RunSpec):
+        from fedbench.partition import schemes
+
         setting, part = spec.setting, spec.setting.partition
         precision = None if setting.precision == Setting.precision else setting.precision
         differing = (setting.optimizer, setting.select and f"{setting.select} round", precision)
@@ -36,7 +40,7 @@ def describe(spec: Spec, telling: Mapping[str, Sequence[str]] | None = None) -> 
         values = ", ".join(f"{k} {spec.params[k]}" for k in (telling or {}).get(spec.method, ()) if k in spec.params)
         method = f"{spec.method} ({values})" if values else spec.method
         return (
-            f"{method} on {part.dataset.name} {part.label}, {part.clients} clients, "
+            f"{method} on {part.dataset.name} {schemes.label(part)}, {part.clients} clients, "
             f"{setting.budget} budget ({setting.rounds} rounds, {setting.model}{more}), seed {setting.seed}"
         )
     if isinstance(spec, MetricsSpec):

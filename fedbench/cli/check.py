@@ -42,7 +42,7 @@ def check(
     with tempfile.TemporaryDirectory(prefix="fedbench-check-") as folder:
         subject = Subject.of(what, Path(folder))
         if subject.model is None:
-            subject.overrides = knobs.read(ctx.args, subject.kind, f"check {what}", check)
+            subject.overrides = knobs.read(ctx.args, subject.kind.knobs(), f"check {what}", check)
             subject.kind.create(subject.overrides)
         elif ctx.args:
             raise FedbenchError(f"unexpected argument '{ctx.args[0]}'", "a model has no options")

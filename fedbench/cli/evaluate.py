@@ -157,6 +157,7 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
     from fedbench.metrics.figures import measures_of
     from fedbench.metrics.read import load, spec_of
     from fedbench.metrics.statistics import last_rounds
+    from fedbench.partition import schemes
 
     spec = spec_of(run)
     metrics = store.open(spec.kind, spec.id)
@@ -181,7 +182,7 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
         "metrics": metrics.id,
         "path": str(metrics.path),
         "method": spec.run.method,
-        "on": f"{partition.dataset.name} {partition.label}",
+        "on": f"{partition.dataset.name} {schemes.label(partition)}",
         "budget": setting.budget,
         "seed": setting.seed,
         "headline": headline,

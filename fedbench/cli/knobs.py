@@ -1,19 +1,22 @@
-"""A method's hyper-parameters among the words of a command that does not know them itself."""
+"""Options of a method or a partitioner among the words of a command that does not know them itself."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field
 from typing import Any
 
 from fedbench.cli import strict
 from fedbench.errors import FedbenchError, unknown
 
 
-def read(arguments: Sequence[str], kind: Any, called: str, command: Callable[..., Any]) -> dict[str, str]:
-    """Hyper-parameter -> its text, of the words that are left of a `command`, which users call `called` (such as "train
-    --method prox"). Raises FedbenchError for an option that neither has, one that is given twice or has no value."""
-    known = {name.replace("_", "-"): name for name in kind.knobs()}
+def read(
+    arguments: Sequence[str], options: Mapping[str, Field[Any]], called: str, command: Callable[..., Any]
+) -> dict[str, str]:
+    """Option -> its text, of the words that are left of a `command`, which users call `called` (such as "train --method
+    prox"). Raises FedbenchError for an option that neither has, one that is given twice or has no value."""
+    known = {name.replace("_", "-"): name for name in options}
     out: dict[str, str] = {}
     rest = list(arguments)
     while rest:
@@ -24,7 +27,7 @@ def read(arguments: Sequence[str], kind: Any, called: str, command: Callable[...
         if option not in known:
             raise unknown(f"option of {called}", f"--{option}", [f"--{o}" for o in (*known, *_options(command))])
         if not equals:
-            if kind.knobs()[known[option]].type in (bool, "bool") and (not rest or rest[0].startswith("--")):
+            if options[known[option]].type in (bool, "bool") and (not rest or rest[0].startswith("--")):
                 value = "true"
             elif not rest:
                 raise FedbenchError(f"--{option} needs a value")

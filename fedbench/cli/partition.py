@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from fedbench.cli import context
+from fedbench.cli import context, knobs
 from fedbench.cli.strict import Command
 from fedbench.errors import FedbenchError
 from fedbench.protocol import DEFAULT
 
 if TYPE_CHECKING:
-    from fedbench.partition import Partition
+    from fedbench.partition import Partition, Scheme
     from fedbench.store import Artifact
 
 _ALPHA = 0.3
@@ -24,15 +26,45 @@ _ALPHA = 0.3
 
 class PartitionCommand(Command):
     """Where it fails, by whatever fault, there is no current partition any more: the `train` behind it in a script must
-    not take the one before."""
+    not take the one before. Its help has the options of the partitioner that is chosen beside it."""
 
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        with _current_only_if_made():
-            return super().make_context(*args, **kwargs)
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta["fedbench.words"] = tuple(args)
+        return super().parse_args(ctx, args)
 
-    def invoke(self, ctx: Any) -> Any:
-        with _current_only_if_made():
-            return super().invoke(ctx)
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        kind = _named(ctx.meta.get("fedbench.words", ()))
+        if kind is not None:
+            _print_options(kind)
+
+
+def _named(words: Sequence[str]) -> type[Scheme] | None:
+    """The partitioner that is chosen among the words of a command, by its name or by a short form."""
+    from fedbench.partition import schemes
+
+    parts = [part for word in words for part in word.split("=", 1)]
+    name = next((after for word, after in itertools.pairwise(parts) if word == "--scheme"), None)
+    if name is not None:
+        return schemes.load(schemes.named(name))
+    short = next((word[2:] for word in parts if word[2:] in ("dir", "spc", "iid", "by", "equal", "counts")), None)
+    return None if short is None else _of_short(short, ())
+
+
+def _print_options(kind: type[Scheme]) -> None:
+    """The partitioner's own options, below the command's."""
+    from rich.panel import Panel
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    words = {bool: "", int: "N", float: "NUMBER", str: "TEXT"}
+    for option, field in kind.options().items():
+        if kind.kind(option) is not None:
+            needed = Text("needed: ", style="red") if field.default is dataclasses.MISSING else Text("")
+            name = Text(f"--{option.replace('_', '-')}", style="bold cyan")
+            grid.add_row(name, Text(words[kind.kind(option)], style="yellow"), needed + field.metadata["help"])
+    title = f"Options of {kind.title()}"
+    context.out().print(Panel(grid, title=title, title_align="left", border_style="dim"))
 
 
 @contextlib.contextmanager
@@ -47,104 +79,107 @@ def _current_only_if_made() -> Iterator[None]:
         raise
 
 
+_SHORT = "Short forms of a partitioner"
+_MORE = "Beside any partitioner"
+
+
 def partition(
+    ctx: typer.Context,
     dataset: Annotated[str, typer.Argument(help="The dataset, such as cifar10 ('fedbench data list').")],
-    dir: Annotated[
-        float | None,
-        typer.Option("--dir", metavar="ALPHA", help=f"Dirichlet label shift (default: {_ALPHA}); small is uneven."),
+    scheme: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The partitioner, or FILE.py:Class; --scheme NAME --help has its options."),
     ] = None,
-    spc: Annotated[
-        int | None, typer.Option("--spc", metavar="S", help="Shards per client: at most about S classes each.")
-    ] = None,
-    iid: Annotated[bool, typer.Option("--iid", help="No label shift: any sample to any client.")] = False,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="COLUMN", help="Natural groups, such as writer: one client a group.")
-    ] = None,
-    equal: Annotated[
-        bool, typer.Option("--equal", help="Equal shards of the official training and of the test images.")
-    ] = False,
-    layout: Annotated[
+    preset: Annotated[
         str | None, typer.Option(metavar="NAME", help="One of the protocol's own partitions, such as ftw_erm's five.")
     ] = None,
-    counts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv", help="Class weights of each client's training and test set: client,split,class,value."
-        ),
-    ] = None,
     clients: Annotated[int | None, typer.Option(help="How many clients (default: the protocol's).")] = None,
-    shift: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Covariate shift: none, low, mid, high, pool or corrupted; with --equal px, py, pyx, pxy, or mixed "
-            "px+py, pxy+py, pyx+py.",
-        ),
-    ] = None,
-    level: Annotated[
-        int | None, typer.Option(metavar="1-8", help="Of px, py, pyx, pxy and their mixtures; in stages 1 to 3.")
-    ] = None,
     split: Annotated[
         float | None, typer.Option(metavar="SHARE", help="Each client's share of training images.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of all draws of the partition.")] = None,
-    min_size: Annotated[
-        int | None, typer.Option(help="Draw again until every client holds as many samples (with --dir).")
-    ] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Each client draws N samples by a label prior of its own (with --dir)."),
-    ] = None,
-    within: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Deal each group, such as a domain, out apart (with --dir).")
-    ] = None,
-    cap: Annotated[int | None, typer.Option(metavar="N", help="Samples of a group at most (with --within).")] = None,
-    subsample: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Each client keeps this share of its training images.")
-    ] = None,
-    newcomers: Annotated[
-        int | None, typer.Option(metavar="N", help="So many of the clients, the last ones, never train.")
-    ] = None,
-    newcomers_as: Annotated[
+    shift: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Corruptions that newcomers come again under: fog-3,contrast-3 or all-3."),
+        typer.Option(metavar="NAME", help="Covariate shift: none, low, mid, high, pool, corrupted; more with --equal."),
     ] = None,
-    validation: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Share of a client's training images held back from training.")
-    ] = None,
-    duplicates: Annotated[
-        int | None, typer.Option(metavar="N", help="Every training image is there N times (with --equal).")
-    ] = None,
-    data_share: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", help="Clients hold shares of all training images drawn around this (with --equal)."
-        ),
-    ] = None,
-    stages: Annotated[
-        int | None, typer.Option(metavar="N", help="Training data drift through N stages (with --equal; FLUX has 3).")
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Under pxy all classes that a client sees turned share one angle.")
-    ] = False,
-    fewer_classes: Annotated[
-        bool, typer.Option("--fewer-classes", help="Mixed shifts keep 11 - level classes instead of 4.")
-    ] = False,
-    round_robin: Annotated[
-        bool, typer.Option("--round-robin", help="Deal natural groups to the clients in turn (with --by).")
-    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Of all draws of the partition.")] = None,
     protocol: Annotated[str, typer.Option(help="The paper whose setting gives the defaults.")] = DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    dir: Annotated[
+        float | None,
+        typer.Option(
+            metavar="ALPHA", help=f"Dirichlet label shift (default: {_ALPHA}); small is uneven.", rich_help_panel=_SHORT
+        ),
+    ] = None,
+    spc: Annotated[
+        int | None,
+        typer.Option(metavar="S", help="Shards per client: at most about S classes each.", rich_help_panel=_SHORT),
+    ] = None,
+    iid: Annotated[
+        bool, typer.Option("--iid", help="No label shift: any sample to any client.", rich_help_panel=_SHORT)
+    ] = False,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Natural groups, such as writer: one client a group.", rich_help_panel=_SHORT
+        ),
+    ] = None,
+    equal: Annotated[
+        bool,
+        typer.Option(
+            "--equal", help="Equal shards of the official training and of the test images.", rich_help_panel=_SHORT
+        ),
+    ] = False,
+    counts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Class weights of each client's training and test set: client,split,class,value.",
+            rich_help_panel=_SHORT,
+        ),
+    ] = None,
+    subsample: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Each client keeps this share of its training images.", rich_help_panel=_MORE
+        ),
+    ] = None,
+    validation: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Share of a client's training images held back from training.", rich_help_panel=_MORE
+        ),
+    ] = None,
+    duplicates: Annotated[
+        int | None, typer.Option(metavar="N", help="Every training image is there N times.", rich_help_panel=_MORE)
+    ] = None,
+    unseen: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="So many of the clients, the last ones, never train.", rich_help_panel=_MORE),
+    ] = None,
+    unseen_as: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Corruptions that unseen clients come again under: fog-3,contrast-3 or all-3.",
+            rich_help_panel=_MORE,
+        ),
+    ] = None,
+    phases: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Training data drift through N phases (with --equal; FLUX has 3).", rich_help_panel=_MORE
+        ),
+    ] = None,
 ) -> None:
     """Deal a dataset out to clients: who holds which image, in which split, seen through which covariate shift.
 
     The partition becomes the current one: 'fedbench train' uses it unless told otherwise.
     """
-    chosen = _scheme(dir, spc, iid, by, equal, layout, counts)
-    if size is not None:
-        if dir is None:
-            raise FedbenchError("--size goes with --dir ALPHA only", "leave it out")
-        chosen |= {"scheme": "limited", "size": size}
+    short = {"dir": dir, "spc": spc, "iid": iid or None, "by": by, "equal": equal or None, "counts": counts}
+    given = {name: value for name, value in short.items() if value is not None}
+    ways = [*given, *(name for name, value in (("preset", preset), ("scheme", scheme)) if value is not None)]
+    if len(ways) > 1:
+        raise FedbenchError(f"{' and '.join(f'--{way}' for way in ways)} exclude each other", "choose one")
 
     from fedbench import data
     from fedbench import partition as partitions
@@ -152,39 +187,32 @@ def partition(
 
     store, roots = context.store(), context.roots()
     rules = protocols.load(protocol)
-    if not chosen and rules.default_layout is None and "scheme" not in rules.partition:
-        chosen = {"scheme": "dirichlet", "alpha": _ALPHA}
-        context.err().print(f"No scheme given: taking --dir {_ALPHA} (or choose --dir, --spc, --iid, --by or --equal).")
+    if not ways and rules.default_preset is None and "scheme" not in rules.partition:
+        given = {"dir": _ALPHA}
+        shorts = "--dir, --spc, --iid, --by or --equal"
+        context.err().print(f"No partitioner given: taking --dir {_ALPHA} (or choose {shorts}).")
+    chosen = _chosen(ctx.args, scheme, given, rules.presets.get(preset or rules.default_preset or "", rules.partition))
     source = data.resolve(dataset, store, roots)
     about = data.info(source, store)
     if counts is not None:
-        chosen = partitions.read_mixture(counts, len(about.classes))
+        chosen |= partitions.read_mixture(counts, len(about.classes))
         clients = len(chosen["train_mix"]) if clients is None else clients
     spec = rules.partition_spec(
         source,
         about.partition_classes,
+        preset,
         **chosen,
         clients=clients,
-        shift=shift,
         train_fraction=split,
+        shift=shift,
         seed=seed,
-        min_size=min_size,
-        within=within,
-        cap=cap,
         subsample=subsample,
-        newcomers=newcomers,
-        newcomers_as=None if newcomers_as is None else _corruptions(newcomers_as),
-        level=level,
         validation=validation,
         duplicates=duplicates,
-        data_share=data_share,
-        stages=stages,
-        strict=strict or None,
-        fewer_classes=fewer_classes or None,
-        round_robin=round_robin or None,
+        unseen=unseen,
+        unseen_as=None if unseen_as is None else _corruptions(unseen_as),
+        phases=phases,
     )
-    if min_size is not None and spec.scheme != "dirichlet":
-        raise FedbenchError("--min-size goes with --dir only" + (", without --size" if size else ""), "leave it out")
     known = store.get(spec)
     made = partitions.build(spec, store, roots, context.err().print)
     store.set_current(partition=made.id, protocol=protocol)
@@ -201,6 +229,45 @@ def partition(
     out.print("It is the current partition: 'fedbench train --method NAME' uses it.")
 
 
+def _chosen(
+    words: Sequence[str], scheme: str | None, given: Mapping[str, Any], usual: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The partitioner and its own options: by name or by a short form, and by the words that the command does not know.
+    With neither it is the `usual` one, which goes unsaid."""
+    from fedbench.partition import schemes
+
+    if given:
+        ((short, value),) = given.items()
+        kind = _of_short(short, words)
+        option = kind.short[short]
+        return {"scheme": kind.name, **({option: value} if option else {}), **_options(words, kind)}
+    kind = schemes.load(schemes.named(scheme or usual.get("scheme", "dirichlet")))
+    return {**({"scheme": scheme} if scheme else {}), **_options(words, kind)}
+
+
+def _of_short(short: str, words: Sequence[str]) -> type[Scheme]:
+    """The partitioner that a short form stands for: of several the first that has all options among the words."""
+    from fedbench.partition import schemes
+
+    fitting = [kind for kind in map(schemes.load, schemes.names()) if short in kind.short]
+    options = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    return next((kind for kind in fitting if options <= set(kind.options())), fitting[0])
+
+
+def _options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
+    """The options of a partitioner among the words, as their values."""
+    from fedbench.options import parse
+    from fedbench.partition import schemes
+
+    known = {option: field for option, field in kind.options().items() if kind.kind(option) is not None}
+    for word in words:
+        option = word[2:].partition("=")[0].replace("-", "_")
+        if word.startswith("--") and option not in kind.options() and option in schemes.all_options():
+            raise schemes.not_of(kind, option)
+    texts = knobs.read(words, known, f"partition --scheme {kind.title()}", partition)
+    return {option: parse(kind.title(), option, kind.kind(option), text) for option, text in texts.items()}
+
+
 def _known(artifact: Artifact | None) -> str:
     if artifact is None:
         return ""
@@ -210,52 +277,18 @@ def _known(artifact: Artifact | None) -> str:
     return f"  (was there already{older})"
 
 
-def _scheme(
-    dir: float | None,
-    spc: int | None,
-    iid: bool,
-    by: str | None,
-    equal: bool,
-    layout: str | None,
-    counts: Path | None,
-) -> dict[str, Any]:
-    """What the exclusive options stand for; nothing if none of them is given (the file of --counts is read later)."""
-    given = {
-        "--dir": dir is not None, "--spc": spc is not None, "--iid": iid, "--by": by is not None,
-        "--equal": equal, "--layout": layout is not None, "--counts": counts is not None,
-    }  # fmt: skip
-    chosen = [name for name, is_given in given.items() if is_given]
-    if len(chosen) > 1:
-        raise FedbenchError(f"{' and '.join(chosen)} exclude each other", "choose one")
-    if dir is not None:
-        return {"scheme": "dirichlet", "alpha": dir}
-    if spc is not None:
-        return {"scheme": "shards", "shards": spc}
-    if iid:
-        return {"scheme": "iid"}
-    if by is not None:
-        return {"scheme": "natural", "by": by}
-    if equal:
-        return {"scheme": "equal"}
-    if counts is not None:
-        return {"scheme": "mixture"}
-    return {"layout": layout} if layout is not None else {}
-
-
 def _corruptions(text: str) -> list[str]:
     """A list such as 'fog-3,contrast-3'; 'all-3' stands for every corruption at severity 3."""
-    from fedbench.specs import CORRUPTIONS
+    from fedbench.partition.transforms import CORRUPTIONS
 
-    found: list[str] = []
+    listed: list[str] = []
     for one in text.split(","):
         name, _, severity = one.strip().rpartition("-")
-        found += [f"{c}-{severity}" for c in CORRUPTIONS] if name == "all" else [one.strip()]
-    return found
+        listed += [f"{c}-{severity}" for c in CORRUPTIONS] if name == "all" else [one.strip()]
+    return listed
 
 
 def _describe(p: Partition) -> dict[str, Any]:
-    import dataclasses
-
     counts, train, test = (p.class_counts(side).tolist() for side in (None, False, True))
     described = [one.described(p.classes) for one in p.distributions]
 
@@ -263,8 +296,8 @@ def _describe(p: Partition) -> dict[str, Any]:
         """What a client has only where validation images are held back, and where distributions were drawn."""
         own: dict[str, Any] = {} if p.validation is None else {"n_validation": int(p.n_validation[c])}
         if described:
-            stages = [stage[c] for stage in p.stage_groups]
-            own |= {"stage_groups": stages, "test_group": p.test_groups[c], "distribution": described[p.groups[c]]}
+            phases = [phase[c] for phase in p.phase_groups]
+            own |= {"phase_groups": phases, "test_group": p.test_groups[c], "distribution": described[p.groups[c]]}
         return own
 
     return {
@@ -279,9 +312,9 @@ def _describe(p: Partition) -> dict[str, Any]:
                 "class_counts": counts[c],
                 "train_counts": train[c],
                 "test_counts": test[c],
-                "shift": dataclasses.asdict(p.shifts[c]),
+                "shift": dataclasses.asdict(p.transforms[c]),
                 "group": p.groups[c],
-                "newcomer": bool(p.newcomer[c]),
+                "unseen": bool(p.unseen[c]),
                 **drawn(c),
             }
             for c in range(p.clients)

@@ -158,7 +158,7 @@ def _job(
     from fedbench.engine.job import Job
 
     kind, _ = methods.load(method)
-    chosen_knobs = knobs.read(arguments, kind, f"train --method {kind.name}", train)
+    chosen_knobs = knobs.read(arguments, kind.knobs(), f"train --method {kind.name}", train)
     protocol = protocols.load(protocol_name)
     setting = protocol.setting(part, budget, **chosen)
     return Job.of(setting, method, {**protocol.method_params(kind.name, budget, part.dataset.name), **chosen_knobs})
@@ -171,6 +171,7 @@ def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
     """
     from fedbench.engine.speed.cost import seconds
     from fedbench.engine.work import saved_round
+    from fedbench.partition import schemes
     from fedbench.report.status.cells import DEFAULT_PRECISION
     from fedbench.store.provenance import is_stale
 
@@ -178,7 +179,7 @@ def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
     protocol = protocols.load(protocol_name)
     part = setting.partition
     options = ", ".join(f"{name} {value}" for name, value in job.overrides.items())
-    where = f" on {part.dataset.name}, {part.label}, {part.clients} clients, shift {part.shift}"
+    where = f" on {part.dataset.name}, {schemes.label(part)}, {part.clients} clients, shift {part.shift}"
     console.print(Text.assemble((job.method.title, "bold"), where, f" ({options})" if options else ""))
     if (there := job.done(store)) is not None:
         older = ", but stale (its code has changed): --again makes it anew" if is_stale(there.provenance) else ""

@@ -22,12 +22,13 @@ from fedbench.core.start import initialise
 from fedbench.core.trainer import Progress, Trainer
 from fedbench.methods.base import Method
 from fedbench.models.base import seeded
-from fedbench.specs import DatasetSpec, PartitionSpec, Setting
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.specs import DatasetSpec, Setting
 
 
 def setting(**changes: Any) -> Setting:
     """A short setting for 8x8 images; `changes` are fields of Setting."""
-    partition = PartitionSpec(DatasetSpec("digits", "test", "test"), "iid", 4, 1, 0.7)
+    partition = partition_spec(DatasetSpec("digits", "test", "test"), "iid", 4, 1, 0.7)
     values: dict[str, Any] = {
         "partition": partition, "budget": "custom", "model": "digits_cnn", "rounds": 3, "batch_size": 16, "lr": 0.05,
         "seed": 1, "epochs": 1, "momentum": 0.9, "weight_decay": 5e-4, "window": 2,

@@ -98,7 +98,7 @@ class Subject:
         """The setting with the last client as one that never trains, where the method has a model for it."""
         if UNSEEN not in self.kind.serves:
             return s
-        return dataclasses.replace(s, partition=dataclasses.replace(s.partition, newcomers=1))
+        return dataclasses.replace(s, partition=dataclasses.replace(s.partition, unseen=1))
 
     def setting(self, **changes: Any) -> Setting:
         """A short setting that the method takes: with local epochs, or else with one step a round."""

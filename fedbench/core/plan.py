@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedbench.core.rng import stream
+from fedbench.rng import stream
 from fedbench.specs import Setting
 
 Ints = npt.NDArray[np.int64]

@@ -13,11 +13,11 @@ from fedbench.core.context import Context
 from fedbench.core.federation import Federation
 from fedbench.core.hooks import Hooks
 from fedbench.core.plan import Plan
-from fedbench.core.rng import stream
 from fedbench.core.state import State, as_model, state_of
 from fedbench.core.work import Work
 from fedbench.errors import FedbenchError
 from fedbench.models.base import seeded
+from fedbench.rng import stream
 from fedbench.specs import Setting
 
 

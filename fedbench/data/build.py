@@ -65,7 +65,7 @@ def obtain(
 
         return Contents(write, {part.id: part for part in joined})
 
-    return artifact_of(spec, store, "data/build.py", make, again)
+    return artifact_of(spec, store, ("data/build.py",), make, again)
 
 
 def load(

@@ -61,7 +61,7 @@ def _load(images: Artifact, partitions: Iterable[Artifact], device: torch.device
             device,
             p.densities,
             validation=p.validation,
-            stage=p.stage,
+            stage=p.phase,
             groups=p.groups,
             test_groups=p.test_groups,
             image=image if copies else None,

@@ -11,6 +11,7 @@ from fedbench.core.who import UNSEEN
 from fedbench.declaration import of_class
 from fedbench.errors import FedbenchError
 from fedbench.imports import closure
+from fedbench.partition import schemes
 from fedbench.plugins.load import statements
 from fedbench.plugins.mistakes import reported
 from fedbench.specs import RunSpec, Setting
@@ -44,10 +45,10 @@ class Job:
         with reported():
             method = kind.create(overrides)
             method.check_setting(setting)
-        if setting.partition.newcomers and UNSEEN not in kind.serves:
+        if setting.partition.unseen and UNSEEN not in kind.serves:
             raise FedbenchError(
                 f"{kind.name} has no procedure for clients that did not train",
-                "take a partition without newcomers, or a method like fedavgft, fedbabu, fedpac or pfedfda",
+                "take a partition without unseen clients, or a method like fedavgft, fedbabu, fedpac or pfedfda",
             )
         if setting.votes and not kind.takes_votes:
             raise FedbenchError(
@@ -74,8 +75,9 @@ class Job:
         """The files of the package that this run's numbers depend on. (A user's own are part of its identity.)"""
         method = (methods.file_of(self.spec.method),) if self.spec.source is None else ()
         model, imported = models.code_of(self.spec.setting.model)
+        scheme = schemes.code_of(self.spec.setting.partition.scheme)
         own = (*statements(type(self.method)), *imported)
-        return closure("engine/training.py", *model, *method, statements=own)
+        return closure("engine/training.py", *model, *method, *scheme, statements=own)
 
     @property
     def code(self) -> str:

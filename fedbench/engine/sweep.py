@@ -17,6 +17,7 @@ from fedbench.engine.job import Job
 from fedbench.engine.run import STACKING
 from fedbench.errors import FedbenchError
 from fedbench.files import process
+from fedbench.partition import schemes
 from fedbench.report.status.cells import DEFAULT_PRECISION, Cells, find
 from fedbench.report.status.index import State
 from fedbench.specs import RunSpec, Setting
@@ -186,4 +187,4 @@ def _name(run: Wanted) -> str:
     """Method, hyper-parameters, data set and partition."""
     part = run.spec.setting.partition
     options = "".join(f" {k}={v}" for k, v in declared.of(run.method).differing(run.spec.params).items())
-    return f"{run.method}{options} {part.dataset.name} {part.label}"
+    return f"{run.method}{options} {part.dataset.name} {schemes.label(part)}"

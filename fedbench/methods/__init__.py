@@ -59,7 +59,7 @@ def _load_file(reference: str) -> tuple[type[Method], str]:
 
 def _check(cls: type[Method], reference: str) -> None:
     """Raise FedbenchError unless runs of a user's class can be made, named and told."""
-    from fedbench.declaration import VALUES
+    from fedbench.options import VALUES
     from fedbench.plugins.mistakes import in_words, mistake
 
     where = f"{cls.__name__} in {reference.removesuffix(f':{cls.__name__}')}"

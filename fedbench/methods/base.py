@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,30 +20,17 @@ from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 from fedbench.declaration import of_class
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure
+from fedbench.options import check, check_bounds
+from fedbench.options import option as knob
 from fedbench.specs import Plain, Setting
+
+__all__ = [
+    "AFTER_AGGREGATE", "AFTER_LOCAL", "BODY", "FORWARD", "HEAD", "Method", "Scored", "check", "cross_entropy",
+    "features", "knob", "score_knob",
+]  # fmt: skip
 
 #: Share of a training step's time that a forward pass takes (backward costs about twice the forward).
 FORWARD = 1 / 3
-
-
-def knob(
-    default: Plain,
-    help: str,
-    symbol: str = "",
-    source: str = "",
-    choices: tuple[str, ...] = (),
-    most: float | None = None,
-    least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """A hyper-parameter: a field that is at once a command-line option and part of the run's identity. It must be one
-    of the choices, at `least` and at `most`, `above` and `below` these bounds; a whole number is at most
-    `declaration.MOST`."""
-    bounds = {"least": least, "above": above, "most": most, "below": below}
-    text = {"help": help, "symbol": symbol, "source": source, "choices": choices, "bounds": bounds}
-    return dataclasses.field(default=default, metadata=text)
-
 
 #: Name prefixes of the parts of a network: the body is what makes the features, the head the last linear layer.
 BODY, HEAD = ("trunk.", "neck."), ("head.",)
@@ -94,7 +80,7 @@ class Method:
     def __post_init__(self) -> None:
         """Raise FedbenchError about a hyper-parameter out of its bounds."""
         for option, field in self.knobs().items():
-            _check_bounds(self.name, option, field, getattr(self, field.name))
+            check_bounds(self.name, option, field, getattr(self, field.name))
 
     def __init_subclass__(cls, **more: Any) -> None:
         """Raise FedbenchError for a hyper-parameter that goes by the name of a hook."""
@@ -249,25 +235,3 @@ class Scored(Method):
 def _sgd() -> Box:
     """FedAvg's box."""
     yield Train(cross_entropy)
-
-
-def _check_bounds(method: str, option: str, field: dataclasses.Field[Any], value: Plain) -> None:
-    """Raise FedbenchError for a number that is out of the bounds of its `knob`."""
-    bounds = field.metadata.get("bounds", {})
-    lower = next(((kind, bounds[kind]) for kind in ("least", "above") if bounds.get(kind) is not None), None)
-    upper = next(((kind, bounds[kind]) for kind in ("most", "below") if bounds.get(kind) is not None), None)
-    if lower and upper:
-        opening, closing = "[" if lower[0] == "least" else "(", "]" if upper[0] == "most" else ")"
-        wanted = f"in {opening}{lower[1]:g}, {upper[1]:g}{closing}"
-    else:
-        words = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
-        wanted = " and ".join(f"{words[kind]} {bound:g}" for kind, bound in filter(None, (lower, upper)))
-    holds: dict[str, Any] = {"least": operator.ge, "above": operator.gt, "most": operator.le, "below": operator.lt}
-    for kind, bound in filter(None, (lower, upper)):
-        check(bool(holds[kind](value, bound)), method, option.replace("_", "-"), value, wanted)
-
-
-def check(condition: bool, method: str, option: str, value: Plain, wanted: str) -> None:
-    """Raise FedbenchError about a hyper-parameter out of range."""
-    if not condition:
-        raise FedbenchError(f"--{option} of {method} must be {wanted}, not {value}")

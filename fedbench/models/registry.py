@@ -43,7 +43,7 @@ def names() -> list[str]:
 def check(name: str) -> None:
     """Raise FedbenchError unless there is such a network, in fedbench or among the files that were given."""
     if plugin.is_plugin(name):
-        plugin.user_file(name)
+        plugin.known(name)
     elif name.startswith("torchvision:"):
         if not _STANDARD.fullmatch(name):
             raise FedbenchError(f"'{name}' does not name a network of torchvision", _SUCH)

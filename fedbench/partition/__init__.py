@@ -6,23 +6,21 @@ from fedbench.partition.artifact import Partition
 from fedbench.partition.builder import build, make, obtain
 from fedbench.partition.density import Densities
 from fedbench.partition.mixture_csv import read_mixture
-from fedbench.partition.scheme import assign, draw, split
-from fedbench.partition.shift import Shift, apply, groups, shifts
+from fedbench.partition.scheme import Assignment, Scheme
+from fedbench.partition.schemes import spec
 from fedbench.partition.tables import read
+from fedbench.partition.transforms import Transform
 
 __all__ = [
+    "Assignment",
     "Densities",
     "Partition",
-    "Shift",
-    "apply",
-    "assign",
+    "Scheme",
+    "Transform",
     "build",
-    "draw",
-    "groups",
     "make",
     "obtain",
     "read",
     "read_mixture",
-    "shifts",
-    "split",
+    "spec",
 ]

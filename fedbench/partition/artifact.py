@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.partition import colored, distinct
-from fedbench.partition.bank import Drawn
-from fedbench.partition.corruption.pixels import Images
-from fedbench.partition.density import Densities, densities
-from fedbench.partition.distribution import Distribution
-from fedbench.partition.shift import Shift, apply, groups
+from fedbench.partition import distinct, modifiers
+from fedbench.partition.density import Densities, realised
+from fedbench.partition.distribution import Distribution, Drawn
+from fedbench.partition.transforms import Transform, apply, paint
+from fedbench.partition.transforms.corruption.pixels import Images
 from fedbench.specs import PartitionSpec
 
 if TYPE_CHECKING:
@@ -38,12 +37,18 @@ class Partition:
     sample: NDArray[np.int32]  #: [R] row of the dataset
     test: NDArray[np.bool_]  #: [R]
     label: NDArray[np.integer]  #: [R] int32 0..K-1; where images have many labels, 0 or 1 for each [R, K] uint8
-    shifts: tuple[Shift, ...]  #: [M]
-    colour: NDArray[np.int8] | None = None  #: [R] 0 red, 1 green (scheme colored only)
+    transforms: tuple[Transform, ...]  #: [M] how each client sees its images
+    #: [M] true groups: clients of one distribution share a number, counted in order of appearance. Where distributions
+    #: were drawn it is their number in `distributions`, where data drift that of the last phase; elsewhere the
+    #: partitioner says it, or clients of one transform are a group.
+    groups: list[int]
+    colour: NDArray[np.int8] | None = None  #: [R] 0 red, 1 green: the channel that a grey image is painted in
     validation: NDArray[np.bool_] | None = None  #: [R] held back from training; None: no row is
-    #: [R] stage of each training and validation row, from 0, where the data drift; test rows have -1.
-    stage: NDArray[np.int8] | None = None
-    drawn: Drawn | None = None  #: true distributions of the clients, where they were drawn as such (FLUX)
+    #: [R] drift phase of each training and validation row, from 0, where the data drift; test rows have -1.
+    phase: NDArray[np.int8] | None = None
+    drawn: Drawn | None = None  #: true distributions of the clients, where they were drawn as such
+    #: What the partitioner knows of the clients' training and test distributions; None: no more than the samples tell.
+    declared: Densities | None = None
 
     @property
     def id(self) -> str:
@@ -51,7 +56,7 @@ class Partition:
 
     @property
     def clients(self) -> int:
-        """M, newcomers and those that they are again under corruptions included."""
+        """M, unseen clients and those that they are again under corruptions included."""
         return self.spec.all_clients
 
     @property
@@ -60,9 +65,9 @@ class Partition:
         return self.label.ndim > 1
 
     @property
-    def newcomer(self) -> NDArray[np.bool_]:
+    def unseen(self) -> NDArray[np.bool_]:
         """Whether each client [M] never trains; such clients come last."""
-        return np.arange(self.clients) >= self.clients - self.spec.outsiders
+        return modifiers.is_unseen(self.spec)
 
     @cached_property
     def training(self) -> NDArray[np.bool_]:
@@ -71,43 +76,29 @@ class Partition:
 
     @cached_property
     def n_train(self) -> NDArray[np.int64]:
-        """Training samples of each client [M]; in stages, those of all stages."""
+        """Training samples of each client [M]; in drift phases, those of all phases."""
         return np.bincount(self.client[self.training], minlength=self.clients)
 
     @cached_property
     def n_validation(self) -> NDArray[np.int64]:
         """Validation samples of each client [M]."""
-        held = slice(0) if self.validation is None else self.validation
-        return np.bincount(self.client[held], minlength=self.clients)
+        rows = slice(0) if self.validation is None else self.validation
+        return np.bincount(self.client[rows], minlength=self.clients)
 
     @cached_property
     def n_test(self) -> NDArray[np.int64]:
         """Test samples of each client [M]."""
         return np.bincount(self.client[self.test], minlength=self.clients)
 
-    @cached_property
-    def groups(self) -> list[int]:
-        """The true group of each client [M]: clients of one distribution share a number.
-
-        Where distributions were drawn (FLUX), it is the distribution's number in `distributions`; where data drift,
-        that of the last stage. Elsewhere clients of one covariate shift are a group (P(X)); in a mixture the clients
-        of one row; in a colored partition those of the same flip probabilities. Numbers count in order of appearance.
-        """
-        if self.drawn is not None:
-            return list(self.drawn.of[-2].tolist())
-        if self.spec.train_mix is not None:
-            return [c * len(self.spec.train_mix) // self.clients for c in range(self.clients)]
-        return groups(self.spec.flips if self.spec.flips is not None else self.shifts)
-
     @property
-    def stage_groups(self) -> list[list[int]]:
-        """[S][M] the true group of each client in each stage of its training data; one stage where nothing drifts."""
-        return [self.groups] if self.drawn is None else self.drawn.of[:-1].tolist()
+    def phase_groups(self) -> list[list[int]]:
+        """[P][M] the true group of each client in each drift phase of its training data; one where none drifts."""
+        return [self.groups] if self.drawn is None else self.drawn.of_phase[:-1].tolist()
 
     @property
     def test_groups(self) -> list[int]:
         """[M] the true group of each client's test data, by the same numbers."""
-        return self.groups if self.drawn is None else list(self.drawn.of[-1].tolist())
+        return self.groups if self.drawn is None else list(self.drawn.of_phase[-1].tolist())
 
     @property
     def distributions(self) -> tuple[Distribution, ...]:
@@ -119,13 +110,13 @@ class Partition:
         """[R] number of the distribution that each row was drawn from; zeros where none were drawn as such."""
         if self.drawn is None:
             return np.zeros(len(self.sample), np.int32)
-        stage = self.stage if self.stage is not None else np.where(self.test, -1, 0)
-        return np.asarray(self.drawn.of[stage, self.client])
+        phase = self.phase if self.phase is not None else np.where(self.test, -1, 0)
+        return np.asarray(self.drawn.of_phase[phase, self.client])
 
     @cached_property
     def densities(self) -> Densities:
         """The probability of each stratum under the clients' training and test distributions."""
-        return densities(self)
+        return self.declared or realised(self.label, self.client, self.clients, len(self.classes))
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
@@ -160,8 +151,9 @@ class Partition:
         So has every image under P(X) and P(X|Y), even at levels without a colour (flux/protocol.md#shards-and-images).
         """
         height, width, channels = shape
-        first = self.spec.shift.partition("+")[0]
-        return height, width, 3 if self.spec.scheme == "colored" or first in ("px", "pxy") else channels
+        lit = any(r.colour for d in self.distributions for r in (d.rotation, *(one for _, one in d.rotations)))
+        coloured = self.colour is not None or lit or self.spec.shift.partition("+")[0] in ("px", "pxy")
+        return height, width, 3 if coloured else channels
 
     def distinct(self, dataset: Dataset) -> tuple[Images, NDArray[np.int64]]:
         """The different images that the clients see, uint8 [U, H, W, C], and which of them each row shows [R].
@@ -172,26 +164,37 @@ class Partition:
         """
         if dataset.spec.id != self.spec.dataset.id:
             raise FedbenchError(f"partition {self.id} is of dataset {self.spec.dataset.id}, not {dataset.spec.id}")
+        plain = all(transform == Transform() for transform in self.transforms)
         if self.colour is not None:
-            return colored.paint(dataset.images[self.sample], self.colour), np.arange(len(self.sample))
-        if all(shift == Shift() for shift in self.shifts):
+            images, index = paint(dataset.images[self.sample], self.colour), np.arange(len(self.sample))
+        elif plain or self.drawn is not None:
             channels = self.image_shape(dataset.images.shape[1:])[-1]
-            return distinct.images(dataset, self.sample, self.distribution, self.distributions, channels)
-        out = np.empty((len(self.sample), *dataset.images.shape[1:]), np.uint8)
+            images, index = distinct.images(dataset, self.sample, self.distribution, self.distributions, channels)
+        else:
+            images, index = dataset.images, self.sample.astype(np.int64)
+        if plain:
+            return images, index
+        out = np.empty((len(self.sample), *images.shape[1:]), np.uint8)
 
-        def look(side: int) -> None:
+        def transformed(side: int) -> None:
             client, test = divmod(side, 2)
             start, _, middle, stop = self._ends[client].tolist()  # validation images are a part of the training side
-            rows, shift = slice(middle, stop) if test else slice(start, middle), self.shifts[client]
-            images = dataset.images[self.sample[rows]]
-            out[rows] = images if shift == Shift() else apply(images, shift, key=side)
+            rows, transform = slice(middle, stop) if test else slice(start, middle), self.transforms[client]
+            own = images[index[rows]]
+            out[rows] = own if transform == Transform() else apply(own, transform, key=side)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow and NumPy let go of the interpreter's lock
-            list(pool.map(look, range(2 * self.clients)))
+            list(pool.map(transformed, range(2 * self.clients)))
         return out, np.arange(len(out))
 
-    def shifted_images(self, dataset: Dataset) -> Images:
+    def transformed_images(self, dataset: Dataset) -> Images:
         """uint8 [R, H, W, C]: row r is the image of `sample[r]` as its client sees it; see `distinct`."""
         images, index = self.distinct(dataset)
         alone = len(images) == len(index) and np.array_equal(index, np.arange(len(index)))
         return images if alone else images[index]
+
+
+def numbered(of: Sequence[Hashable]) -> list[int]:
+    """The group of each client by what is its own: those with equal ones share a number."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(one, len(numbers)) for one in of]

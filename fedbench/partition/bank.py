@@ -1,8 +1,9 @@
-"""FLUX's four shifts at eight levels, their mixtures and the drifting ones: who draws which distribution.
+"""FLUX's four shifts at eight levels, their mixtures and the drifting ones: who draws which distribution (FLUX, NeurIPS
+2025, section 5 and its appendix on the levels of heterogeneity).
 
-Appendix F.1 and Table 9 (static), F.3 (mixed), D.3 and Table 6 (stages); what the paper leaves open stands in
+Appendix F.1 and Table 9 (static), F.3 (mixed), D.3 and Table 6 (phases); what the paper leaves open stands in
 flux/protocol.md#levels, #mixed-shifts and #drifting-data. Draws come from counter-based streams keyed by (seed,
-purpose, client, stage). The authors draw from one NumPy generator in an order of their own, so the clients of a seed
+purpose, client, phase). The authors draw from one NumPy generator in an order of their own, so the clients of a seed
 are not theirs, only of the same law.
 """
 
@@ -12,12 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedbench.core.rng import stream
-from fedbench.partition.distribution import Distribution
-from fedbench.partition.look import Look
-from fedbench.specs import LEVELLED, PartitionSpec, require
+from fedbench.partition.distribution import Distribution, Drawn
+from fedbench.partition.transforms import Rotation
+from fedbench.rng import stream
+from fedbench.specs import PartitionSpec, require
+
+#: The shifts, each at LEVELS levels, or in drift phases at DRIFT_LEVELS: what differs between clients.
+LEVELLED = {
+    "px": "P(X)", "py": "P(Y)", "pyx": "P(Y|X)", "pxy": "P(X|Y)",
+    "px+py": "P(X) and P(Y)", "pxy+py": "P(X|Y) and P(Y)", "pyx+py": "P(Y|X) and P(Y)",
+}  # fmt: skip
+LEVELS, DRIFT_LEVELS = 8, 3
 
 #: A draw of one client.
 Bank = Callable[[np.random.Generator], Distribution]
@@ -37,95 +44,94 @@ _DRIFTING_POOL = (3, 4, 5)
 _DRIFTING_CLASSES, _DRIFTING_TURNED = 2, 8
 
 
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """The G distributions that M clients meet, counted in order of appearance, and which of them each client does."""
+@dataclass(frozen=True)
+class Level:
+    """A shift of LEVELLED at a level, on data of K classes."""
 
-    distributions: tuple[Distribution, ...]  #: [G]
-    of: NDArray[np.int32]  #: [S + 1, M] that of each stage of the training data, and last that of the test data
+    spec: PartitionSpec  #: its shift, seed, clients and drift phases
+    level: int  #: from the mildest, 1
+    classes: int  #: K
+    strict: bool = False  #: under P(X|Y) all classes that a client sees turned share one angle
+    fewer_classes: bool = False  #: mixed with P(Y), a client keeps 11 - level classes (else 4 at every level)
+
+    @property
+    def seed(self) -> int:
+        return self.spec.seed
+
+    def some(self, purpose: str, number: int, *key: int) -> tuple[int, ...]:
+        """So many of the classes, in order."""
+        require(
+            number <= self.classes,
+            f"{LEVELLED[self.spec.shift]} at level {self.level} needs {number} classes, and {self.spec.dataset.name} "
+            f"has {self.classes}",
+            "choose another level or another data set",
+        )
+        chosen = stream(self.seed, purpose, *key).choice(self.classes, number, replace=False)
+        return tuple(sorted(int(k) for k in chosen))
+
+    def scaled(self, number: int) -> int:
+        """A number of classes, ten times as many of CIFAR-100's."""
+        return 10 * number if self.classes >= _MANY else number
 
 
-def draw(spec: PartitionSpec, classes: int) -> Drawn:
-    """The distributions of the clients under a shift of LEVELLED, on data of so many classes.
+def draw(at: Level) -> Drawn:
+    """The distributions of the clients.
 
-    Static: one a client, on both sides of its split. In stages: one a stage, drawn from the bank with replacement;
-    the test distribution is drawn from those that any client holds in the last stage (the paper: one drift at test
-    time), but with 2 stages, as in the released code, from those that the client itself has met.
+    Static: one a client, in both splits. In drift phases: one a phase, drawn from the bank with replacement; the test
+    distribution is drawn from those that any client has in the last phase (the paper: one drift at test time), but
+    with 2 phases, as in the released code, from those that the client itself has had.
     Raises FedbenchError if the data have too few classes.
     """
-    clients, stages = range(spec.clients), spec.stages or 1
-    bank = _bank(spec, classes)
-    met = [[bank(stream(spec.seed, "distribution", c, s)) for c in clients] for s in range(stages)]
-    if spec.stages is None:
-        return numbered([*met, met[0]])
-    held = list(dict.fromkeys(met[-1]))
+    clients, phases, seed = range(at.spec.clients), at.spec.phases or 1, at.seed
+    bank = _bank(at)
+    train = [[bank(stream(seed, "distribution", c, s)) for c in clients] for s in range(phases)]
+    if at.spec.phases is None:
+        return Drawn.of([*train, train[0]])
+    last = list(dict.fromkeys(train[-1]))
     tests = []
     for c in clients:
-        among = list(dict.fromkeys(stage[c] for stage in met)) if spec.stages == 2 else held
-        tests.append(among[stream(spec.seed, "test distribution", c).integers(len(among))])
-    return numbered([*met, tests])
+        among = list(dict.fromkeys(phase[c] for phase in train)) if phases == 2 else last
+        tests.append(among[stream(seed, "test distribution", c).integers(len(among))])
+    return Drawn.of([*train, tests])
 
 
-def numbered(sides: Sequence[Sequence[Distribution]]) -> Drawn:
-    """The distributions of the clients, stage after stage and then on the test side, numbered."""
-    numbers: dict[Distribution, int] = {}
-    of = [[numbers.setdefault(one, len(numbers)) for one in side] for side in sides]
-    return Drawn(tuple(numbers), np.array(of, np.int32))
-
-
-def _bank(spec: PartitionSpec, classes: int) -> Bank:
-    assert spec.level is not None
-    first, _, mixed = spec.shift.partition("+")
-    if spec.stages is not None:
-        return _DRIFTING[first](spec, spec.level, classes)
-    bank = _STATIC[first](spec, spec.level, classes)
-    return _mixed(spec, bank, spec.level, classes) if mixed else bank
+def _bank(at: Level) -> Bank:
+    first, _, mixed = at.spec.shift.partition("+")
+    if at.spec.phases is not None:
+        return _DRIFTING[first](at)
+    bank = _STATIC[first](at)
+    return _mixed(at, bank) if mixed else bank
 
 
 def _uniform(entries: Sequence[Distribution]) -> Bank:
     return lambda rng: entries[int(rng.integers(len(entries)))]
 
 
-def _scaled(number: int, classes: int) -> int:
-    return 10 * number if classes >= _MANY else number
-
-
-def _some(spec: PartitionSpec, purpose: str, number: int, classes: int, *key: int) -> tuple[int, ...]:
-    """So many of the classes, in order."""
-    require(
-        number <= classes,
-        f"{LEVELLED[spec.shift]} at level {spec.level} needs {number} classes, and {spec.dataset.name} has {classes}",
-        "choose another level or another data set",
-    )
-    chosen = stream(spec.seed, purpose, *key).choice(classes, number, replace=False)
-    return tuple(sorted(int(k) for k in chosen))
-
-
 # -- static ---------------------------------------------------------------------------------------------------
 
 
-def _px(spec: PartitionSpec, level: int, classes: int) -> Bank:
+def _px(at: Level) -> Bank:
     """Any pair of an angle and a colour, for all images of a client."""
-    return _pairs(_ROTATIONS[(level - 1) % 4], _COLOURS if level > 4 else (None,))
+    return _pairs(_ROTATIONS[(at.level - 1) % 4], _COLOURS if at.level > 4 else (None,))
 
 
-def _pairs(rotations: int, colours: Sequence[str | None]) -> Bank:
-    looks = [Look(360 * i // rotations, colour) for i in range(rotations) for colour in colours]
-    return _uniform([Distribution(look=look) for look in looks])
+def _pairs(angles: int, colours: Sequence[str | None]) -> Bank:
+    rotations = [Rotation(360 * i // angles, colour) for i in range(angles) for colour in colours]
+    return _uniform([Distribution(rotation=one) for one in rotations])
 
 
-def _py(spec: PartitionSpec, level: int, classes: int) -> Bank:
+def _py(at: Level) -> Bank:
     """One of five subsets of 11 - level classes."""
-    return _subsets(spec, BANK, _scaled(11 - level, classes), classes)
+    return _subsets(at, BANK, at.scaled(11 - at.level))
 
 
-def _subsets(spec: PartitionSpec, entries: int, number: int, classes: int) -> Bank:
-    return _uniform([Distribution(number=i, classes=_some(spec, "subset", number, classes, i)) for i in range(entries)])
+def _subsets(at: Level, entries: int, number: int) -> Bank:
+    return _uniform([Distribution(number=i, classes=at.some("subset", number, i)) for i in range(entries)])
 
 
-def _pyx(spec: PartitionSpec, level: int, classes: int) -> Bank:
+def _pyx(at: Level) -> Bank:
     """A permutation of the labels of a pool of `level` classes."""
-    return _permutations(_some(spec, "pool", level if classes < _MANY else 10 * level + 20, classes))
+    return _permutations(at.some("pool", at.level if at.classes < _MANY else 10 * at.level + 20))
 
 
 def _permutations(pool: Sequence[int]) -> Bank:
@@ -136,20 +142,20 @@ def _permutations(pool: Sequence[int]) -> Bank:
     return one
 
 
-def _pxy(spec: PartitionSpec, level: int, classes: int) -> Bank:
+def _pxy(at: Level) -> Bank:
     """An angle for each of `level` classes; with many classes a colour for each of as many others, too."""
-    turned = _some(spec, "turned", _scaled(level, classes), classes)
-    angles = (0, 120, 240) if classes >= _MANY else (0, 90, 180, 270)
-    coloured = _some(spec, "coloured", _scaled(level, classes), classes) if classes >= _MANY else ()
+    turned = at.some("turned", at.scaled(at.level))
+    angles = (0, 120, 240) if at.classes >= _MANY else (0, 90, 180, 270)
+    coloured = at.some("coloured", at.scaled(at.level)) if at.classes >= _MANY else ()
 
     def one(rng: np.random.Generator) -> Distribution:
-        by = rng.integers(len(angles), size=1 if spec.strict else len(turned))
-        lit = rng.integers(len(_COLOURS), size=1 if spec.strict else len(coloured))
+        by = rng.integers(len(angles), size=1 if at.strict else len(turned))
+        lit = rng.integers(len(_COLOURS), size=1 if at.strict else len(coloured))
         angle = dict(zip(turned, np.broadcast_to(by, len(turned)).tolist(), strict=True))
         colour = dict(zip(coloured, np.broadcast_to(lit, len(coloured)).tolist(), strict=True))
         return Distribution(
-            looks=tuple(
-                (k, Look(angles[angle[k]] if k in angle else 0, _COLOURS[colour[k]] if k in colour else None))
+            rotations=tuple(
+                (k, Rotation(angles[angle[k]] if k in angle else 0, _COLOURS[colour[k]] if k in colour else None))
                 for k in sorted({*angle, *colour})
             )
         )
@@ -157,38 +163,37 @@ def _pxy(spec: PartitionSpec, level: int, classes: int) -> Bank:
     return one
 
 
-def _mixed(spec: PartitionSpec, bank: Bank, level: int, classes: int) -> Bank:
+def _mixed(at: Level, bank: Bank) -> Bank:
     """One of five pairs of a class subset and a draw of the other shift."""
-    kept = 11 - level if spec.fewer_classes else _MIXED_CLASSES
-    subsets = [_some(spec, "subset", _scaled(kept, classes), classes, i) for i in range(BANK)]
-    others = [bank(stream(spec.seed, "mixed", i)) for i in range(BANK)]
-    return _uniform(
-        [replace(o, number=i, classes=kept) for i, (o, kept) in enumerate(zip(others, subsets, strict=True))]
-    )
+    number = 11 - at.level if at.fewer_classes else _MIXED_CLASSES
+    subsets = [at.some("subset", at.scaled(number), i) for i in range(BANK)]
+    others = [bank(stream(at.seed, "mixed", i)) for i in range(BANK)]
+    pairs = enumerate(zip(others, subsets, strict=True))
+    return _uniform([replace(other, number=i, classes=subset) for i, (other, subset) in pairs])
 
 
-# -- in stages ------------------------------------------------------------------------------------------------
+# -- in drift phases ------------------------------------------------------------------------------------------------
 
 
-def _drifting_px(spec: PartitionSpec, level: int, classes: int) -> Bank:
-    return _pairs(*_DRIFTING_X[level - 1])
+def _drifting_px(at: Level) -> Bank:
+    return _pairs(*_DRIFTING_X[at.level - 1])
 
 
-def _drifting_py(spec: PartitionSpec, level: int, classes: int) -> Bank:
-    return _subsets(spec, _DRIFTING_BANK[level - 1], _DRIFTING_CLASSES, classes)
+def _drifting_py(at: Level) -> Bank:
+    return _subsets(at, _DRIFTING_BANK[at.level - 1], _DRIFTING_CLASSES)
 
 
-def _drifting_pyx(spec: PartitionSpec, level: int, classes: int) -> Bank:
-    return _permutations(_some(spec, "pool", _DRIFTING_POOL[level - 1], classes))
+def _drifting_pyx(at: Level) -> Bank:
+    return _permutations(at.some("pool", _DRIFTING_POOL[at.level - 1]))
 
 
-def _drifting_pxy(spec: PartitionSpec, level: int, classes: int) -> Bank:
+def _drifting_pxy(at: Level) -> Bank:
     """One of a few patterns: eight classes that share an angle and a colour."""
     entries = []
-    for i in range(_DRIFTING_BANK[level - 1]):
-        turned = _some(spec, "turned", _DRIFTING_TURNED, classes, i)
-        look = _pairs(4, _COLOURS)(stream(spec.seed, "pattern", i)).look
-        entries.append(Distribution(number=i, looks=tuple((k, look) for k in turned)))
+    for i in range(_DRIFTING_BANK[at.level - 1]):
+        turned = at.some("turned", _DRIFTING_TURNED, i)
+        rotation = _pairs(4, _COLOURS)(stream(at.seed, "pattern", i)).rotation
+        entries.append(Distribution(number=i, rotations=tuple((k, rotation) for k in turned)))
     return _uniform(entries)
 
 

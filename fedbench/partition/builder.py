@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.partition import bank, colored, equal, mixture, sampled
-from fedbench.partition.artifact import Partition
-from fedbench.partition.distribution import Distribution
-from fedbench.partition.scheme import draw
-from fedbench.partition.shift import Shift, shifts
+from fedbench.partition import modifiers, schemes
+from fedbench.partition.artifact import Partition, numbered
+from fedbench.partition.scheme import Assignment
+from fedbench.partition.split import Indices
 from fedbench.partition.tables import read, write
-from fedbench.specs import LABEL_FREE, SHIFTS, PartitionSpec, corruption
+from fedbench.partition.transforms import SHIFTS, Transform, of_clients
+from fedbench.plugins.mistakes import reported
+from fedbench.specs import PartitionSpec
 from fedbench.store import Artifact, Contents, Store, artifact_of
 
 if TYPE_CHECKING:
@@ -51,115 +52,89 @@ def obtain(
         partition = make(spec, from_artifact(images))
         return Contents(lambda writer: write(writer, partition), {"dataset": images}, {"dataset": spec.dataset.id})
 
-    return artifact_of(spec, store, "partition/builder.py", drawn, again)
+    return artifact_of(spec, store, ("partition/builder.py", *schemes.code_of(spec.scheme)), drawn, again)
 
 
 def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
-    """Draw the partition of a loaded dataset; nothing is written."""
-    plain = spec.scheme in LABEL_FREE or (spec.scheme == "equal" and spec.shift in ("none", "px"))
-    if dataset.many_labels and not plain:
-        what = f"under shift {spec.shift}" if spec.scheme == "equal" else f"by scheme {spec.scheme}"
+    """Draw the partition of a loaded dataset; nothing is written.
+
+    What the partitioner draws, then the modifiers: validation images held back, the rest subsampled and repeated, and
+    unseen clients under corruptions behind all others.
+    """
+    scheme = schemes.of(spec)
+    if dataset.many_labels and scheme.needs_classes(spec):
+        free = [name for name in schemes.names() if not schemes.load(name).by_class]
+        what = "" if spec.shift == "none" else f" under shift {spec.shift}"
         raise FedbenchError(
-            f"{spec.dataset.name} has many labels an image, so it cannot be dealt out {what}, which goes by classes",
-            f"choose one of {', '.join(LABEL_FREE)}",
+            f"{spec.dataset.name} has many labels an image, so it cannot be dealt out by {scheme.title()}{what}, which "
+            "goes by classes",
+            f"choose one of {', '.join(free)}",
         )
-    if spec.scheme == "colored":
-        return _colored(spec, dataset)
-    if spec.scheme == "equal":
-        return _equal(spec, dataset)
-    if spec.scheme == "mixture":
-        return _of_sides(spec, dataset, mixture.draw(dataset, spec))
-    if spec.scheme == "sampled":
-        return _sampled(spec, dataset)
-    name = spec.by if spec.scheme == "natural" else spec.within
-    column = dataset.column(name) if name is not None else None
-    if spec.validation is None:
-        made = _of_sides(spec, dataset, draw(dataset.partition_labels, spec, column))
-    else:
-        whole = draw(dataset.partition_labels, replace(spec, subsample=None), column)
-        backed = [(*equal.hold_back(train, spec, c), test) for c, (train, test) in enumerate(whole)]
-        held = [(equal.subsampled(train, spec), back, test) for train, back, test in backed]
-        made = _of_sides(spec, dataset, [(train, test) for train, _, test in held], [back for _, back, _ in held])
-    if spec.round_robin and column is not None:
-        first = [column[made.sample[made.rows(c).start]] for c in range(made.clients)]
-        named = [Distribution(name=f"{spec.by} {one}") for one in first]
-        return replace(made, drawn=bank.numbered([named, named]))
-    return made
+    with reported():
+        assignment = scheme.draw(dataset, spec)
+    partition = _partition(spec, dataset, assignment)
+    with reported():
+        groups, declared = scheme.groups(partition), scheme.densities(partition)
+    return replace(partition, groups=groups or partition.groups, declared=declared)
 
 
-def _of_sides(
-    spec: PartitionSpec,
-    dataset: Dataset,
-    drawn: Sequence[tuple[NDArray[np.integer], NDArray[np.integer]]],
-    validation: Sequence[NDArray[np.integer]] | None = None,
-) -> Partition:
-    """The partition whose clients hold these training and test samples, and perhaps validation samples between them,
-    under the data set's own labels."""
-    seen = shifts(spec.shift, spec.clients) if spec.shift in SHIFTS else [Shift()] * spec.clients
-    between = [train[:0] for train, _ in drawn] if validation is None else validation
-    held = [(train, back, test) for (train, test), back in zip(drawn, between, strict=True)]
-    newcomers = held[spec.clients - spec.newcomers :] if spec.newcomers else []
-    for again in spec.newcomers_as or ():
-        name, severity = corruption(again)
-        seen += [Shift(corruption=name, severity=severity)] * len(newcomers)
-        held += newcomers
-    if dataset.images.shape[-1] == 1:
-        seen = [shift.on_grey() for shift in seen]
-    sample = np.concatenate([side for sides in held for side in sides]).astype(np.int32)
-    sizes = np.array([[len(side) for side in sides] for sides in held])
-    return Partition(
+def _partition(spec: PartitionSpec, dataset: Dataset, assignment: Assignment) -> Partition:
+    """The partition of what a partitioner drew."""
+    a = assignment
+    sizes = [[*map(len, train), len(test)] for train, test in zip(a.train, a.test, strict=True)]
+    rows = iter(np.split(np.arange(sum(map(sum, sizes))), np.cumsum([n for mine in sizes for n in mine])[:-1]))
+    pieces: list[list[Indices]] = []  # [M][2P + 1]: training and validation rows of each phase, and test rows
+    for c, mine in enumerate(sizes):
+        halves = [modifiers.hold_back(next(rows), spec, c, s) for s in range(len(mine) - 1)]
+        train = [modifiers.repeated(modifiers.subsampled(part, spec), spec) for part, _ in halves]
+        pieces.append([*train, *(back for _, back in halves), next(rows)])
+    again = modifiers.again(spec)
+    pieces += [pieces[c] for c, _ in again]
+    phases = len(sizes[0]) - 1
+    row = np.concatenate([piece for mine in pieces for piece in mine])
+    sides = zip(a.train, a.test, strict=True)
+    sample = np.concatenate([part for train, test in sides for part in (*train, test)])[row]
+
+    def of_piece(values: list[Any], dtype: Any) -> NDArray[Any]:
+        """[R] of each row what is so of its piece, the same for all clients."""
+        return np.repeat(np.array(values * len(pieces), dtype), [len(piece) for mine in pieces for piece in mine])
+
+    transforms = _transforms(spec, a, dataset.images.shape[-1] == 1) + [transform for _, transform in again]
+    partition = Partition(
         spec=spec,
-        classes=tuple(dataset.classes),
-        client=np.repeat(np.arange(len(held), dtype=np.int32), sizes.sum(axis=1)),
-        sample=sample,
-        test=np.repeat(np.tile([False, False, True], len(held)), sizes.ravel()),
-        label=dataset.labels[sample] if dataset.many_labels else dataset.labels[sample].astype(np.int32),
-        shifts=tuple(seen),
-        validation=None if validation is None else np.repeat(np.tile([False, True, False], len(held)), sizes.ravel()),
+        classes=a.classes or tuple(dataset.classes),
+        client=np.repeat(np.arange(len(pieces), dtype=np.int32), [sum(map(len, mine)) for mine in pieces]),
+        sample=sample.astype(np.int32),
+        test=of_piece([False] * 2 * phases + [True], bool),
+        label=_labels(dataset, sample) if a.label is None else a.label[row],
+        transforms=tuple(transforms),
+        groups=numbered(transforms) if a.drawn is None else a.drawn.groups,
+        colour=None if a.colour is None else a.colour[row],
+        validation=None if spec.validation is None else of_piece([False] * phases + [True] * phases + [False], bool),
+        phase=of_piece([*range(phases), *range(phases), -1], np.int8) if spec.phases else None,
+        drawn=a.drawn,
     )
+    return partition if dataset.many_labels else replace(partition, label=_relabelled(partition))
 
 
-def _sampled(spec: PartitionSpec, dataset: Dataset) -> Partition:
-    """Samples of natural groups."""
-    drawn = sampled.draw(dataset, spec)
-    backed = [(*equal.hold_back(train, spec, c), test) for c, (train, test) in enumerate(drawn.sides)]
-    backs = None if spec.validation is None else [back for _, back, _ in backed]
-    made = _of_sides(spec, dataset, [(train, test) for train, _, test in backed], backs)
-    named = [Distribution(name=name) for name in drawn.groups]
-    return replace(made, drawn=bank.numbered([named, named]))
+def _labels(dataset: Dataset, sample: Indices) -> NDArray[np.integer]:
+    return dataset.labels[sample] if dataset.many_labels else dataset.labels[sample].astype(np.int32)
 
 
-def _colored(spec: PartitionSpec, dataset: Dataset) -> Partition:
-    """The same with two classes, and labels and colours that were drawn with the samples."""
-    drawn = colored.draw(dataset, spec)
-    flat = [side for sides in drawn for side in sides]
-    return replace(
-        _of_sides(spec, dataset, [(train.sample, test.sample) for train, test in drawn]),
-        classes=colored.classes(dataset),
-        label=np.concatenate([side.label for side in flat]),
-        colour=np.concatenate([side.colour for side in flat]),
-    )
-
-
-def _equal(spec: PartitionSpec, dataset: Dataset) -> Partition:
-    """The same with the labels of the clients' distributions, stage by stage where the data drift."""
-    drawn = None if spec.shift == "none" else bank.draw(spec, len(dataset.classes))
-    held = equal.draw(dataset, spec, drawn)
-    backs = None if spec.validation is None else [np.concatenate(mine.validation) for mine in held]
-    made = _of_sides(spec, dataset, [(np.concatenate(mine.train), mine.test) for mine in held], backs)
-    if drawn is None:
-        return made
-    if dataset.many_labels:  # under P(X), which leaves labels as they are
-        return replace(made, drawn=drawn)
-    if spec.stages:
-        pieces = [
-            np.repeat(np.array([*range(spec.stages), *range(spec.stages), -1], np.int8), [len(part) for part in parts])
-            for parts in ((*mine.train, *mine.validation, mine.test) for mine in held)
-        ]
-        made = replace(made, stage=np.concatenate(pieces))
-    made = replace(made, drawn=drawn)
-    given = np.tile(np.arange(len(dataset.classes), dtype=np.int32), (len(drawn.distributions), 1))
-    for g, one in enumerate(drawn.distributions):
+def _relabelled(p: Partition) -> NDArray[np.integer]:
+    """The labels [R] as the distributions that the rows are drawn from give them out: permuted under P(Y|X)."""
+    if not any(one.labels for one in p.distributions):
+        return p.label
+    given = np.tile(np.arange(len(p.classes), dtype=np.int32), (len(p.distributions), 1))
+    for g, one in enumerate(p.distributions):
         for k, label in one.labels:
             given[g, k] = label
-    return replace(made, label=given[made.distribution, made.label])
+    return np.asarray(given[p.distribution, p.label])
+
+
+def _transforms(spec: PartitionSpec, assignment: Assignment, grey: bool) -> list[Transform]:
+    """[M] the partitioner's own, and the shift's behind them."""
+    shift = of_clients(spec.shift, spec.clients) if spec.shift in SHIFTS else [Transform()] * spec.clients
+    own = assignment.transforms or [Transform()] * spec.clients
+    both = [a | b for a, b in zip(own, shift, strict=True)]
+    return [transform.on_grey() for transform in both] if grey else both

@@ -1,155 +1,209 @@
-"""Who holds which sample, in which split: Dirichlet, a fixed size each, shards, IID and natural groups.
+"""The base of all partitioners: who holds which sample, in which split, with options that are part of the spec.
 
-All draws of a partition come one after another from one NumPy legacy generator (Mersenne Twister) seeded with the
-spec's seed, because the papers' partitions do: the same seed gives their very clients. Not a counter-based stream,
-then; a partition is drawn once, by one process, and written down.
+A partitioner is a frozen dataclass in a file of its own (`partition/schemes/NAME.py`, or a user's FILE.py:Class). Most
+override `deal` alone, which gives each client its samples; their split is then random. One whose training and test
+samples are drawn apart overrides `draw`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.errors import FedbenchError
-from fedbench.partition import dirichlet
+from fedbench import options
+from fedbench.errors import FedbenchError, unknown
+from fedbench.partition.distribution import Drawn
+from fedbench.partition.split import Indices, split
+from fedbench.partition.transforms import SHIFTS, Transform
 from fedbench.specs import PartitionSpec, require
+from fedbench.specs.base import coerce, type_hints
 
-Indices = NDArray[np.int64]
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
+    from fedbench.data import Dataset
+    from fedbench.partition.artifact import Partition
+    from fedbench.partition.density import Densities
 
-def draw(
-    labels: NDArray[np.integer], spec: PartitionSpec, groups: NDArray[np.generic] | None = None
-) -> list[tuple[Indices, Indices]]:
-    """The training and the test samples of each client, as positions in `labels`.
-
-    Arguments:
-        labels: the classes [N] to partition by, counted from 0 (CIFAR-20 is partitioned by its fine labels).
-        spec: the scheme with its parameters.
-        groups: the column [N] that `spec.by` (scheme natural) or `spec.within` names, of codes or strings.
-
-    With `spec.subsample` a client keeps the first floor(share x n) of its n shuffled training samples, one at least:
-    smaller sets lie in larger ones, the test samples are the same for all shares, and no draw depends on the share.
-    Raises FedbenchError if the data cannot serve as many clients, if no draw keeps the minimum size, or if a client
-    is left without a training or without a test sample.
-    """
-    rng = np.random.RandomState(spec.seed)
-    sides = split(assign(labels, spec, rng, groups), spec, rng)
-    if spec.subsample is None:
-        return sides
-    return [(train[: max(1, int(spec.subsample * len(train)))], test) for train, test in sides]
+#: What a partitioner takes that splits samples at random, and one that draws training and test samples apart.
+AT_RANDOM = ("train_fraction", "subsample", "unseen", "unseen_as", "validation", "duplicates")
+APART = ("subsample", "validation", "duplicates")
 
 
-def assign(
-    labels: NDArray[np.integer],
-    spec: PartitionSpec,
-    rng: np.random.RandomState,
-    groups: NDArray[np.generic] | None = None,
-) -> list[Indices]:
-    """The samples of each client before the split; see `draw`."""
-    column = spec.by if spec.scheme == "natural" else spec.within
-    if column is not None and groups is None:
-        raise FedbenchError(f"a partition by {column} needs that column")
-    if spec.scheme == "natural":
-        assert groups is not None
-        return (_round_robin if spec.round_robin else _natural)(groups, spec, rng)
-    require(
-        len(labels) >= 2 * spec.clients,
-        f"{len(labels)} samples cannot serve {spec.clients} clients (each needs one to train on and one to test on)",
-        f"ask for at most {len(labels) // 2} clients",
-    )
-    if groups is not None and spec.within is not None:
-        return dirichlet.within(labels, groups, spec, rng)
-    if spec.scheme == "dirichlet":
-        return dirichlet.deal(labels, np.arange(len(labels)), spec.clients, spec, rng)
-    if spec.scheme == "limited":
-        return dirichlet.limited(labels, spec, rng)
-    if spec.scheme == "shards":
-        return _shards(labels, spec, rng)
-    return np.array_split(rng.permutation(len(labels)), spec.clients)
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """Who holds which sample, as rows of the data set, for each of M clients."""
+
+    train: Sequence[tuple[Indices, ...]]  #: [M] training samples, drift phase after drift phase; one where none drifts
+    test: Sequence[Indices]  #: [M]
+    #: Labels and colours that were drawn with the samples, as the samples stand: client after client, its training
+    #: samples before its test samples. None: the data set's own labels, and no colours.
+    label: NDArray[np.int32] | None = None
+    colour: NDArray[np.int8] | None = None
+    classes: tuple[str, ...] | None = None  #: names of the labels' classes; None: the data set's
+    drawn: Drawn | None = None  #: the clients' true distributions, where the partitioner knows them
+    transforms: Sequence[Transform] | None = None  #: [M] how each sees its images, before what the shift adds
+
+    @classmethod
+    def of(cls, sides: Iterable[tuple[Indices, Indices]], **more: Any) -> Assignment:
+        """That of the (training, test) samples of each client."""
+        train, test = zip(*sides, strict=True)
+        return cls([(one,) for one in train], test, **more)
 
 
-def split(held: Sequence[Indices], spec: PartitionSpec, rng: np.random.RandomState) -> list[tuple[Indices, Indices]]:
-    """Shuffle each client's samples, in client order: the first floor(share x n) are for training, the rest for tests.
+@dataclass(frozen=True)
+class Scheme:
+    """A partitioner. Its fields, made by `fedbench.options.option`, are its options."""
 
-    A natural group is taken as it comes, so there the floor gives way: one sample at least on either side.
-    """
-    assert spec.train_fraction is not None
-    sides = []
-    for client, samples in enumerate(held):
-        mixed = samples.copy()
-        rng.shuffle(mixed)
-        n_train = int(spec.train_fraction * len(mixed))
-        if spec.scheme == "natural":
-            n_train = min(max(n_train, 1), len(mixed) - 1)
-        if not 0 < n_train < len(mixed):
-            side = "test" if n_train else "training"
-            larger = {"dirichlet": " or a larger --min-size", "limited": " or a larger --size"}.get(spec.scheme, "")
-            raise FedbenchError(
-                f"client {client} holds {len(mixed)} samples: a training share of {spec.train_fraction:g} "
-                f"leaves it without a {side} sample",
-                f"fewer clients, another --split{larger}",
-            )
-        sides.append((mixed[:n_train], mixed[n_train:]))
-    return sides
+    name: ClassVar[str] = ""  #: in specs; the file's name, or a user's class with its source's digest
+    #: Options of `fedbench partition` that stand for it -> its own option that they give a value to ("": none).
+    short: ClassVar[Mapping[str, str]] = {}
+    shifts: ClassVar[tuple[str, ...]] = SHIFTS  #: values of --shift that it takes
+    modifiers: ClassVar[tuple[str, ...]] = AT_RANDOM  #: fields of a PartitionSpec that it takes beside its own
+    by_class: ClassVar[bool] = True  #: whether it looks at classes, so that images cannot have many labels
+    #: Whether a client's samples are taken as they come, however few: one at least is then for either split.
+    as_it_comes: ClassVar[bool] = False
+    remedy: ClassVar[str] = ""  #: what else helps where a client is left without samples
 
+    def __post_init__(self) -> None:
+        """Types and bounds. Raises FedbenchError."""
+        hints = type_hints(type(self))
+        for option, field in self.options().items():
+            value = coerce(f"{option} of {self.title()}", hints[field.name], getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+            choices = field.metadata.get("choices")
+            if choices and value not in choices:
+                raise unknown(f"{option} of {self.title()}", str(value), choices)
+            if isinstance(value, int | float):
+                options.check_bounds(self.title(), option, field, value)
 
-def _shards(labels: NDArray[np.integer], spec: PartitionSpec, rng: np.random.RandomState) -> list[Indices]:
-    """S-SPC: samples sorted by label, cut into clients x S equal shards; each client gets S of them at random.
+    # -- what a partitioner does ---------------------------------------------------------------------------
 
-    The sort is stable, so that it does not depend on the NumPy build (FedDRM's is not; counts are the same). Where
-    the shards cannot be equal, the first ones hold one sample more, and no sample is left out.
-    """
-    assert spec.shards is not None
-    count = spec.clients * spec.shards
-    require(
-        count <= len(labels),
-        f"{len(labels)} samples cannot be cut into {count} shards ({spec.clients} clients x {spec.shards})",
-        "fewer clients or fewer shards per client",
-    )
-    shards = np.array_split(np.argsort(labels, kind="stable"), count)
-    dealt = rng.permutation(count).reshape(spec.clients, spec.shards)
-    return [np.concatenate([shards[s] for s in mine]) for mine in dealt]
+    def check(self, spec: PartitionSpec) -> None:
+        """Raise FedbenchError if the options do not fit each other or the rest of the spec."""
+        return
 
+    def deal(self, dataset: Dataset, spec: PartitionSpec, rng: np.random.RandomState) -> Sequence[Indices]:
+        """The samples of each client before the split, as rows of the data set."""
+        raise NotImplementedError
 
-def _natural(groups: NDArray[np.generic], spec: PartitionSpec, rng: np.random.RandomState) -> list[Indices]:
-    """One client a group (a writer, a centre): `clients` of those with two samples or more, in order of their names."""
-    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    fit = np.flatnonzero(counts >= 2)
-    require(
-        spec.clients <= len(fit),
-        f"there are {len(fit)} groups by {spec.by} with at least 2 samples, too few for {spec.clients} clients",
-        f"ask for at most {len(fit)} with --clients",
-    )
-    chosen = np.sort(rng.permutation(fit)[: spec.clients])
-    pieces = np.split(np.argsort(group, kind="stable"), np.cumsum(counts)[:-1])
-    return [pieces[g] for g in chosen]
+    def draw(self, dataset: Dataset, spec: PartitionSpec) -> Assignment:
+        """Who holds which sample. By default what `deal` gives each client is split at random.
 
-
-def _round_robin(groups: NDArray[np.generic], spec: PartitionSpec, rng: np.random.RandomState) -> list[Indices]:
-    """Groups (domains) dealt to the clients in turn and shuffled; a group's samples shared out evenly to its clients.
-
-    FLUX on Office-Home (flux/protocol.md#chexpert-and-office-home). Groups come in the order in which they first
-    appear in the data set.
-    """
-    names, first, group = np.unique(groups, return_index=True, return_inverse=True)
-    require(
-        spec.clients >= len(names),
-        f"{spec.clients} clients are too few for the {len(names)} groups by {spec.by}: each group needs one",
-        f"ask for {len(names)} at least with --clients",
-    )
-    of = rng.permutation(np.argsort(first)[np.arange(spec.clients) % len(names)])
-    held: list[Indices] = [np.empty(0, np.int64)] * spec.clients
-    for g in np.argsort(first):
-        members = np.flatnonzero(of == g)
-        rows = rng.permutation(np.flatnonzero(group == g))
+        All draws come one after another from one NumPy legacy generator (Mersenne Twister) seeded with the spec's
+        seed, because the papers' partitions do: the same seed gives their very clients. Raises FedbenchError if the
+        data cannot serve as many clients, or a client is left without a training or without a test sample.
+        """
+        rng, count = np.random.RandomState(spec.seed), len(dataset.labels)
         require(
-            len(rows) >= 2 * len(members),
-            f"the {len(rows)} samples of {spec.by} {names[g]} cannot serve {len(members)} clients "
-            "(each needs one to train on and one to test on)",
-            "fewer clients",
+            self.as_it_comes or count >= 2 * spec.clients,
+            f"{count} samples cannot serve {spec.clients} clients (each needs one to train on and one to test on)",
+            f"ask for at most {count // 2} clients",
         )
-        for client, piece in zip(members, np.array_split(rows, len(members)), strict=True):
-            held[client] = piece
-    return held
+        clients = self.deal(dataset, spec, rng)
+        return Assignment.of(split(clients, spec, rng, self.as_it_comes, self.remedy))
+
+    def densities(self, partition: Partition) -> Densities | None:
+        """The probability of each stratum under the clients' training and test distributions, where it knows them."""
+        return None
+
+    def groups(self, partition: Partition) -> list[int] | None:
+        """The true group of each client, where that is more than who shares a transform."""
+        return None
+
+    # -- what is said of it --------------------------------------------------------------------------------
+
+    def label(self, spec: PartitionSpec) -> str:
+        """Its short name in tables, such as Dir-0.3: by default its own and its options."""
+        values = {option: getattr(self, field.name) for option, field in self.options().items()}
+        own = [f"{option.replace('_', ' ')} {value}" for option, value in values.items() if value not in (None, False)]
+        return " ".join([self.title(), ", ".join(own)]).strip()
+
+    def details(self, spec: PartitionSpec) -> list[str]:
+        """What else a person should know of it, in a few words each."""
+        return []
+
+    def view(self, partition: Partition, width: int) -> Iterable[RenderableType] | None:
+        """What `fedbench partition` prints of it; None: its clients and their classes."""
+        return None
+
+    def true_groups(self, spec: PartitionSpec, classes: int) -> int:
+        """How many true groups there are on data of so many classes, as far as the spec alone tells."""
+        return 1
+
+    def needs_classes(self, spec: PartitionSpec) -> bool:
+        """Whether images cannot have many labels."""
+        return self.by_class
+
+    @classmethod
+    def title(cls) -> str:
+        """Its name without a digest."""
+        return (cls.name or cls.__name__).partition("@")[0]
+
+    @classmethod
+    def called(cls) -> str:
+        """A partition of its, such as "an iid partition"."""
+        return f"{'an' if cls.title()[0] in 'aeiouAEIOU' else 'a'} {cls.title()} partition"
+
+    # -- options -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def options(cls) -> dict[str, dataclasses.Field[Any]]:
+        """Its options by name (a trailing underscore of Python's is dropped)."""
+        return {f.name.rstrip("_"): f for f in dataclasses.fields(cls)}
+
+    @classmethod
+    def kind(cls, option: str) -> Any:
+        """The type of an option's value on the command line, of options.VALUES; None if it cannot be given there."""
+        hint = type_hints(cls)[cls.options()[option].name]
+        kinds = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
+        return next((one for one in kinds if one in options.VALUES), None)
+
+    @classmethod
+    def takes(cls, name: str, values: Mapping[str, Any]) -> bool:
+        """Whether a protocol's default of this name, among these values, says something to the partitioner."""
+        if name == "shift":
+            return values[name] in cls.shifts
+        return name in cls.modifiers or name in cls.options() or name in ("scheme", "clients", "seed")
+
+    @classmethod
+    def create(cls, values: Mapping[str, Any]) -> Self:
+        """The partitioner with these options, by their names. Raises FedbenchError for one that is missing."""
+        known = cls.options()
+        for option, field in known.items():
+            if field.default is dataclasses.MISSING and values.get(option) is None:
+                raise FedbenchError(
+                    f"{cls.called()} needs {option.replace('_', ' ')}: {field.metadata['help']}", cls._example(option)
+                )
+        return cls(**{known[option].name: value for option, value in values.items()})
+
+    @classmethod
+    def _example(cls, option: str) -> str:
+        """An option as it is written on the command line, if it can be."""
+        if cls.kind(option) is None:
+            return ""
+        short = next((one for one, own in cls.short.items() if own == option), option.replace("_", "-"))
+        return f"for example --{short} " + {int: "2", float: "0.5", str: "NAME"}.get(cls.kind(option), "")
+
+    @classmethod
+    def stored(cls) -> dict[str, str]:
+        """Key in stored specs -> option."""
+        return {field.metadata.get("stored") or option: option for option, field in cls.options().items()}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Its options under their stored keys. What is left at a default of None or False changes nothing and is left
+        out, so that a partition has one id."""
+        own = {}
+        for key, option in self.stored().items():
+            field = self.options()[option]
+            value = getattr(self, field.name)
+            if value is not None and not (value is False and field.default is False):
+                own[key] = value
+        return own

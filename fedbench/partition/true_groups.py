@@ -16,19 +16,19 @@ _NAMED = 12
 
 
 def of_client(p: Partition, client: int) -> str:
-    """A client's group; in stages, those one after another and then the test data's."""
-    if p.spec.stages is None:
+    """A client's group; in drift phases, those one after another and then the test data's."""
+    if p.spec.phases is None:
         return str(p.groups[client])
-    return "→".join(str(stage[client]) for stage in p.stage_groups) + f", {p.test_groups[client]}"
+    return "→".join(str(phase[client]) for phase in p.phase_groups) + f", {p.test_groups[client]}"
 
 
 def render(p: Partition, width: int) -> Iterable[str | Table]:
-    """A line a group: its clients (in stages: how many meet it, and how many are tested on it), and in words what
+    """A line a group: its clients (in drift phases: how many meet it, and how many are tested on it), and in words what
     their data are drawn from."""
     total = len(p.distributions)
-    drifting = p.spec.stages is not None
+    drifting = p.spec.phases is not None
     if drifting:
-        yield "\nColumn group: of each stage of the training data, and behind the comma of the test data."
+        yield "\nColumn group: of each phase of the training data, and behind the comma of the test data."
     grid = plain_table(gap=2)
     grid.add_column("group", justify="right", no_wrap=True)
     for name in ("training", "test") if drifting else ("clients",):
@@ -36,9 +36,9 @@ def render(p: Partition, width: int) -> Iterable[str | Table]:
     grid.add_column("distribution")
     yield ""
     for g in range(rows_shown(total)):
-        met = [c for c in range(p.clients) if any(stage[c] == g for stage in p.stage_groups)]
+        trained = [c for c in range(p.clients) if any(phase[c] == g for phase in p.phase_groups)]
         tested = [c for c in range(p.clients) if p.test_groups[c] == g]
-        who = [met, tested] if drifting else [met]
+        who = [trained, tested] if drifting else [trained]
         grid.add_row(str(g), *map(_clients, who), p.distributions[g].described(p.classes))
     yield grid
     if more := total - rows_shown(total):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedbench.partition import sides, true_groups
+from fedbench.partition import schemes, true_groups
 from fedbench.partition.artifact import Partition
+from fedbench.partition.bank import LEVELLED
 from fedbench.partition.shade import (
     CLASSES,
     LARGEST,
@@ -21,8 +22,8 @@ from fedbench.partition.shade import (
     rows_shown,
     two_lines,
 )
-from fedbench.partition.shift import Shift, shifts
-from fedbench.specs import LEVELLED, SHIFTS, PartitionSpec
+from fedbench.partition.transforms import SHIFTS, Transform, of_clients
+from fedbench.specs import PartitionSpec
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -38,17 +39,18 @@ def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]
     from rich.text import Text
 
     p, spec = partition, partition.spec
-    if spec.train_mix is not None or spec.flips is not None:
-        yield from sides.render(p, width)
+    own = schemes.of(spec).view(p, width) if schemes.at_hand(spec) else None
+    if own is not None:
+        yield from own
         return
-    dealt = slice(spec.clients)  # newcomers under corruptions hold no images but those of others
+    dealt = slice(spec.clients)  # unseen clients under corruptions hold no images but those of others
     groups = len(set(p.groups[dealt]))
     seen = "no covariate shift" if spec.shift == "none" else f"shift {spec.shift} in {groups} groups"
     if p.drawn is not None:
         seen = f"{LEVELLED.get(spec.shift, 'natural groups')} in {plural(len(p.distributions), 'group')}"
     yield Text.assemble(
         (spec.dataset.name, "bold"),
-        f"  {spec.label}  {spec.clients} clients  {seen}  seed {spec.seed}\n{_sizes(p, dealt)}",
+        f"  {schemes.label(spec)}  {spec.clients} clients  {seen}  seed {spec.seed}\n{_sizes(p, dealt)}",
         "; grey images have no hue and no saturation to shift" if _grey(p) else "",
         "\n",
         *(f"{line}\n" for line in _details(spec)),
@@ -76,8 +78,8 @@ def _tables(p: Partition, width: int) -> Iterable[RenderableType]:
             return
         if measure(_matrix(p, shift=False)) <= width:
             yield _matrix(p, shift=False)
-            if any(shift != Shift() for shift in p.shifts[:shown]):
-                yield "\n" + "\n".join(f"client {c}: {p.shifts[c]}" for c in range(shown))
+            if any(transform != Transform() for transform in p.transforms[:shown]):
+                yield "\n" + "\n".join(f"client {c}: {p.transforms[c]}" for c in range(shown))
             return
     spare = width - measure(_compact(p, len(LARGEST)))
     yield _compact(p, len(LARGEST) + max(0, spare))
@@ -85,10 +87,10 @@ def _tables(p: Partition, width: int) -> Iterable[RenderableType]:
 
 def _details(spec: PartitionSpec) -> Iterable[str]:
     """How else the samples were dealt out, and who never trains."""
-    if spec.details:
-        yield "; ".join(spec.details)
-    if spec.newcomers:
-        first, last = spec.clients - spec.newcomers, spec.all_clients - 1
+    if details := schemes.details(spec):
+        yield "; ".join(details)
+    if spec.unseen:
+        first, last = spec.trainees, spec.all_clients - 1
         yield f"clients {first} to {last} (counted from 0) never train (*)"
 
 
@@ -96,8 +98,8 @@ def _grey(p: Partition) -> bool:
     """Whether the shift lost its colour steps, the images being grey."""
     if p.spec.shift not in SHIFTS:
         return False
-    asked = shifts(p.spec.shift, p.spec.clients)
-    return list(p.shifts[: len(asked)]) == [shift.on_grey() for shift in asked] != asked
+    whole = of_clients(p.spec.shift, p.spec.clients)
+    return list(p.transforms[: len(whole)]) == [transform.on_grey() for transform in whole] != whole
 
 
 def display(console: Console, partition: Partition) -> None:
@@ -128,23 +130,23 @@ def _fill(grid: Table, p: Partition, cells: Callable[[int], list[Text]], shift: 
     steps = {"gamma": "{:g}", "hue": "{:+g}", "saturation": "{:g}", "posterize": "{:d}", "corruption": "{}"}
     heads = {"saturation": "satu-\nration", "posterize": "poste-\nrize", "validation": "vali-\ndation"}
     shown = rows_shown(p.clients)
-    used = [s for s in steps if shift and any(getattr(one, s) is not None for one in p.shifts[:shown])]
+    used = [s for s in steps if shift and any(getattr(one, s) is not None for one in p.transforms[:shown])]
     own = [] if p.drawn is None else ["group"]
-    held = [] if p.validation is None else ["validation"]
-    for name in ("train", *held, "test", *used, *own):
+    validated = [] if p.validation is None else ["validation"]
+    for name in ("train", *validated, "test", *used, *own):
         grid.add_column(heads.get(name, name), justify="right", no_wrap=True)
     for c in range(shown):
-        seen = p.shifts[c]
+        seen = p.transforms[c]
         values = [_corruption(seen) if s == "corruption" else getattr(seen, s) for s in used]
-        told = ["-" if v is None else steps[s].format(v) for s, v in zip(used, values, strict=True)]
-        mark = ("*" if p.newcomer[c] else " ") if p.spec.newcomers else ""
-        sizes = [f"{sizes[c]:,}" for sizes in (p.n_train, *([p.n_validation] if held else []), p.n_test)]
-        grid.add_row(f"{c}{mark}", *cells(c), *sizes, *told, *([true_groups.of_client(p, c)] if own else []))
+        written = ["-" if v is None else steps[s].format(v) for s, v in zip(used, values, strict=True)]
+        mark = ("*" if p.unseen[c] else " ") if p.spec.unseen else ""
+        sizes = [f"{sizes[c]:,}" for sizes in (p.n_train, *([p.n_validation] if validated else []), p.n_test)]
+        grid.add_row(f"{c}{mark}", *cells(c), *sizes, *written, *([true_groups.of_client(p, c)] if own else []))
     return grid
 
 
-def _corruption(shift: Shift) -> str | None:
-    return str(shift).replace("_", " ") if shift.corruption else None
+def _corruption(transform: Transform) -> str | None:
+    return f"{transform.corruption} {transform.severity}".replace("_", " ") if transform.corruption else None
 
 
 def _summary(p: Partition) -> Table:

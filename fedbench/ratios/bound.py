@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedbench.core.rng import stream
 from fedbench.errors import FedbenchError
 from fedbench.ratios.scale import factor
+from fedbench.rng import stream
 
 #: Iterations of one k-means start at most (scikit-learn's default, as in the paper's experiment).
 ITERATIONS = 300

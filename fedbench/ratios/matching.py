@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.rng import stream
 from fedbench.errors import FedbenchError
 from fedbench.ratios.bound import kmeans_bound
 from fedbench.ratios.divergence import divergence
 from fedbench.ratios.objective import terms
+from fedbench.rng import stream
 
 #: Turns a batch of samples as they are stored into the network's float32 input.
 Prepare = Callable[[Tensor], Tensor]

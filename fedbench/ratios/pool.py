@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedbench.core.rng import stream
 from fedbench.errors import FedbenchError
+from fedbench.rng import stream
 
 Ints = npt.NDArray[np.int64]
 

@@ -46,7 +46,7 @@ class Notes:
         table = self.table
         if table.counted:
             what = (
-                "Counted from layer shapes" if table.statistic == "count" else f"Follows from layout '{table.layout}'"
+                "Counted from layer shapes" if table.statistic == "count" else f"Follows from preset '{table.preset}'"
             )
             return [f"{what}: needs no run, and no budget applies."]
         executors = self._executors()

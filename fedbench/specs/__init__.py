@@ -12,41 +12,24 @@ from __future__ import annotations
 from fedbench.specs.base import SCHEMA, Plain, Spec, check_seed, require
 from fedbench.specs.dataset import DatasetSpec
 from fedbench.specs.metrics import MetricsSpec
-from fedbench.specs.partition import (
-    CORRUPTIONS,
-    DRAWN_APART,
-    LABEL_FREE,
-    LEVELLED,
-    SEVERITIES,
-    SHIFTS,
-    PartitionSpec,
-    Rows,
-    corruption,
-)
+from fedbench.specs.partition import MODIFIERS, PartitionSpec
 from fedbench.specs.run import RunSpec
 from fedbench.specs.setting import PRECISIONS, Setting
 
 SPECS: dict[str, type[Spec]] = {c.kind: c for c in (DatasetSpec, PartitionSpec, RunSpec, MetricsSpec)}
 
 __all__ = [
-    "CORRUPTIONS",
-    "DRAWN_APART",
-    "LABEL_FREE",
-    "LEVELLED",
+    "MODIFIERS",
     "PRECISIONS",
     "SCHEMA",
-    "SEVERITIES",
-    "SHIFTS",
     "SPECS",
     "DatasetSpec",
     "MetricsSpec",
     "PartitionSpec",
     "Plain",
-    "Rows",
     "RunSpec",
     "Setting",
     "Spec",
     "check_seed",
-    "corruption",
     "require",
 ]

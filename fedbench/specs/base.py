@@ -29,7 +29,7 @@ class Spec:
     kind: ClassVar[str] = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain nested dictionary; fields that are None are left out."""
+        """Plain nested dictionary under the keys that are stored; fields that are None are left out."""
         out: dict[str, Any] = {}
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
@@ -39,19 +39,19 @@ class Spec:
                 value = value.to_dict()
             elif isinstance(value, Mapping):
                 value = dict(sorted(value.items()))
-            out[f.name] = thawed(value)
+            out[_key(f)] = thawed(value)
         return out
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """Inverse of `to_dict`. Raises FedbenchError on unknown fields, missing fields and wrong types."""
-        hints = _hints(cls)
-        names = {f.name for f in dataclasses.fields(cls)}
-        extra = sorted(set(raw) - names)
+        hints = type_hints(cls)
+        names = {_key(f): f.name for f in dataclasses.fields(cls)}
+        extra = sorted(set(raw) - set(names))
         if extra:
             raise FedbenchError(f"{cls.__name__} has no field '{extra[0]}'")
         try:
-            return cls(**{name: _decode(hints[name], value) for name, value in raw.items()})
+            return cls(**{names[key]: _decode(hints[names[key]], value) for key, value in raw.items()})
         except TypeError as error:
             raise FedbenchError(f"{cls.__name__}: {error}") from error
 
@@ -67,28 +67,33 @@ class Spec:
 
     def _check_types(self) -> None:
         """Integers given for float fields become floats (1 and 1.0 are one id); other mismatches are errors."""
-        hints = _hints(type(self))
+        hints = type_hints(type(self))
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             object.__setattr__(self, f.name, coerce(f"{type(self).__name__}.{f.name}", hints[f.name], value))
 
 
-_hints: Callable[[type], dict[str, Any]] = cache(typing.get_type_hints)
+type_hints: Callable[[type], dict[str, Any]] = cache(typing.get_type_hints)
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
+def _key(field: dataclasses.Field[Any]) -> str:
+    """The key of a field in stored specs."""
+    return field.metadata.get("stored") or field.name
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
 def _decode(hint: Any, value: Any) -> Any:
-    for option in _options(hint):
+    for option in _alternatives(hint):
         if isinstance(option, type) and issubclass(option, Spec) and isinstance(value, Mapping):
             return option.from_dict(value)
     return value
 
 
 def coerce(where: str, hint: Any, value: Any) -> Any:
-    options = _options(hint)
+    options = _alternatives(hint)
     if float in options and int not in options and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 2**63 else math.copysign(math.inf, value)
     if isinstance(value, float):
@@ -110,6 +115,11 @@ def coerce(where: str, hint: Any, value: Any) -> Any:
         elif isinstance(value, origin):
             return value
     raise FedbenchError(f"{where} cannot be {value!r}")
+
+
+def frozen(value: Any) -> Any:
+    """Nested lists as tuples."""
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def thawed(value: Any) -> Any:

@@ -62,7 +62,7 @@ class Setting(Spec):
     init: str | None = None
     #: Every client is met once more after the last round, as one without labels: FLUX's test phase.
     test_phase: bool | None = None
-    #: Rounds (1-based) at whose beginning the clients go on to the next stage of their training data.
+    #: Rounds (1-based) at whose beginning the clients go on to the next drift phase of their training data.
     drifts: tuple[int, ...] | None = None
     #: Of the clients' local steps: one of OPTIMIZERS, AdamW with torch's betas and eps (None: sgd).
     optimizer: str | None = None
@@ -84,7 +84,7 @@ class Setting(Spec):
         require(self.weight_decay >= 0, f"weight decay must be at least 0, not {self.weight_decay}")
         require(0 < self.participation <= 1, f"participation must lie in (0, 1], not {self.participation}")
         check_seed(self.seed)
-        trainees = self.partition.clients - (self.partition.newcomers or 0)
+        trainees = self.partition.trainees
         require(
             self.cohort is None or (self.participation == 1 and 1 <= self.cohort <= trainees),
             f"a cohort must be 1 to {trainees} clients, and no participation below 1 beside it",
@@ -97,14 +97,14 @@ class Setting(Spec):
             object.__setattr__(self, name, getattr(self, name) or None)
         if self.init_seed is not None:
             check_seed(self.init_seed, "init_seed")
-        stages, drifts = self.partition.stages or 1, self.drifts or ()
+        phases, drifts = self.partition.phases or 1, self.drifts or ()
         rising = list(drifts) == sorted(set(drifts)) and all(2 <= t <= self.rounds for t in drifts)
-        require(stages > 1 or not drifts, "this partition's data do not drift", "make one that does with --stages 3")
+        require(phases > 1 or not drifts, "this partition's data do not drift", "make one that does with --phases 3")
         require(
-            rising and len(drifts) == stages - 1,
-            f"training data in {stages} stages drift at the beginning of {stages - 1} of the rounds "
+            rising and len(drifts) == phases - 1,
+            f"training data in {phases} phases drift at the beginning of {phases - 1} of the rounds "
             f"2 to {self.rounds}, in rising order, not of {list(drifts)}",
-            "for example --rounds 12 --drifts 5,8 with 3 stages",
+            "for example --rounds 12 --drifts 5,8 with 3 phases",
         )
         for name, known in (
             ("tail", TAILS), ("schedule", SCHEDULES), ("augment", AUGMENTS), ("precision", PRECISIONS),

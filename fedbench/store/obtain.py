@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedbench.specs import Spec
@@ -21,15 +21,17 @@ class Contents:
     inputs: Mapping[str, str] = field(default_factory=dict)  #: ids that stand in the manifest and in every table
 
 
-def artifact_of(spec: Spec, store: Store, code: str, make: Callable[[], Contents], again: bool = False) -> Artifact:
+def artifact_of(
+    spec: Spec, store: Store, code: Sequence[str], make: Callable[[], Contents], again: bool = False
+) -> Artifact:
     """The artifact of `spec`: `make` gives its contents if the store lacks it, or (`again`) if stale code made it.
 
-    `code` is the file of the package that makes such artifacts, such as "data/build.py". Nothing half-made stays.
+    `code` are the files of the package that make it, such as "data/build.py". Nothing half-made stays.
     """
     before = store.get(spec)
     if before is not None and not (again and is_stale(before.provenance)):
         return before
-    by = code_of(code)  # as it is now, not when all is made
+    by = code_of(*code)  # as it is now, not when all is made
     contents = make()
     with store.writing(spec, contents.inputs, replaces=before.digest if before else None) as writer:
         writer.provenance |= {**by, MADE_FROM: {name: origin(one) for name, one in contents.made_from.items()}}

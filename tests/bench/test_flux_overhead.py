@@ -20,7 +20,8 @@ from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.start import initialise
 from fedbench.core.trainer import Trainer
-from fedbench.specs import DatasetSpec, PartitionSpec, Setting
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.specs import DatasetSpec, Setting
 
 pytestmark = pytest.mark.bench
 
@@ -42,7 +43,7 @@ def federation() -> Federation:
 
 def trainer(name: str, data: Federation, where: Path, **chosen: int) -> Trainer:
     """A run of FLUX's protocol: ten rounds of two epochs, LeNet-5, one client after another."""
-    partition = PartitionSpec(DatasetSpec("random", "random", ""), "iid", CLIENTS, 0, 0.8)
+    partition = partition_spec(DatasetSpec("random", "random", ""), "iid", CLIENTS, 0, 0.8)
     s = Setting(
         partition, "custom", "lenet5_flux", rounds=10, epochs=2, batch_size=64, lr=0.005, momentum=0.9,
         weight_decay=0.0, momentum_restarts=True, test_phase=True, votes=False, window=1, seed=42,

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from fedbench.core.federation import Federation
     from fedbench.core.plan import Plan
-    from fedbench.specs import Setting
+    from fedbench.partition.schemes import spec as partition_spec
+from fedbench.specs import Setting
 
 #: What the usual way must take at least, as a multiple of our best way's time.
 TARGETS = {
@@ -50,9 +51,9 @@ class Workload:
 
     def setting(self, precision: str = "fp32") -> Setting:
         """The setting of a run of this workload."""
-        from fedbench.specs import DatasetSpec, PartitionSpec, Setting
+        from fedbench.specs import DatasetSpec, Setting
 
-        partition = PartitionSpec(DatasetSpec("random", "random", ""), "iid", len(self.train), 0, 0.8)
+        partition = partition_spec(DatasetSpec("random", "random", ""), "iid", len(self.train), 0, 0.8)
         passes = {"steps": self.steps} if self.epochs is None else {"epochs": self.epochs}
         return Setting(
             partition, "custom", self.model, rounds=100, batch_size=self.batch, lr=self.lr, seed=0, tail=self.tail,

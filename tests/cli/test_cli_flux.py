@@ -65,7 +65,7 @@ def test_drifts_that_do_not_fit(home: Path, stages: str, chosen: tuple[str, ...]
         "1",
         "--clients",
         "4",
-        "--stages",
+        "--phases",
         stages,
     )
     said = fedbench("train", "--method", "fedavg", "--budget", "smoke", *chosen)
@@ -75,7 +75,7 @@ def test_drifts_that_do_not_fit(home: Path, stages: str, chosen: tuple[str, ...]
 
 def test_data_that_drift(home: Path) -> None:
     good(
-        "partition", "digits", "--protocol", "flux", "--shift", "px", "--level", "1", "--clients", "4", "--stages", "3"
+        "partition", "digits", "--protocol", "flux", "--shift", "px", "--level", "1", "--clients", "4", "--phases", "3"
     )
     (run,) = json.loads(good("train", "--method", "fedavg", "--budget", "smoke", "--json").out)
     assert run["budget"] == "smoke", "the budget knows when data in three stages drift"

@@ -64,7 +64,7 @@ def test_seeds_have_partitions_of_their_own_and_the_spread_is_over_them(home: Pa
 
 
 def test_the_bound_of_table_13_stands_in_the_runs_clients(home: Path) -> None:
-    good("partition", "digits", "--protocol", "ftw_erm", "--layout", "one")
+    good("partition", "digits", "--protocol", "ftw_erm", "--preset", "one")
     good("train", "--method", "kmeans_bound", "--clusters", "5", *SMOKE)
     bound = metrics_of(home).whole_run("ratio_bound")
     assert bound is not None

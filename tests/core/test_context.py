@@ -174,7 +174,7 @@ def test_the_facts_of_a_context() -> None:
     assert context.n_train == tuple(DATA.n_train)
     assert context.groups == 2, "their number alone"
     assert [table.shape for table in context.strata] == [(3, 10), (3, 10)]
-    joined = dataclasses.replace(SETTING.partition, clients=3, newcomers=1)
+    joined = dataclasses.replace(SETTING.partition, clients=3, unseen=1)
     assert Context.of(DATA, dataclasses.replace(SETTING, partition=joined)).trainees == 2
 
 

@@ -8,8 +8,8 @@ import torch
 
 from fedbench.core.augment import resized_crop
 from fedbench.core.plan import CropStream
-from fedbench.core.rng import stream
-from fedbench.partition import apply, shifts
+from fedbench.partition.transforms import apply, of_clients
+from fedbench.rng import stream
 from tests.support.real_images import RealImages
 
 
@@ -17,7 +17,7 @@ from tests.support.real_images import RealImages
 def test_the_order_of_crop_and_colour_hardly_matters(real_images: RealImages) -> None:
     images = real_images.load("cifar10").images[:200]
     windows = torch.from_numpy(CropStream(stream(1, "order"), (32, 32)).draw(len(images)))
-    for shift in shifts("high", 8):
+    for shift in of_clients("high", 8):
         ours = resized_crop(torch.from_numpy(apply(images, shift)), windows).numpy()
         cropped = resized_crop(torch.from_numpy(images), windows).numpy().astype(np.uint8)
         theirs = apply(cropped, shift).astype(np.float32)

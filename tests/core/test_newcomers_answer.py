@@ -23,7 +23,7 @@ from fedbench.specs import Setting
 from tests.support.lab import federation, method, setting, train, trainer
 
 DATA = federation((60, 50, 40, 45, 35, 40))
-PARTITION = dataclasses.replace(setting().partition, clients=6, newcomers=2)
+PARTITION = dataclasses.replace(setting().partition, clients=6, unseen=2)
 
 
 def with_newcomers(**changes: Any) -> Setting:
@@ -42,7 +42,7 @@ def test_newcomers_are_in_no_cohort() -> None:
         plan = Plan(with_newcomers(**changes, rounds=8), DATA.n_train, (8, 8))
         seen = {i for t in range(1, 9) for i in plan.cohort(t)}
         assert seen == {0, 1, 2, 3}
-    copies = dataclasses.replace(PARTITION, newcomers_as=("fog-3",))
+    copies = dataclasses.replace(PARTITION, unseen_as=("fog-3",))
     assert Plan(setting(partition=copies, cohort=2), [10] * 8, (8, 8)).trainees == 4
     with pytest.raises(FedbenchError, match="a cohort must be 1 to 4 clients"):
         with_newcomers(cohort=5)

@@ -27,7 +27,7 @@ from fedbench.store import Store
 from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
 
 DATA = federation((90, 80, 70, 80, 60, 60), skew=float("inf"))
-PARTITION = dataclasses.replace(setting().partition, clients=6, newcomers=2)
+PARTITION = dataclasses.replace(setting().partition, clients=6, unseen=2)
 NEWCOMERS = (4, 5)
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("fedpac", {"newcomer_epochs": 1}),
@@ -166,7 +166,7 @@ class AbsurdHeads(Absurd):
 @pytest.mark.parametrize("how", [Absurd(), AbsurdHeads()], ids=lambda m: m.name)
 def test_newcomers_have_no_vote(how: Method, store: Store, tmp_path: Path) -> None:
     """Catches a majority over all columns of `votes`: three of six clients answer 0, which wins every tie."""
-    s = setting(partition=dataclasses.replace(PARTITION, newcomers=3), votes=True, window=2, epochs=3)
+    s = setting(partition=dataclasses.replace(PARTITION, unseen=3), votes=True, window=2, epochs=3)
     it = trainer(how, DATA, tmp_path / "run", s)
     it.run()
     run = write(Job(RunSpec(s, how.name, how.params), how, {}), store, it, {})

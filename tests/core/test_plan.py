@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench.core.plan import CropStream, Plan
-from fedbench.core.rng import stream
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.rng import stream
 from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support.lab import setting
 
@@ -186,7 +187,7 @@ def test_endless_passes_wait_for_clients_that_sit_out() -> None:
 
 
 def _clients(n: int) -> PartitionSpec:
-    return PartitionSpec(DatasetSpec("digits", "test", "test"), "iid", n, 1, 0.7)
+    return partition_spec(DatasetSpec("digits", "test", "test"), "iid", n, 1, 0.7)
 
 
 def test_a_cohort_of_fixed_size_is_uniform_without_replacement() -> None:

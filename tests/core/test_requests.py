@@ -24,7 +24,8 @@ from fedbench.core.state import state_of
 from fedbench.core.who import UNLABELLED
 from fedbench.core.work import NO_LABEL
 from fedbench.methods.base import Loss, Method, cross_entropy
-from fedbench.specs import DatasetSpec, PartitionSpec
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.specs import DatasetSpec
 from tests.support.lab import client, federation, method, setting, trainer
 
 DATA = federation((60, 40))
@@ -185,7 +186,7 @@ def test_drift_moves_on_to_the_next_stage() -> None:
     none = [rows[:0] for rows in DATA.train]
     stages = [([rows[:10] for rows in DATA.train], none), ([rows[10:20] for rows in DATA.train], DATA.test)]
     data = replace(DATA, train=stages[0][0], stages=stages)
-    part = PartitionSpec(DatasetSpec("digits", "", ""), "equal", 2, 1, shift="px", level=1, stages=2)
+    part = partition_spec(DatasetSpec("digits", "", ""), "equal", 2, 1, shift="px", level=1, phases=2)
     s = setting(rounds=4, drifts=(3,), partition=part)
     plan = Plan(s, data.n_train, data.shape[:2])
     for t, stage in ((1, 0), (2, 0), (3, 1), (4, 1)):
@@ -233,7 +234,7 @@ def test_who_shares_only_a_part_of_the_network_serves_nobody_without_labels(name
 
 def test_newcomers_are_met_without_labels_too(tmp_path: Path) -> None:
     data = federation((40, 30, 30, 20))
-    part = replace(setting().partition, newcomers=2)
+    part = replace(setting().partition, unseen=2)
     it = trainer(method("fedavgft"), data, tmp_path, setting(rounds=1, votes=False, test_phase=True, partition=part))
     it.run()
     it.executor.close()

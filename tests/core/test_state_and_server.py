@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedbench.core import state as state_module
-from fedbench.core.rng import stream
 from fedbench.core.server import Server
 from fedbench.core.state import compact, matches, size_in_bytes, state_of, weighted_mean
 from fedbench.methods.fedopt import Moments
+from fedbench.rng import stream
 
 
 @given(

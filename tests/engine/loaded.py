@@ -21,12 +21,13 @@ def look(store_folder: str, name: str) -> dict[str, object]:
     from fedbench.engine.run import execute
     from fedbench.errors import FedbenchError
     from fedbench.imports import PACKAGE
-    from fedbench.specs import PartitionSpec, Setting
+    from fedbench.partition.schemes import spec as partition_spec
+    from fedbench.specs import Setting
     from fedbench.store import Store
 
     store = Store(Path(store_folder))
     kind = methods.load(name)[0]
-    partition = PartitionSpec(resolve("digits", store), "dirichlet", 3, 1, 0.7, alpha=0.5, subsample=0.2)
+    partition = partition_spec(resolve("digits", store), "dirichlet", 3, 1, 0.7, alpha=0.5, subsample=0.2)
     setting = Setting(
         partition=partition, budget="smoke", model="digits_cnn", rounds=2, steps=1, batch_size=8, lr=0.05, seed=1,
         votes=kind.takes_votes, test_phase=True, window=1,

@@ -15,7 +15,7 @@ import pytest
 from fedbench import data, methods, partition
 from fedbench.engine.job import Job
 from fedbench.imports import LOOKUPS, PACKAGE, ROOMS
-from fedbench.specs import PartitionSpec
+from fedbench.partition.schemes import spec as partition_spec
 from fedbench.store import Store, provenance
 from fedbench.store.provenance import code_of, fingerprint, is_stale
 from tests.support.lab import setting
@@ -110,7 +110,7 @@ def test_a_method_and_a_model_count_with_their_own_files_alone() -> None:
 
 
 def test_partitions_and_data_sets_tell_their_code(store: Store, edited: Path) -> None:
-    spec = PartitionSpec(data.resolve("digits", store), "iid", 3, 1, 0.7)
+    spec = partition_spec(data.resolve("digits", store), "iid", 3, 1, 0.7)
     partition.build(spec, store)
     artifacts = {kind: next(iter(store.list(kind))) for kind in ("dataset", "partition")}
     of = {kind: set(artifact.provenance["fingerprint_parts"]) for kind, artifact in artifacts.items()}

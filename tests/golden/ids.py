@@ -22,6 +22,7 @@ import numpy as np
 from fedbench import data, partition, protocol
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
+from fedbench.partition import schemes
 from fedbench.report import table as tables
 from fedbench.report.status import cells
 from fedbench.specs import DatasetSpec
@@ -51,7 +52,7 @@ PARTITIONS: Sequence[tuple[str, dict[str, Any]]] = (
         {"scheme": "dirichlet", "alpha": 0.5, "clients": 8, "newcomers": 2, "newcomers_as": ["fog-3", "jpeg-1"]},
     ),
     ("ftw_erm", {}),
-    *(("ftw_erm", {"layout": name}) for name in protocol.load("ftw_erm").layouts if not name.startswith("colored")),
+    *(("ftw_erm", {"layout": name}) for name in protocol.load("ftw_erm").presets if not name.startswith("colored")),
     (
         "ftw_erm",
         {
@@ -86,6 +87,27 @@ PARTITIONS: Sequence[tuple[str, dict[str, Any]]] = (
     ("flux", {"scheme": "sampled", "by": "writer", "size": 9, "test_size": 2, "clients": 5, "apart": "patient"}),
     ("flux", {"scheme": "sampled", "by": "age", "cut": 40.0, "size": 30, "test_size": 9, "clients": 8}),
 )
+
+
+#: Words that have changed since the file beside was written, which has the old ones. New word -> old one.
+WORDS = {
+    "phases": "stages",
+    "threshold": "cut at",
+    "1 unseen client": "1 newcomer",
+    "unseen clients": "newcomers",
+    "in one split": "on one side",
+}
+#: The same of the keys of partitions.
+KEYS = {
+    "layout": "preset", "newcomers": "unseen", "newcomers_as": "unseen_as", "stages": "phases", "cut": "threshold",
+    "apart": "disjoint_by", "leaky": "leak_test",
+}  # fmt: skip
+
+
+def old_words(text: str) -> str:
+    for new, old in WORDS.items():
+        text = text.replace(new, old)
+    return text
 
 
 def sha(*values: Any) -> str:
@@ -131,19 +153,20 @@ def partitions(store: Store) -> Iterator[tuple[str, str]]:
     for paper, chosen in PARTITIONS:
         place = " ".join((paper, *(f"{name}={value}" for name, value in chosen.items())))
         try:
-            spec = protocol.load(paper).partition_spec(digits, 10, **chosen)
+            new = {KEYS.get(name, name): value for name, value in chosen.items()}
+            spec = protocol.load(paper).partition_spec(digits, 10, **new)
             made = partition.make(spec, loaded)
         except FedbenchError as error:
-            yield place, f"refused: {error.message}"
+            yield place, f"refused: {old_words(error.message)}"
             continue
         parts = [
             None if part is None else part.tolist()
-            for part in (made.client, made.sample, made.test, made.label, made.colour, made.validation, made.stage)
+            for part in (made.client, made.sample, made.test, made.label, made.colour, made.validation, made.phase)
         ]
-        views = [str(shift) for shift in made.shifts]
+        views = [str(shift) for shift in made.transforms]
         groups = [made.groups, made.test_groups, [one.to_json() for one in made.distributions]]
-        densities = [value.tolist() for value in vars(made.densities).values()]
-        said = [spec.label, spec.details, spec.to_dict()]
+        densities = [value.tolist() for value in (made.densities.strata, made.densities.train, made.densities.test)]
+        said = [schemes.label(spec), list(map(old_words, schemes.details(spec))), spec.to_dict()]
         yield place, " ".join((spec.id, *map(sha, (parts, views, groups, densities, said))))
 
 

@@ -53,8 +53,8 @@ def settings(store: Store) -> Iterator[tuple[str, Setting]]:
     yield "votes", setting("feddrm", voting, epochs=1, participation=0.8)
     groups = {"scheme": "equal", "shift": "pxy", "level": 5, "clients": 8}
     yield "groups", setting("flux", groups, rounds=6, epochs=1, participation=0.8)
-    yield "drift", setting("flux", {**groups, "shift": "py", "level": 2, "stages": 2}, rounds=6, epochs=1, drifts=[4])
-    joining = {"scheme": "dirichlet", "alpha": 0.5, "clients": 6, "newcomers": 2, "newcomers_as": ["fog-3"]}
+    yield "drift", setting("flux", {**groups, "shift": "py", "level": 2, "phases": 2}, rounds=6, epochs=1, drifts=[4])
+    joining = {"scheme": "dirichlet", "alpha": 0.5, "clients": 6, "unseen": 2, "unseen_as": ["fog-3"]}
     yield "newcomers", setting("pfedfda", joining, epochs=1)
     yield "gradients", setting("ftw_erm", {"layout": "toy"} if "toy" in protocol.load("ftw_erm").layouts else voting)
 

@@ -113,10 +113,10 @@ def test_the_data_set_is_shown(release: Path) -> None:
     assert "chexpert has many labels an image" in told.err
 
 
-@pytest.mark.parametrize("name", ["low", "medium", "high", "leaky_low", "leaky_medium", "leaky_high"])
+@pytest.mark.parametrize("name", ["low", "medium", "high", "leak_low", "leak_medium", "leak_high"])
 def test_layouts_of_the_protocol_are_those_of_the_table(release: Path, name: str) -> None:
     """On made files they have too few images, which is told with the sizes asked for."""
-    told = fedbench("partition", "chexpert", "--protocol", "flux", "--layout", f"chexpert_{name}")
+    told = fedbench("partition", "chexpert", "--protocol", "flux", "--preset", f"chexpert_{name}")
     assert told.code == 2
-    by = {"low": "view", "medium": "view+age"}.get(name.removeprefix("leaky_"), "view+age+sex")
+    by = {"low": "view", "medium": "view+age"}.get(name.removeprefix("leak_"), "view+age+sex")
     assert f"no group by {by} of chexpert has 150 training and 280 test images" in told.err

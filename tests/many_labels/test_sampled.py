@@ -15,6 +15,7 @@ from rich.console import Console
 from fedbench.data import Dataset
 from fedbench.errors import FedbenchError
 from fedbench.partition import make, read
+from fedbench.partition.schemes import spec as partition_spec
 from fedbench.partition.tables import write
 from fedbench.partition.view import render
 from fedbench.protocol import load
@@ -50,10 +51,10 @@ def rays(rows: int = ROWS, train: int = TRAIN, labels: int = 14) -> Dataset:
 
 def spec(**changes: Any) -> PartitionSpec:
     values: dict[str, Any] = {
-        "scheme": "sampled", "clients": 8, "seed": 42, "by": "view+age", "cut": 50.0, "size": 20, "test_size": 12,
-        "apart": "patient", "validation": 0.2,
+        "scheme": "sampled", "clients": 8, "seed": 42, "by": "view+age", "threshold": 50.0, "size": 20, "test_size": 12,
+        "disjoint_by": "patient", "validation": 0.2,
     }  # fmt: skip
-    return PartitionSpec(DATASET, **{**values, **changes})
+    return partition_spec(DATASET, **{**values, **changes})
 
 
 @settings(max_examples=25)
@@ -84,7 +85,7 @@ def test_no_patient_is_on_both_sides_even_if_the_training_image_is_held_by_nobod
     data = rays()
     split_patient = data.column("patient")[TRAIN - 1]
     assert split_patient == data.column("patient")[TRAIN]
-    seen = {apart: make(spec(by="view", apart=apart, test_size=60), data) for apart in ("patient", None)}
+    seen = {apart: make(spec(by="view", disjoint_by=apart, test_size=60), data) for apart in ("patient", None)}
     of = {apart: data.column("patient")[p.sample[p.test]] for apart, p in seen.items()}
     assert split_patient not in of["patient"]
     assert split_patient in of[None]
@@ -117,18 +118,18 @@ def test_seeds_and_labels() -> None:
 def test_the_cut_is_below_and_from_it_on() -> None:
     data = rays()
     data.column("age")[:] = np.where(np.arange(ROWS) % 2, 49, 50)
-    p = make(spec(by="age", cut=50.0), data)
+    p = make(spec(by="age", threshold=50.0), data)
     names = {p.distributions[g].name for g in p.groups}
     assert names == {"age below 50", "age 50 or more"}
     for c in range(p.clients):
         age = 49 if p.distributions[p.groups[c]].name == "age below 50" else 50
         assert set(data.column("age")[p.sample[p.rows(c)]].tolist()) == {age}
-    assert {d.name for d in make(spec(by="age", cut=60.0), data).distributions} == {"age below 60"}
+    assert {d.name for d in make(spec(by="age", threshold=60.0), data).distributions} == {"age below 60"}
 
 
 def test_leaky_clients_of_a_group_hold_the_same_and_are_tested_on_it() -> None:
     data = rays()
-    p = make(spec(leaky=True, apart=None, test_size=30, by="view", clients=4, seed=3), data)
+    p = make(spec(leak_test=True, disjoint_by=None, test_size=30, by="view", clients=4, seed=3), data)
     for c in range(4):
         view = p.distributions[p.groups[c]].name
         assert view is not None
@@ -166,7 +167,7 @@ def test_written_read_and_seen(store: Store) -> None:
         ({"size": 300}, r"no group by view\+age of chexpert has 300 training and 12 test images"),
         ({"size": 40, "clients": 30}, r"training images of view .* cannot give \d+ clients 40 each"),
         ({"by": "view+height"}, "column of chexpert.*'height'"),
-        ({"apart": "person"}, "column of chexpert.*'person'"),
+        ({"disjoint_by": "person"}, "column of chexpert.*'person'"),
     ],
 )
 def test_what_cannot_be_drawn(changes: dict[str, Any], told: str) -> None:
@@ -180,7 +181,7 @@ def test_what_cannot_be_drawn(changes: dict[str, Any], told: str) -> None:
         ({"by": None}, "needs the column to part by"),
         ({"test_size": None}, "not 20 and None"),
         ({"size": 1}, "a size of 2 at least"),
-        ({"leaky": True}, "nothing is apart"),
+        ({"leak_test": True}, "nothing is apart"),
         ({"scheme": "iid", "train_fraction": 0.5, "size": None}, "only sampled has"),
         ({"train_fraction": 0.5}, "a sampled partition has no training share"),
     ],
@@ -207,7 +208,7 @@ def test_schemes_that_go_by_classes_refuse_many_labels() -> None:
     ):
         p = make(spec(**{**plain, **changes}), data)
         assert np.array_equal(p.label, data.labels[p.sample])
-        assert len(p.shifted_images(data)) == len(p.sample)
+        assert len(p.transformed_images(data)) == len(p.sample)
 
 
 @pytest.mark.parametrize("name", ["flux/59", "flux/1"])
@@ -223,7 +224,7 @@ def test_the_tables_ask_for_these_partitions(name: str) -> None:
         assert {*made.n_train.tolist()} == {120}
         assert {*made.n_validation.tolist()} == {30}
         assert {*made.n_test.tolist()} == {280}
-        assert made.spec.cut == 50
+        assert made.spec.options.get("cut") == 50
         seen.append(len(made.distributions))
     assert seen[0] == 2
     assert 2 < seen[1] <= 4 < seen[2] <= 8

@@ -15,7 +15,8 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics import evaluate
 from fedbench.metrics.read import load
 from fedbench.metrics.scores import macro_area
-from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 
 CLIENTS, EACH, LABELS = 3, 12, 5
@@ -64,7 +65,7 @@ def predictions(**changes: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 def run(store: Store, columns: dict[str, Any]) -> Artifact:
     dataset = DatasetSpec("rays", "made", "0")
-    partition = PartitionSpec(dataset, "iid", CLIENTS, 1, 0.5)
+    partition = partition_spec(dataset, "iid", CLIENTS, 1, 0.5)
     spec = RunSpec(Setting(partition, "custom", "digits_cnn", 2, 4, 0.1, 1, epochs=1, window=2, votes=False), "fedavg")
     zero = [0.0, 0.0]
     with store.writing(spec) as writer:

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 from fedbench.conformance.small import small
 from fedbench.core.plan import Plan
-from fedbench.core.rng import stream
 from fedbench.core.state import state_of
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import HEAD
+from fedbench.rng import stream
 from fedbench.specs import Setting
 from tests.support.conflicts_lab import ALPHA, Vectors, projected_pairs, step
 from tests.support.lab import federation, method, setting, train

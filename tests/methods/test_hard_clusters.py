@@ -21,7 +21,8 @@ from fedbench.methods.fesem import nearest
 from fedbench.methods.ifca import Choice
 from fedbench.methods.parts.clustered import expected_groups
 from fedbench.partition import bank
-from fedbench.specs import DatasetSpec, PartitionSpec
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.specs import DatasetSpec
 from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
 from tests.support.lab import Run, finish, method, same, setting, train, trainer
 from tests.support.models_lab import DATA, SOME, accuracy, given, losses, mixed_answers, two_models
@@ -225,7 +226,7 @@ def test_bytes_of_one_and_of_all_models(some: Run) -> None:
 
 
 def test_a_newcomer_takes_the_model_of_the_lowest_loss(tmp_path: Path) -> None:
-    part = PartitionSpec(DatasetSpec("digits", "t", "t"), "iid", 6, 1, 0.7, newcomers=2)
+    part = partition_spec(DatasetSpec("digits", "t", "t"), "iid", 6, 1, 0.7, unseen=2)
     run = train(method("ifca", clusters=2), DATA, tmp_path, grouped_setting(rounds=2, partition=part, test_phase=None))
     server = run.trainer.server
     assert server.assigned.keys() == {0, 1, 2, 3}
@@ -240,7 +241,7 @@ def test_effort_counts_the_models_that_are_asked() -> None:
     assert method("ifca", clusters=1).effort(s) == method("ifca").effort(s) == 1.0
     assert method("fesem", clusters=6).effort(s) == 1.0
     for clients, most in ((10, 99), (40, 10)):
-        part = PartitionSpec(DatasetSpec("mnist", "t", "t"), "equal", clients, 3, None, shift="pyx", level=8)
+        part = partition_spec(DatasetSpec("mnist", "t", "t"), "equal", clients, 3, None, shift="pyx", level=8)
         there = len(set(bank.draw(part, 10).of[-1].tolist()))
         assert expected_groups(setting(partition=part)) == min(there, most) > 5
 

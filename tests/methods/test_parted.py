@@ -212,11 +212,11 @@ def test_the_answers_after_local_are_those_of_the_models_before_the_servers_step
 def test_a_newcomer_joins_after_the_last_round(name: str, epochs: str, tmp_path: Path) -> None:
     """The last client never trains; it tunes what it is welcomed with, and nobody else is touched by that."""
     base, data = setting(), federation(skew=float("inf"))
-    s = dataclasses.replace(base, partition=dataclasses.replace(base.partition, newcomers=1), epochs=3)
+    s = dataclasses.replace(base, partition=dataclasses.replace(base.partition, unseen=1), epochs=3)
     said = {}
     for newcomers, trains in (("head", HEAD), ("all", ("",))):
         for tunes in (0, 8):
-            how = method(name, **{epochs: tunes, "newcomers": newcomers})
+            how = method(name, **{epochs: tunes, "unseen": newcomers})
             run = train(how, data, tmp_path / f"{newcomers}{tunes}", s)
             server, it = run.trainer.server, run.trainer
             assert 3 not in server.personal

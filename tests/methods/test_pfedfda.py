@@ -304,7 +304,7 @@ def test_the_parts_of_the_work_are_timed(betas: int, tmp_path: Path) -> None:
 
 def test_a_newcomer_adapts_the_last_gaussian_without_a_step(tmp_path: Path) -> None:
     """pfedfda/protocol.md#evaluation-and-new-clients: on the averaged body; here from densities, image by image."""
-    partition = dataclasses.replace(setting().partition, clients=5, newcomers=1)
+    partition = dataclasses.replace(setting().partition, clients=5, unseen=1)
     data = federation((90, 60, 75, 50, 70))
     run = train("pfedfda", data, tmp_path, setting(partition=partition))
     it, new = run.trainer, 4

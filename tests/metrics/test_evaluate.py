@@ -147,7 +147,7 @@ def test_equals_brute_force_over_images(
         store = Store(Path(folder))
         table = predictions(rows, classes if declared else None)
         tables = {"predictions": table, "clients": clients_table(n_train, n_test), "rounds": rounds_table(3)}
-        spec = run_spec(len(n_test), 3, newcomers=newcomers or None)
+        spec = run_spec(len(n_test), 3, unseen=newcomers or None)
         found = load(evaluate(write(store, spec, **tables), store))
     groups = {(r["round"], r["view"]) for r in rows}
     names: set[str] = set()

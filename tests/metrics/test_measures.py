@@ -51,7 +51,7 @@ def test_newcomers_have_values_of_their_own_and_no_part_in_the_federations(store
     tables = {"predictions": predictions(rows), "rounds": rounds_table(1)}
     for trust, own in (([0.25, 0.75, 1.0], [0.25, 0.75, 1.0]), ([0.25, 0.75, None], [0.25, 0.75])):
         clients = clients_table([1] * 3, [1] * 3, trust=trust)
-        run = write(store, run_spec(3, newcomers=1), (TRUST,), **tables, clients=clients)
+        run = write(store, run_spec(3, unseen=1), (TRUST,), **tables, clients=clients)
         found = load(evaluate(run, store))
         assert found.per_client("trust").tolist() == own
         assert found.whole_run("trust") == 0.5

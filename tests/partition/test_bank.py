@@ -12,22 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
-from fedbench.partition.bank import Drawn, draw
-from fedbench.partition.distribution import Distribution
-from fedbench.partition.look import Look
-from fedbench.specs import LEVELLED, DatasetSpec, PartitionSpec
+from fedbench.partition import schemes
+from fedbench.partition.bank import LEVELLED
+from fedbench.partition.distribution import Distribution, Drawn
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partition.transforms.rotation import Rotation
+from fedbench.specs import DatasetSpec
 
 MADE = DatasetSpec("made", "here", "now")
 seeds, levels = st.integers(0, 2**32 - 1), st.integers(1, 8)
 
 
 def drawn(shift: str, level: int, clients: int = 10, seed: int = 42, classes: int = 10, **fields: Any) -> Drawn:
-    return draw(PartitionSpec(MADE, "equal", clients, seed, shift=shift, level=level, **fields), classes)
+    spec = partition_spec(MADE, "equal", clients, seed, shift=shift, level=level, **fields)
+    return schemes.of(spec).drawn(spec, classes)
 
 
 def met(of: Drawn, side: int = 0) -> list[Distribution]:
     """The distribution of each client."""
-    return [of.distributions[g] for g in of.of[side]]
+    return [of.distributions[g] for g in of.of_phase[side]]
 
 
 @given(st.sampled_from(sorted(LEVELLED)), levels, seeds, st.integers(1, 30))
@@ -36,13 +39,13 @@ def test_groups_count_distinct_distributions_in_order_of_appearance(
     shift: str, level: int, seed: int, clients: int
 ) -> None:
     of = drawn(shift, level, clients, seed)
-    assert of.of.shape == (2, clients)
-    assert of.of[0].tolist() == of.of[1].tolist()  # the same on both sides
-    first = [of.of[0].tolist().index(g) for g in range(len(of.distributions))]
+    assert of.of_phase.shape == (2, clients)
+    assert of.of_phase[0].tolist() == of.of_phase[1].tolist()  # the same on both sides
+    first = [of.of_phase[0].tolist().index(g) for g in range(len(of.distributions))]
     assert all(a < b for a, b in pairwise(first))
     assert len(set(of.distributions)) == len(of.distributions)
     again = drawn(shift, level, clients, seed)
-    assert again.of.tolist() == of.of.tolist()
+    assert again.of_phase.tolist() == of.of_phase.tolist()
     assert again.distributions == of.distributions
     more = drawn(shift, level, clients + 3, seed)  # more clients change nothing of those before
     assert met(more)[:clients] == met(of)
@@ -53,7 +56,7 @@ def test_px_bank(level: int, size: int) -> None:
     """Table 9: rotations 2 3 4 5, then the same in three colours."""
     rotations = (2, 3, 4, 5)[(level - 1) % 4]
     colours = (None,) if level < 5 else ("red", "blue", "green")
-    bank = {Distribution(look=Look(i * 360 // rotations, c)) for i in range(rotations) for c in colours}
+    bank = {Distribution(rotation=Rotation(i * 360 // rotations, c)) for i in range(rotations) for c in colours}
     assert len(bank) == size
     assert set(drawn("px", level, 400).distributions) == bank
 
@@ -69,7 +72,7 @@ def test_py_subsets(level: int, seed: int, classes: int) -> None:
         assert one.classes is not None
         assert len(set(one.classes)) == len(one.classes) == size
         assert set(one.classes) <= set(range(classes))
-        assert (one.look, one.looks, one.labels) == (Look(), (), ())
+        assert (one.rotation, one.rotations, one.labels) == (Rotation(), (), ())
 
 
 def test_equal_subsets_of_two_entries_are_two_groups() -> None:
@@ -97,12 +100,12 @@ def test_pyx_permutes_one_pool(level: int, seed: int, classes: int) -> None:
 @settings(max_examples=40)
 def test_pxy_turns_the_same_classes_by_angles_of_their_own(level: int, seed: int, strict: bool) -> None:
     of = drawn("pxy", level, 40, seed, strict=strict)
-    assert len({tuple(k for k, _ in one.looks) for one in of.distributions}) == 1
+    assert len({tuple(k for k, _ in one.rotations) for one in of.distributions}) == 1
     for one in of.distributions:
-        assert len(one.looks) == level
-        assert {look.angle for _, look in one.looks} <= {0, 90, 180, 270}
-        assert {look.colour for _, look in one.looks} == {None}
-        assert not strict or len({look for _, look in one.looks}) == 1
+        assert len(one.rotations) == level
+        assert {look.angle for _, look in one.rotations} <= {0, 90, 180, 270}
+        assert {look.colour for _, look in one.rotations} == {None}
+        assert not strict or len({look for _, look in one.rotations}) == 1
     assert not strict or len(of.distributions) <= 4
     if level == 8 and not strict:
         assert len(of.distributions) > 35  # of 4^8
@@ -115,7 +118,7 @@ def test_pxy_of_a_hundred_classes_turns_and_colours_apart(level: int, seed: int)
     angles, colours = set(), set()
     turned, lit = set(), set()
     for one in of.distributions:
-        for k, look in one.looks:
+        for k, look in one.rotations:
             angles.add(look.angle)
             colours.add(look.colour)
             turned |= {k} if look.angle else set()
@@ -161,11 +164,11 @@ def test_mixed_shifts_come_as_one_unit_from_a_bank_of_five(shift: str, level: in
     for one in of.distributions:
         assert one.classes is not None
         assert len(one.classes) == (11 - level if fewer else 4)
-        assert (one.look != Look()) <= (shift == "px+py")
-        assert bool(one.looks) == (shift == "pxy+py")
+        assert (one.rotation != Rotation()) <= (shift == "px+py")
+        assert bool(one.rotations) == (shift == "pxy+py")
         assert bool(one.labels) == (shift == "pyx+py")
         # The classes that are turned or permuted are those of the single shift.
-        assert [k for k, _ in one.looks] == [k for k, _ in alone[0].looks]
+        assert [k for k, _ in one.rotations] == [k for k, _ in alone[0].rotations]
         assert [k for k, _ in one.labels] == [k for k, _ in alone[0].labels]
 
 
@@ -177,11 +180,11 @@ def test_mixed_shifts_come_as_one_unit_from_a_bank_of_five(shift: str, level: in
 def test_stages_draw_anew_and_tests_draw_what_was_met(
     shift: str, level: int, seed: int, stages: int, clients: int
 ) -> None:
-    of = drawn(shift, level, clients, seed, stages=stages)
-    assert of.of.shape == (stages + 1, clients)
+    of = drawn(shift, level, clients, seed, phases=stages)
+    assert of.of_phase.shape == (stages + 1, clients)
     for c in range(clients):
-        seen = set(of.of[:-1, c]) if stages == 2 else set(of.of[-2])
-        assert of.of[-1, c] in seen
+        seen = set(of.of_phase[:-1, c]) if stages == 2 else set(of.of_phase[-2])
+        assert of.of_phase[-1, c] in seen
 
 
 DRIFTING = {"px": (4, 6, 12), "py": (4, 6, 8), "pyx": (6, 24, 120), "pxy": (4, 6, 8)}
@@ -190,20 +193,20 @@ DRIFTING = {"px": (4, 6, 12), "py": (4, 6, 8), "pyx": (6, 24, 120), "pxy": (4, 6
 @pytest.mark.parametrize("level", [1, 2, 3])
 @pytest.mark.parametrize("shift", sorted(DRIFTING))
 def test_drifting_banks(shift: str, level: int) -> None:
-    of = drawn(shift, level, 1000, stages=3)
+    of = drawn(shift, level, 1000, phases=3)
     assert len(of.distributions) == DRIFTING[shift][level - 1]
     for one in of.distributions:
         assert one.classes is None or len(one.classes) == 2
         if shift == "pxy":
-            assert len(one.looks) == 8
-            assert len({look for _, look in one.looks}) == 1
-            assert one.looks[0][1].angle in (0, 90, 180, 270)
-            assert one.looks[0][1].colour in ("red", "blue", "green")
-    assert len({tuple(stage) for stage in of.of.tolist()}) == 4  # every stage, and the test, is a draw of its own
+            assert len(one.rotations) == 8
+            assert len({look for _, look in one.rotations}) == 1
+            assert one.rotations[0][1].angle in (0, 90, 180, 270)
+            assert one.rotations[0][1].colour in ("red", "blue", "green")
+    assert len({tuple(stage) for stage in of.of_phase.tolist()}) == 4  # every stage, and the test, is a draw of its own
 
 
 def test_the_bank_is_the_same_in_two_and_in_three_stages() -> None:
-    two, three = (set(drawn("py", 2, 500, stages=s).distributions) for s in (2, 3))
+    two, three = (set(drawn("py", 2, 500, phases=s).distributions) for s in (2, 3))
     assert two == three
 
 
@@ -216,15 +219,15 @@ NAMES = tuple("abcdefghijklmnop")
     ("one", "says"),
     [
         (Distribution(), "as it is"),
-        (Distribution(look=Look(90, "red")), "rotated 90°, red"),
+        (Distribution(rotation=Rotation(90, "red")), "rotated 90°, red"),
         (Distribution(number=1, classes=(0, 2)), "classes a, c"),
         (Distribution(labels=((0, 1), (1, 0), (2, 2))), "a as b, b as a"),
         (Distribution(labels=((0, 0),)), "as it is"),
         (
-            Distribution(looks=((0, Look(90)), (1, Look()), (2, Look(90)), (3, Look(180)))),
+            Distribution(rotations=((0, Rotation(90)), (1, Rotation()), (2, Rotation(90)), (3, Rotation(180)))),
             "a, c rotated 90°; d rotated 180°",
         ),
-        (Distribution(classes=(0, 1), looks=((0, Look(90)), (2, Look(90)))), "classes a, b; a rotated 90°"),
+        (Distribution(classes=(0, 1), rotations=((0, Rotation(90)), (2, Rotation(90)))), "classes a, b; a rotated 90°"),
         (Distribution(classes=tuple(range(14))), "classes a, b, c, d, e, f, g, h, i, j and 4 more"),
         (Distribution(name="domain Art"), "domain Art"),
     ],

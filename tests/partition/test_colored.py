@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from fedbench import data, partition, protocol
 from fedbench.errors import FedbenchError
-from fedbench.partition.colored import paint
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partition.transforms import paint
 from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support.real_images import RealImages
 
@@ -38,13 +39,13 @@ def dataset(n: int = 600, classes: int = 10, channels: int = 1, tests: int = 30)
 def spec(
     blocks: Any = ((0, 100, 200, 300),), flips: Any = ((0.5, 0.2),), noise: float = 0.25, seed: int = 1
 ) -> PartitionSpec:
-    return PartitionSpec(MADE, "colored", len(blocks), seed, blocks=blocks, flips=flips, label_noise=noise)
+    return partition_spec(MADE, "colored", len(blocks), seed, blocks=blocks, flips=flips, label_noise=noise)
 
 
 def test_blocks_are_training_images_in_file_order() -> None:
     of = dataset()
     made = partition.make(spec([(0, 100, 200, 300), (100, 150, 300, 600)], [(0.5, 0.2), (0.2, 0.8)]), of)
-    for client, (a, b, c, d) in enumerate(made.spec.blocks or ()):
+    for client, (a, b, c, d) in enumerate(made.spec.options.get("blocks") or ()):
         assert made.sample[made.rows(client, test=False)].tolist() == list(range(int(a) + 30, int(b) + 30))
         assert made.sample[made.rows(client, test=True)].tolist() == list(range(int(c) + 30, int(d) + 30))
     assert (made.n_train.tolist(), made.n_test.tolist()) == ([100, 50], [100, 300])
@@ -94,7 +95,7 @@ def test_class_names(classes: int, names: tuple[str, str]) -> None:
 def test_images_lie_in_the_channel_of_their_colour() -> None:
     of = dataset()
     made = partition.make(spec(), of)
-    seen = made.shifted_images(of)
+    seen = made.transformed_images(of)
     assert made.colour is not None
     assert set(made.colour) == {0, 1}
     assert seen.dtype == np.uint8
@@ -107,9 +108,9 @@ def test_images_lie_in_the_channel_of_their_colour() -> None:
 
 
 def test_other_schemes_see_the_shape_of_the_data_set() -> None:
-    made = partition.make(PartitionSpec(MADE, "iid", 3, 1, 0.5), dataset())
+    made = partition.make(partition_spec(MADE, "iid", 3, 1, 0.5), dataset())
     assert made.colour is None
-    assert made.image_shape((3, 4, 1)) == (3, 4, 1) == made.shifted_images(dataset()).shape[1:]
+    assert made.image_shape((3, 4, 1)) == (3, 4, 1) == made.transformed_images(dataset()).shape[1:]
 
 
 def test_the_seed_draws_the_flips() -> None:
@@ -136,11 +137,10 @@ def test_ratios_of_the_paper() -> None:
 
 def test_layout_of_the_paper() -> None:
     """Table 12, and the block sizes of ftw_erm/protocol.md#colored-mnist."""
-    asked = protocol.load("ftw_erm").partition_spec(MADE, 10, layout="colored")
-    assert asked.blocks is not None
-    assert asked.flips is not None
-    sizes = {"train": [b - a for a, b, _, _ in asked.blocks], "test": [d - c for _, _, c, d in asked.blocks]}
-    flips = dict(zip(("train", "test"), zip(*asked.flips, strict=True), strict=True))
+    options = protocol.load("ftw_erm").partition_spec(MADE, 10, preset="colored").options
+    blocks, flip = options["blocks"], options["flips"]
+    sizes = {"train": [b - a for a, b, _, _ in blocks], "test": [d - c for _, _, c, d in blocks]}
+    flips = dict(zip(("train", "test"), zip(*flip, strict=True), strict=True))
     told = {"12": 0, "12_samples": 0, "12_label_noise": 0}
     with (Path(__file__).parent / "ftw_erm_counts.csv").open() as file:
         for row in csv.DictReader(file):
@@ -150,7 +150,7 @@ def test_layout_of_the_paper() -> None:
                 found = {
                     "12": lambda k, s: flips[s][k],
                     "12_samples": lambda k, s: sizes[s][k],
-                    "12_label_noise": lambda k, s: asked.label_noise,
+                    "12_label_noise": lambda k, s: options["label_noise"],
                 }[row["table"]]
                 assert found(int(client) - 1, row["split"]) == value
     assert set(told.values()) == {4}
@@ -159,7 +159,7 @@ def test_layout_of_the_paper() -> None:
 @pytest.mark.data
 def test_real_mnist(real_images: RealImages) -> None:
     mnist = real_images.load("mnist")
-    made = partition.make(protocol.load("ftw_erm").partition_spec(mnist.spec, 10, layout="colored"), mnist)
+    made = partition.make(protocol.load("ftw_erm").partition_spec(mnist.spec, 10, preset="colored"), mnist)
     assert (made.n_train.tolist(), made.n_test.tolist()) == ([500, 20_000], [10_000, 10_000])
     assert made.classes == ("0-4", "5-9")
     assert made.sample[:500].tolist() == list(range(500))

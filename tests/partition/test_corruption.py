@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fedbench.errors import FedbenchError
-from fedbench.partition import corruption
-from fedbench.partition.corruption import SMALLEST, blur, corrupt, digital, weather
-from fedbench.specs import CORRUPTIONS, SEVERITIES
+from fedbench.partition.transforms import CORRUPTIONS, SEVERITIES, corruption
+from fedbench.partition.transforms.corruption import SMALLEST, blur, corrupt, digital, weather
 
 LEVELS = range(1, SEVERITIES + 1)
 #: Corruptions that draw nothing at random.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedbench.partition.shift import Shift, shifts
-from fedbench.specs import CORRUPTIONS, SEVERITIES
+from fedbench.partition.transforms import CORRUPTIONS, SEVERITIES, Transform, of_clients
 
 # Do not bring these literals up to date after a change of the code without raising PartitionSpec.version.
 NAMES = (
@@ -44,6 +43,6 @@ def test_the_order_of_the_corruptions() -> None:
 def test_the_pairs_of_a_hundred_clients(level: str, pairs: list[tuple[str, int]]) -> None:
     """Catches severities that run faster or slower than the corruptions, or from 0; the wrong half of the clients; and
     the two rules swapped."""
-    of = shifts(level, 100)
+    of = of_clients(level, 100)
     assert len(of) == 100
-    assert of == [Shift(corruption=name, severity=severity) for name, severity in pairs] + [Shift()] * 50
+    assert of == [Transform(corruption=name, severity=severity) for name, severity in pairs] + [Transform()] * 50

@@ -16,8 +16,11 @@ from PIL import Image
 from fedbench import data, partition
 from fedbench.errors import FedbenchError
 from fedbench.partition import Partition, tables
-from fedbench.partition.equal import SPREAD
-from fedbench.specs import LEVELLED, DatasetSpec, PartitionSpec
+from fedbench.partition.bank import LEVELLED
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partition.schemes.equal import SPREAD
+from fedbench.partition.transforms import apply
+from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 from tests.support.real_images import RealImages
 
@@ -43,7 +46,7 @@ OF = dataset()
 
 def spec(**fields: Any) -> PartitionSpec:
     values = {"scheme": "equal", "clients": 4, "seed": 42, "validation": 0.2, **fields}
-    return PartitionSpec(MADE, **values)
+    return partition_spec(MADE, **values)
 
 
 def sides(p: Partition, c: int) -> tuple[list[int], list[int], list[int]]:
@@ -59,7 +62,7 @@ def asked(draw: st.DrawFn) -> PartitionSpec:
     if shift != "none":
         own["level"] = draw(st.integers(1, 3))
     if shift in SINGLE and draw(st.booleans()):
-        own["stages"] = draw(st.integers(2, 4))
+        own["phases"] = draw(st.integers(2, 4))
     optional = {
         "validation": st.sampled_from((None, 0.1, 0.5)),
         "subsample": st.sampled_from((None, 0.3, 1)),
@@ -82,7 +85,7 @@ def test_rows_are_in_order_and_add_up(of: PartitionSpec) -> None:
         == p.n_train.sum() + p.n_validation.sum() + p.n_test.sum()
     )
     assert (p.validation is None) == (of.validation is None)
-    assert (p.stage is None) == (of.stages is None)
+    assert (p.phase is None) == (of.phases is None)
     held_back = np.zeros(len(p.test), bool) if p.validation is None else p.validation
     assert not (held_back & p.test).any()
     end = 0
@@ -104,14 +107,14 @@ def test_rows_are_in_order_and_add_up(of: PartitionSpec) -> None:
     assert (p.class_counts() >= p.class_counts(False) + p.class_counts(True)).all()
     assert p.class_counts().sum() == len(p.sample)
     assert (OF.split[p.sample] == p.test).all()  # never an image on the other side
-    if p.stage is not None:
-        assert of.stages is not None
-        assert (p.stage[p.test] == -1).all()
+    if p.phase is not None:
+        assert of.phases is not None
+        assert (p.phase[p.test] == -1).all()
         for c in range(p.clients):
             for span in (p.rows(c, False), p.validation_rows(c)):
-                counts = np.bincount(p.stage[span], minlength=of.stages)
+                counts = np.bincount(p.phase[span], minlength=of.phases)
                 assert len(set(counts.tolist())) == 1
-                assert np.all(np.diff(p.stage[span]) >= 0)
+                assert np.all(np.diff(p.phase[span]) >= 0)
 
 
 @given(st.integers(1, 12), st.integers(0, 2**32 - 1), st.sampled_from(("none", "px", "pyx", "pxy")))
@@ -143,11 +146,11 @@ def test_shards_are_the_same_under_every_shift_and_another_seed_deals_anew() -> 
 def by_hand(p: Partition, of: data.Dataset, row: int) -> tuple[np.ndarray, int]:
     """Image [H, W, channels] and label of one row, by the words of flux/protocol.md#shards-and-images and by Pillow."""
     c, k = int(p.client[row]), int(of.labels[p.sample[row]])
-    stage = 0 if p.stage is None else int(p.stage[row])
-    g = (p.test_groups if p.test[row] else p.stage_groups[stage])[c]
+    stage = 0 if p.phase is None else int(p.phase[row])
+    g = (p.test_groups if p.test[row] else p.phase_groups[stage])[c]
     one = p.distributions[g]
     assert one.classes is None or k in one.classes
-    look = dict(one.looks).get(k, one.look)
+    look = dict(one.rotations).get(k, one.rotation)
     image = of.images[p.sample[row]]
     picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).rotate(look.angle)
     wide = p.spec.shift.startswith(("px", "pxy"))
@@ -163,9 +166,9 @@ def by_hand(p: Partition, of: data.Dataset, row: int) -> tuple[np.ndarray, int]:
 )
 def test_images_and_labels_against_pillow_row_by_row(shift: str, stages: int | None, channels: int) -> None:
     of = dataset(120, 60, channels=channels)
-    p = partition.make(spec(shift=shift, level=3 if stages else 7, stages=stages, duplicates=2), of)
+    p = partition.make(spec(shift=shift, level=3 if stages else 7, phases=stages, duplicates=2), of)
     images, index = p.distinct(of)
-    seen = p.shifted_images(of)
+    seen = p.transformed_images(of)
     assert seen.dtype == np.uint8
     assert seen.shape == (len(p.sample), *p.image_shape(of.images.shape[1:]))
     assert seen.shape[-1] == (3 if shift.startswith("px") or channels == 3 else 1)
@@ -183,7 +186,7 @@ def test_distinct_images_where_nothing_is_seen_otherwise_and_where_all_is() -> N
     images, index = plain.distinct(OF)
     assert len(images) == 800
     assert np.array_equal(images[index], OF.images[plain.sample])
-    iid = PartitionSpec(MADE, "iid", 4, 1, 0.5, "high")
+    iid = partition_spec(MADE, "iid", 4, 1, 0.5, "high")
     images, index = partition.make(iid, OF).distinct(OF)
     assert index.tolist() == list(range(len(images))) == list(range(800))
     with pytest.raises(FedbenchError, match="is of dataset"):
@@ -219,20 +222,20 @@ def test_a_shard_without_a_kept_class_draws_from_its_whole_side() -> None:
 
 
 def test_stages_share_out_the_shard_and_py_filters_all_of_it() -> None:
-    p = partition.make(spec(shift="px", level=1, stages=3), OF)
-    assert p.stage is not None
+    p = partition.make(spec(shift="px", level=1, phases=3), OF)
+    assert p.phase is not None
     for c in range(4):
         train, back, _ = sides(p, c)
         assert len(set(train + back)) == 150  # a shard of 150 in three parts, no image twice
     assert p.n_train.tolist() == [120] * 4
-    p = partition.make(spec(shift="py", level=1, stages=3), OF)
+    p = partition.make(spec(shift="py", level=1, phases=3), OF)
     whole = partition.make(spec(), OF)
-    assert p.stage is not None
+    assert p.phase is not None
     for c in range(4):
         shard = {s for side in sides(whole, c)[:2] for s in side}
         for stage in range(3):
-            mine = (p.client == c) & (p.stage == stage)
-            classes = p.distributions[p.stage_groups[stage][c]].classes or ()
+            mine = (p.client == c) & (p.phase == stage)
+            classes = p.distributions[p.phase_groups[stage][c]].classes or ()
             assert mine.sum() == 50
             assert set(p.sample[mine]) <= {s for s in shard if OF.labels[s] in classes}
             assert len(set(p.sample[mine])) == min(50, sum(OF.labels[s] in classes for s in shard))
@@ -244,12 +247,12 @@ def test_stages_share_out_the_shard_and_py_filters_all_of_it() -> None:
 def of_stage(p: Partition, c: int, stage: int) -> list[int]:
     """A client's training samples in a stage; all of them where nothing drifts."""
     rows = p.rows(c, False)
-    return p.sample[rows][slice(None) if p.stage is None else p.stage[rows] == stage].tolist()
+    return p.sample[rows][slice(None) if p.phase is None else p.phase[rows] == stage].tolist()
 
 
 @pytest.mark.parametrize("stages", [None, 3])
 def test_copies_and_cuts_are_of_training_rows_only(stages: int | None) -> None:
-    fields: dict[str, Any] = {"shift": "pxy", "level": 3, "stages": stages}
+    fields: dict[str, Any] = {"shift": "pxy", "level": 3, "phases": stages}
     plain = partition.make(spec(**fields), OF)
     changed = partition.make(spec(**fields, duplicates=4, subsample=0.25), OF)
     for c in range(4):
@@ -286,7 +289,7 @@ def test_drawn_training_shares_have_the_mean_that_was_asked() -> None:
 
 def test_without_official_test_images_a_fifth_of_each_class_stands_in(store: Store) -> None:
     digits = data.load("digits", store)
-    p = partition.make(PartitionSpec(digits.spec, "equal", 10, 1, shift="px", level=5, validation=0.2), digits)
+    p = partition.make(partition_spec(digits.spec, "equal", 10, 1, shift="px", level=5, validation=0.2), digits)
     tests = p.sample[p.test]
     assert np.bincount(digits.labels[tests]).tolist() == [n // 5 for n in np.bincount(digits.labels)]
     assert sorted(p.sample.tolist()) == list(range(len(digits.labels)))
@@ -295,7 +298,7 @@ def test_without_official_test_images_a_fifth_of_each_class_stands_in(store: Sto
 @given(st.integers(3, 11), st.integers(0, 1000))
 @settings(max_examples=30)
 def test_domains_are_dealt_in_turn_and_shared_out(clients: int, seed: int) -> None:
-    of = PartitionSpec(MADE, "natural", clients, seed, 0.8, by="domain", round_robin=True, validation=0.2)
+    of = partition_spec(MADE, "natural", clients, seed, 0.8, by="domain", round_robin=True, validation=0.2)
     p = partition.make(of, OF)
     domain = OF.columns["domain"][p.sample]
     assert sorted(p.sample.tolist()) == list(range(800))  # disjoint, and whole
@@ -314,17 +317,17 @@ def test_domains_are_dealt_in_turn_and_shared_out(clients: int, seed: int) -> No
 
 def test_the_seed_deals_the_domains() -> None:
     of = {"by": "domain", "round_robin": True}
-    made = [partition.make(PartitionSpec(MADE, "natural", 6, seed, 0.8, **of), OF) for seed in range(8)]
+    made = [partition.make(partition_spec(MADE, "natural", 6, seed, 0.8, **of), OF) for seed in range(8)]
     dealt = {str([p.distributions[g].name for g in p.groups]) for p in made}
     assert len(dealt) > 3
 
 
 @pytest.mark.parametrize(
-    "own", [{"scheme": "iid"}, {"scheme": "dirichlet", "alpha": 1.0, "newcomers": 1, "newcomers_as": ("fog-3",)}]
+    "own", [{"scheme": "iid"}, {"scheme": "dirichlet", "alpha": 1.0, "unseen": 1, "unseen_as": ("fog-3",)}]
 )
 def test_other_schemes_hold_validation_images_back_too(own: dict[str, Any]) -> None:
-    whole = partition.make(PartitionSpec(MADE, clients=4, seed=1, train_fraction=0.5, shift="high", **own), OF)
-    asked = PartitionSpec(
+    whole = partition.make(partition_spec(MADE, clients=4, seed=1, train_fraction=0.5, shift="high", **own), OF)
+    asked = partition_spec(
         MADE, clients=4, seed=1, train_fraction=0.5, shift="high", validation=0.25, subsample=0.5, **own
     )
     p = partition.make(asked, OF)
@@ -336,10 +339,8 @@ def test_other_schemes_hold_validation_images_back_too(own: dict[str, Any]) -> N
         assert set(back) <= set(before[0])
         assert set(train) <= set(before[0]) - set(back)
         assert len(train) == int(0.5 * (len(before[0]) - len(back)))
-    seen = p.shifted_images(OF)
-    assert np.array_equal(
-        seen[p.validation_rows(0)], partition.apply(OF.images[p.sample[p.validation_rows(0)]], p.shifts[0])
-    )
+    seen = p.transformed_images(OF)
+    assert np.array_equal(seen[p.validation_rows(0)], apply(OF.images[p.sample[p.validation_rows(0)]], p.transforms[0]))
 
 
 # -- the artifact ---------------------------------------------------------------------------------------------
@@ -353,8 +354,8 @@ def same(a: Partition, b: Partition) -> bool:
             one is not None and (one.dtype != other.dtype or one.tolist() != other.tolist())
         ):
             return False
-    return (a.spec, a.classes, a.groups, a.stage_groups, a.test_groups, a.distributions) == (
-        b.spec, b.classes, b.groups, b.stage_groups, b.test_groups, b.distributions
+    return (a.spec, a.classes, a.groups, a.phase_groups, a.test_groups, a.distributions) == (
+        b.spec, b.classes, b.groups, b.phase_groups, b.test_groups, b.distributions
     )  # fmt: skip
 
 
@@ -367,7 +368,7 @@ def test_artifacts_round_trip(tmp_path_factory: pytest.TempPathFactory, of: Part
         tables.write(writer, p)
     back = partition.read(store.open("partition", of.id))
     assert same(p, back)
-    assert np.array_equal(p.shifted_images(OF), back.shifted_images(OF))
+    assert np.array_equal(p.transformed_images(OF), back.transformed_images(OF))
 
 
 def test_tables_say_who_draws_from_what(tmp_path: Path) -> None:
@@ -395,7 +396,7 @@ def test_tables_say_who_draws_from_what(tmp_path: Path) -> None:
     ("of", "fields", "says"),
     [
         (OF, {"clients": 201}, "200 test images cannot serve 201 clients (each needs 1 at least); ask for at most 200"),
-        (OF, {"clients": 190, "shift": "px", "level": 1, "stages": 2}, "600 training images cannot serve 190 clients"),
+        (OF, {"clients": 190, "shift": "px", "level": 1, "phases": 2}, "600 training images cannot serve 190 clients"),
         (dataset(classes=6), {"shift": "py", "level": 1}, "P(Y) at level 1 needs 10 classes, and made has 6"),
     ],
 )  # fmt: skip
@@ -408,10 +409,10 @@ def test_bad_input_is_one_line(of: data.Dataset, fields: dict[str, Any], says: s
 
 def test_too_few_clients_for_the_domains() -> None:
     with pytest.raises(FedbenchError, match="2 clients are too few for the 3 groups by domain"):
-        partition.make(PartitionSpec(MADE, "natural", 2, 1, 0.8, by="domain", round_robin=True), OF)
+        partition.make(partition_spec(MADE, "natural", 2, 1, 0.8, by="domain", round_robin=True), OF)
     tiny = dataset(6, 3)
     with pytest.raises(FedbenchError, match=r"samples of domain .* cannot serve 4 clients"):
-        partition.make(PartitionSpec(MADE, "natural", 12, 1, 0.8, by="domain", round_robin=True), tiny)
+        partition.make(partition_spec(MADE, "natural", 12, 1, 0.8, by="domain", round_robin=True), tiny)
 
 
 @pytest.mark.data
@@ -419,7 +420,7 @@ def test_real_mnist_has_the_papers_sizes(real_images: RealImages) -> None:
     mnist = real_images.load("mnist")
 
     def made(**fields: Any) -> Partition:
-        return partition.make(PartitionSpec(mnist.spec, "equal", seed=42, validation=0.2, **fields), mnist)
+        return partition.make(partition_spec(mnist.spec, "equal", seed=42, validation=0.2, **fields), mnist)
 
     p = made(clients=10, shift="px", level=8)
     assert (set(p.n_train), set(p.n_validation), set(p.n_test)) == ({4800}, {1200}, {1000})

@@ -40,13 +40,18 @@ def test_every_option_reaches_the_spec(home: Path) -> None:
         "--data-share", "0.05", "--strict", "--fewer-classes", "--subsample", "0.5", "--seed", "7",
     )  # fmt: skip
     spec = current(home).spec
-    assert (spec.scheme, spec.shift, spec.level, spec.clients) == ("equal", "pxy+py", 6, 5)
-    assert (spec.duplicates, spec.validation, spec.data_share, spec.subsample) == (8, 0.25, 0.05, 0.5)
-    assert (spec.strict, spec.fewer_classes, spec.stages, spec.seed) == (True, True, None, 7)
-    run("--equal", "--shift", "px", "--level", "1", "--stages", "2")
-    assert current(home).spec.stages == 2
+    assert (spec.scheme, spec.shift, spec.options.get("level"), spec.clients) == ("equal", "pxy+py", 6, 5)
+    assert (spec.duplicates, spec.validation, spec.options.get("data_share"), spec.subsample) == (8, 0.25, 0.05, 0.5)
+    assert (spec.options.get("strict"), spec.options.get("fewer_classes"), spec.phases, spec.seed) == (
+        True,
+        True,
+        None,
+        7,
+    )
+    run("--equal", "--shift", "px", "--level", "1", "--phases", "2")
+    assert current(home).spec.phases == 2
     run("--equal")  # the covariate shift of the default protocol is none of equal shards
-    assert (current(home).spec.shift, current(home).spec.level) == ("none", None)
+    assert (current(home).spec.shift, current(home).spec.options.get("level")) == ("none", None)
 
 
 def test_the_view_tells_who_shares_a_distribution(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,15 +68,15 @@ def test_the_view_tells_who_shares_a_distribution(home: Path, capsys: pytest.Cap
     assert sorted(told) == list(range(len(p.distributions)))
     for g, (who, what) in told.items():
         assert who == ", ".join(str(c) for c in range(9) if p.groups[c] == g)
-        assert what.strip() == str(p.distributions[g].look)
+        assert what.strip() == str(p.distributions[g].rotation)
 
 
 def test_the_view_of_a_drift(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("--equal", "--shift", "py", "--level", "1", "--stages", "3", "--clients", "4")
+    run("--equal", "--shift", "py", "--level", "1", "--phases", "3", "--clients", "4")
     said = capsys.readouterr().out
     p = current(home)
     for c in range(4):
-        a, b, d = (stage[c] for stage in p.stage_groups)
+        a, b, d = (stage[c] for stage in p.phase_groups)
         assert f"{a}→{b}→{d}, {p.test_groups[c]}\n" in said
     assert "behind the comma of the test data" in said
 
@@ -100,7 +105,7 @@ def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert sum(told["train_counts"]) == told["n_train"]
         assert sum(told["test_counts"]) == told["n_test"]
         assert sum(told["class_counts"]) == told["n_train"] + told["n_validation"] + told["n_test"]
-        assert told["group"] == told["test_group"] == told["stage_groups"][0] == p.groups[c]
+        assert told["group"] == told["test_group"] == told["phase_groups"][0] == p.groups[c]
         assert told["distribution"] == said["distributions"][told["group"]]
     run("--iid", "--json")
     plain = json.loads(capsys.readouterr().out)
@@ -120,14 +125,14 @@ EQUAL = ("--equal", "--shift", "px", "--level", "5")
         (("--equal", "--shift", "px", "--level", "9"), "levels 1 to 8, not 9"),
         (("--equal", "--level", "3"), "level 3 of which shift?"),
         (("--equal", "--shift", "px+px", "--level", "3"), "unknown shift 'px+px'"),
-        (("--equal", "--shift", "pool"), "no covariate shift but these: px, py"),
-        (("--iid", "--shift", "px", "--level", "1"), "shift px goes with scheme equal only, not with iid"),
+        (("--equal", "--shift", "pool"), "an equal partition has no shift pool"),
+        (("--iid", "--shift", "px"), "an iid partition has no shift px: equal can have it"),
         ((*EQUAL, "--clients", "400"), "355 test images cannot serve 400 clients"),
         ((*EQUAL, "--duplicates", "0"), "at least once, not 0 times"),
         ((*EQUAL, "--validation", "1.5"), "must lie between 0 and 1, not 1.5"),
-        ((*EQUAL, "--stages", "2"), "shift px has levels 1 to 3 in stages, not 5"),
-        ((*EQUAL, "--round-robin"), "scheme equal has no round robin: only natural has"),
-        (("--iid", "--duplicates", "3"), "scheme iid has no duplicates: only equal has"),
+        ((*EQUAL, "--phases", "2"), "shift px has levels 1 to 3 in drift phases, not 5"),
+        ((*EQUAL, "--round-robin"), "partitioner equal has no round robin: only natural can have it"),
+        (("--iid", "--data-share", "0.01"), "partitioner iid has no data share: only equal can have it"),
     ],
 )
 def test_bad_input(home: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], message: str) -> None:

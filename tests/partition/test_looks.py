@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fedbench.errors import FedbenchError
-from fedbench.partition.look import COLOURS, Look, rotate, see
+from fedbench.partition.transforms.rotation import COLOURS, Rotation, rotate, rotated
 
 #: All angles of all levels.
 ANGLES = sorted({360 * i // r for r in (2, 3, 4, 5) for i in range(r)})
@@ -59,7 +59,7 @@ def test_a_turn_is_counter_clockwise() -> None:
 @pytest.mark.parametrize("colour", [None, *COLOURS])
 def test_a_colour_lights_its_channel(channels: int, colour: str | None) -> None:
     images = pixels(2, 5, 5, channels)
-    seen = see(images, Look(90, colour), 3)
+    seen = rotated(images, Rotation(90, colour), 3)
     assert seen.shape == (2, 5, 5, 3)
     for channel, name in enumerate(("red", "green", "blue")):
         plain = rotate(images, 90)[..., channel if channels == 3 else 0]
@@ -69,8 +69,8 @@ def test_a_colour_lights_its_channel(channels: int, colour: str | None) -> None:
 def test_looking_leaves_the_images_alone() -> None:
     images = pixels(2, 4, 4, 3)
     before = images.copy()
-    see(images, Look(0, "red"), 3)[:] = 0
-    see(images, Look(), 3)[:] = 0
+    rotated(images, Rotation(0, "red"), 3)[:] = 0
+    rotated(images, Rotation(), 3)[:] = 0
     assert np.array_equal(images, before)
 
 
@@ -79,10 +79,10 @@ def test_looking_leaves_the_images_alone() -> None:
 )
 def test_bad_looks(angle: int, colour: str | None, says: str) -> None:
     with pytest.raises(FedbenchError, match=says):
-        Look(angle, colour)
+        Rotation(angle, colour)
 
 
 def test_looks_in_words() -> None:
-    assert [str(look) for look in (Look(), Look(72), Look(0, "red"), Look(120, "blue"))] == [
+    assert [str(look) for look in (Rotation(), Rotation(72), Rotation(0, "red"), Rotation(120, "blue"))] == [
         "as they are", "rotated 72°", "red", "rotated 120°, blue"
     ]  # fmt: skip

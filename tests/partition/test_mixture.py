@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from fedbench import data, partition, protocol
 from fedbench.errors import FedbenchError
 from fedbench.partition import Partition
-from fedbench.partition.mixture import counts, kept
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partition.schemes.mixture import counts, kept
 from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support.real_images import RealImages
 
@@ -55,11 +56,11 @@ def dataset(train: list[int], test: list[int], channels: int = 1) -> data.Datase
 
 
 def spec(train: Any, test: Any, clients: int | None = None, **fields: Any) -> PartitionSpec:
-    return PartitionSpec(MADE, "mixture", clients or len(train), 1, train_mix=train, test_mix=test, **fields)
+    return partition_spec(MADE, "mixture", clients or len(train), 1, train_mix=train, test_mix=test, **fields)
 
 
 def laid_out(layout: str, of: DatasetSpec = MADE, **chosen: Any) -> PartitionSpec:
-    return protocol.load("ftw_erm").partition_spec(of, 10, layout=layout, **chosen)
+    return protocol.load("ftw_erm").partition_spec(of, 10, preset=layout, **chosen)
 
 
 def printed(table: str) -> dict[tuple[int, bool], list[int]]:

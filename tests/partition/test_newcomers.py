@@ -18,8 +18,11 @@ from rich.console import Console
 
 from fedbench import data, partition
 from fedbench.__main__ import main
-from fedbench.partition import Partition, Shift, apply, shifts, tables, view
-from fedbench.specs import CORRUPTIONS, DatasetSpec, PartitionSpec, corruption
+from fedbench.partition import Partition, tables, view
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partition.transforms import CORRUPTIONS, Transform, apply, of_clients
+from fedbench.partition.transforms.corruption import named as corruption
+from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 
 MADE = DatasetSpec("made", "here", "now")
@@ -33,11 +36,11 @@ def dataset(n: int = 240, channels: int = 3, size: int = 8) -> data.Dataset:
 
 def spec(**fields: Any) -> PartitionSpec:
     values = {"scheme": "iid", "clients": 6, "seed": 1, "train_fraction": 0.75, **fields}
-    return PartitionSpec(MADE, **values)
+    return partition_spec(MADE, **values)
 
 
 AGAIN = ("fog-3", "gaussian_noise-1")
-ASKED = spec(newcomers=2, newcomers_as=AGAIN, shift="corrupted")
+ASKED = spec(unseen=2, unseen_as=AGAIN, shift="corrupted")
 
 
 @st.composite
@@ -51,8 +54,8 @@ def with_newcomers(draw: st.DrawFn) -> PartitionSpec:
     )
     return spec(
         clients=clients,
-        newcomers=draw(st.integers(1, clients - 1)),
-        newcomers_as=draw(kinds),
+        unseen=draw(st.integers(1, clients - 1)),
+        unseen_as=draw(kinds),
         subsample=draw(st.sampled_from([None, 0.5])),
         shift=draw(st.sampled_from(["none", "high", "corrupted"])),
         **own,
@@ -60,9 +63,9 @@ def with_newcomers(draw: st.DrawFn) -> PartitionSpec:
 
 
 def same(a: Partition, b: Partition) -> bool:
-    arrays = ("client", "sample", "test", "label", "n_train", "n_test", "newcomer")
-    return (a.spec, a.classes, a.shifts, a.groups, a.clients) == (
-        b.spec, b.classes, b.shifts, b.groups, b.clients
+    arrays = ("client", "sample", "test", "label", "n_train", "n_test", "unseen")
+    return (a.spec, a.classes, a.transforms, a.groups, a.clients) == (
+        b.spec, b.classes, b.transforms, b.groups, b.clients
     ) and all(np.array_equal(getattr(a, n), getattr(b, n)) for n in arrays)  # fmt: skip
 
 
@@ -74,17 +77,17 @@ def test_newcomers_come_last_and_again_with_the_same_samples(asked: PartitionSpe
     of = dataset()
     made = partition.make(asked, of)
     alone = partition.make(PartitionSpec.from_dict({**asked.to_dict(), "newcomers": None, "newcomers_as": None}), of)
-    new, again = asked.newcomers or 0, asked.newcomers_as or ()
-    assert made.clients == asked.clients + new * len(again) == len(made.shifts) == len(made.groups)
-    assert made.newcomer.tolist() == [False] * (asked.clients - new) + [True] * (new * (1 + len(again)))
+    new, again = asked.unseen or 0, asked.unseen_as or ()
+    assert made.clients == asked.clients + new * len(again) == len(made.transforms) == len(made.groups)
+    assert made.unseen.tolist() == [False] * (asked.clients - new) + [True] * (new * (1 + len(again)))
     for c in range(asked.clients):  # they change nothing of what all others hold and see
         assert made.sample[made.rows(c)].tolist() == alone.sample[alone.rows(c)].tolist()
-        assert made.shifts[c] == alone.shifts[c]
+        assert made.transforms[c] == alone.transforms[c]
     for k in range(asked.clients, made.clients):
         kind, who = divmod(k - asked.clients, new)
         first = asked.clients - new + who
         name, severity = corruption(again[kind])
-        assert made.shifts[k] == Shift(corruption=name, severity=severity)
+        assert made.transforms[k] == Transform(corruption=name, severity=severity)
         for test in (False, True):
             assert made.sample[made.rows(k, test)].tolist() == made.sample[made.rows(first, test)].tolist()
             assert made.label[made.rows(k, test)].tolist() == made.label[made.rows(first, test)].tolist()
@@ -98,43 +101,43 @@ def test_a_copy_sees_its_images_under_its_corruption() -> None:
     """By streams of its own: two newcomers, and both sides of a split, do not share their noise."""
     of = dataset()
     made = partition.make(ASKED, of)
-    seen = made.shifted_images(of)
+    seen = made.transformed_images(of)
     assert seen.shape == (len(made.sample), 8, 8, 3)
-    for c, shift in enumerate(made.shifts):
+    for c, shift in enumerate(made.transforms):
         for test in (False, True):
             plain = of.images[made.sample[made.rows(c, test)]]
-            expected = apply(plain, shift, key=2 * c + test) if shift != Shift() else plain
+            expected = apply(plain, shift, key=2 * c + test) if shift != Transform() else plain
             assert np.array_equal(seen[made.rows(c, test)], expected)
     assert np.array_equal(seen[made.rows(5)], of.images[made.sample[made.rows(5)]])
     grey = data.Dataset(MADE, np.full((240, 8, 8, 3), 128, np.uint8), of.labels, of.split, {}, of.classes)
-    noisy = made.shifted_images(grey)  # 8 and 9 are newcomers 4 and 5 under Gaussian noise
+    noisy = made.transformed_images(grey)  # 8 and 9 are newcomers 4 and 5 under Gaussian noise
     sides = [noisy[made.rows(c, test)][:5] for c in (8, 9) for test in (False, True)]
     assert len({side.tobytes() for side in sides}) == 4
 
 
 def test_images_are_the_same_in_every_process_and_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     of, made = dataset(), partition.make(ASKED, dataset())
-    once = made.shifted_images(of)
+    once = made.transformed_images(of)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    assert np.array_equal(partition.make(ASKED, of).shifted_images(of), once)
+    assert np.array_equal(partition.make(ASKED, of).transformed_images(of), once)
 
 
 def test_grey_newcomers_see_corruptions_too() -> None:
     of = dataset(channels=1)
-    made = partition.make(spec(newcomers=2, newcomers_as=AGAIN, shift="high"), of)
-    assert made.shifts[:6] == tuple(s.on_grey() for s in shifts("high", 6))
-    assert [str(s) for s in made.shifts[6:]] == ["fog 3"] * 2 + ["gaussian_noise 1"] * 2
-    seen = made.shifted_images(of)
+    made = partition.make(spec(unseen=2, unseen_as=AGAIN, shift="high"), of)
+    assert made.transforms[:6] == tuple(s.on_grey() for s in of_clients("high", 6))
+    assert [str(s) for s in made.transforms[6:]] == ["fog 3"] * 2 + ["gaussian_noise 1"] * 2
+    seen = made.transformed_images(of)
     assert not np.array_equal(seen[made.rows(6)], seen[made.rows(4)])
 
 
 def test_images_take_no_second_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of clients: those that are at work, beside the images themselves."""
     of = dataset(3000, size=16)
-    made = partition.make(spec(clients=100, newcomers=99, newcomers_as=[f"contrast-{s}" for s in range(1, 6)]), of)
+    made = partition.make(spec(clients=100, unseen=99, unseen_as=[f"contrast-{s}" for s in range(1, 6)]), of)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     tracemalloc.start()
-    images = made.shifted_images(of)
+    images = made.transformed_images(of)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(images) == 3000 + 5 * 99 * 30
@@ -158,9 +161,9 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> data.Dataset:
     [
         (spec(), []),
         (spec(shift="high"), []),
-        (spec(newcomers=2), ["newcomer"]),
+        (spec(unseen=2), ["newcomer"]),
         (spec(shift="corrupted"), ["corruption", "severity"]),
-        (spec(shift="corrupted_code", newcomers=3), ["corruption", "severity", "newcomer"]),
+        (spec(shift="corrupted_code", unseen=3), ["corruption", "severity", "newcomer"]),
         (ASKED, ["corruption", "severity", "newcomer"]),
         (spec(scheme="limited", alpha=0.5, size=20, subsample=0.5), []),
     ],
@@ -177,11 +180,11 @@ def test_comes_back_as_it_was_made(
     usual = ["client", "n_train", "n_test", "gamma", "hue", "saturation", "posterize", "group"]
     assert clients.column_names == usual + columns
     if "corruption" in columns:
-        assert clients["corruption"].to_pylist() == [s.corruption for s in built.shifts]
-        assert clients["severity"].to_pylist() == [s.severity for s in built.shifts]
+        assert clients["corruption"].to_pylist() == [s.corruption for s in built.transforms]
+        assert clients["severity"].to_pylist() == [s.severity for s in built.transforms]
         assert [str(clients.schema.field(n).type) for n in ("corruption", "severity")] == ["string", "int8"]
     if "newcomer" in columns:
-        assert clients["newcomer"].to_pylist() == built.newcomer.tolist()
+        assert clients["newcomer"].to_pylist() == built.unseen.tolist()
 
 
 @settings(max_examples=30)
@@ -201,8 +204,8 @@ def test_older_partitions_are_read(tmp_path: Path) -> None:
     (artifact,) = old.list("partition")
     read = partition.read(artifact)
     assert "corruption" not in artifact.table("clients").column_names
-    assert {s.corruption for s in read.shifts} == {None}
-    assert not read.newcomer.any()
+    assert {s.corruption for s in read.transforms} == {None}
+    assert not read.unseen.any()
 
 
 # -- for the eye, and on the command line ---------------------------------------------------------------------
@@ -220,7 +223,9 @@ def test_view() -> None:
     text = told(made)
     assert "180 training and 60 test images\n" in text  # those that come again are not counted again
     assert "6 clients  shift corrupted in 4 groups" in text
-    assert "2 newcomers, again under fog 3, gaussian noise 1\nclients 4 to 9 (counted from 0) never train (*)" in text
+    assert (
+        "2 unseen clients, again under fog 3, gaussian noise 1\nclients 4 to 9 (counted from 0) never train (*)" in text
+    )
     assert "grey" not in text
     rows = [line.split() for line in text.splitlines() if re.match(r" +\d+[* ]", line)]
     names = ["0", "1", "2", "3", "4*", "5*", "6*", "7*", "8*", "9*"]
@@ -232,7 +237,7 @@ def test_view() -> None:
 
 
 def test_narrow_terminals_tell_corruptions_below_the_table() -> None:
-    text = told(partition.make(spec(newcomers=2, newcomers_as=["gaussian_noise-1"]), dataset()), 40)
+    text = told(partition.make(spec(unseen=2, unseen_as=["gaussian_noise-1"]), dataset()), 40)
     assert max(map(len, text.splitlines())) <= 40
     assert "client 5: none" in text
     assert re.search(r"client 6: gaussian.noise 1", text)
@@ -241,9 +246,7 @@ def test_narrow_terminals_tell_corruptions_below_the_table() -> None:
 @pytest.mark.parametrize("width", [70, 100])
 def test_views_of_hundreds_of_clients_fit(width: int) -> None:
     again = [f"{c}-{s}" for c in CORRUPTIONS for s in (3, 4)]
-    made = partition.make(
-        spec(clients=60, newcomers=30, newcomers_as=again, shift="corrupted", subsample=0.25), dataset()
-    )
+    made = partition.make(spec(clients=60, unseen=30, unseen_as=again, shift="corrupted", subsample=0.25), dataset())
     text = told(made, width)
     assert max(map(len, text.splitlines())) <= width
     assert "training images subsampled to 25 %" in text
@@ -254,9 +257,9 @@ def test_views_of_hundreds_of_clients_fit(width: int) -> None:
 
 
 def test_corruptions_of_clients_that_are_not_shown_have_no_column() -> None:
-    made = partition.make(spec(clients=40, newcomers=1, newcomers_as=AGAIN), dataset())
+    made = partition.make(spec(clients=40, unseen=1, unseen_as=AGAIN), dataset())
     assert "corruption" not in told(made)
-    assert "corruption" in told(partition.make(spec(newcomers=1, newcomers_as=AGAIN), dataset()))
+    assert "corruption" in told(partition.make(spec(unseen=1, unseen_as=AGAIN), dataset()))
 
 
 def test_sizes_and_groups_are_told() -> None:
@@ -285,15 +288,20 @@ def run(*arguments: str) -> Partition:
 
 def test_options_reach_the_spec(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = run(
-        "--dir", "0.5", "--size", "30", "--clients", "8", "--subsample", "0.25", "--newcomers", "3",
-        "--newcomers-as", "fog-3, contrast-2", "--shift", "corrupted", "--json",
+        "--dir", "0.5", "--size", "30", "--clients", "8", "--subsample", "0.25", "--unseen", "3",
+        "--unseen-as", "fog-3, contrast-2", "--shift", "corrupted", "--json",
     )  # fmt: skip
     asked = made.spec
-    assert (asked.scheme, asked.alpha, asked.size, asked.min_size) == ("limited", 0.5, 30, None)
-    assert (asked.subsample, asked.newcomers, asked.newcomers_as) == (0.25, 3, ("fog-3", "contrast-2"))
+    assert (asked.scheme, asked.options.get("alpha"), asked.options.get("size"), asked.options.get("min_size")) == (
+        "limited",
+        0.5,
+        30,
+        None,
+    )
+    assert (asked.subsample, asked.unseen, asked.unseen_as) == (0.25, 3, ("fog-3", "contrast-2"))
     said = json.loads(capsys.readouterr().out)["clients"]
     assert len(said) == made.clients == 8 + 2 * 3
-    assert [c["newcomer"] for c in said] == [False] * 5 + [True] * 9
+    assert [c["unseen"] for c in said] == [False] * 5 + [True] * 9
     assert [(c["shift"]["corruption"], c["shift"]["severity"]) for c in said[8:]] == [("fog", 3)] * 3 + [
         ("contrast", 2)
     ] * 3
@@ -302,9 +310,9 @@ def test_options_reach_the_spec(home: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_all_corruptions_at_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = run("--iid", "--newcomers", "1", "--newcomers-as", "all-3")
-    assert made.spec.newcomers_as == tuple(f"{c}-3" for c in CORRUPTIONS)
-    assert "1 newcomer, again under each corruption at severity 3" in capsys.readouterr().out
+    made = run("--iid", "--unseen", "1", "--unseen-as", "all-3")
+    assert made.spec.unseen_as == tuple(f"{c}-3" for c in CORRUPTIONS)
+    assert "1 unseen client, again under each corruption at severity 3" in capsys.readouterr().out
     main_list = ["list", "partition"]
     with pytest.raises(SystemExit):
         main(main_list)
@@ -314,23 +322,22 @@ def test_all_corruptions_at_once(home: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--iid", "--size", "5"), "--size goes with --dir ALPHA only"),
-        (("--size", "5"), "--size goes with --dir ALPHA only"),
+        (("--iid", "--size", "5"), "only limited and sampled can have it"),
         (("--dir", "1", "--size", "400"), "1797 samples cannot give 8 clients 400 each"),
-        (("--dir", "1", "--size", "20", "--min-size", "5"), "--min-size goes with --dir only, without --size"),
-        (("--dir", "1", "--size", "20", "--within", "domain"), "scheme limited cannot deal out the groups"),
+        (("--dir", "1", "--size", "20", "--min-size", "5"), "partitioner dirichlet has no size: only limited"),
+        (("--dir", "1", "--size", "20", "--within", "domain"), "partitioner dirichlet has no size: only limited"),
         (("--dir", "1", "--within", "domain"), "unknown column of digits 'domain'"),
         (("--dir", "1", "--cap", "20"), "a cap needs the column whose groups it limits"),
         (("--iid", "--subsample", "0"), "must lie in (0, 1], not 0.0"),
         (("--iid", "--subsample", "1.5"), "must lie in (0, 1], not 1.5"),
-        (("--iid", "--newcomers", "8"), "8 of 8 clients cannot be newcomers"),
-        (("--iid", "--newcomers-as", "fog-3"), "but there are none"),
-        (("--iid", "--newcomers", "2", "--newcomers-as", "fgo-3"), "unknown corruption 'fgo'; did you mean 'fog'?"),
-        (("--iid", "--newcomers", "2", "--newcomers-as", "fog-0"), "1 to 5, not '0'"),
-        (("--iid", "--newcomers", "2", "--newcomers-as", "all-6"), "1 to 5, not '6'"),
-        (("--iid", "--newcomers", "2", "--newcomers-as", "fog-3,"), "corruption '' has no severity"),
+        (("--iid", "--unseen", "8"), "8 of 8 clients cannot be unseen in training"),
+        (("--iid", "--unseen-as", "fog-3"), "but there are none"),
+        (("--iid", "--unseen", "2", "--unseen-as", "fgo-3"), "unknown corruption 'fgo'; did you mean 'fog'?"),
+        (("--iid", "--unseen", "2", "--unseen-as", "fog-0"), "1 to 5, not '0'"),
+        (("--iid", "--unseen", "2", "--unseen-as", "all-6"), "1 to 5, not '6'"),
+        (("--iid", "--unseen", "2", "--unseen-as", "fog-3,"), "corruption '' has no severity"),
         (("--iid", "--shift", "corrupt"), "unknown shift 'corrupt'; did you mean 'corrupted'?"),
-        (("--protocol", "ftw_erm", "--newcomers", "2"), "a mixture partition has no newcomers"),
+        (("--protocol", "ftw_erm", "--unseen", "2"), "a mixture partition has no unseen clients"),
     ],
 )
 def test_bad_options(home: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], says: str) -> None:

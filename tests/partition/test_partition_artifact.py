@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from drawing import draw
 
 from fedbench import data, partition
 from fedbench.errors import FedbenchError
-from fedbench.partition import Partition, apply, shifts
+from fedbench.partition import Partition
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partition.transforms import apply, of_clients
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 from tests.support.real_images import RealImages
@@ -38,7 +41,7 @@ def dataset(n: int = 240, channels: int = 3, **fields: Any) -> data.Dataset:
 
 def spec(**fields: Any) -> PartitionSpec:
     defaults = {"dataset": DATASET, "scheme": "iid", "clients": 9, "seed": 1, "train_fraction": 0.6, "shift": "high"}
-    return PartitionSpec(**{**defaults, **fields})
+    return partition_spec(**{**defaults, **fields})
 
 
 @pytest.fixture
@@ -50,14 +53,14 @@ def digits(store: Store) -> PartitionSpec:
 def same(a: Partition, b: Partition) -> bool:
     arrays = ("client", "sample", "test", "label", "n_train", "n_test")
     return (
-        (a.spec, a.classes, a.shifts, a.groups) == (b.spec, b.classes, b.shifts, b.groups)
+        (a.spec, a.classes, a.transforms, a.groups) == (b.spec, b.classes, b.transforms, b.groups)
         and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in arrays)
         and all(getattr(a, name).dtype == getattr(b, name).dtype for name in arrays)
     )
 
 
 def test_rows_are_those_of_the_draw() -> None:
-    made, drawn = partition.make(spec(), dataset()), partition.draw(dataset().labels, spec())
+    made, drawn = partition.make(spec(), dataset()), draw(dataset().labels, spec())
     for client, (train, test) in enumerate(drawn):
         assert made.sample[made.rows(client, test=False)].tolist() == train.tolist()
         assert made.sample[made.rows(client, test=True)].tolist() == test.tolist()
@@ -80,7 +83,7 @@ def test_trains_on_labels_but_parts_by_the_partition_labels() -> None:
     fine = dataset(partition_label="fine", _partition_classes=12)
     asked = spec(scheme="dirichlet", alpha=0.3, min_size=4)
     made = partition.make(asked, fine)
-    drawn = partition.draw(fine.columns["fine"], asked)
+    drawn = draw(fine.columns["fine"], asked)
     assert made.sample[made.rows(3, test=False)].tolist() == drawn[3][0].tolist()
     assert np.array_equal(made.label, fine.labels[made.sample])
 
@@ -96,21 +99,21 @@ def test_by_writer() -> None:
 def test_images_are_seen_through_their_clients_shift() -> None:
     of = dataset()
     made = partition.make(spec(), of)
-    images = made.shifted_images(of)
-    told = shifts("high", 9)
+    images = made.transformed_images(of)
+    told = of_clients("high", 9)
     for row in range(len(made.sample)):
         sample, client = made.sample[row], made.client[row]
         assert np.array_equal(images[row], apply(of.images[sample : sample + 1], told[client])[0])
     assert made.groups == [0, 1, 2, 3, 4, 5, 6, 7, 0]
     other = dataset(spec=DatasetSpec("made", "elsewhere", "now"))
     with pytest.raises(FedbenchError, match="is of dataset"):
-        made.shifted_images(other)
+        made.transformed_images(other)
 
 
 def test_grey_images_have_as_many_groups_as_gammas() -> None:
     made = partition.make(spec(), dataset(channels=1))
     assert made.groups == [0, 1, 0, 1, 0, 1, 0, 1, 0]
-    assert {(s.hue, s.saturation) for s in made.shifts} == {(None, None)}
+    assert {(s.hue, s.saturation) for s in made.transforms} == {(None, None)}
 
 
 @pytest.mark.parametrize("shift", ["none", "high", "pool"])
@@ -209,7 +212,7 @@ def test_real_cifar_labels_give_the_papers_clients(data_root: Path, name: str, c
     parts = [pq.read_table(data_root / name / f"{side}.parquet", columns=["label"]) for side in ("train", "test")]
     labels = np.concatenate([part["label"].to_numpy() for part in parts])
     asked = spec(scheme="dirichlet", clients=8, alpha=0.3, min_size=classes, seed=2025, train_fraction=0.7)
-    sides = partition.draw(labels, asked)
+    sides = draw(labels, asked)
     assert [len(mine) for mine, _ in sides] == train
     if name == "cifar10":
         counts = np.bincount(labels[np.concatenate(sides[0])], minlength=classes)

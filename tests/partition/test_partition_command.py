@@ -14,8 +14,9 @@ from rich.console import Console
 
 from fedbench import data
 from fedbench.__main__ import main
-from fedbench.partition import Partition, build, read, shifts, view
-from fedbench.specs import PartitionSpec
+from fedbench.partition import Partition, build, read, schemes, view
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partition.transforms import of_clients
 from fedbench.store import Store
 
 
@@ -54,8 +55,8 @@ def test_defaults_are_the_main_setting(home: Path, capsys: pytest.CaptureFixture
     assert "taking --dir 0.3" in said.err
     made = current(home)
     spec = made.spec
-    assert (spec.label, spec.clients, spec.shift, spec.train_fraction) == ("Dir-0.3", 8, "high", 0.7)
-    assert (spec.seed, spec.min_size) == (2025, 10)
+    assert (schemes.label(spec), spec.clients, spec.shift, spec.train_fraction) == ("Dir-0.3", 8, "high", 0.7)
+    assert (spec.seed, spec.options.get("min_size")) == (2025, 10)
     assert Store(home).current["protocol"] == "feddrm"
     assert made.id in said.out
     assert f"{made.n_train.sum():,} training and {made.n_test.sum():,} test images" in said.out
@@ -71,7 +72,7 @@ def test_plain_text_is_aligned_and_complete(home: Path, capsys: pytest.CaptureFi
     assert [row[0] for row in rows] == [str(c) for c in range(8)]
     for c, row in enumerate(rows):
         assert [0 if cell == "·" else int(cell) for cell in row[1:11]] == made.class_counts()[c].tolist()
-        assert row[11:] == [str(made.n_train[c]), str(made.n_test[c]), f"{made.shifts[c].gamma:g}"]
+        assert row[11:] == [str(made.n_train[c]), str(made.n_test[c]), f"{made.transforms[c].gamma:g}"]
     lengths = {len(line) for line in said.out.splitlines() if re.match(r" +\d ", line)}
     assert len(lengths) == 1
     assert max(lengths) <= view.WIDTH
@@ -82,10 +83,10 @@ def test_every_option_reaches_the_spec(home: Path) -> None:
         "digits", "--dir", "5", "--clients", "3", "--shift", "pool", "--split", "0.5", "--seed", "4", "--min-size", "90"
     )
     spec = current(home).spec
-    assert (spec.alpha, spec.clients, spec.shift, spec.train_fraction) == (5.0, 3, "pool", 0.5)
-    assert (spec.seed, spec.min_size) == (4, 90)
+    assert (spec.options.get("alpha"), spec.clients, spec.shift, spec.train_fraction) == (5.0, 3, "pool", 0.5)
+    assert (spec.seed, spec.options.get("min_size")) == (4, 90)
     run("digits", "--spc", "2")
-    assert (current(home).spec.scheme, current(home).spec.shards) == ("shards", 2)
+    assert (current(home).spec.scheme, current(home).spec.options.get("shards")) == ("shards", 2)
     run("digits", "--iid", "--protocol", "pfedfda")
     assert (current(home).spec.scheme, current(home).clients, current(home).spec.seed) == ("iid", 10, 42)
     assert Store(home).current["protocol"] == "pfedfda"
@@ -103,7 +104,7 @@ def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [c["group"] for c in said["clients"]] == [0, 1] * 4
     nothing = dict.fromkeys(("hue", "saturation", "posterize", "corruption", "severity"))
     assert said["clients"][1]["shift"] == {"gamma": 1.4, **nothing}
-    assert [c["newcomer"] for c in said["clients"]] == [False] * 8
+    assert [c["unseen"] for c in said["clients"]] == [False] * 8
     run("digits", "--iid", "--json")
     assert json.loads(capsys.readouterr().out)["made"] is False
 
@@ -112,10 +113,10 @@ def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("options", "message"),
     [
         (("digits", "--dir", "0.3", "--iid"), "--dir and --iid exclude each other"),
-        (("digits", "--spc", "0"), "shards per client must be at least 1"),
-        (("digits", "--dir", "0"), "alpha must be above 0"),
-        (("digits", "--dir", "-2"), "alpha must be above 0"),
-        (("digits", "--iid", "--min-size", "4"), "--min-size goes with --dir only"),
+        (("digits", "--spc", "0"), "--shards of shards must be at least 1, not 0"),
+        (("digits", "--dir", "0"), "--alpha of dirichlet must be above 0"),
+        (("digits", "--dir", "-2"), "--alpha of dirichlet must be above 0"),
+        (("digits", "--iid", "--min-size", "4"), "partitioner iid has no min size: only dirichlet can have it"),
         (("digits", "--by", "writer"), "unknown column of digits 'writer'"),
         (("digits", "--iid", "--clients", "1000"), "1797 samples cannot serve 1000 clients"),
         (("digits", "--iid", "--clients", "60", "--shift", "pool"), "the pool has 54 shifts"),
@@ -134,7 +135,7 @@ def test_bad_input(home: Path, capsys: pytest.CaptureFixture[str], options: tupl
 def digits(home: Path, **fields: object) -> Partition:
     store = Store(home)
     values = {"scheme": "iid", "clients": 8, "seed": 1, "train_fraction": 0.7, "shift": "high", **fields}
-    return build(PartitionSpec(dataset=data.resolve("digits", store), **values), store)  # type: ignore[arg-type]
+    return build(partition_spec(dataset=data.resolve("digits", store), **values), store)  # type: ignore[arg-type]
 
 
 def test_colours_on_a_terminal(home: Path) -> None:
@@ -148,7 +149,7 @@ def test_colours_on_a_terminal(home: Path) -> None:
 @pytest.mark.parametrize(("width", "form"), [(66, "compact"), (82, "two tables"), (100, "one table")])
 def test_narrow_terminals(home: Path, width: int, form: str) -> None:
     names = ("airplane", "automobile", "bird", "cat", "deer", "frog", "horse", "ship", "[large]", "truck")
-    made = dataclasses.replace(digits(home), classes=names, shifts=tuple(shifts("high", 8)))
+    made = dataclasses.replace(digits(home), classes=names, shifts=tuple(of_clients("high", 8)))
     told = table(made, width, force_terminal=True, color_system=None)
     assert max(map(len, told.splitlines())) <= width
     assert ("largest classes" in told) == (form == "compact")
@@ -158,7 +159,7 @@ def test_narrow_terminals(home: Path, width: int, form: str) -> None:
     assert rows == [str(c) for c in range(8)]
     # Sizes and shifts are never cut short: only the column of the largest classes gives way.
     for c, row in enumerate(line for line in told.splitlines() if re.match(r" +\d ", line)):
-        shift = [f"{made.shifts[c].gamma:g}", f"{made.shifts[c].hue:+g}", f"{made.shifts[c].saturation:g}"]
+        shift = [f"{made.transforms[c].gamma:g}", f"{made.transforms[c].hue:+g}", f"{made.transforms[c].saturation:g}"]
         sizes = [str(made.n_train[c]), str(made.n_test[c])]
         assert row.split()[-5:] == sizes + shift if form != "two tables" else row.split()[-2:] == sizes
 

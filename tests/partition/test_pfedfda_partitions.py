@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from drawing import deal, draw
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench import data, partition
 from fedbench.errors import FedbenchError
-from fedbench.partition import assign, dirichlet, draw
+from fedbench.partition.schemes import dirichlet
+from fedbench.partition.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, PartitionSpec
 
 MADE = DatasetSpec("made", "here", "now")
@@ -23,7 +25,7 @@ Sides = list[tuple[list[int], list[int]]]
 
 def spec(**fields: Any) -> PartitionSpec:
     values = {"scheme": "dirichlet", "clients": 4, "seed": 3, "train_fraction": 0.8, "alpha": 0.5, **fields}
-    return PartitionSpec(MADE, **values)
+    return partition_spec(MADE, **values)
 
 
 def limited(**fields: Any) -> PartitionSpec:
@@ -66,7 +68,7 @@ def plain_limited(labels: list[int], clients: int, size: int, alpha: float, seed
 def test_limited_draws_the_very_samples_of_the_plain_rule(seed: int) -> None:
     labels = np.random.default_rng(seed).integers(0, 5, 120)
     asked = limited(clients=9, size=13, seed=seed)  # 117 of 120: many classes are used up on the way
-    held = assign(labels, asked, np.random.RandomState(seed))
+    held = deal(labels, asked, np.random.RandomState(seed))
     assert [samples.tolist() for samples in held] == plain_limited(labels.tolist(), 9, 13, 0.5, seed)
 
 
@@ -106,7 +108,7 @@ def test_what_a_class_lacks_is_drawn_again_by_the_prior() -> None:
     told = np.array([one_by_one(rng) for _ in range(draws)])
     asked = limited(clients=1, size=20)
     streams = (np.random.RandomState(s) for s in range(draws))
-    found = np.array([np.bincount(labels[assign(labels, asked, rng)[0]], minlength=3) for rng in streams])
+    found = np.array([np.bincount(labels[deal(labels, asked, rng)[0]], minlength=3) for rng in streams])
     for power in (1, 2):
         a, b = told.astype(float) ** power, found.astype(float) ** power
         error = np.sqrt((a.var(axis=0) + b.var(axis=0)) / draws)
@@ -118,7 +120,7 @@ def test_label_priors_follow_the_dirichlet_distribution(alpha: float) -> None:
     """Mean 1/C and variance (1/C)(1 - 1/C)/(C alpha + 1) of a prior, and of counts drawn by it."""
     classes, clients, size = 4, 2000, 40
     labels = np.tile(np.arange(classes), clients * size)  # enough of each class for everybody
-    held = assign(labels, limited(clients=clients, size=size, alpha=alpha), np.random.RandomState(8))
+    held = deal(labels, limited(clients=clients, size=size, alpha=alpha), np.random.RandomState(8))
     shares = np.array([np.bincount(labels[samples], minlength=classes) for samples in held]) / size
     mean, concentration = 1 / classes, classes * alpha
     of_prior = mean * (1 - mean) / (concentration + 1)
@@ -163,7 +165,7 @@ def test_domains_are_dealt_out_one_after_another(names: list[Any], cap: int | No
     code[1:] = rng.permutation(code[1:])
     code = np.unique(code, return_index=True)[1].argsort().argsort()[code]  # so that 0, 1, 2 appear in this order
     asked = spec(clients=6, within="domain", cap=cap, min_size=30)
-    held = assign(labels, asked, np.random.RandomState(3), np.array(names)[code])
+    held = deal(labels, asked, np.random.RandomState(3), np.array(names)[code])
 
     np.random.seed(3)
     expected = []
@@ -262,7 +264,7 @@ def test_images_of_subsampled_clients_are_those_of_whole_ones(shift: str) -> Non
     whole, part = (
         partition.make(spec(scheme="iid", alpha=None, clients=20, shift=shift, subsample=s), of) for s in (None, 0.5)
     )
-    seen, some = whole.shifted_images(of), part.shifted_images(of)
+    seen, some = whole.transformed_images(of), part.transformed_images(of)
     for c in range(20):
         kept = seen[whole.rows(c, test=False)][: part.n_train[c]]
         assert np.array_equal(kept, some[part.rows(c, test=False)])
@@ -298,7 +300,7 @@ def test_a_hopeless_domain_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_column_must_be_there() -> None:
-    with pytest.raises(FedbenchError, match="a partition by domain needs that column"):
+    with pytest.raises(FedbenchError, match="unknown column of labels 'domain'"):
         draw(np.arange(100) % 5, spec(within="domain"))
 
 

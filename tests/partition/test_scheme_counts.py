@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import draw
 
-from fedbench.partition import dirichlet, scheme
-from fedbench.specs import DatasetSpec, PartitionSpec
+from fedbench.partition.schemes import dirichlet
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.specs import DatasetSpec
 
 CIFAR10, CIFAR100, TINY = (10, 6000), (100, 600), (200, 550)
 
@@ -16,8 +18,8 @@ CIFAR10, CIFAR100, TINY = (10, 6000), (100, 600), (200, 550)
 def drawn(classes: int, each: int, **fields: Any) -> tuple[np.ndarray, np.ndarray]:
     """Training and test counts [M, K] of a partition of `classes` classes with `each` samples."""
     labels = np.tile(np.arange(classes), each)
-    spec = PartitionSpec(dataset=DatasetSpec("counts", "none", "none"), **fields)
-    sides = scheme.draw(labels, spec)
+    spec = partition_spec(dataset=DatasetSpec("counts", "none", "none"), **fields)
+    sides = draw(labels, spec)
     counts = np.array([[np.bincount(labels[i], minlength=classes) for i in side] for side in sides])
     return counts[:, 0], counts[:, 1]
 

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import deal, draw
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
-from fedbench.partition import assign, draw, scheme
-from fedbench.partition.dirichlet import share_out
+from fedbench.partition import split
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partition.schemes.dirichlet import share_out
 from fedbench.specs import DatasetSpec, PartitionSpec
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
@@ -19,7 +21,7 @@ quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 
 def spec(**fields: Any) -> PartitionSpec:
     defaults = {"clients": 4, "seed": 0, "train_fraction": 0.7}
-    return PartitionSpec(dataset=DatasetSpec("rules", "none", "none"), **{**defaults, **fields})
+    return partition_spec(dataset=DatasetSpec("rules", "none", "none"), **{**defaults, **fields})
 
 
 def dirichlet(**fields: Any) -> PartitionSpec:
@@ -57,7 +59,7 @@ def test_every_sample_is_held_once_and_split_by_the_rule(
 @quick
 @given(clients=st.integers(1, 12), n=st.integers(24, 100), seed=st.integers(0, 1000))
 def test_iid_sizes_are_nearly_equal(clients: int, n: int, seed: int) -> None:
-    held = assign(np.zeros(n, int), spec(scheme="iid", clients=clients, seed=seed), np.random.RandomState(seed))
+    held = deal(np.zeros(n, int), spec(scheme="iid", clients=clients, seed=seed), np.random.RandomState(seed))
     sizes = [len(samples) for samples in held]
     assert max(sizes) - min(sizes) <= 1
 
@@ -67,7 +69,7 @@ def test_iid_sizes_are_nearly_equal(clients: int, n: int, seed: int) -> None:
 def test_shards_are_pure_where_classes_allow(shards: int, clients: int, each: int, seed: int) -> None:
     # Classes of `each` shards of ten samples: every shard lies within one class.
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(shards * clients), 10) // each)
-    held = assign(labels, spec(scheme="shards", shards=shards, clients=clients, seed=seed), np.random.RandomState(seed))
+    held = deal(labels, spec(scheme="shards", shards=shards, clients=clients, seed=seed), np.random.RandomState(seed))
     for samples in held:
         assert len(samples) == 10 * shards
         assert len(np.unique(labels[samples])) <= shards
@@ -161,7 +163,7 @@ def test_shards_deals_the_very_samples_of_the_plain_rule() -> None:
     ends = [0, 11, 22, 32, 42, 52, 62]  # six shards: the first two hold one sample more
     order = np.random.RandomState(5).permutation(6)
     expected = [[i for s in order[2 * c : 2 * c + 2] for i in in_order[ends[s] : ends[s + 1]]] for c in range(3)]
-    held = assign(labels, spec(scheme="shards", shards=2, clients=3, seed=5), np.random.RandomState(5))
+    held = deal(labels, spec(scheme="shards", shards=2, clients=3, seed=5), np.random.RandomState(5))
     assert [samples.tolist() for samples in held] == expected
 
 
@@ -179,7 +181,7 @@ def test_draws_leave_the_global_generator_alone() -> None:
         (dirichlet(clients=40, min_size=3), "cannot give 40 clients 3 each"),
         (spec(scheme="shards", shards=30), "cannot be cut into 120 shards"),
         (spec(scheme="iid", clients=50, train_fraction=0.3), "client 0 holds 2 samples.* without a training sample"),
-        (spec(scheme="natural", by="writer"), "needs that column"),
+        (spec(scheme="natural", by="writer"), "unknown column of labels 'writer'"),
     ],
 )
 def test_impossible_partitions_say_why(asked: PartitionSpec, message: str) -> None:
@@ -192,11 +194,11 @@ def test_a_client_without_a_test_sample_is_an_error() -> None:
     (train, test), *_ = draw(np.zeros(12, int), spec(scheme="iid", train_fraction=0.999))
     assert (len(train), len(test)) == (2, 1)
     with pytest.raises(FedbenchError, match="client 0 holds 0 samples"):
-        scheme.split([np.arange(0)], spec(scheme="iid"), np.random.RandomState(0))
+        split.split([np.arange(0)], spec(scheme="iid"), np.random.RandomState(0))
 
 
 def test_hopeless_dirichlet_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedbench.partition.dirichlet.ATTEMPTS", 50)
+    monkeypatch.setattr("fedbench.partition.schemes.dirichlet.ATTEMPTS", 50)
     with pytest.raises(
         FedbenchError, match=r"no draw of Dir\(0.01\) over 20 clients gave each 4 samples in 50 attempts"
     ):

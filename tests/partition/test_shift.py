@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from fedbench.errors import FedbenchError
-from fedbench.partition.corruption import corrupt
-from fedbench.partition.shift import Shift, apply, groups, shifts
-from fedbench.specs import CORRUPTIONS, SHIFTS
+from fedbench.partition.artifact import numbered as groups
+from fedbench.partition.transforms import CORRUPTIONS, SHIFTS, Transform, apply, of_clients
+from fedbench.partition.transforms.corruption import corrupt
 
-ALL = [*shifts("low", 8), *shifts("mid", 8), *shifts("high", 8), *shifts("pool", 54)]
+ALL = [*of_clients("low", 8), *of_clients("mid", 8), *of_clients("high", 8), *of_clients("pool", 54)]
 
 
 def noise(n: int = 3, seed: int = 0, channels: int = 3) -> np.ndarray:
@@ -25,13 +25,13 @@ def noise(n: int = 3, seed: int = 0, channels: int = 3) -> np.ndarray:
 
 def test_check_vectors() -> None:
     pixel = np.array([[[[200, 100, 50]]]], np.uint8)
-    main = shifts("high", 8)
+    main = of_clients("high", 8)
     assert apply(pixel, main[0]).ravel().tolist() == [194, 134, 150]
     assert apply(pixel, main[7]).ravel().tolist() == [232, 206, 3]
 
 
 def test_main_setting_is_laid_out_by_bits() -> None:
-    main = shifts("high", 8)
+    main = of_clients("high", 8)
     assert [s.gamma for s in main] == [0.6, 1.4] * 4
     assert [s.hue for s in main] == [-0.1, -0.1, 0.1, 0.1] * 2
     assert [s.saturation for s in main] == [0.5] * 4 + [1.5] * 4
@@ -39,23 +39,26 @@ def test_main_setting_is_laid_out_by_bits() -> None:
 
 @pytest.mark.parametrize(
     ("level", "low", "high"),
-    [("low", Shift(0.9, -0.01, 0.9), Shift(1.1, 0.01, 1.1)), ("mid", Shift(0.75, -0.05, 0.7), Shift(1.25, 0.05, 1.3))],
+    [
+        ("low", Transform(0.9, -0.01, 0.9), Transform(1.1, 0.01, 1.1)),
+        ("mid", Transform(0.75, -0.05, 0.7), Transform(1.25, 0.05, 1.3)),
+    ],
 )
-def test_milder_levels(level: str, low: Shift, high: Shift) -> None:
-    assert shifts(level, 8)[0] == low
-    assert shifts(level, 8)[7] == high
-    assert len(set(shifts(level, 8))) == 8
+def test_milder_levels(level: str, low: Transform, high: Transform) -> None:
+    assert of_clients(level, 8)[0] == low
+    assert of_clients(level, 8)[7] == high
+    assert len(set(of_clients(level, 8))) == 8
 
 
 def test_pool() -> None:
-    pool = shifts("pool", 54)
+    pool = of_clients("pool", 54)
     assert len(set(pool)) == 54
     assert {s.saturation for s in pool[:8]} == {0.4}
     assert {s.saturation for s in pool[:16]} == {0.4, 1.0}
     assert {s.saturation for s in pool[:24]} == {0.4, 1.0, 1.6}
     assert [c for c in range(32) if pool[c].posterize] == [27, 28, 29, 30, 31]
-    assert pool[5] == Shift(gamma=1.4, hue=0.0, saturation=0.4)
-    assert pool[53] == Shift(gamma=1.4, hue=0.15, saturation=1.6, posterize=2)
+    assert pool[5] == Transform(gamma=1.4, hue=0.0, saturation=0.4)
+    assert pool[53] == Transform(gamma=1.4, hue=0.15, saturation=1.6, posterize=2)
 
 
 COLOURS = [level for level in SHIFTS if not level.startswith("corrupted")]
@@ -63,7 +66,7 @@ COLOURS = [level for level in SHIFTS if not level.startswith("corrupted")]
 
 @given(level=st.sampled_from(COLOURS), clients=st.integers(1, 54))
 def test_every_client_has_a_shift_and_a_group(level: str, clients: int) -> None:
-    of = shifts(level, clients)
+    of = of_clients(level, clients)
     kinds = {"none": 1, "pool": 54}.get(level, 8)
     assert len(of) == clients
     assert groups(of) == [c % kinds for c in range(clients)]
@@ -72,12 +75,12 @@ def test_every_client_has_a_shift_and_a_group(level: str, clients: int) -> None:
 
 def test_too_many_for_the_pool_and_unknown_levels() -> None:
     with pytest.raises(FedbenchError, match="54 shifts, too few for 55 clients"):
-        shifts("pool", 55)
+        of_clients("pool", 55)
     with pytest.raises(FedbenchError, match="did you mean 'high'"):
-        shifts("hihg", 8)
+        of_clients("hihg", 8)
 
 
-def plain(pixel: tuple[int, int, int], shift: Shift) -> tuple[int, ...]:
+def plain(pixel: tuple[int, int, int], shift: Transform) -> tuple[int, ...]:
     """One pixel by the formulas of section 5.2, rounded to 8 bits after every step as Pillow rounds."""
     r, g, b = pixel
     if shift.saturation is not None:
@@ -112,7 +115,7 @@ def rgb(h: int, s: int, v: int) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("shift", ALL, ids=str)
-def test_against_the_formulas(shift: Shift) -> None:
+def test_against_the_formulas(shift: Transform) -> None:
     images = noise(8, seed=1)
     seen = apply(images, shift).astype(int)
     told = np.array([plain(tuple(map(int, p)), shift) for p in images.reshape(-1, 3)]).reshape(images.shape)
@@ -122,7 +125,7 @@ def test_against_the_formulas(shift: Shift) -> None:
 
 
 @pytest.mark.parametrize("shift", ALL, ids=str)
-def test_against_torchvision(shift: Shift) -> None:
+def test_against_torchvision(shift: Transform) -> None:
     pytest.importorskip("fedbench.models.vision").torchvision()  # makes it importable beside any build of torch
     from torchvision.transforms import functional as F
 
@@ -141,25 +144,25 @@ def test_against_torchvision(shift: Shift) -> None:
 def test_posterize_against_pillow(bits: int, seed: int) -> None:
     images = noise(2, seed)
     told = [np.asarray(ImageOps.posterize(Image.fromarray(image), bits)) for image in images]
-    assert np.array_equal(apply(images, Shift(posterize=bits)), told)
+    assert np.array_equal(apply(images, Transform(posterize=bits)), told)
 
 
 def test_neutral_steps() -> None:
     images = noise()
-    for neutral in (Shift(), Shift(gamma=1.0), Shift(saturation=1.0), Shift(posterize=8)):
+    for neutral in (Transform(), Transform(gamma=1.0), Transform(saturation=1.0), Transform(posterize=8)):
         seen = apply(images, neutral)
         assert np.array_equal(seen, images)
         assert not np.shares_memory(seen, images)
-    moved = np.abs(apply(images, Shift(hue=0.0)).astype(int) - images)
+    moved = np.abs(apply(images, Transform(hue=0.0)).astype(int) - images)
     assert 0 < moved.max() <= 8  # the way to 8-bit HSV and back is not quite the identity
 
 
 def test_grey_images_take_gamma_and_posterize_only() -> None:
     images = noise(channels=1)
-    shift = shifts("pool", 54)[53]
+    shift = of_clients("pool", 54)[53]
     seen = apply(images, shift)
     assert np.array_equal(seen, apply(images, shift.on_grey()))
-    assert shift.on_grey() == Shift(gamma=1.4, posterize=2)
+    assert shift.on_grey() == Transform(gamma=1.4, posterize=2)
     assert set(np.unique(seen)) == {0, 64, 128, 192}
     told = [plain((int(v),) * 3, shift.on_grey())[0] for v in images.ravel()]
     assert seen.ravel().tolist() == told
@@ -168,7 +171,7 @@ def test_grey_images_take_gamma_and_posterize_only() -> None:
 def test_images_do_not_depend_on_their_neighbours() -> None:
     # More than two blocks: each image must come out as it does alone.
     images = np.random.default_rng(3).integers(0, 256, (4200, 4, 4, 3), dtype=np.uint8)
-    shift = shifts("high", 8)[4]
+    shift = of_clients("high", 8)[4]
     seen = apply(images, shift)
     for i in (0, 2047, 2048, 4199):
         assert np.array_equal(seen[i], apply(images[i : i + 1], shift)[0])
@@ -176,7 +179,7 @@ def test_images_do_not_depend_on_their_neighbours() -> None:
 
 def test_views_and_empty_stacks() -> None:
     images = noise()
-    shift = shifts("high", 8)[2]
+    shift = of_clients("high", 8)[2]
     assert np.array_equal(apply(images[::2, :, ::-1], shift), apply(images, shift)[::2, :, ::-1])
     assert apply(images[:0], shift).shape == (0, 9, 7, 3)
 
@@ -186,28 +189,28 @@ def test_views_and_empty_stacks() -> None:
 )
 def test_other_arrays_are_refused(bad: np.ndarray) -> None:
     with pytest.raises(FedbenchError, match="uint8 images"):
-        apply(bad, Shift(gamma=0.5))
+        apply(bad, Transform(gamma=0.5))
 
 
 @pytest.mark.parametrize("fields", [{"gamma": 0.0}, {"hue": 0.6}, {"saturation": -1.0}, {"posterize": 9}])
 def test_shifts_out_of_range_are_refused(fields: dict[str, float]) -> None:
     with pytest.raises(FedbenchError, match=next(iter(fields))):
-        Shift(**fields)
+        Transform(**fields)
 
 
 def test_the_papers_rule_of_corruptions() -> None:
-    of = shifts("corrupted", 100)
+    of = of_clients("corrupted", 100)
     pairs = [(s.corruption, s.severity) for s in of[:50]]
     assert len(set(pairs)) == 50
     assert pairs[:2] == [("motion_blur", 1), ("defocus_blur", 1)]
     assert pairs[10:12] == [("motion_blur", 2), ("defocus_blur", 2)]
     assert pairs[49] == ("contrast", 5)
-    assert of[50:] == [Shift()] * 50
+    assert of[50:] == [Transform()] * 50
     assert groups(of) == [*range(50), *[50] * 50]
 
 
 def test_the_official_codes_rule_of_corruptions() -> None:
-    of = shifts("corrupted_code", 100)
+    of = of_clients("corrupted_code", 100)
     ten = [
         "motion_blur 1", "defocus_blur 2", "gaussian_noise 3", "shot_noise 4", "impulse_noise 5",
         "frost 1", "fog 2", "jpeg 3", "brightness 4", "contrast 5",
@@ -218,7 +221,7 @@ def test_the_official_codes_rule_of_corruptions() -> None:
 
 @given(level=st.sampled_from(["corrupted", "corrupted_code"]), clients=st.integers(1, 300))
 def test_the_first_half_of_the_clients_is_corrupted(level: str, clients: int) -> None:
-    of = shifts(level, clients)
+    of = of_clients(level, clients)
     assert [s.corruption is not None for s in of] == [c < clients // 2 for c in range(clients)]
     pairs = 50 if level == "corrupted" else 10
     assert len({s for s in of if s.corruption}) == min(clients // 2, pairs)
@@ -229,7 +232,7 @@ def test_the_first_half_of_the_clients_is_corrupted(level: str, clients: int) ->
 def test_a_corrupted_client_sees_the_corruption(name: str, channels: int) -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, 16, 12, channels), dtype=np.uint8)
     before = images.copy()
-    shift = Shift(corruption=name, severity=2)
+    shift = Transform(corruption=name, severity=2)
     seen = apply(images, shift, key=4)
     assert np.array_equal(images, before)
     assert seen.shape == images.shape
@@ -245,14 +248,14 @@ def test_a_corrupted_client_sees_the_corruption(name: str, channels: int) -> Non
 
 def test_streams_of_corruptions_differ_by_severity() -> None:
     grey = np.full((1, 32, 32, 1), 128, np.uint8)
-    mild, strong = (apply(grey, Shift(corruption="gaussian_noise", severity=s)) - 128.0 for s in (1, 5))
+    mild, strong = (apply(grey, Transform(corruption="gaussian_noise", severity=s)) - 128.0 for s in (1, 5))
     assert abs(np.corrcoef(mild.ravel(), strong.ravel())[0, 1]) < 0.2
 
 
 def test_the_same_noise_for_ever() -> None:
     # Stored runs rest on it: the streams behind a name, a severity and a key must not change with the code.
     grey = np.full((1, 8, 8, 1), 128, np.uint8)
-    seen = apply(grey, Shift(corruption="gaussian_noise", severity=5), key=7).ravel()[:6]
+    seen = apply(grey, Transform(corruption="gaussian_noise", severity=5), key=7).ravel()[:6]
     assert seen.tolist() == [128, 154, 95, 130, 154, 117]
 
 
@@ -263,10 +266,17 @@ def test_the_same_noise_for_ever() -> None:
         ({"corruption": "fog", "severity": 6}, "1 to 5, not 6"),
         ({"corruption": "fog"}, "fog has no severity"),
         ({"severity": 2}, "severity 2 of which corruption"),
-        ({"corruption": "fog", "severity": 2, "gamma": 1.0}, "cannot be joined"),
-        ({"corruption": "fog", "severity": 2, "posterize": 3}, "cannot be joined"),
     ],
 )
 def test_malformed_corruptions_are_refused(fields: dict[str, object], said: str) -> None:
     with pytest.raises(FedbenchError, match=said):
-        Shift(**fields)
+        Transform(**fields)
+
+
+def test_transforms_compose() -> None:
+    """Steps of colour come before the corruption; of two that have the same step the latter's holds."""
+    images = np.random.default_rng(3).integers(0, 256, (5, 12, 12, 3), np.uint8)
+    colour, fog = Transform(gamma=0.6, posterize=3), Transform(corruption="fog", severity=2)
+    assert np.array_equal(apply(images, colour | fog, key=7), apply(apply(images, colour), fog, key=7))
+    assert fog | Transform(corruption="jpeg", severity=1) == Transform(corruption="jpeg", severity=1)
+    assert colour | Transform() == Transform() | colour == colour

@@ -20,6 +20,7 @@ from fedbench.__main__ import main
 from fedbench.errors import FedbenchError
 from fedbench.partition import Partition, view
 from fedbench.partition.density import realised
+from fedbench.partition.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 from tests.support.real_images import RealImages
@@ -42,12 +43,12 @@ def dataset(classes: int = 4) -> data.Dataset:
 
 
 def mixture(clients: int = 2, **fields: Any) -> PartitionSpec:
-    return PartitionSpec(MADE, "mixture", clients, 1, **{"train_mix": TRAIN, "test_mix": TEST, **fields})
+    return partition_spec(MADE, "mixture", clients, 1, **{"train_mix": TRAIN, "test_mix": TEST, **fields})
 
 
 def colored() -> PartitionSpec:
     blocks, flips = [(0, 300, 600, 700), (300, 600, 700, 800)], [(0.5, 0.2), (0.2, 0.8)]
-    return PartitionSpec(MADE, "colored", 2, 1, blocks=blocks, flips=flips, label_noise=0.25)
+    return partition_spec(MADE, "colored", 2, 1, blocks=blocks, flips=flips, label_noise=0.25)
 
 
 ASKED = {"mixture": mixture(4, keep=(0.5, 1)), "disjoint": mixture(4, disjoint=True), "colored": colored()}
@@ -74,7 +75,7 @@ def same(a: Partition, b: Partition) -> bool:
     if a.colour is not None and b.colour is not None:
         arrays.append((a.colour, b.colour))
     return (
-        (a.spec, a.classes, a.shifts, a.groups) == (b.spec, b.classes, b.shifts, b.groups)
+        (a.spec, a.classes, a.transforms, a.groups) == (b.spec, b.classes, b.transforms, b.groups)
         and (a.colour is None) == (b.colour is None)
         and all(np.array_equal(x, y) and x.dtype == y.dtype for x, y in arrays)
     )
@@ -110,7 +111,7 @@ def test_rows_and_counts_of_copies(made_up: data.Dataset) -> None:
         assert made.test[rows].tolist() == [False] * made.n_train[c] + [True] * made.n_test[c]
     assert made.class_counts().sum() == len(made.sample)
     assert np.array_equal(made.class_counts(), made.class_counts(False) + made.class_counts(True))
-    assert np.array_equal(made.shifted_images(made_up), made_up.images[made.sample])
+    assert np.array_equal(made.transformed_images(made_up), made_up.images[made.sample])
 
 
 # -- densities of the other schemes ---------------------------------------------------------------------------
@@ -129,7 +130,7 @@ def test_realised_densities_are_class_shares(rows: list[tuple[int, int]]) -> Non
 
 
 def test_densities_of_a_dirichlet_partition_are_those_it_drew() -> None:
-    made = partition.make(PartitionSpec(MADE, "dirichlet", 4, 1, 0.7, alpha=0.5, min_size=10), dataset())
+    made = partition.make(partition_spec(MADE, "dirichlet", 4, 1, 0.7, alpha=0.5, min_size=10), dataset())
     counts = made.class_counts()
     for table in (made.densities.train, made.densities.test):  # a random split is no shift
         np.testing.assert_allclose(table, counts / counts.sum(axis=1, keepdims=True))
@@ -223,7 +224,7 @@ def test_weights_from_a_file(tmp_path: Path, first: int) -> None:
         for c in range(4)
     ]
     read = partition.read_mixture(file(tmp_path, "table," + HEAD + "".join(rows)), 4)
-    assert PartitionSpec(MADE, clients=2, seed=1, **read) == mixture()
+    assert partition_spec(MADE, clients=2, seed=1, **read) == mixture()
 
 
 def test_a_class_without_a_row_weighs_nothing(tmp_path: Path) -> None:
@@ -320,7 +321,10 @@ def test_counts_option(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A client a row, whatever the protocol's number; neither its split nor its shift."""
     made = run("--counts", weights_file(home), "--json")
     assert (made.spec.scheme, made.clients, made.spec.seed, made.spec.shift) == ("mixture", 2, 2025, "none")
-    assert (made.spec.train_mix, made.spec.test_mix) == (mixture().train_mix, mixture().test_mix)
+    assert (made.spec.options.get("train_mix"), made.spec.options.get("test_mix")) == (
+        mixture().options["train_mix"],
+        mixture().options["test_mix"],
+    )
     said = json.loads(capsys.readouterr().out)
     assert [c["train_counts"] for c in said["clients"]] == made.class_counts(False).tolist()
     assert [c["test_counts"] for c in said["clients"]] == made.class_counts(True).tolist()
@@ -329,11 +333,11 @@ def test_counts_option(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_layout_option(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The default layout needs ten classes, which four are not; a chosen scheme sets it aside."""
+    """The default preset needs ten classes, which four are not; a chosen scheme sets it aside."""
     assert "weights for 10 classes, but made has 4" in failure(capsys, "--protocol", "ftw_erm")
     made = run("--protocol", "ftw_erm", "--dir", "0.5")
-    assert (made.spec.scheme, made.spec.alpha, made.clients, made.spec.seed) == ("dirichlet", 0.5, 5, 0)
-    assert (made.spec.train_fraction, made.spec.min_size) == (0.8, 4)
+    assert (made.spec.scheme, made.spec.options.get("alpha"), made.clients, made.spec.seed) == ("dirichlet", 0.5, 5, 0)
+    assert (made.spec.train_fraction, made.spec.options.get("min_size")) == (0.8, 4)
     assert run("--protocol", "ftw_erm", "--iid", "--seed", "4").spec.seed == 4
     assert Store().current["protocol"] == "ftw_erm"
 
@@ -341,17 +345,17 @@ def test_layout_option(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--protocol", "ftw_erm", "--layout", "two", "--dir", "1"), "--dir and --layout exclude each other"),
+        (("--protocol", "ftw_erm", "--preset", "two", "--dir", "1"), "--dir and --preset exclude each other"),
         (("--counts", "x.csv", "--iid"), "--iid and --counts exclude each other"),
-        (("--counts", "x.csv", "--layout", "two"), "--layout and --counts exclude each other"),
-        (("--protocol", "ftw_erm", "--layout", "tow"), "unknown layout of protocol ftw_erm 'tow'; did you mean 'two'"),
-        (("--layout", "two"), "unknown layout of protocol feddrm 'two'; known: none"),
-        (("--protocol", "ftw_erm", "--min-size", "3"), "--min-size goes with --dir only"),
+        (("--counts", "x.csv", "--preset", "two"), "--counts and --preset exclude each other"),
+        (("--protocol", "ftw_erm", "--preset", "tow"), "unknown preset of protocol ftw_erm 'tow'; did you mean 'two'"),
+        (("--preset", "two"), "unknown preset of protocol feddrm 'two'; known: none"),
+        (("--protocol", "ftw_erm", "--min-size", "3"), "partitioner mixture has no min size: only dirichlet"),
         (("--protocol", "ftw_erm", "--split", "0.5"), "a mixture partition has no training share"),
-        (("--protocol", "ftw_erm", "--shift", "low"), "a mixture partition has no training share and no covariate"),
+        (("--protocol", "ftw_erm", "--shift", "low"), "a mixture partition has no shift low"),
         (("--protocol", "ftw_erm", "--clients", "7"), "7 clients cannot be 5 groups of the same size"),
-        (("--protocol", "ftw_erm", "--layout", "colored", "--clients", "3"), "blocks: 4 numbers for each of its 3"),
-        (("--protocol", "ftw_erm", "--layout", "colored"), "but made has 800 training images"),
+        (("--protocol", "ftw_erm", "--preset", "colored", "--clients", "3"), "blocks: 4 numbers for each of its 3"),
+        (("--protocol", "ftw_erm", "--preset", "colored"), "but made has 800 training images"),
         (("--counts", "absent.csv"), "cannot read absent.csv"),
     ],
 )

@@ -11,7 +11,6 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from fedbench import models
-from fedbench.core.rng import stream
 from fedbench.errors import FedbenchError
 from fedbench.ratios import matching as module
 from fedbench.ratios.divergence import DIVERGENCES
@@ -19,6 +18,7 @@ from fedbench.ratios.exact import stratum_ratios
 from fedbench.ratios.matching import Matching, estimate, find_bound, fit, ratios
 from fedbench.ratios.network import ratio_network
 from fedbench.ratios.objective import Terms
+from fedbench.rng import stream
 
 #: Two clients' test densities, N(mean, std): their mean over the training density N(0, 1) is below 2.
 TESTS = ((0.8, 0.6), (-0.9, 0.5))

@@ -13,6 +13,7 @@ import pytest
 from fedbench import declared, methods
 from fedbench.errors import FedbenchError
 from fedbench.files import write_json
+from fedbench.partition import schemes
 from fedbench.report import table as tables
 from fedbench.report.status.cells import Cells, find
 from fedbench.report.status.index import Index, State
@@ -55,17 +56,22 @@ def test_a_data_set_without_a_recipe_says_so(lab: Any) -> None:
 def test_cells_ask_for_the_protocols_settings(lab: Any) -> None:
     setting = lab.setting("feddrm/1", DIR)
     partition = setting.partition
-    assert (partition.label, partition.clients, partition.shift, partition.seed) == ("Dir-0.3", 8, "high", 2025)
-    assert partition.min_size == 10  # as many samples as CIFAR-10 has classes to partition by
+    assert (schemes.label(partition), partition.clients, partition.shift, partition.seed) == (
+        "Dir-0.3",
+        8,
+        "high",
+        2025,
+    )
+    assert partition.options.get("min_size") == 10  # as many samples as CIFAR-10 has classes to partition by
     assert (setting.budget, setting.rounds, setting.window, setting.model) == ("small", 100, 6, "cifar_cnn")
     paper = lab.setting("feddrm/1", DIR, "paper")
     assert (paper.rounds, paper.window, paper.model, paper.seed) == (800, 50, "resnet18_gn", 2025)
-    assert lab.setting("feddrm/1", SPC).partition.label == "5-SPC"
+    assert lab.setting("feddrm/1", SPC).schemes.label(partition) == "5-SPC"
 
 
 def test_cifar20_is_partitioned_by_its_hundred_fine_classes(lab: Any) -> None:
     lab.dataset("cifar20")
-    assert lab.setting("feddrm/1", "CIFAR-20/Dir-0.3").partition.min_size == 100
+    assert lab.setting("feddrm/1", "CIFAR-20/Dir-0.3").partition.options.get("min_size") == 100
 
 
 def test_done_older_and_missing(lab: Any) -> None:

@@ -394,15 +394,13 @@ def test_tables_of_corrupted_images_tell_of_frost() -> None:
     for name in tables.names():
         table = tables.load(name)
         for column in table.measured:
-            layout = (
-                protocol.load(table.protocol).layouts.get(column.partition.get("layout", ""), {})
+            preset = (
+                protocol.load(table.protocol).presets.get(column.partition.get("preset", ""), {})
                 if table.protocol
                 else {}
             )
-            partition = {**layout, **column.partition}
-            if str(partition.get("shift", "")).startswith("corrupted") or "frost-3" in partition.get(
-                "newcomers_as", ()
-            ):
+            partition = {**preset, **column.partition}
+            if str(partition.get("shift", "")).startswith("corrupted") or "frost-3" in partition.get("unseen_as", ()):
                 seen.add(name)
         if any(note.startswith("Frost is a generated texture") for note in table.notes):
             told.add(name)

@@ -18,9 +18,9 @@ from typer.testing import Result
 from fedbench import data as datasets
 from fedbench import partition as partitions
 from fedbench.errors import FedbenchError
+from fedbench.partition.schemes import spec as partition_spec
 from fedbench.report import figures
 from fedbench.report.figures import draw, spectra
-from fedbench.specs import PartitionSpec
 from fedbench.store import Store
 from fedbench.theory import spectrum
 from tests.support.real_images import RealImages
@@ -44,7 +44,7 @@ def _panels() -> list[figures.Panel]:
 def digits(store: Store) -> str:
     """The id of an IID partition of the embedded digits over three clients."""
     dataset = datasets.resolve("digits", store)
-    return partitions.build(PartitionSpec(dataset, "iid", 3, 0, 0.7), store).id
+    return partitions.build(partition_spec(dataset, "iid", 3, 0, 0.7), store).id
 
 
 def test_curves_are_the_spectra_of_each_side() -> None:
@@ -168,7 +168,7 @@ def test_the_numbers_of_a_partition(call: Call, digits: str, tmp_path: Path, sto
     assert (panel["dataset"], panel["partition"], client["client"], client["ridge"]) == ("digits", digits, 2, 5)
 
     part = partitions.read(store.find(digits, ("partition",)))
-    images = part.shifted_images(datasets.load(part.spec.dataset, store)).reshape(len(part.sample), -1) / 255
+    images = part.transformed_images(datasets.load(part.spec.dataset, store)).reshape(len(part.sample), -1) / 255
     sides = [np.linalg.svd(images[part.rows(2, test)], compute_uv=False) for test in (False, True)]
     rank = min(client["rank_train"], client["rank_test"])
     assert 40 < rank < 64  # some pixels of the digits are always empty
@@ -222,7 +222,7 @@ def test_bad_input(call: Call, digits: str, tmp_path: Path, arguments: list[str]
 
 def test_more_clients_than_colours(store: Store) -> None:
     dataset = datasets.resolve("digits", store)
-    many = partitions.build(PartitionSpec(dataset, "iid", spectra.MOST + 1, 0, 0.7), store)
+    many = partitions.build(partition_spec(dataset, "iid", spectra.MOST + 1, 0, 0.7), store)
     with pytest.raises(FedbenchError, match="9 clients cannot be told apart"):
         spectra.of_partition(many, figures.Ask(store))
     assert len(draw.COLOURS) == spectra.MOST == len(set(draw.COLOURS))

@@ -26,12 +26,13 @@ from typer.testing import Result
 
 from fedbench import methods
 from fedbench.errors import FedbenchError
+from fedbench.partition.schemes import spec as partition_spec
 from fedbench.report import figures
 from fedbench.report import table as tables
 from fedbench.report.figures import descriptors, draw, series
 from fedbench.report.status.cells import find
 from fedbench.report.status.settings import sketch
-from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
+from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Store
 
 Call = Callable[..., Result]
@@ -92,7 +93,9 @@ def _gather(figure: figures.FigureSpec, store: Store, **asked: Any) -> tuple[Any
 
 
 def test_levels_are_means_over_the_shifts(here: Any, call: Call) -> None:
-    _fill(here, "flux/levels_mnist", lambda s: s.partition.level in (1, 3), [("flux", {}), ("fedavg", {})])
+    _fill(
+        here, "flux/levels_mnist", lambda s: s.partition.options.get("level") in (1, 3), [("flux", {}), ("fedavg", {})]
+    )
     result = call("flux/4", "--csv")
     rows = _rows(result.stdout)
     assert len(rows) == 2 * 2 * 2
@@ -115,7 +118,7 @@ def test_levels_are_means_over_the_shifts(here: Any, call: Call) -> None:
 
 
 def test_error_bars_of_levels_are_the_tables_own(here: Any) -> None:
-    _fill(here, "flux/levels_mnist", lambda s: s.partition.level == 2, [("flux", {})], "paper")
+    _fill(here, "flux/levels_mnist", lambda s: s.partition.options.get("level") == 2, [("flux", {})], "paper")
     shown, _ = _gather(LEVELS, here.store, budget="paper")
     (point,) = shown.panels[0].lines["FLUX"]
     spread = 100 * pstdev(0.002 * k * k for k in range(5))
@@ -159,7 +162,7 @@ def test_what_the_paper_reports_is_drawn_thin_and_dotted(here: Any, call: Call) 
     with pytest.raises(FedbenchError, match="no cell of table flux/levels_mnist is measured at budget small, and flux/4"
                        " shows nothing else; make them: fedbench train --table flux/levels_mnist"):  # fmt: skip
         call("flux/4")
-    _fill(here, "flux/levels_mnist", lambda s: s.partition.level == 1, [("flux", {})])
+    _fill(here, "flux/levels_mnist", lambda s: s.partition.options.get("level") == 1, [("flux", {})])
     shown, _ = _gather(LEVELS, here.store, compare=True)
     trusted = tables.load("flux/levels_mnist").trusted
     told = {
@@ -180,7 +183,7 @@ def test_what_the_paper_reports_is_drawn_thin_and_dotted(here: Any, call: Call) 
 
 
 def test_four_data_sets_stand_below_each_other(here: Any) -> None:
-    _fill(here, "flux/levels_mnist", lambda s: s.partition.level == 1, [("flux", {}), ("fedavg", {})])
+    _fill(here, "flux/levels_mnist", lambda s: s.partition.options.get("level") == 1, [("flux", {}), ("fedavg", {})])
     here.dataset("fashion_mnist")
     shown, remarks = _gather(FOUR, here.store, compare=True)
     assert [p.name for p in shown.panels[:3]] == [
@@ -311,7 +314,7 @@ def _of(rows: np.ndarray, clients: Iterable[int] | None = None) -> pa.Table:
 def _run(store: Store, table: pa.Table | None, seed: int = 0, setting: Setting | None = None, **columns: Any) -> str:
     """The id of a run of six clients that kept these descriptors."""
     if setting is None:
-        part = PartitionSpec(DatasetSpec("made_up", "generated", "0"), "iid", 6, 0, 0.5)
+        part = partition_spec(DatasetSpec("made_up", "generated", "0"), "iid", 6, 0, 0.5)
         setting = Setting(part, "custom", "lenet5", 1, 8, 0.1, seed, epochs=1)
     spec = RunSpec(setting, "flux")
     held = {"client": pa.array(range(6), pa.int32()), "group": GROUPS, "cluster": pa.array(FOUND, pa.int32())}
@@ -432,7 +435,7 @@ def test_the_figures_own_runs(here: Any, call: Call) -> None:
                        r"budget small: missing\); make it: fedbench train --table flux/12"):  # fmt: skip
         call("flux/11")
     setting = find(tables.load("flux/12"), "small", here.store, []).settings["Known association/Level 3"][0]
-    assert (setting.partition.shift, setting.partition.level) == ("px", 3), "a bank of four looks"
+    assert (setting.partition.shift, setting.partition.options.get("level")) == ("px", 3), "a bank of four looks"
     id = _run(here.store, _of(_described()), setting=setting)
     shown, remarks = _gather(PLANE, here.store)
     assert [(p.title, p.run) for p in shown] == [("MNIST, 4 distributions", id)]
@@ -462,7 +465,7 @@ def test_figures_name_cells_that_there_are() -> None:
 
 def _all(here: Any) -> list[tuple[figures.FigureSpec, Any]]:
     """Every figure, of a few measured cells and all that the paper reports."""
-    _fill(here, "flux/levels_mnist", lambda s: s.partition.level in (1, 2), [("flux", {})])
+    _fill(here, "flux/levels_mnist", lambda s: s.partition.options.get("level") in (1, 2), [("flux", {})])
     _fill(here, "flux/figure8", lambda s: True, [("flux", {"start": 3}), ("flux", {"start": 9})])
     _fill(here, "flux/figure10", lambda s: True, [("flux", {"threshold": 0.8}), ("flux", {"threshold": 0.2})])
     shown = [(f, _gather(f, here.store, compare=True)[0]) for f in (LEVELS, SCALING, ROUNDS, THRESHOLDS, FOUR)]
@@ -493,7 +496,7 @@ def test_everything_lies_inside_the_paper(here: Any) -> None:
 
 @pytest.mark.parametrize("format", ["png", "csv", "json"])
 def test_the_same_bytes_every_time(here: Any, store: Store, call: Call, tmp_path: Path, format: str) -> None:
-    _fill(here, "flux/levels_mnist", lambda s: s.partition.level == 1, [("flux", {})])
+    _fill(here, "flux/levels_mnist", lambda s: s.partition.options.get("level") == 1, [("flux", {})])
     id = _run(store, _of(_described()))
     for name, arguments in (("4", ["--compare"]), ("11", ["--run", id])):
         first, second = tmp_path / f"a.{format}", tmp_path / f"b.{format}"

@@ -56,7 +56,11 @@ def column(grid: Grid, place: int = 0) -> dict[str, Any]:
 def test_pairs_of_all_seeds_together(here: Any) -> None:
     settings = find(tables.load("flux/4"), "paper", here.store, []).settings["MNIST/Level 3"]
     assert [s.seed for s in settings] == [s.partition.seed for s in settings] == [42, 43, 44]
-    assert (settings[0].partition.shift, settings[0].partition.level, settings[0].rounds) == ("pyx", 3, 10)
+    assert (settings[0].partition.shift, settings[0].partition.options.get("level"), settings[0].rounds) == (
+        "pyx",
+        3,
+        10,
+    )
     told = [rows(seed) for seed in range(3)]
     for setting, one in zip(settings[:2], told[:2], strict=True):
         keep(here, setting, one)

@@ -158,7 +158,7 @@ def test_settings_at_the_papers_budget(here: Any) -> None:
         ("flux/50", 0, {"clients": 1200, "duplicates": 96, "level": 3}),
         ("flux/54", 2, {"clients": 50, "duplicates": 4, "level": 5, "shift": "pyx"}),
         ("flux/57", 3, {"shift": "pxy+py", "level": 6}),
-        ("flux/6", 4, {"stages": 3, "shift": "py", "level": 2}),
+        ("flux/6", 4, {"phases": 3, "shift": "py", "level": 2}),
         ("flux/62", 0, {"clients": 20, "data_share": 0.01}),
         ("flux/61", 0, {"subsample": 0.04, "shift": "px", "level": 1}),
     ],
@@ -196,7 +196,7 @@ def test_a_grid_of_the_levels_from_a_store(here: Any) -> None:
     cells = find(table, "small", here.store, [])
     values = dict(zip(("px", "py", "pyx", "pxy"), (0.8, 0.9, 0.5, 0.6), strict=True))
     for setting in {s.id: s for group in cells.settings.values() for s in group}.values():
-        if setting.partition.level == 1:
+        if setting.partition.options.get("level") == 1:
             v = values[setting.partition.shift]
             both = {"client_accuracy_mean": lambda t, v=v: v, "test_phase_accuracy_mean": lambda t, v=v: v / 2}
             here.run(setting, "flux", rules="flux", metrics=both, views=("plain",))

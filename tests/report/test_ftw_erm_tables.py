@@ -180,7 +180,7 @@ def test_configuration_tables_equal_the_paper_to_the_digit(lab: Any, name: str) 
         assert {e.within for e in ours.entries} == {True}
         assert {e.delta for e in theirs.entries} == {"="}
     assert (grid.stub, grid.budget) == ("Data", "")
-    assert grid.about == (f"Follows from layout '{tables.load(name).layout}': needs no run, and no budget applies.",)
+    assert grid.about == (f"Follows from preset '{tables.load(name).preset}': needs no run, and no budget applies.",)
 
 
 def test_probabilities_of_a_row_sum_to_one(lab: Any) -> None:
@@ -191,7 +191,7 @@ def test_probabilities_of_a_row_sum_to_one(lab: Any) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('layout = "two"', 'layout = "tow"', "unknown layout in .*'tow'; did you mean 'two'"),
+        ('preset = "two"', 'preset = "tow"', "unknown preset in .*'tow'; did you mean 'two'"),
         ("smallest = { train = 6000, test = 1000 }\n", "", "lacks 'smallest'"),
         ('side = "test"', 'side = "tset"', "row Client 1, test needs a client .from 1. and side = 'train' or 'test'"),
         ("category = 3\n", "", "Class/3: class_count needs a category: the class, from 0"),
@@ -210,9 +210,9 @@ def test_faulty_configuration_tables(tmp_path: Path, old: str, new: str, message
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"Client 2, test", client = 2', '"Client 2, test", client = 3', "Client 2, test: layout two has 2 clients"),
-        ("category = 9", "category = 10", "Class/9: layout two has 10 classes"),
-        ('layout = "two"', 'layout = "colored"', "layout colored is no mixture"),
+        ('"Client 2, test", client = 2', '"Client 2, test", client = 3', "Client 2, test: preset two has 2 clients"),
+        ("category = 9", "category = 10", "Class/9: preset two has 10 classes"),
+        ('preset = "two"', 'preset = "colored"', "preset colored is no mixture"),
     ],
 )
 def test_what_a_layout_does_not_have(lab: Any, tmp_path: Path, old: str, new: str, message: str) -> None:

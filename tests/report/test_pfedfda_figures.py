@@ -23,10 +23,13 @@ from fedbench import data as datasets
 from fedbench import partition as partitions
 from fedbench import protocol as protocols
 from fedbench.errors import FedbenchError
+from fedbench.partition import schemes
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partition.transforms import CORRUPTIONS
 from fedbench.report import figures
 from fedbench.report import table as tables
 from fedbench.report.figures import beta, bubbles, draw
-from fedbench.specs import CORRUPTIONS, PartitionSpec, RunSpec, Setting
+from fedbench.specs import PartitionSpec, RunSpec, Setting
 from fedbench.store import Store
 from tests.support.real_images import RealImages
 
@@ -49,7 +52,7 @@ def _rows(text: str) -> list[dict[str, str]]:
 
 def _partition(store: Store, shift: str = "corrupted", clients: int = 24) -> PartitionSpec:
     """Of the embedded digits: the first half of the clients see corruptions."""
-    spec = PartitionSpec(datasets.resolve("digits", store), "iid", clients, 0, 0.7, shift=shift)
+    spec = partition_spec(datasets.resolve("digits", store), "iid", clients, 0, 0.7, shift=shift)
     partitions.build(spec, store)
     return spec
 
@@ -69,7 +72,7 @@ def _betas(clients: int = 24) -> list[float]:
 
 def test_beta_by_corruption(store: Store, call: Call) -> None:
     part, betas = _partition(store), _betas()
-    shifts = partitions.build(part, store).shifts
+    shifts = partitions.build(part, store).transforms
     assert [s.corruption for s in shifts[:12]] == [CORRUPTIONS[c % 10] for c in range(12)]
     id = _run(store, part, {"beta": betas})
 
@@ -110,7 +113,7 @@ def test_the_claim_of_beta_can_fail_and_stay_open(store: Store, call: Call) -> N
 
 
 def test_colour_shifts_are_neither_clean_nor_corrupted(store: Store) -> None:
-    part = PartitionSpec(datasets.resolve("digits", store), "iid", 8, 0, 0.7, shift="high")
+    part = partition_spec(datasets.resolve("digits", store), "iid", 8, 0, 0.7, shift="high")
     id = _run(store, part, {"beta": _betas(8)})
     (panel,) = beta.of_run(store.open("run", id), figures.Ask(store))
     assert list(panel.groups) == ["other shift"]
@@ -211,12 +214,12 @@ def test_figures_name_cells_that_there_are() -> None:
 
 
 def test_bubbles_count_what_clients_hold(store: Store, call: Call) -> None:
-    spec = PartitionSpec(datasets.resolve("digits", store), "dirichlet", 7, 3, 0.7, alpha=0.2)
+    spec = partition_spec(datasets.resolve("digits", store), "dirichlet", 7, 3, 0.7, alpha=0.2)
     part = partitions.build(spec, store)
     result = call("pfedfda/3", "--partition", part.id, "--json")
     (panel,) = json.loads(result.stdout)["panels"]
     for name, test in (("train", False), ("test", True)):
-        counted = [np.bincount(part.label[part.rows(c, test)], minlength=10).tolist() for c in range(7)]
+        counted = [np.bincount(schemes.label(part)[part.rows(c, test)], minlength=10).tolist() for c in range(7)]
         assert panel[name] == counted
     assert panel["partition"] == part.id
     rows = _rows(call("pfedfda/3", "--partition", part.id, "--csv").stdout)
@@ -241,7 +244,7 @@ def test_bubbles_count_what_clients_hold(store: Store, call: Call) -> None:
 
 def test_areas_mean_the_same_in_all_panels(store: Store) -> None:
     dataset = datasets.resolve("digits", store)
-    made = [partitions.build(PartitionSpec(dataset, "iid", m, 0, 0.7), store) for m in (3, 12)]
+    made = [partitions.build(partition_spec(dataset, "iid", m, 0, 0.7), store) for m in (3, 12)]
     shown = [bubbles.of_partition(part) for part in made]
     drawn = draw.draw(BUBBLES, shown)
     per_sample = [axes.collections[0].get_sizes().sum() / panel.samples.sum() for axes, panel in
@@ -259,7 +262,7 @@ def test_areas_mean_the_same_in_all_panels(store: Store) -> None:
 
 
 def test_too_many_clients_for_bubbles(store: Store, call: Call) -> None:
-    spec = PartitionSpec(datasets.resolve("digits", store), "iid", bubbles.MOST + 1, 0, 0.7)
+    spec = partition_spec(datasets.resolve("digits", store), "iid", bubbles.MOST + 1, 0, 0.7)
     part = partitions.build(spec, store)
     with pytest.raises(FedbenchError, match="201 clients are too many for a bubble plot; it shows up to 200"):
         call("pfedfda/3", "--partition", part.id)

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from fedbench import protocol
+from fedbench.partition.transforms import CORRUPTIONS
 from fedbench.report import table as tables
 from fedbench.report.layout.build import build
 from fedbench.report.render import FORMATS, render
 from fedbench.report.status.settings import sketch
 from fedbench.resources import TABLES
-from fedbench.specs import CORRUPTIONS
 
 ALL = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "1_code", "figure4"]
 LOST = ("4", "5", "9", "figure4")
@@ -65,7 +65,12 @@ def test_table_1_shifts_and_subsamples() -> None:
     }
     for setting in found.values():
         part = setting.partition
-        assert (part.scheme, part.alpha, part.shift, part.clients) == ("dirichlet", 0.5, "corrupted", 100)
+        assert (part.scheme, part.options.get("alpha"), part.shift, part.clients) == (
+            "dirichlet",
+            0.5,
+            "corrupted",
+            100,
+        )
         assert (setting.rounds, setting.participation, setting.full_last_round) == (200, 0.3, True)
     small = {key: s.rounds for key, s in settings("1", "small").items()}
     longer = {key for key, rounds in small.items() if rounds > min(small.values())}
@@ -85,7 +90,11 @@ def test_the_sensitivity_check_differs_in_the_rule_alone() -> None:
 
 def test_table_2_writers_and_who_stands_in_for_them() -> None:
     writers = settings("2")["EMNIST/Writers"]
-    assert (writers.partition.scheme, writers.partition.by, writers.partition.clients) == ("natural", "writer", 1000)
+    assert (writers.partition.scheme, writers.partition.options.get("by"), writers.partition.clients) == (
+        "natural",
+        "writer",
+        1000,
+    )
     assert (writers.model, writers.participation, writers.batch_size) == ("emnist_cnn", 0.03, 16)
     other = tables.load("pfedfda/2").for_dataset("mnist_writers")
     assert [c.label for c in other.columns] == ["Writers"]
@@ -100,8 +109,13 @@ def test_table_3_gives_a_client_one_batch() -> None:
     table = tables.load("pfedfda/3")
     for setting in settings("3").values():
         part = setting.partition
-        assert (part.scheme, part.size, part.alpha, part.min_size) == ("limited", 63, 0.5, None)
-        assert int(part.size * part.train_fraction) == setting.batch_size == 50
+        assert (part.scheme, part.options.get("size"), part.options.get("alpha"), part.options.get("min_size")) == (
+            "limited",
+            63,
+            0.5,
+            None,
+        )
+        assert int(part.options.get("size") * part.train_fraction) == setting.batch_size == 50
     assert [c.key for c in table.columns if c.doubtful] == ["CIFAR100"]
     assert table.reported["pFedFDA", "CIFAR10"] == (0.725, 0.16)
 
@@ -110,8 +124,8 @@ def test_table_4_reads_every_client_once_from_one_run() -> None:
     table, found = tables.load("pfedfda/4"), settings("4")
     part = found["Original"].partition
     assert len({s.id for s in found.values()}) == 1
-    assert (part.clients, part.newcomers, part.all_clients) == (100, 50, 600)
-    assert part.newcomers_as == tuple(f"{name}-3" for name in CORRUPTIONS)
+    assert (part.clients, part.unseen, part.all_clients) == (100, 50, 600)
+    assert part.unseen_as == tuple(f"{name}-3" for name in CORRUPTIONS)
     spans = [c.clients for c in table.columns]
     assert spans == [[1 + 50 * k, 50 + 50 * k] for k in range(12)]
     for column, corruption in zip(table.columns[2:], CORRUPTIONS, strict=True):
@@ -127,7 +141,7 @@ def test_table_5_measures_accuracy_and_time_in_the_same_runs() -> None:
     assert [r.params["betas"] for r in table.rows] == [0, 1, 2]
     for label in ("CIFAR100", "CIFAR100 25 %", "CIFAR100-S"):
         assert found[f"Accuracy/{label}"] == found[f"Local training/{label}"]
-    assert {(s.executor, s.partition.alpha) for s in found.values()} == {("sequential", 0.1)}
+    assert {(s.executor, s.partition.options.get("alpha")) for s in found.values()} == {("sequential", 0.1)}
     assert len({s.id for s in found.values()}) == 3
     (overhead,) = [c for c in table.columns if c.of]
     assert (overhead.of, overhead.relative_to) == ([f"Local training/{k}" for k in
@@ -161,7 +175,12 @@ def test_table_7_deals_each_domain_to_four_clients() -> None:
     table = tables.load("pfedfda/7")
     for setting in settings("7").values():
         part = setting.partition
-        assert (part.within, part.clients, part.cap, part.alpha) == ("domain", 20, 9298, 0.5)
+        assert (part.options.get("within"), part.clients, part.options.get("cap"), part.options.get("alpha")) == (
+            "domain",
+            20,
+            9298,
+            0.5,
+        )
         assert setting.participation == 1.0
     three = table.for_dataset("digit3")
     assert sketch(three, three.measured[0], "small").partition.clients == 12
@@ -188,7 +207,7 @@ def test_what_differs_from_the_paper_for_all_methods_is_said() -> None:
 def test_one_batch_a_client_affords_the_papers_rounds() -> None:
     paper, small = settings("3"), settings("3", "small")
     assert all(small[key].rounds == paper[key].rounds == 200 for key in paper)
-    assert {s.partition.size for s in small.values()} == {63}, "five steps a round and client"
+    assert {s.partition.options.get("size") for s in small.values()} == {63}, "five steps a round and client"
 
 
 @pytest.mark.parametrize("name", [n for n in ALL if n not in ("3", "8")])

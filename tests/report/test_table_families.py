@@ -163,7 +163,7 @@ def test_folds_means_over_hidden_columns_and_cells_without_a_number(lab: Any, fa
     _train(lab, table, {("fedavg", "plain/α = 0.1"): (0.2, 0.4), ("fedavg", "plain/α = 0.3"): (0.6, 0.6)})
     cells = find(table, "smoke", lab.store, [])
     assert cells.counts == {State.DONE: 2, State.MISSING: 1}
-    assert {(j.method, j.setting.partition.alpha) for j in cells.runs(State.MISSING)} == {("feddrm", 0.3)}
+    assert {(j.method, j.setting.partition.options["alpha"]) for j in cells.runs(State.MISSING)} == {("feddrm", 0.3)}
     grid = build(table, "smoke", lab.store, [])
     assert [h.label for h in grid.heads] == ["Mean"]
     fedavg, feddrm = (line.entries[0] for line in grid.lines)

@@ -20,7 +20,7 @@ Place = tuple[str | int, ...]
 TEXTS = ("", " ", "x", "*", "{", "{a}", "{a.b}", "{dataset}", "{dataset.id}", "[", "/", "../..", "-", "1-3", "3-1",
          "1-999999999", "99999999999-1", "run", "classes", "all", "a\nb", "tab\t", "\x00", "\x1b[31m", "\x7f", "\u2028",
          "\u202e", "é", "\U0001f600", "<script>", "\\input{x}", "x" * 5000, "name in shift", "level in half.levels",
-         "count", "layout", "pairs", "folds", "last_rounds", "fedavg", "mnist", "digits", "nan", "inf")  # fmt: skip
+         "count", "preset", "pairs", "folds", "last_rounds", "fedavg", "mnist", "digits", "nan", "inf")  # fmt: skip
 NUMBERS = (0, 1, -1, 2, 3, 7, 100, 10**9, 2**31, 2**32, 2**63 - 1, -(2**63), 2**63, 10**30, 10**4000, 0.0, -0.0, 0.5,
            -1.5, 1e-320, 1e308, -1e308, math.inf, -math.inf, math.nan)  # fmt: skip
 OTHERS = (True, False, datetime.date(1979, 5, 27), datetime.time(7, 32), datetime.datetime(1979, 5, 27, 7, 32), [], {},
@@ -28,7 +28,7 @@ OTHERS = (True, False, datetime.date(1979, 5, 27), datetime.time(7, 32), datetim
 #: Keys, known and unknown ones.
 KEYS = ("", "x", "id", "path", "name", "title", "label", "rows", "column", "values", "tables", "axes", "own", "each",
         "partition", "train", "budget", "small", "paper", "seeds", "seed", "decimals", "of", "spread", "hidden",
-        "dataset", "datasets", "methods", "models", "stages", "layout", "undefined", "claim", "notes", "stub", "costs",
+        "dataset", "datasets", "methods", "models", "stages", "preset", "undefined", "claim", "notes", "stub", "costs",
         "smallest", "client", "clients", "a b", "a.b", "é", "\n", "\x00", "k" * 3000)  # fmt: skip
 
 

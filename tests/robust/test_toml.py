@@ -108,9 +108,9 @@ def test_protocols(case: tuple[Path, str], protocols: Path) -> None:
     for budget in rules.budgets:
         one_line(lambda b=budget: rules.seeds(b))
         one_line(lambda b=budget: rules.method_params("flux", b, "digits"))
-    for layout in (None, *rules.layouts):
+    for preset in (None, *rules.presets):
         for name in ("cifar100", "digits"):
-            spec = one_line(lambda la=layout, n=name: rules.partition_spec(DatasetSpec(n, "", ""), 10, layout=la))
+            spec = one_line(lambda la=preset, n=name: rules.partition_spec(DatasetSpec(n, "", ""), 10, preset=la))
             for budget in rules.budgets if spec else ():
                 one_line(lambda b=budget, s=spec: rules.setting(s, b))
 

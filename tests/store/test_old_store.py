@@ -85,8 +85,8 @@ def test_partition(old: Store) -> None:
     assert found.sample.tolist() == list(range(12))
     assert found.test.tolist() == [False] * 4 + [True] * 2 + [False] * 4 + [True] * 2
     assert found.class_counts(test=False).tolist() == [[2, 2], [2, 2]]
-    assert (found.shifts[0].gamma, found.shifts[0].hue) == (0.6, None)
-    assert (found.shifts[1].gamma, found.shifts[1].hue, found.shifts[1].posterize) == (1.4, 0.1, 3)
+    assert (found.transforms[0].gamma, found.transforms[0].hue) == (0.6, None)
+    assert (found.transforms[1].gamma, found.transforms[1].hue, found.transforms[1].posterize) == (1.4, 0.1, 3)
 
 
 def test_metrics_are_read(old: Store) -> None:

@@ -22,13 +22,14 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.files import machine
+from fedbench.partition.schemes import spec as partition_spec
 from fedbench.specs import SCHEMA, DatasetSpec, PartitionSpec, Spec
 from fedbench.store import MANIFEST, Artifact, DamagedError, Store
 from fedbench.store import claim as module
 
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")
 OTHER = DatasetSpec("digits", "sklearn", "another")
-PARTITION = PartitionSpec(DIGITS, "iid", 3, 1, 0.5)
+PARTITION = partition_spec(DIGITS, "iid", 3, 1, 0.5)
 ROOT = Path(__file__).parents[2]
 
 

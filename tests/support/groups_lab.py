@@ -13,7 +13,8 @@ from fedbench.core.client import Client
 from fedbench.core.federation import Federation
 from fedbench.core.state import State
 from fedbench.core.work import Work
-from fedbench.specs import DatasetSpec, PartitionSpec, Setting
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.specs import DatasetSpec, Setting
 from tests.support.lab import digits, setting
 
 
@@ -62,7 +63,7 @@ def grouped_setting(**changes: Any) -> Setting:
     }  # fmt: skip
     if "drifts" in changes:
         stages = len(changes["drifts"]) + 1
-        values["partition"] = PartitionSpec(
+        values["partition"] = partition_spec(
             DatasetSpec("digits", "test", "test"), "equal", 4, 1, shift="px", level=1, validation=0.2, stages=stages
         )
     return setting(**{**values, **changes})

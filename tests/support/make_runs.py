@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from fedbench.measure import Measure, stored
 from fedbench.metrics.figures import MEASURES
-from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
+from fedbench.partition.schemes import spec as partition_spec
+from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 
 
@@ -25,7 +26,7 @@ def run_spec(
 ) -> RunSpec:
     """The spec of a run on a made-up dataset."""
     dataset = DatasetSpec("made_up", "generated", "0")
-    partition = PartitionSpec(dataset, "iid", clients, 0, 0.5, newcomers=newcomers)
+    partition = partition_spec(dataset, "iid", clients, 0, 0.5, unseen=newcomers)
     setting = Setting(partition, "custom", "lenet5", rounds, 8, 0.1, seed, epochs=1, window=min(window, rounds))
     return RunSpec(setting, method)
 

@@ -28,7 +28,7 @@ def seconds(setting: Setting, method: Method, store: Store, roots: Sequence[Path
         effort = method.effort(setting)
     part = partition.build(setting.partition, store, roots)
     facts = data.info(setting.partition.dataset, store)
-    n_train = [int(n) // (setting.partition.stages or 1) for n in part.n_train]
+    n_train = [int(n) // (setting.partition.phases or 1) for n in part.n_train]
     work = images_to_process(setting, n_train, int(part.n_test.sum()), effort)
     batch = min(setting.batch_size, max(n_train))  # a probe must not take more memory than a step of the run
     shape = part.image_shape(facts.shape)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbench.core.client import Box, Client, Train
-from fedbench.core.rng import stream
 from fedbench.core.server import Server
 from fedbench.core.state import weighted_mean
 from fedbench.core.who import MEMBER
@@ -16,6 +15,7 @@ from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, knob
 from fedbench.methods.confree.conflicts import gram, orders, pairs, worst
 from fedbench.methods.parts.parameters import trainable
 from fedbench.methods.parts.split_steps import check_split, remaining
+from fedbench.rng import stream
 from fedbench.specs import Setting
 
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from fedbench.core.client import Box, Client, Collect, Train
 from fedbench.core.context import Context
-from fedbench.core.rng import stream
 from fedbench.core.server import Server
 from fedbench.core.who import UNLABELLED
 from fedbench.methods.base import cross_entropy, knob
@@ -27,6 +26,7 @@ from fedbench.methods.parts.elbow import MEASURES
 from fedbench.methods.parts.phases import Phase, phase_of
 from fedbench.methods.parts.scaling import MOMENTS
 from fedbench.methods.parts.warm_up import WarmsUp
+from fedbench.rng import stream
 
 #: The moments of Table 66's rows.
 BLOCKS = {

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from fedbench.core.client import Client, Collect
-from fedbench.core.rng import stream
 from fedbench.core.server import Server
 from fedbench.methods.flux.clustering import nearest
 from fedbench.methods.flux.messages import Assignment
 from fedbench.methods.parts.clustered import answer_of, collected, probabilities, side_by_side
 from fedbench.methods.parts.description import scaled
+from fedbench.rng import stream
 
 
 def lead(server: Server, client: Client) -> None:

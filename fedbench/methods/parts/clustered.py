@@ -17,8 +17,8 @@ from fedbench.core.task import task_of
 from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.measure import Measure
 from fedbench.methods.base import BODY, FORWARD, HEAD, Method, check, knob
-from fedbench.partition import bank
-from fedbench.specs import LEVELLED, Setting
+from fedbench.partition import schemes
+from fedbench.specs import Setting
 
 #: What every clustered method reports of its rounds.
 CLUSTERS = Measure(
@@ -38,7 +38,7 @@ def clusters_knob() -> Any:
 
 def check_clusters(method: str, clusters: int, setting: Setting) -> None:
     """Raise FedbenchError if there would be more models than clients that train: some could never be trained."""
-    trainees = setting.partition.clients - (setting.partition.newcomers or 0)
+    trainees = setting.partition.trainees
     check(clusters <= trainees, method, "clusters", clusters, f"at most the number of clients that train, {trainees}")
 
 
@@ -49,13 +49,10 @@ def true_groups(context: Context) -> int:
 
 
 def expected_groups(setting: Setting) -> int:
-    """As many, told from the setting alone, to estimate how long a run takes; of data of ten classes under a shift of
-    LEVELLED it is the number itself, of other partitions 1."""
+    """As many, by the setting alone, to estimate how long a run takes: what the partitioner says of data of ten
+    classes."""
     part = setting.partition
-    if part.shift not in LEVELLED:
-        return 1
-    of = bank.draw(part, 10).of
-    return _at_most(len(set(of[len(of) - 2].tolist())), part.clients)
+    return _at_most(schemes.of(part).true_groups(part, 10) if schemes.at_hand(part) else 1, part.clients)
 
 
 def _at_most(groups: int, clients: int) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.statistics import Summary, across_clients
+from fedbench.partition import schemes
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
 from fedbench.report.figures.spec import FigureSpec
@@ -136,7 +137,7 @@ def of_run(run: Artifact, ask: Ask, name: str = "") -> list[Panel]:
     """
     from fedbench import partition as partitions
     from fedbench.metrics.predictions import broken
-    from fedbench.partition.shift import Shift
+    from fedbench.partition.transforms import Transform
 
     spec = run.spec
     assert isinstance(spec, RunSpec)
@@ -145,17 +146,19 @@ def of_run(run: Artifact, ask: Ask, name: str = "") -> list[Panel]:
     columns = [column for column in BETAS if column in table.column_names]
     if not columns:
         raise FedbenchError(f"run {run.id} ({spec.method}) noted no beta of its clients", "choose a run of pfedfda")
-    shifts = partitions.build(setting.partition, ask.store, ask.roots, ask.notify).shifts
-    if len(table) != len(shifts):
-        raise broken(run, f"table clients has {len(table)} clients, its partition {len(shifts)}")
+    transforms = partitions.build(setting.partition, ask.store, ask.roots, ask.notify).transforms
+    if len(table) != len(transforms):
+        raise broken(run, f"table clients has {len(table)} clients, its partition {len(transforms)}")
     # A colour shift is no corruption, but not clean either.
-    kinds = [s.corruption or (CLEAN if s == Shift() else "other shift") for s in shifts]
-    name = name or f"{run.provenance.get('title', spec.method)}, {dataset} {setting.partition.label}"
+    kinds = [one.corruption or (CLEAN if one == Transform() else "other shift") for one in transforms]
+    name = name or f"{run.provenance.get('title', spec.method)}, {dataset} {schemes.label(setting.partition)}"
     panels = []
     for column in columns:
         values = table.column(column).to_pylist()
         clients = tuple(
-            Client(c, kinds[c], shifts[c].severity, float(value)) for c, value in enumerate(values) if value is not None
+            Client(c, kinds[c], transforms[c].severity, float(value))
+            for c, value in enumerate(values)
+            if value is not None
         )
         if not clients or not all(0 <= client.beta <= 1 for client in clients):
             raise broken(run, f"column '{column}' of table clients must hold numbers in 0..1")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
+from fedbench.partition import schemes
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
 from fedbench.report.figures.spec import FigureSpec
@@ -117,7 +118,8 @@ def of_partition(partition: Partition, title: str = "") -> Panel:
     if len(train) > MOST:
         raise FedbenchError(f"{len(train)} clients are too many for a bubble plot", f"it shows up to {MOST}")
     name = partition.spec.dataset.name
-    return Panel(title or f"{name}, {partition.spec.label}", name, partition.id, tuple(partition.classes), train, test)
+    title = title or f"{name}, {schemes.label(partition.spec)}"
+    return Panel(title, name, partition.id, tuple(partition.classes), train, test)
 
 
 def _paint(axes: Axes, panel: Panel, area: float) -> None:

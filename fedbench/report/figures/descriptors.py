@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
+from fedbench.partition import schemes
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
 from fedbench.report.figures.spec import FigureSpec
@@ -144,7 +145,7 @@ def of_run(run: Artifact, title: str = "") -> Panel:
     found = clients.column("cluster").to_pylist() if "cluster" in clients.column_names else [None] * len(clients)
     cluster = dict(zip(group, found, strict=True))
     place, share = plane(described)
-    title = title or f"{run.provenance.get('title', spec.method)}, {dataset} {setting.partition.label}"
+    title = title or f"{run.provenance.get('title', spec.method)}, {dataset} {schemes.label(setting.partition)}"
     return Panel(
         title, run.id, setting.budget, dataset, setting.partition.id, client, place, share, described.shape[1],
         tuple(cluster[c] for c in client.tolist()), tuple(group[c] for c in client.tolist()),

@@ -19,7 +19,7 @@ class PanelSpec:
 
     title: str
     dataset: str
-    partition: Mapping[str, Any]  #: over the protocol's values, such as a layout or a scheme
+    partition: Mapping[str, Any]  #: over the protocol's values, such as a preset or a scheme
     clients: tuple[int, ...] | None = None  #: counted from 0; None is all
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedbench.errors import FedbenchError
+from fedbench.partition import schemes
 from fedbench.report.figures import source
 from fedbench.report.figures.curves import RIDGE, Curve, Panel, curves, findings
 from fedbench.report.figures.kind import Ask, Kind
@@ -123,11 +124,11 @@ def of_partition(
         raise FedbenchError(
             f"{len(chosen)} clients cannot be told apart in one panel", f"choose up to {MOST}: --client"
         )
-    seen = partition.shifted_images(data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify))
+    seen = partition.transformed_images(data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify))
     sides = {"train": False, "test": True}
     images = {(c + first, s): seen[partition.rows(c, test=t)] for c in chosen for s, t in sides.items()}
     name, ridge = partition.spec.dataset.name, RIDGE if ask.ridge is None else ask.ridge
-    return Panel(title or f"{name}, {partition.spec.label}", name, partition.id, curves(images, ridge))
+    return Panel(title or f"{name}, {schemes.label(partition.spec)}", name, partition.id, curves(images, ridge))
 
 
 def _lines(curve: Curve) -> Iterator[list[Any]]:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fedbench import protocol
+from fedbench.partition import schemes
 from fedbench.remark import Remark
 from fedbench.report.status.settings import sketch
 from fedbench.report.table.spec import Row, Table
-from fedbench.specs import PartitionSpec, Setting
+from fedbench.specs import Setting
 
 
 def holding(remarks: Iterable[Remark], table: Table, budget: str, rows: Sequence[Row] = ()) -> list[str]:
@@ -43,7 +44,7 @@ def facts(table: Table, budget: str, rows: Sequence[Row] = ()) -> Iterator[dict[
                 setting = shared
             read = row.reads(column)
             yield {
-                **{f.name: getattr(setting.partition, f.name) for f in dataclasses.fields(PartitionSpec)},
+                **schemes.facts(setting.partition),
                 **{f.name: getattr(setting, f.name) for f in dataclasses.fields(Setting)},
                 "dataset": column.dataset, "method": row.method, "metric": read.metric, "statistic": read.statistic,
             }  # fmt: skip

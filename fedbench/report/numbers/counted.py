@@ -1,4 +1,4 @@
-"""Cells that need no run: parameters of a network, a round's costs, and what a layout of clients says of their data."""
+"""Cells that need no run: parameters of a network, a round's costs, and what a preset of clients says of their data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fedbench.specs import DatasetSpec, PartitionSpec
 
 
 def counted(table: Table, row: Row, column: Column) -> Value:
-    """A cell of a table of statistic "count" or "layout". Raises FedbenchError if the layout has no such number."""
-    if table.statistic == "layout":
-        number = _of_layout(table, row, column)
+    """A cell of a table of statistic "count" or "preset". Raises FedbenchError if the preset has no such number."""
+    if table.statistic == "preset":
+        number = _of_preset(table, row, column)
     else:
         number = _costs(table, row, column) if row.method else _parameters(row, column)
     return Value(number * UNITS[str(column.unit)][0])
@@ -35,30 +35,33 @@ def _costs(table: Table, row: Row, column: Column) -> float:
     return float(getattr(cost.cost(row.method, column.costs), str(column.metric)))
 
 
-def _of_layout(table: Table, row: Row, column: Column) -> float:
+def _of_preset(table: Table, row: Row, column: Column) -> float:
     """Of one client on one side of its split; class counts follow from the data set's smallest classes."""
-    from fedbench.partition import mixture
+    from fedbench.partition import schemes
     from fedbench.partition.density import normalised
+    from fedbench.partition.schemes.colored import Colored
+    from fedbench.partition.schemes.mixture import Mixture, counts, kept
 
-    spec, side = _layout(table), ("train", "test").index(row.side)
+    spec, side = _preset(table), ("train", "test").index(row.side)
+    scheme = schemes.of(spec)
     if row.client > spec.clients:
-        raise FedbenchError(f"{table.path}, row {row.label}: layout {table.layout} has {spec.clients} clients")
+        raise FedbenchError(f"{table.path}, row {row.label}: preset {table.preset} has {spec.clients} clients")
     if column.metric == "flip_probability":
-        if spec.flips is None:
-            raise FedbenchError(f"{table.path}: layout {table.layout} is no colored one, so nothing is flipped")
-        return spec.flips[row.client - 1][side]
-    mix = (spec.train_mix, spec.test_mix)[side]
-    if mix is None:
-        raise FedbenchError(f"{table.path}: layout {table.layout} is no mixture, so it has no class weights")
+        if not isinstance(scheme, Colored):
+            raise FedbenchError(f"{table.path}: preset {table.preset} is no colored one, so nothing is flipped")
+        return scheme.flips[row.client - 1][side]
+    if not isinstance(scheme, Mixture):
+        raise FedbenchError(f"{table.path}: preset {table.preset} is no mixture, so it has no class weights")
+    mix = (scheme.train_mix, scheme.test_mix)[side]
     group, label = (row.client - 1) * len(mix) // spec.clients, column.category or 0
     if label >= len(mix[0]):
-        raise FedbenchError(f"{table.path}, column {column.key}: layout {table.layout} has {len(mix[0])} classes")
+        raise FedbenchError(f"{table.path}, column {column.key}: preset {table.preset} has {len(mix[0])} classes")
     if column.metric == "class_probability":
         return float(normalised(mix)[group, label])
-    images = mixture.counts(mix, [table.smallest[row.side]] * len(mix[0]))
-    return float((images if side else mixture.kept(images, spec.keep))[group, label])
+    whole = counts(mix, [table.smallest[row.side]] * len(mix[0]))
+    return float((whole if side else kept(whole, scheme.keep))[group, label])
 
 
-def _layout(table: Table) -> PartitionSpec:
-    """The layout that the table is about, on no data set in particular."""
-    return protocol.load(table.protocol).partition_spec(DatasetSpec("", "", ""), 1, layout=table.layout, seed=0)
+def _preset(table: Table) -> PartitionSpec:
+    """The preset that the table is about, on no data set in particular."""
+    return protocol.load(table.protocol).partition_spec(DatasetSpec("", "", ""), 1, preset=table.preset, seed=0)

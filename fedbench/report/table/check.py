@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from fedbench import declared, protocol
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.models import counts
+from fedbench.partition import schemes
 from fedbench.plugins.classes import is_file
 from fedbench.report.table import cost
 from fedbench.report.table.claims import KINDS
@@ -35,15 +37,17 @@ from fedbench.specs import PartitionSpec, Setting
 #: message grows by them, (gaussian - head) / (body + head). That base reproduces the printed column, though the paper's
 #: text says "relative to the backbone".
 PARAMETERS = ("trunk", "neck", "body", "head", "total", "features", "gaussian", "overhead")
-#: Metrics of statistic "layout" -> whether they are about one class.
-LAYOUT = {"class_count": True, "class_probability": True, "flip_probability": False}
+#: Metrics of statistic "preset" -> whether they are about one class.
+PRESET = {"class_count": True, "class_probability": True, "flip_probability": False}
 #: What the statistic knows of the pairs: no metrics, for no run has them alone.
 PAIRS = ("xi_max", "xi_min", "xi_mean")
-#: What a remark may ask of a cell.
-NAMES = frozenset(
-    {f.name for of in (PartitionSpec, Setting) for f in dataclasses.fields(of)} - {"partition"}
-    | {"method", "metric", "statistic"}
-)
+
+
+@cache
+def facts() -> frozenset[str]:
+    """What a remark may ask of a cell."""
+    fields = {f.name for of in (PartitionSpec, Setting) for f in dataclasses.fields(of)} - {"partition", "options"}
+    return frozenset({*fields, *schemes.hints(), "method", "metric", "statistic"})
 
 
 def check(table: Table) -> None:
@@ -77,8 +81,8 @@ def check(table: Table) -> None:
             known("spread", c.spread, SPREADS, where)
         known("unit", c.unit, UNITS, where)
         known("best", c.best, BEST, where)
-        if "layout" in c.partition and table.protocol:
-            known("layout", c.partition["layout"], protocol.load(table.protocol).layouts, where)
+        if "preset" in c.partition and table.protocol:
+            known("preset", c.partition["preset"], protocol.load(table.protocol).presets, where)
         if not c.metric:
             raise FedbenchError(f"{table.path}{where} lacks a metric")
         if not table.counted:
@@ -93,12 +97,12 @@ def check(table: Table) -> None:
             raise FedbenchError(f"{table.path}{where} lacks a dataset")
     if table.statistic != "count" and not table.protocol:
         raise FedbenchError(f"{table.path} lacks 'protocol'")
-    if table.statistic == "layout":
-        _check_layout(table)
+    if table.statistic == "preset":
+        _check_preset(table)
     for r in table.rows:
         complete, what = {
             "count": (_countable(table, r), "model, shape and classes, or everywhere a method with costs"),
-            "layout": (r.client >= 1 and r.side in ("train", "test"), "a client (from 1) and side = 'train' or 'test'"),
+            "preset": (r.client >= 1 and r.side in ("train", "test"), "a client (from 1) and side = 'train' or 'test'"),
         }.get(table.statistic, (bool(r.method), "a method"))
         if not complete:
             raise FedbenchError(f"{table.path}, row {r.label} needs {what}")
@@ -117,7 +121,7 @@ def check(table: Table) -> None:
                     raise unknown(f"column in {table.path}, {what}", pattern, columns)
     for remark in table.remark:
         for name, values in remark.where.items():
-            known("fact", name, NAMES, ", remark")
+            known("fact", name, facts(), ", remark")
             if not isinstance(values, list):
                 raise FedbenchError(f"{table.path}, remark: {name} needs a list of values, not {values!r}")
     for claim in table.claim:
@@ -161,15 +165,15 @@ def _check_costs(table: Table) -> None:
             raise unknown(f"metric in {table.path}, column {c.key}", str(c.metric), metrics)
 
 
-def _check_layout(table: Table) -> None:
-    """A table of what a layout says: the layout, metrics of it, and class sizes where images are counted."""
-    if table.layout not in (layouts := protocol.load(table.protocol).layouts):
-        raise unknown(f"layout in {table.path}", table.layout, layouts)
+def _check_preset(table: Table) -> None:
+    """A table of what a preset says: the preset, metrics of it, and class sizes where images are counted."""
+    if table.preset not in (presets := protocol.load(table.protocol).presets):
+        raise unknown(f"preset in {table.path}", table.preset, presets)
     for c in table.columns:
-        if c.metric not in LAYOUT:
-            raise unknown(f"metric in {table.path}, column {c.key}", str(c.metric), LAYOUT)
-        if LAYOUT[c.metric] != (c.category is not None and c.category >= 0):
-            what = "needs a category: the class, from 0" if LAYOUT[c.metric] else "is about no category"
+        if c.metric not in PRESET:
+            raise unknown(f"metric in {table.path}, column {c.key}", str(c.metric), PRESET)
+        if PRESET[c.metric] != (c.category is not None and c.category >= 0):
+            what = "needs a category: the class, from 0" if PRESET[c.metric] else "is about no category"
             raise FedbenchError(f"{table.path}, column {c.key}: {c.metric} {what}")
         if c.metric == "class_count" and any(table.smallest.get(side, 0) < 1 for side in ("train", "test")):
             raise FedbenchError(f"{table.path} lacks 'smallest'", "smallest = { train = 6000, test = 1000 }")

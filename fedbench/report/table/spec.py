@@ -33,7 +33,7 @@ STATISTICS = {
     "folds": "value after the last round; standard deviation (ddof 0) over seeds, as over the folds of a validation",
     "pairs": "over all pairs of the snapshots that the runs of all seeds keep; standard deviation (ddof 0) over them",
     "count": "parameters of a network, or what a round of a method costs with it, counted by formula without any run",
-    "layout": "what a protocol's layout of clients says of their data, without any run",
+    "preset": "what a preset of a protocol says of their data, without any run",
 }
 #: Unit -> (factor from the stored value, symbol in print). Accuracies are stored as fractions, times in seconds.
 UNITS = {
@@ -47,7 +47,7 @@ UNITS = {
     "gigamacs": (1e-9, "GMAC"),
 }
 #: Statistics that need no run.
-COUNTED = ("count", "layout")
+COUNTED = ("count", "preset")
 #: Statistics whose ± is over seeds -> its ddof.
 OVER_SEEDS = {"final": 1, "best_round": 1, "folds": 0}
 BEST = ("max", "min", "none")
@@ -92,7 +92,7 @@ class Row:
     """A method with the hyper-parameters the table gives it.
 
     Or a model, or a method's costs, to be counted (statistic "count"), or one side of a client's data (statistic
-    "layout").
+    "preset").
     """
 
     label: str
@@ -106,7 +106,7 @@ class Row:
     model: str = ""
     shape: list[Count] = field(default_factory=list)  #: of an image: height, width, channels
     classes: Count = 0
-    client: int = 0  #: of the layout, counted from 1
+    client: int = 0  #: of the preset, counted from 1
     side: str = ""  #: of its data: "train" or "test"
     metrics: Mapping[str, str] = field(default_factory=dict)  #: a column's metric -> the one this row has in its place
 
@@ -137,7 +137,7 @@ class Column:
     budget: Mapping[str, Training] = field(default_factory=dict)  #: and by budget, as a row's
     client: int | None = None  #: the metric of this client, counted from 1; else of the federation
     clients: list[int] = field(default_factory=list)  #: statistic "clients": [first, last] of those, counted from 1
-    category: int | None = None  #: statistic "layout": the class
+    category: int | None = None  #: statistic "preset": the class
     costs: Case | None = None  #: statistic "count" of methods
     metric: str | None = None
     statistic: str | None = None
@@ -190,7 +190,7 @@ class Table:
     #: ... or in the paper's own ±, where it prints one: the larger of the two counts.
     tolerance_stds: Tolerance = 0.0
     stub: str = ""  #: heading of the rows
-    layout: str = ""  #: of the protocol (statistic "layout")
+    preset: str = ""  #: of the protocol (statistic "preset")
     smallest: Mapping[str, Count] = field(default_factory=dict)  #: images of the data set's rarest class: train, test
     ratio_to: str = ""  #: a row; values are compared as ratios to it
     template: str = ""  #: the data set whose columns `--dataset` takes over; the first column's unless given

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from fedbench.partition.corruption.pixels import Images, to_levels
+from fedbench.partition.transforms.corruption.pixels import Images, to_levels
 
 #: By severity: added to the value of HSV, in [0, 1].
 _LIGHTER = (0.05, 0.1, 0.15, 0.2, 0.3)

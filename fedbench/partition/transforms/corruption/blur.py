@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from fedbench.partition.corruption.pixels import Images, to_levels
+from fedbench.partition.transforms.corruption.pixels import Images, to_levels
 
 #: By severity: radius of the disk and standard deviation of the 3x3 Gaussian that smooths its edge.
 _DEFOCUS = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1))

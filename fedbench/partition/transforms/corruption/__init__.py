@@ -13,13 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from fedbench.errors import unknown
-from fedbench.partition.corruption import blur, digital, noise, weather
-from fedbench.partition.corruption.pixels import Images, check
-from fedbench.specs import CORRUPTIONS, SEVERITIES, require
+from fedbench.errors import FedbenchError, unknown
+from fedbench.partition.transforms.corruption import blur, digital, noise, weather
+from fedbench.partition.transforms.corruption.pixels import Images, check
+from fedbench.specs import require
 
-__all__ = ["SMALLEST", "check_name", "corrupt"]
+__all__ = ["CORRUPTIONS", "SEVERITIES", "SMALLEST", "check_name", "corrupt", "named"]
 
+#: In the order in which CIFAR-S deals them out, at severities 1 to SEVERITIES.
+CORRUPTIONS = (
+    "motion_blur", "defocus_blur", "gaussian_noise", "shot_noise", "impulse_noise",
+    "frost", "fog", "jpeg", "brightness", "contrast",
+)  # fmt: skip
+SEVERITIES = 5
 #: Rows and columns that an image needs at least.
 SMALLEST = 8
 
@@ -80,3 +86,15 @@ def check_name(name: str, severity: int) -> None:
         isinstance(severity, int | np.integer) and 1 <= severity <= SEVERITIES,
         f"the severity of a corruption is 1 to {SEVERITIES}, not {severity} (for {name})",
     )
+
+
+def named(text: str) -> tuple[str, int]:
+    """(name, severity) of a corruption as a spec writes it, such as 'fog-3'. Raises FedbenchError for others."""
+    name, _, severity = text.rpartition("-")
+    if not name:
+        raise FedbenchError(f"corruption '{text}' has no severity", f"for example {text}-3")
+    if name not in CORRUPTIONS:
+        raise unknown("corruption", name, CORRUPTIONS)
+    if severity not in {str(s) for s in range(1, SEVERITIES + 1)}:
+        raise FedbenchError(f"the severity of a corruption is 1 to {SEVERITIES}, not '{severity}' (in '{text}')")
+    return name, int(severity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedbench.partition.corruption.pixels import Images, to_levels
+from fedbench.partition.transforms.corruption.pixels import Images, to_levels
 
 #: By severity: standard deviation of values in [0, 1].
 _SIGMA = (0.04, 0.06, 0.08, 0.09, 0.10)

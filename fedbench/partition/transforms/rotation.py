@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.partition.corruption.pixels import Images
+from fedbench.partition.transforms.corruption.pixels import Images
 from fedbench.specs import require
 
 #: Colour -> the channel of an RGB image that is set to 255.
@@ -23,7 +23,7 @@ _BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class Look:
+class Rotation:
     """An angle in whole degrees, counter-clockwise, and a colour of COLOURS or None; the default changes nothing."""
 
     angle: int = 0
@@ -38,15 +38,15 @@ class Look:
         return ", ".join([*parts, *([self.colour] if self.colour else [])]) or "as they are"
 
 
-def see(images: Images, look: Look, channels: int) -> Images:
-    """The images [N, H, W, C] through a look, as [N, H, W, channels]; grey ones are copied to three channels."""
-    turned = rotate(images, look.angle)
+def rotated(images: Images, rotation: Rotation, channels: int) -> Images:
+    """The images [N, H, W, C] turned and lit, as [N, H, W, channels]; grey ones are copied to three channels."""
+    turned = rotate(images, rotation.angle)
     if channels == turned.shape[-1]:
         out = turned.copy() if turned is images else turned
     else:
         out = np.repeat(turned, channels, axis=-1)
-    if look.colour is not None:
-        out[..., COLOURS[look.colour]] = 255
+    if rotation.colour is not None:
+        out[..., COLOURS[rotation.colour]] = 255
     return out
 
 

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from fedbench.partition.corruption.pixels import Images, Values, to_levels
+from fedbench.partition.transforms.corruption.pixels import Images, Values, to_levels
 
 #: By severity: thickness of the fog, and how much smoother its map becomes with each halving of the distance.
 _FOG = ((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75))
