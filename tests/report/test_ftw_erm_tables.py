@@ -253,7 +253,7 @@ def test_the_widest_tables_fit_a_page(here: Any, tmp_path: Path) -> None:
     wide = ("ftw_erm/1", "ftw_erm/6", "ftw_erm/8", "ftw_erm/13")
     grids = [build(tables.load(n), "paper", here.store, [], compare=True, seeds=[0, 1]) for n in wide]
     assert grids[0].lines[0].entries[1].spread == "0.0071"
-    (tmp_path / "t.tex").write_text(render(grids, "latex"), encoding="utf-8")
+    (tmp_path / "t.tex").write_text(render(grids, "latex", standalone=True), encoding="utf-8")
     options = ["-interaction=nonstopmode", "-halt-on-error"]
     run = subprocess.run([program, *options, "t.tex"], cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-2000:]

@@ -234,7 +234,7 @@ def test_latex_of_all_of_them_compiles_and_fits_the_page(lab: Any, tmp_path: Pat
     lab.run(setting, "pfedfda", clients=dict.fromkeys(range(600), 0.5), views=("plain",), rules="pfedfda")
     grids = [build(tables.load(f"pfedfda/{name}"), "small", lab.store, [], compare=True) for name in ALL]
     assert [e.text for e in grids[3].lines[-1].entries] == ["0.500"] * 12
-    (tmp_path / "t.tex").write_text(render(grids, "latex"))
+    (tmp_path / "t.tex").write_text(render(grids, "latex", standalone=True))
     run = subprocess.run(
         [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True
     )
