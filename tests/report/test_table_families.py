@@ -126,7 +126,7 @@ def test_the_last_of_each_varies_fastest(tmp_path: Path) -> None:
         ("share in kind.shares", "share in kind.name", "each = 'share in kind.name' needs a list, not 'plain'"),
         ('spread = "sample"', 'spread = "simple"', "unknown spread .*'simple'; did you mean 'sample'"),
         ('"*/α = *"', '"*/β = *"', r"unknown column in .* of '\*/β = \*'"),
-        ('rows = ["FedDRM"]', 'rows = ["FedDRN"]', "unknown row in .*, undefined 'FedDRN'; known: FedAvg, FedDRM"),
+        ('rows = ["FedDRM"]', 'rows = ["FedDRN"]', "unknown row in .*, undefined 'FedDRN'; did you mean 'FedDRM'"),
         ('none = ["plain/α = 0.1"]', 'none = ["plain/α = 0.2"]', "unknown column in .*, undefined 'plain/α = 0.2'"),
     ],
 )
