@@ -264,7 +264,7 @@ def _options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
         option = word[2:].partition("=")[0].replace("-", "_")
         if word.startswith("--") and option not in kind.options() and option in schemes.all_options():
             raise schemes.not_of(kind, option)
-    texts = knobs.read(words, known, f"partition --scheme {kind.title()}", partition)
+    texts = knobs.read(words, known, f"partition by {kind.title()}", partition)
     return {option: parse(kind.title(), option, kind.kind(option), text) for option, text in texts.items()}
 
 

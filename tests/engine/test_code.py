@@ -80,7 +80,7 @@ def test_packages_that_do_not_count_only_hand_on_names(edited: Path) -> None:
         ("core/checkpoint.py", "self.rounds[:t]", "self.rounds[: t + 1]"),
         ("engine/training.py", "len(jobs) > 1", "len(jobs) > 2"),
         ("models/build.py", 'seeded(seed, "model")', 'seeded(seed, "network")'),
-        ("partition/dirichlet.py", "ATTEMPTS = ", "ATTEMPTS = 1 + "),
+        ("partition/schemes/iid.py", "spec.clients)", "spec.clients + 0)"),
         ("data/lists.py", "def as_array", "def as_an_array"),
     ],
 )
@@ -116,7 +116,7 @@ def test_partitions_and_data_sets_tell_their_code(store: Store, edited: Path) ->
     of = {kind: set(artifact.provenance["fingerprint_parts"]) for kind, artifact in artifacts.items()}
     assert {"data/build.py", "data/readers.py", "data/idx.py"} <= of["dataset"]
     assert not any(file.startswith(("core/", "partition/")) for file in of["dataset"])
-    assert {"partition/scheme.py", "partition/corruption/noise.py"} <= of["partition"]
+    assert {"partition/scheme.py", "partition/schemes/iid.py", "partition/split.py"} <= of["partition"]
     assert of["dataset"] <= of["partition"] <= parts("fedavg")
     change(edited, "partition/scheme.py", "def draw", "def drawn")
     assert is_stale(artifacts["partition"].provenance)

@@ -155,7 +155,7 @@ def test_written_read_and_seen(store: Store) -> None:
         console.print(part)
     text = console.export_text()
     assert "by view+age, drawn" in text
-    assert "20 training and 12 test images a client; cut at 50; every patient on one side only" in " ".join(
+    assert "20 training and 12 test images a client; threshold 50; every patient in one split only" in " ".join(
         text.split()
     )
     assert "view Frontal, age below 50" in text
@@ -178,11 +178,11 @@ def test_what_cannot_be_drawn(changes: dict[str, Any], told: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"by": None}, "needs the column to part by"),
-        ({"test_size": None}, "not 20 and None"),
+        ({"by": None}, "a sampled partition needs by"),
+        ({"test_size": None}, "a sampled partition needs test size"),
         ({"size": 1}, "a size of 2 at least"),
-        ({"leak_test": True}, "nothing is apart"),
-        ({"scheme": "iid", "train_fraction": 0.5, "size": None}, "only sampled has"),
+        ({"leak_test": True}, "cannot be disjoint by a column"),
+        ({"scheme": "iid", "train_fraction": 0.5, "size": None}, "partitioner iid has no"),
         ({"train_fraction": 0.5}, "a sampled partition has no training share"),
     ],
 )
@@ -193,7 +193,7 @@ def test_specs_that_make_no_sense(changes: dict[str, Any], told: str) -> None:
 
 def test_schemes_that_go_by_classes_refuse_many_labels() -> None:
     data = rays()
-    plain = dict.fromkeys(("by", "cut", "size", "test_size", "apart", "validation"))
+    plain = dict.fromkeys(("by", "threshold", "size", "test_size", "disjoint_by", "validation"))
     for changes in (
         {"scheme": "dirichlet", "alpha": 1.0, "train_fraction": 0.5},
         {"scheme": "shards", "shards": 2, "train_fraction": 0.5},

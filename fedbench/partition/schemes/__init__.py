@@ -20,6 +20,7 @@ from fedbench.specs.base import thawed, type_hints
 
 _HERE = Path(__file__).parent
 _FIELDS = (*(name for name in MODIFIERS if name != "train_fraction"), "version")
+_COMMON = ("scheme", "clients", "seed", "train_fraction", "shift")
 _own = Named("partitioner", "--scheme")
 #: The name under which specs know a partitioner that is given by name or as FILE.py:Class.
 named = _own.name
@@ -120,7 +121,7 @@ def not_of(cls: type[Scheme], option: str) -> FedbenchError:
     having = all_options().get(option)
     called = option.replace("_", " ")
     if having is None:
-        return unknown(f"option of partitioner {cls.title()}", option, {*cls.options(), *_FIELDS})
+        return unknown(f"option of partitioner {cls.title()}", option, {*cls.options(), *_FIELDS, *_COMMON})
     return FedbenchError(
         f"partitioner {cls.title()} has no {called}: only {' and '.join(having)} can have it", "leave it out"
     )
@@ -133,7 +134,7 @@ def check(scheme: Scheme, spec: PartitionSpec) -> None:
         if not with_it:
             raise unknown("shift", spec.shift, {one for name in names() for one in load(name).shifts})
         raise FedbenchError(
-            f"{scheme.called()} has no shift {spec.shift}: {' and '.join(with_it)} can have it",
+            f"{scheme.called()} has no shift {spec.shift}: {', '.join(with_it)} can have it",
             f"its shifts: {', '.join(scheme.shifts)}",
         )
     for modifier in MODIFIERS:
