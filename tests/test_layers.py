@@ -21,7 +21,8 @@ from fedbench.imports import PACKAGE, Import, imports
 FLOORS = (
     ("errors", "plain", "remark", "resources", "streams", "rng"),
     ("files", "imports", "reader", "words"),
-    ("measure", "plugins", "spec", "specs"),
+    ("measure", "plugins", "specs"),
+    ("options",),
     ("store", "models", "theory"),
     ("data", "declaration", "protocol"),
     ("declared",),
@@ -36,11 +37,8 @@ FLOORS = (
     ("__main__",),
 )
 #: Known, and to be cut: arrows that point up, and rooms with a circle inside.
-UPWARD = {("partition", "core"): "streams of random numbers are still in core"}
-CIRCLES = {
-    "fedbench.partition": "density and artifact",
-    "fedbench.report": "specs of tables, their checks and cells; figures and their drawings",
-}
+UPWARD: dict[tuple[str, str], str] = {}
+CIRCLES: dict[str, str] = {}
 #: Known, and to be cut: files longer than LONGEST.
 LONG: dict[str, str] = {}
 LONGEST, MEDIAN = 450, 120

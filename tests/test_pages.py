@@ -17,6 +17,7 @@ from fedbench import methods
 from fedbench.cli import app, knobs
 from fedbench.cli.train import train
 from fedbench.data.catalogue import recipe as load_recipe
+from fedbench.partition.schemes import all_options
 from fedbench.report.table import load as load_table
 
 ROOT = Path(__file__).parents[1]
@@ -80,7 +81,9 @@ def parsed(line: str) -> Any:
 )
 def test_commands_have_these_options(page: str, line: str) -> None:
     context = parsed(line)
-    if context.args and ".py:" not in (method := str(context.params["method"])):
+    if context.info_name == "partition":
+        assert {word[2:].replace("-", "_") for word in context.args if word.startswith("--")} <= set(all_options())
+    elif context.args and ".py:" not in (method := str(context.params["method"])):
         knobs.read(context.args, methods.load(method)[0], f"train --method {method}", train)
 
 

@@ -149,7 +149,7 @@ def test_colours_on_a_terminal(home: Path) -> None:
 @pytest.mark.parametrize(("width", "form"), [(66, "compact"), (82, "two tables"), (100, "one table")])
 def test_narrow_terminals(home: Path, width: int, form: str) -> None:
     names = ("airplane", "automobile", "bird", "cat", "deer", "frog", "horse", "ship", "[large]", "truck")
-    made = dataclasses.replace(digits(home), classes=names, shifts=tuple(of_clients("high", 8)))
+    made = dataclasses.replace(digits(home), classes=names, transforms=tuple(of_clients("high", 8)))
     told = table(made, width, force_terminal=True, color_system=None)
     assert max(map(len, told.splitlines())) <= width
     assert ("largest classes" in told) == (form == "compact")
