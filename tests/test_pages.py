@@ -18,6 +18,7 @@ from fedbench.cli import app, knobs
 from fedbench.cli.train import train
 from fedbench.data.catalogue import recipe as load_recipe
 from fedbench.partition.schemes import all_options
+from fedbench.report.figures.spec import of_file
 from fedbench.report.table import load as load_table
 
 ROOT = Path(__file__).parents[1]
@@ -101,7 +102,11 @@ def test_python_compiles_and_toml_is_read(page: Path, tmp_path: Path) -> None:
     for code in blocks(page, "toml"):
         file = tmp_path / "own.toml"
         file.write_text(code)
-        (load_recipe if "source" in tomllib.loads(code) else load_table)(str(file))
+        raw = tomllib.loads(code)
+        if "figure" in raw:
+            assert of_file(file)
+        else:
+            (load_recipe if "source" in raw else load_table)(str(file))
 
 
 def test_the_first_page_is_short() -> None:

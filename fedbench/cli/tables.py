@@ -124,7 +124,7 @@ def _one(name: str, budget: str | None, precision: str, as_json: bool) -> None:
     if as_json:
         context.print_json(_as_json(table, cells))
         return
-    from fedbench.report.notes import command, elsewhere
+    from fedbench.report.layout.notes import command, elsewhere
     from fedbench.report.status.index import State
 
     out = context.out()

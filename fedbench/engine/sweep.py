@@ -85,7 +85,7 @@ def plan(
     cells = find(table, budget, store, roots, seeds=() if seed is None else (seed,), precision=precision)
     if cells.absent and not cells.settings:
         raise FedbenchError("nothing can be run: " + "; ".join(cells.absent.values()))
-    states = (State.MISSING, State.FAILED, *((State.OLDER,) if again else ()))
+    states = (State.MISSING, State.FAILED, *((State.STALE,) if again else ()))
     remarks = list(cells.absent.values())
     if only:
         runs = [run for method in dict.fromkeys(only) for run in _of_method(cells, method, budget, states)]
@@ -94,8 +94,8 @@ def plan(
         absent = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
         if absent:
             remarks.append(f"not built yet, so left out: {', '.join(absent)}")
-    if cells.counts[State.OLDER] and not again:
-        remarks.append(f"{cells.counts[State.OLDER]} cells were made by older code; --again makes them anew")
+    if cells.counts[State.STALE] and not again:
+        remarks.append(f"{cells.counts[State.STALE]} cells were made by older code; --again makes them anew")
     return Plan(runs, remarks, not cells.absent)
 
 

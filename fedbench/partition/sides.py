@@ -9,8 +9,6 @@ import numpy as np
 
 from fedbench.partition import schemes
 from fedbench.partition.artifact import Partition
-from fedbench.partition.schemes.colored import STRATA, Colored
-from fedbench.partition.schemes.mixture import Mixture
 from fedbench.partition.shade import (
     CLASSES,
     LARGEST,
@@ -26,6 +24,9 @@ from fedbench.partition.shade import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
+    from fedbench.partition.schemes.colored import Colored
+    from fedbench.partition.schemes.mixture import Mixture
 
 
 def of_mixture(p: Partition, mixture: Mixture, width: int) -> Iterable[RenderableType]:
@@ -54,11 +55,11 @@ def of_colored(p: Partition, colored: Colored) -> Iterable[RenderableType]:
         f"{p.n_train.sum():,} training and {p.n_test.sum():,} test images; "
         f"{colored.label_noise:.0%} of the labels are flipped",
     )
-    grid = head(["client", "", *p.classes, *STRATA, "flip probability", "images"], gap=2)
+    grid = head(["client", "", *p.classes, *colored.strata, "flip probability", "images"], gap=2)
     for client in range(rows_shown(p.clients)):
         for test, side in enumerate(("train", "test")):
             rows = p.rows(client, bool(test))
-            strata = np.bincount(p.densities.strata[rows], minlength=len(STRATA))
+            strata = np.bincount(p.densities.strata[rows], minlength=len(colored.strata))
             labels = np.bincount(p.label[rows], minlength=len(p.classes))
             flip = colored.flips[client][test]
             cells = [*class_cells(labels), *class_cells(strata), shaded(f"{flip:g}", flip)]

@@ -80,7 +80,7 @@ def test_done_older_and_missing(lab: Any) -> None:
     lab.run(setting, "fedavgft", fingerprint="something else", fingerprint_parts=["errors.py"])
     cells = lab.cells("feddrm/1")
     assert state(cells, "FedDRM", DIR) is State.DONE
-    assert state(cells, "FedAvgFT", DIR) is State.OLDER
+    assert state(cells, "FedAvgFT", DIR) is State.STALE
     assert state(cells, "FedDRM", SPC) is State.MISSING
     assert state(cells, "FedProxFT", DIR) is State.NOT_BUILT
     assert cells.counts[State.DONE] == 1
@@ -93,7 +93,7 @@ def test_code_that_is_gone_is_older_code_and_present_code_is_not(lab: Any) -> No
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", fingerprint=fingerprint(*parts), fingerprint_parts=parts)
     lab.run(lab.setting("feddrm/1", SPC), "feddrm", fingerprint="0", fingerprint_parts=["methods/gone.py"])
     cells = lab.cells("feddrm/1")
-    assert (state(cells, "FedDRM", DIR), state(cells, "FedDRM", SPC)) == (State.DONE, State.OLDER)
+    assert (state(cells, "FedDRM", DIR), state(cells, "FedDRM", SPC)) == (State.DONE, State.STALE)
 
 
 def test_a_run_of_another_version_of_the_method_is_another_run(lab: Any) -> None:

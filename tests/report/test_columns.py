@@ -411,7 +411,7 @@ def test_tables_of_corrupted_images_tell_of_frost() -> None:
 def test_a_copy_of_the_images_is_told(lab: Any) -> None:
     """What is no recipe's first source, such as a JPEG copy, stands below the table."""
     from fedbench.data import recipe
-    from fedbench.report.notes import _sources
+    from fedbench.report.layout.notes import _sources
     from fedbench.specs import DatasetSpec
 
     cells = lab.cells("pfedfda/2")

@@ -21,6 +21,7 @@ from fedbench.errors import FedbenchError
 from fedbench.partition.schemes import spec as partition_spec
 from fedbench.report import figures
 from fedbench.report.figures import draw, spectra
+from fedbench.report.figures.spec import of_file
 from fedbench.store import Store
 from fedbench.theory import spectrum
 from tests.support.real_images import RealImages
@@ -294,3 +295,14 @@ def test_real_images(data_root: Path, store: Store, real_images: RealImages, mon
     # Figure 3 shows some of the same spectra, which need not be computed once more.
     monkeypatch.setattr(spectra, "curves", lambda images, ridge: sorted({client for client, _ in images}))
     assert [panel.curves for panel in figures.kind_of(SPECTRUM).gather(SPECTRUM, ask)] == [[1, 2, 3, 4, 5], [1]]
+
+
+def test_figures_are_declared_in_files_of_their_papers(tmp_path: Path) -> None:
+    assert figures.names()[0] == "flux/4"
+    for name in figures.names():
+        figure = figures.load(name)
+        assert (figure.id, figure.kind in figures.KINDS) == (name, True)
+    file = tmp_path / "figures.toml"
+    file.write_text('[[figure]]\ntitle = "T"\nkind = "sweep"\nserie = 1\n')
+    with pytest.raises(FedbenchError, match=r"figures\.toml, figure 1 'serie'; did you mean 'series'"):
+        of_file(file)

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from typer.testing import Result
 
-from fedbench import methods
+from fedbench import declared, methods
 from fedbench.errors import FedbenchError
 from fedbench.partition.schemes import spec as partition_spec
 from fedbench.report import figures
@@ -32,7 +32,7 @@ from fedbench.report import table as tables
 from fedbench.report.figures import descriptors, draw, series
 from fedbench.report.status.cells import find
 from fedbench.report.status.settings import sketch
-from fedbench.specs import DatasetSpec, RunSpec, Setting
+from fedbench.specs import DatasetSpec, Setting
 from fedbench.store import Store
 
 Call = Callable[..., Result]
@@ -316,7 +316,7 @@ def _run(store: Store, table: pa.Table | None, seed: int = 0, setting: Setting |
     if setting is None:
         part = partition_spec(DatasetSpec("made_up", "generated", "0"), "iid", 6, 0, 0.5)
         setting = Setting(part, "custom", "lenet5", 1, 8, 0.1, seed, epochs=1)
-    spec = RunSpec(setting, "flux")
+    spec = declared.of("flux").run(setting, {})
     held = {"client": pa.array(range(6), pa.int32()), "group": GROUPS, "cluster": pa.array(FOUND, pa.int32())}
     with store.writing(spec) as writer:
         writer.table("clients", pa.table({**held, **columns}))

@@ -149,6 +149,8 @@ def test_tables_lists_states_by_budget(lab: Any, call: Any) -> None:
 
 def test_a_tables_bar_tells_how_full_it_is_at_the_budget(lab: Any, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
+    built = [row.method for row in tables_of("feddrm/1").rows]
+    monkeypatch.setattr(methods, "names", lambda: built)
     for column in ("CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"):
         for row in tables_of("feddrm/1").rows:
             lab.run(lab.setting("feddrm/1", column, "paper"), row.method, row.params)

@@ -16,7 +16,7 @@ from fedbench.errors import FedbenchError
 from fedbench.report import table as tables
 from fedbench.report.layout.build import build
 from fedbench.report.layout.grid import Grid
-from fedbench.report.notes import command, elsewhere
+from fedbench.report.layout.notes import command, elsewhere
 from fedbench.report.render import FORMATS, render
 from fedbench.report.status.cells import Cells, find
 from fedbench.report.status.index import State

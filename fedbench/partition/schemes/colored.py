@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from fedbench.data import Dataset
     from fedbench.partition.artifact import Partition
 
-#: The strata, in the order of the columns of its densities: whether the colour agrees with the noisy label.
-STRATA = ("disagree", "agree")
-
 
 @dataclass(frozen=True)
 class Colored(Scheme):
@@ -36,6 +33,8 @@ class Colored(Scheme):
 
     shifts: ClassVar[tuple[str, ...]] = ("none",)
     modifiers: ClassVar[tuple[str, ...]] = ()
+    #: In the order of the columns of the densities: whether the colour agrees with the noisy label.
+    strata: ClassVar[tuple[str, ...]] = ("disagree", "agree")
 
     blocks: tuple[tuple[float, ...], ...] = option(
         help="first and last training image, first and last test image of each client, as rows of the data set"
@@ -104,7 +103,7 @@ class Colored(Scheme):
         )
 
     def densities(self, partition: Partition) -> Densities:
-        """(e, 1 - e) of STRATA, with the flip probabilities e."""
+        """(e, 1 - e) of `strata`, with the flip probabilities e."""
         assert partition.colour is not None
         train, test = (np.stack([e, 1 - e], axis=1) for e in np.array(self.flips).T)
         return Densities((partition.colour == partition.label).astype(np.int64), train, test)

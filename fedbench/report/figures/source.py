@@ -68,7 +68,7 @@ def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
 
     Raises FedbenchError if none is, saying what makes it.
     """
-    from fedbench.report.notes import command
+    from fedbench.report.layout.notes import command
     from fedbench.report.status import cells
     from fedbench.report.status.index import State
 
@@ -84,8 +84,8 @@ def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
         raise FedbenchError(
             f"the run of {figure.id} is not there ({row.label}, {column.key}, {found.scope}: {one.state})", hint
         )
-    if one.state is State.OLDER:
-        ask.remark(f"run {run.id} was made by older code")
+    if one.state is State.STALE:
+        ask.remark(f"run {run.id} is stale")
     return run
 
 
@@ -93,7 +93,7 @@ def filled(name: str, ask: Ask, index: Index) -> Filled:
     """A table at the budget and seed asked for, with the paper's numbers. Raises FedbenchError as `build` does."""
     from fedbench.report import table as tables
     from fedbench.report.layout.build import build
-    from fedbench.report.notes import command
+    from fedbench.report.layout.notes import command
     from fedbench.report.status.cells import DEFAULT_BUDGET, find
 
     table, budget = tables.load(name), ask.budget or DEFAULT_BUDGET

@@ -85,10 +85,14 @@ def load(name: str) -> FigureSpec:
 
 @cache
 def _figures(folder: Path) -> dict[str, FigureSpec]:
-    figures = {}
-    for path in sorted(folder.glob("*/figures.toml")):
-        for i, raw in enumerate(reader.read(_File, reader.toml(path, "file of figures"), str(path)).figure, 1):
-            values = dict(raw)
-            id = f"{path.parent.name}/{values.pop('number', i)}"
-            figures[id] = reader.read(FigureSpec, values, f"{path}, figure {i}", id=id)
+    return {figure.id: figure for path in sorted(folder.glob("*/figures.toml")) for figure in of_file(path)}
+
+
+def of_file(path: Path) -> list[FigureSpec]:
+    """The figures that a file declares. Raises FedbenchError for a faulty one."""
+    figures = []
+    for i, raw in enumerate(reader.read(_File, reader.toml(path, "file of figures"), str(path)).figure, 1):
+        values = dict(raw)
+        id = f"{path.parent.name}/{values.pop('number', i)}"
+        figures.append(reader.read(FigureSpec, values, f"{path}, figure {i}", id=id))
     return figures

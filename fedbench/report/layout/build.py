@@ -11,7 +11,7 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.figures import MEASURES
 from fedbench.report.layout.grid import Entry, Grid, Head, Line, filled
-from fedbench.report.notes import Notes, command
+from fedbench.report.layout.notes import Notes, command
 from fedbench.report.numbers.counted import counted
 from fedbench.report.numbers.derived import derived
 from fedbench.report.numbers.measured import Value, measure, over_seeds
@@ -147,9 +147,9 @@ class _Layout:
         if column.of or self.table.undefines("", column.key):
             return Entry(State.MISSING)
         pairs = [(r.spec.setting, r) for c, r in hits if c is column]
-        older = any(r.state is State.OLDER for _, r in pairs)
+        older = any(r.state is State.STALE for _, r in pairs)
         whole = len(pairs) == len(self.cells.seeds)
-        stands = State.MISSING if not pairs or not whole else State.OLDER if older else State.DONE
+        stands = State.MISSING if not pairs or not whole else State.STALE if older else State.DONE
         return self._measured(column, pairs, stands)
 
     def _measured(self, column: Column, pairs: list[tuple[Setting, Record]], state: State) -> Entry:
@@ -183,7 +183,7 @@ class _Layout:
         if not values:
             return Entry(state)
         if state is State.UNEVALUATED:  # it has just been evaluated
-            state = State.OLDER if any(r.state is State.OLDER for _, r in pairs) else State.DONE
+            state = State.STALE if any(r.state is State.STALE for _, r in pairs) else State.DONE
         return filled(state, over_seeds(values, OVER_SEEDS.get(str(column.statistic))), column, tuple(runs))
 
     def _without(self, column: Column, record: Record, metrics: Metrics) -> State | None:
@@ -211,7 +211,7 @@ class _Layout:
         if (found := self._xi[ids]) is None:
             return Entry(State.DAMAGED)
         if state is State.UNEVALUATED:  # no metrics are asked for
-            state = State.OLDER if any(r.state is State.OLDER for r in records) else State.DONE
+            state = State.STALE if any(r.state is State.STALE for r in records) else State.DONE
         return filled(state, over_pairs(found, column, len(runs)), column, ids)
 
     def _read(self, record: Record) -> Metrics | None:

@@ -23,7 +23,7 @@ SYMBOLS = {
     State.UNDEFINED: "N/A",
 }
 #: Mark of a value of a stale run.
-OLDER = "†"
+STALE = "†"
 #: Mark of a value that not all of its seeds have gone into.
 PARTIAL = "‡"
 
@@ -48,7 +48,7 @@ class Entry:
         """Sign behind a value that needs one."""
         if not self.text or self.state is State.DONE:
             return ""
-        return OLDER if self.state is State.OLDER else PARTIAL
+        return STALE if self.state is State.STALE else PARTIAL
 
     @property
     def symbol(self) -> str:
@@ -187,7 +187,7 @@ def legend(grid: Grid) -> list[tuple[str, str]]:
     entries = [entry for line in grid.lines if line.kind != "reported" for entry in line.entries]
     asked = [entry for line in grid.lines if line.asked for entry in line.entries]
     found = [(SYMBOLS[s], s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in asked)]
-    marks = ((OLDER, "stale: the code has changed since"), (PARTIAL, "not of all its seeds yet"))
+    marks = ((STALE, "stale: the code has changed since"), (PARTIAL, "not of all its seeds yet"))
     found += [(mark, meaning) for mark, meaning in marks if any(e.mark == mark for e in entries)]
     compared = any(line.kind == "reported" for line in grid.lines)
     if any(e.text.endswith("?") for line in grid.lines if line.kind == "reported" for e in line.entries):

@@ -26,7 +26,7 @@ DEFAULT_PRECISION = Setting.precision
 
 #: A cell that needs several runs (seeds) stands as the one of them that comes first here.
 _WORST = (State.UNDEFINED, State.NOT_BUILT, State.NO_DATA, State.FAILED, State.DAMAGED, State.MISSING, State.RUNNING,
-          State.UNEVALUATED, State.OLDER, State.DONE)  # fmt: skip
+          State.UNEVALUATED, State.STALE, State.DONE)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,9 @@ def find(
     def runs(row: Row, column: Column) -> Iterator[RunSpec]:
         method = sources.get(row.label) or declared.of(row.method)
         overrides = {**rules.method_params(method.name, budget, column.dataset), **row.params}
+        at = settings.of(column, row)
         try:
-            yield from (method.run(setting, overrides) for setting in settings.of(column, row))
+            yield from (method.run(setting, overrides) for setting in at)
         except FedbenchError as error:
             raise FedbenchError(f"{table.path}, row {row.label}: {error.message}", error.hint) from error
 

@@ -21,7 +21,7 @@ class State(StrEnum):
     """How it stands with a cell, or with the run that it needs."""
 
     DONE = "done"
-    OLDER = "stale"  #: done, by code that has changed since under the same version number
+    STALE = "stale"  #: done, by code that has changed since under the same version number
     UNEVALUATED = "not evaluated"  #: the run is there, its metrics are not
     DAMAGED = "damaged"
     RUNNING = "running"
@@ -73,7 +73,7 @@ class Index:
     def find(self, spec: RunSpec) -> Record | None:
         """The run: as it is when complete, by present code before older, else under way, else failed."""
         hits = [r for r in self.records.get(spec.setting.id, []) if r.id == spec.id]
-        order = (State.DONE, State.OLDER, State.RUNNING, State.FAILED)
+        order = (State.DONE, State.STALE, State.RUNNING, State.FAILED)
         return min(hits, key=lambda r: order.index(r.state), default=None)
 
     def metrics(self, record: Record) -> Artifact | None:
@@ -89,7 +89,7 @@ class Index:
             if isinstance(run, FedbenchError):
                 self.damaged.append(run)
             elif isinstance(spec := run.spec, RunSpec):
-                state = State.OLDER if is_stale(run.provenance) else State.DONE
+                state = State.STALE if is_stale(run.provenance) else State.DONE
                 found.append(Record(run.id, spec, state, run.provenance, run))
         return found
 

@@ -128,10 +128,10 @@ class Notes:
 
     def _completeness(self) -> list[str]:
         counts, absent = self.counts, self.cells.absent
-        done = sum(counts.get(s.value, 0) for s in (State.DONE, State.OLDER))
-        open_states = [s.value for s in State if s not in (State.DONE, State.OLDER)]
+        done = sum(counts.get(s.value, 0) for s in (State.DONE, State.STALE))
+        open_states = [s.value for s in State if s not in (State.DONE, State.STALE)]
         rest = [f"{counts[state]} {state}" for state in open_states if counts.get(state)]
-        stale = [f"{counts[State.OLDER.value]} stale"] if counts.get(State.OLDER.value) else []
+        stale = [f"{counts[State.STALE.value]} stale"] if counts.get(State.STALE.value) else []
         lines = [f"{'; '.join([f'{done} of {sum(counts.values())} cells', *rest, *stale])}."]
         if absent and counts.get(State.NO_DATA.value):
             why = "; ".join(absent.values()) if self.table.part else f"'fedbench tables {_name(self.table)}' says why"
@@ -239,7 +239,7 @@ def elsewhere(cells: Cells, roots: list[Path]) -> str:
 
 
 def _done(cells: Cells) -> int:
-    return sum(cells.counts[s] for s in (State.DONE, State.OLDER, State.UNEVALUATED))
+    return sum(cells.counts[s] for s in (State.DONE, State.STALE, State.UNEVALUATED))
 
 
 def _cost(runs: Sequence[Record]) -> list[str]:
