@@ -1,10 +1,10 @@
-"""`fedbench check`: whether a method or a model of one's own keeps the rules that all built-in ones keep."""
+"""`fedbench check`: whether a method, a model or a partitioner of one's own keeps the rules of the built-in ones."""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +17,7 @@ from fedbench.errors import FedbenchError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedbench.conformance.partitioner import Partitioner
     from fedbench.conformance.suite import Outcome
 
 #: holds -> (mark, colour)
@@ -25,23 +26,28 @@ _MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("-", "yellow")}
 
 def check(
     ctx: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="FILE.py:Class", help="A method or a model; or a built-in's name.")],
+    what: Annotated[
+        str, typer.Argument(metavar="FILE.py:Class", help="A method, a model or a partitioner; or a built-in's name.")
+    ],
     json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
-    """Run the conformance checks on a method or a model: a line each, whether it holds, and why not.
+    """Run the conformance checks on a method, a model or a partitioner: a line each, whether it holds, and why not.
 
     They train on scikit-learn's handwritten digits: a quarter of a minute for a method or a small
-    network, minutes for a large one.
-    A method's hyper-parameters are options, such as --mu 0.1.
+    network, minutes for a large one; a partitioner is drawn only.
+    A method's hyper-parameters are options, such as --mu 0.1, and so are a partitioner's own.
 
     Exit code 1 if a check fails.
     """
+    from fedbench.conformance.partitioner import Partitioner
     from fedbench.conformance.subject import Subject
     from fedbench.conformance.suite import checks, outcomes
 
     with tempfile.TemporaryDirectory(prefix="fedbench-check-") as folder:
-        subject = Subject.of(what, Path(folder))
-        if subject.model is None:
+        subject = _partitioner(what, Path(folder), ctx.args) or Subject.of(what, Path(folder))
+        if isinstance(subject, Partitioner):
+            subject.spec()
+        elif subject.model is None:
             subject.overrides = knobs.read(ctx.args, subject.kind.knobs(), f"check {what}", check)
             subject.kind.create(subject.overrides)
         elif ctx.args:
@@ -66,6 +72,25 @@ def check(
         console.print(f"{what}: {words}", style="bold")
     if failed:
         raise typer.Exit(1)
+
+
+def _partitioner(what: str, folder: Path, words: Sequence[str]) -> Partitioner | None:
+    """The partitioner of that name or file with its options among the words; None for what is none."""
+    from fedbench.cli.partition import own_options
+    from fedbench.conformance.partitioner import Partitioner
+    from fedbench.partition import Scheme, schemes
+    from fedbench.plugins.classes import classes, is_file, place
+    from fedbench.plugins.load import load
+
+    if not is_file(what):
+        return Partitioner(folder, what, own_options(words, schemes.load(what))) if what in schemes.names() else None
+    at = place(what, "method, model or partitioner")
+    own = {name: kind for name, kind in classes(load(at.file)[0]).items() if issubclass(kind, Scheme)}
+    name = at.name or (next(iter(own)) if len(own) == 1 else None)
+    if name not in own:
+        return None
+    given = f"{at.file}:{name}"
+    return Partitioner(folder, given, own_options(words, schemes.load(schemes.named(given))))
 
 
 def _print(console: Console, outcome: Outcome, width: int) -> None:

@@ -1,4 +1,4 @@
-"""`fedbench new`: a commented file to begin a method, a model, a data set or a table with."""
+"""`fedbench new`: a commented file to begin a method, a model, a partitioner, a data set or a table with."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ TEMPLATES = Path(__file__).parent.parent / "templates"
 NEXT = {
     "method": ("check {file}:{cls}", "train --method {file}:{cls}"),
     "model": ("check {file}:{cls}", "train --method fedavg --model {file}:{cls}"),
+    "partitioner": ("check {file}:{cls}", "partition digits --scheme {file}:{cls} --clients 4"),
     "dataset": ("partition {file} --dir 0.5",),
     "table": ("train --table {file}", "report --table {file}"),
 }
@@ -28,7 +29,7 @@ def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write it.")] = Path(),
 ) -> None:
-    """Write a short commented file to begin with: NAME.py for a method or a model, NAME.toml for a data set or a table.
+    """Write a commented file: NAME.py for a method, a model or a partitioner, NAME.toml for a data set or a table.
 
     It works as it is (a data set wants its images). A file that is there is left alone.
     """

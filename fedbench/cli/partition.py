@@ -240,9 +240,9 @@ def _chosen(
         ((short, value),) = given.items()
         kind = _of_short(short, words)
         option = kind.short[short]
-        return {"scheme": kind.name, **({option: value} if option else {}), **_options(words, kind)}
+        return {"scheme": kind.name, **({option: value} if option else {}), **own_options(words, kind)}
     kind = schemes.load(schemes.named(scheme or usual.get("scheme", "dirichlet")))
-    return {**({"scheme": scheme} if scheme else {}), **_options(words, kind)}
+    return {**({"scheme": scheme} if scheme else {}), **own_options(words, kind)}
 
 
 def _of_short(short: str, words: Sequence[str]) -> type[Scheme]:
@@ -254,7 +254,7 @@ def _of_short(short: str, words: Sequence[str]) -> type[Scheme]:
     return next((kind for kind in fitting if options <= set(kind.options())), fitting[0])
 
 
-def _options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
+def own_options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
     """The options of a partitioner among the words, as their values."""
     from fedbench.options import parse
     from fedbench.partition import schemes

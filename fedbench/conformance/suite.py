@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from fedbench.conformance import agreement, declared, learning, network, runs
+from fedbench.conformance import agreement, declared, learning, network, partitioner, runs
+from fedbench.conformance.partitioner import Partitioner
 from fedbench.conformance.subject import Subject
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import in_words, mistake
@@ -16,9 +18,9 @@ from fedbench.plugins.mistakes import in_words, mistake
 class Check:
     """A function that raises FedbenchError unless what its docstring says holds of a subject."""
 
-    proves: Callable[[Subject], None]
+    proves: Callable[[Any], None]
     #: What must hold first: without it this one would fail for the other's reason.
-    needs: tuple[Callable[[Subject], None], ...] = ()
+    needs: tuple[Callable[[Any], None], ...] = ()
 
     @property
     def name(self) -> str:
@@ -72,8 +74,25 @@ MODEL: tuple[Check, ...] = (
 )
 
 
-def checks(subject: Subject) -> tuple[Check, ...]:
+PARTITIONER: tuple[Check, ...] = (
+    Check(partitioner.draws),
+    *(
+        Check(proves, (partitioner.draws,))
+        for proves in (
+            partitioner.same_seed_same_draw,
+            partitioner.both_splits,
+            partitioner.no_leak,
+            partitioner.valid_labels,
+            partitioner.read_back,
+        )
+    ),
+)
+
+
+def checks(subject: Subject | Partitioner) -> tuple[Check, ...]:
     """What is asked of the subject."""
+    if isinstance(subject, Partitioner):
+        return PARTITIONER
     return METHOD if subject.model is None else MODEL
 
 
@@ -88,15 +107,17 @@ class Outcome:
     error: BaseException | None = None
 
 
-def outcomes(subject: Subject, checks: Sequence[Check], begin: Callable[[Check], None]) -> Iterator[Outcome]:
+def outcomes(
+    subject: Subject | Partitioner, checks: Sequence[Check], begin: Callable[[Check], None]
+) -> Iterator[Outcome]:
     """What comes of each check, one after another; `begin` hears of a check before it is asked."""
-    unmet: set[Callable[[Subject], None]] = set()
+    unmet: set[Callable[[Any], None]] = set()
     for check in checks:
         begin(check)
         first = next((need for need in check.needs if need in unmet), None)
         if first is not None:
             outcome = Outcome(check, None, f"not asked before '{first.__name__.replace('_', ' ')}' holds")
-        elif check in TRAINING and not subject.kind.trains:
+        elif check in TRAINING and isinstance(subject, Subject) and not subject.kind.trains:
             outcome = Outcome(check, None, "not asked: the method trains no network")
         else:
             outcome = _asked(check, subject)
@@ -105,7 +126,7 @@ def outcomes(subject: Subject, checks: Sequence[Check], begin: Callable[[Check],
         yield outcome
 
 
-def _asked(check: Check, subject: Subject) -> Outcome:
+def _asked(check: Check, subject: Subject | Partitioner) -> Outcome:
     started, why = time.perf_counter(), ""
     error: BaseException | None = None
     try:

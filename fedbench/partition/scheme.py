@@ -69,6 +69,7 @@ class Scheme:
     by_class: ClassVar[bool] = True  #: whether it looks at classes, so that images cannot have many labels
     #: Whether a client's samples are taken as they come, however few: one at least is then for either split.
     as_it_comes: ClassVar[bool] = False
+    leaks: ClassVar[bool] = False  #: whether images may be trained on and tested on, on purpose
     remedy: ClassVar[str] = ""  #: what else helps where a client is left without samples
 
     def __post_init__(self) -> None:

@@ -23,6 +23,13 @@ def told(said: Said) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in said.out.splitlines() if line.startswith("  fedbench ")]
 
 
+@pytest.mark.usefixtures("ready")
+def test_a_partitioner_passes_the_checks_and_deals() -> None:
+    check, partition = told(good("new", "partitioner", "bright"))
+    assert "✗" not in good(*check).out
+    assert "Bright bands 2" in good(*partition).out
+
+
 @pytest.mark.usefixtures("ready", "brief")
 @pytest.mark.parametrize(("what", "cls"), [("method", "MyIdea"), ("model", "MyIdea")])
 def test_a_method_and_a_model_pass_the_checks_and_train_at_once(what: str, cls: str, home: Path) -> None:

@@ -20,7 +20,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.fesem import nearest
 from fedbench.methods.ifca import Choice
 from fedbench.methods.parts.clustered import expected_groups
-from fedbench.partition import bank
+from fedbench.partition import schemes
 from fedbench.partition.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec
 from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
@@ -242,7 +242,7 @@ def test_effort_counts_the_models_that_are_asked() -> None:
     assert method("fesem", clusters=6).effort(s) == 1.0
     for clients, most in ((10, 99), (40, 10)):
         part = partition_spec(DatasetSpec("mnist", "t", "t"), "equal", clients, 3, None, shift="pyx", level=8)
-        there = len(set(bank.draw(part, 10).of[-1].tolist()))
+        there = schemes.of(part).true_groups(part, 10)
         assert expected_groups(setting(partition=part)) == min(there, most) > 5
 
 

@@ -347,7 +347,7 @@ def test_other_schemes_hold_validation_images_back_too(own: dict[str, Any]) -> N
 
 
 def same(a: Partition, b: Partition) -> bool:
-    names = ("client", "sample", "test", "label", "validation", "stage")
+    names = ("client", "sample", "test", "label", "validation", "phase")
     for name in names:
         one, other = getattr(a, name), getattr(b, name)
         if (one is None) != (other is None) or (

@@ -22,11 +22,11 @@ def run_spec(
     window: int = 1,
     method: str = "fedavg",
     seed: int = 0,
-    newcomers: int | None = None,
+    unseen: int | None = None,
 ) -> RunSpec:
     """The spec of a run on a made-up dataset."""
     dataset = DatasetSpec("made_up", "generated", "0")
-    partition = partition_spec(dataset, "iid", clients, 0, 0.5, unseen=newcomers)
+    partition = partition_spec(dataset, "iid", clients, 0, 0.5, unseen=unseen)
     setting = Setting(partition, "custom", "lenet5", rounds, 8, 0.1, seed, epochs=1, window=min(window, rounds))
     return RunSpec(setting, method)
 

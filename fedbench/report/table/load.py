@@ -13,6 +13,7 @@ from typing import Any
 from fedbench import protocol, reader, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.models import named
+from fedbench.partition import schemes
 from fedbench.plugins.classes import is_file
 from fedbench.report.table.check import check, check_means
 from fedbench.report.table.family import SUFFIX, expand, numbers, siblings
@@ -157,8 +158,8 @@ def _read(id: str, path: Path, number: str) -> Table:
 
 
 def _beside(raw: Any, folder: Path) -> Any:
-    """The content with models that are a user's files, './net.py:Net' seen from the table's folder, by their names, and
-    with methods that are by their full paths."""
+    """The content with models and partitioners that are a user's files, './net.py:Net' seen from the table's folder, by
+    their names, and with methods that are by their full paths."""
     if isinstance(raw, list):
         return [_beside(one, folder) for one in raw]
     if not isinstance(raw, dict):
@@ -166,6 +167,8 @@ def _beside(raw: Any, folder: Path) -> Any:
     out = {key: _beside(value, folder) for key, value in raw.items()}
     if isinstance(model := raw.get("model"), str) and is_file(model):
         out["model"] = named(str(folder / Path(model).expanduser()))
+    if isinstance(scheme := raw.get("scheme"), str) and is_file(scheme):
+        out["scheme"] = schemes.named(str(folder / os.path.expanduser(scheme)))
     if isinstance(method := raw.get("method"), str) and is_file(method):
         out["method"] = str(folder / os.path.expanduser(method))  # Path.expanduser would raise for a user that is none
     return out

@@ -1,0 +1,112 @@
+"""What every partitioner must keep to, a function a check, on scikit-learn's handwritten digits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbench import data, partition
+from fedbench.data import Dataset
+from fedbench.errors import FedbenchError
+from fedbench.partition import Partition, schemes
+from fedbench.partition.tables import read
+from fedbench.plugins.load import forget
+from fedbench.specs import PartitionSpec
+from fedbench.store import Store
+
+_CLIENTS, _SEED = 4, 7
+
+
+@dataclass
+class Partitioner:
+    """A partitioner (by name, or FILE.py:Class) with these options, and what it draws."""
+
+    folder: Path  #: of a store for the checks
+    given: str
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def store(self) -> Store:
+        return Store(self.folder)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        return data.load("digits", self.store)
+
+    def spec(self, seed: int = _SEED) -> PartitionSpec:
+        """Its partition of the digits over a few clients."""
+        kind = schemes.load(schemes.named(self.given))
+        share = 0.7 if "train_fraction" in kind.modifiers else None
+        return schemes.spec(self.dataset.spec, self.given, _CLIENTS, seed, share, **self.overrides)
+
+    def made(self, seed: int = _SEED) -> Partition:
+        """That partition, drawn anew by the file as a new process would read it."""
+        spec = self.spec(seed)
+        forget(type(schemes.of(spec)))
+        return partition.make(spec, self.dataset)
+
+
+def draws(it: Partitioner) -> None:
+    """It draws a partition of the data set for as many clients as are asked for."""
+    p = it.made()
+    present = len(np.unique(p.client))
+    if present != _CLIENTS:
+        raise FedbenchError(f"{present} of {_CLIENTS} clients hold samples", "give each client some")
+    wrong = p.sample[(p.sample < 0) | (p.sample >= len(it.dataset.labels))]
+    if len(wrong):
+        raise FedbenchError(f"sample {wrong[0]} is no row of the data set, which has {len(it.dataset.labels)}")
+
+
+def same_seed_same_draw(it: Partitioner) -> None:
+    """The same seed draws the same partition again: all chance comes from the generator or the spec's seed."""
+    one, two = it.made(), it.made()
+    for name in ("client", "sample", "test", "label"):
+        if not np.array_equal(getattr(one, name), getattr(two, name)):
+            raise FedbenchError(
+                f"two draws with the same seed differ in who holds which {name}",
+                "draw from the generator that is handed over, or from fedbench.rng.stream(spec.seed, ...)",
+            )
+
+
+def both_splits(it: Partitioner) -> None:
+    """Every client has training and test samples."""
+    p = it.made()
+    for what, count in (("training", p.n_train), ("test", p.n_test)):
+        if (empty := np.flatnonzero(count == 0)).size:
+            raise FedbenchError(f"client {empty[0]} has no {what} sample")
+
+
+def no_leak(it: Partitioner) -> None:
+    """No image is trained on and tested on, by any clients, unless it declares `leaks`."""
+    p = it.made()
+    shared = np.intersect1d(p.sample[~p.test], p.sample[p.test])
+    if len(shared) and not schemes.of(p.spec).leaks:
+        raise FedbenchError(
+            f"{len(shared)} images are in a training and in a test split, such as {shared[0]}",
+            "deal each image once, or declare leaks: ClassVar[bool] = True",
+        )
+
+
+def valid_labels(it: Partitioner) -> None:
+    """Labels are classes of the partition, counted from 0."""
+    p = it.made()
+    outside = (p.label < 0) | (p.label >= len(p.classes))
+    if outside.any():
+        raise FedbenchError(f"label {p.label[outside][0]} is none of the {len(p.classes)} classes")
+
+
+def read_back(it: Partitioner) -> None:
+    """Written down and read it is what it was, under the id of its stored spec."""
+    p = it.made()
+    artifact = partition.obtain(p.spec, it.store)
+    back, stored = read(artifact), PartitionSpec.from_dict(p.spec.to_dict())
+    if stored.id != p.spec.id:
+        raise FedbenchError("the id of its spec changes when it is written down", "options are plain values")
+    same = np.array_equal(back.sample, p.sample) and np.array_equal(back.densities.train, p.densities.train)
+    if not same or back.groups != p.groups:
+        raise FedbenchError("a partition that was read back is another")
