@@ -125,4 +125,4 @@ def test_a_file_that_changes_while_it_is_at_work(tmp_path: Path) -> None:
     write(tmp_path, after="self.own = 1")
     with pytest.raises(FedbenchError, match="was changed while fedbench was at work; give the command again"):
         models.build(name, shape=(8, 8, 1), classes=10, seed=1)
-    assert plugin.user_file(name).place.name == "Net"
+    assert plugin.known(name).place.name == "Net"
