@@ -56,7 +56,7 @@ def settings(store: Store) -> Iterator[tuple[str, Setting]]:
     yield "drift", setting("flux", {**groups, "shift": "py", "level": 2, "phases": 2}, rounds=6, epochs=1, drifts=[4])
     joining = {"scheme": "dirichlet", "alpha": 0.5, "clients": 6, "unseen": 2, "unseen_as": ["fog-3"]}
     yield "newcomers", setting("pfedfda", joining, epochs=1)
-    yield "gradients", setting("ftw_erm", {"layout": "toy"} if "toy" in protocol.load("ftw_erm").layouts else voting)
+    yield "gradients", setting("ftw_erm", {"preset": "toy"} if "toy" in protocol.load("ftw_erm").presets else voting)
 
 
 def digest(run: Any) -> str:

@@ -91,6 +91,7 @@ def test_from_the_partition_to_the_report_without_its_file(
     assert part.scheme.startswith("Mine@")
     assert part.options == {"noise": 0.5}
     capsys.readouterr()
+    monkeypatch.setenv("COLUMNS", "200")
     run("list")
     assert "fedavg on digits Mine, 3 clients" in capsys.readouterr().out
     run("evaluate", made.id)

@@ -66,7 +66,7 @@ def test_cells_ask_for_the_protocols_settings(lab: Any) -> None:
     assert (setting.budget, setting.rounds, setting.window, setting.model) == ("small", 100, 6, "cifar_cnn")
     paper = lab.setting("feddrm/1", DIR, "paper")
     assert (paper.rounds, paper.window, paper.model, paper.seed) == (800, 50, "resnet18_gn", 2025)
-    assert lab.setting("feddrm/1", SPC).schemes.label(partition) == "5-SPC"
+    assert schemes.label(lab.setting("feddrm/1", SPC).partition) == "5-SPC"
 
 
 def test_cifar20_is_partitioned_by_its_hundred_fine_classes(lab: Any) -> None:

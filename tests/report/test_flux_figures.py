@@ -62,7 +62,7 @@ def _rows(text: str) -> list[dict[str, str]]:
 def _known(setting: Setting) -> float:
     """A made-up accuracy, different for every cell and seed."""
     p = setting.partition
-    return 0.5 + 0.03 * SHIFTS.index(p.shift) + 0.01 * (p.level or 0) + 0.002 * (setting.seed - 42) ** 2
+    return 0.5 + 0.03 * SHIFTS.index(p.shift) + 0.01 * (p.options.get("level") or 0) + 0.002 * (setting.seed - 42) ** 2
 
 
 def _fill(
@@ -229,7 +229,7 @@ def test_the_grids_levels_are_those_of_the_paper(name: str, datasets: int) -> No
     assert len(table.measured) == 2 * 3 * datasets
     for column in table.measured:
         p = sketch(table, column, "paper").partition
-        assert p.level == {"px": 5, "py": 8, "pxy": 2}[p.shift]
+        assert p.options["level"] == {"px": 5, "py": 8, "pxy": 2}[p.shift]
     assert [len(c.of) for c in table.printed] == [3] * 2 * datasets
     assert {c.spread for c in table.printed} == {"rms"}
 

@@ -11,6 +11,7 @@ import pytest
 
 from fedbench import methods, protocol
 from fedbench.metrics.statistics import spread_of_mean
+from fedbench.partition import schemes
 from fedbench.report import table as tables
 from fedbench.report.layout.build import build
 from fedbench.report.status.cells import find
@@ -141,7 +142,7 @@ def test_settings_at_the_papers_budget(here: Any) -> None:
     cells = find(tables.load("flux/13"), "paper", here.store, [])
     (first, *others) = cells.grid[0][0].specs
     s, p = first.setting, first.setting.partition
-    assert (p.scheme, p.shift, p.level, p.clients, p.validation, p.seed) == ("equal", "px", 5, 10, 0.2, 42)
+    assert (p.scheme, p.shift, p.options["level"], p.clients, p.validation, p.seed) == ("equal", "px", 5, 10, 0.2, 42)
     assert (s.rounds, s.epochs, s.batch_size, s.lr, s.momentum, s.weight_decay) == (10, 2, 64, 0.005, 0.9, 0.0)
     assert (s.momentum_restarts, s.init_seed, s.init, s.test_phase) == (True, 42, "torch", True)
     assert (s.model, s.votes) == ("lenet5_flux", False)
@@ -165,7 +166,8 @@ def test_settings_at_the_papers_budget(here: Any) -> None:
 )  # fmt: skip
 def test_partitions_of_single_tables(here: Any, name: str, column: int, told: dict[str, Any]) -> None:
     spec = find(tables.load(name), "paper", here.store, []).grid[0][column].specs[0].setting.partition
-    assert {key: getattr(spec, key) for key in told} == told
+    facts = schemes.facts(spec)
+    assert {key: facts[key] for key in told} == told
 
 
 def test_rounds_and_cohorts_of_single_tables(here: Any) -> None:
@@ -185,9 +187,9 @@ def test_the_scale_of_the_elbow_follows_the_data_set() -> None:
 def test_other_schemes_leave_flux_shifts_out() -> None:
     rules, data = protocol.load("flux"), DatasetSpec("cifar10", "", "")
     p = rules.partition_spec(data, 10, scheme="dirichlet", alpha=0.3)
-    assert (p.shift, p.level, p.train_fraction, p.validation) == ("none", None, 0.8, 0.2)
-    assert rules.partition_spec(data, 10, shift="none").level is None
-    assert rules.partition_spec(data, 10, shift="pyx", level=8).level == 8
+    assert (p.shift, p.options.get("level"), p.train_fraction, p.validation) == ("none", None, 0.8, 0.2)
+    assert rules.partition_spec(data, 10, shift="none").options.get("level") is None
+    assert rules.partition_spec(data, 10, shift="pyx", level=8).options["level"] == 8
 
 
 def test_a_grid_of_the_levels_from_a_store(here: Any) -> None:

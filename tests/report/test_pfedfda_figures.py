@@ -23,7 +23,6 @@ from fedbench import data as datasets
 from fedbench import partition as partitions
 from fedbench import protocol as protocols
 from fedbench.errors import FedbenchError
-from fedbench.partition import schemes
 from fedbench.partition.schemes import spec as partition_spec
 from fedbench.partition.transforms import CORRUPTIONS
 from fedbench.report import figures
@@ -219,7 +218,7 @@ def test_bubbles_count_what_clients_hold(store: Store, call: Call) -> None:
     result = call("pfedfda/3", "--partition", part.id, "--json")
     (panel,) = json.loads(result.stdout)["panels"]
     for name, test in (("train", False), ("test", True)):
-        counted = [np.bincount(schemes.label(part)[part.rows(c, test)], minlength=10).tolist() for c in range(7)]
+        counted = [np.bincount(part.label[part.rows(c, test)], minlength=10).tolist() for c in range(7)]
         assert panel[name] == counted
     assert panel["partition"] == part.id
     rows = _rows(call("pfedfda/3", "--partition", part.id, "--csv").stdout)

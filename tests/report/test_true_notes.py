@@ -18,7 +18,7 @@ from fedbench.report.layout.build import build
 from fedbench.report.layout.facts import departures, holding
 from fedbench.report.layout.grid import Grid
 from fedbench.report.render import FORMATS, render
-from fedbench.report.table.check import NAMES
+from fedbench.report.table.check import facts
 from fedbench.report.table.spec import Table
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
@@ -123,7 +123,7 @@ def test_a_departure_is_said_of_the_partitions_that_it_is_about() -> None:
 def test_every_departure_of_a_protocol_is_about_facts_that_there_are() -> None:
     for name in protocol.names():
         for remark in protocol.load(name).deviates:
-            assert set(remark.where) <= NAMES
+            assert set(remark.where) <= facts()
             assert all(isinstance(values, list) for values in remark.where.values())
 
 
