@@ -44,7 +44,7 @@ class Declaration:
     unlabelled_has: tuple[str, ...]
     routes: bool
     takes_votes: bool
-    takes_many_labels: bool
+    takes_multi_label: bool
     measures: tuple[Measure, ...]
     text: str  #: the class's docstring
     summary: str  #: of the method, in a line
@@ -81,7 +81,7 @@ class Declaration:
 
 
 #: What a class declares under the same names.
-PLAIN = ("serves", "personal", "unlabelled_has", "routes", "takes_votes", "takes_many_labels", "measures", "version")
+PLAIN = ("serves", "personal", "unlabelled_has", "routes", "takes_votes", "takes_multi_label", "measures", "version")
 
 
 def of_class(cls: Any, source: str | None = None) -> Declaration:
@@ -90,7 +90,7 @@ def of_class(cls: Any, source: str | None = None) -> Declaration:
         name: HyperParameter(
             f.default, **{k: v for k, v in f.metadata.items() if k in HyperParameter.__dataclass_fields__}
         )
-        for name, f in cls.knobs().items()
+        for name, f in cls.hyperparameters().items()
     }
     text = inspect.cleandoc(cls.__doc__ or "")
     text = "" if text.startswith(f"{cls.__name__}(") else text  # a dataclass's own

@@ -21,7 +21,7 @@ from fedbench.plugins.source import read
 
 _METHODS = PACKAGE / "methods"
 #: What makes a hyper-parameter of a dataclass's field.
-_KNOB = "knob"
+_HYPERPARAMETER = "hyperparameter"
 _HINT = "write it as a plain value, or as a tuple of Measure(...) of plain values"
 
 
@@ -227,8 +227,8 @@ def _told(name: str, node: ast.expr, source: _Source) -> Any:
 
 
 def _value(node: ast.expr, source: _Source, local: Mapping[str, Any] | None = None) -> Any:
-    """The value of an expression of constants, tuples, Measure(...), knob(...) and names of such, among them those of
-    the function (`local`) that it stands in."""
+    """The value of an expression of constants, tuples, Measure(...), hyperparameter(...) and names of such, among them
+    those of the function (`local`) that it stands in."""
 
     def value(inner: ast.expr) -> Any:
         return _value(inner, source, local)
@@ -272,7 +272,7 @@ def _called(function: ast.expr, arguments: list[Any], named: dict[str, Any], sou
     local = dict(zip(parameters, arguments, strict=False)) | named
     optional = reversed(list(zip(reversed(parameters), reversed(body.args.defaults), strict=False)))
     local |= {name: _value(default, where) for name, default in optional if name not in local}
-    if name == _KNOB:
+    if name == _HYPERPARAMETER:
         return HyperParameter(**{k: v for k, v in local.items() if k in HyperParameter.__dataclass_fields__})
     for line in body.body:
         if isinstance(line, ast.Return) and line.value is not None:

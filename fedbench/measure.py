@@ -1,4 +1,4 @@
-"""What a method measures itself, beside what fedbench does of every run: a figure of each round or of each client."""
+"""What a method measures itself, beside what fedbench does of every run: a metric of each round or of each client."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from fedbench import reader
 from fedbench.errors import FedbenchError, unknown
 
-#: What a figure is of.
+#: What a metric is of.
 ROUND, CLIENT = "round", "client"
-#: What stands for the whole federation, from the figures of the clients that train.
+#: What stands for the whole federation, from the metrics of the clients that train.
 FEDERATION: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": lambda values: math.fsum(values) / len(values),
     "max": max,
@@ -24,18 +24,18 @@ FEDERATION: dict[str, Callable[[Sequence[float]], float]] = {
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure that a method declares (`Method.measures`), and so a metric of the method's runs.
+    """A metric that a method declares (`Method.measures`), and so one of the method's runs.
 
-    One of a round is reported by `Method.figures`, and its last value stands for the run. One of a client is left in
-    `client.notes` by `personalise`; the last evaluation's counts. Raises FedbenchError for a text that is empty or not
-    of one line, a name that is none, and another `of` or `federation` than there are.
+    One of a round is reported by `Method.round_metrics`, and its last value stands for the run. One of a client is left
+    in `client.metrics` by `personalise`; the last evaluation's counts. Raises FedbenchError for a text that is empty or
+    not of one line, a name that is none, and another `of` or `federation` than there are.
     """
 
-    name: str  #: of the figure and of the metric
+    name: str  #: of the metric, in tables too
     meaning: str  #: in one line
     unit: str  #: such as "fraction", "count", "ratio"
     of: str = ROUND
-    federation: str = "mean"  #: of a client's figure: one of FEDERATION
+    federation: str = "mean"  #: of a client's metric: one of FEDERATION
     source: str = ""  #: who defines it so
     least: float | None = None  #: no value of a client lies below it
 

@@ -23,10 +23,10 @@ import beside
 from beside import TWO
 from fedbench.measure import Measure
 from fedbench.core.who import MEMBER
-from fedbench.methods.base import HEAD, Method, knob
+from fedbench.methods.base import HEAD, Method, hyperparameter
 from fedbench.methods.ifca import IFCA
 from fedbench.methods.parts import importance
-from fedbench.methods.parts.clustered import CLUSTERS, clusters_knob
+from fedbench.methods.parts.clustered import CLUSTERS, clusters_hyperparameter
 
 DRIFT = Measure("drift", "how far " "it went", unit="distance")
 
@@ -68,7 +68,7 @@ def max_of(value):
 class Options:
     '''No method, but what two of them share.'''
 
-    lambda_: float = knob(HALF, "weight", "λ", "Eq. 1", least=0)
+    lambda_: float = hyperparameter(HALF, "weight", "λ", "Eq. 1", least=0)
     steps: int = 3
 
 
@@ -84,9 +84,9 @@ class More(Options, Method):
     serves = (MEMBER,)
     kind: ClassVar[str] = "none"
 
-    last: int = knob(max_of(2), "of them", choices=(2, 3))
+    last: int = hyperparameter(max_of(2), "of them", choices=(2, 3))
     server: str = f"half-{OWN}"
-    clusters: int = clusters_knob()
+    clusters: int = clusters_hyperparameter()
 
 
 class Plain(Options, Method):

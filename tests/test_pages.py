@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from fedbench import methods
-from fedbench.cli import app, knobs
+from fedbench.cli import app, hyperparameters
 from fedbench.cli.train import train
 from fedbench.data.catalogue import recipe as load_recipe
 from fedbench.partition.schemes import all_options
@@ -85,7 +85,7 @@ def test_commands_have_these_options(page: str, line: str) -> None:
     if context.info_name == "partition" and ".py:" not in str(context.params["scheme"]):
         assert {word[2:].replace("-", "_") for word in context.args if word.startswith("--")} <= set(all_options())
     elif context.info_name != "partition" and context.args and ".py:" not in (method := str(context.params["method"])):
-        knobs.read(context.args, methods.load(method)[0], f"train --method {method}", train)
+        hyperparameters.read(context.args, methods.load(method)[0], f"train --method {method}", train)
 
 
 def test_a_command_that_is_not_there_is_found_out() -> None:

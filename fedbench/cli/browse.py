@@ -144,7 +144,7 @@ def _chain(store: Store, artifact: Artifact) -> list[tuple[str, Artifact | None]
 
 
 def _details(artifact: Artifact) -> list[str]:
-    from fedbench.metrics.figures import MEASURES, measures_of
+    from fedbench.metrics.method_metrics import MEASURES, measures_of
 
     spec, p = artifact.spec, artifact.provenance
     libraries = ", ".join(f"{k} {v}" for k, v in p["libraries"].items())

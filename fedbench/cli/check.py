@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from fedbench.cli import context, knobs
+from fedbench.cli import context, hyperparameters
 from fedbench.errors import FedbenchError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check(
         if isinstance(subject, Partitioner):
             subject.spec()
         elif subject.model is None:
-            subject.overrides = knobs.read(ctx.args, subject.kind.knobs(), f"check {what}", check)
+            subject.overrides = hyperparameters.read(ctx.args, subject.kind.hyperparameters(), f"check {what}", check)
             subject.kind.create(subject.overrides)
         elif ctx.args:
             raise FedbenchError(f"unexpected argument '{ctx.args[0]}'", "a model has no options")

@@ -30,7 +30,7 @@ _HEADLINES = (
 _UNLABELLED = ("test_phase_accuracy_mean", "test_phase_auc_mean")
 #: What is said of a run's clusters, one number each.
 _CLUSTERS = ("clusters", "true_clusters", "adjusted_rand_index")
-#: ... of images with many labels, which have no accuracies.
+#: ... of multi-label images, which have no accuracies.
 _AREAS = ("client_auc_mean", "test_phase_auc_mean")
 
 
@@ -42,7 +42,7 @@ def evaluate(
     again: Annotated[bool, typer.Option("--again", help="Compute also what is there already.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
-    """Compute a run's metrics (accuracies, times, traffic) from its predictions; no model is needed."""
+    """Compute a run's metrics (accuracies, times, communication cost) from its predictions; no model is needed."""
     if id is not None and all:
         raise FedbenchError("give either a run's id or --all, not both")
     store = context.store()
@@ -91,9 +91,9 @@ def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
         many = any(name in values for one in these for values in one["headline"].values() for name in _AREAS)
         context.out().print(_areas(on, these) if many else _table(on, these))
         for one in these:
-            figures = [f"{name} {value:.4g}" for name, value in one["figures"].items() if name not in _CLUSTERS]
-            if figures:
-                context.out().print(f"{one['run']} {one['method']} measured {', '.join(figures)}")
+            measured = [f"{name} {value:.4g}" for name, value in one["method_metrics"].items() if name not in _CLUSTERS]
+            if measured:
+                context.out().print(f"{one['run']} {one['method']} measured {', '.join(measured)}")
 
 
 def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
@@ -154,7 +154,7 @@ def _run(store: Store, id: str | None) -> Artifact:
 
 def _summary(run: Artifact, store: Store) -> dict[str, Any]:
     """What `show` prints of one run."""
-    from fedbench.metrics.figures import measures_of
+    from fedbench.metrics.method_metrics import measures_of
     from fedbench.metrics.read import load, spec_of
     from fedbench.metrics.statistics import last_rounds
     from fedbench.partition import schemes
@@ -187,7 +187,7 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
         "seed": setting.seed,
         "headline": headline,
         "clusters": {m: value for m in _CLUSTERS if (value := values.whole_run(m)) is not None},
-        "figures": {m: value for m in measures_of(run) if (value := values.whole_run(m)) is not None},
+        "method_metrics": {m: value for m in measures_of(run) if (value := values.whole_run(m)) is not None},
         "local_training_seconds": values.whole_run("local_training_seconds"),
         "total_runtime_seconds": values.whole_run("total_runtime_seconds"),
     }

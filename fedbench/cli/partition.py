@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from fedbench.cli import context, knobs
+from fedbench.cli import context, hyperparameters
 from fedbench.cli.strict import Command
 from fedbench.errors import FedbenchError
 from fedbench.protocol import DEFAULT
@@ -264,7 +264,7 @@ def own_options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
         option = word[2:].partition("=")[0].replace("-", "_")
         if word.startswith("--") and option not in kind.options() and option in schemes.all_options():
             raise schemes.not_of(kind, option)
-    texts = knobs.read(words, known, f"partition by {kind.title()}", partition)
+    texts = hyperparameters.read(words, known, f"partition by {kind.title()}", partition)
     return {option: parse(kind.title(), option, kind.kind(option), text) for option, text in texts.items()}
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from fedbench import protocol as protocols
-from fedbench.cli import context, knobs
+from fedbench.cli import context, hyperparameters
 from fedbench.cli.live import duration, run
 from fedbench.cli.sweep import train_table
 from fedbench.errors import FedbenchError
@@ -158,10 +158,14 @@ def _job(
     from fedbench.engine.job import Job
 
     kind, _ = methods.load(method)
-    chosen_knobs = knobs.read(arguments, kind.knobs(), f"train --method {kind.name}", train)
+    chosen_hyperparameters = hyperparameters.read(
+        arguments, kind.hyperparameters(), f"train --method {kind.name}", train
+    )
     protocol = protocols.load(protocol_name)
     setting = protocol.setting(part, budget, **chosen)
-    return Job.of(setting, method, {**protocol.method_params(kind.name, budget, part.dataset.name), **chosen_knobs})
+    return Job.of(
+        setting, method, {**protocol.method_params(kind.name, budget, part.dataset.name), **chosen_hyperparameters}
+    )
 
 
 def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:

@@ -42,7 +42,7 @@ COMMON: dict[str, Any] = {
     "window": 3, "seed": 5, "lr": 0.02, "epochs": 2, "momentum": 0.9, "weight_decay": 5e-4, "batch_size": 16,
 }  # fmt: skip
 #: Clients leave the stack at different steps, short batches fall in the middle, cohorts and rates change; two groups,
-#: images for validation, one client that joins late, and clients without labels.
+#: images for validation, an unseen client, and clients without labels.
 CHANGES: dict[str, Any] = {**COMMON, "participation": 0.7, "schedule": "cosine", "test_phase": True}
 RAGGED = Scenario(federation(UNEQUAL, groups=(0, 1, 0, 1, 0, 1), validation=0.2), setting(**CHANGES), norm=True)
 
@@ -76,7 +76,7 @@ def _vector(state: State) -> torch.Tensor:
 
 def run_of(subject: Subject, way: str, **changes: Any) -> Run:
     """The subject's run in the ragged scenario by an executor."""
-    s = subject.joined_late(subject.setting(**{**CHANGES, **changes}))
+    s = subject.with_unseen_client(subject.setting(**{**CHANGES, **changes}))
     options = {} if way == "sequential" else CORES
     network = partial(subject.network, norm=RAGGED.norm)
     return subject.train(RAGGED.data, s, executor=way, options=options, plan=Recorder, network=network)
@@ -85,7 +85,7 @@ def run_of(subject: Subject, way: str, **changes: Any) -> Run:
 def compare(ours: Run, reference: Run, where: str, exact: bool = False) -> None:
     """Raise FedbenchError unless a run is the reference's: its draws, tensors, losses and answers (`exact`: all its
     bits)."""
-    remedy = "a box may not depend on other clients, on the order of work, or on Python's `if` about a tensor's values"
+    remedy = "an update may not depend on other clients, the order of work, or Python's `if` about a tensor's values"
     plans = ours.trainer.plan, reference.trainer.plan
     assert isinstance(plans[0], Recorder)
     assert isinstance(plans[1], Recorder)

@@ -14,7 +14,7 @@ from fedbench.declaration import of_class
 from fedbench.declared import of
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
-from fedbench.metrics import figures
+from fedbench.metrics import method_metrics
 from fedbench.specs import RunSpec
 
 
@@ -34,9 +34,9 @@ def name_and_title(subject: Subject) -> None:
 def hyper_parameters(subject: Subject) -> None:
     """Every hyper-parameter says what it is, parses from a command line, and is part of the run's identity."""
     cls = subject.kind
-    for option, field in cls.knobs().items():
+    for option, field in cls.hyperparameters().items():
         text, flag = field.metadata.get("help", ""), f"--{option.replace('_', '-')}"
-        remedy = f'write {field.name} = knob({field.default!r}, "what it is", "symbol", "where in the paper")'
+        remedy = f'write {field.name} = hyperparameter({field.default!r}, "what it is", "symbol", "where in the paper")'
         expect(bool(text) and "\n" not in text, f"{flag} does not say in one line what it is", remedy)
         expect(option == option.lower(), f"{flag} has capital letters", "write it in small letters")
         choices = field.metadata.get("choices")
@@ -87,10 +87,10 @@ def declarations(subject: Subject) -> None:
 
 
 def measures(subject: Subject) -> None:
-    """The figures that it declares can be metrics of its runs, and all that it declares is read from its file without
+    """The metrics that it declares can be metrics of its runs, and all that it declares is read from its file without
     running it, so that a report finds its runs."""
     cls = subject.kind
-    figures.check(cls.measures, cls.__name__)
+    method_metrics.check(cls.measures, cls.__name__)
     file = Path(str(sys.modules[cls.__module__].__file__))
     there, here = of(f"{file}:{cls.__name__}"), of_class(cls)
     differing = [f.name for f in dataclasses.fields(here) if getattr(here, f.name) != getattr(there, f.name)]

@@ -29,4 +29,4 @@ def expect_same_run(a: Run, b: Run, wrong: str, remedy: str) -> None:
     predictions = parquet_bytes(a.predictions) == parquet_bytes(b.predictions)
     expect(predictions, f"{wrong}: predictions differ", remedy)
     notes: tuple[Any, Any] = (a.trainer.clients_table(), b.trainer.clients_table())
-    expect(notes[0].equals(notes[1]), f"{wrong}: client.notes differ", remedy)
+    expect(notes[0].equals(notes[1]), f"{wrong}: client.metrics differ", remedy)

@@ -112,7 +112,7 @@ class Run:
     """A trained run and what can be asked about it."""
 
     trainer: Trainer
-    heard: list[Progress]
+    reports: list[Progress]
 
     @property
     def predictions(self) -> pa.Table:
@@ -128,7 +128,7 @@ class Run:
 
     @property
     def accuracy(self) -> float:
-        accuracy = self.heard[-1].accuracy
+        accuracy = self.reports[-1].accuracy
         assert accuracy is not None
         return accuracy
 
@@ -169,18 +169,18 @@ def trainer(
 
 def finish(it: Trainer, observe: Callable[[Progress], None] = lambda _: None) -> Run:
     """Train to the end (or on from the checkpoint); `observe` hears of every round."""
-    heard: list[Progress] = []
+    reports: list[Progress] = []
 
     def listen(progress: Progress) -> None:
         if not progress.doing:
-            heard.append(progress)
+            reports.append(progress)
             observe(progress)
 
     try:
         it.run(listen)
     finally:
         it.executor.close()
-    return Run(it, heard)
+    return Run(it, reports)
 
 
 def stop_after(t: int) -> Callable[[Progress], None]:

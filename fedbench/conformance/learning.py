@@ -28,24 +28,27 @@ def learns(subject: Subject) -> None:
     best, loss = 0.0, ""
     for rounds, rate in TRIES:
         try:
-            heard = _train(subject, rounds, rate)
+            reports = _train(subject, rounds, rate)
         except FedbenchError as error:
             if "diverged" not in error.message:
                 raise
             loss = "diverged"
             continue
-        if _learned(heard):
+        if _learned(reports):
             return
-        best, loss = max(best, heard[-1].accuracy or 0.0), f"went from {heard[0].loss:.3g} to {heard[-1].loss:.3g}"
+        best, loss = (
+            max(best, reports[-1].accuracy or 0.0),
+            f"went from {reports[0].loss:.3g} to {reports[-1].loss:.3g}",
+        )
     raise FedbenchError(
         f"after {TRIES[-1][0]} rounds of training {best:.0%} of the answers are right, chance is 10 %; the loss {loss}",
         "see that local trains what answers, that aggregate takes what was trained, and the sign of the loss",
     )
 
 
-def _learned(heard: Sequence[Progress]) -> bool:
+def _learned(reports: Sequence[Progress]) -> bool:
     """Whether the last of these rounds is good enough."""
-    return (heard[-1].accuracy or 0.0) > ENOUGH and heard[-1].loss < heard[0].loss
+    return (reports[-1].accuracy or 0.0) > ENOUGH and reports[-1].loss < reports[0].loss
 
 
 def _train(subject: Subject, rounds: int, rate: float) -> list[Progress]:
@@ -54,16 +57,16 @@ def _train(subject: Subject, rounds: int, rate: float) -> list[Progress]:
     s = subject.setting(rounds=rounds, window=1, every=1, epochs=3, lr=rate)
     if s.steps is not None:  # one gradient a client and round
         s = subject.setting(rounds=7 * rounds, window=1, every=7, lr=rate / 5)
-    heard: list[Progress] = []
+    reports: list[Progress] = []
 
     def listen(progress: Progress) -> None:
-        heard.append(progress)
-        if _learned(heard):
+        reports.append(progress)
+        if _learned(reports):
             raise KeyboardInterrupt
 
     with contextlib.suppress(Interrupted):
         subject.train(data, s, observe=listen)
-    return heard
+    return reports
 
 
 def tiny_clients(subject: Subject) -> None:

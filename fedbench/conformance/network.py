@@ -12,8 +12,8 @@ from fedbench.models.form import check
 
 
 def form(subject: Subject) -> None:
-    """It has trunk, neck and head, whose sizes are those it names, for digits and for 32x32 colour images of seven
-    classes."""
+    """It has backbone, projection and head, whose sizes are those it names, for digits and for 32x32 colour images of
+    seven classes."""
     for shape, classes in ((_digits(subject), 10), ((32, 32, 3), 7)):
         network = _made(subject, shape, classes, 1)
         check(network, subject.model or "", shape, classes)

@@ -7,8 +7,8 @@ import dataclasses
 import torch
 
 from fedbench.conformance.expect import expect, expect_same_run
-from fedbench.conformance.heard import made_anew, other_shapes
 from fedbench.conformance.lab import same
+from fedbench.conformance.recorded import made_anew, other_shapes
 from fedbench.conformance.subject import DATA, Subject
 from fedbench.measure import CLIENT, ROUND
 from fedbench.plugins.mistakes import shown
@@ -22,8 +22,9 @@ def trains_and_answers(subject: Subject) -> None:
     expect(last["round"].to_pylist() == [4], "the last round has no predictions", "see what the hooks return")
 
 
-def figures_are_declared(subject: Subject) -> None:
-    """Every figure that `figures` and `client.notes` report is declared in `measures`, and so a metric of its runs."""
+def metrics_are_declared(subject: Subject) -> None:
+    """Every metric that `round_metrics` and `client.metrics` report is declared in `measures`, and so a metric of its
+    runs."""
     checkpoint = subject.reference.run.trainer.checkpoint
     reported = {
         ROUND: {key.removeprefix("figure_") for line in checkpoint.rounds for key in line if key.startswith("figure_")},
@@ -77,7 +78,7 @@ def stop_and_resume(subject: Subject) -> None:
         "a checkpoint keeps server.shared, server.memory and what clients keep (`personal`): what lies on the method "
         "itself, on its class or in its module is lost at a stop"
     )
-    expect([p.round for p in resumed.heard] == [4], "a stopped run did not go on where it was stopped", remedy)
+    expect([p.round for p in resumed.reports] == [4], "a stopped run did not go on where it was stopped", remedy)
     expect_same_run(subject.reference.run, resumed, "a run that was stopped and went on ends with other bits", remedy)
 
 

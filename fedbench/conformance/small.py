@@ -23,8 +23,8 @@ class Small(FLModel):
             "hidden": nn.Linear(6 * 16, 16),
             "last": nn.ReLU(),
         }
-        trunk = nn.Sequential(OrderedDict(layers))
-        super().__init__(trunk, nn.Identity(), nn.Linear(16, 10), trunk_size=16)
+        backbone = nn.Sequential(OrderedDict(layers))
+        super().__init__(backbone, nn.Identity(), nn.Linear(16, 10), backbone_size=16)
 
 
 def small(channels: int = 1, norm: bool = False, seed: int = 0) -> Small:

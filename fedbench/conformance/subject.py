@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from fedbench import methods, models
-from fedbench.conformance.heard import Requests, listening
 from fedbench.conformance.lab import Recorder, Run, federation, finish, setting, stop_after, trainer
+from fedbench.conformance.recorded import Requests, recording
 from fedbench.conformance.small import small
 from fedbench.core.federation import Federation
 from fedbench.core.trainer import Interrupted, Progress, Trainer
@@ -47,7 +47,7 @@ class Reference:
     plan: Recorder
     #: "round/name" -> what the server held after that round ("initial": before the first), and a copy made then
     snapshots: dict[str, tuple[Tensor, Tensor]]
-    requests: Requests  #: of all boxes
+    requests: Requests  #: of all updates
 
     def after(self, t: int) -> dict[str, np.ndarray]:
         """What the server held after round t."""
@@ -92,9 +92,9 @@ class Subject:
     def few(self, **changes: Any) -> Setting:
         """The setting of FEW; the last client joins after the last round, where the method has a model for it."""
         s = self.setting(**{**FEW, **changes})
-        return self.joined_late(s)
+        return self.with_unseen_client(s)
 
-    def joined_late(self, s: Setting) -> Setting:
+    def with_unseen_client(self, s: Setting) -> Setting:
         """The setting with the last client as one that never trains, where the method has a model for it."""
         if UNSEEN not in self.kind.serves:
             return s
@@ -175,7 +175,7 @@ class Subject:
             it = self.trainer(DATA, self.place(), self.few(), plan=Recorder)
             assert isinstance(it.plan, Recorder)
             snapshots = {f"initial/{key}": (value, value.clone()) for key, value in it.server.initial.items()}
-            requests = listening(it.executor)
+            requests = recording(it.executor)
 
             def listen(progress: Progress) -> None:
                 for key, value in it.server.tensors().items():

@@ -49,7 +49,7 @@ RUNS: tuple[Check, ...] = (
     Check(_RUNS, (declared.declarations, declared.signatures, network.form)),
     Check(_SAME, (_RUNS,)),
     Check(_WHOLE, (_RUNS,)),
-    Check(runs.figures_are_declared, (_RUNS,)),
+    Check(runs.metrics_are_declared, (_RUNS,)),
     Check(runs.requests_can_be_stacked, (_RUNS,)),
     Check(runs.extras_have_one_shape, (_RUNS,)),
     Check(runs.test_labels_change_nothing, (_RUNS, _SAME)),

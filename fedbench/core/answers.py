@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Box, Client
+from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.executors import Executor
 from fedbench.core.pieces import CHUNK, Piece, on_host, pieces
 from fedbench.core.worker import Worker
@@ -19,7 +19,7 @@ from fedbench.models.base import FLModel
 
 R = TypeVar("R")
 
-#: The router of a method: (model, trunk features [B, d], log training shares [M]) -> client chosen [B] by rule.
+#: The router of a method: (model, backbone features [B, d], log training shares [M]) -> client chosen [B] by rule.
 Router = Callable[[nn.Module, Tensor, Tensor], Mapping[str, Tensor]]
 
 
@@ -28,7 +28,7 @@ class Answers:
     """Answers for all test rows in federation order; column names are those of the run's `predictions` table."""
 
     rows: np.ndarray  #: [T] row of the federation
-    own: np.ndarray  #: [T] uint16: the owner's model; where images have many labels their scores [T, U] float32
+    own: np.ndarray  #: [T] uint16: the owner's model; with multi-label images their scores [T, U] float32
     votes: np.ndarray | None  #: [T, M] uint16: every client's model
     routes: Mapping[str, np.ndarray]  #: rule -> [T] int32 client chosen
     test_phase: np.ndarray | None = None  #: as `own`: what the owner is served with when it has no labels
@@ -41,8 +41,8 @@ def answer(clients: Sequence[Client], executor: Executor, view: str, router: Rou
     Models that share their body run it once an image; only the heads run once a client. The work is cut in
     pieces of fixed size, so the number of workers changes nothing.
     """
-    if executor.federation.many_labels:
-        raise FedbenchError("models cannot vote on images that have many labels each", "votes = false")
+    if executor.federation.multi_label:
+        raise FedbenchError("models cannot vote on multi-label images", "votes = false")
     if any(client.answer is not None for client in clients):
         raise FedbenchError("a method that answers with several models at once cannot vote", "votes = false")
     if _share_body(clients, executor.model):
@@ -56,7 +56,7 @@ def own_answers(
     clients: Sequence[Client],
     executor: Executor,
     views: Iterable[str],
-    personalise: Callable[[Client], Box | None],
+    personalise: Callable[[Client], ClientUpdate | None],
 ) -> dict[str, Answers]:
     """Personalise each client and ask its model for its own test images: view -> answers.
 
@@ -155,8 +155,8 @@ def _answers_of_shared_body(clients: Sequence[Client], executor: Executor, view:
         worker.stop_if_cancelled()
         model = worker.load(clients[0].state).eval()
         with worker.autocast():
-            h = model.trunk(worker.batch(*piece))  # type: ignore[operator]
-            z = model.neck(h)  # type: ignore[operator]
+            h = model.backbone(worker.batch(*piece))  # type: ignore[operator]
+            z = model.projection(h)  # type: ignore[operator]
             labels = (torch.einsum("bd,mkd->bmk", z, weight) + bias).argmax(2)
             routes = {} if router is None else router(model, h, log_shares)
         return on_host([labels]), {rule: chosen.cpu().numpy().astype(np.int32) for rule, chosen in routes.items()}

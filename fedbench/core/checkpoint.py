@@ -33,7 +33,7 @@ class Checkpoint:
     code: str = ""  #: fingerprint of the code and libraries at work; what others have begun is not continued
     round: int = 0  #: last completed round on disk
     rounds: list[dict[str, Any]] = field(default_factory=list)  #: a line a round: loss, seconds, bytes
-    notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: figures a client of the last evaluation
+    notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: metrics a client of the last evaluation
     predictions: dict[str, str] = field(default_factory=dict)  #: file -> checksum
     #: Asked before anything is written: raises FedbenchError if the run has become another process's.
     guard: Callable[[], None] = lambda: None

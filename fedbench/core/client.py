@@ -28,7 +28,7 @@ from fedbench.specs import Setting
 
 
 class Batch(NamedTuple):
-    """One client's minibatch: x [B, C, H, W] float32, y [B] int64 (where images have many labels, 0 or 1 for each
+    """One client's minibatch: x [B, C, H, W] float32, y [B] int64 (with multi-label images, 0 or 1 for each
     [B, U] float32), position [B] int64 (in the client's training set, for per-image weights or targets), and the
     request's extra tensors."""
 
@@ -39,12 +39,12 @@ class Batch(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """A training loss: `total` is minimised; `shown` is logged (default: what is minimised, a proximal term
-    included); `kept` [B, ...] is collected."""
+    """A training loss: `total` is minimised; `logged` goes to the log (default: what is minimised, a proximal term
+    included); `collected` [B, ...] comes with the answer."""
 
     total: Tensor
-    shown: Tensor | None = None
-    kept: Tensor | None = None
+    logged: Tensor | None = None
+    collected: Tensor | None = None
 
 
 #: A loss of one client: pure tensor code. It may not branch on tensor values, call .item(), draw random
@@ -80,7 +80,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Collect:
-    """Request: one pass over a side of the client's data in its stored order, without gradients.
+    """Request: one pass over a split of the client's data in its stored order, without gradients.
 
     `output(model, batch)` gives a tensor [B, ...]; the answer holds all rows and their labels. Test images come
     without labels: all of them are `NO_LABEL`.
@@ -97,7 +97,7 @@ class Collect:
 class Gradient:
     """Request: the gradient of the loss on one batch at `client.state`, which stays but for running statistics.
 
-    The batch is a minibatch of the training set, drawn as the plan says, or `part` of a side in its stored order.
+    The batch is a minibatch of the training set, drawn as the plan says, or `part` of a split in its stored order.
     """
 
     loss: LossFunction
@@ -115,14 +115,14 @@ def logits(model: Any, batch: Batch) -> Tensor:
 
 
 class Trained(NamedTuple):
-    """Answer to Train: mean logged loss over the images, kept rows [R, ...] with labels [R], images processed.
+    """Answer to Train: mean logged loss over the images, collected rows [R, ...] with labels [R], images processed.
 
     With local epochs the last `pass_rows` rows are the last epoch's (as often as batches are repeated). `centre` is
     where a centre that follows has come to.
     """
 
     loss: float
-    kept: Tensor | None
+    collected: Tensor | None
     labels: Tensor
     images: int
     pass_rows: int
@@ -147,7 +147,7 @@ class Differentiated(NamedTuple):
 
 Request = Train | Collect | Gradient
 Answer = Trained | Collected | Differentiated
-Box = Generator[Request, Any, None]
+ClientUpdate = Generator[Request, Any, None]
 
 
 @dataclass
@@ -167,16 +167,18 @@ class Client:
     upload: Any = None  #: what the client sends beside what it has changed of the shared state: a message
     #: What answers for the client: the scores [B, K] that this puts out for any images; else the network of `state`.
     answers_by: Collect | None = None
-    #: [m] classes that the client gives its test images, or where they have many labels a score of each [m, U]; set by
+    #: [m] classes that the client gives its test images, or with multi-label images a score of each [m, U]; set by
     #: an update whose answers to an image depend on the others.
     answer: Tensor | None = None
-    notes: dict[str, float] = field(default_factory=dict)  #: figures a client, such as beta, kept with the run
+    metrics: dict[str, float] = field(default_factory=dict)  #: metrics a client, such as beta, stored with the run
     logged: float | None = None  #: the round's loss as the method wants it logged (default: that of the first Train)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse to have a client answer as another, and what nobody would read, where a method does it."""
         if name not in self.__dataclass_fields__:
-            raise AttributeError(f"client.{name} would be lost: keep tensors in client.state, figures in client.notes")
+            raise AttributeError(
+                f"client.{name} would be lost: keep tensors in client.state, metrics in client.metrics"
+            )
         if name in ("index", "round", "context", "work") and name in vars(self):
             raise AttributeError(f"client.{name} is the trainer's: a method cannot set it")
         super().__setattr__(name, value)
@@ -218,15 +220,15 @@ class Client:
         return self.work.plan.pass_rows(self.index)
 
     def count(self, split: str) -> int:
-        """Images of a side (one of SPLITS) of its data."""
-        return len(self.work.side(split))
+        """Images of a split (one of SPLITS) of its data."""
+        return len(self.work.rows_of(split))
 
     def images(self, split: str = "train") -> Tensor:
-        """Its images of a side as they are stored, [n, H, W, C] uint8; a Collect sees them as the network does."""
+        """Its images of a split as they are stored, [n, H, W, C] uint8; a Collect sees them as the network does."""
         return self.work.images(split)
 
     def labels(self, split: str = "train") -> Tensor:
-        """Labels of its images of a side; test images come without."""
+        """Labels of its images of a split; test images come without."""
         return self.work.labels(split)
 
     @property
@@ -242,7 +244,7 @@ class Client:
 
     @property
     def validates_on(self) -> str:
-        """The side that tells how good a model is: validation, or where the client has no such images its training."""
+        """The split that tells how good a model is: validation, or where the client has no such images its training."""
         return "validation" if self.count("validation") else "train"
 
     @property

@@ -25,8 +25,8 @@ class Context:
     setting: Setting
     clients: int  #: M, those that join after training included
     trainees: int  #: clients that may take part in rounds: the first so many
-    classes: int  #: K; where images have many labels, of these
-    task: Task  #: whether images have one class or many labels, and what follows from that
+    classes: int  #: K; with multi-label images, of these
+    task: Task  #: whether images have one class or several labels (multi-label), and what follows from that
     shape: tuple[int, int, int]  #: (height, width, channels) of an image
     n_train: tuple[int, ...]  #: [M] training images
     groups: int  #: distinct distributions among the clients (where data drift, in the last stage), for who is told

@@ -49,9 +49,9 @@ def evaluate(
     if run.setting.test_phase and t == run.setting.rounds and UNLABELLED in run.method.serves:
         answers["plain"] = replace(answers["plain"], test_phase=_answers_without_labels(run, server, t))
     notes = {
-        str(c.index): {k: tables.number(f"{run.method.name}: client.notes['{k}']", v) for k, v in c.notes.items()}
+        str(c.index): {k: tables.number(f"{run.method.name}: client.metrics['{k}']", v) for k, v in c.metrics.items()}
         for c in clients
-        if c.notes
+        if c.metrics
     }
     return answers, notes
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import nn
 
-from fedbench.core.client import Box, Client
+from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.federation import Federation
 from fedbench.core.graph import GraphedWorker
 from fedbench.core.memory import clients_that_fit, keep_freed_pages
@@ -54,8 +54,8 @@ class Executor(Protocol):
     federation: Federation
     model: nn.Module  #: the network that the workers copy
 
-    def run(self, clients: Sequence[Client], update: Callable[[Client], Box | None]) -> None:
-        """Run `update` for every client; each client's `state`, `losses` and `notes` are updated."""
+    def run(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
+        """Run `update` for every client; each client's `state`, `losses` and `metrics` are updated."""
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
         """The clients as a worker takes them at a time."""
@@ -77,7 +77,7 @@ class Sequential:
         self.federation, self.model = federation, model
         self.worker = Worker(model, federation, setting, threading.Event())
 
-    def run(self, clients: Sequence[Client], update: Callable[[Client], Box | None]) -> None:
+    def run(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
         self.map(lambda worker, block: worker.serve(block, update), self.blocks(clients))
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
@@ -116,7 +116,7 @@ class Cores:
         """A new worker."""
         return Worker(self.model, self.federation, self.setting, self.cancel)
 
-    def run(self, clients: Sequence[Client], update: Callable[[Client], Box | None]) -> None:
+    def run(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
         self.map(lambda worker, block: worker.serve(block, update), self.blocks(clients))
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:

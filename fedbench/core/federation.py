@@ -20,7 +20,7 @@ from fedbench.partition.density import Densities, realised
 class Federation:
     """All clients' data. Rows stand client by client; a client's training rows come before its test rows.
 
-    images [U, H, W, C] uint8, labels [R] int64 on the device (where images have many labels, 0 or 1 for each [R, K]
+    images [U, H, W, C] uint8, labels [R] int64 on the device (with multi-label images, 0 or 1 for each [R, K]
     float32, as their loss takes them); client, sample [R] and is_test [R] on the host;
     train[i], validation[i] and test[i] are the row indices of client i. Row r's image is `images[image[r]]`, or
     `images[r]` where `image` is None: copies of an image need no memory of their own. Federations that were joined have
@@ -155,9 +155,9 @@ class Federation:
         return torch.arange(len(self.labels), device=self.images.device) if self.image is None else self.image
 
     @property
-    def many_labels(self) -> bool:
-        """Whether an image has many labels, 0 or 1 each, instead of one class."""
-        return self.task.many_labels
+    def multi_label(self) -> bool:
+        """Whether an image has several labels, 0 or 1 each, instead of one class."""
+        return self.task.multi_label
 
     @property
     def task(self) -> Task:

@@ -52,6 +52,6 @@ def on_device(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor
 
 
 def on_host(parts: Sequence[Tensor]) -> np.ndarray:
-    """Answers, piece by piece, on the host: classes as [T] uint16, scores of many labels as [T, U] float32."""
+    """Answers, piece by piece, on the host: classes as [T] uint16, scores of several labels as [T, U] float32."""
     answers: np.ndarray = torch.cat(list(parts)).cpu().numpy()
     return answers.astype(np.float32 if answers.dtype.kind == "f" else np.uint16)

@@ -32,7 +32,7 @@ class Plan:
     def __init__(self, setting: Setting, n_train: Sequence[int], size: tuple[int, int]) -> None:
         self.setting = setting
         self.n_train = [int(n) for n in n_train]
-        self.trainees = len(self.n_train) - setting.partition.outsiders  #: clients that train; newcomers come last
+        self.trainees = len(self.n_train) - setting.partition.outsiders  #: clients that train; unseen clients come last
         self.size = size
         self._counted = 0  #: rounds whose cohorts `_turns` counts
         self._turns = [0] * len(self.n_train)

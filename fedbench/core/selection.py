@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedbench.core.client import Batch, Box, Client, Collect, logits
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, logits
 from fedbench.core.state import State
 from fedbench.core.task import task_of
 from fedbench.errors import FedbenchError
@@ -31,11 +31,11 @@ class Loss:
     images: int
 
 
-def validation(personalise: Callable[[Client], Box | None]) -> Callable[[Client], Box]:
+def validation(personalise: Callable[[Client], ClientUpdate | None]) -> Callable[[Client], ClientUpdate]:
     """The update in which a client is personalised and then tells the loss of what answers for it, on its validation
     images or where it has none on its training images. Raises FedbenchError for answers without scores."""
 
-    def update(client: Client) -> Box:
+    def update(client: Client) -> ClientUpdate:
         yield from personalise(client) or ()
         if client.answer is not None:
             raise FedbenchError(

@@ -52,10 +52,10 @@ class Tick(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step gives: shown loss [k], kept rows [k, B, ...] or None, labels [k, B]."""
+    """What a step gives: logged loss [k], collected rows [k, B, ...] or None, labels [k, B]."""
 
-    shown: Tensor
-    kept: Tensor | None
+    logged: Tensor
+    collected: Tensor | None
     labels: Tensor
 
 
@@ -103,16 +103,16 @@ class Record:
         self.steps.append((members, step))
 
     def by_client(self) -> tuple[list[Tensor | None], list[Tensor]]:
-        """(kept rows [R, ...] or None, labels [R]) of each client, in the order of its steps."""
-        kept: list[list[Tensor]] = [[] for _ in range(self.clients)]
+        """(collected rows [R, ...] or None, labels [R]) of each client, in the order of its steps."""
+        collected: list[list[Tensor]] = [[] for _ in range(self.clients)]
         labels: list[list[Tensor]] = [[] for _ in range(self.clients)]
         for members, run in self._runs():
             who = range(members.stop) if isinstance(members, slice) else members.tolist()
             _deal(torch.stack([step.labels for step in run], 1), who, labels)
-            rows = [step.kept for step in run if step.kept is not None]
+            rows = [step.collected for step in run if step.collected is not None]
             if rows:
-                _deal(torch.stack(rows, 1), who, kept)
-        return [torch.cat(k) if k else None for k in kept], [torch.cat(y) for y in labels]
+                _deal(torch.stack(rows, 1), who, collected)
+        return [torch.cat(k) if k else None for k in collected], [torch.cat(y) for y in labels]
 
     def _runs(self) -> Iterator[tuple[Members, list[Step]]]:
         """Consecutive steps of the same clients with batches of one size: few large copies, not many small ones."""

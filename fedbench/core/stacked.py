@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from fedbench.core.client import (
     Answer,
     Batch,
-    Box,
     Client,
+    ClientUpdate,
     Collect,
     Differentiated,
     Gradient,
@@ -71,14 +71,14 @@ class StackedWorker(StackedCollector):
 
     # -- lockstep ----------------------------------------------------------------------------------------
 
-    def serve(self, clients: Sequence[Client], update: Callable[[Client], Box | None]) -> None:
+    def serve(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
         started = time.perf_counter()
         fetch(clients, self.device)
-        waiting: list[tuple[Client, Box, Answer | None]] = [
+        waiting: list[tuple[Client, ClientUpdate, Answer | None]] = [
             (client, generator, None) for client in clients if (generator := opened(update, client)) is not None
         ]
         while waiting:
-            groups: dict[Hashable, list[tuple[Client, Box, Request]]] = {}
+            groups: dict[Hashable, list[tuple[Client, ClientUpdate, Request]]] = {}
             for client, generator, answer in waiting:
                 request = following(update, generator, answer)
                 if request is None:
@@ -140,7 +140,7 @@ class StackedWorker(StackedCollector):
                     remembered[tick.begins] = 0.0
             for _ in range(request.repeat):
                 step = self.step(stack, tick)
-                total[tick.members] += step.shown.double() * tick.rows.shape[1]
+                total[tick.members] += step.logged.double() * tick.rows.shape[1]
                 record.add(tick.members, step)
             if request.follow:
                 self.follow(stack, tick)
@@ -154,13 +154,13 @@ class StackedWorker(StackedCollector):
             client.state = {**client.state, **{name: parts[i] for name, parts in moved.items()}}
             check_finite(client, means[i], ok)
             client.work.losses.append((means[i], images[i]))
-        kept, labels = record.by_client()
+        collected, labels = record.by_client()
         # In new memory: the next block's centres may come to the same places.
         centres = {n: t.clone().unbind() for n, t in stack.centre.items()} if request.follow else {}
         return [
             Trained(
                 loss=means[i],
-                kept=kept[i],
+                collected=collected[i],
                 labels=labels[i],
                 images=images[i],
                 pass_rows=c.work.plan.pass_rows(c.index) * request.repeat,
@@ -189,11 +189,11 @@ class StackedWorker(StackedCollector):
             gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in leaves.items()}
             finite = torch.stack([g.flatten(1).sum(1) for g in gradient.values()]).isfinite().all(0).tolist()
             who = range(len(clients))[tick.members] if isinstance(tick.members, slice) else tick.members.tolist()
-            for k, (i, shown) in enumerate(zip(who, step.shown.tolist(), strict=True)):
+            for k, (i, logged) in enumerate(zip(who, step.logged.tolist(), strict=True)):
                 clients[i].state = {**clients[i].state, **{n: t[k] for n, t in buffers.items()}}
-                check_finite(clients[i], shown, finite[k])
-                clients[i].work.losses.append((shown, tick.rows.shape[1]))
-                gradient_of[i] = Differentiated(shown, {n: g[k] for n, g in gradient.items()}, tick.rows.shape[1])
+                check_finite(clients[i], logged, finite[k])
+                clients[i].work.losses.append((logged, tick.rows.shape[1]))
+                gradient_of[i] = Differentiated(logged, {n: g[k] for n, g in gradient.items()}, tick.rows.shape[1])
         return [gradient_of[i] for i in range(len(clients))]
 
     def stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> Stack:
@@ -247,7 +247,7 @@ class StackedWorker(StackedCollector):
         trained, buffers = ({n: t[tick.members] for n, t in s.items()} for s in (stack.trained, stack.buffers))
         leaves = {n: t.detach().requires_grad_() for n, t in trained.items()}
         total, step = self.differentiate(stack, tick, leaves, buffers)
-        return leaves, buffers, step._replace(shown=total.detach()) if step.shown is None else step
+        return leaves, buffers, step._replace(logged=total.detach()) if step.logged is None else step
 
     def differentiate(self, stack: Stack, tick: Tick, leaves: State, buffers: State) -> tuple[Tensor, Step]:
         """(each client's objective [k], the step); adds its gradient to the leaves' and moves running statistics."""
@@ -261,13 +261,13 @@ class StackedWorker(StackedCollector):
         return total, step
 
     def losses(self, stack: Stack, state: State, batch: Batch) -> tuple[Tensor, Step]:
-        """Each client's loss [k] (what the method minimises), and what is shown and kept of it."""
+        """Each client's loss [k] (what the method minimises), and what is logged and collected of it."""
         with self.autocast():
             out = self.vmapped(stack.request)(stack.common, state, batch)
-        kept, shown = out.get("kept"), out.get("shown")
+        collected, logged = out.get("collected"), out.get("logged")
         return out["total"], Step(
-            shown=None if shown is None else shown.detach(),  # type: ignore[arg-type]
-            kept=None if kept is None else kept.detach().float(),
+            logged=None if logged is None else logged.detach(),  # type: ignore[arg-type]
+            collected=None if collected is None else collected.detach().float(),
             labels=batch.y,
         )
 

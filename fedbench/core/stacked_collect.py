@@ -21,10 +21,10 @@ class StackedCollector(Worker):
     """Answers Collect requests of a block of clients at once, and what their models answer for test images."""
 
     def collect_stack(self, clients: Sequence[Client], requests: Sequence[Collect]) -> list[Collected]:
-        """Each request's output for every image of a side of its client's data, or of a part of it."""
+        """Each request's output for every image of a split of its client's data, or of a part of it."""
         request = requests[0]
-        crops = [c.work.plan.crops("collect", c.round, c.index, c.work.looks) for c in clients]
-        rows = [c.work.side(request.split, request.part) for c in clients]
+        crops = [c.work.plan.crops("collect", c.round, c.index, c.work.collects) for c in clients]
+        rows = [c.work.rows_of(request.split, request.part) for c in clients]
         images = [Piece.joined(pieces(r, crop)) for r, crop in zip(rows, crops, strict=True)]
         first = request.part[0] if request.part else 0
         if self.hold_the_same(clients, requests):
@@ -78,7 +78,7 @@ class StackedCollector(Worker):
     ) -> list[Tensor]:
         """The request's output for each client's own images, without gradients: [n, ...] a client.
 
-        The images are those from position `first` on of a side of the clients' data; extras [C, ...] are the clients'.
+        The images are those from position `first` on of a split of the clients' data; extras [C, ...] are the clients'.
         """
         network = self.networks.of(request.model)
         network.scope.eval()

@@ -28,7 +28,7 @@ def initialise(
 
     The global random state is left as it was. Raises FedbenchError for a method that cannot work with such labels.
     """
-    if federation.many_labels and not method.takes_many_labels:
+    if federation.multi_label and not method.takes_multi_label:
         raise FedbenchError(
             f"{method.name} works with one class an image, and these images have {federation.classes} labels each",
             "choose another method ('fedavg', say) or another data set",
@@ -37,7 +37,7 @@ def initialise(
     with seeded(seed, "method"):
         model = method.build(model, context)
     generator = torch.Generator().manual_seed(int(stream(seed, "variables").integers(2**62)))
-    further = {k: v for own in method.keeps for k, v in as_model(state_of(model), own).items()}
+    further = {k: v for own in method.personal_models for k, v in as_model(state_of(model), own).items()}
     variables = {**further, **method.variables(model, context, generator)}
     device = federation.images.device
     model = model.to(device)
@@ -65,7 +65,7 @@ def new_client(
         lr=learning_rate(context.setting, t),
         context=context,
         class_counts=counts,
-        work=Work(federation, plan, rows, federation.test[index], held_back, phase=phase, looks=phase),
+        work=Work(federation, plan, rows, federation.test[index], held_back, phase=phase, collects=phase),
         state=state,
         received=dict(state),
     )

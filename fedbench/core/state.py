@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-#: Parameters, buffers and a method's own variables by name, such as 'trunk.0.weight' or 'gaussian.mean'; those of a
-#: further model that goes by the name 'own' are 'own/trunk.0.weight' and so on.
+#: Parameters, buffers and a method's own variables by name, such as 'backbone.0.weight' or 'gaussian.mean'; those of a
+#: further model that goes by the name 'own' are 'own/backbone.0.weight' and so on.
 State = dict[str, Tensor]
 
 #: Ends of the names of what a network holds beside its parameters: what its norm layers count and do not train.

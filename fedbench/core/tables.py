@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) -> pa.Table:
     """The predictions of round t, views one after another.
 
-    Where images have many labels, `label` is a list of 0 and 1 a row, and instead of the classes `own` and `test_phase`
+    With multi-label images, `label` is a list of 0 and 1 a row, and instead of the classes `own` and `test_phase`
     there are the scores of all labels, `own_scores` and `test_phase_scores`.
     """
     import pyarrow as pa
 
-    many = federation.many_labels
+    many = federation.multi_label
     own, test_phase = ("own_scores", "test_phase_scores") if many else ("own", "test_phase")
     labels = federation.labels.cpu().numpy().astype(np.uint8 if many else np.uint16)
     parts = []
@@ -48,8 +48,8 @@ def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) 
 
 
 def clients(federation: Federation, notes: Mapping[str, Mapping[str, float]], assigned: Mapping[int, int]) -> pa.Table:
-    """A line a client: sizes, its true group, its cluster if there are any, and the figures noted of it (client, as
-    text -> figure -> value)."""
+    """A line a client: sizes, its true group, its cluster if there are any, and the metrics noted of it (client, as
+    text -> metric -> value)."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {
@@ -61,7 +61,7 @@ def clients(federation: Federation, notes: Mapping[str, Mapping[str, float]], as
     if assigned:
         own = [int(assigned[i]) if i in assigned else None for i in range(federation.clients)]
         columns["cluster"] = pa.array(own, pa.int32())
-    for key in sorted({k for figures in notes.values() for k in figures}):
+    for key in sorted({k for metrics in notes.values() for k in metrics}):
         columns[key] = [notes.get(str(i), {}).get(key) for i in range(federation.clients)]
     return pa.table(columns)
 
@@ -86,7 +86,7 @@ def number(what: str, value: Any) -> float:
 
 
 def rounds(lines: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """A line a round; a part of the work that no client of a round had took no time, a figure that there was not yet
+    """A line a round; a part of the work that no client of a round had took no time, a metric that there was not yet
     is null."""
     import pyarrow as pa
 
@@ -97,11 +97,11 @@ def rounds(lines: Sequence[Mapping[str, Any]]) -> pa.Table:
 def average_accuracy(answers: Mapping[str, Answers], federation: Federation, trainees: int) -> float:
     """Average accuracy of the first view over the clients that train, weighted by training sizes, for the display.
 
-    An image of many labels is right by the share of them that its scores are on the right side of 1/2 of.
+    A multi-label image is right by the share of them that its scores are on the right side of 1/2 of.
     """
     a = next(iter(answers.values()))
     labels = federation.labels.cpu().numpy()[a.rows]
-    if federation.many_labels:
+    if federation.multi_label:
         right = ((a.own > 0.5) == (labels > 0.5)).mean(axis=1)
     else:
         right = (labels == a.own).astype(np.float64)

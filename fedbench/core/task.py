@@ -1,4 +1,4 @@
-"""What a network's outputs mean: one class an image, or many labels, each there or not.
+"""What a network's outputs mean: one class an image, or several labels, each there or not.
 
 K classes or labels, B images; outputs (logits) [B, K] float32. Everything that differs between the two stands here.
 """
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 class Task(Protocol):
     """How outputs are trained, answered by and counted."""
 
-    many_labels: bool
+    multi_label: bool
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """The mean loss [] of a batch."""
@@ -34,7 +34,7 @@ class Task(Protocol):
         [B], or the probabilities of all labels themselves [B, K]."""
 
     def right(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Whether each image is answered rightly, 0 or 1 [B]; of many labels the share that are."""
+        """Whether each image is answered rightly, 0 or 1 [B]; of several labels the share that are."""
 
     def members(self, y: Tensor, classes: int) -> Tensor:
         """0 or 1 [B, K]: which classes or labels each image has."""
@@ -46,7 +46,7 @@ class Task(Protocol):
 class OneClass:
     """Each image has one class: y [B] int64."""
 
-    many_labels = False
+    multi_label = False
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(logits, y)
@@ -73,10 +73,10 @@ class OneClass:
         return torch.bincount(y, minlength=classes).float()
 
 
-class ManyLabels:
+class MultiLabel:
     """Each image has or has not each of K labels: y [B, K] float32, 0 or 1."""
 
-    many_labels = True
+    multi_label = True
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(logits, y)
@@ -103,9 +103,9 @@ class ManyLabels:
         return y.sum(0)
 
 
-ONE_CLASS, MANY_LABELS = OneClass(), ManyLabels()
+ONE_CLASS, MULTI_LABEL = OneClass(), MultiLabel()
 
 
 def task_of(y: Tensor) -> Task:
     """The task of these labels."""
-    return MANY_LABELS if y.dim() > 1 else ONE_CLASS
+    return MULTI_LABEL if y.dim() > 1 else ONE_CLASS

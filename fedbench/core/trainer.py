@@ -105,7 +105,7 @@ class Trainer(Simulation):
         saved = self.checkpoint.load()
         if saved is None:
             if self.method.ask(self.server, 0, 0) is not None:
-                observe(Progress(0, self.setting.rounds, 0.0, None, "clients look at their data"))
+                observe(Progress(0, self.setting.rounds, 0.0, None, "clients describe their data"))
             self.surveyed = survey(self, self.server, range(self.plan.trainees), 0)
             self.survey_seconds = self.clock.reset().get("survey", 0.0)
         else:
@@ -130,7 +130,7 @@ class Trainer(Simulation):
             self.check_message(client, "inbox")
             client.received = dict(client.state)
         down = 0
-        if self.method.shares(t, self.setting.rounds):
+        if self.method.communicates(t, self.setting.rounds):
             down = sum(communication.down(server, client, self.method.is_personal) for client in cohort)
         return Round(server, cohort, time.perf_counter() - started, down)
 
@@ -139,19 +139,19 @@ class Trainer(Simulation):
         started = time.perf_counter()
         method, setting, server, cohort = self.method, self.setting, round.server, round.cohort
         t = server.round
-        shares = method.shares(t, setting.rounds)
+        communicates = method.communicates(t, setting.rounds)
         for client in cohort:
             self.check_message(client, "upload")
-        up = sum(communication.up(server, client, method.is_personal) for client in cohort) if shares else 0
+        up = sum(communication.up(server, client, method.is_personal) for client in cohort) if communicates else 0
         asked_up, asked_down = self.surveyed if t == 1 else (0, 0)
         # Before the server's step, which may put other tensors into what clients keep.
         trained = {c.index: c.state for c in cohort} if method.answers_after_local and t in self.evaluated else {}
         with self.clock.phase("server"), one_thread():
             for client in cohort:
                 server.keep(
-                    client.index, {n: v for n, v in client.state.items() if not shares or method.is_personal(n)}
+                    client.index, {n: v for n, v in client.state.items() if not communicates or method.is_personal(n)}
                 )
-            if cohort and shares:
+            if cohort and communicates:
                 self.change(method.aggregate, server, cohort, t)
                 server.forget(method.is_personal)
         who = [c.index for c in cohort]
@@ -168,7 +168,7 @@ class Trainer(Simulation):
             **{f"part_{part}_seconds": sum(c.work.parts.get(part, 0.0) for c in cohort) for part in parts},
         }
         cohort.clear()  # what the clients uploaded need not live through the evaluation
-        if who and shares:
+        if who and communicates:
             asked_up, asked_down = survey(self, server, who, t)
             line["bytes_up"] += asked_up
             line["bytes_down"] += asked_down
@@ -176,7 +176,7 @@ class Trainer(Simulation):
             with self.clock.phase("selection"):
                 line["bytes_up"] += consider(self, server, who)
         server.check(self.remembers)
-        line |= {f"figure_{name}": value for name, value in method.figures(server).items()}
+        line |= {f"figure_{name}": value for name, value in method.round_metrics(server).items()}
         line = {name: tables.number(f"{method.name}: {name}", value) for name, value in line.items()}
         answers = None
         with self.clock.phase("evaluation"):
@@ -197,7 +197,7 @@ class Trainer(Simulation):
         self.server = round.server  # the round counts from this one assignment on: an interrupt finds it or not
 
     def clients_table(self) -> pa.Table:
-        """A line a client: sizes, groups, clusters, and the figures its method noted at the last evaluation."""
+        """A line a client: sizes, groups, clusters, and the metrics its method noted at the last evaluation."""
         return tables.clients(self.federation, self.checkpoint.notes, self.server.assigned)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from fedbench.core.client import Answer, Box, Client, Collect, Gradient, Request, Train
+from fedbench.core.client import Answer, Client, ClientUpdate, Collect, Gradient, Request, Train
 from fedbench.errors import FedbenchError
 
 REQUESTS = (Train, Gradient, Collect)
 
 
-def opened(hook: Callable[[Client], Box | None], client: Client) -> Box | None:
+def opened(hook: Callable[[Client], ClientUpdate | None], client: Client) -> ClientUpdate | None:
     """The client's update, not yet begun. Raises FedbenchError where the hook gives neither a generator nor None."""
     update: Any = hook(client)
     if update is None or isinstance(update, Generator):
@@ -21,7 +21,9 @@ def opened(hook: Callable[[Client], Box | None], client: Client) -> Box | None:
     raise FedbenchError(f"{_where(hook)} returns {_words(update)}", "yield requests, and return nothing")
 
 
-def following(hook: Callable[[Client], Box | None], update: Box, answer: Answer | None) -> Request | None:
+def following(
+    hook: Callable[[Client], ClientUpdate | None], update: ClientUpdate, answer: Answer | None
+) -> Request | None:
     """The request that follows the answer to the one before; None at the end. Raises FedbenchError for what is none."""
     try:
         request: Any = update.send(answer)

@@ -14,14 +14,14 @@ from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.state import State
 
-#: The sides of a client's data.
+#: The splits of a client's data.
 SPLITS = ("train", "validation", "test")
 #: The label that test images are given out with.
 NO_LABEL = -1
 
 
 def known(labels: Tensor, split: str) -> Tensor:
-    """The labels of a side that anything outside of the evaluation may see."""
+    """The labels of a split that anything outside of the evaluation may see."""
     return torch.full_like(labels, NO_LABEL) if split == "test" else labels
 
 
@@ -36,25 +36,25 @@ class Work:
     validation_rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  #: [v] held back images
     losses: list[tuple[float, int]] = field(default_factory=list)  #: (mean loss, images) of each Train
     phase: int = 0  #: requests answered so far, but for Collect; keys the random streams
-    looks: int = 0  #: Collects answered so far: who only looks has the batches of who does not
+    collects: int = 0  #: Collects answered so far; they draw no batches, so the batches of Train stay the same
     seconds: float = 0.0  #: time spent on this client
     parts: dict[str, float] = field(default_factory=dict)  #: of it by part of the work: "network", and what was `timed`
     puts_by: Callable[[str], bool] | None = None  #: what of its state waits in host memory when it is not at work
     home: State = field(default_factory=dict)  #: its state where it waited, before it was fetched to the device
 
-    def side(self, split: str, part: tuple[int, int] | None = None) -> Tensor:
-        """Rows of the federation that are a side (one of SPLITS) of the client's data, or a part of it."""
+    def rows_of(self, split: str, part: tuple[int, int] | None = None) -> Tensor:
+        """Rows of the federation that are a split (one of SPLITS) of the client's data, or a part of it."""
         rows = {"train": self.rows, "validation": self.validation_rows, "test": self.test_rows}[split]
         return rows if part is None else rows[slice(*part)]
 
     def images(self, split: str) -> Tensor:
-        """[n, H, W, C] uint8 of a side."""
-        rows = self.side(split)
+        """[n, H, W, C] uint8 of a split."""
+        rows = self.rows_of(split)
         return self.federation.images[rows if self.federation.image is None else self.federation.image[rows]]
 
     def labels(self, split: str) -> Tensor:
-        """[n] int64 of a side, or where images have many labels [n, K]; NO_LABEL for test images."""
-        return known(self.federation.labels[self.side(split)], split)
+        """[n] int64 of a split, or with multi-label images [n, K]; NO_LABEL for test images."""
+        return known(self.federation.labels[self.rows_of(split)], split)
 
     def strata(self) -> Tensor:
         """[n] int64: the stratum of each training image."""
@@ -62,11 +62,11 @@ class Work:
         return torch.from_numpy(self.federation.densities.strata[rows.cpu().numpy()]).to(rows.device)
 
     def counted(self, draws: bool) -> None:
-        """Count a request, before it is answered: one that draws batches, or one that only looks."""
+        """Count a request, before it is answered: one that draws batches, or a Collect."""
         if draws:
             self.phase += 1
         else:
-            self.looks += 1
+            self.collects += 1
 
     @property
     def first_loss(self) -> float:

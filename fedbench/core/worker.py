@@ -20,8 +20,8 @@ from fedbench.core.augment import padded_flip, resized_crop, to_input
 from fedbench.core.client import (
     Answer,
     Batch,
-    Box,
     Client,
+    ClientUpdate,
     Collect,
     Collected,
     Differentiated,
@@ -70,7 +70,7 @@ class Worker:
         self.federation, self.setting, self.cancel = federation, setting, cancel
         self.device = federation.images.device
 
-    def serve(self, clients: Sequence[Client], update: Callable[[Client], Box | None]) -> None:
+    def serve(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
         """Run each client's update to its end."""
         for client in clients:
             started = time.perf_counter()
@@ -109,8 +109,8 @@ class Worker:
             return request.output(model, batch)
 
     def answer_to(self, logits: Tensor) -> Tensor:
-        """The class of each image [B] by logits [B, K], or where images have many labels each one's probability."""
-        if not self.federation.many_labels:
+        """The class of each image [B] by logits [B, K], or with multi-label images each one's probability."""
+        if not self.federation.multi_label:
             return logits.argmax(1)
         return self.federation.task.probabilities(logits.float())
 
@@ -157,7 +157,7 @@ class Worker:
         memory = rule.memory(trained, stacked=False)
         lr = client.lr if request.lr is None else request.lr
         crops = client.work.plan.crops("train", client.round, client.index, client.work.phase)
-        kept: list[Tensor] = []
+        collected: list[Tensor] = []
         labels: list[Tensor] = []
         total, images, steps = torch.zeros((), dtype=torch.float64, device=self.device), 0, 0
         a_pass = client.work.plan.batches_a_pass(client.index)
@@ -187,11 +187,11 @@ class Worker:
                     apply(change, trained, besides, backward)
                 rule.descend(trained, memory, lr)
                 steps += 1
-                shown = objective if loss.shown is None else loss.shown
-                total += shown.detach().double() * len(rows)
+                logged = objective if loss.logged is None else loss.logged
+                total += logged.detach().double() * len(rows)
                 images += len(rows)
-                if loss.kept is not None:
-                    kept.append(loss.kept.detach().float())
+                if loss.collected is not None:
+                    collected.append(loss.collected.detach().float())
                 labels.append(y)
             if request.follow:
                 follow(centre, parameters, request.follow)
@@ -210,7 +210,7 @@ class Worker:
         client.work.losses.append((mean, images))
         return Trained(
             loss=mean,
-            kept=torch.cat(kept) if kept else None,
+            collected=torch.cat(collected) if collected else None,
             labels=torch.cat(labels) if labels else client.work.rows[:0],
             images=images,
             pass_rows=client.work.plan.pass_rows(client.index) * request.repeat,
@@ -219,7 +219,7 @@ class Worker:
         )
 
     def batch_of(self, client: Client, request: Gradient) -> Ints:
-        """Positions in a side of the client's data of the batch that a gradient is asked on."""
+        """Positions in a split of the client's data of the batch that a gradient is asked on."""
         if request.part is not None:
             return np.arange(*request.part)
         return next(client.work.plan.batches(client.index, client.round, client.work.phase, None, 1))
@@ -236,7 +236,7 @@ class Worker:
         crops = client.work.plan.crops("train", client.round, client.index, client.work.phase)
         (position,) = on_device([self.batch_of(client, request)], self.device)
         self.stop_if_cancelled()
-        rows = client.work.side(request.split)[position]
+        rows = client.work.rows_of(request.split)[position]
         y = self.labels(rows, request.split)
         batch = Batch(self.batch(rows, windows_of(crops, rows)), y, position, request.extras)
         with self.autocast():
@@ -247,18 +247,18 @@ class Worker:
             for (name, p), g in zip(trained.items(), gradients, strict=True)
         }
         client.state = {**client.state, **{name: network.tensors[name].detach().clone() for name in network.buffers}}
-        shown = float((loss.total if loss.shown is None else loss.shown).detach())
+        logged = float((loss.total if loss.logged is None else loss.logged).detach())
         sums = torch.stack([g.sum() for g in gradient.values()])
-        check_finite(client, shown, bool(sums.isfinite().all()))
-        client.work.losses.append((shown, len(rows)))
-        return Differentiated(shown, gradient, len(rows))
+        check_finite(client, logged, bool(sums.isfinite().all()))
+        client.work.losses.append((logged, len(rows)))
+        return Differentiated(logged, gradient, len(rows))
 
     @torch.no_grad()
     def collect(self, client: Client, request: Collect) -> Collected:
-        """The request's output for every image of a side of the client's data, or of a part of it."""
+        """The request's output for every image of a split of the client's data, or of a part of it."""
         model = self.networks.of(request.model).load(client.state).eval()
-        rows = client.work.side(request.split, request.part)
-        crops = client.work.plan.crops("collect", client.round, client.index, client.work.looks)
+        rows = client.work.rows_of(request.split, request.part)
+        crops = client.work.plan.crops("collect", client.round, client.index, client.work.collects)
         parts, done = [], request.part[0] if request.part else 0
         for piece in pieces(rows, crops):
             self.stop_if_cancelled()

@@ -1,6 +1,6 @@
 """From a source's files to the data set's Parquet artifact.
 
-Tables of the artifact: `data`, a row an image (image: H*W*C bytes; label: a class, or where images have many labels a
+Tables of the artifact: `data`, a row an image (image: H*W*C bytes; label: a class, or with multi-label images a
 list of 0 and 1; split 0 train / 1 test; natural columns), training images first, each split in its official order;
 `classes`, a row a class (name, train, test), small enough to be read at any time. Both carry the recipe's shape,
 classes and partition label in the schema metadata.
@@ -109,7 +109,7 @@ def _tables(recipe: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.T
         "get its files again",
     )
     images = np.concatenate([part.images.reshape(len(part.images), -1) for part in ordered])
-    if recipe.many_labels:
+    if recipe.multi_label:
         labels = np.concatenate([part.columns["label"] for part in ordered])
     else:
         labels = np.concatenate([_labels(part.column(source.label), recipe.classes, part.where) for part in ordered])
@@ -156,7 +156,7 @@ def _check(recipe: Recipe, source: Source, part: Part) -> None:
         shape[1:] == tuple(recipe.shape),
         f"{part.where}: images of shape {list(shape[1:])}; the recipe says {list(recipe.shape)}",
     )
-    one = () if recipe.many_labels else (source.label,)
+    one = () if recipe.multi_label else (source.label,)
     for name in (*one, *source.columns.values()):
         values = len(part.column(name))
         require(values == shape[0], f"{part.where}: {shape[0]} images but {values} values of {name}")

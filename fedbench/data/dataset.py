@@ -39,7 +39,7 @@ class Dataset:
 
     spec: DatasetSpec
     images: np.ndarray  #: uint8 [N, H, W, C], C = 1 or 3
-    labels: np.ndarray  #: int64 [N]: classes; or uint8 [N, U], 0 or 1 for each of many labels, which `classes` names
+    labels: np.ndarray  #: int64 [N]: classes; or uint8 [N, U], 0 or 1 for each of several labels, which `classes` names
     split: np.ndarray  #: uint8 [N]: 0 official training image, 1 official test image
     columns: dict[str, np.ndarray]  #: natural columns (writer, ...) and further labels, each [N]
     classes: tuple[str, ...]
@@ -47,14 +47,14 @@ class Dataset:
     _partition_classes: int = field(default=0, repr=False)
 
     @property
-    def many_labels(self) -> bool:
-        """Whether an image has many labels instead of one class."""
+    def multi_label(self) -> bool:
+        """Whether an image has several labels instead of one class."""
         return self.labels.ndim > 1
 
     @property
     def partition_labels(self) -> np.ndarray:
-        """int64 [N]: the labels to partition by (CIFAR-20 is partitioned by the 100 fine labels); with many labels an
-        image, those [N, U]."""
+        """int64 [N]: the labels to partition by (CIFAR-20 is partitioned by the 100 fine labels); with several labels
+        an image, those [N, U]."""
         if self.partition_label is None:
             return self.labels
         return self.columns[self.partition_label].astype(np.int64)

@@ -76,17 +76,19 @@ def _check_source(source: Source, recipe: Recipe, where: str) -> None:
 
 
 def _check_labels(source: Source, recipe: Recipe, where: str) -> None:
-    """Many labels an image, and what else only a CSV file has."""
+    """Several labels an image, and what else only a CSV file has."""
     if source.kind != "csv":
         for name in ("label_columns", "label_values", "prefix", "pattern"):
             require(not getattr(source, name), f"{where}: kind {source.kind} has no {name}")
-    require(bool(source.label_columns) == recipe.many_labels, f"{where}: every source must have many labels, or none")
+    require(
+        bool(source.label_columns) == recipe.multi_label, f"{where}: every source must have several labels, or none"
+    )
     if source.kind == "csv":
         count = len(recipe.classes)
         require(len(source.label_columns) == count, f"{where}: label_columns must name {count} columns, one a class")
         good = bool(source.label_values) and set(source.label_values.values()) <= {0, 1}
         require(good, f"{where}: label_values must say which values of a label are 0 and which are 1")
-        require(recipe.partition_label is None, f"{where}: there is no partition_label where images have many labels")
+        require(recipe.partition_label is None, f"{where}: there is no partition_label with multi-label images")
 
 
 def _check_file(file: File, kind: str, where: str) -> None:

@@ -66,7 +66,7 @@ class Source:
     label: str = "label"  #: which of the source's columns is the class
     resize: bool = False  #: kinds parquet, folder and csv: bring images of another size to the recipe's (bilinear)
     only_classes: bool = False  #: kind folder: images of other classes than the recipe's are left out, not an error
-    #: Kind csv, where images have many labels: the columns of the labels, in the order of the recipe's classes, and
+    #: Kind csv, with multi-label images: the columns of the labels, in the order of the recipe's classes, and
     #: what their values mean, 0 or 1 ("" is an empty field; numbers are compared as such).
     label_columns: tuple[str, ...] = ()
     label_values: Mapping[str, int] = field(default_factory=dict)
@@ -101,8 +101,8 @@ class Recipe:
         return self.source
 
     @property
-    def many_labels(self) -> bool:
-        """Whether an image has many labels, 0 or 1 each, instead of one class; the classes are then these labels."""
+    def multi_label(self) -> bool:
+        """Whether an image has several labels, 0 or 1 each, instead of one class; the classes are then these labels."""
         return bool(self.source[0].label_columns)
 
     @property

@@ -1,4 +1,4 @@
-"""Images listed in a CSV file, with metadata and many labels an image (CheXpert).
+"""Images listed in a CSV file, with metadata and several labels an image (CheXpert).
 
 The CSV file's first line names its columns; a further line is an image: where it lies, metadata, and a value for each
 label. The data set's identity is the CSV file: the images that it lists are not hashed.

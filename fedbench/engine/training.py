@@ -16,7 +16,7 @@ from fedbench.engine.job import Job
 from fedbench.engine.speed.choice import choose
 from fedbench.errors import FedbenchError
 from fedbench.measure import stored
-from fedbench.metrics import figures
+from fedbench.metrics import method_metrics
 from fedbench.plugins.mistakes import in_words, mistake
 from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
@@ -105,10 +105,10 @@ def prepared(
 def _said(method: Method) -> dict[str, Any]:
     """What a method says of itself. Raises FedbenchError unless it can be written down."""
     measures = method.measures
-    figures.check(measures, method.name)
+    method_metrics.check(measures, method.name)
     said = {
         "title": method.title, "defaults": type(method)().params, "deviations": method.deviations(),
-        figures.MEASURES: stored(measures),
+        method_metrics.MEASURES: stored(measures),
     }  # fmt: skip
     if not (isinstance(said["deviations"], list) and all(isinstance(line, str) for line in said["deviations"])):
         raise FedbenchError(f"deviations() of {method.name} gives {said['deviations']!r}, not a list of texts")

@@ -77,7 +77,7 @@ def _check(cls: type[Method], reference: str) -> None:
         raise FedbenchError(f"the version of {where} is {cls.version!r}", "a version is a whole number")
     if not (isinstance(cls.measures, tuple) and all(isinstance(one, Measure) for one in cls.measures)):
         raise FedbenchError(f"measures of {where} is {cls.measures!r}", "write measures = (Measure(...),)")
-    for name, field in cls.knobs().items():
+    for name, field in cls.hyperparameters().items():
         if type(field.default) not in VALUES:
             default = "none" if field.default is dataclasses.MISSING else repr(field.default)
             raise FedbenchError(

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Box, Client, Collect, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
 from fedbench.core.who import MEMBER
-from fedbench.methods.base import Method, knob
+from fedbench.methods.base import Method, hyperparameter
 from fedbench.specs import Setting
 
 
@@ -32,18 +32,20 @@ class APFL(Method):
 
     name = "apfl"
     title = "APFL"
-    keeps = ("own",)
+    personal_models = ("own",)
     serves = (MEMBER,)
-    takes_many_labels = False
+    takes_multi_label = False
 
-    alpha: float = knob(0.25, "share of a client's own model in the mixture", "α", "pFedFDA, App. C.2", least=0, most=1)
+    alpha: float = hyperparameter(
+        0.25, "share of a client's own model in the mixture", "α", "pFedFDA, App. C.2", least=0, most=1
+    )
 
     def loss(self, models: Any, batch: Batch) -> Loss:
         """The two losses, which have no parameter in common."""
         shared, own = (model(batch.x).float() for model in models)
         of_shared = F.cross_entropy(shared, batch.y)
         of_mixture = F.cross_entropy(self.mix(own, shared.detach()), batch.y)
-        return Loss(of_shared + of_mixture, shown=of_shared)
+        return Loss(of_shared + of_mixture, logged=of_shared)
 
     def mix(self, own: Tensor, shared: Tensor) -> Tensor:
         """The mixture of two models' logits."""
@@ -54,11 +56,11 @@ class APFL(Method):
         shared, own = (model(batch.x) for model in models)
         return self.mix(own, shared)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         yield Train(self.loss, model=("", "own"))
 
     def personalise(self, client: Client) -> None:
         client.answers_by = Collect(self.mixture, model=("", "own"))
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         return 2.0

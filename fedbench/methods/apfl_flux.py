@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Batch, Box, Client, Collect, Gradient, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Gradient, Train
 from fedbench.core.context import Context
 from fedbench.core.state import State
 from fedbench.core.task import task_of
 from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.measure import Measure
-from fedbench.methods.base import Method, cross_entropy, knob
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import probabilities
 from fedbench.specs import Setting
 
@@ -47,22 +47,22 @@ class APFLFlux(Method):
     name = "apfl_flux"
     title = "APFL (FLUX's)"
     personal = (ALPHA,)
-    keeps = ("own",)
+    personal_models = ("own",)
     serves = (MEMBER, UNLABELLED)
     takes_votes = False
     measures = (
         Measure("alpha", "share of the shared model's copy that a client has learned", "fraction", of="client"),
     )
 
-    alpha: float = knob(
+    alpha: float = hyperparameter(
         0.5, "share of the shared model's copy in the mixture", "α", "the code that FLUX names", least=0, most=1
     )
-    adaptive: bool = knob(False, "whether clients learn their share", source="FLUX's text; APFL, Eq. 10")
+    adaptive: bool = hyperparameter(False, "whether clients learn their share", source="FLUX's text; APFL, Eq. 10")
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return {ALPHA: torch.tensor(self.alpha)}
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         epochs = client.setting.epochs
         for _ in range(epochs or 1):
             yield Train(cross_entropy, epochs=epochs and 1)  # None: the setting's steps
@@ -84,14 +84,14 @@ class APFLFlux(Method):
         shared, own, alpha = client.model(), client.model("own"), client.state[ALPHA]
         return {n: torch.lerp(t, shared[n], alpha) if t.is_floating_point() else t for n, t in own.items()}
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         return 2.0
 
     def personalise(self, client: Client) -> None:
         if client.kind == UNLABELLED:  # it has no model of its own
             return
         if self.adaptive:
-            client.notes["alpha"] = float(client.state[ALPHA])
+            client.metrics["alpha"] = float(client.state[ALPHA])
         client.answers_by = Collect(mean_probability, model=("", "own"))
 
 

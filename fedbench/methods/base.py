@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Batch, Box, Client, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
 from fedbench.core.context import Context
 from fedbench.core.server import Server
 from fedbench.core.state import State, matches, weighted_mean
@@ -21,26 +21,26 @@ from fedbench.declaration import of_class
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure
 from fedbench.options import check, check_bounds
-from fedbench.options import option as knob
+from fedbench.options import option as hyperparameter
 from fedbench.specs import Plain, Setting
 
 __all__ = [
     "AFTER_AGGREGATE", "AFTER_LOCAL", "BODY", "FORWARD", "HEAD", "Method", "Scored", "check", "cross_entropy",
-    "features", "knob", "score_knob",
+    "features", "hyperparameter", "score_hyperparameter",
 ]  # fmt: skip
 
 #: Share of a training step's time that a forward pass takes (backward costs about twice the forward).
 FORWARD = 1 / 3
 
 #: Name prefixes of the parts of a network: the body is what makes the features, the head the last linear layer.
-BODY, HEAD = ("trunk.", "neck."), ("head.",)
+BODY, HEAD = ("backbone.", "projection."), ("head.",)
 
 
 def cross_entropy(model: Any, batch: Batch) -> Loss:
     """Mean cross-entropy of the model's logits (as float32 whatever the run's precision).
 
-    With classes [B] it is that of the softmax, with 0 or 1 for each of many labels [B, U] the binary one, a mean over
-    the labels.
+    With classes [B] it is that of the softmax, with 0 or 1 for each of several labels [B, U] the binary one, a mean
+    over the labels.
     """
     return Loss(task_of(batch.y).loss(model(batch.x).float(), batch.y))
 
@@ -63,7 +63,9 @@ class Method:
     title: ClassVar[str] = ""  #: in tables
     version: ClassVar[int] = 1  #: raise it when results should change
     personal: ClassVar[tuple[str, ...]] = ()  #: name prefixes of what a client keeps to itself; the rest is shared
-    keeps: ClassVar[tuple[str, ...]] = ()  #: further models of each client's own, which begin where the shared one does
+    personal_models: ClassVar[
+        tuple[str, ...]
+    ] = ()  #: further models of each client's own, which begin where the shared one does
     trains: ClassVar[bool] = True  #: whether the network moves at all (a method may merely measure the clients' data)
     serves: ClassVar[tuple[str, ...]] = (MEMBER, UNSEEN, UNLABELLED)  #: whom it has a model for
     #: Of `personal`, the parts of the network that an UNLABELLED client has too: by `serve`, or as they began.
@@ -71,15 +73,15 @@ class Method:
     routes: ClassVar[bool] = False  #: whether it says which client should answer an image
     #: Whether a client's answer is that of one model, which can be asked about others' images too.
     takes_votes: ClassVar[bool] = True
-    #: Whether images may have many labels (CheXpert), 0 or 1 each, instead of one class. A method that works with
+    #: Whether images may be multi-label (CheXpert), 0 or 1 each, instead of one class. A method that works with
     #: classes itself, not by `cross_entropy` alone, cannot take them.
-    takes_many_labels: ClassVar[bool] = True
-    #: The figures that it reports of its rounds (`figures`) and clients (`client.notes`): metrics of its runs.
+    takes_multi_label: ClassVar[bool] = True
+    #: The metrics that it reports of its rounds (`round_metrics`) and clients (`client.metrics`): metrics of its runs.
     measures: ClassVar[tuple[Measure, ...]] = ()
 
     def __post_init__(self) -> None:
         """Raise FedbenchError about a hyper-parameter out of its bounds."""
-        for option, field in self.knobs().items():
+        for option, field in self.hyperparameters().items():
             check_bounds(self.name, option, field, getattr(self, field.name))
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -113,7 +115,7 @@ class Method:
 
     # -- a round -----------------------------------------------------------------------------------------
 
-    def shares(self, t: int, rounds: int) -> bool:
+    def communicates(self, t: int, rounds: int) -> bool:
         """Whether round t communicates. In a round that does not, each client goes on with its own copy."""
         return True
 
@@ -122,7 +124,7 @@ class Method:
         there, and a message in `client.inbox`."""
         return
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> ClientUpdate | None:
         """The client's update: a generator of requests, or None for a client that asks for nothing."""
         return _sgd()
 
@@ -135,7 +137,7 @@ class Method:
         that train: a message, which they find in their `inbox`; None for no further question."""
         return None
 
-    def reply(self, client: Client) -> Box | None:
+    def reply(self, client: Client) -> ClientUpdate | None:
         """What a client finds out for the server, by what it holds now; its answer is its `upload`. What it changes of
         its personal state stays with it."""
         return None
@@ -157,20 +159,20 @@ class Method:
         UNLABELLED, and so nobody the server knows, beyond the shared model."""
         return
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         """Turn what a client was given into what answers for it: its `state`, or `client.answers_by`.
 
         `client.kind` says how it stands to the federation: an UNLABELLED one has its test images alone.
         """
         return None
 
-    def route(self, model: nn.Module, trunk: Tensor, log_shares: Tensor) -> Mapping[str, Tensor]:
-        """Rule -> client [B] that should answer, from trunk features [B, d] and log n_i/N [M]. No labels."""
+    def route(self, model: nn.Module, features: Tensor, log_shares: Tensor) -> Mapping[str, Tensor]:
+        """Rule -> client [B] that should answer, from backbone features [B, d] and log n_i/N [M]. No labels."""
         return {}
 
     # -- what is told of a run -----------------------------------------------------------------------------
 
-    def figures(self, server: Server) -> Mapping[str, float]:
+    def round_metrics(self, server: Server) -> Mapping[str, float]:
         """Numbers of the federation after a round, as `measures` declares them: by default the count of clusters."""
         return {"clusters": float(len(server.models))} if server.models else {}
 
@@ -178,31 +180,31 @@ class Method:
         """(clients [k], a descriptor of each [k, L]) that the server has grouped them by, kept with the run."""
         return None
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         """The passes of a client's local work as a multiple of FedAvg's, to tell beforehand how long a run takes."""
         return 1.0
 
     def is_personal(self, name: str) -> bool:
         """Whether the tensor of that name stays with its client."""
-        return matches(name, self.personal) or ("/" in name and name.split("/", 1)[0] in self.keeps)
+        return matches(name, self.personal) or ("/" in name and name.split("/", 1)[0] in self.personal_models)
 
     # -- hyper-parameters --------------------------------------------------------------------------------
 
     @classmethod
-    def knobs(cls) -> dict[str, dataclasses.Field[Any]]:
+    def hyperparameters(cls) -> dict[str, dataclasses.Field[Any]]:
         """Hyper-parameters by their name on the command line (a trailing underscore of Python's is dropped)."""
         return {f.name.rstrip("_"): f for f in dataclasses.fields(cls)}
 
     @classmethod
     def create(cls, overrides: Mapping[str, Any]) -> Method:
         """The method with these hyper-parameters (values or their text). Raises FedbenchError on a wrong one."""
-        fields = cls.knobs()
+        fields = cls.hyperparameters()
         return cls(**{fields[name].name: value for name, value in of_class(cls).values(overrides).items()})
 
     @property
     def params(self) -> dict[str, Plain]:
         """Every hyper-parameter with its value."""
-        return {name: getattr(self, f.name) for name, f in self.knobs().items()}
+        return {name: getattr(self, f.name) for name, f in self.hyperparameters().items()}
 
     @classmethod
     def deviations(cls) -> list[str]:
@@ -214,10 +216,10 @@ class Method:
 AFTER_LOCAL, AFTER_AGGREGATE = "after_local", "after_aggregate"
 
 
-def score_knob(source: str = "not given by pFedFDA", default: str = AFTER_LOCAL) -> Any:
+def score_hyperparameter(source: str = "not given by pFedFDA", default: str = AFTER_LOCAL) -> Any:
     """The hyper-parameter of methods that are `Scored`."""
     choices = (AFTER_LOCAL, AFTER_AGGREGATE)
-    return knob(default, "which of a client's models answers", source=source, choices=choices)
+    return hyperparameter(default, "which of a client's models answers", source=source, choices=choices)
 
 
 @dataclass(frozen=True)
@@ -225,13 +227,13 @@ class Scored(Method):
     """A method that leaves open which model answers for a client of the round: with `score` after_local that at the end
     of its own training, with after_aggregate the one that the server then gives it."""
 
-    score: str = score_knob()
+    score: str = score_hyperparameter()
 
     @property
     def answers_after_local(self) -> bool:
         return self.score == AFTER_LOCAL
 
 
-def _sgd() -> Box:
-    """FedAvg's box."""
+def _sgd() -> ClientUpdate:
+    """FedAvg's update."""
     yield Train(cross_entropy)

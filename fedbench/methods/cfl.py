@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedbench.core.client import Client
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.methods.base import knob
+from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts.clustered import Clustered, average_by_cluster
 from fedbench.methods.parts.linkage import halves
 from fedbench.methods.parts.parameters import trainable
@@ -46,11 +46,11 @@ class CFL(Clustered):
     name = "cfl"
     title = "CFL"
 
-    eps1: float = knob(
+    eps1: float = hyperparameter(
         0.4, "a cluster may be split when the norm of its mean update is below", "ε₁", "FedRC's code", least=0
     )
-    eps2: float = knob(0.6, "... and the largest norm of an update is above", "ε₂", "FedRC's code", least=0)
-    largest: str = knob(
+    eps2: float = hyperparameter(0.6, "... and the largest norm of an update is above", "ε₂", "FedRC's code", least=0)
+    largest: str = hyperparameter(
         "norm", "what is measured of the largest update", source="paper; FedRC's code: entry", choices=("norm", "entry")
     )
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Box, Client, Collect
+from fedbench.core.client import Client, ClientUpdate, Collect
 from fedbench.core.context import Context
 from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.core.task import task_of
-from fedbench.methods.base import Method, knob
+from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts.description import AXES, MEAN, first_bounds, reduced
 from fedbench.methods.parts.descriptor import projector, synthetic
 
@@ -56,7 +56,7 @@ class DescriptorBounds(Method):
     title = "Descriptor bounds"
     personal = (MEAN, AXES)  # constants: everyone has them from the beginning, nobody sends them
 
-    components: int = knob(10, "axes that latents are projected on", "l", "App. B", least=1)
+    components: int = hyperparameter(10, "axes that latents are projected on", "l", "App. B", least=1)
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         how = projector(synthetic(first_bounds(model, context)), self.components)
@@ -68,7 +68,7 @@ class DescriptorBounds(Method):
     def ask(self, server: Server, t: int, k: int) -> Question | None:
         return Question() if t and k == 0 else None
 
-    def reply(self, client: Client) -> Box:
+    def reply(self, client: Client) -> ClientUpdate:
         extras = {name: client.state[name] for name in (MEAN, AXES)}
         rows, labels = yield Collect(reduced, extras=extras)
         client.upload = Snapshot(snapshot(rows, labels, len(client.class_counts)))

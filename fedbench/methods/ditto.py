@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.client import Box, Client, Collect, Train, logits
+from fedbench.core.client import Client, ClientUpdate, Collect, Train, logits
 from fedbench.core.who import MEMBER, UNLABELLED
-from fedbench.methods.base import Method, cross_entropy, knob
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts.split_steps import check_split, remaining
 from fedbench.specs import Setting
 
@@ -31,31 +31,33 @@ class Ditto(Method):
 
     name = "ditto"
     title = "Ditto"
-    keeps = ("own",)
+    personal_models = ("own",)
     serves = (MEMBER, UNLABELLED)
 
-    mu: float = knob(1.0, "pull of the shared model on the personal one", "μ", "pFedFDA, App. C.2; Ditto's λ", least=0)
-    personal_epochs: int = knob(
+    mu: float = hyperparameter(
+        1.0, "pull of the shared model on the personal one", "μ", "pFedFDA, App. C.2; Ditto's λ", least=0
+    )
+    personal_epochs: int = hyperparameter(
         5, "local epochs of the personal model; 0: the setting's", source="pFedFDA, App. C.2", least=0
     )
-    personal_steps: int = knob(
+    personal_steps: int = hyperparameter(
         0, "of the setting's local steps, those of the personal model", source="FedDRM, code: 5", least=0
     )
 
     def check_setting(self, setting: Setting) -> None:
         check_split(self.name, "personal-steps", self.personal_steps, setting)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy, steps=remaining(client.setting, self.personal_steps))
         length = {"steps": self.personal_steps} if self.personal_steps else {"epochs": self.personal_epochs or None}
         yield Train(cross_entropy, model="own", prox=self.mu, **length)
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         if self.personal_steps:
             return 1.0
         return 1 + (self.personal_epochs / setting.epochs if self.personal_epochs and setting.epochs else 1.0)
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         if client.kind == MEMBER:  # who has no labels has trained no model of its own
             client.answers_by = Collect(logits, model="own")
         return None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.who import UNLABELLED
-from fedbench.methods.base import Method, cross_entropy, knob
-from fedbench.methods.parts.finetuning import check_finetuning, finetune_knob
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
+from fedbench.methods.parts.finetuning import check_finetuning, finetune_hyperparameter
 from fedbench.specs import Setting
 
 
@@ -27,15 +27,17 @@ class FedAvgFT(Method):
     name = "fedavgft"
     title = "FedAvgFT"
 
-    finetune_rounds: int = finetune_knob()
-    finetune_epochs: int = knob(0, "local epochs after the last round", source="pFedFDA, App. C.2: 5", least=0)
+    finetune_rounds: int = finetune_hyperparameter()
+    finetune_epochs: int = hyperparameter(
+        0, "local epochs after the last round", source="pFedFDA, App. C.2: 5", least=0
+    )
 
     def check_setting(self, setting: Setting) -> None:
         check_finetuning(self.name, self.finetune_rounds, setting)
 
-    def shares(self, t: int, rounds: int) -> bool:
+    def communicates(self, t: int, rounds: int) -> bool:
         return t <= rounds - self.finetune_rounds
 
-    def personalise(self, client: Client) -> Box:
+    def personalise(self, client: Client) -> ClientUpdate:
         if client.kind != UNLABELLED and client.final and self.finetune_epochs:
             yield Train(cross_entropy, epochs=self.finetune_epochs)

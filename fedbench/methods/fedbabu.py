@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.who import UNLABELLED, UNSEEN
-from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, knob
+from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, hyperparameter
 from fedbench.methods.parts.finetuning import check_finetuning
 from fedbench.specs import Setting
 
@@ -19,8 +19,8 @@ class FedBABU(Method):
     After the last round each client trains its head for `finetune_epochs` on the averaged body; before that the
     initial head answers.
 
-    A newcomer starts from the averaged body and the initial head, and fine-tunes for as many epochs the head alone
-    or everything. pFedFDA's paper (App. C.3) takes the better of the two in the mean over clients: run both.
+    An unseen client starts from the averaged body and the initial head, and fine-tunes for as many epochs the head
+    alone or everything. pFedFDA's paper (App. C.3) takes the better of the two in the mean over clients: run both.
 
     In FedDRM's comparison the last `finetune_rounds` of the run's rounds train the head instead, without communication
     and under the schedule of the rounds.
@@ -34,25 +34,29 @@ class FedBABU(Method):
     personal = HEAD
     unlabelled_has = HEAD  # all begin with the same one, which the body has been trained for
 
-    finetune_epochs: int = knob(5, "epochs of head training after the last round", "τ", "pFedFDA, App. C.2", least=0)
-    finetune_rounds: int = knob(
+    finetune_epochs: int = hyperparameter(
+        5, "epochs of head training after the last round", "τ", "pFedFDA, App. C.2", least=0
+    )
+    finetune_rounds: int = hyperparameter(
         0,
         "last rounds that train the head alone, not communicating",
         source="FedDRM: 100 of 800",
         least=0,
     )
-    newcomers: str = knob("head", "what a newcomer fine-tunes", source="pFedFDA, App. C.3", choices=("head", "all"))
+    newcomers: str = hyperparameter(
+        "head", "what an unseen client fine-tunes", source="pFedFDA, App. C.3", choices=("head", "all")
+    )
 
     def check_setting(self, setting: Setting) -> None:
         check_finetuning(self.name, self.finetune_rounds, setting)
 
-    def shares(self, t: int, rounds: int) -> bool:
+    def communicates(self, t: int, rounds: int) -> bool:
         return t <= rounds - self.finetune_rounds
 
-    def local(self, client: Client) -> Box:
-        yield Train(cross_entropy, trains=BODY if self.shares(client.round, client.rounds) else HEAD)
+    def local(self, client: Client) -> ClientUpdate:
+        yield Train(cross_entropy, trains=BODY if self.communicates(client.round, client.rounds) else HEAD)
 
-    def personalise(self, client: Client) -> Box:
+    def personalise(self, client: Client) -> ClientUpdate:
         if client.kind != UNLABELLED and client.final and self.finetune_epochs:
             whole = client.kind == UNSEEN and self.newcomers == "all"
             yield Train(cross_entropy, trains=("",) if whole else HEAD, epochs=self.finetune_epochs)

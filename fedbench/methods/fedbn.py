@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Box, Client, Gradient
+from fedbench.core.client import Client, ClientUpdate, Gradient
 from fedbench.core.context import Context
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.core.who import MEMBER
-from fedbench.methods.base import Method, knob
+from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts.one_step import Moments, Slope, adam, check_one_step, is_norm, mean_loss, server_step
 from fedbench.specs import Setting
 
@@ -36,7 +36,7 @@ class FedBN(Method):
     title = "FedBN"
     serves = (MEMBER,)
 
-    affine: str = knob(
+    affine: str = hyperparameter(
         "local_adam",
         "who trains the scales and shifts of the norms",
         source="protocol, Sec. 5; code: frozen",
@@ -59,7 +59,7 @@ class FedBN(Method):
     def start(self, server: Server) -> None:
         server.memory = Moments()
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         gradient: State = (yield Gradient(mean_loss)).gradient
         own = {name: g for name, g in gradient.items() if is_norm(name)}
         client.upload = Slope({name: g for name, g in gradient.items() if name not in own})

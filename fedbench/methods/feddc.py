@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.context import Context
 from fedbench.core.rules import Add
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in, name_in
-from fedbench.methods.base import Method, cross_entropy, knob
-from fedbench.methods.parts.own_rule import check_sgd
-from fedbench.methods.parts.parameters import moved, turnout, zeros
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
+from fedbench.methods.parts.parameters import moved, participation_share, zeros
+from fedbench.methods.parts.plain_sgd import check_sgd
 from fedbench.specs import Setting
 
 #: A client's drift h_i, its last change a step, and the mean of all clients': a tensor for each parameter.
@@ -54,8 +54,12 @@ class FedDC(Method):
     title = "FedDC"
     personal = (f"{DRIFT}/", f"{OWN}/")
 
-    alpha: float = knob(0.1, "weight of the drift's penalty", "α", "authors' code: 0.1; CIFAR-10: 0.01", least=0.0)
-    correction: float = knob(1.0, "weight of the gradient correction; 0: none", source="as in the paper", least=0.0)
+    alpha: float = hyperparameter(
+        0.1, "weight of the drift's penalty", "α", "authors' code: 0.1; CIFAR-10: 0.01", least=0.0
+    )
+    correction: float = hyperparameter(
+        1.0, "weight of the gradient correction; 0: none", source="as in the paper", least=0.0
+    )
 
     def check_setting(self, setting: Setting) -> None:
         check_sgd(self.name, setting)
@@ -63,7 +67,7 @@ class FedDC(Method):
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return zeros(model, DRIFT, OWN, MEAN)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         rules = (Add(DRIFT, self.alpha), Add(OWN, self.correction), Add(MEAN, -self.correction))
         trained = yield Train(cross_entropy, prox=self.alpha, momentum=0.0, rules=rules)
         w, theta, mean, own = client.received, client.state, client.model(MEAN), client.model(OWN)
@@ -79,4 +83,4 @@ class FedDC(Method):
         before = server.shared
         super().aggregate(server, cohort, t)
         names = [name_in(MEAN, n) for n in model_in(before, MEAN)]
-        server.shared = {**server.shared, **moved(before, server.shared, turnout(cohort), names)}
+        server.shared = {**server.shared, **moved(before, server.shared, participation_share(cohort), names)}

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Box, Client, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
 from fedbench.core.context import Context
 from fedbench.core.who import MEMBER
-from fedbench.methods.base import Method, knob
+from fedbench.methods.base import Method, hyperparameter
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class FedDRM(Method):
     routes = True
     serves = (MEMBER,)
     personal = ("head.",)
-    takes_many_labels = False
+    takes_multi_label = False
 
-    lambda_: float = knob(
+    lambda_: float = hyperparameter(
         0.8, "weight of the target loss; the client loss has 1 - lambda", "λ", "Eq. 9, Sec. 3.2", above=0, most=1
     )
 
@@ -49,16 +49,16 @@ class FedDRM(Method):
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         """The dual cross-entropy; what is logged is the target part alone."""
-        features = model.trunk(batch.x)
-        target = F.cross_entropy(model.head(model.neck(features)).float(), batch.y)
+        features = model.backbone(batch.x)
+        target = F.cross_entropy(model.head(model.projection(features)).float(), batch.y)
         origin = batch.extras["client"].expand(len(batch.y))
         client = F.cross_entropy(model.client_branch(features).float(), origin)
-        return Loss(self.lambda_ * target + (1 - self.lambda_) * client, shown=target)
+        return Loss(self.lambda_ * target + (1 - self.lambda_) * client, logged=target)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         index = torch.tensor(client.index, device=client.class_counts.device)
         yield Train(self.loss, extras={"client": index})
 
-    def route(self, model: Any, trunk: Tensor, log_shares: Tensor) -> Mapping[str, Tensor]:
-        logits = model.client_branch(trunk)
+    def route(self, model: Any, features: Tensor, log_shares: Tensor) -> Mapping[str, Tensor]:
+        logits = model.client_branch(features)
         return {"probability": logits.argmax(1), "density_ratio": (logits - log_shares).argmax(1)}

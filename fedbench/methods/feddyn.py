@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.context import Context
 from fedbench.core.rules import Add
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in
-from fedbench.methods.base import Method, cross_entropy, knob
-from fedbench.methods.parts.parameters import turnout, zeros
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
+from fedbench.methods.parts.parameters import participation_share, zeros
 
 #: The gradient of a client's loss where it last stopped: a tensor for each parameter.
 GRADIENT = "own_gradient"
@@ -49,7 +49,9 @@ class FedDyn(Method):
     title = "FedDyn"
     personal = (f"{GRADIENT}/",)
 
-    alpha: float = knob(0.01, "weight of the dynamic regulariser", "α", "Alg. 1; tuned: 0.1, 0.01 or 0.001", above=0)
+    alpha: float = hyperparameter(
+        0.01, "weight of the dynamic regulariser", "α", "Alg. 1; tuned: 0.1, 0.01 or 0.001", above=0
+    )
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return zeros(model, GRADIENT)
@@ -57,7 +59,7 @@ class FedDyn(Method):
     def start(self, server: Server) -> None:
         server.memory = Memory(model_in(server.initial, GRADIENT))  # zeros, as every client's g
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy, prox=self.alpha, rules=(Add(GRADIENT, -1.0),))
         start, end = client.received, client.state
         client.put({n: g - self.alpha * (end[n] - start[n]) for n, g in client.model(GRADIENT).items()}, GRADIENT)
@@ -65,7 +67,7 @@ class FedDyn(Method):
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         before = server.shared
         super().aggregate(server, cohort, t)
-        mean, share = server.shared, turnout(cohort)
+        mean, share = server.shared, participation_share(cohort)
         h = {n: old - self.alpha * share * (mean[n] - before[n]) for n, old in server.memory.h.items()}
         server.memory = Memory(h)
         server.shared = {**mean, **{n: mean[n] - h[n] / self.alpha for n in h}}

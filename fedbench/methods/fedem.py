@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Box, Client
+from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.context import Context
 from fedbench.core.state import State
 from fedbench.methods.parts import responsibilities as em
@@ -38,6 +38,6 @@ class FedEM(em.Mixtures):
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return em.even(self.clusters or true_groups(context))
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         q, _ = yield from em.expectation(client)
         yield from em.maximisation(client, q)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import weighted_mean
-from fedbench.methods.base import Method, check, cross_entropy, knob
-from fedbench.methods.parts.own_rule import check_sgd
+from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
 from fedbench.methods.parts.parameters import moved, trainable
+from fedbench.methods.parts.plain_sgd import check_sgd
 from fedbench.specs import Setting
 
 
@@ -42,7 +42,7 @@ class FedNova(Method):
     name = "fednova"
     title = "FedNova"
 
-    mu: float = knob(0.0, "weight of a proximal term", "μ", "the paper has it as an option", least=0)
+    mu: float = hyperparameter(0.0, "weight of a proximal term", "μ", "the paper has it as an option", least=0)
 
     def check_setting(self, setting: Setting) -> None:
         check_sgd(self.name, setting)
@@ -50,7 +50,7 @@ class FedNova(Method):
         most = f"at most 1/lr, {1 / setting.lr:g} at a learning rate of {setting.lr:g}"
         check(setting.lr * self.mu <= 1, self.name, "mu", self.mu, most)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         trained = yield Train(cross_entropy, prox=self.mu)
         setting = client.setting
         restarts = client.batches_a_pass if setting.momentum_restarts else trained.steps

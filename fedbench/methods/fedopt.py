@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedbench.core.client import Client
 from fedbench.core.server import Server
-from fedbench.methods.base import Method, knob
+from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts.parameters import trainable
 
 
@@ -45,13 +45,19 @@ class FedOpt(Method):
     name = "fedopt"
     title = "FedOpt"
 
-    server: str = knob("adam", "the server's rule", source="Alg. 2", choices=("avgm", "adagrad", "adam", "yogi"))
-    server_lr: float = knob(0.1, "step size of the server; avgm usually 1", "η", "Alg. 2; the paper tunes it", above=0)
-    beta1: float = knob(
+    server: str = hyperparameter(
+        "adam", "the server's rule", source="Alg. 2", choices=("avgm", "adagrad", "adam", "yogi")
+    )
+    server_lr: float = hyperparameter(
+        0.1, "step size of the server; avgm usually 1", "η", "Alg. 2; the paper tunes it", above=0
+    )
+    beta1: float = hyperparameter(
         0.9, "share of m that stays; for adagrad the paper has 0", "β1", "Reddi et al., Sec. 5", least=0, below=1
     )
-    beta2: float = knob(0.99, "share of v that stays (adam, yogi)", "β2", "Reddi et al., Sec. 5", least=0, below=1)
-    tau: float = knob(
+    beta2: float = hyperparameter(
+        0.99, "share of v that stays (adam, yogi)", "β2", "Reddi et al., Sec. 5", least=0, below=1
+    )
+    tau: float = hyperparameter(
         1e-3, "degree of adaptivity: the smaller, the more (not avgm)", "τ", "Reddi et al., Sec. 5", above=0
     )
 

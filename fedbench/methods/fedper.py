@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbench.core.who import MEMBER
-from fedbench.methods.base import HEAD, Scored, score_knob
+from fedbench.methods.base import HEAD, Scored, score_hyperparameter
 
 
 @dataclass(frozen=True)
@@ -28,4 +28,4 @@ class FedPer(Scored):
     personal = HEAD
     serves = (MEMBER,)
 
-    score: str = score_knob("not given by FedPer; as FedRep's")
+    score: str = score_hyperparameter("not given by FedPer; as FedRep's")

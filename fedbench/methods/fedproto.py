@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Box, Client, Collect, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
 from fedbench.core.context import Context
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.core.who import MEMBER
-from fedbench.methods.base import Method, cross_entropy, features, knob
+from fedbench.methods.base import Method, cross_entropy, features, hyperparameter
 from fedbench.methods.parts.prototypes import own_class_means, pooled
 
 #: All that is sent, the prototypes: class means of features [K, d], and the images [K] behind each; a class without
@@ -50,12 +50,12 @@ class FedProto(Method):
     name = "fedproto"
     title = "FedProto"
     serves = (MEMBER,)
-    takes_many_labels = False
+    takes_multi_label = False
 
-    lambda_: float = knob(
+    lambda_: float = hyperparameter(
         1.0, "weight of the distance; on CIFAR-10 the authors take 0.1", "λ", "Eq. 7; official code", least=0
     )
-    answers: str = knob("prototypes", "what a client answers by", source="paper: prototypes", choices=ANSWERS)
+    answers: str = hyperparameter("prototypes", "what a client answers by", source="paper: prototypes", choices=ANSWERS)
 
     def is_personal(self, name: str) -> bool:
         return name not in (MEAN, COUNT)
@@ -71,7 +71,7 @@ class FedProto(Method):
         classified = cross_entropy(model.head, batch._replace(x=z))
         return Loss(classified.total + self.lambda_ * F.mse_loss(z, targets))
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         yield Train(self.loss, extras=prototypes(client.state))
         means = yield from own_class_means(client)
         client.state = {**client.state, MEAN: means, COUNT: client.class_counts}
@@ -85,7 +85,7 @@ class FedProto(Method):
             COUNT: torch.where(present, count.float(), before[COUNT]),
         }
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         if self.answers == "prototypes" and bool(client.state[COUNT].any()):
             client.answers_by = Collect(nearness, prototypes(client.state))
         return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.client import Box, Client, Train
-from fedbench.methods.base import Method, cross_entropy, knob
-from fedbench.methods.parts.finetuning import check_finetuning, finetune_knob
+from fedbench.core.client import Client, ClientUpdate, Train
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
+from fedbench.methods.parts.finetuning import check_finetuning, finetune_hyperparameter
 from fedbench.specs import Setting
 
 
@@ -31,14 +31,16 @@ class FedProx(Method):
     name = "fedprox"
     title = "FedProx"
 
-    mu: float = knob(0.01, "weight of the proximal term; the paper tries 0.001, 0.01, 0.1 and 1", "μ", "Eq. 2", least=0)
-    finetune_rounds: int = finetune_knob()
+    mu: float = hyperparameter(
+        0.01, "weight of the proximal term; the paper tries 0.001, 0.01, 0.1 and 1", "μ", "Eq. 2", least=0
+    )
+    finetune_rounds: int = finetune_hyperparameter()
 
     def check_setting(self, setting: Setting) -> None:
         check_finetuning(self.name, self.finetune_rounds, setting)
 
-    def shares(self, t: int, rounds: int) -> bool:
+    def communicates(self, t: int, rounds: int) -> bool:
         return t <= rounds - self.finetune_rounds
 
-    def local(self, client: Client) -> Box:
-        yield Train(cross_entropy, prox=self.mu if self.shares(client.round, client.rounds) else 0.0)
+    def local(self, client: Client) -> ClientUpdate:
+        yield Train(cross_entropy, prox=self.mu if self.communicates(client.round, client.rounds) else 0.0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Box, Client
+from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.context import Context
 from fedbench.core.server import Server
 from fedbench.core.state import State
@@ -35,7 +35,7 @@ class FedRC(em.Mixtures):
     The weighted losses are divided by the size of the batch, not by the sum of the weights. So with M models a step is
     about 1/M as long, and at FLUX's learning rate and with many models all of them stay where they began.
 
-    deviates: of an image of many labels (CheXpert) the geometric mean of its labels' shares counts; neither FedRC nor
+    deviates: of a multi-label image (CheXpert) the geometric mean of its labels' shares counts; neither FedRC nor
     FLUX says how it is done.
 
     deviates: FedRC's paper gives no way to serve clients without labels; as for FedEM, the models' class probabilities
@@ -49,7 +49,7 @@ class FedRC(em.Mixtures):
         count, classes = self.clusters or true_groups(context), context.classes
         return {**em.even(count), CLASS_SHARES: class_shares(torch.ones(count, classes, dtype=torch.float64))}
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         q, counts = yield from em.expectation(client, client.state[CLASS_SHARES])
         yield from em.maximisation(client, q)
         client.state = {**client.state, CLASS_SHARES: counts}

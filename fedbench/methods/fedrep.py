@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.who import MEMBER
-from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, knob
+from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, hyperparameter
 from fedbench.methods.parts.split_steps import check_split, remaining
 from fedbench.specs import Setting
 
@@ -32,24 +32,24 @@ class FedRep(Scored):
     personal = HEAD
     serves = (MEMBER,)
 
-    head_epochs: int = knob(
+    head_epochs: int = hyperparameter(
         5, "epochs of the head alone, before those of the body", "τ_h", "pFedFDA, App. C.2", least=0
     )
-    head_steps: int = knob(
+    head_steps: int = hyperparameter(
         0,
         "of the setting's local steps, those of the head; 0: head_epochs",
         source="FedDRM, code: 5",
         least=0,
     )
-    mu: float = knob(0.0, "weight of a proximal term on the body", "μ", "FedDRM, code: its FedPAC", least=0)
+    mu: float = hyperparameter(0.0, "weight of a proximal term on the body", "μ", "FedDRM, code: its FedPAC", least=0)
 
     def check_setting(self, setting: Setting) -> None:
         check_split(self.name, "head-steps", self.head_steps, setting)
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         return 1.0 if self.head_steps else 1 + self.head_epochs / (setting.epochs or 1)  # steps count as an epoch
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         if self.head_steps:
             yield Train(cross_entropy, trains=HEAD, steps=self.head_steps)
         elif self.head_epochs:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Box, Client, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
 from fedbench.core.context import Context
 from fedbench.core.who import MEMBER
 from fedbench.methods.base import Scored
@@ -40,7 +40,7 @@ class FedRoD(Scored):
     title = "FedRoD"
     personal = ("personal_head.",)
     serves = (MEMBER,)
-    takes_many_labels = False
+    takes_multi_label = False
 
     def build(self, model: nn.Module, context: Context) -> nn.Module:
         personal = copy.deepcopy(model.head)
@@ -56,12 +56,12 @@ class FedRoD(Scored):
         both = generic.detach() + model.personal_head(z.detach()).float()
         balanced = F.cross_entropy(generic + batch.extras["log_counts"], batch.y)
         personal = F.cross_entropy(both, batch.y)
-        return Loss(balanced + personal, shown=personal)
+        return Loss(balanced + personal, logged=personal)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         yield Train(self.loss, extras={"log_counts": log_counts(client.class_counts)})
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         # The sum of two linear heads is a linear head. The generic one, which all may have in common, goes where the
         # personal one was: so clients that share their body are seen to differ in nothing but the head that answers.
         generic = {name: client.state[f"head.{name}"] for name in ("weight", "bias")}

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.context import Context
 from fedbench.core.rules import Add, Ascend
 from fedbench.core.state import State
-from fedbench.methods.base import Method, check, cross_entropy, knob
-from fedbench.methods.parts.finetuning import check_finetuning, finetune_knob
-from fedbench.methods.parts.own_rule import check_sgd
+from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
+from fedbench.methods.parts.finetuning import check_finetuning, finetune_hyperparameter
 from fedbench.methods.parts.parameters import zeros
+from fedbench.methods.parts.plain_sgd import check_sgd
 from fedbench.specs import Setting
 
 #: Of MoFedSAM: the mean direction of the last round's local steps, over clients and steps; a tensor for each parameter.
@@ -45,9 +45,11 @@ class FedSAM(Method):
     name = "fedsam"
     title = "FedSAM"
 
-    rho: float = knob(0.05, "how far from the weights the gradient is taken", "ρ", "FedDRM, code", least=0)
-    beta: float = knob(1.0, "share of the client's own gradient; below 1: MoFedSAM", "β", "Qu et al.: 0.1 in MoFedSAM")
-    finetune_rounds: int = finetune_knob()
+    rho: float = hyperparameter(0.05, "how far from the weights the gradient is taken", "ρ", "FedDRM, code", least=0)
+    beta: float = hyperparameter(
+        1.0, "share of the client's own gradient; below 1: MoFedSAM", "β", "Qu et al.: 0.1 in MoFedSAM"
+    )
+    finetune_rounds: int = finetune_hyperparameter()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,17 +60,17 @@ class FedSAM(Method):
         if self.beta < 1:
             check_sgd(self.name, setting)
 
-    def shares(self, t: int, rounds: int) -> bool:
+    def communicates(self, t: int, rounds: int) -> bool:
         return t <= rounds - self.finetune_rounds
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         return 2 - self.finetune_rounds / setting.rounds
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return zeros(model, DIRECTION) if self.beta < 1 else {}
 
-    def local(self, client: Client) -> Box:
-        if not self.shares(client.round, client.rounds):
+    def local(self, client: Client) -> ClientUpdate:
+        if not self.communicates(client.round, client.rounds):
             yield Train(cross_entropy)
         elif self.beta == 1:
             yield Train(cross_entropy, rules=(Ascend(self.rho),))

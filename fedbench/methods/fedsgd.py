@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedbench.core.client import Box, Client, Gradient
+from fedbench.core.client import Client, ClientUpdate, Gradient
 from fedbench.core.server import Server
-from fedbench.methods.base import Method, knob
+from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts.one_step import Moments, check_one_step, mean_loss, server_step, upload_gradient
 from fedbench.specs import Setting
 
@@ -23,7 +23,9 @@ class FedSGD(Method):
     name = "fedsgd"
     title = "FedSGD (server Adam)"
 
-    scale: str = knob("mean", "of the clients' gradients", source="code: mean; paper: sum", choices=("mean", "sum"))
+    scale: str = hyperparameter(
+        "mean", "of the clients' gradients", source="code: mean; paper: sum", choices=("mean", "sum")
+    )
 
     def check_setting(self, setting: Setting) -> None:
         check_one_step(self.name, setting)
@@ -31,7 +33,7 @@ class FedSGD(Method):
     def start(self, server: Server) -> None:
         server.memory = Moments()
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> ClientUpdate | None:
         return upload_gradient(client, Gradient(mean_loss))
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:

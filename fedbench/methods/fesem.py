@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import STATISTICS, State
 from fedbench.methods.base import cross_entropy
 from fedbench.methods.parts.clustered import average_by_cluster, count_of
-from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer_to_strangers
+from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer_to_unassigned
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class FeSEM(LowestLoss):
     title = "FeSEM"
 
     def broadcast(self, server: Server, client: Client) -> None:
-        offer_to_strangers(server, client)
+        offer_to_unassigned(server, client)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         if count_of(client.state):
             yield from choose(client)
         yield Train(cross_entropy)

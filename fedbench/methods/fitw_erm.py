@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Box, Client
+from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.context import Context
 from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.core.who import MEMBER, UNLABELLED
-from fedbench.methods.base import Method, knob
+from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts import importance
 from fedbench.methods.parts.one_step import Moments, check_one_step, server_step, upload_gradient
 from fedbench.ratios.exact import stratum_ratios
@@ -40,11 +40,13 @@ class FITWERM(importance.RatioOptions, Method):
     name = "fitw_erm"
     title = "FITW-ERM"
     serves = (MEMBER, UNLABELLED)
-    takes_many_labels = False
+    takes_multi_label = False
     measures = importance.MEASURES
     personal = (importance.OWN,)
 
-    scale: str = knob("mean", "of the clients' gradients", source="code: mean; paper: sum", choices=("mean", "sum"))
+    scale: str = hyperparameter(
+        "mean", "of the clients' gradients", source="code: mean; paper: sum", choices=("mean", "sum")
+    )
 
     def check_setting(self, setting: Setting) -> None:
         check_one_step(self.name, setting)
@@ -66,13 +68,13 @@ class FITWERM(importance.RatioOptions, Method):
             pool = importance.sample(client, self.n_te)
             importance.keep_matched(client, importance.matched(client, pool, self.matching))
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> ClientUpdate | None:
         return upload_gradient(client, importance.request(client))
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         server_step(server, cohort, self.scale)
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         if client.kind == MEMBER:
             importance.note(client)
         return None

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
 from fedbench.core.who import UNLABELLED
@@ -84,7 +84,7 @@ class FluxSoft(WarmsUp):
         if phase in (Phase.DESCRIPTION, Phase.REGROUPING):
             client.inbox = Describe(server.memory.bounds, trains=phase == Phase.DESCRIPTION)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         if client.inbox:
             d, _ = yield from description.describe(client, client.inbox.bounds, self.components)
             client.upload = Description(d)
@@ -125,7 +125,7 @@ class FluxSoft(WarmsUp):
         for k in (server.assigned[c.index] for c in cohort if c.index in server.assigned):
             server.models[k] = mixture(trained, weights[k].tolist())
 
-    def figures(self, server: Server) -> Mapping[str, float]:
+    def round_metrics(self, server: Server) -> Mapping[str, float]:
         memory = server.memory
         if memory.phase != Phase.GROUPED:
             return {}
@@ -139,7 +139,7 @@ class FluxSoft(WarmsUp):
             client.state = {**client.state, **side_by_side(server.models)}
             client.inbox = Neighbours(memory.bounds, memory.scaling, memory.described.descriptors, memory.kernel)
 
-    def personalise(self, client: Client) -> Box:
+    def personalise(self, client: Client) -> ClientUpdate:
         at: Neighbours | None = client.inbox
         if at is None:
             return

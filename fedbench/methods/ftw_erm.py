@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Box, Client
+from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.context import Context
 from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.core.who import MEMBER, UNLABELLED
-from fedbench.methods.base import Method, check, knob
+from fedbench.methods.base import Method, check, hyperparameter
 from fedbench.methods.parts import importance
 from fedbench.methods.parts.importance import Pool
 from fedbench.methods.parts.one_step import Moments, check_one_step, server_step, upload_gradient
@@ -46,17 +46,17 @@ class FTWERM(importance.RatioOptions, Method):
     name = "ftw_erm"
     title = "FTW-ERM"
     serves = (MEMBER, UNLABELLED)
-    takes_many_labels = False
+    takes_multi_label = False
     measures = importance.MEASURES
     personal = (importance.OWN,)
 
-    case: str = knob(
+    case: str = hyperparameter(
         "all",
         "whose test distribution counts: all clients', or client 1's alone in one of the special cases",
         source="App. C, Table 5",
         choices=("all", "no_cs", "cs_one", "cs_both", "cs_multi"),
     )
-    scale: str = knob("mean", "over clients", source="code: mean; paper: sum", choices=("mean", "sum"))
+    scale: str = hyperparameter("mean", "over clients", source="code: mean; paper: sum", choices=("mean", "sum"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,13 +97,13 @@ class FTWERM(importance.RatioOptions, Method):
             order = torch.from_numpy(shuffle(len(images), server.context.setting.seed)).to(images.device)
             server.memory = Pool(images[order])
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> ClientUpdate | None:
         return upload_gradient(client, importance.request(client))
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         server_step(server, cohort, self.scale)
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         if client.kind == MEMBER:
             importance.note(client)
         return None

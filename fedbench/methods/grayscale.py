@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Box, Client, Gradient
+from fedbench.core.client import Client, ClientUpdate, Gradient
 from fedbench.core.context import Context
 from fedbench.core.server import Server
 from fedbench.methods.base import Method
@@ -40,14 +40,14 @@ class Grayscale(Method):
         check_one_step(self.name, setting)
 
     def build(self, model: nn.Module, context: Context) -> nn.Module:
-        trunk = model.get_submodule("trunk")
-        model.trunk = nn.Sequential(OrderedDict(gray=FirstChannel(), net=trunk))
+        backbone = model.get_submodule("backbone")
+        model.backbone = nn.Sequential(OrderedDict(gray=FirstChannel(), net=backbone))
         return model
 
     def start(self, server: Server) -> None:
         server.memory = Moments()
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> ClientUpdate | None:
         return upload_gradient(client, Gradient(mean_loss))
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedbench.core.client import Client
 from fedbench.core.message import Question
 from fedbench.core.server import Server
-from fedbench.methods.base import knob
+from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts.clustered import Clustered, average_by_cluster
 
 #: Images whose pixels are counted at once.
@@ -57,10 +57,10 @@ class HACCS(Clustered):
 
     name = "haccs"
     title = "HACCS"
-    takes_many_labels = False
+    takes_multi_label = False
 
-    bins: int = knob(16, "bins of the pixel histograms", source="not given by HACCS", least=1, most=256)
-    min_samples: int = knob(2, "clients that make a cluster, at least", source="code: OPTICS", least=2)
+    bins: int = hyperparameter(16, "bins of the pixel histograms", source="not given by HACCS", least=1, most=256)
+    min_samples: int = hyperparameter(2, "clients that make a cluster, at least", source="code: OPTICS", least=2)
 
     def ask(self, server: Server, t: int, k: int) -> Question | None:
         return Question() if t == k == 0 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.methods.base import cross_entropy
 from fedbench.methods.parts.clustered import asking, average_by_cluster, expected_groups
@@ -41,7 +41,7 @@ class IFCA(LowestLoss):
     def broadcast(self, server: Server, client: Client) -> None:
         offer(server, client)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         client.upload = Choice((yield from choose(client)))
         yield Train(cross_entropy)
 
@@ -49,5 +49,5 @@ class IFCA(LowestLoss):
         server.assigned |= {c.index: c.upload.model for c in cohort if c.upload}
         average_by_cluster(server, cohort)
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         return 1 + asking(self.clusters or expected_groups(setting), setting)

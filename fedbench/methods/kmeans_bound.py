@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Box, Client
+from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.context import Context
 from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.measure import Measure
-from fedbench.methods.base import Method, knob
+from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts import importance
 from fedbench.ratios.bound import kmeans_bound
 
@@ -32,7 +32,7 @@ class KMeansBound(Method):
     name = "kmeans_bound"
     title = "k-means bound"
     serves = (MEMBER, UNLABELLED)
-    takes_many_labels = False
+    takes_multi_label = False
     measures = (
         importance.RATIO_BOUND,
         Measure("ratio_bound_images", "training images in the cluster of that ratio", "count", of="client", least=0),
@@ -40,8 +40,10 @@ class KMeansBound(Method):
     personal = (importance.OWN,)
     trains = False
 
-    clusters: int = knob(20, "k-means clusters", "M", "App. N, Table 13", least=1)
-    restarts: int = knob(10, "starts of k-means, of which the one of least inertia counts", source="code", least=1)
+    clusters: int = hyperparameter(20, "k-means clusters", "M", "App. N, Table 13", least=1)
+    restarts: int = hyperparameter(
+        10, "starts of k-means, of which the one of least inertia counts", source="code", least=1
+    )
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return {f"{importance.NOTE}ratio_bound": torch.zeros(())}
@@ -52,15 +54,15 @@ class KMeansBound(Method):
     def reply(self, client: Client) -> None:
         train, test = (client.images(split).flatten(1).cpu().numpy() for split in ("train", "test"))
         bound = kmeans_bound(train, test, self.clusters, self.restarts, client.setting.seed)
-        importance.keep_notes(client, ratio_bound=bound.value, ratio_bound_images=bound.train_count)
+        importance.keep_metrics(client, ratio_bound=bound.value, ratio_bound_images=bound.train_count)
 
-    def shares(self, t: int, rounds: int) -> bool:
+    def communicates(self, t: int, rounds: int) -> bool:
         return False
 
-    def local(self, client: Client) -> Box | None:
+    def local(self, client: Client) -> ClientUpdate | None:
         return None
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         if client.kind == MEMBER:
             importance.note(client)
         return None

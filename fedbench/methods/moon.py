@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Box, Client, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
 from fedbench.core.context import Context
 from fedbench.core.state import State, as_model, name_in
-from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, knob
+from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, hyperparameter
 
 #: A client's further models: the one that it received this round, and the one that it trained in its last round.
 RECEIVED, PREVIOUS = "received", "previous"
@@ -35,17 +35,17 @@ class MOON(Method):
     FedAvg. The logged loss is the sum.
 
     deviates: features are those that the head reads. The paper adds a projection head to its networks, a perceptron of
-    two layers with 256 outputs in front of the head; here that is the network's neck where it has one.
+    two layers with 256 outputs in front of the head; here that is the network's projection where it has one.
     """
 
     name = "moon"
     title = "MOON"
-    keeps = (PREVIOUS,)
+    personal_models = (PREVIOUS,)
 
-    mu: float = knob(
+    mu: float = hyperparameter(
         1.0, "weight of the contrast; the paper tries 0.1, 1, 5 and 10", "μ", "Eq. 4; official code", least=0
     )
-    temperature: float = knob(0.5, "of the contrast", "τ", "Eq. 3; paper, Sec. 4.1", above=0)
+    temperature: float = hyperparameter(0.5, "of the contrast", "τ", "Eq. 3; paper, Sec. 4.1", above=0)
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return {KNOWN: torch.zeros(())}
@@ -64,7 +64,7 @@ class MOON(Method):
         other = frozen.eval().features(batch.x).detach()
         return F.cosine_similarity(z.float(), other.float(), dim=1) / self.temperature
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         received, has_previous = client.model(), client.state[KNOWN]
         client.put(received, RECEIVED)
         if not has_previous:

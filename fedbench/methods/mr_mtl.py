@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.client import Box, Client, Collect, Train, logits
+from fedbench.core.client import Client, ClientUpdate, Collect, Train, logits
 from fedbench.core.who import MEMBER
-from fedbench.methods.base import Method, cross_entropy, knob
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class MRMTL(Method):
 
     name = "mr_mtl"
     title = "MR-MTL"
-    keeps = ("own",)
+    personal_models = ("own",)
     serves = (MEMBER,)
 
-    pull: float = knob(0.1, "pull of the average on a personal model", "λ", "not given by FLUX", least=0)
+    pull: float = hyperparameter(0.1, "pull of the average on a personal model", "λ", "not given by FLUX", least=0)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy, model="own", prox=self.pull)  # held near the average that it received
         client.put(client.model("own"))  # sent, and kept
 

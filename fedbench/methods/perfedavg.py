@@ -6,12 +6,12 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from fedbench.core.client import Batch, Box, Client, Gradient, Loss, Request
+from fedbench.core.client import Batch, Client, ClientUpdate, Gradient, Loss, Request
 from fedbench.core.state import State, model_in
 from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
-from fedbench.methods.base import Method, cross_entropy, knob
-from fedbench.methods.parts.own_rule import check_sgd
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
+from fedbench.methods.parts.plain_sgd import check_sgd
 from fedbench.specs import Setting
 
 #: The models on both sides of w between which HF differentiates numerically.
@@ -41,12 +41,12 @@ class PerFedAvg(Method):
     name = "perfedavg"
     title = "Per-FedAvg"
 
-    variant: str = knob("fo", "without the Hessian, or with its product by differences", choices=("fo", "hf"))
-    alpha: float = knob(0.01, "size of the steps that adapt the model", "α", "Alg. 1; paper, Sec. 5", least=0)
-    delta: float = knob(
+    variant: str = hyperparameter("fo", "without the Hessian, or with its product by differences", choices=("fo", "hf"))
+    alpha: float = hyperparameter(0.01, "size of the steps that adapt the model", "α", "Alg. 1; paper, Sec. 5", least=0)
+    delta: float = hyperparameter(
         1e-2, "half the width of hf's differences, in lengths of v", "δ", "not given by the paper", above=0
     )
-    adapt_steps: int = knob(1, "steps before answering", source="paper, Sec. 5", least=0)
+    adapt_steps: int = hyperparameter(1, "steps before answering", source="paper, Sec. 5", least=0)
 
     def check_setting(self, setting: Setting) -> None:
         check_sgd(self.name, setting)
@@ -54,10 +54,10 @@ class PerFedAvg(Method):
             wrong = f"--variant hf of {self.name} takes differences of gradients, which {setting.precision} rounds away"
             raise FedbenchError(wrong, "use --precision fp32, or --variant fo")
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         return 4.0 if self.variant == "hf" else 2.0
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         setting, losses = client.setting, []  # losses at w~
         for _ in range(setting.steps or (setting.epochs or 0) * client.batches_a_pass):
             w = client.model()
@@ -81,7 +81,7 @@ class PerFedAvg(Method):
         plus, minus = (model_in(ends.gradient, side) for side in SIDES)
         return {name: (plus[name] - minus[name]) / (2 * self.delta) for name in v}
 
-    def personalise(self, client: Client) -> Box:
+    def personalise(self, client: Client) -> ClientUpdate:
         for _ in range(0 if client.kind == UNLABELLED else self.adapt_steps):
             own = yield Gradient(cross_entropy)
             client.put(stepped(client.model(), own.gradient, self.alpha))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from fedbench.core.client import Box, Client, Collect, Train, logits
+from fedbench.core.client import Client, ClientUpdate, Collect, Train, logits
 from fedbench.core.server import Server
 from fedbench.core.who import MEMBER, UNLABELLED
-from fedbench.methods.base import Method, check, cross_entropy, knob
-from fedbench.methods.parts.own_rule import check_sgd
+from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
+from fedbench.methods.parts.plain_sgd import check_sgd
 from fedbench.specs import Setting
 
 
@@ -35,15 +35,21 @@ class PFedMe(Method):
 
     name = "pfedme"
     title = "pFedMe"
-    keeps = ("own",)
+    personal_models = ("own",)
     serves = (MEMBER, UNLABELLED)
 
-    lambda_: float = knob(
+    lambda_: float = hyperparameter(
         5.0, "pull of the client's copy of the shared model on theta", "λ", "pFedFDA, App. C.2", above=0
     )
-    inner_steps: int = knob(5, "steps of theta on each batch", "K", "Alg. 1; value not given by pFedFDA", least=1)
-    inner_lr: float = knob(0.01, "learning rate of theta", "lr_p", "Alg. 1; value not given by pFedFDA", above=0)
-    beta: float = knob(1.0, "share of its way to the clients' mean that the shared model moves", "β", "Alg. 1", above=0)
+    inner_steps: int = hyperparameter(
+        5, "steps of theta on each batch", "K", "Alg. 1; value not given by pFedFDA", least=1
+    )
+    inner_lr: float = hyperparameter(
+        0.01, "learning rate of theta", "lr_p", "Alg. 1; value not given by pFedFDA", above=0
+    )
+    beta: float = hyperparameter(
+        1.0, "share of its way to the clients' mean that the shared model moves", "β", "Alg. 1", above=0
+    )
 
     def check_setting(self, setting: Setting) -> None:
         check_sgd(self.name, setting)
@@ -51,7 +57,7 @@ class PFedMe(Method):
         most = f"at most 1/lr, {1 / setting.lr:g} at a learning rate of {setting.lr:g}"
         check(setting.lr * self.lambda_ <= 1, self.name, "lambda", self.lambda_, most)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         trained = yield Train(
             cross_entropy,
             lr=self.inner_lr,
@@ -72,10 +78,10 @@ class PFedMe(Method):
                 for name, mean in server.shared.items()
             }
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         return float(self.inner_steps)
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         if client.kind == MEMBER:  # who has no labels has trained no model of its own
             client.answers_by = Collect(logits, model="own")
         return None

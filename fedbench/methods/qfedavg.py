@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from fedbench.core.client import Box, Client, Collect, Train
+from fedbench.core.client import Client, ClientUpdate, Collect, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
-from fedbench.methods.base import Method, cross_entropy, knob
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import sample_losses
 from fedbench.methods.parts.parameters import trainable
 
@@ -39,9 +39,11 @@ class QFedAvg(Method):
     name = "qfedavg"
     title = "q-FedAvg"
 
-    q: float = knob(0.1, "how much more clients of high loss count", "q", "Eq. 2; the paper tries 0.001 to 15", least=0)
+    q: float = hyperparameter(
+        0.1, "how much more clients of high loss count", "q", "Eq. 2; the paper tries 0.001 to 15", least=0
+    )
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         losses = yield Collect(sample_losses)
         client.upload = Before(float(losses.rows.double().mean()))
         yield Train(cross_entropy)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.context import Context
 from fedbench.core.rules import Add
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in, name_in
-from fedbench.methods.base import Method, cross_entropy, knob
-from fedbench.methods.parts.own_rule import check_sgd
-from fedbench.methods.parts.parameters import moved, turnout, zeros
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
+from fedbench.methods.parts.parameters import moved, participation_share, zeros
+from fedbench.methods.parts.plain_sgd import check_sgd
 from fedbench.specs import Setting
 
 #: The server's control variate c, which all receive, and a client's own c_i: a tensor for each parameter.
@@ -46,7 +46,9 @@ class Scaffold(Method):
     title = "SCAFFOLD"
     personal = (f"{OWN}/",)
 
-    server_lr: float = knob(1.0, "step size of the server", "η_g", "Alg. 1; the paper's experiments: 1", above=0)
+    server_lr: float = hyperparameter(
+        1.0, "step size of the server", "η_g", "Alg. 1; the paper's experiments: 1", above=0
+    )
 
     def check_setting(self, setting: Setting) -> None:
         check_sgd(self.name, setting)
@@ -54,7 +56,7 @@ class Scaffold(Method):
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return zeros(model, CONTROL, OWN)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         trained = yield Train(cross_entropy, momentum=0.0, rules=(Add(OWN, -1.0), Add(CONTROL)))
         x, y, c, own = client.received, client.state, client.model(CONTROL), client.model(OWN)
         new = {n: own[n] - c[n] + (x[n] - y[n]) / (trained.steps * client.lr) for n in c}
@@ -67,5 +69,5 @@ class Scaffold(Method):
         super().aggregate(server, cohort, t)
         means, names = server.shared, model_in(before, CONTROL)
         x = moved(before, means, self.server_lr, names)
-        c = moved(before, means, turnout(cohort), [name_in(CONTROL, n) for n in names])
+        c = moved(before, means, participation_share(cohort), [name_in(CONTROL, n) for n in names])
         server.shared = {**means, **x, **c}

@@ -12,9 +12,9 @@ from fedbench.metrics.predictions import Clients, Predictions
 def accuracies(p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
     """Metric -> values for the federation [G] and for each client [G, M], whichever there are.
 
-    G counts the (round, view) groups of `p`, M the clients. System accuracies other than the oracle's need votes;
-    a standard deviation needs two clients. Newcomers count in `client_accuracy` only. The test phase is NaN in groups
-    without one.
+    G counts the (round, view) groups of `p`, M the clients. System accuracies other than the oracle's need votes; a
+    standard deviation needs two clients. Unseen clients count in `client_accuracy` only. The test phase is NaN in
+    groups without one.
     """
     m, trained = len(clients), slice(clients.trainees)
     weights, n_test = clients.n_train[trained] / clients.n_train[trained].sum(), clients.n_test[trained]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedbench.metrics.figures import of_rounds
+from fedbench.metrics.method_metrics import of_rounds
 from fedbench.metrics.predictions import numbers
 from fedbench.store import Artifact
 

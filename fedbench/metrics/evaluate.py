@@ -13,7 +13,7 @@ import numpy as np
 
 from fedbench.metrics.accuracy import accuracies
 from fedbench.metrics.clusters import clustering
-from fedbench.metrics.figures import Noted, of_clients
+from fedbench.metrics.method_metrics import Noted, of_clients
 from fedbench.metrics.predictions import read_clients, read_predictions
 from fedbench.metrics.read import metrics_of, spec_of, writing
 from fedbench.metrics.scores import areas, read_scores, scored

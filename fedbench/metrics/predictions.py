@@ -25,7 +25,7 @@ TEST_PHASE = "test_phase"
 @dataclass(frozen=True)
 class Clients:
     """Sizes of the clients 0..M-1: n_train [M], n_test [M] images. The first `trainees` of them train, the others
-    are newcomers, of which figures of the whole federation say nothing."""
+    are unseen clients, of which metrics of the whole federation say nothing."""
 
     n_train: np.ndarray
     n_test: np.ndarray

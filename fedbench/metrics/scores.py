@@ -1,4 +1,4 @@
-"""Predictions for images that have many labels: a score for each label, and the area under the ROC curve of them."""
+"""Predictions for multi-label images: a score for each label, and the area under the ROC curve of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scores:
 
 
 def scored(run: Artifact) -> bool:
-    """Whether the images of the run have many labels. Raises FedbenchError if its predictions cannot be read."""
+    """Whether the images of the run have several labels. Raises FedbenchError if its predictions cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -97,7 +97,7 @@ def _lists(run: Artifact, table: pa.Table, name: str, gaps: bool = False) -> np.
 def areas(s: Scores, clients: Clients) -> dict[str, list[np.ndarray]]:
     """Metric -> values for the federation [G] and for each client [G, M], whichever there are.
 
-    Newcomers count in `client_auc` only; a client whose labels are all constant has no value and does not count.
+    Unseen clients count in `client_auc` only; a client whose labels are all constant has no value and does not count.
     """
     areas_of = {"client_auc": _by_client(s, s.own, len(clients))}
     if s.test_phase is not None:

@@ -1,4 +1,4 @@
-"""Times, traffic and training loss from a run's `rounds` table."""
+"""Times, communication cost and training loss from a run's `rounds` table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks, each in three named parts: trunk, neck and head. Listing them does not import torch."""
+"""Networks, each in three named parts: backbone, projection and head. Listing them does not import torch."""
 
 from fedbench.models.build import build, initial
 from fedbench.models.plugin import named

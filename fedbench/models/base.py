@@ -1,4 +1,4 @@
-"""What every network is: trunk, neck, head."""
+"""What every network is: backbone, projection, head."""
 
 from __future__ import annotations
 
@@ -30,50 +30,52 @@ def seeded(seed: int, purpose: str | None) -> Iterator[None]:
 
 
 class FLModel(nn.Module):
-    """A classifier for federated learning: logits = head(neck(trunk(images))).
+    """A classifier for federated learning: logits = head(projection(backbone(images))).
 
-    `trunk` extracts features, `neck` projects them (the identity in many models), `head` is the last linear
-    layer and nothing else. Body (or representation) means trunk and neck. Parameter names start with "trunk.",
-    "neck." or "head."; a layer that normalises is called norm, norm1, ... so that its tensors can be told by name.
-    Pure tensor code: it can be vmapped over parameters, and over the running statistics of batch norms.
+    `backbone` extracts features, `projection` projects them (the identity in many models), `head` is the last linear
+    layer and nothing else. Body (or representation) means backbone and projection. Parameter names start with
+    "backbone.", "projection." or "head."; a layer that normalises is called norm, norm1, ... so that its tensors can be
+    told by name. Pure tensor code: it can be vmapped over parameters, and over the running statistics of batch norms.
     """
 
-    def __init__(self, trunk: nn.Module, neck: nn.Module, head: nn.Linear, trunk_size: int) -> None:
+    def __init__(self, backbone: nn.Module, projection: nn.Module, head: nn.Linear, backbone_size: int) -> None:
         super().__init__()
-        self.trunk = trunk
-        self.neck = neck
+        self.backbone = backbone
+        self.projection = projection
         self.head = head
-        self.trunk_size = trunk_size  #: features out of the trunk
-        self.feature_size = head.in_features  #: d, features out of the neck
+        self.backbone_size = backbone_size  #: features out of the backbone
+        self.feature_size = head.in_features  #: d, features out of the projection
         self.classes = head.out_features
 
     def features(self, x: Tensor) -> Tensor:
         """Features z [B, d] of images [B, channels, height, width]."""
-        return self.neck(self.trunk(x))
+        return self.projection(self.backbone(x))
 
     def latent(self, x: Tensor) -> Tensor:
         """Latents h [B, z] of images [B, channels, height, width]: the flattened maps behind the last convolution,
-        which the first linear layer reads. Here all that the trunk gives; a trunk with linear layers stops before."""
-        h: Tensor = self.trunk(x)
+        which the first linear layer reads. Here all that the backbone gives; a backbone with linear layers stops
+        before."""
+        h: Tensor = self.backbone(x)
         return h
 
     def from_latent(self, h: Tensor) -> Tensor:
         """Logits [B, classes] of latents [B, z]: forward(x) = from_latent(latent(x))."""
-        return self.head(self.neck(h))
+        return self.head(self.projection(h))
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits [B, classes] of images [B, channels, height, width]."""
         return self.head(self.features(x))
 
     def branch(self, outputs: int, seed: int = 0) -> nn.Module:
-        """A second head on the trunk's features [B, trunk_size] -> [B, outputs]: a fresh neck and a linear layer.
+        """A second head on the backbone's features [B, backbone_size] -> [B, outputs]: a fresh projection and a linear
+        layer.
 
         It is FedDRM's client branch with outputs = number of clients. Its weights are determined by `seed` and
         drawn as the model's own; it lies on the model's device.
         """
-        neck = copy.deepcopy(self.neck).cpu()
+        projection = copy.deepcopy(self.projection).cpu()
         with seeded(seed, "branch"):
-            branch = nn.Sequential(OrderedDict(neck=neck, head=nn.Linear(self.feature_size, outputs)))
+            branch = nn.Sequential(OrderedDict(projection=projection, head=nn.Linear(self.feature_size, outputs)))
             self.initialise(branch)
         return branch.to(self.head.weight.device)
 

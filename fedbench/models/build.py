@@ -28,8 +28,8 @@ def build(
     With `as_torch` the weights are those that a script gets which calls torch.manual_seed(seed) and makes the layers in
     order; else they come from a stream that no other use of the seed shares.
 
-    `shape` is (height, width, channels) of an image in pixels; `options` are the model's own, such as `neck` of
-    resnet18_gn. Raises FedbenchError for an unknown name or option and for images too small for the model.
+    `shape` is (height, width, channels) of an image in pixels; `options` are the model's own, such as `projection_size`
+    of resnet18_gn. Raises FedbenchError for an unknown name or option and for images too small for the model.
     """
     check(name)
     if len(shape) != 3 or min(shape) < 1:

@@ -1,6 +1,6 @@
 """Small convolutional networks: the two CNNs of pFedFDA, four LeNets, and a net for 8x8 digits.
 
-Each has its features in the last hidden layer, so the neck is the identity. Max-pooling stands before the
+Each has its features in the last hidden layer, so the projection is the identity. Max-pooling stands before the
 activation: both are monotone, so the values are the same, and the activation has a quarter of the work (a
 training step of cifar_cnn on a CPU takes 0.68 of the time).
 """
@@ -20,7 +20,7 @@ Shape = tuple[int, int, int]
 class _CNN(FLModel):
     """Convolutional layers, flattened into linear layers of the given sizes, each followed by `act`."""
 
-    trunk: nn.Sequential
+    backbone: nn.Sequential
 
     def __init__(
         self,
@@ -32,19 +32,19 @@ class _CNN(FLModel):
         act: nn.Module,
     ) -> None:
         inputs = flat_size(convolutions, name, shape)
-        trunk = convolutions.append(nn.Flatten())
-        convolutional = len(trunk)  # layers up to the latents
+        backbone = convolutions.append(nn.Flatten())
+        convolutional = len(backbone)  # layers up to the latents
         for size in sizes:
-            trunk.append(nn.Linear(inputs, size)).append(act)
+            backbone.append(nn.Linear(inputs, size)).append(act)
             inputs = size
-        super().__init__(trunk, nn.Identity(), nn.Linear(inputs, classes), trunk_size=inputs)
+        super().__init__(backbone, nn.Identity(), nn.Linear(inputs, classes), backbone_size=inputs)
         self.convolutional = convolutional
 
     def latent(self, x: Tensor) -> Tensor:
-        return self.trunk[: self.convolutional](x)
+        return self.backbone[: self.convolutional](x)
 
     def from_latent(self, h: Tensor) -> Tensor:
-        return self.head(self.neck(self.trunk[self.convolutional :](h)))
+        return self.head(self.projection(self.backbone[self.convolutional :](h)))
 
 
 class EmnistCNN(_CNN):

@@ -33,8 +33,8 @@ Shape = tuple[int, int, int]
 class Counts:
     """Of a network on images of one shape."""
 
-    trunk: int  #: parameters
-    neck: int  #: ...
+    backbone: int  #: parameters
+    projection: int  #: ...
     head: int  #: ..., of mobilenet_v3_small those of its last two layers
     features: int  #: d, what the last linear layer reads
     latents: int  #: z, what the first linear layer reads
@@ -44,7 +44,7 @@ class Counts:
 
     @property
     def body(self) -> int:
-        return self.trunk + self.neck
+        return self.backbone + self.projection
 
     @property
     def total(self) -> int:
@@ -95,10 +95,10 @@ def _count(model: str, shape: Shape, classes: int) -> Counts:
         network(torch.zeros(1, shape[2], *shape[:2]))
     linear = [size for layer, (size, _) in sizes.items() if isinstance(layer, nn.Linear)]
     state, parameters = network.state_dict(), dict(network.named_parameters())
-    trunk, neck, head = (sum(p.numel() for p in part.parameters()) for part in parts)
+    backbone, projection, head = (sum(p.numel() for p in part.parameters()) for part in parts)
     return Counts(
-        trunk=trunk,
-        neck=neck,
+        backbone=backbone,
+        projection=projection,
         head=head,
         features=linear[-1],
         latents=linear[0],
@@ -109,9 +109,9 @@ def _count(model: str, shape: Shape, classes: int) -> Counts:
 
 
 def _own(model: str, shape: Shape, classes: int) -> tuple[nn.Module, list[nn.Module]]:
-    """The network; trunk, neck and head."""
+    """The network; backbone, projection and head."""
     network = registry.class_of(model)(shape, classes)
-    return network, [network.trunk, network.neck, network.head]
+    return network, [network.backbone, network.projection, network.head]
 
 
 def _mobilenet(shape: Shape, classes: int) -> tuple[nn.Module, list[nn.Module]]:

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from fedbench.errors import FedbenchError
 from fedbench.models.base import FLModel
 
-PARTS = ("trunk", "neck", "head")
+PARTS = ("backbone", "projection", "head")
 #: Images of the probe.
 _FEW = 2
 #: Layers that draw at random while they train, from a generator that no stream of a run reaches.
@@ -28,7 +28,7 @@ def check_arguments(cls: type[FLModel], label: str) -> None:
 
 
 _INIT = "write def __init__(self, shape, classes): with shape = (height, width, channels) of an image"
-_SUPER = "end __init__ with super().__init__(trunk, neck, head, trunk_size=...)"
+_SUPER = "end __init__ with super().__init__(backbone, projection, head, backbone_size=...)"
 
 
 def check(network: FLModel, label: str, shape: tuple[int, int, int], classes: int) -> None:
@@ -37,7 +37,7 @@ def check(network: FLModel, label: str, shape: tuple[int, int, int], classes: in
     for part in PARTS:
         if not isinstance(getattr(network, part, None), nn.Module):
             raise FedbenchError(f"{label} has no {part}", _SUPER)
-    for name in ("trunk_size", "feature_size", "classes"):
+    for name in ("backbone_size", "feature_size", "classes"):
         if not isinstance(getattr(network, name, None), int):
             raise FedbenchError(f"{label} has no {name}", _SUPER)
     head = network.head
@@ -55,7 +55,9 @@ def check(network: FLModel, label: str, shape: tuple[int, int, int], classes: in
 def _check_tensors(network: FLModel, label: str) -> None:
     for name, tensor in (*network.named_parameters(), *network.named_buffers()):
         if name.split(".")[0] not in PARTS:
-            raise FedbenchError(f"'{name}' of {label} is in none of its parts", "put it into the trunk, neck or head")
+            raise FedbenchError(
+                f"'{name}' of {label} is in none of its parts", "put it into the backbone, projection or head"
+            )
         if tensor.is_floating_point() and tensor.dtype is not torch.float32:
             raise FedbenchError(f"'{name}' of {label} is {tensor.dtype}", "a network is float32 as it is made")
 
@@ -83,10 +85,13 @@ def _check_values(network: FLModel, label: str, shape: tuple[int, int, int]) -> 
     images, training = torch.zeros(_FEW, channels, height, width), network.training
     network.eval()
     try:
-        trunk = _sized(network.trunk(images), network.trunk_size, f"the trunk of {label}", "trunk_size")
+        backbone = _sized(network.backbone(images), network.backbone_size, f"the backbone of {label}", "backbone_size")
         size = network.feature_size
         z = _sized(
-            network.neck(trunk), size, f"the neck of {label} (or the trunk, if it has none)", "in_features of head"
+            network.projection(backbone),
+            size,
+            f"the projection of {label} (or the backbone, if it has none)",
+            "in_features of head",
         )
         logits = network.head(z)
         for name, ours in (
@@ -95,7 +100,7 @@ def _check_values(network: FLModel, label: str, shape: tuple[int, int, int]) -> 
         ):  # fmt: skip
             if not (isinstance(ours, Tensor) and ours.shape == logits.shape and torch.allclose(ours, logits)):
                 raise FedbenchError(
-                    f"{name} of {label} is not head(neck(trunk(x)))", "override none of them, or all alike"
+                    f"{name} of {label} is not head(projection(backbone(x)))", "override none of them, or all alike"
                 )
     except RuntimeError as error:
         sizes = "x".join(str(n) for n in shape)

@@ -34,7 +34,7 @@ class Block(nn.Module):
         return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
 
 
-def _trunk(stem: dict[str, nn.Module], norm: Norm, pool: list[nn.Module]) -> nn.Sequential:
+def _backbone(stem: dict[str, nn.Module], norm: Norm, pool: list[nn.Module]) -> nn.Sequential:
     blocks: list[nn.Module] = []
     inputs = 64
     for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
@@ -56,29 +56,31 @@ def _he_normal_convolutions(module: nn.Module) -> None:
 
 
 class ResNet18GN(FLModel):
-    """FedDRM's network: CIFAR stem, GroupNorm with 16 groups, and a projection of `neck` features as neck.
+    """FedDRM's network: CIFAR stem, GroupNorm with 16 groups, and a projection to `projection_size` features.
 
-    A 4x4 average pool stands last: 512 trunk features on 32x32 images, 4,608 on 96x96 (the RETINA network, which
-    has neck=512). Convolutions He-normal (fan out), linear layers He-normal (fan in) with zero bias, the scale
-    of the second norm of every block 0. Counts: 11,168,832 in the trunk, 11,303,242 in all for 10 classes.
+    A 4x4 average pool stands last: 512 backbone features on 32x32 images, 4,608 on 96x96 (the RETINA network, which has
+    projection_size=512). Convolutions He-normal (fan out), linear layers He-normal (fan in) with zero bias, the scale
+    of the second norm of every block 0. Counts: 11,168,832 in the backbone, 11,303,242 in all for 10 classes.
     """
 
-    def __init__(self, shape: Shape, classes: int, neck: int = 256) -> None:
+    def __init__(self, shape: Shape, classes: int, projection_size: int = 256) -> None:
         height, width, channels = shape
         for _ in range(3):  # the strides of the stages
             height, width = (height + 1) // 2, (width + 1) // 2
         if min(height, width) < 4:
             raise too_small("resnet18_gn", shape)
-        trunk_size = 512 * (height // 4) * (width // 4)
+        backbone_size = 512 * (height // 4) * (width // 4)
 
         def norm(channels: int) -> nn.Module:
             return nn.GroupNorm(16, channels)
 
         stem = {"conv": nn.Conv2d(channels, 64, 3, 1, 1, bias=False), "norm": norm(64), "act": nn.ReLU()}
-        layers = OrderedDict(linear=nn.Linear(trunk_size, neck), norm=nn.LayerNorm(neck), act=nn.ReLU())
+        layers = OrderedDict(
+            linear=nn.Linear(backbone_size, projection_size), norm=nn.LayerNorm(projection_size), act=nn.ReLU()
+        )
         projection = nn.Sequential(layers)
-        trunk = _trunk(stem, norm, [nn.AvgPool2d(4)])
-        super().__init__(trunk, projection, nn.Linear(neck, classes), trunk_size=trunk_size)
+        backbone = _backbone(stem, norm, [nn.AvgPool2d(4)])
+        super().__init__(backbone, projection, nn.Linear(projection_size, classes), backbone_size=backbone_size)
 
     def initialise(self, module: nn.Module) -> None:
         super().initialise(module)
@@ -115,7 +117,7 @@ class GroupScaleNorm(nn.Module):
 class ResNet18FedML(FLModel):
     """pFedFDA's ResNet-18 for TinyImageNet: ImageNet stem, `GroupScaleNorm`, global average pool, d = 512.
 
-    Convolutions He-normal (fan out), the head by torch's default. 11,167,212 trunk parameters.
+    Convolutions He-normal (fan out), the head by torch's default. 11,167,212 backbone parameters.
     """
 
     def __init__(self, shape: Shape, classes: int) -> None:
@@ -125,8 +127,8 @@ class ResNet18FedML(FLModel):
             "act": nn.ReLU(),
             "pool": nn.MaxPool2d(3, 2, 1),
         }
-        trunk = _trunk(stem, GroupScaleNorm, [nn.AdaptiveAvgPool2d(1)])
-        super().__init__(trunk, nn.Identity(), nn.Linear(512, classes), trunk_size=512)
+        backbone = _backbone(stem, GroupScaleNorm, [nn.AdaptiveAvgPool2d(1)])
+        super().__init__(backbone, nn.Identity(), nn.Linear(512, classes), backbone_size=512)
 
     def initialise(self, module: nn.Module) -> None:
         super().initialise(module)
@@ -148,5 +150,5 @@ class ResNet18BN(FLModel):
             "norm": nn.BatchNorm2d(64),
             "act": nn.ReLU(),
         }
-        trunk = _trunk(stem, nn.BatchNorm2d, [nn.AdaptiveAvgPool2d(1)])
-        super().__init__(trunk, nn.Identity(), nn.Linear(512, classes), trunk_size=512)
+        backbone = _backbone(stem, nn.BatchNorm2d, [nn.AdaptiveAvgPool2d(1)])
+        super().__init__(backbone, nn.Identity(), nn.Linear(512, classes), backbone_size=512)

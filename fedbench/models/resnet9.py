@@ -57,4 +57,4 @@ class ResNet9(FLModel):
             "pool": nn.MaxPool2d(2),
             "flat": nn.Flatten(),
         }
-        super().__init__(nn.Sequential(OrderedDict(layers)), nn.Identity(), nn.Linear(z, classes), trunk_size=z)
+        super().__init__(nn.Sequential(OrderedDict(layers)), nn.Identity(), nn.Linear(z, classes), backbone_size=z)

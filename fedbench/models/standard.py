@@ -1,5 +1,5 @@
 """torchvision's image classifiers as networks here: `torchvision:NAME`, with `:WEIGHTS` pretrained, `:frozen` behind
-that for a trunk that stays as it was pretrained."""
+that for a backbone that stays as it was pretrained."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Choice(NamedTuple):
 
 
 class Standard(FLModel):
-    """A network of torchvision whose last linear layer is the head and all before it the trunk.
+    """A network of torchvision whose last linear layer is the head and all before it the backbone.
 
     Grey images are given three equal channels. Norm layers get the name that marks them, dropout and stochastic depth
     are off: they would draw outside of a run's streams. Without weights it begins as torchvision draws it.
@@ -42,7 +42,7 @@ class Standard(FLModel):
             raise FedbenchError(f"torchvision's {choice.network} takes images of 1 or 3 channels, not {shape[2]}")
         network, size = _without_head(choice)
         layers = OrderedDict(pixels=Pixels(MEAN, STD), network=Frozen(network) if choice.frozen else network)
-        super().__init__(nn.Sequential(layers), nn.Identity(), nn.Linear(size, classes), trunk_size=size)
+        super().__init__(nn.Sequential(layers), nn.Identity(), nn.Linear(size, classes), backbone_size=size)
         self.choice = choice
         self._check(shape)
 
@@ -51,12 +51,12 @@ class Standard(FLModel):
             super().initialise(module)
             return
         if self.choice.weights is None:
-            self.trunk.network.load_state_dict(_without_head(self.choice)[0].state_dict())  # type: ignore[union-attr]
+            self.backbone.network.load_state_dict(_without_head(self.choice)[0].state_dict())  # type: ignore[union-attr]
         self.head.reset_parameters()
 
     @torch.no_grad()
     def _check(self, shape: tuple[int, int, int]) -> None:
-        """Raise FedbenchError unless the trunk takes images of (height, width, channels)."""
+        """Raise FedbenchError unless the backbone takes images of (height, width, channels)."""
         try:
             self.eval()(torch.zeros(1, shape[2], *shape[:2]))
         except (AssertionError, RuntimeError) as error:

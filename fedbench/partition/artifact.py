@@ -36,7 +36,7 @@ class Partition:
     client: NDArray[np.int32]  #: [R]
     sample: NDArray[np.int32]  #: [R] row of the dataset
     test: NDArray[np.bool_]  #: [R]
-    label: NDArray[np.integer]  #: [R] int32 0..K-1; where images have many labels, 0 or 1 for each [R, K] uint8
+    label: NDArray[np.integer]  #: [R] int32 0..K-1; with multi-label images, 0 or 1 for each [R, K] uint8
     transforms: tuple[Transform, ...]  #: [M] how each client sees its images
     #: [M] true groups: clients of one distribution share a number, counted in order of appearance. Where distributions
     #: were drawn it is their number in `distributions`, where data drift that of the last phase; elsewhere the
@@ -60,8 +60,8 @@ class Partition:
         return self.spec.all_clients
 
     @property
-    def many_labels(self) -> bool:
-        """Whether an image has many labels, 0 or 1 each, instead of one class."""
+    def multi_label(self) -> bool:
+        """Whether an image has several labels, 0 or 1 each, instead of one class."""
         return self.label.ndim > 1
 
     @property
@@ -138,7 +138,7 @@ class Partition:
         """Samples of each client in each class (or with each label) [M, K]: all of them, those to train on (test=False)
         or to test on."""
         chosen = slice(None) if test is None else self.test if test else self.training
-        if self.many_labels:
+        if self.multi_label:
             counts = np.zeros((self.clients, len(self.classes)), np.int64)
             np.add.at(counts, self.client[chosen], self.label[chosen])
             return counts

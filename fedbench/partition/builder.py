@@ -62,11 +62,11 @@ def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
     unseen clients under corruptions behind all others.
     """
     scheme = schemes.of(spec)
-    if dataset.many_labels and scheme.needs_classes(spec):
+    if dataset.multi_label and scheme.needs_classes(spec):
         free = [name for name in schemes.names() if not schemes.load(name).by_class]
         what = "" if spec.shift == "none" else f" under shift {spec.shift}"
         raise FedbenchError(
-            f"{spec.dataset.name} has many labels an image, so it cannot be dealt out by {scheme.title()}{what}, which "
+            f"{spec.dataset.name} is multi-label, so it cannot be dealt out by {scheme.title()}{what}, which "
             "goes by classes",
             f"choose one of {', '.join(free)}",
         )
@@ -114,11 +114,11 @@ def _partition(spec: PartitionSpec, dataset: Dataset, assignment: Assignment) ->
         phase=of_piece([*range(phases), *range(phases), -1], np.int8) if spec.phases else None,
         drawn=a.drawn,
     )
-    return partition if dataset.many_labels else replace(partition, label=_relabelled(partition))
+    return partition if dataset.multi_label else replace(partition, label=_relabelled(partition))
 
 
 def _labels(dataset: Dataset, sample: Indices) -> NDArray[np.integer]:
-    return dataset.labels[sample] if dataset.many_labels else dataset.labels[sample].astype(np.int32)
+    return dataset.labels[sample] if dataset.multi_label else dataset.labels[sample].astype(np.int32)
 
 
 def _relabelled(p: Partition) -> NDArray[np.integer]:

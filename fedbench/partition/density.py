@@ -33,7 +33,7 @@ def realised(label: NDArray[np.integer], client: NDArray[np.integer], clients: i
     """The class shares of all of a client's samples, for both of its sides: a random split is no shift.
 
     Arguments:
-        label, client: class and client of each sample [R]; with many labels [R, U] all samples are one stratum.
+        label, client: class and client of each sample [R]; with several labels [R, U] all samples are one stratum.
         clients, classes: M and the number of classes, which are the strata.
     """
     if label.ndim > 1:

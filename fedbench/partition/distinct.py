@@ -38,7 +38,7 @@ def images(
         for k, rotation in d.rotations:
             table[g, k] = number[rotation]
     n = len(dataset.labels)
-    classes = 0 if dataset.many_labels else dataset.labels[sample]  # all alike where there are many labels
+    classes = 0 if dataset.multi_label else dataset.labels[sample]  # all alike where there are several labels
     key = table[distribution, classes] * n + sample
     present = np.zeros(len(rotations) * n, bool)
     present[key] = True

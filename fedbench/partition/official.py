@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 def test_images(dataset: Dataset, rng: np.random.RandomState | np.random.Generator) -> NDArray[np.bool_]:
     """Which images [N] are official test images; without any (scikit-learn's digits) a fifth of each class, drawn;
-    where images have many labels a fifth of all."""
+    with multi-label images a fifth of all."""
     official = dataset.split == 1
     if official.any():
         return np.asarray(official)
     chosen = np.zeros(len(dataset.labels), bool)
-    if dataset.many_labels:
+    if dataset.multi_label:
         chosen[rng.permutation(len(chosen))[: len(chosen) // 5]] = True
         return chosen
     for k in range(len(dataset.classes)):

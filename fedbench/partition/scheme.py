@@ -66,7 +66,7 @@ class Scheme:
     short: ClassVar[Mapping[str, str]] = {}
     shifts: ClassVar[tuple[str, ...]] = SHIFTS  #: values of --shift that it takes
     modifiers: ClassVar[tuple[str, ...]] = AT_RANDOM  #: fields of a PartitionSpec that it takes beside its own
-    by_class: ClassVar[bool] = True  #: whether it looks at classes, so that images cannot have many labels
+    by_class: ClassVar[bool] = True  #: whether it looks at classes, so that images cannot have several labels
     #: Whether a client's samples are taken as they come, however few: one at least is then for either split.
     as_it_comes: ClassVar[bool] = False
     leaks: ClassVar[bool] = False  #: whether images may be trained on and tested on, on purpose
@@ -139,7 +139,7 @@ class Scheme:
         return 1
 
     def needs_classes(self, spec: PartitionSpec) -> bool:
-        """Whether images cannot have many labels."""
+        """Whether images cannot have several labels."""
         return self.by_class
 
     @classmethod

@@ -9,7 +9,7 @@
 
 `sample` is a row of the dataset; `split` is train, validation or test; `label` is what the client trains on (coarse
 for CIFAR-20, whatever the labels it was partitioned by; half of the classes in a colored partition; permuted under
-P(Y|X)), or where images have many labels a list of 0 and 1; `colour`, in a colored partition only, is 0 for red and 1
+P(Y|X)), or with multi-label images a list of 0 and 1; `colour`, in a colored partition only, is 0 for red and 1
 for green; `stage`, where the data drift, is the drift phase, counted from 0, and test rows have -1; a step of the
 transform that is not done is null; `group` numbers the true groups of clients, where the data drift those of the last
 phase, and `distribution` says in words what it is. A column of corruptions is there only if a client has one, one of

@@ -24,7 +24,7 @@ class Bench:
     experiments: bool = False
     profile: bool = False
     seconds: float = float("inf")  #: when so much time is gone, what is left is not begun
-    tell: Callable[[Bench, Row], None] = lambda _bench, _row: None  #: heard after each row
+    tell: Callable[[Bench, Row], None] = lambda _bench, _row: None  #: reports after each row
 
     facts: dict[str, Any] = field(default_factory=dict)
     peak: dict[str, float] = field(default_factory=dict)

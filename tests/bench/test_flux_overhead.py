@@ -77,7 +77,7 @@ def test_the_overhead_over_fedavg(tmp_path: Path, capsys: pytest.CaptureFixture[
         for it in (average, flux):
             it.resume()
         rounds = [(seconds(average), seconds(flux)) for _ in range(10)]
-    assert flux.method.figures(flux.server)["clustering_round"] == 5
+    assert flux.method.round_metrics(flux.server)["clustering_round"] == 5
     of_average, of_flux = (sum(column) for column in zip(*rounds, strict=True))
     with capsys.disabled():
         each = " ".join(f"{b / a:.2f}" for a, b in rounds)

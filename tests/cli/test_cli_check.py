@@ -12,7 +12,7 @@ from tests.support.cli_user import fedbench, good
 PROX = """
 from dataclasses import dataclass
 from fedbench.core.client import Train
-from fedbench.methods.base import Method, cross_entropy, knob
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
 
 
 @dataclass(frozen=True)
@@ -21,15 +21,15 @@ class Prox(Method):
 
     name = "prox"
     title = "FedProx"
-    mu: float = {knob}
+    mu: float = {hyperparameter}
 
     def local(self, client):
         yield Train(cross_entropy, prox=self.mu)
 """
 
 
-def prox(folder: Path, knob: str = "knob(0.01, 'weight of the proximal term')") -> str:
-    (folder / "prox.py").write_text(PROX.format(knob=knob))
+def prox(folder: Path, hyperparameter: str = "hyperparameter(0.01, 'weight of the proximal term')") -> str:
+    (folder / "prox.py").write_text(PROX.format(hyperparameter=hyperparameter))
     return str(folder / "prox.py")
 
 
@@ -49,7 +49,7 @@ def test_a_fault_is_a_cross_and_exit_code_1(tmp_path: Path) -> None:
     assert told["holds"] is False
     (failed,) = [line for line in told["checks"] if line["holds"] is False]
     assert failed["check"] == "hyper parameters"
-    assert failed["why"].startswith("--mu does not say in one line what it is; write mu = knob(")
+    assert failed["why"].startswith("--mu does not say in one line what it is; write mu = hyperparameter(")
     assert "says what it is" in failed["proves"]
 
 

@@ -18,7 +18,7 @@ def test_a_run_says_its_test_phase_and_its_clusters(home: Path) -> None:
     assert clusters["true_clusters"] == 2
     assert clusters["clusters"] >= 1
     assert -1 <= clusters["adjusted_rand_index"] <= 1
-    assert run["figures"]["clustering_round"] == 2, "the smoke budget clusters as soon as it can"
+    assert run["method_metrics"]["clustering_round"] == 2, "the smoke budget clusters as soon as it can"
     (view,) = run["headline"].values()
     assert 0 <= view["test_phase_accuracy_mean"] <= 1
     for heading in ("test phase", "clusters", "adj. Rand"):

@@ -27,11 +27,11 @@ class Mine(Method):
         Measure("trust", "a client's trust in itself", "fraction", of="client", federation="max"),
     )
 
-    def figures(self, server):
+    def round_metrics(self, server):
         return {"drift": float(server.round)}
 
     def personalise(self, client):
-        client.notes["trust"] = client.index / 10
+        client.metrics["trust"] = client.index / 10
 """
 TABLE = """
 title = "What Mine measures"
@@ -72,7 +72,7 @@ def test_from_its_file_to_a_table_and_on_without_the_file(tmp_path: Path) -> Non
     (tmp_path / "mine.py").unlink()
     id = next(c["runs"] for c in report["cells"] if c["method"] == "mine")
     (run,) = json.loads(good("evaluate", id, "--again", "--json").out)
-    assert run["figures"] == {"drift": 2.0, "trust": 0.7}
+    assert run["method_metrics"] == {"drift": 2.0, "trust": 0.7}
     assert f"{id} mine measured drift 2, trust 0.7" in good("evaluate", id).out
     shown = " ".join(good("show", id).out.split())
     assert "measures trust: a client's trust in itself (fraction, max of the clients)" in shown
@@ -93,7 +93,9 @@ def test_methods_and_metrics_list_what_can_be_named() -> None:
 @pytest.mark.parametrize("value", ["Measure('a', 'b', 'c')", "('drift',)", "{}"])
 def test_measures_that_are_none_are_told_in_one_line(value: str, tmp_path: Path) -> None:
     before, _, rest = MINE.partition("    measures = (")
-    (tmp_path / "mine.py").write_text(before + f"    measures = {value}\n" + rest[rest.index("    def figures") :])
+    (tmp_path / "mine.py").write_text(
+        before + f"    measures = {value}\n" + rest[rest.index("    def round_metrics") :]
+    )
     said = fedbench("methods", tmp_path / "mine.py")
     assert said.code == 2
     assert "measures of Mine in" in said.line

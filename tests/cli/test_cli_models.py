@@ -22,8 +22,8 @@ from helper import WIDTH
 class Net(FLModel):
     def __init__(self, shape, classes):
         height, width, channels = shape
-        trunk = nn.Sequential(nn.Flatten(), nn.Linear(height * width * channels, WIDTH), nn.ReLU())
-        super().__init__(trunk, nn.Identity(), nn.Linear(WIDTH, classes), trunk_size=WIDTH)
+        backbone = nn.Sequential(nn.Flatten(), nn.Linear(height * width * channels, WIDTH), nn.ReLU())
+        super().__init__(backbone, nn.Identity(), nn.Linear(WIDTH, classes), backbone_size=WIDTH)
 
     def forward(self, x):
         {forward}

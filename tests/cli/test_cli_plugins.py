@@ -85,7 +85,7 @@ def test_a_mistake_in_a_hook_is_one_line_and_a_failure(
     ("hook", "body", "told"),
     [
         ("def check_setting(self, setting):", "return 1 / 0", "in check_setting: ZeroDivisionError"),
-        ("def effort(self, setting):", "sys.exit(0)", "in effort: SystemExit: 0"),
+        ("def relative_compute(self, setting):", "sys.exit(0)", "in relative_compute: SystemExit: 0"),
         ("def __post_init__(self):", "sys.exit(0)", "in __post_init__: SystemExit: 0"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.trainer import Progress
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.store import Artifact, Store
@@ -113,7 +113,7 @@ def test_the_missing_seeds_only(table: str, home: Path) -> None:
 def test_one_that_diverges_does_not_lose_the_others(table: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worked: Counter[tuple[int, int]] = Counter()
 
-    def local(self: Method, client: Client) -> Box:
+    def local(self: Method, client: Client) -> ClientUpdate:
         seed = client.setting.seed
         worked[seed, client.round] += client.index == 0
         yield Train(cross_entropy, lr=1e30 if (seed, client.round) == (2, 3) else None)

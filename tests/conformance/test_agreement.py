@@ -18,7 +18,7 @@ SMALL, ROUNDING = 5e-5, 2e-7
     ],
 )  # fmt: skip
 def test_rounding_of_a_small_tensor_counts_by_its_model(place: str, agree: bool) -> None:
-    large, small = f"{place}/head.weight", f"{place}/trunk.conv.bias"
+    large, small = f"{place}/head.weight", f"{place}/backbone.conv.bias"
     reference = {large: torch.tensor([0.5, -2.0]), small: torch.tensor([SMALL])}
     ours = {**reference, small: reference[small] + ROUNDING}
     assert (gaps(ours, reference)[small] <= TOLERANCE) is agree

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from fedbench.core.client import Loss, Train
 from fedbench.measure import Measure
-from fedbench.methods.base import Method, cross_entropy, knob
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
 
 STEPS = []
 
@@ -29,7 +29,7 @@ class Mine(Method):
     name = "mine"
     title = "Mine"
 
-    mu: float = {knob}
+    mu: float = {hyperparameter}
 
     def local(self, client):
         {local}
@@ -46,7 +46,7 @@ def by_image(model, batch):
     losses = torch.nn.functional.cross_entropy(model(batch.x), batch.y, reduction="none")
     return Loss((batch.extras["weight"][batch.position] * losses).mean())
 """
-KNOB = 'knob(0.01, "weight of the proximal term", "mu", "Eq. 2")'
+HYPERPARAMETER = 'hyperparameter(0.01, "weight of the proximal term", "mu", "Eq. 2")'
 TRAINS = "yield Train(cross_entropy, prox=self.mu)"
 SUM = """def aggregate(self, server, cohort, t):
         super().aggregate(server, cohort, t)
@@ -71,11 +71,11 @@ PADDED = "torch.ones(max(client.context.n_train))"
 WRONG = """def wrong(self, model, batch):
         return Loss(cross_entropy(model, batch._replace(y=(batch.y + 1) % 10)).total)
 """
-TELLS = """def figures(self, server):
+TELLS = """def round_metrics(self, server):
         return {"drift": 1.0}
 """
 NOTES = """def personalise(self, client):
-        client.notes["trust"] = 1.0
+        client.metrics["trust"] = 1.0
 """
 TRUST = 'Measure("trust", "a client\'s trust in itself", "fraction", of="client")'
 MOMENTUM = """n = self.__dict__.setdefault("rounds", [0])
@@ -85,9 +85,11 @@ MODULE = """STEPS.append(t)
         server.shared["head.bias"] = server.shared["head.bias"] + 0.001 * len(STEPS)"""
 
 
-def plugin(folder: Path, knob: str = KNOB, local: str = TRAINS, more: str = "", docstring: str = "") -> str:
+def plugin(
+    folder: Path, hyperparameter: str = HYPERPARAMETER, local: str = TRAINS, more: str = "", docstring: str = ""
+) -> str:
     """The file of a method, which is good but for what is changed."""
-    text = GOOD.format(knob=knob, local=local, more=more, docstring=docstring)
+    text = GOOD.format(hyperparameter=hyperparameter, local=local, more=more, docstring=docstring)
     (folder / "mine.py").write_text(text)
     return f"{folder / 'mine.py'}:Mine"
 
@@ -159,7 +161,7 @@ def test_a_good_plugin_passes_every_check(tmp_path: Path) -> None:
             "nothing handed on is written to",
             "'head.bias', as the server held it before the first round, was changed in place later; make a new tensor",
         ),
-        ({"knob": "0.01"}, "hyper parameters", '--mu does not say in one line what it is; write mu = knob(0.01, "'),
+        ({"hyperparameter": "0.01"}, "hyper parameters", '--mu does not say in one line what it is; write mu = '),
         ({"local": "yield Train(self.wrong, prox=self.mu)", "more": WRONG}, "learns", "of the answers are right"),
         ({"more": "def personalise(self, client, rows): ..."}, "signatures", "write def personalise(self, client):"),
         ({"more": 'personal = ("head.")'}, "declarations", "personal is 'head.', not a tuple; write such as personal"),
@@ -170,10 +172,10 @@ def test_a_good_plugin_passes_every_check(tmp_path: Path) -> None:
         ),
         ({"more": "def routes(self): return False"}, "declarations", "not a bool; write such as routes = True"),
         ({"more": "aggregate = None"}, "declarations", "aggregate is a NoneType, not a hook; write def aggregate("),
-        ({"more": TELLS}, "figures are declared", "it reports 'drift' of each round, which it does not declare; write"),
+        ({"more": TELLS}, "metrics are declared", "it reports 'drift' of each round, which it does not declare; write"),
         (
             {"more": NOTES},
-            "figures are declared",
+            "metrics are declared",
             "it reports 'trust' of each client, which it does not declare; write measures = (Measure(\"trust\", ",
         ),
         ({"more": f"measures = tuple([{TRUST}])"}, "measures", "nobody can tell 'measures' without running it"),

@@ -27,9 +27,9 @@ class Count(nn.Module):
 
 class Net(FLModel):
     def __init__(self, shape, classes):
-        trunk = nn.Sequential(nn.Conv2d(shape[2], 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), {layer}, nn.Flatten())
-        size = flat_size(trunk, "net", shape)
-        super().__init__(trunk, nn.Identity(), nn.Linear(size, classes), trunk_size=size)
+        body = nn.Sequential(nn.Conv2d(shape[2], 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), {layer}, nn.Flatten())
+        size = flat_size(body, "net", shape)
+        super().__init__(body, nn.Identity(), nn.Linear(size, classes), backbone_size=size)
 """
 
 

@@ -136,7 +136,7 @@ def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> N
         one.state["gaussian.beta"] = torch.tensor([float(i)])
     assert path(who) == {"_answers_of_shared_body"}
     # Equal values in other tensors are not taken for the same: to compare them would cost more than it saves.
-    body = next(n for n in who[1].state if n.startswith("trunk."))
+    body = next(n for n in who[1].state if n.startswith("backbone."))
     who[1].state[body] = who[1].state[body].clone()
     assert path(who) == {"_answers_of_all"}
     assert path(all_different()) == {"_answers_of_all"}
@@ -154,7 +154,7 @@ def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_router_without_a_common_body_is_refused(executor: Executor) -> None:
     with pytest.raises(FedbenchError, match="same body"):
-        answer(all_different(), executor, "plain", lambda model, trunk, shares: {"first": trunk.argmax(1)})
+        answer(all_different(), executor, "plain", lambda model, backbone, shares: {"first": backbone.argmax(1)})
 
 
 def test_shared_body_and_general_path_agree(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
@@ -178,14 +178,14 @@ def test_the_router_sees_trunk_features_and_log_shares(executor: Executor) -> No
     who = shared_body()
     seen: list[tuple[Tensor, Tensor]] = []
 
-    def router(model: nn.Module, trunk: Tensor, log_shares: Tensor) -> dict[str, Tensor]:
-        seen.append((trunk, log_shares))
-        return {"first": trunk.argmax(1) % 3, "share": log_shares.argmax().expand(len(trunk))}
+    def router(model: nn.Module, backbone: Tensor, log_shares: Tensor) -> dict[str, Tensor]:
+        seen.append((backbone, log_shares))
+        return {"first": backbone.argmax(1) % 3, "share": log_shares.argmax().expand(len(backbone))}
 
     got: Answers = answer(who, executor, "plain", router)
     x = to_input(DATA.images[got.rows])
     with torch.no_grad():
-        features = MODEL.trunk(x)
+        features = MODEL.backbone(x)
     np.testing.assert_array_equal(got.routes["first"], features.argmax(1) % 3)
     assert got.routes["first"].dtype == np.int32
     assert set(got.routes["share"].tolist()) == {int(np.argmax(DATA.n_train))}

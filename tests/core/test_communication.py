@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import size_in_bytes
 from fedbench.methods.base import Method, cross_entropy
@@ -53,15 +53,15 @@ class OwnModel(Method):
     """Has a second model of each client's own, which trains too."""
 
     name = "own_model"
-    keeps = ("own",)
+    personal_models = ("own",)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy)
         yield Train(cross_entropy, model="own", prox=1.0)
 
 
 def test_what_is_personal_is_not_sent(tmp_path: Path) -> None:
-    body = CLIENTS * size(tmp_path / "body", "trunk.", "neck.")
+    body = CLIENTS * size(tmp_path / "body", "backbone.", "projection.")
     assert bytes_of(OwnHead(), tmp_path / "head") == ([body] * 3, [body] * 3)
     whole = CLIENTS * size(tmp_path / "whole")
     assert bytes_of(OwnModel(), tmp_path / "model") == ([whole] * 3, [whole] * 3)
@@ -73,7 +73,7 @@ class HeadAlone(Method):
 
     name = "head_alone"
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy, trains=("head.",))
 
 
@@ -108,7 +108,7 @@ class Uploads(Method):
 
     name = "uploads"
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy)
         client.upload = report()
 
@@ -200,7 +200,7 @@ class EverySecond(Uploads):
 
     name = "every_second"
 
-    def shares(self, t: int, rounds: int) -> bool:
+    def communicates(self, t: int, rounds: int) -> bool:
         return t % 2 == 1
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Box, Client, Collect, Gradient, Loss
+from fedbench.core.client import Client, ClientUpdate, Collect, Gradient, Loss
 from fedbench.core.context import Context
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
@@ -75,7 +75,7 @@ def seen(model: Any, batch: Any) -> Tensor:
 
 
 def nothing(model: Any, batch: Any) -> Loss:
-    return Loss(model(batch.x).square().mean(), shown=batch.y.float().sum())
+    return Loss(model(batch.x).square().mean(), logged=batch.y.float().sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Curious(Method):
     def ask(self, server: Server, t: int, k: int) -> Any:
         return None if k else Question()
 
-    def reply(self, client: Client) -> Box:
+    def reply(self, client: Client) -> ClientUpdate:
         yield from self.look("reply", client)
 
     def learn(self, server: Server, cohort: Any, t: int) -> None:
@@ -110,7 +110,7 @@ class Curious(Method):
         self.note("broadcast", server)
         self.noted.append(("broadcast", of_client(client)))
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         yield from self.look("local", client)
 
     def aggregate(self, server: Server, cohort: Any, t: int) -> None:
@@ -122,14 +122,14 @@ class Curious(Method):
         self.note("serve", server)
         self.noted.append(("serve", of_client(client)))
 
-    def personalise(self, client: Client) -> Box:
+    def personalise(self, client: Client) -> ClientUpdate:
         yield from self.look("personalise", client)
 
     def note(self, hook: str, server: Server) -> None:
         held = {f.name: facts(getattr(server, f.name)) for f in dataclasses.fields(Server)}
         self.noted.append((hook, held))
 
-    def look(self, hook: str, client: Client) -> Box:
+    def look(self, hook: str, client: Client) -> ClientUpdate:
         self.noted.append((hook, of_client(client)))
         for split in SPLITS:
             if client.count(split):
@@ -182,7 +182,7 @@ def test_the_fields_of_a_client() -> None:
     """What is not the executor's, of which no method sees anything."""
     assert {f.name for f in dataclasses.fields(Client)} == {
         "index", "round", "lr", "context", "class_counts", "work", "state", "received", "kind", "inbox", "upload",
-        "answers_by", "answer", "notes", "logged",
+        "answers_by", "answer", "metrics", "logged",
     }  # fmt: skip
 
 

@@ -105,9 +105,9 @@ def test_the_twin_has_the_same_tensors_and_answers() -> None:
     x = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(twin.eval()(x), model.eval()(x), rtol=1e-4, atol=1e-5)
     with torch.no_grad():
-        model.trunk[0].weight.mul_(2)
+        model.backbone[0].weight.mul_(2)
     torch.testing.assert_close(twin(x), model(x), rtol=1e-4, atol=1e-5)
-    assert model.trunk[0].forward.__func__ is nn.Conv2d.forward, "the model itself has been changed"
+    assert model.backbone[0].forward.__func__ is nn.Conv2d.forward, "the model itself has been changed"
 
 
 def test_only_what_it_can_compute_is_replaced() -> None:

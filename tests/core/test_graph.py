@@ -19,7 +19,7 @@ from torch import Tensor
 from fedbench.conformance.small import small
 from fedbench.core import graph
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.client import Batch, Box, Client, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
 from fedbench.core.executors import Graphed
 from fedbench.core.federation import Federation
 from fedbench.core.graph import GRAPHS, CapturedStep, GraphedWorker, capacity
@@ -70,7 +70,7 @@ def clients(count: int, norm: bool = False, data: Federation = DATA, **changes: 
 
 def times(model: Any, batch: Batch) -> Loss:
     """A loss that a client's own tensor can spoil."""
-    return Loss(cross_entropy(model, batch).total * batch.extras["k"], kept=batch.y[:, None] * 1.0)
+    return Loss(cross_entropy(model, batch).total * batch.extras["k"], collected=batch.y[:, None] * 1.0)
 
 
 def requests(factors: Sequence[float], **more: Any) -> list[Train]:
@@ -117,7 +117,7 @@ def test_who_is_not_active_stays_where_it_is(spoilt: float, rule: str) -> None:
         assert torch.equal(after[[1, 3]], before[name][[1, 3]]), name
         assert after.isfinite().all(), name
         for i in (0, 2):
-            assert not torch.equal(after[i], before[name][i]) or name == "trained/trunk.conv.bias", name
+            assert not torch.equal(after[i], before[name][i]) or name == "trained/backbone.conv.bias", name
 
 
 @rules
@@ -137,7 +137,7 @@ def test_a_masked_step_is_the_plain_step(rule: str) -> None:
     for members in ([0, 1, 2], [0, 2], [1], [0, 1, 2]):
         assert ours.current is not None
         x, y = ours.current(a_tick(who, members)), its.step(b, a_tick(who, members))
-        torch.testing.assert_close(x.shown, y.shown, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(x.logged, y.logged, rtol=1e-5, atol=1e-6)
         assert torch.equal(x.labels, y.labels)
     assert ours.masked == 4
     theirs = contents(b)
@@ -253,7 +253,7 @@ def test_another_make_of_stack_is_another_capture() -> None:
     it, who = worker(), clients(3)
     common = state_of(small())
     for one in who:
-        one.state = {**one.state, **{n: t for n, t in common.items() if n.startswith("trunk.")}}
+        one.state = {**one.state, **{n: t for n, t in common.items() if n.startswith("backbone.")}}
     asked = [Train(cross_entropy, steps=1, trains=("head.",))] * 3
     it.train_stack(who, asked)
     it.train_stack(clients(3), asked)  # bodies of their own, not a common one
@@ -267,7 +267,7 @@ def test_what_came_out_of_one_block_is_not_written_over_by_the_next() -> None:
     it, first = worker(norm=True), clients(2, norm=True)
     answers = it.train_stack(first, requests([1.0, 1.0]))
     held = [{name: t.clone() for name, t in c.state.items()} for c in first]
-    kept = [a.kept.clone() for a in answers if a.kept is not None]
+    kept = [a.collected.clone() for a in answers if a.collected is not None]
     labels = [a.labels.clone() for a in answers]
     second = clients(4, norm=True)[2:]
     it.train_stack(second, requests([1.0, 1.0]))
@@ -275,18 +275,18 @@ def test_what_came_out_of_one_block_is_not_written_over_by_the_next() -> None:
     for c, then in zip(first, held, strict=True):
         assert all(torch.equal(t, then[name]) for name, t in c.state.items())
     for a, k, y in zip(answers, kept, labels, strict=True):
-        assert a.kept is not None
-        assert torch.equal(a.kept, k)
+        assert a.collected is not None
+        assert torch.equal(a.collected, k)
         assert torch.equal(a.labels, y)
 
 
 def test_a_single_client_goes_through_the_captured_step() -> None:
     it = worker()
 
-    def box(client: Client) -> Box:
+    def update(client: Client) -> ClientUpdate:
         yield Train(cross_entropy)
 
-    it.serve(clients(1), box)
+    it.serve(clients(1), update)
     assert it.captures == [(1, 16)]
     assert it.masked == DATA.n_train[0] // 16
 

@@ -56,7 +56,7 @@ def test_kill_9(tmp_path: Path) -> None:
 
     whole = train("feddrm", federation(), tmp_path / "whole", SETTING)
     resumed = train("feddrm", federation(), tmp_path / "killed", SETTING)
-    assert resumed.heard[0].round > 1, "nothing was left of the killed lives"
+    assert resumed.reports[0].round > 1, "nothing was left of the killed lives"
     assert parquet_bytes(resumed.predictions) == parquet_bytes(whole.predictions)
     assert same(resumed.tensors, whole.tensors)
     expected = {p.name for p in (tmp_path / "whole").glob("predictions-*")}

@@ -199,7 +199,7 @@ def test_only_what_should_train_trains() -> None:
         assert torch.equal(t, before[name]) is not name.startswith("head."), name
     # A later request that trains the body finds it trainable again.
     after = bench.client.state
-    bench.train(Train(cross_entropy, trains=("trunk.", "neck.")))
+    bench.train(Train(cross_entropy, trains=("backbone.", "projection.")))
     for name, t in bench.client.state.items():
         assert torch.equal(t, after[name]) is name.startswith("head."), name
 
@@ -222,11 +222,11 @@ def test_a_request_overrides_epochs_steps_and_rate() -> None:
 def test_each_request_starts_a_fresh_pass_and_optimiser() -> None:
     bench = Bench(setting(momentum=0.9))
     one = bench.make(1)
-    first = bench.train(Train(lambda m, b: Loss(cross_entropy(m, b).total, kept=b.x)), one)
-    second = bench.train(Train(lambda m, b: Loss(cross_entropy(m, b).total, kept=b.x)), one)
-    assert first.kept is not None
-    assert second.kept is not None
-    assert not torch.equal(first.kept, second.kept)
+    first = bench.train(Train(lambda m, b: Loss(cross_entropy(m, b).total, collected=b.x)), one)
+    second = bench.train(Train(lambda m, b: Loss(cross_entropy(m, b).total, collected=b.x)), one)
+    assert first.collected is not None
+    assert second.collected is not None
+    assert not torch.equal(first.collected, second.collected)
     # Momentum of an earlier request would move the weights even where the gradient is zero.
     still = bench.make(1)
     bench.train(Train(cross_entropy), still)
@@ -238,20 +238,20 @@ def test_each_request_starts_a_fresh_pass_and_optimiser() -> None:
 
 def test_kept_rows_labels_and_the_last_pass() -> None:
     bench = Bench(setting(epochs=2, batch_size=16, tail="drop"))
-    trained = bench.train(Train(lambda m, b: Loss(cross_entropy(m, b).total, kept=b.x * 3)))
+    trained = bench.train(Train(lambda m, b: Loss(cross_entropy(m, b).total, collected=b.x * 3)))
     rows = np.concatenate([DATA.train[1][torch.from_numpy(b)] for b in bench.plan.batches(1, 1, 1, 2, None)])
-    assert trained.kept is not None
-    assert torch.equal(trained.kept, to_input(DATA.images[rows]) * 3)
+    assert trained.collected is not None
+    assert torch.equal(trained.collected, to_input(DATA.images[rows]) * 3)
     assert torch.equal(trained.labels, DATA.labels[rows])
     assert trained.pass_rows == len(rows) // 2
-    assert not trained.kept.requires_grad
+    assert not trained.collected.requires_grad
 
 
 def test_what_is_shown_is_not_what_is_minimised() -> None:
     bench = Bench(setting())
     a, b = bench.make(1), bench.make(1)
     plain = bench.train(Train(cross_entropy, steps=3), a)
-    other = bench.train(Train(lambda m, x: Loss(cross_entropy(m, x).total, shown=torch.tensor(4.0)), steps=3), b)
+    other = bench.train(Train(lambda m, x: Loss(cross_entropy(m, x).total, logged=torch.tensor(4.0)), steps=3), b)
     assert other.loss == 4.0 != plain.loss
     assert all(torch.equal(a.state[name], b.state[name]) for name in a.state)
 
@@ -297,16 +297,16 @@ def test_collect_goes_through_the_training_set_in_its_order() -> None:
 
 def test_crops_are_the_plans_in_the_order_of_the_batches() -> None:
     bench = Bench(setting(augment="crop"), federation(color=True))
-    trained = bench.train(Train(lambda m, b: Loss(cross_entropy(m, b).total, kept=b.x)))
+    trained = bench.train(Train(lambda m, b: Loss(cross_entropy(m, b).total, collected=b.x)))
     crops = bench.plan.crops("train", 1, 1, 1)
     assert crops is not None
     expected = []
     for positions in bench.plan.batches(1, 1, 1, 1, None):
         images = bench.data.images[bench.data.train[1][torch.from_numpy(positions)]]
         expected.append(to_input(resized_crop(images, torch.from_numpy(crops.draw(len(positions))))))
-    assert trained.kept is not None
-    assert torch.equal(trained.kept, torch.cat(expected))
-    assert trained.kept.shape[1:] == (3, 8, 8)
+    assert trained.collected is not None
+    assert torch.equal(trained.collected, torch.cat(expected))
+    assert trained.collected.shape[1:] == (3, 8, 8)
 
 
 # FedDRM protocol, section 2: the learning rate at a round of a run that starts at 0.01.
@@ -327,12 +327,12 @@ def test_the_rounds_rate_is_what_clients_train_with(tmp_path: Path) -> None:
     s = setting(rounds=4, schedule="cosine")
     run = train("fedavg", DATA, tmp_path, s)
     assert [line["lr"] for line in run.trainer.checkpoint.rounds] == [learning_rate(s, t) for t in (1, 2, 3, 4)]
-    heard: list[float] = []
+    reports: list[float] = []
 
     class Spy(FedAvg):
         def local(self, client: Client) -> Any:
-            heard.append(client.lr)
+            reports.append(client.lr)
             yield Train(cross_entropy)
 
     train(Spy(), DATA, tmp_path / "spy", s)
-    assert heard == [learning_rate(s, t) for t in (1, 2, 3, 4) for _ in range(DATA.clients)]
+    assert reports == [learning_rate(s, t) for t in (1, 2, 3, 4) for _ in range(DATA.clients)]

@@ -50,7 +50,7 @@ tensors = st.one_of(
 )
 wholes = st.integers(-(2**63), 2**63 - 1)
 floats = st.floats(allow_nan=False)
-#: Names of tensors: such as 'own/trunk.0.weight'.
+#: Names of tensors: such as 'own/backbone.0.weight'.
 names = st.text("abc./_0", min_size=1, max_size=8)
 states = st.dictionaries(names, tensors, min_size=1, max_size=3)
 inners = st.builds(Inner, tensors, wholes)

@@ -49,7 +49,7 @@ def test_the_tensors_of_one_model(model: str) -> None:
     assert (
         set(it.buffers)
         == set(it.tensors) - set(it.parameters)
-        == {name_in(model, f"trunk.norm.{n}") for n in ("running_mean", "running_var", "num_batches_tracked")}
+        == {name_in(model, f"backbone.norm.{n}") for n in ("running_mean", "running_var", "num_batches_tracked")}
     )
     assert all(p is it.tensors[n] for n, p in it.parameters.items()), "what is loaded is what trains"
 
@@ -108,9 +108,9 @@ def test_running_statistics_of_a_call_move_in_the_state() -> None:
     it.scope.train()
     own = {n: t.clone() for n, t in state(1.0, "own").items()}
     it.call(own, output, X)
-    assert int(own["own/trunk.norm.num_batches_tracked"]) == 1
-    assert not torch.equal(own["own/trunk.norm.running_mean"], state(1.0)["trunk.norm.running_mean"])
-    assert int(it.tensors["own/trunk.norm.num_batches_tracked"]) == 0
+    assert int(own["own/backbone.norm.num_batches_tracked"]) == 1
+    assert not torch.equal(own["own/backbone.norm.running_mean"], state(1.0)["backbone.norm.running_mean"])
+    assert int(it.tensors["own/backbone.norm.num_batches_tracked"]) == 0
 
 
 def test_modules_are_made_once() -> None:

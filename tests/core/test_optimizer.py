@@ -146,7 +146,7 @@ def test_stop_and_resume_with_adamw_equals_uninterrupted(tmp_path: Path) -> None
     again = train("ditto", data, tmp_path / "stopped", s)
     assert same(again.tensors, whole.tensors)
     assert parquet_bytes(again.predictions) == parquet_bytes(whole.predictions)
-    assert [p.round for p in again.heard] == [3, 4]
+    assert [p.round for p in again.reports] == [3, 4]
 
 
 @pytest.mark.parametrize(

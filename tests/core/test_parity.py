@@ -21,8 +21,8 @@ from fedbench.core import executors
 from fedbench.core.client import (
     Answer,
     Batch,
-    Box,
     Client,
+    ClientUpdate,
     Collect,
     Differentiated,
     Gradient,
@@ -143,33 +143,33 @@ def scaled(model: Any, batch: Batch) -> Loss:
     z = model.features(batch.x)
     each = F.cross_entropy(model.head(z), batch.y, reduction="none")
     weight = batch.extras["scale"] * (1 + batch.position % 3)
-    return Loss((weight * each).mean(), shown=each.sum(), kept=torch.cat([z, batch.position[:, None].float()], 1))
+    return Loss((weight * each).mean(), logged=each.sum(), collected=torch.cat([z, batch.position[:, None].float()], 1))
 
 
 def keeps_input(model: Any, batch: Batch) -> Loss:
-    return cross_entropy(model, batch)._replace(kept=batch.x)
+    return cross_entropy(model, batch)._replace(collected=batch.x)
 
 
 def bias_alone(model: Any, batch: Batch) -> Loss:
     """Does not touch any other parameter."""
-    return Loss(F.cross_entropy(model.head.bias.expand(len(batch.y), -1), batch.y), shown=torch.tensor(2.0))
+    return Loss(F.cross_entropy(model.head.bias.expand(len(batch.y), -1), batch.y), logged=torch.tensor(2.0))
 
 
-def once(*requests: Any) -> Callable[[Client], Box]:
-    """A box of these requests (or functions client -> request), one after another."""
+def once(*requests: Any) -> Callable[[Client], ClientUpdate]:
+    """A client update of these requests (or functions client -> request), one after another."""
 
-    def box(client: Client) -> Box:
+    def update(client: Client) -> ClientUpdate:
         for request in requests:
             client.answers.append((yield request(client) if callable(request) else request))  # type: ignore[attr-defined]
 
-    return box
+    return update
 
 
-def listened(box: Callable[[Client], Box]) -> Callable[[Client], Box]:
-    """A box, of which the answers are kept too."""
+def listened(update: Callable[[Client], ClientUpdate]) -> Callable[[Client], ClientUpdate]:
+    """A client update, of which the answers are kept too."""
 
-    def listening(client: Client) -> Box:
-        generator, answer = box(client), None
+    def recording(client: Client) -> ClientUpdate:
+        generator, answer = update(client), None
         while True:
             try:
                 request = generator.send(answer)
@@ -178,7 +178,7 @@ def listened(box: Callable[[Client], Box]) -> Callable[[Client], Box]:
             answer = yield request
             client.answers.append(answer)  # type: ignore[attr-defined]
 
-    return listening
+    return recording
 
 
 def own_scale(client: Client) -> Train:
@@ -202,12 +202,12 @@ def control(client: Client) -> None:
     client.put({n: torch.full_like(t, 0.01 * (client.index + 1)) for n, t in client.model().items()}, "control")
 
 
-def corrected(client: Client) -> Box:
+def corrected(client: Client) -> ClientUpdate:
     control(client)
     yield Train(cross_entropy, rules=(Add("control", -1.0), Ascend(0.05), Add("control")))
 
 
-def own_model(client: Client) -> Box:
+def own_model(client: Client) -> ClientUpdate:
     yield Train(cross_entropy, steps=2)
     client.put(client.model(), "own")
     yield Train(cross_entropy, model="own", prox=0.5, trains=("own/head.",))
@@ -216,7 +216,7 @@ def own_model(client: Client) -> Box:
 
 def both(models: Any, batch: Batch) -> Loss:
     first, second = (m(batch.x) for m in models)
-    return Loss(F.cross_entropy(first + 0.5 * second, batch.y), kept=second)
+    return Loss(F.cross_entropy(first + 0.5 * second, batch.y), collected=second)
 
 
 def gap(models: Any, batch: Batch) -> Tensor:
@@ -224,15 +224,15 @@ def gap(models: Any, batch: Batch) -> Tensor:
     return out
 
 
-def two_models(client: Client) -> Box:
+def two_models(client: Client) -> ClientUpdate:
     client.put({n: 0.9 * t for n, t in client.model().items()}, "own")
     yield Train(both, model=("", "own"))
-    yield Train(both, model=("", "own"), trains=("trunk.", "head."), prox=0.3)
+    yield Train(both, model=("", "own"), trains=("backbone.", "head."), prox=0.3)
     yield Gradient(both, model=("own", ""))
     yield Collect(gap, model=("own", ""))
 
 
-BOXES: dict[str, tuple[Callable[[Client], Box], dict[str, Any]]] = {
+UPDATES: dict[str, tuple[Callable[[Client], ClientUpdate], dict[str, Any]]] = {
     "several passes": (once(Train(cross_entropy, epochs=3), Train(cross_entropy, steps=5, lr=0.02)), {}),
     "tails dropped": (once(Train(cross_entropy)), {"tail": "drop"}),
     "steps with tails dropped": (once(Train(cross_entropy)), {"tail": "drop", "steps": 5, "epochs": None}),
@@ -248,7 +248,7 @@ BOXES: dict[str, tuple[Callable[[Client], Box], dict[str, Any]]] = {
     "a common body": (once(Train(cross_entropy, trains=("head.",))), {}),
     "a common body and a proximal term": (once(Train(cross_entropy, trains=("head.",), prox=0.7)), {}),
     "a body a client": (once(Train(cross_entropy, steps=3), Train(cross_entropy, trains=("head.",))), {}),
-    "a common head": (once(Train(cross_entropy, trains=("trunk.",))), {}),
+    "a common head": (once(Train(cross_entropy, trains=("backbone.",))), {}),
     "shown, kept and extras": (once(own_scale, own_scale), {}),
     "kept crops": (once(Train(keeps_input)), {"augment": "crop"}),
     "what the loss leaves alone": (once(Train(bias_alone)), {}),
@@ -274,9 +274,13 @@ BOXES: dict[str, tuple[Callable[[Client], Box], dict[str, Any]]] = {
 
 
 def served(
-    box: Callable[[Client], Box], s: Setting, norm: bool, way: str, data: Federation = SCENARIOS["ragged"].data
+    update: Callable[[Client], ClientUpdate],
+    s: Setting,
+    norm: bool,
+    way: str,
+    data: Federation = SCENARIOS["ragged"].data,
 ) -> list[Client]:
-    """All clients after their box; `answers` holds what it was answered."""
+    """All clients after their update; `answers` holds what it was answered."""
     name, options = WAYS.get(way, (way, {}))
     model = small(norm=norm).to(data.images.device)
     state, plan = state_of(model), Plan(s, data.n_train, data.shape[:2])
@@ -285,37 +289,37 @@ def served(
     for one in everyone:
         vars(one)["answers"] = []
     try:
-        executor.run(everyone, box)
+        executor.run(everyone, update)
     finally:
         executor.close()
     return everyone
 
 
-@pytest.mark.parametrize("box", BOXES)
+@pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("norm", [False, True], ids=["plain", "norm"])
 @ways
-def test_a_request_is_answered_as_the_reference_does(box: str, norm: bool, way: str) -> None:
-    made, changes = BOXES[box]
+def test_a_request_is_answered_as_the_reference_does(update: str, norm: bool, way: str) -> None:
+    made, changes = UPDATES[update]
     s = setting(**{**COMMON, **changes})
-    for ours, its in zip(served(made, s, norm, way), served_by_reference(box, norm), strict=True):
+    for ours, its in zip(served(made, s, norm, way), served_by_reference(update, norm), strict=True):
         check_client(ours, its)
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["a request", "a pass"])
-@pytest.mark.parametrize("box", ["several passes", "tails dropped", "proximal", "batches repeated", "a common body",
+@pytest.mark.parametrize("update", ["several passes", "tails dropped", "proximal", "batches repeated", "a common body",
                                  "a centre that follows", "what the loss leaves alone", "no step at all"])  # fmt: skip
 @ways
-def test_adamw_answers_as_the_reference_does(box: str, restarts: bool, way: str) -> None:
+def test_adamw_answers_as_the_reference_does(update: str, restarts: bool, way: str) -> None:
     more = {**ADAMW, "momentum_restarts": restarts}
-    made, changes = BOXES[box]
+    made, changes = UPDATES[update]
     s = setting(**{**COMMON, **changes, **more})
-    for ours, its in zip(served(made, s, False, way), served_by_reference(box, False, **more), strict=True):
+    for ours, its in zip(served(made, s, False, way), served_by_reference(update, False, **more), strict=True):
         check_client(ours, its)
 
 
 @cache
-def served_by_reference(box: str, norm: bool, **more: Any) -> list[Client]:
-    made, changes = BOXES[box]
+def served_by_reference(update: str, norm: bool, **more: Any) -> list[Client]:
+    made, changes = UPDATES[update]
     return served(made, setting(**{**COMMON, **changes, **more}), norm, "sequential")
 
 
@@ -391,11 +395,11 @@ def test_a_run_on_a_gpu_is_the_references(name: str, chosen: dict[str, Any], sce
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("box", BOXES)
+@pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("norm", [False, True], ids=["plain", "norm"])
-def test_a_request_on_a_gpu_is_answered_as_the_reference_does(box: str, norm: bool) -> None:
-    made, changes = BOXES[box]
-    if box in ("shown, kept and extras", "collect"):
+def test_a_request_on_a_gpu_is_answered_as_the_reference_does(update: str, norm: bool) -> None:
+    made, changes = UPDATES[update]
+    if update in ("shown, kept and extras", "collect"):
         pytest.skip("its extra tensors lie on the host")
     s, data = setting(**{**COMMON, **changes}), moved(SCENARIOS["ragged"].data, "cuda")
     with arithmetic("fp32", torch.device("cuda")):

@@ -113,7 +113,7 @@ def test_windows_are_those_of_the_paper_at_32_pixels() -> None:
     whole = ((h == 32) & (w == 32)).mean()
     assert 0.085 < whole < 0.1
     area = h * w / 1024
-    assert area.min() > 0.9 - 32 / 1024  # rounding of a side
+    assert area.min() > 0.9 - 32 / 1024  # rounding of a split
     # Sides and places are symmetric, and every place that a window of 28 can take is taken.
     assert abs((h > w).mean() - (w > h).mean()) < 0.02
     for start, length in ((top, h), (left, w)):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedbench.core.client import Box, Client
+from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.server import Server
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
@@ -53,10 +53,10 @@ class Own(Method):
         super().aggregate(server, cohort, t)
         self.with_server(server)
 
-    def figures(self, server: Server) -> Mapping[str, Any]:
+    def round_metrics(self, server: Server) -> Mapping[str, Any]:
         return self.of_server(server)
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         self.with_client(client)
         return None
 
@@ -128,18 +128,18 @@ def test_what_the_server_cannot_save_is_told_in_the_first_round(
 @pytest.mark.parametrize("value", ["many", None, [1.0], torch.zeros(2)])
 def test_figures_and_notes_are_numbers(tmp_path: Path, value: object) -> None:
     def note(client: Client) -> None:
-        client.notes["beta"] = value  # type: ignore[assignment]
+        client.metrics["beta"] = value  # type: ignore[assignment]
 
     with pytest.raises(FedbenchError, match=r"own: figure_elbow is .*, not a number"):
         train(Own(of_server=lambda server: {"elbow": value}), DATA, tmp_path / "figures", SHORT)
-    with pytest.raises(FedbenchError, match=r"own: client.notes\['beta'\] is .*, not a number"):
+    with pytest.raises(FedbenchError, match=r"own: client.metrics\['beta'\] is .*, not a number"):
         train(Own(with_client=note), DATA, tmp_path / "notes", SHORT)
 
 
 @pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int64(2), torch.tensor(2.0), torch.tensor([2])])
 def test_numbers_of_any_kind_are_stored_as_plain_ones(tmp_path: Path, value: Any) -> None:
     def note(client: Client) -> None:
-        client.notes["beta"] = value
+        client.metrics["beta"] = value
 
     run = train(Own(of_server=lambda server: {"elbow": value}, with_client=note), DATA, tmp_path, SHORT)
     stored = [*(line["figure_elbow"] for line in run.trainer.checkpoint.rounds)]

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from fedbench import models
 from fedbench.core import executors
-from fedbench.core.client import Batch, Box, Client, Collect, Gradient, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Gradient, Train
 from fedbench.core.context import Context
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
@@ -45,12 +45,12 @@ def ask(request: Any, executor: str, data: Federation = HELD, same: bool = True)
     clients = [new_client(i, 1, states[i], Context.of(data, s), data, plan) for i in range(data.clients)]
     answers: dict[int, Any] = {}
 
-    def box(c: Client) -> Box:
+    def update(c: Client) -> ClientUpdate:
         answers[c.index] = yield request
 
     runner = executors.make(executor, nets[0], data, s)
     try:
-        runner.run(clients, box)
+        runner.run(clients, update)
     finally:
         runner.close()
     return [answers[i] for i in range(data.clients)]
@@ -97,19 +97,19 @@ def test_a_gradient_on_a_part_of_the_test_images(executor: str) -> None:
 def test_the_optimizer_begins_anew_with_every_pass(rule: dict[str, Any], executor: str) -> None:
     """Two epochs of one request are two requests of one epoch, but for the order of the second pass."""
 
-    def after(s: Any, box: Any) -> list[dict[str, np.ndarray]]:
+    def after(s: Any, update: Any) -> list[dict[str, np.ndarray]]:
         plan = OneOrder(s, DATA.n_train, DATA.shape[:2])
         net = models.build(s.model, shape=DATA.shape, classes=10, seed=3)
         clients = [client(DATA, plan, i, state_of(net)) for i in range(2)]
         runner = executors.make(executor, net, DATA, s)
-        runner.run(clients, box)
+        runner.run(clients, update)
         runner.close()
         return [{n: t.numpy() for n, t in c.state.items()} for c in clients]
 
-    def one(c: Client) -> Box:
+    def one(c: Client) -> ClientUpdate:
         yield Train(cross_entropy, epochs=2)
 
-    def two(c: Client) -> Box:
+    def two(c: Client) -> ClientUpdate:
         yield Train(cross_entropy, epochs=1)
         yield Train(cross_entropy, epochs=1)
 
@@ -155,7 +155,7 @@ class Peeking(Method):
     name = "peeking"
     met = []  # noqa: RUF012
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         if client.kind != UNLABELLED:
             return
         rows, labels = yield Collect(seen, split="test")

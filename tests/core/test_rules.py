@@ -143,7 +143,7 @@ def test_sharpness_aware_steps_are_those_of_a_plain_loop(kind: type[Worker], nor
         near(one.model(), expected, start)
         if norm:
             steps = len(list(PLAN.batches(one.index, 1, 1, 2, None)))
-            assert int(one.state["trunk.norm.num_batches_tracked"]) == 2 * steps
+            assert int(one.state["backbone.norm.num_batches_tracked"]) == 2 * steps
         plain = loop(one.index, lambda model, loss: None, norm)
         assert any(float((one.state[n] - t).abs().max()) > 1e-3 for n, t in plain.items()), "the rule matters"
 

@@ -1,4 +1,4 @@
-"""Stacks of clients: the order of their steps, boxes in lockstep, and who shares a block."""
+"""Stacks of clients: the order of their steps, updates in lockstep, and who shares a block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedbench.conformance.small import small
-from fedbench.core.client import Batch, Box, Client, Collect, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
 from fedbench.core.context import Context
 from fedbench.core.executors import Stacked
 from fedbench.core.pieces import Piece
@@ -155,13 +155,13 @@ def with_index(model: Any, batch: Batch) -> Tensor:
 
 
 def test_boxes_that_ask_for_different_things_each_get_their_own_answer() -> None:
-    """Client 0 trains twice, client 1 collects and trains, client 2 has no box, client 3 trains and leaves."""
+    """Client 0 trains twice, client 1 collects and trains, client 2 has no update, client 3 trains and leaves."""
     got: dict[int, list[Any]] = {0: [], 1: [], 3: []}
 
-    def box(client: Client) -> Box | None:
+    def update(client: Client) -> ClientUpdate | None:
         return None if client.index == 2 else steps(client)
 
-    def steps(client: Client) -> Box:
+    def steps(client: Client) -> ClientUpdate:
         if client.index == 1:
             got[1].append((yield Collect(features)))
             got[1].append((yield Train(cross_entropy, steps=2)))
@@ -171,15 +171,15 @@ def test_boxes_that_ask_for_different_things_each_get_their_own_answer() -> None
                 got[0].append((yield Train(cross_entropy, steps=2)))
 
     it, who = worker(), everyone()
-    it.serve(who, box)
+    it.serve(who, update)
     ours, got = got, {0: [], 1: [], 3: []}
     assert it.groups == [("Train", [0, 3]), ("Collect", [1]), ("Train", [0, 1])]
-    assert [(c.work.phase, c.work.looks) for c in who] == [(2, 0), (1, 1), (0, 0), (1, 0)]
+    assert [(c.work.phase, c.work.collects) for c in who] == [(2, 0), (1, 1), (0, 0), (1, 0)]
     assert [len(c.work.losses) for c in who] == [2, 1, 0, 1]
     assert all(c.work.seconds > 0 for c in who)
     assert all(t is who[2].received[n] for n, t in who[2].state.items())
     alone = everyone()
-    Worker(small(), DATA, SETTING, threading.Event()).serve(alone, box)
+    Worker(small(), DATA, SETTING, threading.Event()).serve(alone, update)
     for i, answers in got.items():
         for a, b in zip(ours[i], answers, strict=True):
             assert type(a) is type(b)
@@ -221,15 +221,15 @@ def weighted(model: Any, batch: Batch) -> Loss:
 
 
 def test_extras_of_different_shapes_are_not_stacked() -> None:
-    def box(client: Client) -> Box:
+    def update(client: Client) -> ClientUpdate:
         yield Train(weighted, extras={"weight": torch.arange(float(client.n_train)) / client.n_train})
 
     it, who = worker(), everyone()
     who.append(client(DATA, PLAN, 2, state_of(small())))  # another of the same size
-    it.serve(who, box)
+    it.serve(who, update)
     assert [group for _, group in it.groups] == [[0], [1], [2, 2], [3]]
     alone = everyone()
-    Worker(small(), DATA, SETTING, threading.Event()).serve(alone, box)
+    Worker(small(), DATA, SETTING, threading.Event()).serve(alone, update)
     for a, b in zip(who, alone, strict=False):
         for name, t in b.state.items():
             torch.testing.assert_close(a.state[name], t, rtol=1e-4, atol=1e-5)
@@ -255,17 +255,17 @@ def test_what_makes_requests_of_one_kind() -> None:
 
 
 def test_a_worker_hears_of_the_interrupt() -> None:
-    def train(client: Client) -> Box:
+    def train(client: Client) -> ClientUpdate:
         yield Train(cross_entropy)
 
-    def collect(client: Client) -> Box:
+    def collect(client: Client) -> ClientUpdate:
         yield Collect(features)
 
-    for box in (train, collect):
+    for update in (train, collect):
         it = worker()
         it.cancel.set()
         with pytest.raises(Cancelled):
-            it.serve(everyone(), box)
+            it.serve(everyone(), update)
     with pytest.raises(Cancelled):
         it.answers(everyone(), [[Piece(rows, None)] for rows in DATA.test])
 
@@ -292,12 +292,12 @@ def times_its_own(model: Any, batch: Batch) -> Loss:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("index", [0, 1, 3])
 def test_the_client_that_diverged_is_named_and_spoils_no_other(bad: float, index: int) -> None:
-    def box(client: Client) -> Box:
+    def update(client: Client) -> ClientUpdate:
         yield Train(times_its_own, extras={"k": torch.tensor(bad if client.index == index else 1.0)})
 
     it, who = worker(), everyone()
     with pytest.raises(FedbenchError, match=rf"diverged: client {index} in round 1 .*smaller --lr"):
-        it.serve(who, box)
+        it.serve(who, update)
     assert [c.index for c in who if not all(t.isfinite().all() for t in c.state.values())] == [index]
 
 
@@ -352,7 +352,7 @@ def test_how_convolutions_are_computed_is_an_option() -> None:
     made: list[Callable[..., Any]] = []
     for how in ("vmap", "grouped", "unfold"):
         it = StackedWorker(small(), DATA, SETTING, threading.Event(), how)
-        made.append(it.networks.of("").scope.model.trunk[0].forward)
+        made.append(it.networks.of("").scope.model.backbone[0].forward)
     assert made[0].__func__ is torch.nn.Conv2d.forward
     assert len({m.__func__ for m in made}) == 3
 
@@ -362,7 +362,7 @@ def test_unfolded_running_statistics_answer_in_evaluation_mode() -> None:
     data = federation((30, 20))
     for how in ("vmap", "grouped", "unfold"):
         model = small(norm=True)
-        state = {**state_of(model), "trunk.norm.running_mean": torch.full((6,), 0.3)}
+        state = {**state_of(model), "backbone.norm.running_mean": torch.full((6,), 0.3)}
         who = [client(data, Plan(SETTING, data.n_train, (8, 8)), i, dict(state)) for i in range(2)]
         it = StackedWorker(model, data, SETTING, threading.Event(), how)
         rows = it.collect_stack(who, [Collect(features)] * 2)

@@ -69,24 +69,24 @@ def test_matches_prefixes(name: str, prefixes: tuple[str, ...], expected: bool) 
 
 
 def server() -> Server:
-    initial = {name: torch.full((2,), float(i)) for i, name in enumerate(("trunk.w", "head.w", "extra"))}
-    return Server(initial, {"trunk.w": torch.full((2,), 10.0)}, {3: {"head.w": torch.full((2,), 33.0)}})
+    initial = {name: torch.full((2,), float(i)) for i, name in enumerate(("backbone.w", "head.w", "extra"))}
+    return Server(initial, {"backbone.w": torch.full((2,), 10.0)}, {3: {"head.w": torch.full((2,), 33.0)}})
 
 
 def test_a_view_lays_personal_over_shared_over_initial() -> None:
     s = server()
     values = {name: float(t[0]) for name, t in s.view(3).items()}
-    assert values == {"trunk.w": 10.0, "head.w": 33.0, "extra": 2.0}
+    assert values == {"backbone.w": 10.0, "head.w": 33.0, "extra": 2.0}
     assert s.view(0)["head.w"] is s.initial["head.w"]
-    assert s.view(0)["trunk.w"] is s.view(3)["trunk.w"]
+    assert s.view(0)["backbone.w"] is s.view(3)["backbone.w"]
     view = s.view(0)
-    view["trunk.w"] = torch.zeros(2)
-    assert float(s.view(0)["trunk.w"][0]) == 10.0
+    view["backbone.w"] = torch.zeros(2)
+    assert float(s.view(0)["backbone.w"][0]) == 10.0
 
 
 def test_tensors_and_restore_are_inverse() -> None:
     s = server()
-    s.personal[12] = {"trunk.w": torch.zeros(2), "a/b": torch.ones(1)}
+    s.personal[12] = {"backbone.w": torch.zeros(2), "a/b": torch.ones(1)}
     again = Server(s.initial, {"stale": torch.ones(1)}, {7: {"stale": torch.ones(1)}})
     again.restore(s.tensors())
     assert again.shared.keys() == s.shared.keys()
@@ -104,7 +104,7 @@ def test_a_client_keeps_only_what_it_did_not_receive() -> None:
     assert s.personal[1] == {"head.w": own}
     s.keep(2, s.view(2))
     assert 2 not in s.personal
-    s.keep(3, {"trunk.w": s.shared["trunk.w"]})
+    s.keep(3, {"backbone.w": s.shared["backbone.w"]})
     assert 3 not in s.personal, "a copy that the client no longer has would lie over the shared state for ever"
 
 

@@ -45,12 +45,12 @@ def trainers(name: str, where: Path, executor: str = "sequential", **changes: An
 
 def together(name: str, where: Path, executor: str = "sequential", **changes: Any) -> list[Run]:
     """The runs of all seeds, trained together."""
-    found, heard = trainers(name, where, executor, **changes), list[Progress]()
+    found, reports = trainers(name, where, executor, **changes), list[Progress]()
     try:
-        train_together(found, heard.append)
+        train_together(found, reports.append)
     finally:
         found[0].executor.close()
-    return [Run(it, heard) for it in found]
+    return [Run(it, reports) for it in found]
 
 
 def alone(name: str, where: Path, executor: str = "sequential", **changes: Any) -> list[Run]:
@@ -142,7 +142,7 @@ def test_an_interrupt_loses_only_the_round_of_all(
             together("fedavg", tmp_path / "a", executor, **changes)
     whole = together("fedavg", tmp_path / "b", executor, **changes)
     resumed = together("fedavg", tmp_path / "a", executor, **changes)
-    assert [p.round for p in resumed[0].heard] == [4, 5]
+    assert [p.round for p in resumed[0].reports] == [4, 5]
     for a, b in zip(resumed, whole, strict=True):
         assert equal(a, b)
 
@@ -155,7 +155,7 @@ def test_who_stands_behind_catches_up(tmp_path: Path) -> None:
         train(how("pfedfda"), DATA[2], tmp_path / "a" / "2", setting(seed=2), observe=stop)
     train(how("pfedfda"), DATA[3], tmp_path / "a" / "3", setting(seed=3)).trainer.save()  # all of it
     runs = together("pfedfda", tmp_path / "a")
-    assert [p.round for p in runs[0].heard] == [1, 2, 3]
+    assert [p.round for p in runs[0].reports] == [1, 2, 3]
     assert all(equal(a, b) for a, b in zip(runs, alone("pfedfda", tmp_path / "b"), strict=True))
 
 
@@ -169,7 +169,7 @@ def test_an_interrupted_run_goes_on_alone(tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match="after round 2"):
         train_together(found, stop)
     resumed, whole = alone("fedavg", tmp_path / "a"), alone("fedavg", tmp_path / "b")
-    assert [p.round for run in resumed for p in run.heard] == [3, 3, 3]
+    assert [p.round for run in resumed for p in run.reports] == [3, 3, 3]
     assert all(equal(a, b) for a, b in zip(resumed, whole, strict=True))
 
 
@@ -184,7 +184,7 @@ def test_checkpoints_of_all_are_written_under_way(tmp_path: Path, monkeypatch: p
     with pytest.raises(RuntimeError, match="display"):
         train_together(trainers("fedavg", tmp_path / "a"), fail)
     resumed = alone("fedavg", tmp_path / "a")
-    assert [run.heard[0].round for run in resumed] == [3, 3, 3]
+    assert [run.reports[0].round for run in resumed] == [3, 3, 3]
 
 
 def test_what_is_heard_is_the_mean_and_times_are_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,8 +200,8 @@ def test_what_is_heard_is_the_mean_and_times_are_shares(tmp_path: Path, monkeypa
     found = trainers("fedavg", tmp_path)
     for it in found:
         it.method = Slow()
-    heard: list[Progress] = []
-    train_together(found, heard.append)
+    reports: list[Progress] = []
+    train_together(found, reports.append)
     for it in found:
         for line in it.checkpoint.rounds:
             assert line["local_seconds"] == line["total_seconds"] == 4.0, "12 clients' seconds over three runs"
@@ -209,6 +209,6 @@ def test_what_is_heard_is_the_mean_and_times_are_shares(tmp_path: Path, monkeypa
     monkeypatch.undo()
     runs = together("fedavg", tmp_path / "real")
     losses = np.array([[line["loss"] for line in run.trainer.checkpoint.rounds] for run in runs])
-    np.testing.assert_allclose([p.loss for p in runs[0].heard], losses.mean(0))
-    by_run = [p.accuracy for run in alone("fedavg", tmp_path / "alone") for p in run.heard[-1:]]
+    np.testing.assert_allclose([p.loss for p in runs[0].reports], losses.mean(0))
+    by_run = [p.accuracy for run in alone("fedavg", tmp_path / "alone") for p in run.reports[-1:]]
     assert runs[0].accuracy == pytest.approx(np.mean(by_run))

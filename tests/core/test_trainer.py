@@ -14,7 +14,7 @@ import torch
 from fedbench import models
 from fedbench.core import simulation, waiting
 from fedbench.core import trainer as trainer_module
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.start import initialise
@@ -58,7 +58,7 @@ def test_an_interrupt_within_a_round_loses_only_that_round(
     assert caught.value.round == 3
     monkeypatch.undo()
     run = train(how, DATA, tmp_path, five(), executor=executor)
-    assert [p.round for p in run.heard] == [4, 5]
+    assert [p.round for p in run.reports] == [4, 5]
     assert same(run.tensors, whole.tensors)
     assert parquet_bytes(run.predictions) == parquet_bytes(whole.predictions)
 
@@ -91,7 +91,7 @@ def test_an_interrupt_before_the_first_round_ends(tmp_path: Path, monkeypatch: p
             patch.setattr(Method, "local", stop)
             with pytest.raises(Interrupted, match="after round 0"):
                 train(name, DATA, tmp_path / name)
-        assert [p.round for p in train(name, DATA, tmp_path / name).heard] == [1, 2, 3]
+        assert [p.round for p in train(name, DATA, tmp_path / name).reports] == [1, 2, 3]
 
 
 def test_an_error_in_a_round_leaves_the_last_checkpoint(
@@ -107,7 +107,7 @@ def test_an_error_in_a_round_leaves_the_last_checkpoint(
     with pytest.raises(RuntimeError, match="display"):
         train("feddrm", DATA, tmp_path, five(), observe=fail)
     run = train("feddrm", DATA, tmp_path, five())
-    assert [p.round for p in run.heard] == [4, 5]
+    assert [p.round for p in run.reports] == [4, 5]
     assert parquet_bytes(run.predictions) == parquet_bytes(whole.predictions)
 
 
@@ -136,7 +136,7 @@ def test_a_round_line_says_what_was_done(tmp_path: Path) -> None:
         assert 0 < parts <= line["total_seconds"]
         assert line["local_seconds"] >= line["client_seconds"]  # one client after another
     assert lines[-1]["participants"] == DATA.clients
-    assert [p.accuracy is not None for p in run.heard] == [False] * 38 + [True] * 2
+    assert [p.accuracy is not None for p in run.reports] == [False] * 38 + [True] * 2
 
 
 def test_a_round_without_anybody_changes_nothing(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_a_round_without_anybody_changes_nothing(tmp_path: Path) -> None:
     after: list[dict[str, torch.Tensor]] = []
 
     class Spy(FedAvg):
-        def figures(self, server: Server) -> Any:
+        def round_metrics(self, server: Server) -> Any:
             after.append(dict(server.shared))
-            return super().figures(server)
+            return super().round_metrics(server)
 
     it = trainer(Spy(), DATA, tmp_path, s)
     after.append(dict(it.server.shared))
@@ -232,7 +232,7 @@ class Alternating(Method):
 
     name = "alternating"
 
-    def shares(self, t: int, rounds: int) -> bool:
+    def communicates(self, t: int, rounds: int) -> bool:
         return t % 2 == 1
 
 
@@ -241,7 +241,7 @@ def test_rounds_without_communication_start_from_the_clients_own_copy(tmp_path: 
     ends: dict[tuple[int, int], torch.Tensor] = {}
 
     class Spy(Alternating):
-        def local(self, client: Client) -> Box:
+        def local(self, client: Client) -> ClientUpdate:
             starts[client.round, client.index] = client.state["head.weight"]
             yield Train(cross_entropy)
             ends[client.round, client.index] = client.state["head.weight"]

@@ -34,7 +34,7 @@ def test_every_dataset_has_a_valid_recipe() -> None:
             declared = source.kind == "builtin" or all(file.checksum for file in source.file)
             assert declared != ((found.name, source.name) in BRING_YOUR_OWN)
             assert source.train or not declared
-            assert found.many_labels == (found.name == "chexpert")
+            assert found.multi_label == (found.name == "chexpert")
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,11 @@ def test_the_answers_are_those_of_the_models_before_the_servers_step(
     assert how.answers_after_local, "the default of these methods"
     step = type(how).aggregate
 
-    def listening(self: Any, server: Any, cohort: list[Client], t: int) -> None:
+    def recording(self: Any, server: Any, cohort: list[Client], t: int) -> None:
         trained.update({(t, c.index): {n: v.clone() for n, v in c.state.items()} for c in cohort})
         step(self, server, cohort, t)
 
-    monkeypatch.setattr(type(how), "aggregate", listening)
+    monkeypatch.setattr(type(how), "aggregate", recording)
     s = few(votes=votes)
     run = train(how, DATA, tmp_path, s)
     monkeypatch.undo()

@@ -31,14 +31,14 @@ NETWORK = [name for name, t in started().items() if t.is_floating_point()]
 
 def forward(p: State, x: Tensor) -> tuple[Tensor, Tensor]:
     """(logits, what the norm reads) of the small network in evaluation mode, differentiable by all of p."""
-    h = F.conv2d(x, p["trunk.conv.weight"], p["trunk.conv.bias"], padding=1)
+    h = F.conv2d(x, p["backbone.conv.weight"], p["backbone.conv.bias"], padding=1)
 
     def column(name: str) -> Tensor:
-        return p[f"trunk.norm.{name}"].view(1, -1, 1, 1)
+        return p[f"backbone.norm.{name}"].view(1, -1, 1, 1)
 
     z = (h - column("running_mean")) / (column("running_var") + 1e-5).sqrt() * column("weight") + column("bias")
     z = F.relu(F.max_pool2d(z, 2)).flatten(1)
-    z = F.relu(F.linear(z, p["trunk.hidden.weight"], p["trunk.hidden.bias"]))
+    z = F.relu(F.linear(z, p["backbone.hidden.weight"], p["backbone.hidden.bias"]))
     return F.linear(z, p["head.weight"], p["head.bias"]), h.detach()
 
 
@@ -50,8 +50,8 @@ def one_step(theta: State, rates: State, x: Tensor) -> tuple[State, State]:
     (-(shares * shares.log()).sum() / len(x)).backward()  # type: ignore[no-untyped-call]
     ways = {n: t.grad.clone() for n, t in leaves.items()}  # type: ignore[union-attr]
     by_channel = read.transpose(0, 1).flatten(1)
-    ways["trunk.norm.running_mean"] = theta["trunk.norm.running_mean"] - by_channel.mean(1)
-    ways["trunk.norm.running_var"] = theta["trunk.norm.running_var"] - by_channel.var(1)
+    ways["backbone.norm.running_mean"] = theta["backbone.norm.running_mean"] - by_channel.mean(1)
+    ways["backbone.norm.running_var"] = theta["backbone.norm.running_var"] - by_channel.var(1)
     return {n: (t - rates[n] * ways[n]).detach().requires_grad_() for n, t in theta.items()}, ways
 
 
@@ -96,7 +96,12 @@ def test_rates_and_answers_are_those_of_autograd(rounds: int, executor: str, tmp
     found = learned(it)
     for name, rate in expected.items():
         torch.testing.assert_close(found[name], rate, rtol=2e-3, atol=1e-5)
-    for name in ("trunk.norm.running_mean", "trunk.norm.running_var", "trunk.norm.weight", "trunk.conv.weight"):
+    for name in (
+        "backbone.norm.running_mean",
+        "backbone.norm.running_var",
+        "backbone.norm.weight",
+        "backbone.conv.weight",
+    ):
         assert abs(float(found[name])) > 5e-4, "nothing to compare"
     told = it.checkpoint.read_predictions().to_pandas()
     by_hand = answers_by_hand(theta, found, DATA, 8)
@@ -151,7 +156,7 @@ def test_labels_of_test_images_change_nothing_and_those_of_validation_images_the
     assert all(torch.equal(plain.server.shared[n], validation.server.shared[n]) for n in NETWORK)
 
 
-def test_the_box_that_answers_asks_for_nothing_but_test_images(tmp_path: Path) -> None:
+def test_the_update_that_answers_asks_for_nothing_but_test_images(tmp_path: Path) -> None:
     state = started()
     plan = Plan(SHORT, DATA.n_train, DATA.shape[:2])
     someone = client(DATA, plan, 0, state, t=2)
@@ -195,9 +200,9 @@ def test_a_variance_stays_at_least_zero() -> None:
     state = started()
     ways = {n: torch.full_like(state[n], 2.0) for n in NETWORK}
     moved = stepped(state, torch.ones(len(NETWORK)), ways)
-    assert not moved["trunk.norm.running_var"].any()
-    assert torch.equal(moved["trunk.norm.running_mean"], state["trunk.norm.running_mean"] - 2)
-    assert torch.equal(moved["trunk.norm.num_batches_tracked"], state["trunk.norm.num_batches_tracked"])
+    assert not moved["backbone.norm.running_var"].any()
+    assert torch.equal(moved["backbone.norm.running_mean"], state["backbone.norm.running_mean"] - 2)
+    assert torch.equal(moved["backbone.norm.num_batches_tracked"], state["backbone.norm.num_batches_tracked"])
 
 
 def test_a_network_without_batch_norms_asks_for_no_statistics() -> None:
@@ -207,9 +212,9 @@ def test_a_network_without_batch_norms_asks_for_no_statistics() -> None:
     assert norm_statistics.gradients(state, {"head.weight": torch.ones(10, 16)}) == {}
 
 
-def drive_to_end(box: Any) -> Any:
+def drive_to_end(update: Any) -> Any:
     try:
-        next(box)
+        next(update)
     except StopIteration as end:
         return end.value
     raise AssertionError("it asked")

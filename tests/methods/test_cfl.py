@@ -35,9 +35,9 @@ def server_of(cohort: list[Client]) -> Server:
     return Server(start, start)
 
 
-def step(cohort: list[Client], **knobs: Any) -> Server:
+def step(cohort: list[Client], **hyperparameters: Any) -> Server:
     server = server_of(cohort)
-    method("cfl", **knobs).aggregate(server, cohort, 1)
+    method("cfl", **hyperparameters).aggregate(server, cohort, 1)
     return server
 
 
@@ -51,7 +51,7 @@ def test_a_mean_that_has_vanished_splits_two_opposite_camps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deltas", "knobs"),
+    ("deltas", "hyperparameters"),
     [
         ([[1, 0], [1, 0], [-0.4, 0]], {}),  # the mean is 0.53
         ([[0.5, 0], [-0.5, 0], [0.5, 0], [-0.5, 0]], {}),  # nobody has moved by 0.6
@@ -61,8 +61,8 @@ def test_a_mean_that_has_vanished_splits_two_opposite_camps() -> None:
         ([[0.59, 0.59], [-0.59, -0.59], [0.59, 0.59], [-0.59, -0.59]], {"largest": "entry"}),  # no entry is above 0.6
     ],
 )
-def test_no_split(deltas: list[list[float]], knobs: dict[str, Any]) -> None:
-    server = step([member(i, d) for i, d in enumerate(deltas)], **knobs)
+def test_no_split(deltas: list[list[float]], hyperparameters: dict[str, Any]) -> None:
+    server = step([member(i, d) for i, d in enumerate(deltas)], **hyperparameters)
     assert set(server.assigned.values()) == {0}
     assert len(server.models) == 1
 

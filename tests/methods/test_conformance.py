@@ -171,5 +171,7 @@ def test_effort_is_that_of_the_local_work(name: str, tmp_path: Path, fedavgs_rou
         s = setting(rounds=1, window=1, steps=1, passes="endless", momentum=0.0)
     if how.trains:
         (images, size), (others, other) = passed(how, s, tmp_path), fedavgs_round(s)
-        assert how.effort(s) == pytest.approx(images / others * round(size / other))  # through all of its networks
-    assert how.effort(setting(steps=3)) >= 1
+        assert how.relative_compute(s) == pytest.approx(
+            images / others * round(size / other)
+        )  # through all of its networks
+    assert how.relative_compute(setting(steps=3)) >= 1

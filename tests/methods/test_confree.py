@@ -102,10 +102,10 @@ def test_rounds_of_feddrms_comparison(tmp_path: Path) -> None:
 # -- what it reduces to, and what it is for -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("knobs", [{"alpha": 0.0}, {"rule": "pairs"}], ids=str)
-def test_a_client_alone_has_no_conflicts_and_it_is_fedrep(knobs: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("hyperparameters", [{"alpha": 0.0}, {"rule": "pairs"}], ids=str)
+def test_a_client_alone_has_no_conflicts_and_it_is_fedrep(hyperparameters: dict[str, Any], tmp_path: Path) -> None:
     alone = federation((120,))
-    ours = train(method("confree", **knobs), alone, tmp_path / "ours")
+    ours = train(method("confree", **hyperparameters), alone, tmp_path / "ours")
     rep = train(method("fedrep", head_epochs=1, score="after_aggregate"), alone, tmp_path / "rep")
     for name, expected in rep.shared.items():
         np.testing.assert_allclose(ours.shared[name], expected, rtol=1e-4, atol=1e-6)

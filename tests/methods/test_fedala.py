@@ -23,7 +23,7 @@ from tests.support.sgd_oracle import State, averaged, descended, images, of, sta
 DATA = federation()
 RATE, SHARE = 20.0, 0.6
 HEAD = ["head.weight", "head.bias"]
-HIDDEN = ["trunk.hidden.weight", "trunk.hidden.bias"]
+HIDDEN = ["backbone.hidden.weight", "backbone.hidden.bias"]
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def test_as_feddrm_ran_it_it_is_fedavg_of_half_the_steps_before_averaging(tmp_pa
     plain = train(Unaveraged(), DATA, tmp_path / "plain", setting(steps=5))
     assert same(ours.shared, plain.shared)
     assert ours.predictions.equals(plain.predictions)
-    assert how.effort(setting(steps=10)) == 0.5
+    assert how.relative_compute(setting(steps=10)) == 0.5
     averages = train("fedavg", DATA, tmp_path / "average", setting(steps=5))
     assert not ours.predictions.equals(averages.predictions)
 

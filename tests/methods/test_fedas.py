@@ -52,14 +52,14 @@ def to_means(shared: State, own: State, i: int, batches: Iterable[Any], s: Setti
 
 
 def to_previous(received: State, previous: State, i: int, batches: Iterable[Any], s: Setting) -> State:
-    """What the client holds after steps that bring its trunk's features to those of its previous model."""
+    """What the client holds after steps that bring its backbone's features to those of its previous model."""
     x, model, old = images(DATA, DATA.train[i]), network(received).train(), network(previous).train()
-    optimiser = torch.optim.SGD(model.trunk.parameters(), s.lr, s.momentum, weight_decay=s.weight_decay)
+    optimiser = torch.optim.SGD(model.backbone.parameters(), s.lr, s.momentum, weight_decay=s.weight_decay)
     for position in batches:
         with torch.no_grad():
-            target = old.trunk(x[position])
+            target = old.backbone(x[position])
         optimiser.zero_grad()
-        ((model.trunk(x[position]) - target) ** 2).mean().backward()
+        ((model.backbone(x[position]) - target) ** 2).mean().backward()
         optimiser.step()
     return state_of(model)
 
@@ -126,12 +126,12 @@ def test_feddrms_alignment_is_the_same_by_all_executors(way: str, tmp_path: Path
 
 
 def test_in_the_first_round_the_alignment_has_nothing_to_do(tmp_path: Path) -> None:
-    """Previous and shared model are one: without weight decay the trunk stays where it is, to the bit."""
+    """Previous and shared model are one: without weight decay the backbone stays where it is, to the bit."""
     s = setting(rounds=1, window=1, steps=5, weight_decay=0.0)
     it = train(method("fedas", **AS_RUN), DATA, tmp_path, s).trainer
     client = it.client(1, dict(it.server.initial), 1)
-    box = method("fedas", **AS_RUN).local(client)
-    it.executor.run([client], lambda c: (next(box) for _ in range(1)))
+    update = method("fedas", **AS_RUN).local(client)
+    it.executor.run([client], lambda c: (next(update) for _ in range(1)))
     assert client.work.losses == [(0.0, 2 * s.batch_size)]
     assert all(torch.equal(t, it.server.initial[n]) for n, t in client.state.items())
 
@@ -146,9 +146,9 @@ def test_what_answers_for_a_client_is_its_own_model_also_when_it_was_away(tmp_pa
     for score, own in (("after_local", True), ("after_aggregate", False)):
         client = it.answering(it.server, away, MEMBER, 3)
         method("fedas", score=score).personalise(client)
-        body = client.state["trunk.0.weight"]
-        assert torch.equal(body, it.server.personal[away]["previous/trunk.0.weight"]) == own
-        assert torch.equal(body, it.server.shared["trunk.0.weight"]) != own
+        body = client.state["backbone.0.weight"]
+        assert torch.equal(body, it.server.personal[away]["previous/backbone.0.weight"]) == own
+        assert torch.equal(body, it.server.shared["backbone.0.weight"]) != own
         assert torch.equal(client.state["head.weight"], it.server.personal[away]["head.weight"])
 
 
@@ -165,18 +165,20 @@ def test_clients_count_by_their_information(tmp_path: Path) -> None:
         c.upload = Information(0.0)  # nothing to go by
     it.method.aggregate(it.server, cohort, 3)
     mean = (DATA.n_train[1] + 2 * DATA.n_train[2]) / sum(DATA.n_train[:3])
-    assert it.server.shared["trunk.0.bias"].tolist() == pytest.approx([mean] * len(it.server.shared["trunk.0.bias"]))
+    assert it.server.shared["backbone.0.bias"].tolist() == pytest.approx(
+        [mean] * len(it.server.shared["backbone.0.bias"])
+    )
 
 
 @pytest.mark.parametrize("score", ["after_local", "after_aggregate"])
 def test_without_alignment_and_by_sizes_it_is_fedper(score: str, tmp_path: Path) -> None:
-    knobs: dict[str, Any] = {"align_epochs": 0, "weigh_by": "size", "score": score}
-    ours = train(method("fedas", **knobs), DATA, tmp_path / "ours")
+    hyperparameters: dict[str, Any] = {"align_epochs": 0, "weigh_by": "size", "score": score}
+    ours = train(method("fedas", **hyperparameters), DATA, tmp_path / "ours")
     plain = train(method("fedper", score=score), DATA, tmp_path / "plain")
     assert same(ours.shared, plain.shared)
     assert ours.predictions.equals(plain.predictions)
     for change in ({"align_epochs": 1}, {"weigh_by": "fisher"}):
-        other = train(method("fedas", **{**knobs, **change}), DATA, tmp_path / str(change))
+        other = train(method("fedas", **{**hyperparameters, **change}), DATA, tmp_path / str(change))
         assert not same(other.shared, plain.shared)
 
 
@@ -205,4 +207,4 @@ def test_steps_of_the_alignment_are_some_of_the_settings() -> None:
     for s in (setting(), setting(steps=2)):
         with pytest.raises(FedbenchError, match="--align-steps of fedas"):
             method("fedas", **AS_RUN).check_setting(s)
-    assert method("fedas", **AS_RUN).effort(setting(steps=10)) == pytest.approx((2 * 4 / 3 + 8) / 10)
+    assert method("fedas", **AS_RUN).relative_compute(setting(steps=10)) == pytest.approx((2 * 4 / 3 + 8) / 10)

@@ -36,7 +36,7 @@ def member(index: int, state: dict[str, torch.Tensor], size: int = 4) -> Client:
 
 
 def asked(server: Server, *right: list[int], index: int = 0, delta: float = 0.1) -> tuple[Client, list[Any]]:
-    """The client after its box, each model of which was right on these of its four images."""
+    """The client after its update, each model of which was right on these of its four images."""
     how = method("feddrift", delta=delta)
     client = member(index, server.view(index))
     how.broadcast(server, client)

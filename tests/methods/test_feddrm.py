@@ -49,7 +49,7 @@ def test_the_loss_by_hand(share: float, tmp_path: Path) -> None:
     x, y = to_input(DATA.images[:12]), DATA.labels[:12]
     with torch.no_grad():
         loss = how.loss(model, Batch(x, y, torch.arange(len(y)), {"client": torch.tensor(2)}))
-        h = model.trunk(x).double().numpy()
+        h = model.backbone(x).double().numpy()
         target = h @ model.head.weight.double().numpy().T + model.head.bias.double().numpy()
         branch = model.client_branch.head
         client = h @ branch.weight.double().numpy().T + branch.bias.double().numpy()
@@ -60,17 +60,17 @@ def test_the_loss_by_hand(share: float, tmp_path: Path) -> None:
 
     first, second = cross_entropy(target, y.numpy()), cross_entropy(client, np.full(12, 2))
     assert loss.total.item() == pytest.approx(share * first + (1 - share) * second, rel=1e-5)
-    assert loss.shown is not None
-    assert loss.shown.item() == pytest.approx(first, rel=1e-5)
-    assert loss.kept is None
+    assert loss.logged is not None
+    assert loss.logged.item() == pytest.approx(first, rel=1e-5)
+    assert loss.collected is None
 
 
 def test_each_client_names_itself(tmp_path: Path) -> None:
     it = trainer(FedDRM(), DATA, tmp_path)
     for i in range(3):
-        box = it.method.local(it.client(i, it.server.view(i), 1))
-        assert box is not None
-        (request,) = list(box)
+        update = it.method.local(it.client(i, it.server.view(i), 1))
+        assert update is not None
+        (request,) = list(update)
         assert isinstance(request, Train)
         assert int(request.extras["client"]) == i
         assert request.trains == ("",)
@@ -96,7 +96,7 @@ def test_density_ratio_takes_the_training_shares_out() -> None:
     logits = torch.from_numpy(np.log(share * ratio) + rng.normal(size=(500, 1)))
 
     class Model:
-        client_branch = staticmethod(lambda trunk: trunk)
+        client_branch = staticmethod(lambda backbone: backbone)
 
     chosen = FedDRM().route(Model(), logits, torch.from_numpy(np.log(share)))
     np.testing.assert_array_equal(chosen["probability"], (share * ratio).argmax(1))
@@ -117,7 +117,7 @@ def test_stored_routes_are_those_of_single_images(run: Run) -> None:
     rows = torch.cat(list(data.test))
     for k in range(0, len(rows), 7):
         with torch.no_grad():
-            logits = model.client_branch(model.trunk(to_input(data.images[rows[k : k + 1]])))[0].double().numpy()
+            logits = model.client_branch(model.backbone(to_input(data.images[rows[k : k + 1]])))[0].double().numpy()
         assert table["route_probability"][k].as_py() == logits.argmax()
         assert table["route_density_ratio"][k].as_py() == (logits - share).argmax()
 

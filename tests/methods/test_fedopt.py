@@ -22,7 +22,7 @@ Array = npt.NDArray[np.float64]
 
 DATA = federation()
 ETA, BETA1, BETA2, TAU = 0.05, 0.8, 0.9, 0.02
-KNOBS: dict[str, Any] = {"server_lr": ETA, "beta1": BETA1, "beta2": BETA2, "tau": TAU}
+HYPERPARAMETERS: dict[str, Any] = {"server_lr": ETA, "beta1": BETA1, "beta2": BETA2, "tau": TAU}
 SERVERS = ("avgm", "adagrad", "adam", "yogi")
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 every = pytest.mark.parametrize("server", SERVERS)
@@ -58,7 +58,7 @@ def test_momentum_of_nothing_at_full_step_is_fedavg(tmp_path: Path) -> None:
 def test_rounds_are_those_of_the_algorithm(server: str, tmp_path: Path) -> None:
     """Two rounds of a network with a batch norm, whose running statistics are FedAvg's means."""
     s = setting(rounds=2, window=1, epochs=2)
-    it = trained(method("fedopt", server=server, **KNOBS), DATA, s, tmp_path)
+    it = trained(method("fedopt", server=server, **HYPERPARAMETERS), DATA, s, tmp_path)
     plan, first = Plan(s, DATA.n_train, DATA.shape[:2]), started()
     shared: State = first
     changes: list[dict[str, Array]] = []
@@ -88,7 +88,7 @@ def test_rounds_are_those_of_the_algorithm(server: str, tmp_path: Path) -> None:
 @every
 def test_steps_of_the_server_are_those_of_the_formulas(server: str, tmp_path: Path) -> None:
     """Changes by hand, some greater than tau and some smaller, over four rounds: to float rounding."""
-    how = method("fedopt", server=server, **KNOBS)
+    how = method("fedopt", server=server, **HYPERPARAMETERS)
     it = trainer(how, DATA, tmp_path, setting())
     start, rng = {n: t.double().numpy() for n, t in it.server.shared.items()}, np.random.default_rng(2)
     changes: list[dict[str, Array]] = []
@@ -120,13 +120,13 @@ def test_stopped_and_resumed_it_goes_on_with_its_moments(server: str, tmp_path: 
     with pytest.raises(Interrupted):
         trainer(how, DATA, tmp_path / "stopped", s).run(stop)
     again = train(how, DATA, tmp_path / "stopped", s)
-    assert [p.round for p in again.heard] == [3, 4]
+    assert [p.round for p in again.reports] == [3, 4]
     assert any(name.startswith("memory/") for name in whole.tensors)
     assert same(again.tensors, whole.tensors)
 
 
 @pytest.mark.parametrize(
-    ("knob", "value", "wanted"),
+    ("hyperparameter", "value", "wanted"),
     [
         ("server_lr", 0.0, "--server-lr of fedopt must be above 0"),
         ("beta1", 1.0, "--beta1 of fedopt must be in [0, 1)"),
@@ -135,6 +135,6 @@ def test_stopped_and_resumed_it_goes_on_with_its_moments(server: str, tmp_path: 
         ("server", "sgd", "avgm"),
     ],
 )
-def test_hyper_parameters_out_of_range_are_refused(knob: str, value: object, wanted: str) -> None:
+def test_hyper_parameters_out_of_range_are_refused(hyperparameter: str, value: object, wanted: str) -> None:
     with pytest.raises(FedbenchError, match=re.escape(wanted)):
-        method("fedopt", **{knob: value})
+        method("fedopt", **{hyperparameter: value})

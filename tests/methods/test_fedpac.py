@@ -1,4 +1,4 @@
-"""FedPAC: its statistics, its quadratic programme, its box, what it sends, what a newcomer gets."""
+"""FedPAC: its statistics, its quadratic programme, its update, what it sends, what an unseen client gets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.lab import Run, drive, federation, method, same, setting, tra
 
 DATA = federation()
 D, K = 64, 10
-BODY, HEAD = ("trunk.", "neck."), ("head.",)
+BODY, HEAD = ("backbone.", "projection."), ("head.",)
 DONE = Trained(1.0, None, torch.zeros(0), 1, 1)
 
 
@@ -144,10 +144,11 @@ def test_the_loss_and_its_gradient(tmp_path: Path) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-# -- the box --------------------------------------------------------------------------------------------------
+# -- the client update
+# --------------------------------------------------------------------------------------------------
 
 
-def test_the_box_asks_for_statistics_head_body_and_prototypes(tmp_path: Path) -> None:
+def test_the_update_asks_for_statistics_head_body_and_prototypes(tmp_path: Path) -> None:
     client = a_client(FedPAC(), tmp_path)
     before, after = features(40), features(40, seed=9)
     requests = drive(FedPAC().local(client), Collected(*before), DONE, DONE, Collected(*after))
@@ -209,8 +210,8 @@ def test_prototypes_and_heads_after_a_round(tmp_path: Path) -> None:
             torch.testing.assert_close(server.memory.of[c.index][name].double(), mixed, rtol=1e-5, atol=1e-6)
         mean = sum(float(p) * head for p, head in zip(share, heads, strict=True))
         torch.testing.assert_close(server.shared[name].double(), mean, rtol=1e-5, atol=1e-6)
-    body = sum(float(p) * c.state["trunk.0.weight"].double() for p, c in zip(share, cohort, strict=True))
-    torch.testing.assert_close(server.shared["trunk.0.weight"].double(), body, rtol=1e-5, atol=1e-6)
+    body = sum(float(p) * c.state["backbone.0.weight"].double() for p, c in zip(share, cohort, strict=True))
+    torch.testing.assert_close(server.shared["backbone.0.weight"].double(), body, rtol=1e-5, atol=1e-6)
 
 
 def test_the_statistics_are_those_of_the_received_body(tmp_path: Path) -> None:
@@ -242,7 +243,7 @@ def test_without_distance_and_combination_it_is_fedrep(tmp_path: Path, monkeypat
     shown = {n.replace("memory/of/", "personal/"): t for n, t in alone.tensors.items() if not n.startswith(beside)}
     assert same(shown, rep.tensors)
     for other in (combined, pac(**{"lambda": 1.0}), pac(head_lr=0.1)):
-        assert not np.array_equal(other.shared["trunk.0.weight"], rep.shared["trunk.0.weight"])
+        assert not np.array_equal(other.shared["backbone.0.weight"], rep.shared["backbone.0.weight"])
 
 
 def test_the_distance_counts_from_the_second_round_on(tmp_path: Path) -> None:
@@ -251,7 +252,7 @@ def test_the_distance_counts_from_the_second_round_on(tmp_path: Path) -> None:
     for weight in (0.0, 5.0):
         it = trainer(FedPAC(lambda_=weight), DATA, tmp_path / str(weight), s)
         of = bodies[weight] = []
-        it.run(lambda _, it=it, of=of: of.append(it.server.shared["trunk.0.weight"]))
+        it.run(lambda _, it=it, of=of: of.append(it.server.shared["backbone.0.weight"]))
     assert torch.equal(bodies[0.0][0], bodies[5.0][0])
     assert not torch.equal(bodies[0.0][1], bodies[5.0][1])
 
@@ -276,13 +277,13 @@ def test_bytes_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("newcomers", "trains"), [("head", HEAD), ("all", ("",))])
-def test_a_newcomer_starts_from_the_mean_head_and_tunes(
+def test_an_unseen_client_starts_from_the_mean_head_and_tunes(
     newcomers: str, trains: tuple[str, ...], tmp_path: Path
 ) -> None:
     run = train(method("fedpac", unseen=newcomers, newcomer_epochs=2), DATA, tmp_path)
     server, how = run.trainer.server, run.trainer.method
     newcomer = run.trainer.answering(server, 1, UNSEEN, 3)
-    for name in ("head.weight", "trunk.0.weight"):
+    for name in ("head.weight", "backbone.0.weight"):
         assert newcomer.state[name] is server.shared[name]
         assert not torch.equal(newcomer.state[name], server.initial[name])
     assert not torch.equal(newcomer.state["head.weight"], server.memory.of[1]["head.weight"])

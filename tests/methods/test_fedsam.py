@@ -129,8 +129,8 @@ def test_it_ends_where_the_loss_is_flatter_than_at_fedavgs_end(tmp_path: Path) -
 
 
 def test_effort_is_two_passes_a_step_but_in_the_last_rounds() -> None:
-    assert method("fedsam").effort(setting(rounds=800)) == 2
-    assert method("fedsam", finetune_rounds=100).effort(setting(rounds=800)) == 1.875
+    assert method("fedsam").relative_compute(setting(rounds=800)) == 2
+    assert method("fedsam", finetune_rounds=100).relative_compute(setting(rounds=800)) == 1.875
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,9 @@ def test_the_round_in_which_it_clusters(tmp_path: Path) -> None:
     found = train(
         "flux", DATA, tmp_path / "a", grouped_setting(rounds=6, lr=1e-4)
     )  # nothing is learnt, so flat at once
-    assert found.trainer.method.figures(found.trainer.server)["clustering_round"] == 4
+    assert found.trainer.method.round_metrics(found.trainer.server)["clustering_round"] == 4
     steep = train(method("flux", threshold=-1.0), DATA, tmp_path / "b", grouped_setting(rounds=6))
-    assert steep.trainer.method.figures(steep.trainer.server)["clustering_round"] == 6, "after 80 % of the rounds"
+    assert steep.trainer.method.round_metrics(steep.trainer.server)["clustering_round"] == 6, "after 80 % of the rounds"
     rounds = found.trainer.checkpoint.rounds
     assert [line.get("figure_clustering_round") for line in rounds] == [None, None, None, 4, 4, 4]
     assert [line["figure_clusters"] for line in rounds][:3] == [1, 1, 1]
@@ -92,7 +92,7 @@ def test_without_an_end_of_warm_up_it_is_fedavg(tmp_path: Path) -> None:
     assert same(flux.shared, average.shared)
     for column in ("own", "test_phase"):
         assert (answers(flux, column) == answers(average, column)).all()
-    assert flux.trainer.method.figures(flux.trainer.server) == {"clusters": 1}, "which a user sees"
+    assert flux.trainer.method.round_metrics(flux.trainer.server) == {"clusters": 1}, "which a user sees"
 
 
 def test_with_one_group_the_prior_clustering_is_fedavg(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_with_one_group_the_prior_clustering_is_fedavg(tmp_path: Path) -> None:
     (model,) = flux.trainer.server.models
     for name, value in average.shared.items():
         np.testing.assert_allclose(model[name], value, atol=1e-5)
-    assert flux.trainer.method.figures(flux.trainer.server)["clustering_round"] < 6
+    assert flux.trainer.method.round_metrics(flux.trainer.server)["clustering_round"] < 6
     assert (answers(flux, "own") == answers(flux, "test_phase")).all()
 
 
@@ -249,7 +249,7 @@ def test_clients_are_clustered_anew_when_their_data_drift(tmp_path: Path) -> Non
     assert [line["images"] > 0 for line in rounds] == [True] * 5 + [False, True], (
         "nobody trains in the round of a drift"
     )
-    assert found.trainer.method.figures(found.trainer.server)["clustering_round"] == 6
+    assert found.trainer.method.round_metrics(found.trainer.server)["clustering_round"] == 6
     known = described(found, replace(data, train=data.stages[1][0]), "train")
     labels, eps = clustering.dynamic(known)
     assert [found.trainer.server.assigned[i] for i in range(4)] == labels.tolist()
@@ -307,13 +307,13 @@ def test_every_clustering_gives_each_client_one(kind: str, tmp_path: Path) -> No
     assert set(server.assigned.values()) == set(range(len(server.models)))
     labels, eps = clustering.cluster(kind, server.memory.described.descriptors.numpy(), 1.0, 0.0, 3)
     assert [server.assigned[i] for i in range(6)] == labels.tolist()
-    assert ("elbow" in found.trainer.method.figures(server)) == (kind == "density") == (eps == eps)
+    assert ("elbow" in found.trainer.method.round_metrics(server)) == (kind == "density") == (eps == eps)
 
 
 def test_a_reach_stands_for_the_elbow(tmp_path: Path) -> None:
     for reach, clusters in ((1e-6, 6), (1e6, 1)):
         found = train(method("flux", reach=reach, start=2), DATA, tmp_path / str(clusters), grouped_setting(rounds=2))
-        figures = found.trainer.method.figures(found.trainer.server)
+        figures = found.trainer.method.round_metrics(found.trainer.server)
         assert figures["clusters"] == clusters
         assert "elbow" not in figures
 
@@ -322,7 +322,7 @@ def test_clustering_in_the_first_round(tmp_path: Path) -> None:
     """The released code's bounds 0 and 2 stand in for latents that nobody has reported."""
     found = train(method("flux", start=1), DATA, tmp_path, grouped_setting(rounds=2))
     server = found.trainer.server
-    assert found.trainer.method.figures(server)["clustering_round"] == 1
+    assert found.trainer.method.round_metrics(server)["clustering_round"] == 1
     for name, value in server.shared.items():
         assert torch.equal(server.initial[name], value), "theta* is where all begin"
     assert (server.memory.bounds.low == 0).all()
@@ -365,7 +365,7 @@ def test_forced_clustering_is_not_missed(tmp_path: Path) -> None:
     cohorts = [trainer(method("flux"), DATA, tmp_path / "plan", s).plan.cohort(t) for t in range(1, 9)]
     empty = next(t for t in range(2, 7) if not cohorts[t - 1] and cohorts[t] and cohorts[t + 1])
     found = train(method("flux", start=empty + 1), DATA, tmp_path / "run", s)
-    assert found.trainer.method.figures(found.trainer.server)["clustering_round"] == empty + 2
+    assert found.trainer.method.round_metrics(found.trainer.server)["clustering_round"] == empty + 2
 
 
 def test_noise_is_drawn_anew_each_round(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_bytes_of_one_and_of_all_models(some: Run) -> None:
     assert [line["figure_clusters"] for line in lines] == [2.0] * 3
 
 
-def test_a_newcomer_takes_the_model_of_the_lowest_loss(tmp_path: Path) -> None:
+def test_an_unseen_client_takes_the_model_of_the_lowest_loss(tmp_path: Path) -> None:
     part = partition_spec(DatasetSpec("digits", "t", "t"), "iid", 6, 1, 0.7, unseen=2)
     run = train(method("ifca", clusters=2), DATA, tmp_path, grouped_setting(rounds=2, partition=part, test_phase=None))
     server = run.trainer.server
@@ -237,9 +237,9 @@ def test_a_newcomer_takes_the_model_of_the_lowest_loss(tmp_path: Path) -> None:
 
 def test_effort_counts_the_models_that_are_asked() -> None:
     s = setting(epochs=2)
-    assert method("ifca", clusters=6).effort(s) == pytest.approx(2.0)
-    assert method("ifca", clusters=1).effort(s) == method("ifca").effort(s) == 1.0
-    assert method("fesem", clusters=6).effort(s) == 1.0
+    assert method("ifca", clusters=6).relative_compute(s) == pytest.approx(2.0)
+    assert method("ifca", clusters=1).relative_compute(s) == method("ifca").relative_compute(s) == 1.0
+    assert method("fesem", clusters=6).relative_compute(s) == 1.0
     for clients, most in ((10, 99), (40, 10)):
         part = partition_spec(DatasetSpec("mnist", "t", "t"), "equal", clients, 3, None, shift="pyx", level=8)
         there = schemes.of(part).true_groups(part, 10)

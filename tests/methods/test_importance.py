@@ -223,11 +223,11 @@ def test_clients_with_the_same_images_match_once(
     asked: list[int] = []
     whole = importance.estimate
 
-    def heard(*given: Any) -> Any:
+    def reports(*given: Any) -> Any:
         asked.append(given[5])
         return whole(*given)
 
-    monkeypatch.setattr(importance, "estimate", heard)
+    monkeypatch.setattr(importance, "estimate", reports)
     chosen = {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 1}
     found = weights(method("ftw_erm", **chosen), replace(EVEN, images=images), tmp_path, executor=executor)
     assert sorted(asked) == [0, 1, 2]
@@ -277,11 +277,11 @@ def test_an_interrupt_while_clients_describe_themselves_leaves_nothing(tmp_path:
 
 
 def test_who_looks_on_hears_that_clients_look_at_their_data(tmp_path: Path) -> None:
-    for name, expected in (("ftw_erm", ["clients look at their data", "", ""]), ("fedsgd", ["", ""])):
+    for name, expected in (("ftw_erm", ["clients describe their data", "", ""]), ("fedsgd", ["", ""])):
         it = trainer(method(name), known(EVEN, P, Q), tmp_path / name, one_step(rounds=2))
-        heard: list[str] = []
-        it.run(lambda progress, heard=heard: heard.append(progress.doing))  # type: ignore[misc]
-        assert heard == expected
+        reports: list[str] = []
+        it.run(lambda progress, reports=reports: reports.append(progress.doing))  # type: ignore[misc]
+        assert reports == expected
 
 
 def test_after_a_resume_nobody_describes_again(tmp_path: Path) -> None:

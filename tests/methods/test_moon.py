@@ -43,7 +43,7 @@ def test_the_first_round_is_fedavgs(tmp_path: Path) -> None:
     runs = [train(name, DATA, tmp_path / name, s) for name in ("moon", "fedavg")]
     for name, expected in runs[1].shared.items():
         np.testing.assert_allclose(runs[0].shared[name], expected, rtol=1e-4, atol=1e-6)
-    losses = [run.heard[0].loss for run in runs]
+    losses = [run.reports[0].loss for run in runs]
     assert losses[0] == pytest.approx(losses[1] + math.log(2), rel=1e-5)
 
 
@@ -155,7 +155,9 @@ def test_features_stay_nearer_to_the_received_models(tmp_path: Path) -> None:
     assert similarity(10.0) > similarity(0.0)
 
 
-@pytest.mark.parametrize(("knob", "value", "wanted"), [("mu", -1, "at least 0"), ("temperature", 0, "above 0")])
-def test_hyper_parameters_out_of_range_are_refused(knob: str, value: float, wanted: str) -> None:
-    with pytest.raises(FedbenchError, match=f"--{knob} of moon must be {wanted}, not {value}"):
-        method("moon", **{knob: value})
+@pytest.mark.parametrize(
+    ("hyperparameter", "value", "wanted"), [("mu", -1, "at least 0"), ("temperature", 0, "above 0")]
+)
+def test_hyper_parameters_out_of_range_are_refused(hyperparameter: str, value: float, wanted: str) -> None:
+    with pytest.raises(FedbenchError, match=f"--{hyperparameter} of moon must be {wanted}, not {value}"):
+        method("moon", **{hyperparameter: value})

@@ -53,7 +53,7 @@ def test_two_rounds_are_what_the_formula_gives(restarts: bool, tmp_path: Path) -
         held = of(it.server.view(i), "own/")
         for name, value in held.items():
             torch.testing.assert_close(value, models[i][name], rtol=1e-4, atol=2e-5)
-        for name in ("trunk.norm.running_mean", "trunk.hidden.weight", "head.bias"):
+        for name in ("backbone.norm.running_mean", "backbone.hidden.weight", "head.bias"):
             assert (held[name] - average[name]).abs().max() > 1e-3, "nothing tells personal from average"
 
 

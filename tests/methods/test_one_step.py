@@ -135,7 +135,7 @@ def test_statistics_are_averaged_by_fedsgd_and_kept_by_fedbn(tmp_path: Path) -> 
     assert not shared.personal
     assert norm.isdisjoint(own.shared)
     for which in ("weight", "running_mean"):
-        kept = [own.personal[i][f"trunk.norm.{which}"] for i in range(4)]
+        kept = [own.personal[i][f"backbone.norm.{which}"] for i in range(4)]
         assert len({tuple(t.tolist()) for t in kept}) == 4, which
 
 
@@ -147,10 +147,10 @@ def test_averaged_statistics_are_the_plain_mean_of_the_participants(tmp_path: Pa
     it = Trainer(s, how, DATA, model, initial, executor, Plan(s, DATA.n_train, (8, 8)), Checkpoint(tmp_path))
     round = it.begin()
     executor.run(round.cohort, how.local)
-    means = torch.stack([c.state["trunk.norm.running_mean"] for c in round.cohort])
+    means = torch.stack([c.state["backbone.norm.running_mean"] for c in round.cohort])
     assert (means.std(0) > 0).all()
     how.aggregate(round.server, round.cohort, 1)
-    torch.testing.assert_close(round.server.shared["trunk.norm.running_mean"], means.mean(0))
+    torch.testing.assert_close(round.server.shared["backbone.norm.running_mean"], means.mean(0))
 
 
 def test_fedbns_own_adam_is_torchs_on_the_same_gradients(tmp_path: Path) -> None:
@@ -205,9 +205,9 @@ def test_frozen_norms_stay_at_their_start(tmp_path: Path) -> None:
     server = on_small(method("fedbn", affine="frozen"), one_step(), tmp_path / "a", True).server
     for i in range(4):
         own = server.view(i)
-        assert torch.equal(own["trunk.norm.weight"], torch.ones(6))
-        assert torch.equal(own["trunk.norm.bias"], torch.zeros(6))
-        assert not torch.equal(own["trunk.norm.running_mean"], torch.zeros(6))
+        assert torch.equal(own["backbone.norm.weight"], torch.ones(6))
+        assert torch.equal(own["backbone.norm.bias"], torch.zeros(6))
+        assert not torch.equal(own["backbone.norm.running_mean"], torch.zeros(6))
 
 
 # -- grey images ----------------------------------------------------------------------------------------------

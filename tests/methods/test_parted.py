@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from fedbench.core.augment import to_input
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.simulation import PERSONALISING
 from fedbench.core.state import State, matches
@@ -25,7 +25,7 @@ from tests.support.lab import Run, federation, method, same, setting, train, tra
 
 DATA = federation()
 ALONE = federation((120,))
-BODY, HEAD = ("trunk.", "neck."), ("head.",)
+BODY, HEAD = ("backbone.", "projection."), ("head.",)
 
 
 def size(server: Server, prefixes: tuple[str, ...]) -> int:
@@ -100,7 +100,7 @@ def test_fedbabu_under_any_body_update_is_fedavg_of_a_frozen_head(tmp_path: Path
     class Frozen(Method):
         name = "frozen"
 
-        def local(self, client: Client) -> Box:
+        def local(self, client: Client) -> ClientUpdate:
             yield Train(cross_entropy, trains=BODY)
 
     frozen = train(Frozen(), DATA, tmp_path / "frozen")
@@ -110,7 +110,7 @@ def test_fedbabu_under_any_body_update_is_fedavg_of_a_frozen_head(tmp_path: Path
 
 
 @pytest.mark.parametrize(("newcomers", "trains"), [("head", HEAD), ("all", ("",))])
-def test_what_a_newcomer_of_fedbabu_tunes(newcomers: str, trains: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_an_unseen_client_of_fedbabu_tunes(newcomers: str, trains: tuple[str, ...], tmp_path: Path) -> None:
     it = trainer(method("fedbabu", newcomers=newcomers, finetune_epochs=4), DATA, tmp_path)
     client = it.answering(it.server, 1, UNSEEN, 3)
     assert all(client.state[n] is t for n, t in it.server.initial.items())
@@ -172,7 +172,7 @@ def test_lg_fedavg_averages_the_head_and_nothing_else(tmp_path: Path) -> None:
         assert set(server.personal[i]) == set(bodies)
         for name in bodies:
             torch.testing.assert_close(server.personal[i][name], end[name], rtol=1e-4, atol=1e-5)
-    assert not torch.equal(server.personal[0]["trunk.0.weight"], server.personal[1]["trunk.0.weight"])
+    assert not torch.equal(server.personal[0]["backbone.0.weight"], server.personal[1]["backbone.0.weight"])
     assert bytes_of(run) == [(4 * size(server, HEAD), 4 * size(server, HEAD))]
 
 
@@ -209,8 +209,8 @@ def test_the_answers_after_local_are_those_of_the_models_before_the_servers_step
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("fedbabu", "finetune_epochs"), ("fedpac", "newcomer_epochs")])
-def test_a_newcomer_joins_after_the_last_round(name: str, epochs: str, tmp_path: Path) -> None:
-    """The last client never trains; it tunes what it is welcomed with, and nobody else is touched by that."""
+def test_an_unseen_client_joins_after_the_last_round(name: str, epochs: str, tmp_path: Path) -> None:
+    """The last client never trains; it tunes what it is served with, and nobody else is touched by that."""
     base, data = setting(), federation(skew=float("inf"))
     s = dataclasses.replace(base, partition=dataclasses.replace(base.partition, unseen=1), epochs=3)
     said = {}
@@ -268,7 +268,7 @@ def test_fedrep_shares_local_steps_out(tmp_path: Path) -> None:
     asked = []
     for request in _requests(run, method("fedrep", head_steps=2, mu=0.3)):
         asked.append((request.trains, request.steps, request.epochs, request.prox))
-    assert asked == [(("head.",), 2, None, 0.0), (("trunk.", "neck."), 3, None, 0.3)]
+    assert asked == [(("head.",), 2, None, 0.0), (("backbone.", "projection."), 3, None, 0.3)]
     near = train(method("fedrep", head_steps=2, mu=50.0), DATA, tmp_path / "near", setting(steps=5, lr=0.01))
     free = train(method("fedrep", head_steps=2), DATA, tmp_path / "free", setting(steps=5, lr=0.01))
     start = run.trainer.server.initial
@@ -297,7 +297,7 @@ def test_fedbabu_trains_heads_alone_in_its_last_rounds(tmp_path: Path) -> None:
     for i in range(DATA.clients):
         view = run.trainer.server.view(i)
         assert not torch.equal(view["head.weight"], start["head.weight"])
-        assert np.array_equal(view["trunk.0.weight"].numpy(), run.shared["trunk.0.weight"])
+        assert np.array_equal(view["backbone.0.weight"].numpy(), run.shared["backbone.0.weight"])
     with pytest.raises(FedbenchError, match="--finetune-rounds of fedbabu must be below the number of rounds, 3"):
         method("fedbabu", finetune_rounds=3).check_setting(setting(rounds=3))
 
@@ -305,6 +305,6 @@ def test_fedbabu_trains_heads_alone_in_its_last_rounds(tmp_path: Path) -> None:
 def _requests(run: Run, how: Method) -> list[Train]:
     """What a client asks for in a round, nothing of it done."""
     client = run.trainer.client(1, run.trainer.server.view(1), 1)
-    box = how.local(client)
-    assert box is not None
-    return [request for request in box if isinstance(request, Train)]
+    update = how.local(client)
+    assert update is not None
+    return [request for request in update if isinstance(request, Train)]

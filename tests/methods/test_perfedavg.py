@@ -30,7 +30,7 @@ def smooth() -> Any:
     """The small network with a Hessian everywhere."""
     net = small(norm=True)
     for name, layer in (("pool", nn.AvgPool2d(2)), ("act", nn.Tanh()), ("last", nn.Tanh())):
-        setattr(net.trunk, name, layer)
+        setattr(net.backbone, name, layer)
     return net
 
 
@@ -180,12 +180,12 @@ def test_a_step_of_their_own_brings_clients_further(variant: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("knob", "value", "wanted"),
+    ("hyperparameter", "value", "wanted"),
     [("alpha", -1, "at least 0"), ("delta", 0, "above 0"), ("adapt_steps", -1, "at least 0")],
 )
-def test_hyper_parameters_out_of_range_are_refused(knob: str, value: float, wanted: str) -> None:
-    with pytest.raises(FedbenchError, match=f"--{knob.replace('_', '-')} of perfedavg must be {wanted}"):
-        method("perfedavg", **{knob: value})
+def test_hyper_parameters_out_of_range_are_refused(hyperparameter: str, value: float, wanted: str) -> None:
+    with pytest.raises(FedbenchError, match=f"--{hyperparameter.replace('_', '-')} of perfedavg must be {wanted}"):
+        method("perfedavg", **{hyperparameter: value})
 
 
 def test_settings_that_it_cannot_work_in_are_refused() -> None:

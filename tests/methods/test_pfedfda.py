@@ -1,4 +1,4 @@
-"""pFedFDA's box driven by hand: what it trains against, what it estimates, what answers."""
+"""pFedFDA's update driven by hand: what it trains against, what it estimates, what answers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_body_trains_against_the_frozen_head_of_the_common_gaussian(tmp_path
     client = client_of(how, tmp_path)
     request = next(how.local(client))
     assert isinstance(request, Train)
-    assert request.trains == ("trunk.", "neck.")
+    assert request.trains == ("backbone.", "projection.")
     weight, bias = classifier(common(client), prior(DATA.class_counts[1]))
     torch.testing.assert_close(request.extras["weight"], weight.float())
     torch.testing.assert_close(request.extras["bias"], bias.float())
@@ -106,10 +106,10 @@ def test_the_loss_is_cross_entropy_through_that_head_and_keeps_the_features(tmp_
     logits = (z @ request.extras["weight"].double().T + request.extras["bias"].double()).numpy()
     expected = -(logits[np.arange(9), y] - np.log(np.exp(logits).sum(1))).mean()
     assert loss.total.item() == pytest.approx(expected, rel=1e-5)
-    assert loss.kept is not None
-    torch.testing.assert_close(loss.kept.double(), z, rtol=1e-5, atol=1e-6)
+    assert loss.collected is not None
+    torch.testing.assert_close(loss.collected.double(), z, rtol=1e-5, atol=1e-6)
     loss.total.backward()
-    assert all(p.grad.abs().sum() > 0 for n, p in model.named_parameters() if n.startswith("trunk."))
+    assert all(p.grad.abs().sum() > 0 for n, p in model.named_parameters() if n.startswith("backbone."))
     assert all(p.grad is None for n, p in model.named_parameters() if n.startswith("head."))
 
 
@@ -144,8 +144,8 @@ def test_what_is_sent_is_the_interpolation(betas: int, tmp_path: Path) -> None:
     # Classes 6 to 9 are nowhere among the rows: exactly the common means.
     assert torch.equal(client.state["gaussian.mean"][6:], client.received["gaussian.mean"][6:])
     names = {0: {"beta"}, 1: {"beta"}, 2: {"beta_0", "beta_1"}}[betas]
-    assert client.notes.keys() == names
-    assert list(client.notes.values()) == pytest.approx(beta.tolist(), abs=1e-6)
+    assert client.metrics.keys() == names
+    assert list(client.metrics.values()) == pytest.approx(beta.tolist(), abs=1e-6)
 
 
 def test_local_statistics_only_are_numpys(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_who_answers_has_the_head_of_the_adapted_gaussian(tmp_path: Path) -> Non
     y[:2], y[2:5] = 5, 6  # two rows of class 5 and three of class 6
     (request,) = drive(how.personalise(client), Collected(z, y))
     assert isinstance(request, Collect)
-    beta = client.notes["beta"]
+    beta = client.metrics["beta"]
     reference = common(client)
     loose, strict = (estimate(z, y, reference, 1.0, 1e-4, least) for least in (1, 3))
     assert not torch.equal(strict.mean[5], loose.mean[5])
@@ -221,7 +221,7 @@ def test_the_answers_are_those_of_the_posterior(tmp_path: Path) -> None:
 
 def test_bytes_are_those_of_the_formula(tmp_path: Path) -> None:
     it = train(PFedFDA(), DATA, tmp_path).trainer
-    body = sum(t.numel() for n, t in it.server.initial.items() if n.startswith(("trunk.", "neck.")))
+    body = sum(t.numel() for n, t in it.server.initial.items() if n.startswith(("backbone.", "projection.")))
     gaussian = 10 * D + D * (D + 1) // 2  # Table 8: C d + d (d + 1) / 2
     sent = DATA.clients * 4 * (body + gaussian)
     assert [(line["bytes_up"], line["bytes_down"]) for line in it.checkpoint.rounds] == [(sent, sent)] * 3
@@ -302,7 +302,7 @@ def test_the_parts_of_the_work_are_timed(betas: int, tmp_path: Path) -> None:
 # -- clients that did not train --------------------------------------------------------------------------
 
 
-def test_a_newcomer_adapts_the_last_gaussian_without_a_step(tmp_path: Path) -> None:
+def test_an_unseen_client_adapts_the_last_gaussian_without_a_step(tmp_path: Path) -> None:
     """pfedfda/protocol.md#evaluation-and-new-clients: on the averaged body; here from densities, image by image."""
     partition = dataclasses.replace(setting().partition, clients=5, unseen=1)
     data = federation((90, 60, 75, 50, 70))
@@ -315,7 +315,7 @@ def test_a_newcomer_adapts_the_last_gaussian_without_a_step(tmp_path: Path) -> N
     expected, beta = posterior_answers(run, data, new)
     last = run.predictions.to_pandas().query(f"round == 3 and client == {new}")
     assert (expected == last["own"]).mean() > 0.95
-    assert newcomer.notes == {"beta": beta}
+    assert newcomer.metrics == {"beta": beta}
 
 
 # -- clients that are hard to adapt to -------------------------------------------------------------------
@@ -399,7 +399,7 @@ def test_a_dead_unit_keeps_the_ridge_as_its_variance(tmp_path: Path) -> None:
     it = trainer(how, HARD, tmp_path, setting(rounds=1, lr=0.01))
     dead = [0, 17]
     layer = it.server.shared
-    (name,) = [n for n, t in layer.items() if n.startswith("trunk.") and t.ndim == 1 and len(t) == D]
+    (name,) = [n for n, t in layer.items() if n.startswith("backbone.") and t.ndim == 1 and len(t) == D]
     layer[name][dead] = -100.0  # the bias of the last hidden layer, before the ReLU
     it.run()
     variance = unpacked(it.server.shared["gaussian.covariance"]).diagonal()

@@ -1,4 +1,4 @@
-"""A method with its knob at zero is the method it generalises, to the bit where no float order differs."""
+"""A method with its hyper-parameter at zero is the method it generalises, to the bit where no float order differs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.methods.base import Method, cross_entropy
 from tests.support.lab import Run, federation, method, same, setting, train
 
@@ -77,9 +77,9 @@ def test_fine_tuning_epochs_touch_only_the_answers_of_the_last_round(fedavg: Run
 def test_fine_tuning_trains_the_averaged_model_for_so_many_epochs(fedavg: Run) -> None:
     how = method("fedavgft", finetune_epochs=2)
     client = fedavg.trainer.client(1, fedavg.trainer.server.view(1), 3)
-    box = how.personalise(client)
-    assert box is not None
-    request = next(box)
+    update = how.personalise(client)
+    assert update is not None
+    request = next(update)
     assert isinstance(request, Train)
     assert (request.epochs, request.trains, request.prox) == (2, ("",), 0.0)
     assert client.state.keys() == client.received.keys()
@@ -96,7 +96,7 @@ def test_feddrm_without_its_client_loss_is_fedavg_with_a_personal_head(tmp_path:
         np.testing.assert_array_equal(drm.tensors[name], value, err_msg=name)
     np.testing.assert_array_equal(answers(drm), answers(plain))
     less = train("feddrm", DATA, tmp_path / "less")
-    assert not np.array_equal(less.shared["trunk.0.weight"], plain.shared["trunk.0.weight"])
+    assert not np.array_equal(less.shared["backbone.0.weight"], plain.shared["backbone.0.weight"])
 
 
 def test_alone_in_a_federation_local_is_fedavg(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_fedavg_as_its_own_box_is_fedavg(fedavg: Run, tmp_path: Path) -> None:
     class Explicit(Method):
         name = "explicit"
 
-        def local(self, client: Client) -> Box:
-            yield Train(cross_entropy, trains=("trunk.", "neck.", "head."), epochs=1, lr=client.lr)
+        def local(self, client: Client) -> ClientUpdate:
+            yield Train(cross_entropy, trains=("backbone.", "projection.", "head."), epochs=1, lr=client.lr)
 
     assert same(train(Explicit(), DATA, tmp_path).tensors, fedavg.tensors)

@@ -13,12 +13,12 @@ import pytest
 
 from fedbench import methods
 from fedbench.errors import FedbenchError
-from fedbench.methods.base import Method, knob
+from fedbench.methods.base import Method, hyperparameter
 from tests.support.lab import federation, setting, train
 
 
 @dataclass(frozen=True)
-class Knobs(Method):
+class Hyperparameters(Method):
     """A method with a hyper-parameter of each type.
 
     deviates: one thing,
@@ -29,12 +29,12 @@ class Knobs(Method):
     deviates: another.
     """
 
-    name = "knobs"
-    count: int = knob(3, "how many")
-    rate: float = knob(0.5, "how fast")
-    on: bool = knob(False, "whether")
-    way: str = knob("left", "which way", choices=("left", "right"))
-    lambda_: float = knob(1.0, "a name that Python reserves")
+    name = "hyperparameters"
+    count: int = hyperparameter(3, "how many")
+    rate: float = hyperparameter(0.5, "how fast")
+    on: bool = hyperparameter(False, "whether")
+    way: str = hyperparameter("left", "which way", choices=("left", "right"))
+    lambda_: float = hyperparameter(1.0, "a name that Python reserves")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ class Knobs(Method):
     ],
 )  # fmt: skip
 def test_values_and_their_text(given: dict[str, Any], field: str, value: object) -> None:
-    made = getattr(Knobs.create(given), field)
+    made = getattr(Hyperparameters.create(given), field)
     assert made == value
     assert type(made) is type(value)
 
@@ -54,19 +54,19 @@ def test_values_and_their_text(given: dict[str, Any], field: str, value: object)
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"count": "many"}, "--count of knobs takes a whole number, not 'many'"),
-        ({"count": "2.5"}, "--count of knobs takes a whole number, not '2.5'"),
-        ({"count": 2.5}, "--count of knobs takes a whole number, not '2.5'"),
-        ({"rate": "fast"}, "--rate of knobs takes a number, not 'fast'"),
-        ({"on": "perhaps"}, "--on of knobs takes true or false, not 'perhaps'"),
+        ({"count": "many"}, "--count of hyperparameters takes a whole number, not 'many'"),
+        ({"count": "2.5"}, "--count of hyperparameters takes a whole number, not '2.5'"),
+        ({"count": 2.5}, "--count of hyperparameters takes a whole number, not '2.5'"),
+        ({"rate": "fast"}, "--rate of hyperparameters takes a number, not 'fast'"),
+        ({"on": "perhaps"}, "--on of hyperparameters takes true or false, not 'perhaps'"),
         ({"way": "rihgt"}, "unknown value of --way 'rihgt'; did you mean 'right'?"),
-        ({"lamda": 1}, "unknown option of knobs 'lamda'; did you mean 'lambda'?"),
-        ({"lambda_": 1}, "unknown option of knobs 'lambda_'; did you mean 'lambda'?"),
+        ({"lamda": 1}, "unknown option of hyperparameters 'lamda'; did you mean 'lambda'?"),
+        ({"lambda_": 1}, "unknown option of hyperparameters 'lambda_'; did you mean 'lambda'?"),
     ],
 )
 def test_wrong_ones_are_one_clear_line(given: dict[str, Any], line: str) -> None:
     with pytest.raises(FedbenchError) as caught:
-        Knobs.create(given)
+        Hyperparameters.create(given)
     assert str(caught.value) == line
 
 
@@ -75,12 +75,12 @@ def test_numbers_that_are_none_never_become_a_run(text: str) -> None:
     from fedbench.specs import RunSpec
 
     with pytest.raises(FedbenchError, match=f"hyper-parameter rate must be a finite number, not {text}"):
-        RunSpec(setting(), "knobs", Knobs.create({"rate": text}).params)
+        RunSpec(setting(), "hyperparameters", Hyperparameters.create({"rate": text}).params)
 
 
 def test_params_and_deviations() -> None:
-    assert Knobs().params == {"count": 3, "rate": 0.5, "on": False, "way": "left", "lambda": 1.0}
-    assert Knobs.deviations() == ["one thing, said on two lines.", "another."]
+    assert Hyperparameters().params == {"count": 3, "rate": 0.5, "on": False, "way": "left", "lambda": 1.0}
+    assert Hyperparameters.deviations() == ["one thing, said on two lines.", "another."]
 
 
 def test_the_five_methods_of_the_first_tables_are_there() -> None:
@@ -108,13 +108,13 @@ def test_an_unknown_name_offers_the_nearest() -> None:
 
 MINE = '''
 from dataclasses import dataclass
-from fedbench.methods.base import Method, knob
+from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Mine(Method):
     """My method."""
-    strength: float = knob(2.0, "how strong")
+    strength: float = hyperparameter(2.0, "how strong")
 '''
 
 
@@ -159,7 +159,7 @@ def test_a_users_file_with_a_fault(tmp_path: Path, content: str | None, suffix: 
 HEAD = """
 import abc
 from dataclasses import dataclass, field
-from fedbench.methods.base import Method, knob
+from fedbench.methods.base import Method, hyperparameter
 
 """
 
@@ -168,14 +168,14 @@ from fedbench.methods.base import Method, knob
     ("content", "line"),
     [
         ("class Mine: ...", "is no method; derive it from fedbench.methods.base.Method"),
-        ("class Mine(Method):\n    mu: float = knob(1.0, 'm')", "mu of Mine in .* is no hyper-parameter"),
+        ("class Mine(Method):\n    mu: float = hyperparameter(1.0, 'm')", "mu of Mine in .* is no hyper-parameter"),
         (
             "@dataclass(frozen=True)\nclass Mine(Method, abc.ABC):\n    @abc.abstractmethod\n    def f(self): ...",
             "cannot make Mine in .*: TypeError: Can't instantiate abstract class",
         ),
         ("@dataclass(frozen=True)\nclass Mine(Method):\n    mu: float", "the default of mu of Mine in .* is none"),
         (
-            "@dataclass(frozen=True)\nclass Mine(Method):\n    mu: tuple = knob((1, 2), 'm')",
+            "@dataclass(frozen=True)\nclass Mine(Method):\n    mu: tuple = hyperparameter((1, 2), 'm')",
             r"the default of mu of Mine in .* is \(1, 2\); it must be true or false, a whole number, a number, a word",
         ),
         (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedbench.core.client import Box, Client, Collect, Train
+from fedbench.core.client import Client, ClientUpdate, Collect, Train
 from fedbench.core.federation import Federation
 from fedbench.methods.base import Method
 from fedbench.report.table import cost
@@ -28,17 +28,17 @@ def big_digits() -> Federation:
 def counting(how: Method, passes: list[int]) -> Method:
     """The method, which adds the forward passes an image of all that its clients ask for; training counts as three."""
 
-    def counted(box: Box | None, client: Client) -> Box:
+    def counted(update: ClientUpdate | None, client: Client) -> ClientUpdate:
         answer = None
-        while box is not None:
+        while update is not None:
             try:
-                request = box.send(answer)
+                request = update.send(answer)
             except StopIteration:
                 return
             if isinstance(request, Train):
                 passes.append(3 * client.n_train * (request.epochs or EPOCHS) * request.repeat)
             else:
-                images = len(client.work.side(request.split, request.part))
+                images = len(client.work.rows_of(request.split, request.part))
                 passes.append(images if isinstance(request, Collect) else 3 * images)
             answer = yield request
 

@@ -14,7 +14,7 @@ from fedbench.conformance.small import small
 from fedbench.core import executors
 from fedbench.core.answers import _share_body
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.start import initialise
@@ -134,7 +134,7 @@ def test_apfl_of_own_models_alone_is_local(tmp_path: Path) -> None:
 def test_apfl_without_own_models_is_fedavg(fedavg: Run, tmp_path: Path) -> None:
     run = train(method("apfl", alpha=0), DATA, tmp_path)
     assert run.predictions.equals(fedavg.predictions)
-    assert [p.loss for p in run.heard] == [p.loss for p in fedavg.heard], "the logged loss is the shared model's"
+    assert [p.loss for p in run.reports] == [p.loss for p in fedavg.reports], "the logged loss is the shared model's"
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class SecondPass(Method):
     personal = ("",)
     epochs: int | None = None
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy, epochs=0)
         yield Train(cross_entropy, epochs=self.epochs)
 

@@ -26,7 +26,7 @@ Weights = dict[str, Array]
 DATA = federation((40, 30, 26), skew=1.0)
 PLAIN = setting(rounds=3, epochs=2, lr=0.1, momentum=0.5, weight_decay=1e-2, tail="drop", window=3)
 PLAN = Plan(PLAIN, DATA.n_train, DATA.shape[:2])
-NAMES = {"W": "trunk.1.weight", "b": "trunk.1.bias", "V": "head.weight", "c": "head.bias"}
+NAMES = {"W": "backbone.1.weight", "b": "backbone.1.bias", "V": "head.weight", "c": "head.bias"}
 
 
 class TwoLayers(FLModel):

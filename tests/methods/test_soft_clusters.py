@@ -155,7 +155,7 @@ def test_two_equal_models_take_steps_of_half_the_length(tmp_path: Path) -> None:
     for model in models_of(twins.trainer.server):
         for key, value in half.shared.items():
             np.testing.assert_allclose(model[key].numpy(), value, rtol=1e-3, atol=1e-5)
-    assert [p.loss for p in twins.heard] == pytest.approx([p.loss for p in half.heard], rel=1e-4)
+    assert [p.loss for p in twins.reports] == pytest.approx([p.loss for p in half.reports], rel=1e-4)
 
 
 def test_each_model_trains_on_its_own_weights(tmp_path: Path) -> None:
@@ -167,8 +167,8 @@ def test_each_model_trains_on_its_own_weights(tmp_path: Path) -> None:
     for i, n in enumerate(data.n_train):
         client = it.client(i, it.server.view(i), 1)
         q = torch.rand(n, 2, dtype=torch.float64)
-        box = maximisation(client, q)
-        requests = [next(box)]
+        update = maximisation(client, q)
+        requests = [next(update)]
         answered = {m: {name: t + 1 + m for name, t in client.model(str(m)).items()} for m in (0, 1)}
         for m in (0, 1):
             request = requests[-1]
@@ -177,7 +177,7 @@ def test_each_model_trains_on_its_own_weights(tmp_path: Path) -> None:
             assert request.model == str(m)
             client.put(answered[m], request.model)
             try:
-                requests.append(box.send(_trained(float(m))))
+                requests.append(update.send(_trained(float(m))))
             except StopIteration:
                 break
         assert len(requests) == 2
@@ -212,9 +212,9 @@ def test_clients_without_labels_are_answered_by_the_sum_of_the_mixtures(some: Ru
     weights = np.sum([state[PI].numpy() for state in server.personal.values()], 0)
     for i in range(6):
         np.testing.assert_array_equal(given(some, i, "test_phase"), mixed_answers(some, DATA, states, weights, i))
-    stranger = some.trainer.answering(server, 0, UNLABELLED, 3)
-    np.testing.assert_allclose(stranger.inbox.weights.numpy(), weights / 5, rtol=1e-12)
-    assert torch.equal(stranger.state[PI], server.initial[PI]), "a stranger has no mixture of its own"
+    unlabelled = some.trainer.answering(server, 0, UNLABELLED, 3)
+    np.testing.assert_allclose(unlabelled.inbox.weights.numpy(), weights / 5, rtol=1e-12)
+    assert torch.equal(unlabelled.state[PI], server.initial[PI]), "an unlabelled client has no mixture of its own"
 
 
 @pytest.mark.parametrize("executor", ["stacked", "cores"])
@@ -245,8 +245,8 @@ def test_all_models_go_both_ways(some: Run) -> None:
 
 @each
 def test_options(name: str) -> None:
-    assert method(name, clusters=6).effort(grouped_setting(epochs=2)) == pytest.approx(7.0)
-    assert method(name).effort(grouped_setting(epochs=2)) == 1.0
+    assert method(name, clusters=6).relative_compute(grouped_setting(epochs=2)) == pytest.approx(7.0)
+    assert method(name).relative_compute(grouped_setting(epochs=2)) == 1.0
     with pytest.raises(FedbenchError, match=f"--clusters of {name} must be at least 0"):
         method(name, clusters=-1)
 

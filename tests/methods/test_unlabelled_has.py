@@ -38,10 +38,10 @@ class ServedHead(OwnHead):
 
 
 @dataclass(frozen=True)
-class NoStrangers(OwnHead):
+class MembersOnly(OwnHead):
     """... and a model for nobody else."""
 
-    name = "no_strangers"
+    name = "members_only"
     serves = (MEMBER,)
 
 
@@ -51,6 +51,6 @@ def test_a_part_that_is_not_declared_is_refused_before_the_run(tmp_path: Path) -
     trainer(OwnHead(), DATA, tmp_path, setting(votes=False))
 
 
-@pytest.mark.parametrize("how", [ServedHead(), NoStrangers()], ids=lambda how: how.name)
+@pytest.mark.parametrize("how", [ServedHead(), MembersOnly()], ids=lambda how: how.name)
 def test_one_that_is_declared_or_that_nobody_asks_for_is_not(how: Method, tmp_path: Path) -> None:
     trainer(how, DATA, tmp_path, TEST_PHASE)

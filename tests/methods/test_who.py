@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedbench import methods
-from fedbench.core.client import Box, Client
+from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.server import Server
 from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 from fedbench.errors import FedbenchError
@@ -64,7 +64,7 @@ class Asking(Method):
     def serve(self, server: Server, client: Client) -> None:
         self.served.append((client.index, client.kind))
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         self.kinds.append((client.index, client.kind))
         return None
 

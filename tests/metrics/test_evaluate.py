@@ -18,7 +18,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score
 from fedbench.errors import FedbenchError
 from fedbench.metrics import evaluate
 from fedbench.metrics.definitions import METRICS
-from fedbench.metrics.figures import BEFORE
+from fedbench.metrics.method_metrics import BEFORE
 from fedbench.metrics.read import Metrics, load
 from fedbench.metrics.vote import majority
 from fedbench.store import Store
@@ -64,8 +64,8 @@ def test_by_hand(store: Store) -> None:
     assert found.series("elbow") == {0: 0.25, 1: 0.25}
     assert found.series("clustering_round") == {0: 2, 2: 2}
     assert (found.whole_run("true_clusters"), found.whole_run("adjusted_rand_index")) == (2, 1)
-    of_many_labels = {n for n in METRICS if "auc" in n}  # tests/many_labels/test_scores.py
-    others = set(METRICS) - of_many_labels | (set(BEFORE) - {"ratio_bound"})
+    of_multi_label = {n for n in METRICS if "auc" in n}  # tests/multi_label/test_scores.py
+    others = set(METRICS) - of_multi_label | (set(BEFORE) - {"ratio_bound"})
     assert set(found.names) == others, "each metric has a definition, and this run has all"
 
 

@@ -11,7 +11,7 @@ from fedbench.errors import FedbenchError
 from fedbench.measure import FEDERATION, Measure
 from fedbench.metrics.definitions import METRICS, all_metrics
 from fedbench.metrics.evaluate import evaluate
-from fedbench.metrics.figures import MEASURES, check, measures_of
+from fedbench.metrics.method_metrics import MEASURES, check, measures_of
 from fedbench.metrics.read import Metrics, load
 from fedbench.store import Artifact, Store
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run, write

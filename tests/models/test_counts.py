@@ -61,8 +61,8 @@ def test_pfedfda_table_8() -> None:
 )  # fmt: skip
 def test_counts_are_those_of_a_network_with_weights(model: str, shape: tuple[int, int, int], classes: int) -> None:
     found, network = counts(model, shape, classes), build(model, shape=shape, classes=classes, seed=0).eval()
-    assert [numel(part) for part in (network.trunk, network.neck, network.head)] == [
-        found.trunk, found.neck, found.head,
+    assert [numel(part) for part in (network.backbone, network.projection, network.head)] == [
+        found.backbone, found.projection, found.head,
     ]  # fmt: skip
     assert (found.total, found.features) == (numel(network), network.feature_size)
     if model in ("lenet5_flux", "digits_cnn"):
@@ -90,14 +90,14 @@ def test_multiply_accumulates_by_hand() -> None:
 def test_feddrm_cifar(classes: int, clients: int, baseline: int, feddrm: int) -> None:
     """Totals of FedDRM's ResNet-18 and, with the client branch, of FedDRM; the local part is the last layer."""
     found = counts("resnet18_gn", (32, 32, 3), classes)
-    assert (found.trunk, found.neck, found.head) == (11168832, 131840, 257 * classes)
+    assert (found.backbone, found.projection, found.head) == (11168832, 131840, 257 * classes)
     model = build("resnet18_gn", shape=(32, 32, 3), classes=classes, seed=0)
     assert (found.total, numel(model) + numel(model.branch(clients))) == (baseline, feddrm)
 
 
 def test_feddrm_retina() -> None:
-    model = build("resnet18_gn", shape=(96, 96, 3), classes=2, seed=0, neck=512)
-    assert (model.trunk_size, numel(model), numel(model) + numel(model.branch(3))) == (4608, 13530690, 15893061)
+    model = build("resnet18_gn", shape=(96, 96, 3), classes=2, seed=0, projection_size=512)
+    assert (model.backbone_size, numel(model), numel(model) + numel(model.branch(3))) == (4608, 13530690, 15893061)
 
 
 def test_what_cannot_be_counted() -> None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedbench.core import executors
-from fedbench.core.client import Batch, Box, Client, Collect, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Train
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
@@ -44,9 +44,9 @@ def images(shape: Shape, count: int) -> Tensor:
 def test_parameters_and_latents_are_the_papers(name: str, shape: Shape, classes: int, total: int, z: int) -> None:
     found, model = counts(name, shape, classes), build(name, shape=shape, classes=classes, seed=0).eval()
     assert found.total == total == sum(p.numel() for p in model.parameters())
-    assert [sum(p.numel() for p in part.parameters()) for part in (model.trunk, model.neck, model.head)] == [
-        found.trunk,
-        found.neck,
+    assert [sum(p.numel() for p in part.parameters()) for part in (model.backbone, model.projection, model.head)] == [
+        found.backbone,
+        found.projection,
         found.head,
     ]
     assert (model.feature_size, found.latents) == (found.features, z)
@@ -108,7 +108,7 @@ def test_resnet9_computes_what_the_released_code_does(training: bool) -> None:
     h = block(block(h, pool=True), pool=True)
     h = F.max_pool2d(h + block(block(h)), 2).flatten(1)
     torch.testing.assert_close(model.latent(x), h)
-    torch.testing.assert_close(model.trunk(x), model.features(x))
+    torch.testing.assert_close(model.backbone(x), model.features(x))
     torch.testing.assert_close(model(x), F.linear(h, next(w), next(w)))
     assert next(w, None) is None
 
@@ -174,7 +174,7 @@ def test_every_executor_trains_them_and_collects_their_latents(name: str) -> Non
         got: dict[int, Tensor] = {}
         who = [client(data, plan, i, dict(state_of(model))) for i in range(3)]
 
-        def box(c: Client) -> Box:
+        def box(c: Client) -> ClientUpdate:
             got[c.index] = (yield Collect(latents)).rows
             yield Train(cross_entropy, steps=1)
 

@@ -20,7 +20,7 @@ class Net(FLModel):
     def __init__(self, shape, classes):
         height, width, channels = shape
         size = height * width * channels
-        super().__init__(nn.Flatten(), nn.Identity(), nn.Linear(size, classes), trunk_size=size)
+        super().__init__(nn.Flatten(), nn.Identity(), nn.Linear(size, classes), backbone_size=size)
         {after}
 """
 
@@ -66,20 +66,29 @@ def test_naming_it_runs_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("after", "told"),
     [
-        ("self.trunk_size = 5", "the trunk of .* gives [2, 64] for 2 images, and trunk_size says [2, 5]; end it with"),
-        ("self.feature_size = 5", "the neck of .* gives [2, 64] for 2 images, and in_features of head says [2, 5]"),
-        ("self.trunk = nn.Identity()", "the trunk of .* gives [2, 1, 8, 8] for 2 images"),
-        ("del self.feature_size", "has no feature_size; end __init__ with super().__init__(trunk, neck, head"),
-        ("self.neck = None", "has no neck; end __init__ with"),
+        (
+            "self.backbone_size = 5",
+            "the backbone of .* gives [2, 64] for 2 images, and backbone_size says [2, 5]; end it with",
+        ),
+        (
+            "self.feature_size = 5",
+            "the projection of .* gives [2, 64] for 2 images, and in_features of head says [2, 5]",
+        ),
+        ("self.backbone = nn.Identity()", "the backbone of .* gives [2, 1, 8, 8] for 2 images"),
+        ("del self.feature_size", "has no feature_size; end __init__ with super().__init__(backbone, projection, head"),
+        ("self.projection = None", "has no projection; end __init__ with"),
         ("self.head = nn.Sequential(self.head)", "the head of .* is Sequential; it is one nn.Linear and nothing else"),
         ("self.head = nn.Linear(64, 3)", "gives 3 classes where there are 10; make it nn.Linear(features, classes)"),
         ("self.scale = nn.Parameter(self.head.bias.clone())", "'scale' of .* is in none of its parts"),
         ("self.double()", "is torch.float64; a network is float32"),
-        ("self.neck = nn.BatchNorm1d(64)", "'neck' of .* is BatchNorm1d; call it norm, norm1"),
-        ("self.neck.norm = nn.BatchNorm1d(64, track_running_stats=False)", "keeps no running statistics"),
-        ("self.neck.norm = nn.BatchNorm1d(64, momentum=None)", "averages its statistics over all batches"),
-        ("self.neck.drop = nn.Dropout()", "'neck.drop' of .* is Dropout, which draws from torch's own generator"),
-        ("self.features = lambda x: self.trunk(x) + 1", "forward(x) of .* is not head(neck(trunk(x)))"),
+        ("self.projection = nn.BatchNorm1d(64)", "'projection' of .* is BatchNorm1d; call it norm, norm1"),
+        ("self.projection.norm = nn.BatchNorm1d(64, track_running_stats=False)", "keeps no running statistics"),
+        ("self.projection.norm = nn.BatchNorm1d(64, momentum=None)", "averages its statistics over all batches"),
+        (
+            "self.projection.drop = nn.Dropout()",
+            "'projection.drop' of .* is Dropout, which draws from torch's own generator",
+        ),
+        ("self.features = lambda x: self.backbone(x) + 1", "forward(x) of .* is not head(projection(backbone(x)))"),
         ("1 / 0", r"net.py, line 11, in __init__: ZeroDivisionError"),
     ],
 )

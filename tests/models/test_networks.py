@@ -37,19 +37,19 @@ def images(shape: tuple[int, int, int], count: int) -> torch.Tensor:
     return torch.randn(count, channels, height, width, generator=torch.Generator().manual_seed(5))
 
 
-@pytest.mark.parametrize(("name", "shape", "trunk_size", "d"), CASES)
-def test_parts_fit_together(name: str, shape: tuple[int, int, int], trunk_size: int, d: int) -> None:
+@pytest.mark.parametrize(("name", "shape", "backbone_size", "d"), CASES)
+def test_parts_fit_together(name: str, shape: tuple[int, int, int], backbone_size: int, d: int) -> None:
     model = build(name, shape=shape, classes=7, seed=1).to(memory_format=torch.channels_last)
     x = images(shape, 3).contiguous(memory_format=torch.channels_last)
-    assert model.trunk(x).shape == (3, trunk_size) == (3, model.trunk_size)
+    assert model.backbone(x).shape == (3, backbone_size) == (3, model.backbone_size)
     z = model.features(x)
     assert z.shape == (3, d) == (3, model.feature_size)
     assert model.classes == 7
     torch.testing.assert_close(model(x), z @ model.head.weight.T + model.head.bias)
-    assert {n.split(".")[0] for n, _ in model.named_parameters()} <= {"trunk", "neck", "head"}
+    assert {n.split(".")[0] for n, _ in model.named_parameters()} <= {"backbone", "projection", "head"}
     assert not list(model.buffers()), "running statistics would not survive averaging and vmap"
     branch = model.branch(5)
-    assert branch(model.trunk(x)).shape == (3, 5)
+    assert branch(model.backbone(x)).shape == (3, 5)
 
 
 @pytest.mark.parametrize("name", names())
@@ -108,13 +108,13 @@ def test_cnns_compute_what_the_papers_say(
 def test_branch_is_fresh_and_of_the_same_form() -> None:
     model = build("resnet18_gn", shape=(32, 32, 3), classes=10, seed=1)
     with torch.no_grad():
-        for p in model.neck.parameters():
+        for p in model.projection.parameters():
             p.add_(7.0)
     branch = model.branch(8)
     kinds = [type(m) for m in branch.modules() if not list(m.children())]
     assert kinds == [nn.Linear, nn.LayerNorm, nn.ReLU, nn.Linear]
-    assert branch.neck[0].weight.abs().max() < 1, "a trained neck was copied into the branch"
-    torch.testing.assert_close(branch.neck[1].weight, torch.ones(256))
+    assert branch.projection[0].weight.abs().max() < 1, "a trained projection was copied into the branch"
+    torch.testing.assert_close(branch.projection[1].weight, torch.ones(256))
     plain = build("cifar_cnn", shape=(32, 32, 3), classes=10, seed=1).branch(8)
     assert [type(m) for m in plain.children()] == [nn.Identity, nn.Linear]
 
@@ -199,8 +199,10 @@ def test_vmapped_gradients_equal_one_after_another(name: str, shape: tuple[int, 
 def test_bad_requests() -> None:
     with pytest.raises(FedbenchError, match=r"unknown model 'lenet'; did you mean 'lenet5'\?"):
         build("lenet", shape=(28, 28, 1), classes=10, seed=0)
-    with pytest.raises(FedbenchError, match="unknown option of model resnet18_gn 'nek'; did you mean 'neck'"):
-        build("resnet18_gn", shape=(32, 32, 3), classes=10, seed=0, nek=3)
+    with pytest.raises(
+        FedbenchError, match="unknown option of model resnet18_gn 'projection_siz'; did you mean 'projection_size'"
+    ):
+        build("resnet18_gn", shape=(32, 32, 3), classes=10, seed=0, projection_siz=3)
     with pytest.raises(FedbenchError, match="at least 2 classes, not 1"):
         build("lenet5", shape=(28, 28, 1), classes=1, seed=0)
     with pytest.raises(FedbenchError, match="cannot take images of shape"):

@@ -33,27 +33,27 @@ def test_body_and_head_are_torchvisions() -> None:
     """The same numbers as torchvision's own network with the same weights, on images as torchvision wants them."""
     ours = models.build(RESNET, shape=SHAPE, classes=7, seed=1).eval()
     theirs = torchvision().models.resnet18(num_classes=7).eval()
-    renamed = {n.removeprefix("trunk.network.").replace(".norm.", "."): t for n, t in ours.state_dict().items()}
+    renamed = {n.removeprefix("backbone.network.").replace(".norm.", "."): t for n, t in ours.state_dict().items()}
     theirs.load_state_dict({n.replace("head.", "fc."): t for n, t in renamed.items()})
     x = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     normal = (x - mean[:, None, None]) / std[:, None, None]
     torch.testing.assert_close(ours(2 * x - 1), theirs(normal), rtol=1e-4, atol=1e-5)
-    assert {n.split(".")[0] for n, _ in ours.named_parameters()} == {"trunk", "head"}
+    assert {n.split(".")[0] for n, _ in ours.named_parameters()} == {"backbone", "head"}
 
 
 def test_as_torch_it_begins_as_a_script_of_torchvisions() -> None:
     torch.manual_seed(3)
     theirs = torchvision().models.resnet18()
     ours = models.build(RESNET, shape=SHAPE, classes=7, seed=3, as_torch=True)
-    assert torch.equal(ours.get_parameter("trunk.network.layer4.1.conv2.weight"), theirs.layer4[1].conv2.weight)
+    assert torch.equal(ours.get_parameter("backbone.network.layer4.1.conv2.weight"), theirs.layer4[1].conv2.weight)
 
 
 def test_the_seed_alone_determines_the_weights() -> None:
     one, again, other = (models.build(SMALL, shape=SHAPE, classes=7, seed=s).state_dict() for s in (1, 1, 2))
     assert all(torch.equal(one[name], again[name]) for name in one)
     assert not torch.equal(one["head.weight"], other["head.weight"])
-    assert not torch.equal(one["trunk.network.conv1.0.weight"], other["trunk.network.conv1.0.weight"])
+    assert not torch.equal(one["backbone.network.conv1.0.weight"], other["backbone.network.conv1.0.weight"])
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def pretrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tor
 def test_pretrained_weights_are_those_of_the_file_and_the_head_is_new(pretrained: dict[str, torch.Tensor]) -> None:
     one, other = (models.build(f"{SMALL}:{WEIGHTS}", shape=SHAPE, classes=7, seed=s) for s in (1, 2))
     for made in (one, other):
-        assert torch.equal(made.get_parameter("trunk.network.conv5.0.weight"), pretrained["conv5.0.weight"])
+        assert torch.equal(made.get_parameter("backbone.network.conv5.0.weight"), pretrained["conv5.0.weight"])
     assert one.head.weight.shape == (7, 1024)
     assert not torch.equal(one.head.weight, other.head.weight)
 
@@ -89,7 +89,7 @@ def test_all_of_it_trains_and_the_executors_agree(tmp_path: Path) -> None:
     start = models.build(SMALL, shape=(32, 32, 1), classes=10, seed=setting().seed).state_dict()
     one = run(tmp_path, SMALL)
     moved = [name for name, value in one.shared.items() if not np.array_equal(value, start[name].numpy())]
-    assert {"trunk.network.conv1.0.weight", "trunk.network.conv5.0.weight", "head.weight"} <= set(moved)
+    assert {"backbone.network.conv1.0.weight", "backbone.network.conv5.0.weight", "head.weight"} <= set(moved)
     for executor in ("cores", "stacked"):
         for name, value in run(tmp_path, SMALL, executor).shared.items():
             np.testing.assert_allclose(value, one.shared[name], rtol=1e-3, atol=1e-4, err_msg=f"{executor}: {name}")
@@ -105,7 +105,7 @@ def test_a_frozen_trunk_is_neither_trained_nor_sent(tmp_path: Path, pretrained: 
     assert [line["bytes_up"] for line in one.trainer.checkpoint.rounds] == [2 * 4 * (1024 * 10 + 10)] * 2
     check(start, name, (32, 32, 1), 10)
     start.train()
-    assert not any(part.training for part in start.trunk.network.modules())  # type: ignore[union-attr]
+    assert not any(part.training for part in start.backbone.network.modules())  # type: ignore[union-attr]
 
 
 def test_the_name_is_part_of_a_runs_identity() -> None:

@@ -233,8 +233,8 @@ def test_ratio_network_is_the_classifier_with_one_output() -> None:
     pairs = list(zip(network.parameters(), again.parameters(), strict=True))
     assert all(torch.equal(a, b) for a, b in pairs)
     assert not torch.equal(network.head.weight, other.head.weight)
-    body = models.build("lenet5", shape=(28, 28, 1), classes=2, seed=3).trunk
-    assert all(torch.equal(a, b) for a, b in zip(body.parameters(), network.trunk.parameters(), strict=True))
+    body = models.build("lenet5", shape=(28, 28, 1), classes=2, seed=3).backbone
+    assert all(torch.equal(a, b) for a, b in zip(body.parameters(), network.backbone.parameters(), strict=True))
 
 
 def test_ratio_head_is_drawn_as_the_model_draws_its_own() -> None:

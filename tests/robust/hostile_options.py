@@ -121,10 +121,10 @@ def commands() -> dict[str, Any]:
 
 
 @cache
-def knobs() -> dict[str, dict[str, type]]:
+def hyperparameters() -> dict[str, dict[str, type]]:
     """Every method's hyper-parameters: option -> its kind."""
     return {
-        name: {f"--{k.replace('_', '-')}": type(f.default) for k, f in methods.load(name)[0].knobs().items()}
+        name: {f"--{k.replace('_', '-')}": type(f.default) for k, f in methods.load(name)[0].hyperparameters().items()}
         for name in methods.names()
     }
 
@@ -157,9 +157,9 @@ def command_lines(draw: st.DrawFn, names: Sequence[str]) -> list[str]:
         words = [*name.split(), draw(values("text")), *words[len(name.split()) + 1 :]]
     kinds = {option: "flag" if p.is_flag else kind_of(command, p.name) for option, p in options.items()}
     if name == "train":
-        method = draw(st.sampled_from(sorted(knobs())))
+        method = draw(st.sampled_from(sorted(hyperparameters())))
         words = [method if word == "fedavg" else word for word in words]
-        kinds |= {option: kind.__name__ for option, kind in knobs()[method].items()}
+        kinds |= {option: kind.__name__ for option, kind in hyperparameters()[method].items()}
     chosen = draw(st.lists(st.sampled_from(sorted(kinds)), max_size=3, unique=True)) if kinds else []
     if draw(st.integers(0, 9)) == 0:
         kinds |= EVERYWHERE

@@ -33,7 +33,7 @@ CASES += [
     ("flux_soft", {"start": 2}),
 ]
 #: Methods whose requests are unlike one another's: of several models, with rules, kept features, centres that follow,
-#: gradients, looks at other sides of the data. The others ask for nothing that these do not.
+#: gradients, looks at other splits of the data. The others ask for nothing that these do not.
 UNLIKE = (
     "fedavg", "pfedfda", "apfl", "pfedme", "scaffold", "fedsam", "moon", "fedem", "ftw_erm", "atp", "fedpac", "flux",
 )  # fmt: skip

@@ -122,7 +122,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbench.core.client import Train
-from fedbench.methods.base import Method, cross_entropy, knob
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ class MyMethod(Method):
     """FedAvg at half the learning rate."""
 
     title = "Mine"
-    half: float = knob(0.5, "factor of the learning rate")
-    loud: bool = knob(False, "does nothing")
+    half: float = hyperparameter(0.5, "factor of the learning rate")
+    loud: bool = hyperparameter(False, "does nothing")
 
     def local(self, client):
         {body}

@@ -58,12 +58,12 @@ def train(
     return finish(it, observe)
 
 
-def drive(box: Any, *answers: Any) -> list[Any]:
-    """The requests of a box that gets these answers."""
-    requests = [next(box)]
+def drive(update: Any, *answers: Any) -> list[Any]:
+    """The requests of a client update that gets these answers."""
+    requests = [next(update)]
     for answer in answers:
         try:
-            requests.append(box.send(answer))
+            requests.append(update.send(answer))
         except StopIteration:
             break
     return requests

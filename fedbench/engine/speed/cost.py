@@ -25,21 +25,21 @@ def seconds(setting: Setting, method: Method, store: Store, roots: Sequence[Path
     from fedbench import data, partition
 
     with reported():
-        effort = method.effort(setting)
+        relative_compute = method.relative_compute(setting)
     part = partition.build(setting.partition, store, roots)
     facts = data.info(setting.partition.dataset, store)
     n_train = [int(n) // (setting.partition.phases or 1) for n in part.n_train]
-    work = images_to_process(setting, n_train, int(part.n_test.sum()), effort)
+    work = images_to_process(setting, n_train, int(part.n_test.sum()), relative_compute)
     batch = min(setting.batch_size, max(n_train))  # a probe must not take more memory than a step of the run
     shape = part.image_shape(facts.shape)
     return work / _speed(setting.model, shape, len(part.classes), device, batch, setting.precision)
 
 
-def images_to_process(setting: Setting, n_train: Sequence[int], n_test: int, effort: float = 1.0) -> float:
+def images_to_process(setting: Setting, n_train: Sequence[int], n_test: int, relative_compute: float = 1.0) -> float:
     """Training images of the whole run plus test images of its evaluations, in training-image equivalents.
 
-    `effort` is that of the method's local work, as a multiple of FedAvg's. Assumes that every model answers where the
-    setting asks for votes; a shared body costs less.
+    `relative_compute` is that of the method's local work, as a multiple of FedAvg's. Assumes that every model answers
+    where the setting asks for votes; a shared body costs less.
     """
     from fedbench.core.plan import Plan
     from fedbench.methods.base import FORWARD
@@ -53,7 +53,7 @@ def images_to_process(setting: Setting, n_train: Sequence[int], n_test: int, eff
             a_round += (setting.epochs or 0) * plan.pass_rows(i)
     share = setting.participation if setting.cohort is None else setting.cohort / plan.trainees
     rounds = (setting.rounds - 1) * share + 1 if setting.full_last_round else setting.rounds * share
-    training = rounds * effort * a_round
+    training = rounds * relative_compute * a_round
     answers = n_test * (len(n_train) if setting.votes else 1)
     return training + len(setting.evaluated_rounds()) * answers * FORWARD
 

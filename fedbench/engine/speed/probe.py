@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Box, Client, Gradient, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Gradient, Loss, Train
 from fedbench.core.executors import Executor, available_cores, one_thread
 from fedbench.core.precision import autocast
 
@@ -30,7 +30,7 @@ def steps_per_second(executor: Executor, clients: Sequence[Client]) -> float:
     graphs). The clients' states are left as they were."""
     best, device = 0.0, executor.federation.images.device
     for repeat in range(1 + REPEATS):
-        copies = [replace(c, notes={}, work=replace(c.work, losses=[])) for c in clients]
+        copies = [replace(c, metrics={}, work=replace(c.work, losses=[])) for c in clients]
         started = _now(device)
         executor.run(copies, _update)
         seconds = _now(device) - started
@@ -39,7 +39,7 @@ def steps_per_second(executor: Executor, clients: Sequence[Client]) -> float:
     return best
 
 
-def _update(client: Client) -> Box:
+def _update(client: Client) -> ClientUpdate:
     """The work of a round is measured: local steps, or (where the setting has one step) gradients."""
     if client.setting.steps == 1:
         for _ in range(STEPS):

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Batch, Box, Client, Collect, Gradient, Loss, Request
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Gradient, Loss, Request
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.atp import norm_statistics
-from fedbench.methods.base import Method, cross_entropy, knob
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,12 @@ class ATP(Method):
     name = "atp"
     title = "ATP"
     takes_votes = False
-    takes_many_labels = False
+    takes_multi_label = False
 
-    eta: float = knob(0.1, "learning rate of the adaptation rates", "η", "Bao et al., code", least=0)
-    rate_rounds: int = knob(0, "rounds that learn the rates; 0: as many as before", source="not given by FLUX", least=0)
+    eta: float = hyperparameter(0.1, "learning rate of the adaptation rates", "η", "Bao et al., code", least=0)
+    rate_rounds: int = hyperparameter(
+        0, "rounds that learn the rates; 0: as many as before", source="not given by FLUX", least=0
+    )
 
     def start(self, server: Server) -> None:
         server.memory = Rates(torch.zeros(len(adapted(server.initial)), device=server.context.device))
@@ -88,7 +90,7 @@ class ATP(Method):
         rounds = server.context.setting.rounds
         return server.memory if t == rounds and k < (self.rate_rounds or rounds) else None
 
-    def reply(self, client: Client) -> Box:
+    def reply(self, client: Client) -> ClientUpdate:
         split = client.validates_on
         theta, rates = client.state, client.inbox.rates
         for part in self.batches(client, split):
@@ -106,7 +108,7 @@ class ATP(Method):
         server.memory = Rates(mean.float())
 
     def batches(self, client: Client, split: str) -> list[tuple[int, int]]:
-        """The parts that a side of the client's data is taken in."""
+        """The parts that a split of the client's data is taken in."""
         n, size = client.count(split), client.setting.batch_size
         return [(at, min(at + size, n)) for at in range(0, n, size)]
 
@@ -121,7 +123,7 @@ class ATP(Method):
     def serve(self, server: Server, client: Client) -> None:
         client.inbox = server.memory
 
-    def personalise(self, client: Client) -> Box:
+    def personalise(self, client: Client) -> ClientUpdate:
         if not client.final:  # the rates are still 0
             return
         theta, answers = client.state, [client.labels("test")[:0]]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import weighted_mean
 from fedbench.core.who import MEMBER
-from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, knob
+from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, hyperparameter
 from fedbench.methods.confree.conflicts import gram, orders, pairs, worst
 from fedbench.methods.parts.parameters import trainable
 from fedbench.methods.parts.split_steps import check_split, remaining
@@ -49,10 +49,16 @@ class ConFREE(Method):
     personal = HEAD
     serves = (MEMBER,)
 
-    rule: str = knob("worst", "how updates are combined", source="paper; FedDRM: pairs", choices=("worst", "pairs"))
-    alpha: float = knob(0.5, "radius around the guidance vector, of its length (worst)", "α", "not given", least=0)
-    head_epochs: int = knob(1, "epochs of the head alone, before those of the body", source="authors' FedRep", least=0)
-    head_steps: int = knob(
+    rule: str = hyperparameter(
+        "worst", "how updates are combined", source="paper; FedDRM: pairs", choices=("worst", "pairs")
+    )
+    alpha: float = hyperparameter(
+        0.5, "radius around the guidance vector, of its length (worst)", "α", "not given", least=0
+    )
+    head_epochs: int = hyperparameter(
+        1, "epochs of the head alone, before those of the body", source="authors' FedRep", least=0
+    )
+    head_steps: int = hyperparameter(
         0,
         "of the setting's local steps, those of the head; 0: head_epochs",
         source="FedDRM, code: 5",
@@ -62,10 +68,10 @@ class ConFREE(Method):
     def check_setting(self, setting: Setting) -> None:
         check_split(self.name, "head-steps", self.head_steps, setting)
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         return 1.0 if self.head_steps else 1 + self.head_epochs / (setting.epochs or 1)  # steps count as an epoch
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         losses = []
         if self.head_steps or self.head_epochs:
             epochs = None if self.head_steps else self.head_epochs

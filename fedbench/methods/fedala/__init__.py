@@ -9,11 +9,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.context import Context
 from fedbench.core.state import State, as_model
 from fedbench.core.who import MEMBER, UNLABELLED
-from fedbench.methods.base import AFTER_AGGREGATE, AFTER_LOCAL, Method, check, cross_entropy, knob, score_knob
+from fedbench.methods.base import (
+    AFTER_AGGREGATE,
+    AFTER_LOCAL,
+    Method,
+    check,
+    cross_entropy,
+    hyperparameter,
+    score_hyperparameter,
+)
 from fedbench.methods.fedala.entrywise import LAST, learned_weights, mixture
 from fedbench.methods.parts.split_steps import check_split, remaining
 from fedbench.specs import Setting
@@ -50,15 +58,17 @@ class FedALA(Method):
     personal = (f"{OWN}/", f"{WEIGHTS}/")
     serves = (MEMBER, UNLABELLED)
 
-    top: int = knob(
+    top: int = hyperparameter(
         2, "tensors that are mixed, counted from the last", "p", "code; the paper counts layers: 1", least=1
     )
-    rate: float = knob(1.0, "learning rate of W; 0: W stays at ones", "η", "code; FedDRM, in effect: 0", least=0)
-    share: float = knob(0.8, "share of the training images that a pass over them learns W from", "s", "code")
-    weight_steps: int = knob(
+    rate: float = hyperparameter(
+        1.0, "learning rate of W; 0: W stays at ones", "η", "code; FedDRM, in effect: 0", least=0
+    )
+    share: float = hyperparameter(0.8, "share of the training images that a pass over them learns W from", "s", "code")
+    weight_steps: int = hyperparameter(
         0, "of the setting's local steps, those of W; 0: passes", source="FedDRM, code: 5", least=0
     )
-    score: str = score_knob("code; FedDRM: after_local", AFTER_AGGREGATE)
+    score: str = score_hyperparameter("code; FedDRM: after_local", AFTER_AGGREGATE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,7 +85,7 @@ class FedALA(Method):
     def answers_after_local(self) -> bool:
         return self.score == AFTER_LOCAL
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         yield from self.mix(client)
         trained = yield Train(cross_entropy, steps=remaining(client.setting, self.weight_steps))
         client.logged = trained.loss
@@ -93,11 +103,11 @@ class FedALA(Method):
         client.put({**shared, **mixture(own, shared, weights)})
         client.put(weights, WEIGHTS)
 
-    def personalise(self, client: Client) -> Box:
+    def personalise(self, client: Client) -> ClientUpdate:
         if client.kind == MEMBER and not self.answers_after_local:
             yield from self.mix(client)
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         if self.weight_steps:
             return 1.0 if self.rate else 1 - self.weight_steps / (setting.steps or self.weight_steps)
         passes = (LAST + setting.rounds - 1) / setting.rounds if self.rate and setting.rounds > 1 else 0

@@ -8,11 +8,20 @@ from typing import Any
 
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Box, Client, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
 from fedbench.core.server import Server
 from fedbench.core.state import weighted_mean
 from fedbench.core.who import MEMBER
-from fedbench.methods.base import AFTER_LOCAL, BODY, HEAD, Method, cross_entropy, features, knob, score_knob
+from fedbench.methods.base import (
+    AFTER_LOCAL,
+    BODY,
+    HEAD,
+    Method,
+    cross_entropy,
+    features,
+    hyperparameter,
+    score_hyperparameter,
+)
 from fedbench.methods.fedas.fisher import fisher_trace
 from fedbench.methods.parts.prototypes import own_class_means
 from fedbench.methods.parts.split_steps import check_split, remaining
@@ -41,9 +50,9 @@ class FedAS(Method):
     answers, as in the authors' code, with its own model of its last training; with after_aggregate with its head on the
     averaged body. The logged loss is that of the training.
 
-    FedDRM's comparison gives `align_steps` of the local steps, its 2 of 10, to bringing the trunk's features near those
-    of the client's previous model on the same images, without labels, and averages by training sizes: `align_steps` 2,
-    `weigh_by` size and `score` after_aggregate.
+    FedDRM's comparison gives `align_steps` of the local steps, its 2 of 10, to bringing the backbone's features near
+    those of the client's previous model on the same images, without labels, and averages by training sizes:
+    `align_steps` 2, `weigh_by` size and `score` after_aggregate.
 
     deviates: every client aligns the body that the server has averaged; the authors' code changes that one in place, so
     that a client starts from what those before it have aligned to themselves.
@@ -55,20 +64,22 @@ class FedAS(Method):
     name = "fedas"
     title = "FedAS"
     personal = HEAD
-    keeps = (PREVIOUS,)
+    personal_models = (PREVIOUS,)
     serves = (MEMBER,)
-    takes_many_labels = False
+    takes_multi_label = False
 
-    align_epochs: int = knob(1, "epochs of the alignment to class means", source="code", least=0)
-    align_lr: float = knob(0.01, "learning rate of the alignment to class means", source="code", above=0)
-    align_steps: int = knob(
+    align_epochs: int = hyperparameter(1, "epochs of the alignment to class means", source="code", least=0)
+    align_lr: float = hyperparameter(0.01, "learning rate of the alignment to class means", source="code", above=0)
+    align_steps: int = hyperparameter(
         0,
         "of the setting's local steps, those of FedDRM's alignment; 0: to class means",
         source="FedDRM, code: 2",
         least=0,
     )
-    weigh_by: str = knob("fisher", "what clients count by", source="FedDRM, code: size", choices=("fisher", "size"))
-    score: str = score_knob("code; FedDRM: after_aggregate")
+    weigh_by: str = hyperparameter(
+        "fisher", "what clients count by", source="FedDRM, code: size", choices=("fisher", "size")
+    )
+    score: str = score_hyperparameter("code; FedDRM: after_aggregate")
 
     def check_setting(self, setting: Setting) -> None:
         check_split(self.name, "align-steps", self.align_steps, setting)
@@ -77,9 +88,9 @@ class FedAS(Method):
     def answers_after_local(self) -> bool:
         return self.score == AFTER_LOCAL
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         if self.align_steps:
-            yield Train(to_previous, model=("", PREVIOUS), trains=("trunk.",), steps=self.align_steps)
+            yield Train(to_previous, model=("", PREVIOUS), trains=("backbone.",), steps=self.align_steps)
         elif self.align_epochs:
             means = {"means": (yield from own_class_means(client, PREVIOUS))}
             yield Train(to_means, trains=BODY, epochs=self.align_epochs, lr=self.align_lr, momentum=0.0, extras=means)
@@ -96,12 +107,12 @@ class FedAS(Method):
         else:
             super().aggregate(server, cohort, t)
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         if self.answers_after_local:
             client.put(client.model(PREVIOUS))
         return None
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         fisher = self.weigh_by == "fisher"
         if self.align_steps and setting.steps:  # a forward pass more
             return 1 + self.align_steps / (3 * setting.steps) + fisher
@@ -116,6 +127,6 @@ def to_means(model: Any, batch: Batch) -> Loss:
 
 
 def to_previous(models: Any, batch: Batch) -> Loss:
-    """Mean square distance of the trunk's features to those of the previous model."""
-    ours, previous = (model.trunk(batch.x).float() for model in models)
+    """Mean square distance of the backbone's features to those of the previous model."""
+    ours, previous = (model.backbone(batch.x).float() for model in models)
     return Loss(F.mse_loss(ours, previous.detach()))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedbench.core.client import Batch, Box, Client, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.task import task_of
-from fedbench.methods.base import cross_entropy, knob
+from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.feddrift.merging import groups, merge
 from fedbench.methods.parts.clustered import (
     Clustered,
@@ -80,14 +80,14 @@ class FedDrift(Clustered):
     name = "feddrift"
     title = "FedDrift"
 
-    delta: float = knob(
+    delta: float = hyperparameter(
         0.1, "accuracy lost that tells a drift, and up to which models are merged", "δ", "code: MNIST", least=0
     )
 
     def start(self, server: Server) -> None:
         server.memory = Memory()
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         return 1 + asking(expected_groups(setting), setting)
 
     def broadcast(self, server: Server, client: Client) -> None:
@@ -96,7 +96,7 @@ class FedDrift(Clustered):
             client.state = {**client.state, **side_by_side(server.models)}
             client.inbox = Known(server.assigned.get(client.index, -1), server.memory.best.get(client.index, 0.0))
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         if client.inbox:
             own, before, count = client.inbox.own, client.inbox.best, count_of(client.state)
             right = yield from each_model(client, count, correct, "train")
@@ -127,5 +127,5 @@ class FedDrift(Clustered):
 
 
 def correct(model: Any, batch: Batch) -> Tensor:
-    """Whether the model is right, 0 or 1 [B]; of images of many labels the share that it is right about."""
+    """Whether the model is right, 0 or 1 [B]; of multi-label images the share that it is right about."""
     return task_of(batch.y).right(model(batch.x), batch.y)

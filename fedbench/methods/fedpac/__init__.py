@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Box, Client, Collect, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
 from fedbench.core.context import Context
 from fedbench.core.server import Server
 from fedbench.core.state import State, matches, weighted_mean
 from fedbench.core.who import MEMBER, UNSEEN
-from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, features, knob, score_knob
+from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, features, hyperparameter, score_hyperparameter
 from fedbench.methods.fedpac.combination import combination, statistics
 from fedbench.methods.parts.prototypes import class_means, own_class_means, pooled
 from fedbench.specs import Setting
@@ -54,9 +54,9 @@ class FedPAC(Scored):
     the last round combines no heads, since nobody would use them); with after_aggregate the averaged body under its
     combined head. The logged loss is that of the head's epochs.
 
-    A newcomer starts from the averaged body under the mean of the last round's trained heads, weighted by training
-    size, and after the last round fine-tunes the head alone or everything. pFedFDA's paper (App. C.3) takes the
-    better of the two in the mean over clients: run both.
+    An unseen client starts from the averaged body under the mean of the last round's trained heads, weighted by
+    training size, and after the last round fine-tunes the head alone or everything. pFedFDA's paper (App. C.3) takes
+    the better of the two in the mean over clients: run both.
 
     deviates: the quadratic programme is solved exactly, by non-negative least squares; the official code calls a
     general solver, after dropping eigenvalues below 0.01 where rounding has made one negative.
@@ -69,16 +69,22 @@ class FedPAC(Scored):
     name = "fedpac"
     title = "FedPAC"
     serves = (MEMBER, UNSEEN)
-    takes_many_labels = False
+    takes_multi_label = False
 
-    lambda_: float = knob(1.0, "weight of the distance from the prototypes", "λ", "pFedFDA, App. C.2", least=0)
-    head_epochs: int = knob(
+    lambda_: float = hyperparameter(
+        1.0, "weight of the distance from the prototypes", "λ", "pFedFDA, App. C.2", least=0
+    )
+    head_epochs: int = hyperparameter(
         1, "epochs of the head alone, before those of the body", source="pFedFDA, App. C.2", least=0
     )
-    head_lr: float = knob(0.1, "learning rate of the head's epochs", "η_g", "pFedFDA, App. C.2", above=0)
-    newcomers: str = knob("head", "what a newcomer fine-tunes", source="pFedFDA, App. C.3", choices=("head", "all"))
-    newcomer_epochs: int = knob(5, "epochs that a newcomer fine-tunes", source="pFedFDA, App. C.3", least=0)
-    score: str = score_knob("official code; not given by pFedFDA")
+    head_lr: float = hyperparameter(0.1, "learning rate of the head's epochs", "η_g", "pFedFDA, App. C.2", above=0)
+    newcomers: str = hyperparameter(
+        "head", "what an unseen client fine-tunes", source="pFedFDA, App. C.3", choices=("head", "all")
+    )
+    newcomer_epochs: int = hyperparameter(
+        5, "epochs that an unseen client fine-tunes", source="pFedFDA, App. C.3", least=0
+    )
+    score: str = score_hyperparameter("official code; not given by pFedFDA")
 
     def variables(self, model: Any, context: Context, generator: torch.Generator) -> State:
         return {
@@ -99,7 +105,7 @@ class FedPAC(Scored):
         first = {n: t for n, t in server.initial.items() if matches(n, HEAD)}
         client.state = {**client.state, **server.memory.of.get(client.index, first)}
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         classes = len(client.class_counts)
         rows, labels = yield Collect(features)
         variance, h = statistics(rows, labels, classes)
@@ -125,14 +131,14 @@ class FedPAC(Scored):
         senders = [] if cohort[0].final and self.answers_after_local else [c for c in cohort if c.upload]
         server.memory = Heads({**server.memory.of, **own, **(combined(senders) if senders else {})})
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         return 1 + self.head_epochs / (setting.epochs or 1)  # local steps count as an epoch
 
     def serve(self, server: Server, client: Client) -> None:
         if client.kind == MEMBER:
             self.broadcast(server, client)
 
-    def personalise(self, client: Client) -> Box:
+    def personalise(self, client: Client) -> ClientUpdate:
         if client.kind == UNSEEN and client.final and self.newcomer_epochs:
             trains = HEAD if self.newcomers == "head" else ("",)
             yield Train(cross_entropy, trains=trains, epochs=self.newcomer_epochs)

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Box, Client, Collect, Train
+from fedbench.core.client import Client, ClientUpdate, Collect, Train
 from fedbench.core.context import Context
 from fedbench.core.server import Server
 from fedbench.core.who import UNLABELLED
-from fedbench.methods.base import cross_entropy, knob
+from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.flux import clustering
 from fedbench.methods.flux.assignment import answer_at_random, choose, lead
 from fedbench.methods.flux.messages import Assignment, Choice, Memory
@@ -81,30 +81,36 @@ class Flux(WarmsUp):
     measures = (CLUSTERS, *MEASURES)
     memory = Memory
 
-    first_slope: int = knob(3, "first round whose slope counts; 2 in the released code", source="Eq. 14", least=2)
-    box: str = knob(
+    first_slope: int = hyperparameter(
+        3, "first round whose slope counts; 2 in the released code", source="Eq. 14", least=2
+    )
+    box: str = hyperparameter(
         "common", "bounds of the synthetic points", source="code; the paper: coordinate",
         choices=("common", "coordinate"),
     )  # fmt: skip
-    blocks: str = knob("all", "moments of the descriptor that are clustered", source="Table 66", choices=tuple(BLOCKS))
-    clustering: str = knob("density", "how descriptors are clustered", source="Table 63", choices=clustering.KINDS)
-    reach: float = knob(
+    blocks: str = hyperparameter(
+        "all", "moments of the descriptor that are clustered", source="Table 66", choices=tuple(BLOCKS)
+    )
+    clustering: str = hyperparameter(
+        "density", "how descriptors are clustered", source="Table 63", choices=clustering.KINDS
+    )
+    reach: float = hyperparameter(
         0.0,
         "distance within clusters; 0: that at the elbow",
         source="the released code: 1.0 on CheXpert",
         least=0,
     )
-    assignment: str = knob(
+    assignment: str = hyperparameter(
         "nearest", "cluster of a client without labels", source="Table 65", choices=("nearest", "random")
     )
-    average: str = knob(
+    average: str = hyperparameter(
         "participants", "models that a cluster's is the mean of: the round's, or all since the clustering",
         source="Algorithm 1; the released code: running", choices=("participants", "running"),
     )  # fmt: skip
-    epsilon: float = knob(
+    epsilon: float = hyperparameter(
         0.0, "privacy budget of a coordinate under Laplace noise; 0: no noise", "ε", "Table 5", least=0
     )
-    noise: str = knob(
+    noise: str = hyperparameter(
         "independent", "noise of the clients", source="paper; the released code: common",
         choices=("independent", "common"),
     )  # fmt: skip
@@ -116,7 +122,7 @@ class Flux(WarmsUp):
 
     # -- warm-up -----------------------------------------------------------------------------------------
 
-    def reply(self, client: Client) -> Box:
+    def reply(self, client: Client) -> ClientUpdate:
         client.upload = yield from warm_up.feedback(client, self.box == "coordinate")
 
     def warm_up_ends(self, accuracies: Sequence[float], t: int, rounds: int) -> bool:
@@ -134,7 +140,7 @@ class Flux(WarmsUp):
         elif phase == Phase.GROUPED and client.index not in server.assigned:  # lines 20 to 25
             lead(server, client)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         if isinstance(client.inbox, Describe):  # lines 4 and 5
             client.upload = Description((yield from self.describe(client)))
             if not client.inbox.trains:
@@ -187,7 +193,7 @@ class Flux(WarmsUp):
         memory.centroids = torch.from_numpy(clustering.centroids(descriptors, labels))
         memory.elbow, memory.behind = None if math.isnan(eps) else eps, None
 
-    def figures(self, server: Server) -> Mapping[str, float]:
+    def round_metrics(self, server: Server) -> Mapping[str, float]:
         memory = server.memory
         if memory.phase != Phase.GROUPED:  # reported in warm-up too, so that a run that never clusters says so
             return {"clusters": 1.0}
@@ -202,7 +208,7 @@ class Flux(WarmsUp):
         if server.models and (client.kind == UNLABELLED or client.index not in server.assigned):
             lead(server, client)
 
-    def personalise(self, client: Client) -> Box:
+    def personalise(self, client: Client) -> ClientUpdate:
         if not isinstance(client.inbox, Assignment):  # it has a cluster, or there are none yet
             return
         if client.kind == UNLABELLED and self.assignment == "random":

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Batch, Box, Client, Collect, Collected
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Collected
 from fedbench.core.context import Context
 from fedbench.core.server import Server
 from fedbench.core.state import State, as_model, matches, weighted_mean
 from fedbench.core.task import task_of
 from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.measure import Measure
-from fedbench.methods.base import BODY, FORWARD, HEAD, Method, check, knob
+from fedbench.methods.base import BODY, FORWARD, HEAD, Method, check, hyperparameter
 from fedbench.partition import schemes
 from fedbench.specs import Setting
 
@@ -31,9 +31,9 @@ CLUSTERS = Measure(
 MANY_CLIENTS = MOST_MODELS = 10
 
 
-def clusters_knob() -> Any:
+def clusters_hyperparameter() -> Any:
     """The hyper-parameter `clusters` of methods with a given number of models."""
-    return knob(0, "models; 0: as many as there are true groups", "M", "FLUX, Sec. 5", least=0)
+    return hyperparameter(0, "models; 0: as many as there are true groups", "M", "FLUX, Sec. 5", least=0)
 
 
 def check_clusters(method: str, clusters: int, setting: Setting) -> None:
@@ -118,7 +118,7 @@ def count_of(state: State) -> int:
 def each_model(
     client: Client, count: int, output: Callable[[Any, Batch], Tensor], split: str
 ) -> Generator[Collect, Any, Tensor]:
-    """Ask each of the models that the client was sent for its output on a side of the data: [M, n, ...]."""
+    """Ask each of the models that the client was sent for its output on a split of the data: [M, n, ...]."""
     answers = yield from collected(client, count, output, split)
     return torch.stack([one.rows for one in answers])
 
@@ -171,7 +171,7 @@ def send_ensemble(server: Server, client: Client) -> None:
 
 
 def answer_by_ensemble(client: Client) -> Generator[Collect, Any, None]:
-    """The box of such a client."""
+    """The client update of such a client."""
     yield from mixture(client, client.inbox.weights)
 
 
@@ -186,5 +186,5 @@ class Clustered(Method):
         if client.kind == UNLABELLED:
             send_ensemble(server, client)
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         return answer_by_ensemble(client) if client.kind == UNLABELLED else None

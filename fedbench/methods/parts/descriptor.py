@@ -101,7 +101,7 @@ def descriptor(projected: Tensor, labels: Tensor, classes: int, who: str = "a cl
     """The descriptor [2 (U + 1) l] of projected latents [n, l] (step S3): mu_x, sigma_x, all mu_u, all sigma_u.
 
     sigma is the standard deviation of each coordinate, dividing by the count. `labels` are classes [n], or 0 and 1
-    [n, U] where an image may have many labels; class u then is all images whose label u is 1. A class with fewer
+    [n, U] where an image may have several labels; class u then is all images whose label u is 1. A class with fewer
     than 2 images has -1 in all of its entries. Raises FedbenchError for no images and for NaN or infinite latents.
     """
     rows = _checked(projected, who)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedbench.methods.base import check, knob
+from fedbench.methods.base import check, hyperparameter
 from fedbench.specs import Setting
 
 
-def finetune_knob() -> Any:
+def finetune_hyperparameter() -> Any:
     """The hyper-parameter `finetune_rounds`, the number of such rounds."""
-    return knob(0, "last rounds without communication", source="FedDRM, Sec. 3.1: 100 of 800", least=0)
+    return hyperparameter(0, "last rounds without communication", source="FedDRM, Sec. 3.1: 100 of 800", least=0)
 
 
 def check_finetuning(method: str, rounds: int, setting: Setting) -> None:

@@ -19,7 +19,7 @@ from fedbench.core.context import Context
 from fedbench.core.state import State
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure
-from fedbench.methods.base import knob
+from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts.one_step import weighted_loss
 from fedbench.ratios.exact import Floats
 from fedbench.ratios.matching import Estimate, Matching, estimate, find_bound
@@ -31,7 +31,7 @@ from fedbench.ratios.weights import check_weights, weights_of
 OWN = "ratio."
 #: Its images' weights, padded to the length of the largest client's so that clients can be stacked.
 WEIGHT = f"{OWN}weight"
-#: Prefix of figures that are reported with the run.
+#: Prefix of metrics that are reported with the run.
 NOTE = f"{OWN}note."
 
 RATIO_BOUND = Measure(
@@ -54,12 +54,14 @@ MEASURES = (
 class RatioOptions:
     """Options of the methods that weigh training images by density ratios."""
 
-    ratios: str = knob("exact", "known ratios, or ratios matched by HDRM", "r", "Sec. 3", choices=("exact", "hdrm"))
-    divergence: str = knob("lsif", "of HDRM", "f", "Sec. 3", choices=("lsif", "ukl", "lr", "pu"))
-    n_te: int = knob(100, "unlabelled test images of a client that HDRM uses", "n_te", "code", least=1)
-    clusters: int = knob(20, "k-means clusters of the ratio's upper bound", "M", "App. N, Table 13", least=1)
-    restarts: int = knob(10, "starts of k-means", source="code", least=1)
-    matching_epochs: int = knob(10, "passes of HDRM over the training images", source="code", least=1)
+    ratios: str = hyperparameter(
+        "exact", "known ratios, or ratios matched by HDRM", "r", "Sec. 3", choices=("exact", "hdrm")
+    )
+    divergence: str = hyperparameter("lsif", "of HDRM", "f", "Sec. 3", choices=("lsif", "ukl", "lr", "pu"))
+    n_te: int = hyperparameter(100, "unlabelled test images of a client that HDRM uses", "n_te", "code", least=1)
+    clusters: int = hyperparameter(20, "k-means clusters of the ratio's upper bound", "M", "App. N, Table 13", least=1)
+    restarts: int = hyperparameter(10, "starts of k-means", source="code", least=1)
+    matching_epochs: int = hyperparameter(10, "passes of HDRM over the training images", source="code", least=1)
 
     @property
     def matching(self) -> Matching:
@@ -79,29 +81,29 @@ def unit_weights(context: Context) -> State:
     return {WEIGHT: torch.ones(max(context.n_train))}
 
 
-def keep(client: Client, weights: Tensor, **figures: float) -> None:
-    """Make these the weights [n] of a client's training images, and report the figures and the mean weight.
+def keep(client: Client, weights: Tensor, **metrics: float) -> None:
+    """Make these the weights [n] of a client's training images, and report the metrics and the mean weight.
 
     Raises FedbenchError for a weight that is negative or not finite, and if none is positive.
     """
     check_weights(weights.cpu().numpy(), client.index)
     padded = torch.zeros(max(client.context.n_train), device=client.context.device)
     padded[: len(weights)] = weights.to(padded)
-    keep_notes(client, ratio_mean=float(weights.double().mean()), **figures)
+    keep_metrics(client, ratio_mean=float(weights.double().mean()), **metrics)
     client.state = {**client.state, WEIGHT: padded}
 
 
-def keep_notes(client: Client, **figures: float) -> None:
-    """Report these figures of a client with the run."""
+def keep_metrics(client: Client, **metrics: float) -> None:
+    """Report these metrics of a client with the run."""
     device = client.context.device
-    notes = {f"{NOTE}{name}": torch.tensor(float(value), device=device) for name, value in figures.items()}
+    notes = {f"{NOTE}{name}": torch.tensor(float(value), device=device) for name, value in metrics.items()}
     client.state = {**client.state, **notes}
 
 
 def note(client: Client) -> None:
-    """Hand the figures on to the table of the run's clients."""
-    figures = {name.removeprefix(NOTE): t for name, t in client.state.items() if name.startswith(NOTE)}
-    client.notes.update({name: float(t) for name, t in figures.items()})
+    """Hand the metrics on to the table of the run's clients."""
+    metrics = {name.removeprefix(NOTE): t for name, t in client.state.items() if name.startswith(NOTE)}
+    client.metrics.update({name: float(t) for name, t in metrics.items()})
 
 
 def keep_exact(client: Client, ratios: Floats) -> None:

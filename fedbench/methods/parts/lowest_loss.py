@@ -6,13 +6,13 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from fedbench.core.client import Box, Client, Collect
+from fedbench.core.client import Client, ClientUpdate, Collect
 from fedbench.core.server import Server
 from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 from fedbench.methods.parts.clustered import (
     Clustered,
     check_clusters,
-    clusters_knob,
+    clusters_hyperparameter,
     count_of,
     each_model,
     fresh_models,
@@ -29,7 +29,7 @@ def offer(server: Server, client: Client) -> None:
     client.state = {**client.state, **side_by_side(server.models)}
 
 
-def offer_to_strangers(server: Server, client: Client) -> None:
+def offer_to_unassigned(server: Server, client: Client) -> None:
     """The same, if the client has no cluster; another one holds its cluster's model."""
     if client.index not in server.assigned:
         offer(server, client)
@@ -53,7 +53,7 @@ class LowestLoss(Clustered):
 
     serves = (MEMBER, UNSEEN, UNLABELLED)
 
-    clusters: int = clusters_knob()
+    clusters: int = clusters_hyperparameter()
 
     def check_setting(self, setting: Setting) -> None:
         check_clusters(self.name, self.clusters, setting)
@@ -64,12 +64,12 @@ class LowestLoss(Clustered):
     def serve(self, server: Server, client: Client) -> None:
         super().serve(server, client)
         if client.kind != UNLABELLED:
-            offer_to_strangers(server, client)
+            offer_to_unassigned(server, client)
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         has_choice = client.kind != UNLABELLED and count_of(client.state)
         return _chosen(client) if has_choice else super().personalise(client)
 
 
-def _chosen(client: Client) -> Box:
+def _chosen(client: Client) -> ClientUpdate:
     yield from choose(client)

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Batch, Box, Client, Gradient, Loss
+from fedbench.core.client import Batch, Client, ClientUpdate, Gradient, Loss
 from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
 from fedbench.errors import FedbenchError
 from fedbench.methods.parts.clustered import sample_losses
-from fedbench.methods.parts.own_rule import check_sgd
+from fedbench.methods.parts.plain_sgd import check_sgd
 from fedbench.specs import Setting
 
 #: Of Adam (torch's defaults; the paper's code does not set them).
@@ -50,11 +50,11 @@ def weighted_loss(model: Any, batch: Batch) -> Loss:
     The weights are not normalised within the batch. What is logged is the plain cross-entropy.
     """
     each = sample_losses(model, batch)
-    return Loss((batch.extras["weight"][batch.position] * each).mean(), shown=each.mean())
+    return Loss((batch.extras["weight"][batch.position] * each).mean(), logged=each.mean())
 
 
-def upload_gradient(client: Client, request: Gradient) -> Box:
-    """The client's box: one gradient, sent to the server."""
+def upload_gradient(client: Client, request: Gradient) -> ClientUpdate:
+    """The client's update: one gradient, sent to the server."""
     client.upload = Slope((yield request).gradient)
 
 

@@ -12,7 +12,7 @@ from fedbench.core.state import STATISTICS, State, name_in
 
 
 def zeros(model: nn.Module, *names: str) -> State:
-    """A tensor of zeros for each parameter of the network, under each of these names: "control/trunk.0.weight"."""
+    """A tensor of zeros for each parameter of the network, under each of these names: "control/backbone.0.weight"."""
     return {name_in(name, n): torch.zeros_like(p.detach()) for name in names for n, p in model.named_parameters()}
 
 
@@ -26,7 +26,7 @@ def moved(before: State, after: State, share: float, names: Iterable[str]) -> St
     return {n: torch.lerp(before[n], after[n], share) for n in names}
 
 
-def turnout(cohort: Sequence[Client]) -> float:
+def participation_share(cohort: Sequence[Client]) -> float:
     """|S| / N with clients counted by training images: the cohort's, of those of all clients that train."""
     at = cohort[0].context
     return sum(c.n_train for c in cohort) / sum(at.n_train[: at.trainees])

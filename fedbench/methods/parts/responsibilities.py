@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Box, Client, Collect, Train
+from fedbench.core.client import Client, ClientUpdate, Collect, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.core.who import UNLABELLED
@@ -24,7 +24,7 @@ from fedbench.methods.parts.clustered import (
     answer_by_ensemble,
     asking,
     check_clusters,
-    clusters_knob,
+    clusters_hyperparameter,
     collected,
     expected_groups,
     fresh_models,
@@ -54,8 +54,8 @@ def expectation(client: Client, class_shares: Tensor | None = None) -> Generator
     """The E-step: the client's q from its pi and the losses of the models it was sent; pi becomes the mean of q.
 
     With class shares [M, K], exp(-loss) is divided by the share that the image's class has in the model, or where
-    images have many labels by the geometric mean of its labels' shares. Returns q and how many images of each class (or
-    with each label) each model has, [M, K] float64.
+    images have several labels by the geometric mean of its labels' shares. Returns q and how many images of each class
+    (or with each label) each model has, [M, K] float64.
     """
     pi = client.state[PI]
     if len(pi) == 1:  # everything belongs to the one model
@@ -70,12 +70,12 @@ def expectation(client: Client, class_shares: Tensor | None = None) -> Generator
 
 
 def of_labels(values: Tensor, y: Tensor) -> Tensor:
-    """What [M, K] values say of each image's class [M, n], from classes [n]; where images have many labels [n, K], the
+    """What [M, K] values say of each image's class [M, n], from classes [n]; with multi-label images [n, K], the
     mean over those that an image has, and 0 without any."""
     return values[:, y] if y.dim() == 1 else values @ y.double().T / y.sum(1).clamp(min=1)
 
 
-def maximisation(client: Client, q: Tensor) -> Box:
+def maximisation(client: Client, q: Tensor) -> ClientUpdate:
     """The M-step: train every model on all images, weighted by q and divided by the size of the batch.
 
     The weights are not normalised within a batch, so a model that has a small share of the images takes small steps.
@@ -91,7 +91,7 @@ def maximisation(client: Client, q: Tensor) -> Box:
     client.logged = logged
 
 
-def answer_by_pi(client: Client, class_shares: Tensor | None = None) -> Box:
+def answer_by_pi(client: Client, class_shares: Tensor | None = None) -> ClientUpdate:
     """Answer with the mixture of the models by the client's pi; a client that has learned none yet does so now."""
     pi = client.state[PI]
     if bool((pi == pi[0]).all()):
@@ -114,7 +114,7 @@ class Mixtures(Method):
     personal = (PI,)
     measures = (CLUSTERS,)
 
-    clusters: int = clusters_knob()
+    clusters: int = clusters_hyperparameter()
 
     def check_setting(self, setting: Setting) -> None:
         check_clusters(self.name, self.clusters, setting)
@@ -124,10 +124,10 @@ class Mixtures(Method):
         rest = {name: t for name, t in server.shared.items() if name not in models[0]}
         server.shared = {**rest, **side_by_side(models)}
 
-    def figures(self, server: Server) -> Mapping[str, float]:
+    def round_metrics(self, server: Server) -> Mapping[str, float]:
         return {"clusters": float(len(server.initial[PI]))}
 
-    def effort(self, setting: Setting) -> float:
+    def relative_compute(self, setting: Setting) -> float:
         """M trainings, and before them each model's answers."""
         count = self.clusters or expected_groups(setting)
         return count + asking(count, setting)
@@ -140,7 +140,7 @@ class Mixtures(Method):
         if client.kind == UNLABELLED:
             send_ensemble(server, client)
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         if client.kind == UNLABELLED:
             return answer_by_ensemble(client)
         return answer_by_pi(client, self.class_shares_of(client))

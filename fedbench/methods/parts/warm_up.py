@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Batch, Box, Client, Collect
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect
 from fedbench.core.context import Context
 from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.measure import Measure
-from fedbench.methods.base import Method, check, knob
+from fedbench.methods.base import Method, check, hyperparameter
 from fedbench.methods.parts import description
 from fedbench.methods.parts.description import FIRST_BOUNDS
 from fedbench.methods.parts.descriptor import MARGIN, POINTS, Bounds, common_bounds, cube, extent
@@ -41,8 +41,8 @@ class Feedback:
 def correctness_and_latents(model: Any, batch: Batch) -> Tensor:
     """[B, 1 + z]: whether the answer is right, 0 or 1, and the latents.
 
-    Images of many labels count as right by half, whatever the answer, as in the released code for CheXpert: so the
-    accuracy never rises, and warm-up ends after round 3 (Eq. 14; flux/protocol.md#warm-up-with-many-labels).
+    Multi-label images count as right by half, whatever the answer, as in the released code for CheXpert: so the
+    accuracy never rises, and warm-up ends after round 3 (Eq. 14; flux/protocol.md#warm-up-with-multi-label-images).
     """
     h = model.latent(batch.x)
     if batch.y.dim() > 1:
@@ -95,12 +95,14 @@ class WarmsUp(Method):
     personal = (FIRST_BOUNDS,)
     memory: ClassVar[type[Memory]] = Memory  #: of the server
 
-    threshold: float = knob(0.06, "slope of the validation accuracy at which warm-up ends", "T", "Eq. 14")
-    start_: int = knob(
+    threshold: float = hyperparameter(0.06, "slope of the validation accuracy at which warm-up ends", "T", "Eq. 14")
+    start_: int = hyperparameter(
         0, "round in which clients are described; 0: when warm-up ends by itself", source="App., Figure 8", least=0
     )
-    components: int = knob(10, "axes that latents are projected on", "l", "App. B; code: as many as classes")
-    scale: float = knob(1.0, "factor on the distance at the elbow", "ε", "App. B: 0.95 FMNIST, 0.98 CIFAR-100", above=0)
+    components: int = hyperparameter(10, "axes that latents are projected on", "l", "App. B; code: as many as classes")
+    scale: float = hyperparameter(
+        1.0, "factor on the distance at the elbow", "ε", "App. B: 0.95 FMNIST, 0.98 CIFAR-100", above=0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,7 +123,7 @@ class WarmsUp(Method):
     def ask(self, server: Server, t: int, k: int) -> Question | None:
         return Question() if t and k == 0 and server.memory.phase == Phase.WARM_UP else None
 
-    def reply(self, client: Client) -> Box:
+    def reply(self, client: Client) -> ClientUpdate:
         client.upload = yield from feedback(client)
 
     def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Box, Client, Collect, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
 from fedbench.core.context import Context
 from fedbench.core.state import State
 from fedbench.core.who import MEMBER, UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure
-from fedbench.methods.base import BODY, Method, check, features, knob
+from fedbench.methods.base import BODY, Method, check, features, hyperparameter
 from fedbench.methods.pfedfda.gaussian import Gaussian, Moments, classifier, estimate, packed, prior, unpacked
 from fedbench.methods.pfedfda.interpolation import Rows, halves, search_beta
 from fedbench.specs import Setting
@@ -61,7 +61,7 @@ class PFedFDA(Method):
     name = "pfedfda"
     title = "pFedFDA"
     serves = (MEMBER, UNSEEN)
-    takes_many_labels = False
+    takes_multi_label = False
     measures = (
         Measure("beta", "weight of a client's own Gaussian against the common one", "fraction", of="client"),
         Measure("beta_0", "that weight for the class means, where there are two betas", "fraction", of="client"),
@@ -70,12 +70,12 @@ class PFedFDA(Method):
     # The unused linear head and the last beta never leave the client.
     personal = ("head.", "gaussian.beta")
 
-    betas: int = knob(
+    betas: int = hyperparameter(
         1, "0: local statistics only (NB), 1: one beta (SB), 2: means and covariance apart (MB)", "β", "Eq. 9; Sec. 5.3"
     )
-    cov_ridge: float = knob(1.0, "added to the diagonal of a client's covariance", "ε", "Sec. 4.3; code")
-    cov_offset: float = knob(1e-4, "added to every entry of a client's covariance", source="code", least=0)
-    feature_store: str = knob(
+    cov_ridge: float = hyperparameter(1.0, "added to the diagonal of a client's covariance", "ε", "Sec. 4.3; code")
+    cov_offset: float = hyperparameter(1e-4, "added to every entry of a client's covariance", source="code", least=0)
+    feature_store: str = hyperparameter(
         "all_epochs",
         "which training features the statistics come from",
         source="Alg. 1; code",
@@ -104,12 +104,12 @@ class PFedFDA(Method):
         """Cross-entropy through the frozen generative head; keeps the features."""
         z = model.features(batch.x)
         logits = F.linear(z, batch.extras["weight"], batch.extras["bias"])
-        return Loss(F.cross_entropy(logits.float(), batch.y), kept=z)
+        return Loss(F.cross_entropy(logits.float(), batch.y), collected=z)
 
-    def local(self, client: Client) -> Box:
+    def local(self, client: Client) -> ClientUpdate:
         weight, bias = classifier(_gaussian(client.received), prior(client.class_counts))
         trained = yield Train(self.loss, trains=BODY, extras={"weight": weight.float(), "bias": bias.float()})
-        rows, labels = trained.kept, trained.labels
+        rows, labels = trained.collected, trained.labels
         if self.feature_store == "last_epoch":
             rows, labels = rows[-trained.pass_rows :], labels[-trained.pass_rows :]
         elif self.feature_store == "extra_pass":
@@ -146,10 +146,10 @@ class PFedFDA(Method):
                 previous = client.received["gaussian.beta"]
                 beta = search_beta(parts, moments, common, prior(client.class_counts), of, betas, previous)
             mixed = own.mix(common, float(beta[0]), float(beta[-1]))
-        client.notes.update({f"beta{'' if len(beta) == 1 else f'_{k}'}": float(b) for k, b in enumerate(beta)})
+        client.metrics.update({f"beta{'' if len(beta) == 1 else f'_{k}'}": float(b) for k, b in enumerate(beta)})
         return mixed, beta
 
-    def personalise(self, client: Client) -> Box:
+    def personalise(self, client: Client) -> ClientUpdate:
         # Section 1.5 of the notes: the averaged body, one pass, means only of classes with more than two rows.
         rows, labels = yield Collect(features)
         mixed, _ = self.interpolated(client, rows, labels, min_rows=3)

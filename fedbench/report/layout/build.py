@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
-from fedbench.metrics.figures import MEASURES
+from fedbench.metrics.method_metrics import MEASURES
 from fedbench.report.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.report.layout.notes import Notes, command
 from fedbench.report.numbers.counted import counted

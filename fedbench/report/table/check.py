@@ -36,7 +36,7 @@ from fedbench.specs import PartitionSpec, Setting
 #: class means and one symmetric covariance over the features, C d + d (d + 1) / 2, and how much larger (a fraction) a
 #: message grows by them, (gaussian - head) / (body + head). That base reproduces the printed column, though the paper's
 #: text says "relative to the backbone".
-PARAMETERS = ("trunk", "neck", "body", "head", "total", "features", "gaussian", "overhead")
+PARAMETERS = ("backbone", "projection", "body", "head", "total", "features", "gaussian", "overhead")
 #: Metrics of statistic "preset" -> whether they are about one class.
 PRESET = {"class_count": True, "class_probability": True, "flip_probability": False}
 #: What the statistic knows of the pairs: no metrics, for no run has them alone.

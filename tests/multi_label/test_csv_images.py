@@ -31,7 +31,7 @@ def test_images_labels_and_columns(tmp_path: Path, store: Store) -> None:
     meaning = dict(zip(VALUES, (1, 0, 1, 0), strict=True))
     assert found.labels.tolist() == [[meaning[row[name]] for name in LABELS] for row in rows]
     assert found.labels.dtype == np.uint8
-    assert found.many_labels
+    assert found.multi_label
     bright = found.images.reshape(34, -1).mean(1) > 140
     assert bright.tolist() == [row["Fracture"] == "1.0" for row in rows]  # each image has its own labels
     assert found.column("view").tolist() == [row["Frontal/Lateral"] for row in rows]

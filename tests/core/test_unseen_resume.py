@@ -85,11 +85,11 @@ def test_stopped_before_the_newcomers_joined(
     whole = train(how, DATA, tmp_path / "whole", s)
     stopped(how, tmp_path / "resumed", s, stop)
     resumed = train(how, DATA, tmp_path / "resumed", s, executor="cores")
-    assert [p.round for p in resumed.heard] == list(range(stop + 1, 5))
+    assert [p.round for p in resumed.reports] == list(range(stop + 1, 5))
     equal(resumed, whole)
     evaluated = list(range(4 - window + 1, 5))
     assert sorted(set(whole.predictions["round"].to_pylist())) == evaluated
-    # Newcomers answer, and keep nothing.
+    # Unseen clients answer, and keep nothing.
     for newcomer in NEWCOMERS:
         assert len(set(answers(resumed, newcomer))) > 1
         assert not any(n.startswith(f"personal/{newcomer}/") for n in resumed.tensors)
@@ -130,7 +130,7 @@ def test_the_heads_of_clients_come_from_the_servers_memory(tmp_path: Path) -> No
     assert any(without.own[owner == i].tolist() != answers(resumed, i) for i in heads)
 
 
-def test_a_newcomer_starts_from_the_mean_head(tmp_path: Path) -> None:
+def test_an_unseen_client_starts_from_the_mean_head(tmp_path: Path) -> None:
     how, s = method("fedpac", newcomer_epochs=0), nobody_last()
     stopped(how, tmp_path, s, 3)
     it = trainer(how, DATA, tmp_path, s)

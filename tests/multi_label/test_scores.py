@@ -1,4 +1,4 @@
-"""The area under the ROC curve against scikit-learn's, and predictions of many labels that are damaged."""
+"""The area under the ROC curve against scikit-learn's, and predictions of several labels that are damaged."""
 
 from __future__ import annotations
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedbench.core.client import Box, Client, Collect
+from fedbench.core.client import Client, ClientUpdate, Collect
 from fedbench.core.executors import Executor
 from fedbench.core.update import following, opened
 
 
-class Heard(NamedTuple):
+class Recorded(NamedTuple):
     """What matters of a client's request for stacking it with those of others."""
 
     client: int
@@ -19,22 +19,24 @@ class Heard(NamedTuple):
 
 
 #: (round, hook, number of the request in its update) -> the clients' requests
-Requests = dict[tuple[int, str, int], list[Heard]]
+Requests = dict[tuple[int, str, int], list[Recorded]]
 
 
-def listening(executor: Executor) -> Requests:
+def recording(executor: Executor) -> Requests:
     """All requests that the executor will be given, filled while it works."""
     requests: Requests = {}
     run = executor.run
 
-    def listen(clients: Sequence[Client], update: Callable[[Client], Box | None]) -> None:
+    def listen(clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
         run(clients, lambda client: _passed_on(update, opened(update, client), client, requests))
 
     executor.run = listen  # type: ignore[method-assign]
     return requests
 
 
-def _passed_on(hook: Callable[[Client], Box | None], update: Box | None, client: Client, requests: Requests) -> Box:
+def _passed_on(
+    hook: Callable[[Client], ClientUpdate | None], update: ClientUpdate | None, client: Client, requests: Requests
+) -> ClientUpdate:
     """The same requests and answers, written down."""
     answer: Any = None
     count = 0
@@ -42,14 +44,14 @@ def _passed_on(hook: Callable[[Client], Box | None], update: Box | None, client:
         function = request.output if isinstance(request, Collect) else request.loss
         shapes = {name: tuple(t.shape) for name, t in request.extras.items()}
         key = client.round, getattr(hook, "__name__", "update"), count
-        requests.setdefault(key, []).append(Heard(client.index, function, shapes))
+        requests.setdefault(key, []).append(Recorded(client.index, function, shapes))
         count += 1
         answer = yield request
 
 
-def other_shapes(requests: Sequence[Heard]) -> tuple[str, Heard, Heard] | None:
+def other_shapes(requests: Sequence[Recorded]) -> tuple[str, Recorded, Recorded] | None:
     """(name, one request, another) of extras that have other shapes in requests with the same function."""
-    first: dict[tuple[Any, str], Heard] = {}
+    first: dict[tuple[Any, str], Recorded] = {}
     for request in requests:
         for name, shape in request.shapes.items():
             before = first.setdefault((request.function, name), request)

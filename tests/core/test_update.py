@@ -1,4 +1,4 @@
-"""What a hook gives in the place of a box is told by the names of method and hook, whoever runs it."""
+"""What a hook gives in the place of a client update is told by the names of method and hook, whoever runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedbench.core import executors
-from fedbench.core.client import Box, Client, Collect, Gradient, Train, logits
+from fedbench.core.client import Client, ClientUpdate, Collect, Gradient, Train, logits
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from tests.support.lab import federation, setting, train
@@ -64,23 +64,23 @@ def test_a_request_that_is_returned(hook: str, executor: str, tmp_path: Path) ->
 def test_a_request_that_is_returned_after_others(executor: str, tmp_path: Path) -> None:
     """It would be dropped without a word: a generator's return value goes nowhere."""
 
-    def box(client: Client) -> Any:
+    def update(client: Client) -> Any:
         yield Collect(logits)
         return Gradient(cross_entropy)
 
     expected = "own: local returns Gradient(...), and what is returned is not done; write `yield Gradient(...)`"
-    assert told(Own(in_local=box), tmp_path, executor) == expected
+    assert told(Own(in_local=update), tmp_path, executor) == expected
 
 
 @pytest.mark.parametrize("executor", executors.EXECUTORS)
 @pytest.mark.parametrize(("value", "words"), [(None, "None"), ((1, 2), "a tuple"), (0.5, "0.5")])
 def test_what_is_yielded_is_a_request(value: Any, words: str, executor: str, tmp_path: Path) -> None:
-    def box(client: Client) -> Any:
+    def update(client: Client) -> Any:
         yield Train(cross_entropy)
         yield value
 
     expected = f"own: local yields {words}, not a request; yield Train(...) or Gradient(...) or Collect(...)"
-    assert told(Own(in_local=box), tmp_path, executor) == expected
+    assert told(Own(in_local=update), tmp_path, executor) == expected
 
 
 def test_a_state_that_is_returned(tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ def test_a_state_that_is_returned(tmp_path: Path) -> None:
 
 
 def test_a_box_made_elsewhere_is_one(tmp_path: Path) -> None:
-    def box(client: Client) -> Box:
+    def update(client: Client) -> ClientUpdate:
         yield Train(cross_entropy)
 
-    run = train(Own(in_local=box, in_reply=lambda client: None), DATA, tmp_path, SHORT)
+    run = train(Own(in_local=update, in_reply=lambda client: None), DATA, tmp_path, SHORT)
     assert run.trainer.checkpoint.rounds[0]["images"] > 0
 
 

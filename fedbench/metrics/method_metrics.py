@@ -23,10 +23,10 @@ TAKEN = ("client", "n_train", "n_test", "group", "cluster")
 
 
 class Noted(NamedTuple):
-    """A figure of each client."""
+    """A metric of each client."""
 
     whole: float  #: what stands for the federation
-    values: np.ndarray  #: [M], NaN of newcomers that have none
+    values: np.ndarray  #: [M], NaN of unseen clients that have none
 
 
 def measures_of(run: Artifact) -> dict[str, Measure]:

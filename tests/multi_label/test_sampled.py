@@ -1,4 +1,4 @@
-"""Samples of natural groups: who draws what, the released code's leak, and partitions of many labels."""
+"""Samples of natural groups: who draws what, the released code's leak, and partitions of several labels."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_specs_that_make_no_sense(changes: dict[str, Any], told: str) -> None:
         spec(**changes)
 
 
-def test_schemes_that_go_by_classes_refuse_many_labels() -> None:
+def test_schemes_that_go_by_classes_refuse_multi_label() -> None:
     data = rays()
     plain = dict.fromkeys(("by", "threshold", "size", "test_size", "disjoint_by", "validation"))
     for changes in (
@@ -199,7 +199,7 @@ def test_schemes_that_go_by_classes_refuse_many_labels() -> None:
         {"scheme": "shards", "shards": 2, "train_fraction": 0.5},
         {"scheme": "equal", "shift": "py", "level": 3},
     ):
-        with pytest.raises(FedbenchError, match="has many labels an image, so it cannot be dealt out"):
+        with pytest.raises(FedbenchError, match="is multi-label, so it cannot be dealt out"):
             make(spec(**{**plain, **changes}), data)
     for changes in (
         {"scheme": "iid", "train_fraction": 0.5},

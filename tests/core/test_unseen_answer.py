@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedbench.core.client import Box, Client, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.who import MEMBER
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
-from fedbench.methods.base import AFTER_LOCAL, Method, cross_entropy, score_knob
+from fedbench.methods.base import AFTER_LOCAL, Method, cross_entropy, score_hyperparameter
 from fedbench.specs import Setting
 from tests.support.lab import federation, method, setting, train, trainer
 
@@ -66,7 +66,7 @@ def test_training_is_that_of_a_federation_without_them(name: str, tmp_path: Path
     assert both.accuracy == pytest.approx(alone.accuracy)
 
 
-def test_a_newcomer_fine_tunes_the_last_global_model(tmp_path: Path) -> None:
+def test_an_unseen_client_fine_tunes_the_last_global_model(tmp_path: Path) -> None:
     it = trainer(method("fedavgft", finetune_epochs=2), DATA, tmp_path, with_newcomers(rounds=1, window=1))
     it.run()
     client = it.client(5, it.server.view(5), 1)
@@ -86,7 +86,7 @@ def _test_piece(client: Client) -> Any:
 
 
 @dataclass(frozen=True)
-class Welcoming(Method):
+class OwnStart(Method):
     """Gives newcomers a head of zeros but for one class, and leaves it at that."""
 
     name = "welcoming"
@@ -98,14 +98,14 @@ class Welcoming(Method):
             weight = torch.zeros_like(client.state["head.weight"])
             client.state = {**client.state, "head.weight": weight, "head.bias": bias}
 
-    def personalise(self, client: Client) -> Box | None:
+    def personalise(self, client: Client) -> ClientUpdate | None:
         if client.kind == MEMBER:
             yield Train(cross_entropy)
 
 
 @pytest.mark.parametrize("votes", [True, False])
-def test_a_newcomer_answers_from_its_welcome(votes: bool, tmp_path: Path) -> None:
-    run = train(Welcoming(), DATA, tmp_path, with_newcomers(votes=votes))
+def test_an_unseen_client_answers_from_what_it_is_served(votes: bool, tmp_path: Path) -> None:
+    run = train(OwnStart(), DATA, tmp_path, with_newcomers(votes=votes))
     client, own = (np.array(run.predictions[name].to_pylist()) for name in ("client", "own"))
     for newcomer in (4, 5):
         assert set(own[client == newcomer]) == {newcomer}
@@ -126,7 +126,7 @@ class Scored(Method):
 
     name = "scored"
 
-    score: str = score_knob()
+    score: str = score_hyperparameter()
 
     @property
     def answers_after_local(self) -> bool:
@@ -160,7 +160,7 @@ def test_parts_of_the_work_are_timed(tmp_path: Path) -> None:
     class Timed(Method):
         name = "timed"
 
-        def local(self, client: Client) -> Box:
+        def local(self, client: Client) -> ClientUpdate:
             yield Train(cross_entropy)
             if client.round == 2:
                 with client.timed("estimation"):

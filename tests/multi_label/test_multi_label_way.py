@@ -1,4 +1,4 @@
-"""The whole way of images with many labels: made files of CheXpert, its partition, runs, areas, a table of them."""
+"""The whole way of multi-label images: made files of CheXpert, its partition, runs, areas, a table of them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_data_set_is_shown(release: Path) -> None:
     good("partition", "chexpert", "--by", "view", "--clients", "2", "--split", "0.5")
     told = fedbench("partition", "chexpert", "--dir", "0.3")
     assert told.code == 2
-    assert "chexpert has many labels an image" in told.err
+    assert "chexpert is multi-label" in told.err
 
 
 @pytest.mark.parametrize("name", ["low", "medium", "high", "leak_low", "leak_medium", "leak_high"])

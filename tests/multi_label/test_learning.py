@@ -1,4 +1,4 @@
-"""Clients whose images have many labels: the loss, what models answer, executors, and methods that cannot."""
+"""Clients whose images have several labels: the loss, what models answer, executors, and methods that cannot."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def test_loss_of_labels_and_of_classes() -> None:
     assert answer_of(torch.from_numpy(p), one.y).tolist() == p.argmax(1).tolist()
 
 
-def test_a_federation_of_many_labels() -> None:
+def test_a_federation_of_multi_label() -> None:
     data = many_labelled(3, 20)
-    assert data.many_labels
+    assert data.multi_label
     rows = data.train[1]
     assert torch.equal(data.class_counts[1], data.labels[rows].sum(0))
     assert torch.equal(data.counts(rows), data.labels[rows].sum(0))
@@ -152,14 +152,14 @@ def test_flux_clusters_in_round_four_and_describes_labels(tmp_path: Path) -> Non
 
 
 def test_votes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FedbenchError, match="cannot vote on images that have many labels"):
+    with pytest.raises(FedbenchError, match="cannot vote on multi-label images"):
         train("fedavg", many_labelled(2, 20), tmp_path, brief(votes=True, rounds=1))
 
 
 @pytest.mark.parametrize("name", methods.names())
 def test_every_method_takes_many_labels_or_says_that_it_does_not(name: str, tmp_path: Path) -> None:
     how = method(name, **ABLE.get(name, {}))
-    if not how.takes_many_labels:
+    if not how.takes_multi_label:
         with pytest.raises(FedbenchError, match=f"{name} works with one class an image, and these .* 4 labels each"):
             trainer(how, many_labelled(2, 20), tmp_path, brief())
         return
@@ -173,7 +173,7 @@ def test_every_method_takes_many_labels_or_says_that_it_does_not(name: str, tmp_
 
 
 def test_methods_of_classes_are_those_that_refuse() -> None:
-    refusing = {n for n in methods.names() if not methods.load(n)[0].takes_many_labels}
+    refusing = {n for n in methods.names() if not methods.load(n)[0].takes_multi_label}
     assert {"pfedfda", "fedpac", "feddrm", "fedrod", "atp", "haccs", "ftw_erm", "fitw_erm"} <= refusing
     assert refusing.isdisjoint(
         {
