@@ -28,6 +28,14 @@ class PartitionCommand(Command):
     """Where it fails, by whatever fault, there is no current partition any more: the `train` behind it in a script must
     not take the one before. Its help has the options of the partitioner that is chosen beside it."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _current_only_if_made():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _current_only_if_made():
+            return super().invoke(ctx)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta["fedbench.words"] = tuple(args)
         return super().parse_args(ctx, args)

@@ -57,7 +57,7 @@ def test_a_fault_is_a_cross_and_exit_code_1(tmp_path: Path) -> None:
     ("arguments", "line"),
     [
         (("fedavgg",), "unknown method or model 'fedavgg'; did you mean 'fedavg'?"),
-        (("./nowhere.py:Mine",), "no file ./nowhere.py to take the method or model from"),
+        (("./nowhere.py:Mine",), "no file ./nowhere.py to take the method, model or partitioner from"),
         (("fedavg", "--mu", "1"), "unknown option of check fedavg '--mu'"),
         (("digits_cnn", "--mu", "1"), "unexpected argument '--mu'; a model has no options"),
         (("feddrm", "--lambda", "much"), "--lambda of feddrm takes a number, not 'much'"),
