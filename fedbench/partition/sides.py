@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedbench.partition import schemes
 from fedbench.partition.artifact import Partition
 from fedbench.partition.shade import (
     CLASSES,
@@ -25,54 +24,54 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from fedbench.partition.schemes.colored import Colored
-    from fedbench.partition.schemes.mixture import Mixture
+#: Name, side and class counts [K] of each line.
+Lines = Sequence[tuple[str, str, np.ndarray]]
 
 
-def of_mixture(p: Partition, mixture: Mixture, width: int) -> Iterable[RenderableType]:
-    """The lines and the table that describe a mixture."""
-    groups = len(mixture.train_mix)
+def of_groups(p: Partition, label: str, groups: int, disjoint: bool, width: int) -> Iterable[RenderableType]:
+    """The lines and the table that describe a mixture: clients in groups, which share their images out (`disjoint`)
+    or hold the same."""
     members = p.clients // groups
-    copies = 1 if mixture.disjoint else members
+    copies = 1 if disjoint else members
     sizes = f"{p.n_train.sum() // copies:,} training and {p.n_test.sum() // copies:,} test images"
     if members > 1:
-        sharing = "share the images of their group out" if mixture.disjoint else "hold the same images"
+        sharing = "share the images of their group out" if disjoint else "hold the same images"
         sizes += f"; {groups} groups of {members} clients, who {sharing}"
-    yield _heading(p, sizes)
-    grid = _matrix(p, mixture)
+    yield _heading(p, label, sizes)
+    stub, lines = "client" if members == 1 else "clients", list(_lines(p, groups, disjoint))
+    grid = _matrix(p, stub, lines)
     if len(p.classes) > CLASSES or measure(grid) > width:
-        spare = width - measure(_compact(p, mixture, len(LARGEST)))
-        grid = _compact(p, mixture, len(LARGEST) + max(0, spare))
+        spare = width - measure(_compact(p, stub, lines, len(LARGEST)))
+        grid = _compact(p, stub, lines, len(LARGEST) + max(0, spare))
     yield grid
     yield from _more(groups)
 
 
-def of_colored(p: Partition, colored: Colored) -> Iterable[RenderableType]:
-    """The same of a colored partition: labels, and how often the colour agrees with them beside the probability that
-    it does not."""
-    yield _heading(
-        p,
-        f"{p.n_train.sum():,} training and {p.n_test.sum():,} test images; "
-        f"{colored.label_noise:.0%} of the labels are flipped",
-    )
-    grid = head(["client", "", *p.classes, *colored.strata, "flip probability", "images"], gap=2)
+def of_flips(
+    p: Partition, label: str, strata: Sequence[str], flips: Sequence[Sequence[float]], label_noise: float
+) -> Iterable[RenderableType]:
+    """The same of a colored partition: labels, and how often the colour agrees with them (`strata`) beside the
+    probabilities that it does not, of each client's two sides (`flips`)."""
+    sizes = f"{p.n_train.sum():,} training and {p.n_test.sum():,} test images"
+    yield _heading(p, label, f"{sizes}; {label_noise:.0%} of the labels are flipped")
+    grid = head(["client", "", *p.classes, *strata, "flip probability", "images"], gap=2)
     for client in range(rows_shown(p.clients)):
         for test, side in enumerate(("train", "test")):
             rows = p.rows(client, bool(test))
-            strata = np.bincount(p.densities.strata[rows], minlength=len(colored.strata))
+            colours = np.bincount(p.densities.strata[rows], minlength=len(strata))
             labels = np.bincount(p.label[rows], minlength=len(p.classes))
-            flip = colored.flips[client][test]
-            cells = [*class_cells(labels), *class_cells(strata), shaded(f"{flip:g}", flip)]
+            flip = flips[client][test]
+            cells = [*class_cells(labels), *class_cells(colours), shaded(f"{flip:g}", flip)]
             grid.add_row("" if test else str(client), side, *cells, f"{labels.sum():,}")
     yield grid
     yield from _more(p.clients)
 
 
-def _heading(p: Partition, sizes: str) -> RenderableType:
+def _heading(p: Partition, label: str, sizes: str) -> RenderableType:
     from rich.text import Text
 
     clients = f"{p.clients} clients" if p.clients > 1 else "1 client"
-    what = f"  {schemes.label(p.spec)}  {clients}  seed {p.spec.seed}\n{sizes}\n"
+    what = f"  {label}  {clients}  seed {p.spec.seed}\n{sizes}\n"
     return Text.assemble((p.spec.dataset.name, "bold"), what)
 
 
@@ -81,31 +80,26 @@ def _more(groups: int) -> Iterable[str]:
         yield f"and {more} more"
 
 
-def _lines(p: Partition, mixture: Mixture) -> Iterable[tuple[str, str, np.ndarray]]:
+def _lines(p: Partition, groups: int, disjoint: bool) -> Iterable[tuple[str, str, np.ndarray]]:
     """Name, side and class counts for either side of each group; a group of one is its client."""
-    groups = len(mixture.train_mix)
     members = p.clients // groups
     train, test = (p.class_counts(side).reshape(groups, members, -1) for side in (False, True))
     for g in range(rows_shown(groups)):
         name = f"{g * members}-{(g + 1) * members - 1}" if members > 1 else str(g)
-        for label, side, counts in ((name, "train", train), ("", "test", test)):
-            yield label, side, counts[g].sum(axis=0) if mixture.disjoint else counts[g, 0]
+        for stub, side, counts in ((name, "train", train), ("", "test", test)):
+            yield stub, side, counts[g].sum(axis=0) if disjoint else counts[g, 0]
 
 
-def _title(p: Partition, mixture: Mixture) -> str:
-    return "client" if p.clients == len(mixture.train_mix) else "clients"
-
-
-def _matrix(p: Partition, mixture: Mixture) -> Table:
-    grid = head([_title(p, mixture), "", *map(two_lines, p.classes), "images"], gap=1)
-    for name, side, counts in _lines(p, mixture):
+def _matrix(p: Partition, stub: str, lines: Lines) -> Table:
+    grid = head([stub, "", *map(two_lines, p.classes), "images"], gap=1)
+    for name, side, counts in lines:
         grid.add_row(name, side, *class_cells(counts), f"{counts.sum():,}")
     return grid
 
 
-def _compact(p: Partition, mixture: Mixture, room: int) -> Table:
-    grid = head([_title(p, mixture), "", "images", "classes"], gap=2)
+def _compact(p: Partition, stub: str, lines: Lines, room: int) -> Table:
+    grid = head([stub, "", "images", "classes"], gap=2)
     grid.add_column(LARGEST, no_wrap=True)
-    for name, side, counts in _lines(p, mixture):
+    for name, side, counts in lines:
         grid.add_row(name, side, f"{counts.sum():,}", *largest_cells(counts, p.classes, room))
     return grid

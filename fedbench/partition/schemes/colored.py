@@ -115,9 +115,9 @@ class Colored(Scheme):
         return numbered(self.flips)
 
     def view(self, partition: Partition, width: int) -> Iterable[RenderableType]:
-        from fedbench.partition.sides import of_colored
+        from fedbench.partition.sides import of_flips
 
-        return of_colored(partition, self)
+        return of_flips(partition, self.label(partition.spec), self.strata, self.flips, self.label_noise)
 
 
 def classes(dataset: Dataset) -> tuple[str, str]:

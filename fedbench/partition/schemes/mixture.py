@@ -164,6 +164,6 @@ class Mixture(Scheme):
         return [c * len(self.train_mix) // partition.clients for c in range(partition.clients)]
 
     def view(self, partition: Partition, width: int) -> Iterable[RenderableType]:
-        from fedbench.partition.sides import of_mixture
+        from fedbench.partition.sides import of_groups
 
-        return of_mixture(partition, self, width)
+        return of_groups(partition, self.label(partition.spec), len(self.train_mix), bool(self.disjoint), width)
