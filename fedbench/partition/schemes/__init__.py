@@ -78,7 +78,8 @@ def all_options() -> dict[str, list[str]]:
     return found
 
 
-def hints() -> dict[str, Any]:
+@cache
+def hints() -> Mapping[str, Any]:
     """Option of any built-in partitioner -> its type, to check what TOML files say of partitions."""
     found: dict[str, Any] = {}
     for cls in map(load, names()):
