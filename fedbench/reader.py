@@ -147,27 +147,35 @@ class Some:
     more: Mapping[str, Any] = field(default_factory=dict, hash=False)  #: key -> its type
 
     def check(self, value: Any, where: str) -> None:
-        hints = {f.name: _hints(self.of)[f.name] for f in dataclasses.fields(self.of)}
-        hints = {k: v for k, v in hints.items() if k not in self.without} | dict(self.more)
+        hints = {k: v for k, v in _hints(self.of).items() if k not in self.without} | dict(self.more)
         _entries(value, hints, where, ".")
 
 
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
-    return typing.get_type_hints(cls, include_extras=True)
+    """The types of a dataclass's fields by their names."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+
+
+@cache
+def _needed(cls: Any) -> list[str]:
+    """The fields of a dataclass that have no default."""
+    missing = dataclasses.MISSING
+    return [f.name for f in dataclasses.fields(cls) if f.default is missing and f.default_factory is missing]
 
 
 def _record(cls: Any, raw: Any, where: str, joint: str, own: Mapping[str, Any]) -> Any:
     if not isinstance(raw, Mapping):
         raise FedbenchError(f"{where} must be a table of keys, not {shown(raw)}")
-    fields = [f for f in dataclasses.fields(cls) if f.name not in own]
     for key in own:
         if key in raw:
             raise FedbenchError(f"{where}: unknown key '{key}'", "the file's place and name say it")
-    values = _entries(raw, {f.name: _hints(cls)[f.name] for f in fields}, where, joint)
-    for f in fields:
-        if f.name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise FedbenchError(f"{where} lacks '{f.name}'")
+    hints = _hints(cls)
+    values = _entries(raw, {k: v for k, v in hints.items() if k not in own} if own else hints, where, joint)
+    for name in _needed(cls):
+        if name not in values and name not in own:
+            raise FedbenchError(f"{where} lacks '{name}'")
     return cls(**values, **own)
 
 
@@ -179,6 +187,8 @@ def _entries(raw: Mapping[str, Any], hints: Mapping[str, Any], where: str, joint
 
 
 def _value(hint: Any, value: Any, where: str, joint: str = ".") -> Any:
+    if type(value) is hint:  # most are plain
+        return value
     kind, inner = _parts(hint)
     if kind is typing.Annotated:
         value = _value(hint.__origin__, value, where, joint)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from fedbench import declared, protocol
+from fedbench import declared, methods, protocol
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.models import counts
@@ -134,13 +134,14 @@ def check(table: Table) -> None:
 
 
 def _metrics(table: Table) -> Mapping[str, Definition]:
-    """The metrics that its columns may have: fedbench's own, and where it names others, all that built-in methods
-    declare, and those methods of a user's own that its rows name."""
+    """The metrics that its columns may have: fedbench's own, what its rows' methods declare, and where it names others
+    still, all that built-in methods declare."""
     wanted = {str(c.metric) for c in table.columns} | {m for r in table.rows for m in (*r.metrics, *r.metrics.values())}
     if table.counted or wanted <= METRICS.keys():
         return METRICS
-    files = [defined(declared.of(r.method).measures) for r in table.rows if is_file(r.method)]
-    return {name: one for metrics in (*files, all_metrics()) for name, one in metrics.items()}
+    present = {r.method for r in table.rows if is_file(r.method) or r.method in methods.names()}
+    own = {**METRICS, **defined(one for method in sorted(present) for one in declared.of(method).measures)}
+    return own if wanted <= own.keys() else {**own, **all_metrics()}
 
 
 def _countable(table: Table, row: Row) -> bool:
