@@ -1,5 +1,4 @@
-"""FLUX's four shifts at eight levels, their mixtures and the drifting ones: who draws which distribution (FLUX, NeurIPS
-2025, section 5 and its appendix on the levels of heterogeneity).
+"""FLUX's four shifts at eight levels, their mixtures and the drifting ones: who draws which distribution.
 
 Appendix F.1 and Table 9 (static), F.3 (mixed), D.3 and Table 6 (phases); what the paper leaves open stands in
 flux/protocol.md#levels, #mixed-shifts and #drifting-data. Draws come from counter-based streams keyed by (seed,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -115,12 +116,13 @@ def cifar_cnn(device: str) -> Workload:
     import numpy as np
 
     from fedbench import protocol
-    from fedbench.partition import draw
+    from fedbench.partition import schemes
     from fedbench.specs import DatasetSpec
 
     rules = protocol.load("pfedfda")
     spec = rules.partition_spec(DatasetSpec("cifar10", "random", ""), CLASSES, scheme="dirichlet", alpha=0.5)
-    sizes = tuple(len(train) for train, _ in draw(np.tile(np.arange(CLASSES), 6000), spec))
+    images: Any = SimpleNamespace(partition_labels=np.tile(np.arange(CLASSES), 6000))
+    sizes = tuple(len(train) for (train,) in schemes.of(spec).draw(images, spec).train)
     optimiser = {"lr": 0.01, "momentum": 0.5, "weight_decay": 5e-4}
     return Workload(TITLES["a"], "cifar_cnn", (32, 32, 3), sizes, 50, tail="drop", epochs=1, **optimiser)
 

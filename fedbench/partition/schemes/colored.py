@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Colored(Scheme):
-    """FTW-ERM (TMLR 2023), Tables 3 and 12, after Arjovsky et al. (2019): label 0 for the lower half of the classes and
-    1 for the upper half, flipped with the probability of label noise; the colour is red (channel 0) for the noisy label
-    0 and green (channel 1) for 1, flipped with the side's probability.
+    """FTW-ERM (TMLR 2023), Tables 3 and 12, ftw_erm/protocol.md#colored-mnist, after Arjovsky et al. (2019): label 0
+    for the lower half of the classes and 1 for the upper half, flipped with the probability of label noise; the colour
+    is red (channel 0) for the noisy label 0 and green (channel 1) for 1, flipped with the side's probability.
 
     The images are those of the data set's official training split, cut into blocks in file order. All draws come one
     after another from one NumPy legacy generator: client after client, training before test, all label flips before

@@ -25,11 +25,12 @@ ATTEMPTS = 10_000
 @dataclass(frozen=True)
 class Dirichlet(Scheme):
     """Each class is shared out to the clients by proportions from a symmetric Dirichlet distribution, until all of them
-    hold enough. FedDRM's and pFedFDA's code draw alike.
+    hold enough. FedDRM and pFedFDA draw alike: feddrm/protocol.md#dirichlet-partition.
 
     With `within`, each group of a column (a domain) is dealt out by itself to as many clients, as in pFedFDA's
-    federations of several digit data sets. Groups and their clients come in the order in which the groups first appear
-    in the data set, which is the order of its recipe's files whether the column holds codes or names.
+    federations of several digit data sets (Appendix D.1). Groups and their clients come in the order in which the
+    groups first appear in the data set, which is the order of its recipe's files whether the column holds codes or
+    names.
     """
 
     short: ClassVar[Mapping[str, str]] = {"dir": "alpha"}

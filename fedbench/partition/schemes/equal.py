@@ -29,7 +29,7 @@ SPREAD = 0.5
 class Equal(Scheme):
     """The official training and the official test images are each shuffled once and cut into consecutive shards, one a
     client; what the client's distribution asks for is then done to each side by itself, so no image is on both (FLUX,
-    NeurIPS 2025, section 5).
+    Appendices F.1 and F.2; flux/protocol.md#shards-and-images).
 
     All draws come from counter-based streams keyed by (seed, purpose, client, ...): the shards of a seed are the same
     under every shift and level.

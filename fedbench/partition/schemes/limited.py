@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Limited(Scheme):
     """Each client draws a label prior of its own from a Dirichlet distribution and `size` samples by it, none of them
-    twice; pFedFDA (code, `dirichlet_limited`). A sample whose class is used up is drawn again: what is missing comes
-    from the classes that are left, by the same prior."""
+    twice; pFedFDA, Table 3: pfedfda/protocol.md#clients-of-one-size. A sample whose class is used up is drawn again:
+    what is missing comes from the classes that are left, by the same prior."""
 
     short: ClassVar[Mapping[str, str]] = {"dir": "alpha"}
     remedy: ClassVar[str] = " or a larger --size"

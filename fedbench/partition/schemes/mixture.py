@@ -54,9 +54,9 @@ def _floor(samples: NDArray[np.float64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Mixture(Scheme):
-    """FTW-ERM (TMLR 2023), Tables 1 and 7: on each side every class is trimmed to the rarest one, the groups' rows of
-    class probabilities are divided by the largest column sum, so that no class is asked for more often than it is
-    there, and every group takes whole numbers of samples.
+    """FTW-ERM (TMLR 2023), Tables 6, 8, 9 and 11, ftw_erm/protocol.md#target-shift: on each side every class is trimmed
+    to the rarest one, the groups' rows of class probabilities are divided by the largest column sum, so that no class
+    is asked for more often than it is there, and every group takes whole numbers of samples.
 
     Training samples come from the data set's official training split, test samples from its test split; where it has
     none (scikit-learn's digits), a fifth of each class stands in. All draws come one after another from one NumPy

@@ -24,7 +24,8 @@ class Natural(Scheme):
     """One client a group (a writer, a centre): `clients` of those with two samples or more, in order of their names.
 
     With `round_robin` groups (domains) are dealt to the clients in turn and shuffled, and a group's samples are shared
-    out evenly to its clients: FLUX on Office-Home. Groups come in the order in which they first appear in the data set.
+    out evenly to its clients: FLUX on Office-Home (flux/protocol.md#chexpert-and-office-home). Groups come in the order
+    in which they first appear in the data set.
     """
 
     short: ClassVar[Mapping[str, str]] = {"by": "by"}

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sampled(Scheme):
-    """Every client draws one group uniformly, and from it training samples of the data set's official training side
-    and test samples of its official test side, none of them twice in a client (FLUX, NeurIPS 2025, on CheXpert).
+    """Every client draws one group uniformly, and from it training samples of the data set's official training side and
+    test samples of its official test side, none of them twice in a client (FLUX on CheXpert, Appendices B.1 and F.4).
 
     Training samples are shared out among the clients of a group; test samples are drawn by each client for itself, so
     that two clients of a group may be tested on the same ones. Groups that could not serve one client (a sex that is
