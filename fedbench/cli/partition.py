@@ -281,8 +281,9 @@ def _known(artifact: Artifact | None) -> str:
         return ""
     from fedbench.store.provenance import is_stale
 
-    older = ", drawn by older code: 'train --again' draws it anew" if is_stale(artifact.provenance) else ""
-    return f"  (was there already{older})"
+    stale = is_stale(artifact.provenance)
+    remark = ", but stale (the code that drew it has changed): 'train --again' draws it anew" if stale else ""
+    return f"  (was there already{remark})"
 
 
 def _corruptions(text: str) -> list[str]:

@@ -95,7 +95,7 @@ def plan(
         if absent:
             remarks.append(f"not built yet, so left out: {', '.join(absent)}")
     if cells.counts[State.STALE] and not again:
-        remarks.append(f"{cells.counts[State.STALE]} cells were made by older code; --again makes them anew")
+        remarks.append(f"{cells.counts[State.STALE]} cells are stale (their code has changed); --again makes them anew")
     return Plan(runs, remarks, not cells.absent)
 
 

@@ -121,7 +121,8 @@ def cifar_cnn(device: str) -> Workload:
 
     rules = protocol.load("pfedfda")
     spec = rules.partition_spec(DatasetSpec("cifar10", "random", ""), CLASSES, scheme="dirichlet", alpha=0.5)
-    images: Any = SimpleNamespace(partition_labels=np.tile(np.arange(CLASSES), 6000))
+    labels = np.tile(np.arange(CLASSES), 6000)
+    images: Any = SimpleNamespace(labels=labels, partition_labels=labels)
     sizes = tuple(len(train) for (train,) in schemes.of(spec).draw(images, spec).train)
     optimiser = {"lr": 0.01, "momentum": 0.5, "weight_decay": 5e-4}
     return Workload(TITLES["a"], "cifar_cnn", (32, 32, 3), sizes, 50, tail="drop", epochs=1, **optimiser)

@@ -123,7 +123,10 @@ def older(path: Path) -> bool:
 
 def test_partition_says_that_older_code_drew_it(ready: Path) -> None:
     age(ready, "partition")
-    assert "drawn by older code: 'train --again' draws it anew" in good("partition", "digits", "--dir", "0.3").out
+    assert (
+        "stale (the code that drew it has changed): 'train --again' draws it anew"
+        in good("partition", "digits", "--dir", "0.3").out
+    )
 
 
 def test_what_another_process_has_made_anew_is_not_made_again(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:

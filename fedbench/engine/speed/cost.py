@@ -64,4 +64,5 @@ def _speed(model: str, shape: tuple[int, int, int], classes: int, device: str, b
     from fedbench.engine.speed.probe import images_per_second
 
     network = models.build(model, shape=shape, classes=classes, seed=0)
-    return images_per_second(network, shape, choose_device(device), batch, precision)
+    with reported():
+        return images_per_second(network, shape, choose_device(device), batch, precision)

@@ -115,6 +115,7 @@ def find(
         grid = [[Cell(r, c, State.DONE) for c in table.columns] for r in table.rows]
         return Cells(table, "", "", {}, grid, index, Settings(table, "", "", (), {}, {}), {})
     rules = protocol.load(table.protocol)
+    usual = rules.seeds(budget)  # an unknown budget is the first thing to say
     absent: dict[str, str] = {}
     at_hand: dict[str, tuple[DatasetSpec, int]] = {}
     for name in dict.fromkeys(c.dataset for c in table.measured):
@@ -122,7 +123,7 @@ def find(
             at_hand[name] = dataset(name, store, roots)
         except FedbenchError as error:
             absent[name] = str(error)
-    seeds = tuple(seeds) or tuple(table.seeds) or rules.seeds(budget)
+    seeds = tuple(seeds) or tuple(table.seeds) or usual
     settings = Settings(table, budget, precision, seeds, at_hand, index.settings)
     sources = {row.label: declared.of(row.method) for row in table.rows if is_file(row.method)}
     names = set(methods.names())
