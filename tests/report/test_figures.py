@@ -17,17 +17,29 @@ from typer.testing import Result
 
 from fedbench import data as datasets
 from fedbench import partition as partitions
+from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.partition.schemes import spec as partition_spec
 from fedbench.report import figures
 from fedbench.report.figures import draw, spectra
 from fedbench.report.figures.spec import of_file
+from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 from fedbench.theory import spectrum
 from tests.support.real_images import RealImages
 
 Call = Callable[..., Result]
 RATIO, SPECTRUM = figures.load("ftw_erm/2"), figures.load("ftw_erm/3")
+
+
+@pytest.mark.parametrize("name", figures.names())
+def test_panels_name_partitions_that_there_are(name: str) -> None:
+    """A figure's own partitions are drawn only when it is: their presets and options must be those of its protocol."""
+    figure = figures.load(name)
+    for panel in figure.panels:
+        dataset = DatasetSpec(panel.dataset, "made for a test", "0")
+        spec = protocol.load(figure.protocol).partition_spec(dataset, 10, **panel.partition)
+        assert spec.clients > max(panel.clients or (0,))
 
 
 def _images(clients: int = 2) -> dict[tuple[int, str], np.ndarray]:
