@@ -27,8 +27,9 @@ def _one_line(text: str) -> str:
     return "".join(repr(c)[1:-1] if unicodedata.category(c).startswith("C") else c for c in joined)
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> FedbenchError:
-    """The error for a name that does not exist; it offers the nearest one that does, if any is near, else all.
+def unknown(kind: str, name: str, known: Iterable[str], listed: str = "") -> FedbenchError:
+    """The error for a name that does not exist; it offers the nearest one that does, if any is near, else all,
+    or where there are too many for a line the command that lists them (`listed`).
 
     Near is what one slip in four letters makes, and one in three of a name that has no more: 'cifr10' of 'cifar10' and
     'fgo' of 'fog', but not 'scaffold' of 'cfl'.
@@ -36,5 +37,6 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> FedbenchError:
     names = sorted(known)
     folded = {one.casefold(): one for one in names}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.75 if len(name) > 3 else 0.66)
-    hint = f"did you mean '{folded[near[0]]}'?" if near else f"known: {', '.join(names) or 'none'}"
+    every = f"'{listed}' lists them" if listed else f"known: {', '.join(names) or 'none'}"
+    hint = f"did you mean '{folded[near[0]]}'?" if near else every
     return FedbenchError(f"unknown {kind} '{name}'", hint)

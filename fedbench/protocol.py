@@ -147,6 +147,9 @@ class Protocol:
         if name is None:
             return {}
         if name not in self.presets:
+            having = " or ".join(f"--protocol {other}" for other in names() if name in load(other).presets)
+            if having:
+                raise FedbenchError(f"protocol {self.name} has no preset '{name}'", f"{having} has it")
             raise unknown(f"preset of protocol {self.name}", name, self.presets)
         own = self.presets[name]
         if scheme not in (None, own.get("scheme")):

@@ -32,6 +32,11 @@ def test_another_name_is_offered_none(name: str, known: list[str]) -> None:
     assert unknown("method", name, known).hint == f"known: {', '.join(sorted(known)) or 'none'}"
 
 
+def test_too_many_for_a_line_are_told_by_the_command_that_lists_them() -> None:
+    assert str(unknown("table", "x", ["a/1"], "fedbench tables")) == "unknown table 'x'; 'fedbench tables' lists them"
+    assert unknown("table", "feddrm/2", ["feddrm/1"], "fedbench tables").hint == "did you mean 'feddrm/1'?"
+
+
 def test_every_method_is_its_own_nearest() -> None:
     for name in methods.names():
         assert unknown("method", name.upper(), methods.names()).hint == f"did you mean '{name}'?"

@@ -360,7 +360,11 @@ def test_method_params() -> None:
             lambda: load("ftw_erm").partition_spec(FASHION, 10, preset="fife"),
             "unknown preset of protocol ftw_erm 'fife'; did you mean 'five'",
         ),
-        (lambda: partition(preset="five"), "unknown preset of protocol feddrm 'five'; known: none"),
+        (
+            lambda: partition(preset="five"),
+            "protocol feddrm has no preset 'five'; --protocol ftw_erm has it",
+        ),
+        (lambda: partition(preset="x"), "unknown preset of protocol feddrm 'x'; known: none"),
         (lambda: setting("papr"), "unknown budget 'papr'; did you mean 'paper'"),
         (lambda: load("feddrm").method_params("fedavgft", "big"), "unknown budget 'big'; known: paper, small, smoke"),
         (lambda: setting(round=3), "'round'; did you mean 'rounds'"),

@@ -220,11 +220,15 @@ def methods(
     if name is None:
         from rich.table import Table
 
-        table = Table("method", "title", "what", "options", box=None, header_style="bold", pad_edge=False)
+        wide = console.width >= context.FILE_WIDTH
+        table = Table("method", "title", "what", box=None, header_style="bold", pad_edge=False)
+        if wide:
+            table.add_column("options")
         for one in declarations:
             options = " ".join(f"--{k.replace('_', '-')}" for k in one.hyper_parameters)
-            table.add_row(one.name, one.title, one.summary, options)
+            table.add_row(one.name, one.title, one.summary, *([options] if wide else []))
         console.print(table)
+        console.print("The options and deviations of one: fedbench methods NAME.")
         return
     from rich.text import Text
 

@@ -33,6 +33,7 @@ def list_(json: Json = False) -> None:
         context.print_json(rows)
         return
     from rich.table import Table
+    from rich.text import Text
 
     out = context.out()
     headings = ["name", "classes", "shape", "images", "at hand", "built", "licence", "title"]
@@ -49,16 +50,15 @@ def list_(json: Json = False) -> None:
     ]
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in headings:
-        # Only the last columns may lose their ends where the terminal is narrow.
-        least = (
-            None if heading in ("licence", "title") else max(len(heading), *(len(cells[heading]) for cells in lines))
-        )
+        # Only the last columns may lose their ends where the terminal is narrow: what may be wrapped is narrowed first.
         table.add_column(
-            heading, justify="right" if heading in ("classes", "images") else "left", no_wrap=True, min_width=least
+            heading,
+            justify="right" if heading in ("classes", "images") else "left",
+            no_wrap=heading not in ("licence", "title"),
         )
     for row, cells in zip(rows, lines, strict=True):
         style = None if row["at_hand"] or row["built"] else "dim"
-        table.add_row(*(cells[heading] for heading in headings), style=style)
+        table.add_row(*(Text(cells[heading], no_wrap=True, overflow="ellipsis") for heading in headings), style=style)
     out.print(table)
 
 

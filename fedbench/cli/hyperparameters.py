@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field
-from typing import Any
+from typing import Any, get_type_hints
+
+from typer.models import OptionInfo
 
 from fedbench.cli import strict
 from fedbench.errors import FedbenchError, unknown
@@ -40,4 +41,12 @@ def read(
 
 
 def _options(command: Callable[..., Any]) -> list[str]:
-    return [name.replace("_", "-") for name in inspect.signature(command).parameters if name != "ctx"]
+    """The command's own options, as they are typed: not its arguments, and --json where the parameter is as_json."""
+    out: list[str] = []
+    for name, hint in get_type_hints(command, include_extras=True).items():
+        for option in getattr(hint, "__metadata__", ()):
+            if isinstance(option, OptionInfo):
+                # Typer keeps the first name of an annotated option where a default would stand.
+                declared = [str(o) for o in (option.default, *(option.param_decls or ())) if str(o).startswith("--")]
+                out += [o[2:] for o in declared or [f"--{name.replace('_', '-')}"]]
+    return out

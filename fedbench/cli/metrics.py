@@ -27,7 +27,13 @@ def metrics(
         return
     from rich.table import Table
 
-    table = Table("metric", "what", "unit", "of", box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("metric", no_wrap=True)  # names are there to be copied
+    table.add_column("unit")
+    table.add_column("what")
     for name, one in all_metrics().items():
-        table.add_row(name, one.description, one.unit, ", ".join(owners.get(name, ["every run"])))
-    context.out().print(table)
+        methods = f" ({', '.join(owners[name])})" if name in owners else ""
+        table.add_row(name, one.unit, one.description + methods)
+    console = context.out()
+    console.print(table)
+    console.print("What names methods at its end is a metric of their runs alone.")

@@ -25,7 +25,7 @@ NEXT = {
 
 
 def new(
-    what: Annotated[str, typer.Argument(metavar="|".join(NEXT), help="What to begin.")],
+    what: Annotated[str, typer.Argument(metavar="KIND", help=f"What to begin: {', '.join(NEXT)}.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write it.")] = Path(),
 ) -> None:

@@ -41,8 +41,8 @@ class PartitionCommand(Command):
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        kind = _named(ctx.meta.get("fedbench.words", ()))  # first, as an unknown one has no help
         super().format_help(ctx, formatter)
-        kind = _named(ctx.meta.get("fedbench.words", ()))
         if kind is not None:
             _print_options(kind)
 

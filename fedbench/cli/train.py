@@ -62,7 +62,7 @@ def train(
     ] = None,
     participation: Annotated[float | None, typer.Option(help="Probability that a client joins a round.")] = None,
     drifts: Annotated[
-        str | None, typer.Option(metavar="T,T", help="Rounds that begin the later stages of the training data.")
+        str | None, typer.Option(metavar="T,T", help="Rounds that begin the second and later phases of drifting data.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of initial weights, cohorts and batches.")] = None,
     precision: Annotated[str | None, typer.Option(help="fp32 (default), tf32 or bf16.")] = None,

@@ -142,3 +142,15 @@ def test_help(home: Path, command: str) -> None:
     assert "--no-" not in said, "a switch is off unless given"
     if command == "train":
         assert "Every hyper-parameter of the method is an option too, such as --lambda 0.8" in said
+
+
+def test_lists_on_a_narrow_terminal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 80 columns names stand whole, and what a method is has the place of its options."""
+    from fedbench.metrics.definitions import all_metrics
+
+    monkeypatch.setenv("COLUMNS", "80")
+    methods_, metrics = good("methods").out, good("metrics").out
+    assert max(map(len, (methods_ + metrics).splitlines())) <= 80
+    assert "--lambda" not in methods_
+    assert set(all_metrics()) <= set(metrics.split())
+    assert "(flux, flux_soft)" in " ".join(metrics.split())

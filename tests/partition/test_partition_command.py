@@ -122,6 +122,11 @@ def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (("digits", "--iid", "--clients", "60", "--shift", "pool"), "the pool has 54 shifts"),
         (("digits", "--protocol", "feddrn"), "did you mean 'feddrm'"),
         (("digit",), "did you mean 'digits'"),
+        (
+            ("digits", "--iid", "--as-json", "1"),
+            "unknown option of partition by iid '--as-json'; did you mean '--json'?",
+        ),
+        (("digits", "--iid", "--datasets", "digits"), "known: --by, --clients, --counts, --dir, --duplicates"),
     ],
 )
 def test_bad_input(home: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], message: str) -> None:
@@ -130,6 +135,14 @@ def test_bad_input(home: Path, capsys: pytest.CaptureFixture[str], options: tupl
     assert said[-1].startswith("fedbench: ")
     assert "Traceback" not in "".join(said)
     assert "partition" not in Store(home).current
+
+
+def test_an_unknown_partitioner_has_no_help(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["partition", "digits", "--scheme", "nonsense", "--help"])
+    said = capsys.readouterr()
+    assert (end.value.code, said.out) == (2, "")
+    assert "unknown partitioner 'nonsense'" in said.err
 
 
 def digits(home: Path, **fields: object) -> Partition:

@@ -349,7 +349,7 @@ def test_layout_option(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (("--counts", "x.csv", "--iid"), "--iid and --counts exclude each other"),
         (("--counts", "x.csv", "--preset", "two"), "--counts and --preset exclude each other"),
         (("--protocol", "ftw_erm", "--preset", "tow"), "unknown preset of protocol ftw_erm 'tow'; did you mean 'two'"),
-        (("--preset", "two"), "unknown preset of protocol feddrm 'two'; known: none"),
+        (("--preset", "two"), "protocol feddrm has no preset 'two'; --protocol ftw_erm has it"),
         (("--protocol", "ftw_erm", "--min-size", "3"), "partitioner mixture has no min size: only dirichlet"),
         (("--protocol", "ftw_erm", "--split", "0.5"), "a mixture partition has no training share"),
         (("--protocol", "ftw_erm", "--shift", "low"), "a mixture partition has no shift low"),

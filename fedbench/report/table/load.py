@@ -105,7 +105,7 @@ def load(name: str) -> Table:
         return _of_file(Path(file), number)
     places = _places(resources.TABLES)
     if name not in places:
-        raise unknown("table", name, [*places, *shortcuts])
+        raise unknown("table", name, [*places, *shortcuts], "fedbench tables")
     path, number = places[name]
     return _read(name, path, number)
 
