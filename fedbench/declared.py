@@ -155,12 +155,18 @@ def _bases(cls: ast.ClassDef, source: _Source) -> Iterator[tuple[ast.ClassDef, _
             yield base, where
 
 
+@cache
+def _attributes(cls: ast.ClassDef, source: _Source) -> dict[str, tuple[ast.expr, _Source]]:
+    """Attribute of a class or of what it derives from -> its value, and where that stands."""
+    values: dict[str, tuple[ast.expr, _Source]] = {}
+    for base in reversed(list(_bases(cls, source))):
+        values |= _attributes(*base)
+    return values | {name: (value, source) for node in cls.body for name, value in _assigned(node)}
+
+
 def _attribute(cls: ast.ClassDef, name: str, source: _Source) -> tuple[ast.expr, _Source] | None:
-    """The value of an attribute of a class, and where it stands: its own, or that of one that it derives from."""
-    for node in reversed(cls.body):
-        if name in (assigned := dict(_assigned(node))):
-            return assigned[name], source
-    return next((value for base in _bases(cls, source) if (value := _attribute(base[0], name, base[1]))), None)
+    """The value of an attribute of a class, and where it stands."""
+    return _attributes(cls, source).get(name)
 
 
 def _plain(cls: ast.ClassDef, name: str, source: _Source) -> Any:
