@@ -83,7 +83,8 @@ def _sane(value: Any, place: _Place, depth: int = 0, joint: str = ", ") -> None:
                 raise FedbenchError(f"{_spelt(place)} cannot hold the control character {shown(wrong)}")
     elif isinstance(value, dict):
         for key, item in value.items():
-            _sane(key, (place, ", ", "a key"))
+            if not (key.isascii() and key.isprintable()):
+                _sane(key, (place, ", ", "a key"))
             _sane(item, (place, joint, key), depth + 1, ".")
     elif isinstance(value, list):
         for i, item in enumerate(value, 1):
@@ -183,12 +184,13 @@ def _entries(raw: Mapping[str, Any], hints: Mapping[str, Any], where: str, joint
     for key in raw:
         if key not in hints:
             raise unknown(f"key in {where}", key, hints)
-    return {key: _value(hints[key], value, f"{where}{joint}{key}") for key, value in raw.items()}
+    return {
+        key: value if type(value) is hints[key] else _value(hints[key], value, f"{where}{joint}{key}")
+        for key, value in raw.items()
+    }
 
 
 def _value(hint: Any, value: Any, where: str, joint: str = ".") -> Any:
-    if type(value) is hint:  # most are plain
-        return value
     kind, inner = _parts(hint)
     if kind is typing.Annotated:
         value = _value(hint.__origin__, value, where, joint)
@@ -203,6 +205,8 @@ def _value(hint: Any, value: Any, where: str, joint: str = ".") -> Any:
         return _record(kind, value, where, joint, {})
     if kind is Mapping:
         return {key: _value(inner[1], item, f"{where}.{key}") for key, item in value.items()}
+    if kind is list and all(type(item) is inner[0] for item in value):
+        return list(value)
     if kind in (list, tuple):
         each = inner[:1] * len(value) if kind is list or inner[1:] == (...,) else inner
         if len(each) != len(value):

@@ -37,10 +37,10 @@ def recipe(name: str) -> Recipe:
             if part not in recipes() and part not in _users and beside.is_file():
                 recipe(str(beside))
         return found
-    all = {**_users, **recipes()}
-    if name not in all:
-        raise unknown("dataset", name, all)
-    return all[name]
+    for known in (recipes(), _users):
+        if name in known:
+            return known[name]
+    raise unknown("dataset", name, {**_users, **recipes()})
 
 
 def candidates(name: str) -> list[Recipe]:

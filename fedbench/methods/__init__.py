@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 
 
+@cache
 def names() -> list[str]:
     """The methods that there are, by their files and packages (nothing is imported)."""
     modules = (*_HERE.glob("*.py"), *(p.parent for p in _HERE.glob("*/__init__.py")))

@@ -126,8 +126,8 @@ def find(
     seeds = tuple(seeds) or tuple(table.seeds) or usual
     settings = Settings(table, budget, precision, seeds, at_hand, index.settings)
     sources = {row.label: declared.of(row.method) for row in table.rows if is_file(row.method)}
-    names = set(methods.names())
-    built = {row.label for row in table.rows if row.method in names} | sources.keys()
+    built = {row.label for row in table.rows if row.method in methods.names()} | sources.keys()
+    stored = {name for name in at_hand if index.knows(name, budget, precision)}
 
     def runs(row: Row, column: Column) -> Iterator[RunSpec]:
         method = sources.get(row.label) or declared.of(row.method)
@@ -149,7 +149,7 @@ def find(
         if column.dataset in absent:
             return Cell(row, column, State.NO_DATA, reason=absent[column.dataset])
         missing = Cell(row, column, State.MISSING, (None,) * len(seeds), "", runs)
-        return _looked_up(missing, index) if index.knows(column.dataset, budget, precision) else missing
+        return _looked_up(missing, index) if column.dataset in stored else missing
 
     cells: dict[tuple[str, str], Cell] = {}
     for column in table.columns:  # parts stand before their means

@@ -122,7 +122,7 @@ class _Filler:
         if isinstance(node, str):
             whole = _PLACEHOLDER.fullmatch(node)
             return self._counted(self._find(whole[1], scope) if whole else self._text(node, scope))
-        if isinstance(node, Mapping):
+        if isinstance(node, dict):
             return {key: self.fill(value, scope) for key, value in node.items()}
         if isinstance(node, list):
             return [filled for entry in node for filled in self._repeat(entry, scope)]
@@ -132,13 +132,13 @@ class _Filler:
         pieces = _PLACEHOLDER.split(node)  # text and names in turn
         for i, name in enumerate(pieces[1::2]):
             value = self._find(name, scope)
-            if isinstance(value, Mapping | list):
+            if isinstance(value, dict | list):
                 raise FedbenchError(f"{self.path}: {{{name}}} is a {_named(value)}, which cannot stand within a text")
             pieces[2 * i + 1] = self._counted(str(value))
         return "".join(pieces)
 
     def _repeat(self, entry: Any, scope: Mapping[str, Any]) -> Iterator[Any]:
-        if not isinstance(entry, Mapping) or "each" not in entry:
+        if not isinstance(entry, dict) or "each" not in entry:
             yield self.fill(entry, scope)
             return
         each = reader.read(_Each, {"each": entry["each"]}, str(self.path)).each
@@ -161,8 +161,8 @@ class _Filler:
     def _find(self, dotted: str, scope: Mapping[str, Any]) -> Any:
         value: Any = scope
         for name in dotted.split("."):
-            if not isinstance(value, Mapping) or name not in value:
-                raise unknown(f"value in {self.path}", dotted, value if isinstance(value, Mapping) else [])
+            if not isinstance(value, dict) or name not in value:
+                raise unknown(f"value in {self.path}", dotted, value if isinstance(value, dict) else [])
             value = value[name]
         return value
 
@@ -185,6 +185,6 @@ def _named(value: Any) -> str:
 
 def _size(value: Any) -> int:
     """Characters and values in it."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return sum(map(_size, value.values()), 1)
     return sum(map(_size, value), 1) if isinstance(value, list) else len(value) if isinstance(value, str) else 1

@@ -84,7 +84,7 @@ class Place:
 
 def matches(key: str, pattern: str) -> bool:
     """Whether a column's key is the pattern's, in which a * stands for any text."""
-    return fnmatchcase(key, pattern.replace("[", "[[]").replace("?", "[?]"))
+    return key == pattern if "*" not in pattern else fnmatchcase(key, pattern.replace("[", "[[]").replace("?", "[?]"))
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Column:
     relative_to: str = ""  #: a row, with which a `relation` compares each of these columns
     relation: str = ""  #: one of RELATIONS
 
-    @property
+    @cached_property
     def key(self) -> str:
         """GROUP/LABEL: how claims and reported values name the column."""
         return f"{self.group}/{self.label}" if self.group else self.label
