@@ -263,7 +263,8 @@ class Table:
     @cached_property
     def no_numbers(self) -> set[tuple[str, str]]:
         """(row label, column key) of the cells that have none."""
-        return {(r.label, c.key) for r in self.rows for c in self.columns if self.undefines(r.label, c.key)}
+        cells = [(r.label, c.key) for r in self.rows for c in self.columns] if self.undefined else []
+        return {cell for cell in cells if self.undefines(*cell)}
 
     @cached_property
     def _doubtful_columns(self) -> set[str]:
