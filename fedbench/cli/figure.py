@@ -98,6 +98,6 @@ def _show(wanted: FigureSpec, kind: Kind[Any], shown: Any) -> None:
             out.print(part)
     for line in kind.words(wanted, shown):
         out.print(line, soft_wrap=True)
-    for verdict in kind.verdicts(wanted, shown):
+    for verdict in shown.claims:
         detail = f" ({verdict.detail})" if verdict.detail else ""
         out.print(f"{verdict.claim.text}: {verdict.state}{detail}", soft_wrap=True)

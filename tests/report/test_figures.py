@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,9 +49,12 @@ def _images(clients: int = 2) -> dict[tuple[int, str], np.ndarray]:
     return {(c, s): rng.integers(0, 256, (n, 3, 3, 1), np.uint8) for c in range(clients) for s, n in sizes.items()}
 
 
-def _panels() -> list[figures.Panel]:
+def _panels() -> list[figures.Panel[Any]]:
     drawn = figures.curves(_images())
-    return [figures.Panel("Two", "noise", "p1", drawn), figures.Panel("One", "noise", "p2", drawn[:1])]
+    return [
+        figures.Panel("Two", {"dataset": "noise", "partition": "p1"}, drawn),
+        figures.Panel("One", {"dataset": "noise", "partition": "p2"}, drawn[:1]),
+    ]
 
 
 @pytest.fixture
@@ -86,11 +90,11 @@ def test_a_client_needs_both_sides() -> None:
 
 def test_the_ratio_is_drawn_raw_and_normalised() -> None:
     panels = _panels()
-    left, right = draw.draw(RATIO, panels).axes
+    left, right = draw.draw(RATIO, figures.Shown(panels)).axes
     assert (left.get_title(), right.get_title(), left.get_xlabel()) == ("Two", "One", "rank $i$")
     lines = [line for line in left.lines if len(line.get_xdata()) == 9]
     assert len(lines) == 4
-    for curve, raw, normalised in zip(panels[0].curves, lines[::2], lines[1::2], strict=True):
+    for curve, raw, normalised in zip(panels[0].marks, lines[::2], lines[1::2], strict=True):
         np.testing.assert_array_equal(raw.get_ydata(), curve.comparison.raw)
         np.testing.assert_array_equal(normalised.get_ydata(), curve.comparison.normalised)
         np.testing.assert_array_equal(raw.get_xdata(), np.arange(1, 10))
@@ -101,28 +105,30 @@ def test_the_ratio_is_drawn_raw_and_normalised() -> None:
     assert bounds == {1, (1 + 5**0.5) / 2}
     low, high = left.get_ylim()
     assert low == 0
-    assert high > max(c.comparison.largest for c in panels[0].curves)
+    assert high > max(c.comparison.largest for c in panels[0].marks)
 
 
 def test_a_ratio_above_every_bound_is_in_the_picture() -> None:
     dark = {side: (images // 8 if side[1] == "train" else images) for side, images in _images(1).items()}
-    panel = figures.Panel("Dark", "noise", "p", figures.curves(dark))
+    panel = figures.Panel("Dark", {}, figures.curves(dark))
     ordinary = _panels()[1]
-    assert draw.draw(RATIO, [panel, ordinary]).axes[0].get_ylim()[1] > panel.curves[0].comparison.largest > 5
+    assert (
+        draw.draw(RATIO, figures.Shown([panel, ordinary])).axes[0].get_ylim()[1] > panel.marks[0].comparison.largest > 5
+    )
 
 
 def test_the_spectra_are_drawn_on_a_log_axis() -> None:
     panels = _panels()
-    axes = draw.draw(SPECTRUM, panels).axes[0]
+    axes = draw.draw(SPECTRUM, figures.Shown(panels)).axes[0]
     assert axes.get_yscale() == "log"
     train, test = axes.lines[:2]
-    np.testing.assert_array_equal(train.get_ydata(), panels[0].curves[0].train.values)
-    np.testing.assert_array_equal(test.get_ydata(), panels[0].curves[0].test.values)
+    np.testing.assert_array_equal(train.get_ydata(), panels[0].marks[0].train.values)
+    np.testing.assert_array_equal(test.get_ydata(), panels[0].marks[0].test.values)
     assert (train.get_linestyle(), test.get_linestyle()) == ("--", "-")
 
 
 def test_a_client_has_one_colour_in_all_panels_and_the_legend() -> None:
-    drawn = draw.draw(SPECTRUM, _panels())
+    drawn = draw.draw(SPECTRUM, figures.Shown(_panels()))
     (legend,) = drawn.legends
     names = [text.get_text() for text in legend.get_texts()]
     assert names == ["client 0", "client 1", "test", "training"]
@@ -135,8 +141,8 @@ def test_everything_lies_inside_the_paper() -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     for clients, count in ((5, 2), (8, 1)):
-        panels = [figures.Panel("Panel", "noise", "p", figures.curves(_images(clients)))] * count
-        drawn = draw.draw(RATIO, panels)
+        panels = [figures.Panel("Panel", {}, figures.curves(_images(clients)))] * count
+        drawn = draw.draw(RATIO, figures.Shown(panels))
         canvas = FigureCanvasAgg(drawn)
         canvas.draw()
         box = drawn.legends[0].get_window_extent(canvas.get_renderer())
@@ -149,9 +155,9 @@ def test_everything_lies_inside_the_paper() -> None:
 def test_the_same_bytes_every_time_whatever_the_users_settings(format: str) -> None:
     import matplotlib
 
-    first = draw.render(RATIO, _panels(), format)
+    first = draw.render(RATIO, figures.Shown(_panels()), format)
     with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": None, "lines.linewidth": 5}):
-        assert draw.render(RATIO, _panels(), format) == first
+        assert draw.render(RATIO, figures.Shown(_panels()), format) == first
     assert b"dc:date" not in first
     assert b"CreationDate" not in first
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[format]
@@ -260,10 +266,10 @@ CHECK = """
 import sys
 import fedbench.cli.figure, fedbench.cli.theory
 early = sorted({"torch", "scipy", "matplotlib", "PIL", "numpy", "pandas"} & set(sys.modules))
-from fedbench.report.figures import Panel, curves, data, draw, load
+from fedbench.report.figures import Panel, Shown, curves, data, draw, load
 import numpy as np
 images = {(0, side): np.eye(9, 5) for side in ("train", "test")}
-draw.render(load("ftw_erm/2"), [Panel("", "", "", curves(images))], "svg")
+draw.render(load("ftw_erm/2"), Shown([Panel("", {}, curves(images))]), "svg")
 print(early, sorted({"torch", "scipy", "matplotlib.pyplot", "pandas"} & set(sys.modules)))
 """
 
@@ -285,28 +291,28 @@ def test_real_images(data_root: Path, store: Store, real_images: RealImages, mon
     """
     real_images.lend(store.home, "fashion_mnist", "mnist")
     ask = figures.Ask(store, [data_root])
-    fashion, colored = figures.kind_of(RATIO).gather(RATIO, ask)
-    assert [c.client for c in fashion.curves] == [1, 2, 3, 4, 5]
-    assert {(c.train.n, c.test.n) for c in fashion.curves} == {(6168, 1022)}
-    assert {(c.train.n, c.test.n, c.train.d) for c in colored.curves} == {(20_000, 10_000, 2352)}
-    for curve in [*fashion.curves, *colored.curves]:
+    fashion, colored = figures.kind_of(RATIO).gather(RATIO, ask).panels
+    assert [c.client for c in fashion.marks] == [1, 2, 3, 4, 5]
+    assert {(c.train.n, c.test.n) for c in fashion.marks} == {(6168, 1022)}
+    assert {(c.train.n, c.test.n, c.train.d) for c in colored.marks} == {(20_000, 10_000, 2352)}
+    for curve in [*fashion.marks, *colored.marks]:
         assert curve.comparison.raw.max() < 1
-    for curve in colored.curves:
+    for curve in colored.marks:
         c = curve.comparison
         assert 1250 < c.rank < 1350
         assert np.mean((c.raw[:1000] > 0.665) & (c.raw[:1000] < 0.735)) > 0.95
         assert np.mean((c.normalised[:1000] > 0.94) & (c.normalised[:1000] < 1.04)) > 0.95
         assert 1 < c.largest < 1.06
         assert c.share_below(1) < 1
-    largest = [curve.comparison.largest for curve in fashion.curves]
-    assert largest[0] == fashion.curves[0].comparison.normalised[0] > 1.9
+    largest = [curve.comparison.largest for curve in fashion.marks]
+    assert largest[0] == fashion.marks[0].comparison.normalised[0] > 1.9
     assert 1.4 < largest[2] < 1.75
     assert largest[3] < 1
-    assert fashion.curves[2].comparison.share_below(1) < 0.75
+    assert fashion.marks[2].comparison.share_below(1) < 0.75
 
     # Figure 3 shows some of the same spectra, which need not be computed once more.
     monkeypatch.setattr(spectra, "curves", lambda images, ridge: sorted({client for client, _ in images}))
-    assert [panel.curves for panel in figures.kind_of(SPECTRUM).gather(SPECTRUM, ask)] == [[1, 2, 3, 4, 5], [1]]
+    assert [panel.marks for panel in figures.kind_of(SPECTRUM).gather(SPECTRUM, ask).panels] == [[1, 2, 3, 4, 5], [1]]
 
 
 def test_figures_are_declared_in_files_of_their_papers(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from fedbench.errors import FedbenchError
 from fedbench.partition.schemes import spec as partition_spec
 from fedbench.report import figures
 from fedbench.report import table as tables
-from fedbench.report.figures import descriptors, draw, series
+from fedbench.report.figures import descriptors, draw, points, series
 from fedbench.report.status.cells import find
 from fedbench.report.status.settings import sketch
 from fedbench.specs import DatasetSpec, Setting
@@ -120,7 +120,7 @@ def test_levels_are_means_over_the_shifts(here: Any, call: Call) -> None:
 def test_error_bars_of_levels_are_the_tables_own(here: Any) -> None:
     _fill(here, "flux/levels_mnist", lambda s: s.partition.options.get("level") == 2, [("flux", {})], "paper")
     shown, _ = _gather(LEVELS, here.store, budget="paper")
-    (point,) = shown.panels[0].lines["FLUX"]
+    (point,) = shown.panels[0].marks.lines["FLUX"]
     spread = 100 * pstdev(0.002 * k * k for k in range(5))
     assert (point.value.seeds, point.x) == (5, 2)
     assert point.error == point.value.std == pytest.approx(spread)
@@ -129,7 +129,7 @@ def test_error_bars_of_levels_are_the_tables_own(here: Any) -> None:
     np.testing.assert_allclose(np.ptp(bars.get_segments()[0], axis=0), [0, 2 * spread])
     assert "budget paper, 10 rounds, 5 seeds" in drawn.get_suptitle()
     one, _ = _gather(LEVELS, here.store, budget="paper", seed=43)
-    assert one.panels[0].lines["FLUX"][0].value.mean == pytest.approx(
+    assert one.panels[0].marks.lines["FLUX"][0].value.mean == pytest.approx(
         100 * (fmean(0.5 + 0.03 * i for i in range(4)) + 0.02 + 0.002)
     )
 
@@ -152,7 +152,7 @@ def test_the_picture_of_levels(here: Any) -> None:
 
 def test_twelve_methods_can_be_told_apart_without_colour(here: Any) -> None:
     shown, _ = _gather(LEVELS, here.store, compare=True)
-    looks = series._looks(shown)
+    looks = series._looks(shown, LEVELS.series)
     assert list(looks) == ["FLUX", "FLUX-prior", *(r.label for r in tables.load("flux/10").rows[:-2])]
     assert len({look.marker for look in looks.values()}) == 12
     assert len({(look.colour, look.hollow) for look in looks.values()}) == 12
@@ -167,10 +167,10 @@ def test_what_the_paper_reports_is_drawn_thin_and_dotted(here: Any, call: Call) 
     trusted = tables.load("flux/levels_mnist").trusted
     told = {
         (name, f"{panel.title}/Level {p.x}"): p.reported for panel in shown.panels for name, points in
-        panel.lines.items() for p in points
+        panel.marks.lines.items() for p in points
     }  # fmt: skip
     assert told == trusted
-    assert "ATP" not in shown.names, "its summaries are no target"
+    assert "ATP" not in points.names(shown), "its summaries are no target"
     drawn = draw.draw(LEVELS, shown)
     dotted = [line for line in drawn.axes[0].lines if line.get_linestyle() == ":"]
     assert len(dotted) == 11
@@ -186,7 +186,7 @@ def test_four_data_sets_stand_below_each_other(here: Any) -> None:
     _fill(here, "flux/levels_mnist", lambda s: s.partition.options.get("level") == 1, [("flux", {}), ("fedavg", {})])
     here.dataset("fashion_mnist")
     shown, remarks = _gather(FOUR, here.store, compare=True)
-    assert [p.name for p in shown.panels[:3]] == [
+    assert [p.title for p in shown.panels[:3]] == [
         "MNIST, known association", "MNIST, test phase", "FMNIST, known association"
     ]  # fmt: skip
     rows = {axes.get_subplotspec().rowspan.start for axes in draw.draw(FOUR, shown).axes}
@@ -196,7 +196,7 @@ def test_four_data_sets_stand_below_each_other(here: Any) -> None:
     assert len(texts) == 8
     assert texts[0].startswith("MNIST: FLUX outperforms")
     alone, _ = _gather(FOUR, here.store)
-    assert [p.table for p in alone.panels] == ["flux/levels_mnist"] * 2
+    assert [p.marks.table for p in alone.panels] == ["flux/levels_mnist"] * 2
 
 
 # -- Figure 5 ------------------------------------------------------------------------------------------------
@@ -206,10 +206,10 @@ def test_scaling_has_a_panel_of_seconds_in_octaves(here: Any) -> None:
     _fill(here, "flux/51", lambda s: True, [("flux", {}), ("feddrift", {})])
     shown, _ = _gather(SCALING, here.store)
     known, test, time = shown.panels
-    assert (known.unit, test.unit, time.unit) == ("%", "%", "s")
-    assert [(p.x, p.value.mean) for p in time.lines["FLUX"]] == [(k, 4.0 * k) for k in (5, 25, 50, 100)]
-    assert [p.x for p in time.lines["FedDrift"]] == [5, 25, 50], "the paper has none with 100 clients"
-    assert not any("FedDrift at" in m for m in shown.missing)
+    assert (known.marks.unit, test.marks.unit, time.marks.unit) == ("%", "%", "s")
+    assert [(p.x, p.value.mean) for p in time.marks.lines["FLUX"]] == [(k, 4.0 * k) for k in (5, 25, 50, 100)]
+    assert [p.x for p in time.marks.lines["FedDrift"]] == [5, 25, 50], "the paper has none with 100 clients"
+    assert not any("FedDrift at" in m for m in shown.about["missing"])
     axes = draw.draw(SCALING, shown).axes
     assert [a.get_yscale() for a in axes] == ["linear", "linear", "log"]
     assert axes[2].yaxis.get_transform().base == 2
@@ -282,7 +282,7 @@ def test_accuracy_by_threshold(here: Any) -> None:
     _fill(here, "flux/figure10", _mnist, [("flux", {"threshold": v}) for v in values])
     shown, _ = _gather(THRESHOLDS, here.store)
     (panel,) = shown.panels
-    assert [p.x for p in panel.lines["Test phase"]] == [0.005, 0.06, 0.8]
+    assert [p.x for p in panel.marks.lines["Test phase"]] == [0.005, 0.06, 0.8]
     (axes,) = draw.draw(THRESHOLDS, shown).axes
     assert list(axes.get_xticks()) == [0, 1, 2]
     assert [t.get_text() for t in axes.get_xticklabels()] == ["0.005", "0.06", "0.8"]
@@ -372,15 +372,15 @@ def test_descriptors_of_a_run(store: Store, call: Call) -> None:
 
 def test_the_picture_of_descriptors(store: Store) -> None:
     panel = descriptors.of_run(store.open("run", _run(store, _of(_described()))))
-    drawn = draw.draw(PLANE, [panel])
+    drawn = draw.draw(PLANE, figures.Shown([panel]))
     (axes,) = drawn.axes
     dots = [line for line in axes.lines if line.get_marker() not in ("None", "", None)]
-    np.testing.assert_allclose([(d.get_xdata()[0], d.get_ydata()[0]) for d in dots], panel.place)
+    np.testing.assert_allclose([(d.get_xdata()[0], d.get_ydata()[0]) for d in dots], panel.marks.place)
     colours, markers = [d.get_color() for d in dots], [d.get_marker() for d in dots]
     assert [colours.index(c) for c in colours] == [0, 0, 2, 2, 2, 5], "a colour is a cluster"
     assert [markers.index(m) for m in markers] == [0, 0, 2, 2, 4, 4], "a marker is a true group"
     assert [t.get_text() for t in axes.texts] == ["1 (2)", "2 (3)"], "numbers say it without colour"
-    middle = panel.place[2:5].mean(axis=0)
+    middle = panel.marks.place[2:5].mean(axis=0)
     np.testing.assert_allclose(axes.texts[1].xy, middle)
     ends = [line.get_xydata() for line in axes.lines if line not in dots]
     assert sum(np.allclose(e[0], middle) for e in ends) == 3
@@ -392,19 +392,19 @@ def test_the_picture_of_descriptors(store: Store) -> None:
 def test_not_all_clients_described_themselves(store: Store, clients: int) -> None:
     rows = _described(clients=clients)
     panel = descriptors.of_run(store.open("run", _run(store, _of(rows, range(6 - clients, 6)))))
-    assert panel.client.tolist() == list(range(6 - clients, 6))
-    assert panel.group == tuple(GROUPS[6 - clients :])
-    assert len(draw.render(PLANE, [panel], "svg")) > 1000
+    assert panel.marks.client.tolist() == list(range(6 - clients, 6))
+    assert panel.marks.group == tuple(GROUPS[6 - clients :])
+    assert len(draw.render(PLANE, figures.Shown([panel]), "svg")) > 1000
 
 
 def test_equal_descriptors_and_many_clusters_are_drawn(store: Store) -> None:
     id = _run(store, _of(np.ones((6, 4), np.float32)))
-    (axes,) = draw.draw(PLANE, [descriptors.of_run(store.open("run", id))]).axes
+    (axes,) = draw.draw(PLANE, figures.Shown([descriptors.of_run(store.open("run", id))])).axes
     assert axes.get_xlim() == (-1, 1)
     n, rng = 40, np.random.default_rng(0)
     many = tuple(range(n))
-    panel = descriptors.Panel("", "", "", "", "", np.arange(n), rng.normal(size=(n, 2)), (0.5, 0.2), 9, many, many)
-    drawn = draw.draw(PLANE, [panel])
+    panel = figures.Panel("", {}, descriptors.Plane(np.arange(n), rng.normal(size=(n, 2)), (0.5, 0.2), 9, many, many))
+    drawn = draw.draw(PLANE, figures.Shown([panel]))
     assert [t.get_text() for t in drawn.axes[0].texts] == [str(i + 1) for i in range(n)]
     assert len(drawn.legends[0].get_texts()) == 13
 
@@ -438,7 +438,7 @@ def test_the_figures_own_runs(here: Any, call: Call) -> None:
     assert (setting.partition.shift, setting.partition.options.get("level")) == ("px", 3), "a bank of four looks"
     id = _run(here.store, _of(_described()), setting=setting)
     shown, remarks = _gather(PLANE, here.store)
-    assert [(p.title, p.run) for p in shown] == [("MNIST, 4 distributions", id)]
+    assert [(p.title, p.about["run"]) for p in shown.panels] == [("MNIST, 4 distributions", id)]
     assert len(remarks) == 5
     assert sum("cifar100" in r for r in remarks) == 3
 
@@ -456,7 +456,7 @@ def test_figures_name_cells_that_there_are() -> None:
             kind = figures.kind_of(figure)
             for row in table.rows:
                 for column in table.printed:
-                    x = kind.x(table, row, column, figure.series.x)
+                    x = kind.x(table, row, column, figure.series.x, "small")
                     assert x is not None or row.added
 
 
@@ -470,7 +470,7 @@ def _all(here: Any) -> list[tuple[figures.FigureSpec, Any]]:
     _fill(here, "flux/figure10", lambda s: True, [("flux", {"threshold": 0.8}), ("flux", {"threshold": 0.2})])
     shown = [(f, _gather(f, here.store, compare=True)[0]) for f in (LEVELS, SCALING, ROUNDS, THRESHOLDS, FOUR)]
     panel = descriptors.of_run(here.store.open("run", _run(here.store, _of(_described()))))
-    return [*shown, (PLANE, [panel]), (PLANE, [panel] * 6)]
+    return [*shown, (PLANE, figures.Shown([panel])), (PLANE, figures.Shown([panel] * 6))]
 
 
 def test_everything_lies_inside_the_paper(here: Any) -> None:

@@ -115,7 +115,7 @@ def test_colour_shifts_are_neither_clean_nor_corrupted(store: Store) -> None:
     part = partition_spec(datasets.resolve("digits", store), "iid", 8, 0, 0.7, shift="high")
     id = _run(store, part, {"beta": _betas(8)})
     (panel,) = beta.of_run(store.open("run", id), figures.Ask(store))
-    assert list(panel.groups) == ["other shift"]
+    assert list(panel.marks.groups) == ["other shift"]
 
 
 def test_two_betas_are_two_panels(store: Store) -> None:
@@ -123,8 +123,8 @@ def test_two_betas_are_two_panels(store: Store) -> None:
     id = _run(store, part, {"beta_0": betas, "beta_1": [b / 2 for b in betas]})
     kind, ask = figures.kind_of(BETA), figures.Ask(store, run=id)
     shown = kind.gather(BETA, ask)
-    assert [p.column for p in shown] == ["beta_0", "beta_1"]
-    assert shown[1].means["clean"] == pytest.approx(shown[0].means["clean"] / 2)
+    assert [p.marks.column for p in shown.panels] == ["beta_0", "beta_1"]
+    assert shown.panels[1].marks.means["clean"] == pytest.approx(shown.panels[0].marks.means["clean"] / 2)
     assert [axes.get_ylabel().split(" (")[0] for axes in draw.draw(BETA, shown).axes] == [
         "β of the means", "β of the covariance",
     ]  # fmt: skip
@@ -134,8 +134,8 @@ def test_the_picture_of_beta(store: Store) -> None:
     part, betas = _partition(store), _betas()
     shown = figures.kind_of(BETA).gather(BETA, figures.Ask(store, run=_run(store, part, {"beta": betas})))
     (axes,) = draw.draw(BETA, shown).axes
-    (panel,) = shown
-    assert [bar.get_height() for bar in axes.patches] == [panel.means[name] for name in panel.groups]
+    (panel,) = shown.panels
+    assert [bar.get_height() for bar in axes.patches] == [panel.marks.means[name] for name in panel.marks.groups]
     labels = [t.get_text() for t in axes.get_xticklabels()]
     assert labels[0] == "clean (12)"
     assert {"contrast (1)", "motion blur (2)"} < set(labels)
@@ -181,7 +181,7 @@ def test_the_run_of_the_tables_cell(lab: Any, store: Store, call: Call, monkeypa
     setting = lab.setting(BETA.cells.table, BETA.cells.column, "paper")
     asked = {}
 
-    def of_run(run: Any, ask: figures.Ask, name: str) -> list[beta.Panel]:
+    def of_run(run: Any, ask: figures.Ask, name: str) -> list[figures.Panel[beta.Betas]]:
         asked["run"], asked["name"] = run.id, name
         return []
 
@@ -204,8 +204,8 @@ def test_figures_name_cells_that_there_are() -> None:
         assert spec.protocol in protocols.names()
         if spec.cells is not None:
             table = tables.load(spec.cells.table)
-            assert spec.cells.row in ("", *(r.label for r in table.rows))
-            assert spec.cells.column in ("", *(c.key for c in table.columns))
+            assert spec.cells.row in [r.label for r in table.rows]
+            assert spec.cells.column in [c.key for c in table.columns]
     assert tables.load("pfedfda/1").columns[0].partition["shift"] == "corrupted"
 
 
@@ -228,11 +228,11 @@ def test_bubbles_count_what_clients_hold(store: Store, call: Call) -> None:
         assert (int(r["train"]), int(r["test"]), int(r["samples"])) == (train, test, train + test)
         assert r["name"] == part.classes[int(r["class"])]
 
-    shown = [bubbles.of_partition(part)]
+    shown = figures.Shown([bubbles.of_partition(part)])
     (axes,) = draw.draw(BUBBLES, shown).axes
     (dots,) = axes.collections
     places, areas = np.asarray(dots.get_offsets()).astype(int), dots.get_sizes()
-    counts = shown[0].samples
+    counts = shown.panels[0].marks.samples
     assert len(places) == np.count_nonzero(counts) < 70
     np.testing.assert_allclose(areas / areas.max(), counts[places[:, 0], places[:, 1]] / counts.max())
     held = (counts > 0).sum(axis=1)
@@ -244,15 +244,15 @@ def test_bubbles_count_what_clients_hold(store: Store, call: Call) -> None:
 def test_areas_mean_the_same_in_all_panels(store: Store) -> None:
     dataset = datasets.resolve("digits", store)
     made = [partitions.build(partition_spec(dataset, "iid", m, 0, 0.7), store) for m in (3, 12)]
-    shown = [bubbles.of_partition(part) for part in made]
+    shown = figures.Shown([bubbles.of_partition(part) for part in made])
     drawn = draw.draw(BUBBLES, shown)
-    per_sample = [axes.collections[0].get_sizes().sum() / panel.samples.sum() for axes, panel in
-                  zip(drawn.axes, shown, strict=True)]  # fmt: skip
+    per_sample = [axes.collections[0].get_sizes().sum() / panel.marks.samples.sum() for axes, panel in
+                  zip(drawn.axes, shown.panels, strict=True)]  # fmt: skip
     assert per_sample[0] == pytest.approx(per_sample[1])
     (legend,) = drawn.legends
     sizes = [int(t.get_text().replace(",", "")) for t in legend.get_texts()]
     drawn_as = [line.get_markersize() ** 2 for line in legend.get_lines()]
-    assert max(sizes) <= max(int(p.samples.max()) for p in shown)
+    assert max(sizes) <= max(int(p.marks.samples.max()) for p in shown.panels)
     np.testing.assert_allclose(drawn_as, np.array(sizes) * per_sample[0])
     largest = max(axes.collections[0].get_sizes().max() for axes in drawn.axes) ** 0.5
     drawn.draw_without_rendering()
@@ -271,7 +271,8 @@ def test_too_many_clients_for_bubbles(store: Store, call: Call) -> None:
 def test_the_papers_partitions(data_root: Path, store: Store, real_images: RealImages) -> None:
     """Client sizes as the official code draws them."""
     real_images.lend(store.home, "cifar10")
-    sharp, mild = figures.kind_of(BUBBLES).gather(BUBBLES, figures.Ask(store, [data_root]))
+    shown = figures.kind_of(BUBBLES).gather(BUBBLES, figures.Ask(store, [data_root]))
+    sharp, mild = (panel.marks for panel in shown.panels)
     assert sharp.samples.sum(axis=1)[:5].tolist() == [297, 263, 1380, 269, 584]
     assert mild.samples.sum(axis=1)[:5].tolist() == [638, 706, 248, 602, 814]
     assert (int(sharp.train.sum()), int(mild.train.sum())) == (47_955, 47_958)
@@ -356,9 +357,9 @@ def test_what_older_code_made_is_named(lab: Any, store: Store) -> None:
     lab.run(setting, "pfedfda", rules="pfedfda", clients={0: 0.5}, views=("plain",), **told)
     remarks: list[str] = []
     shown = figures.kind_of(EPOCHS).gather(EPOCHS, figures.Ask(store, notify=remarks.append))
-    assert [(p.epochs, p.value.mean) for p in shown.panels[0].curves["pFedFDA"]] == [(5, 0.5)]
+    assert [(p.x, p.value.mean) for p in shown.panels[0].marks.lines["pFedFDA"]] == [(5, 0.5)]
     assert remarks[0] == "pfedfda/4 shows as they are: pFedFDA at CIFAR100/E = 5 (stale)"
-    assert len(shown.missing) == 19
+    assert len(shown.about["missing"]) == 19
 
 
 def test_no_cell_at_all(lab: Any, call: Call) -> None:
@@ -399,7 +400,7 @@ def test_everything_lies_inside_the_paper(lab: Any, store: Store) -> None:
     _fill(lab)
     pictures = [
         draw.draw(BETA, figures.kind_of(BETA).gather(BETA, ask)),
-        draw.draw(BUBBLES, [bubbles.of_partition(partitions.build(part, store))]),
+        draw.draw(BUBBLES, figures.Shown([bubbles.of_partition(partitions.build(part, store))])),
         draw.draw(EPOCHS, figures.kind_of(EPOCHS).gather(EPOCHS, figures.Ask(store))),
     ]
     for drawn in pictures:

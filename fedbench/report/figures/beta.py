@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +11,18 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.statistics import Summary, across_clients
-from fedbench.partition import schemes
+from fedbench.report.figures import panel as about
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
+from fedbench.report.figures.panel import Panel, Shown
 from fedbench.report.figures.spec import FigureSpec
-from fedbench.report.figures.style import COLOURS
-from fedbench.report.table.claims import Verdict, judge
+from fedbench.report.figures.style import COLOURS, DOT, handle, subplots
+from fedbench.report.table.claims import judge
 from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
     from fedbench.store import Artifact
 
@@ -42,14 +42,9 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Panel:
+class Betas:
     """One beta of all clients of a run."""
 
-    title: str
-    run: str
-    budget: str
-    dataset: str
-    partition: str
     column: str  #: one of BETAS
     clients: tuple[Client, ...]
 
@@ -74,63 +69,67 @@ def summary(clients: Iterable[Client]) -> Summary:
     return across_clients(client.beta for client in clients)
 
 
-class Beta(Kind[Sequence[Panel]]):
+class Beta(Kind[Betas]):
     """Beta by corruption."""
 
     options = ("run", "budget", "seed")
     columns = ("panel", "run", "dataset", "partition", "column", "client", "corruption", "severity", "beta")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> list[Panel]:
+    def gather(self, figure: FigureSpec, ask: Ask) -> Shown[Betas]:
         """A panel for each beta of the run. Raises FedbenchError if the run is not there or has no beta."""
         if ask.run is not None:
-            return of_run(ask.store.find(ask.run, ("run",)), ask)
-        assert figure.cells is not None
-        run = source.run_of(figure, figure.cells, ask)
-        row, column = figure.cells.row, figure.cells.column
-        return of_run(run, ask, f"{row}, {column.replace('/', ', ')}")
+            panels = of_run(ask.store.find(ask.run, ("run",)), ask)
+        else:
+            assert figure.cells is not None
+            row, column = figure.cells.row, figure.cells.column
+            panels = of_run(source.run_of(figure, figure.cells, ask), ask, f"{row}, {column.replace('/', ', ')}")
+        numbers = {(name, p.marks.column): mean for p in panels for name, mean in p.marks.means.items()}
+        columns = [panel.marks.column for panel in panels]
+        claims = [judge(claim, numbers, [*claim.rows, *claim.than], columns, {}) for claim in figure.claims]
+        return Shown(panels, claims=claims)
 
-    def lines(self, shown: Sequence[Panel]) -> Iterator[Sequence[Any]]:
+    def rows(self, marks: Betas) -> Iterator[Mapping[str, Any]]:
         """One line a client."""
-        for panel in shown:
-            about = [panel.title, panel.run, panel.dataset, panel.partition, panel.column]
-            for c in panel.clients:
-                yield [*about, c.number, c.corruption, c.severity, c.beta]
+        for c in marks.clients:
+            yield {**asdict(c), "client": c.number}
 
-    def told(self, shown: Sequence[Panel]) -> dict[str, Any]:
+    def values(self, marks: Betas) -> dict[str, Any]:
         """Means and standard deviations by corruption, and the clients behind them."""
-        return {
-            "panels": [
-                {
-                    "title": panel.title,
-                    "run": panel.run,
-                    "budget": panel.budget,
-                    "dataset": panel.dataset,
-                    "partition": panel.partition,
-                    "column": panel.column,
-                    "mean_corrupted": panel.means.get(CORRUPTED),
-                    "groups": [_told(name, group) for name, group in panel.groups.items()],
-                }
-                for panel in shown
-            ]
-        }
+        groups = [_group(name, group) for name, group in marks.groups.items()]
+        return {"mean_corrupted": marks.means.get(CORRUPTED), "groups": groups}
 
-    def verdicts(self, figure: FigureSpec, shown: Sequence[Panel]) -> list[Verdict]:
-        numbers = {(name, panel.column): mean for panel in shown for name, mean in panel.means.items()}
-        columns = [panel.column for panel in shown]
-        return [judge(claim, numbers, [*claim.rows, *claim.than], columns, {}) for claim in figure.claims]
+    def words(self, figure: FigureSpec, shown: Shown[Betas]) -> Iterable[str]:
+        for panel in shown.panels:
+            marks = panel.marks
+            counts = {CLEAN: len(marks.groups.get(CLEAN, ())), CORRUPTED: 0}
+            counts[CORRUPTED] = len(marks.clients) - counts[CLEAN]
+            parts = [f"{marks.means[k]:.3f} of {n} {k} clients" for k, n in counts.items() if n]
+            yield f"{panel.title}: mean {BETAS[marks.column]} {', '.join(parts)}; run {panel.about['run']}"
 
-    def words(self, figure: FigureSpec, shown: Sequence[Panel]) -> Iterable[str]:
-        for panel in shown:
-            counts = {CLEAN: len(panel.groups.get(CLEAN, ())), CORRUPTED: 0}
-            counts[CORRUPTED] = len(panel.clients) - counts[CLEAN]
-            parts = [f"{panel.means[k]:.3f} of {n} {k} clients" for k, n in counts.items() if n]
-            yield f"{panel.title}: mean {BETAS[panel.column]} {', '.join(parts)}; run {panel.run}"
+    def paint(self, figure: FigureSpec, shown: Shown[Betas]) -> Figure:
+        """One panel below the other, severities in shades, the legend beside them."""
+        from matplotlib.patches import Patch
 
-    def paint(self, figure: FigureSpec, shown: Sequence[Panel]) -> Figure:
-        return paint(shown)
+        panels = shown.panels
+        groups = max(len(panel.marks.groups) for panel in panels)
+        drawn, grid = subplots((max(4.2, 2.0 + 0.55 * groups), 3.2 * len(panels)), len(panels), 1)
+        for (axes,), panel in zip(grid, panels, strict=True):
+            _bars(axes, panel.marks)
+            axes.set_title(panel.title)
+            axes.set_ylabel(f"{BETAS[panel.marks.column]} (0 global … 1 local)")
+        severities = sorted({c.severity for panel in panels for c in panel.marks.clients if c.severity is not None})
+        dot = {**DOT, "markersize": 4}
+        handles = [
+            Patch(color=_BAR, label="mean over clients"),
+            handle("± sd over clients", color="0.2"),
+            handle("clean client", color=_colour(None), **dot),
+            *(handle(f"severity {s}", color=_colour(s), **dot) for s in severities),
+        ]
+        drawn.legend(handles=handles, loc="outside right upper")
+        return drawn
 
 
-def of_run(run: Artifact, ask: Ask, name: str = "") -> list[Panel]:
+def of_run(run: Artifact, ask: Ask, name: str = "") -> list[Panel[Betas]]:
     """A panel for each beta that the run noted of its clients in its last evaluation.
 
     Raises FedbenchError for a run without beta, and where run and partition disagree.
@@ -141,8 +140,7 @@ def of_run(run: Artifact, ask: Ask, name: str = "") -> list[Panel]:
 
     spec = run.spec
     assert isinstance(spec, RunSpec)
-    setting, dataset = spec.setting, spec.setting.partition.dataset.name
-    table = run.table("clients")
+    setting, table = spec.setting, run.table("clients")
     columns = [column for column in BETAS if column in table.column_names]
     if not columns:
         raise FedbenchError(f"run {run.id} ({spec.method}) noted no beta of its clients", "choose a run of pfedfda")
@@ -151,7 +149,6 @@ def of_run(run: Artifact, ask: Ask, name: str = "") -> list[Panel]:
         raise broken(run, f"table clients has {len(table)} clients, its partition {len(transforms)}")
     # A colour shift is no corruption, but not clean either.
     kinds = [one.corruption or (CLEAN if one == Transform() else "other shift") for one in transforms]
-    name = name or f"{run.provenance.get('title', spec.method)}, {dataset} {schemes.label(setting.partition)}"
     panels = []
     for column in columns:
         values = table.column(column).to_pylist()
@@ -162,13 +159,13 @@ def of_run(run: Artifact, ask: Ask, name: str = "") -> list[Panel]:
         )
         if not clients or not all(0 <= client.beta <= 1 for client in clients):
             raise broken(run, f"column '{column}' of table clients must hold numbers in 0..1")
-        title = f"{name} (budget {setting.budget}, {setting.rounds} rounds)"
-        place = (run.id, setting.budget, dataset, setting.partition.id)
-        panels.append(Panel(title, *place, column, clients))
+        panel = about.of_run(run, Betas(column, clients), name)
+        title = f"{panel.title} (budget {setting.budget}, {setting.rounds} rounds)"
+        panels.append(replace(panel, title=title, about={**panel.about, "column": column}))
     return panels
 
 
-def _told(name: str, group: Sequence[Client]) -> dict[str, Any]:
+def _group(name: str, group: Sequence[Client]) -> dict[str, Any]:
     found = summary(group)
     return {
         "corruption": name,
@@ -189,34 +186,10 @@ _ABREAST = 15
 _SHADES = ("#F7C6A3", "#EF9A5F", "#D55E00", "#963F00", "#4F2100")
 
 
-def paint(panels: Sequence[Panel]) -> Figure:
-    """One panel below the other, severities in shades, the legend beside them."""
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    groups = max(len(panel.groups) for panel in panels)
-    drawn = Figure(figsize=(max(4.2, 2.0 + 0.55 * groups), 3.2 * len(panels)), layout="constrained")
-    column = drawn.subplots(len(panels), 1, squeeze=False)[:, 0]
-    for axes, panel in zip(column, panels, strict=True):
-        _bars(axes, panel)
-        axes.set_title(panel.title)
-        axes.set_ylabel(f"{BETAS[panel.column]} (0 global … 1 local)")
-    seen = sorted({c.severity for panel in panels for c in panel.clients if c.severity is not None})
-    handles = [
-        Patch(color=_BAR, label="mean over clients"),
-        Line2D([], [], color="0.2", label="± sd over clients"),
-        _dot(_colour(None), "clean client"),
-        *(_dot(_colour(s), f"severity {s}") for s in seen),
-    ]
-    drawn.legend(handles=handles, loc="outside right upper")
-    return drawn
-
-
-def _bars(axes: Axes, panel: Panel) -> None:
+def _bars(axes: Axes, marks: Betas) -> None:
     """Means with standard deviations, and each client's own beta over them; many clients have a wider bar."""
     middles, end = [], 0.0
-    for group in panel.groups.values():
+    for group in marks.groups.values():
         found, wide = summary(group), min(3.0, max(1.0, len(group) / _ABREAST))
         middle, end = end + wide / 2, end + wide
         middles.append(middle)
@@ -228,7 +201,7 @@ def _bars(axes: Axes, panel: Panel) -> None:
         )  # fmt: skip
         if found.count > 1:
             axes.errorbar(middle, found.mean, found.std, color="0.2", linewidth=1.0, capsize=3, zorder=2)
-    names = [_name(name, group) for name, group in panel.groups.items()]
+    names = [_name(name, group) for name, group in marks.groups.items()]
     axes.set_xticks(middles, names, rotation=35, ha="right", rotation_mode="anchor")
     axes.set_xlim(-_GAP / 2, end + _GAP / 2)
     axes.set_ylim(0, 1)
@@ -242,12 +215,3 @@ def _name(name: str, group: Sequence[Client]) -> str:
 def _colour(severity: int | None) -> str:
     """Blue for clean images; the darker the orange, the more severe the corruption."""
     return COLOURS[0] if severity is None else _SHADES[severity - 1]
-
-
-def _dot(colour: str, label: str) -> Line2D:
-    from matplotlib.lines import Line2D
-
-    return Line2D(
-        [], [], linestyle="none", marker="o", markersize=4, color=colour, markeredgecolor="white", markeredgewidth=0.3,
-        label=label,
-    )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.partition import schemes
+from fedbench.report.figures import panel as panels
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
+from fedbench.report.figures.panel import Panel, Shown
 from fedbench.report.figures.spec import FigureSpec
-from fedbench.report.figures.style import COLOURS, named
+from fedbench.report.figures.style import COLOURS, DOT, handle, named, subplots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,12 +31,9 @@ NAMED = 30
 
 
 @dataclass(frozen=True, eq=False)
-class Panel:
+class Counts:
     """How many samples of each of K classes each of M clients holds."""
 
-    title: str
-    dataset: str
-    partition: str  #: id
     classes: tuple[str, ...]  #: names [K]
     train: NDArray[np.int64]  #: [M, K]
     test: NDArray[np.int64]  #: [M, K]
@@ -46,85 +44,69 @@ class Panel:
         return self.train + self.test
 
 
-class Bubbles(Kind[Sequence[Panel]]):
+class Bubbles(Kind[Counts]):
     """Clients x classes."""
 
     options = ("partition", "seed")
     columns = ("panel", "dataset", "partition", "client", "class", "name", "train", "test", "samples")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> list[Panel]:
+    def gather(self, figure: FigureSpec, ask: Ask) -> Shown[Counts]:
         """The panels of the figure's partitions, or of the one asked for. Raises FedbenchError for too many clients."""
         if ask.partition is not None:
-            return [of_partition(source.chosen_partition(ask.partition, ask))]
-        return [of_partition(source.partition(figure, panel, ask), panel.title) for panel in figure.panels]
+            return Shown([of_partition(source.chosen_partition(ask.partition, ask))])
+        return Shown([of_partition(source.partition(figure, panel, ask), panel.title) for panel in figure.panels])
 
-    def lines(self, shown: Sequence[Panel]) -> Iterator[Sequence[Any]]:
+    def rows(self, marks: Counts) -> Iterator[Mapping[str, Any]]:
         """One line a client and class, those without samples too."""
-        for panel in shown:
-            for client, (train, test) in enumerate(zip(panel.train.tolist(), panel.test.tolist(), strict=True)):
-                for k, name in enumerate(panel.classes):
-                    counts = (train[k], test[k], train[k] + test[k])
-                    yield [panel.title, panel.dataset, panel.partition, client, k, name, *counts]
+        for (client, k), samples in np.ndenumerate(marks.samples):
+            train, test = int(marks.train[client, k]), int(marks.test[client, k])
+            about = {"client": client, "class": k, "name": marks.classes[k]}
+            yield {**about, "train": train, "test": test, "samples": int(samples)}
 
-    def told(self, shown: Sequence[Panel]) -> dict[str, Any]:
+    def values(self, marks: Counts) -> dict[str, Any]:
         """Counts as lists, a list a client."""
-        return {
-            "panels": [
-                {
-                    "title": panel.title,
-                    "dataset": panel.dataset,
-                    "partition": panel.partition,
-                    "classes": list(panel.classes),
-                    "train": panel.train.tolist(),
-                    "test": panel.test.tolist(),
-                }
-                for panel in shown
-            ]
-        }
+        return {"classes": list(marks.classes), "train": marks.train.tolist(), "test": marks.test.tolist()}
 
-    def words(self, figure: FigureSpec, shown: Sequence[Panel]) -> Iterable[str]:
-        for panel in shown:
-            sizes, held = panel.samples.sum(axis=1), (panel.samples > 0).sum(axis=1)
+    def words(self, figure: FigureSpec, shown: Shown[Counts]) -> Iterable[str]:
+        for panel in shown.panels:
+            samples = panel.marks.samples
+            sizes, classes = samples.sum(axis=1), (samples > 0).sum(axis=1)
             yield (
                 f"{panel.title}: {len(sizes)} clients hold {sizes.min():,} to {sizes.max():,} samples (median "
-                f"{np.median(sizes):,.0f}) of {held.min()} to {held.max()} of {len(panel.classes)} classes (median "
-                f"{np.median(held):g}); partition {panel.partition}"
+                f"{np.median(sizes):,.0f}) of {classes.min()} to {classes.max()} of {samples.shape[1]} classes (median "
+                f"{np.median(classes):g}); partition {panel.about['partition']}"
             )
 
-    def paint(self, figure: FigureSpec, shown: Sequence[Panel]) -> Figure:
+    def paint(self, figure: FigureSpec, shown: Shown[Counts]) -> Figure:
         """One panel below the other; areas mean the same in all of them."""
-        from matplotlib.figure import Figure
-
-        most = max(int(panel.samples.max()) for panel in shown)
+        counts = [panel.marks.samples for panel in shown.panels]
+        most, clients = max(int(c.max()) for c in counts), max(map(len, counts))
         # Inches from one client to the next and from one class to the next: what a page can hold, and no more air
         # than the eye needs.
-        across = min(0.3, 9.0 / max(len(panel.train) for panel in shown))
-        heights = [min(0.24, 8.0 / len(panel.classes)) for panel in shown]
-        width = 1.9 + across * max(len(panel.train) for panel in shown)
-        tall = [0.6 + down * len(panel.classes) for panel, down in zip(shown, heights, strict=True)]
+        across = min(0.3, 9.0 / clients)
+        heights = [min(0.24, 8.0 / c.shape[1]) for c in counts]
+        tall = [0.6 + down * c.shape[1] for c, down in zip(counts, heights, strict=True)]
         # The largest bubble may lie over its neighbours in its row, but hardly over the next row.
         diameter = 72 * min(3.0 * across, 1.1 * min(heights))
-        drawn = Figure(figsize=(width, sum(tall)), layout="constrained")
-        column = drawn.subplots(len(shown), 1, squeeze=False, height_ratios=tall)[:, 0]
-        for axes, panel in zip(column, shown, strict=True):
-            _paint(axes, panel, diameter**2 / most)
+        drawn, grid = subplots((1.9 + across * clients, sum(tall)), len(tall), 1, height_ratios=tall)
+        for (axes,), panel in zip(grid, shown.panels, strict=True):
+            _paint(axes, panel.marks, diameter**2 / most)
+            axes.set_title(panel.title)
         _legend(drawn, most, diameter)
         return drawn
 
 
-def of_partition(partition: Partition, title: str = "") -> Panel:
+def of_partition(partition: Partition, title: str = "") -> Panel[Counts]:
     """The panel of a partition. Raises FedbenchError for more clients than a picture can hold."""
     train, test = partition.class_counts(test=False), partition.class_counts(test=True)
     if len(train) > MOST:
         raise FedbenchError(f"{len(train)} clients are too many for a bubble plot", f"it shows up to {MOST}")
-    name = partition.spec.dataset.name
-    title = title or f"{name}, {schemes.label(partition.spec)}"
-    return Panel(title, name, partition.id, tuple(partition.classes), train, test)
+    return panels.of_partition(partition, Counts(tuple(partition.classes), train, test), title)
 
 
-def _paint(axes: Axes, panel: Panel, area: float) -> None:
+def _paint(axes: Axes, marks: Counts, area: float) -> None:
     """One panel: clients from left to right, classes from top to bottom; `area` in square points a sample."""
-    counts = panel.samples
+    counts = marks.samples
     clients, classes = counts.shape
     client, k = np.nonzero(counts)
     first = np.argsort(-counts[client, k], kind="stable")  # small bubbles over large ones
@@ -132,15 +114,14 @@ def _paint(axes: Axes, panel: Panel, area: float) -> None:
     axes.scatter(
         client, k, s=counts[client, k] * area, color=COLOURS[0], alpha=0.6, edgecolor="white", linewidth=0.3, zorder=2
     )
-    axes.set_title(panel.title)
     axes.set_xlabel("client")
     axes.set_ylabel("class")
     axes.set_xlim(-1, clients)
     axes.set_ylim(classes - 0.3, -0.7)
     axes.set_xticks(range(0, clients, 10 if clients > 30 else 1))
     if classes <= NAMED:
-        axes.set_yticks(range(classes), [named(c) for c in panel.classes])
-    axes.grid(color="0.92", linewidth=0.5)
+        axes.set_yticks(range(classes), [named(c) for c in marks.classes])
+    axes.grid()
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -148,18 +129,12 @@ def _paint(axes: Axes, panel: Panel, area: float) -> None:
 
 def _legend(drawn: Figure, most: int, diameter: float) -> None:
     """A few round numbers of samples, as large as they are in the panels."""
-    from matplotlib.lines import Line2D
-
     top = 10 ** math.floor(math.log10(most))
     largest = max(n for n in (top, 2 * top, 5 * top) if n <= most)
     sizes = sorted({n for n in (largest // 100, largest // 10, largest // 2, largest) if n >= 1})
     handles = [
-        Line2D(
-            [], [], linestyle="none", marker="o", color=COLOURS[0], alpha=0.6, markeredgecolor="white",
-            markeredgewidth=0.3, markersize=diameter * math.sqrt(n / most), label=f"{n:,}",
-        )
-        for n in sizes
-    ]  # fmt: skip
+        handle(f"{n:,}", color=COLOURS[0], alpha=0.6, markersize=diameter * math.sqrt(n / most), **DOT) for n in sizes
+    ]
     drawn.legend(
         handles=handles, title="samples", loc="outside right upper", labelspacing=1.1, handlelength=1.2 * diameter / 8
     )

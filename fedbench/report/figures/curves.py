@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,16 +29,6 @@ class Curve:
     @cached_property
     def comparison(self) -> Comparison:
         return compare(self.train, self.test, self.ridge)
-
-
-@dataclass(frozen=True, eq=False)
-class Panel:
-    """A panel's curves, and whence they come."""
-
-    title: str
-    dataset: str
-    partition: str  #: id of the partition
-    curves: Sequence[Curve]
 
 
 def curves(images: Mapping[tuple[int, str], NDArray[np.uint8]], ridge: float = RIDGE) -> list[Curve]:

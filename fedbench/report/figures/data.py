@@ -8,25 +8,27 @@ import json
 from typing import Any
 
 from fedbench.report.figures.kinds import kind_of
+from fedbench.report.figures.panel import Shown
 from fedbench.report.figures.spec import FigureSpec
 from fedbench.report.render.data import cell
 
 
-def as_csv(figure: FigureSpec, shown: Any) -> str:
+def as_csv(figure: FigureSpec, shown: Shown[Any]) -> str:
     """The kind's columns behind the figure's name; what is not known stays empty."""
-    kind = kind_of(figure)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["figure", *kind.columns])
-    writer.writerows([figure.id, *map(cell, line)] for line in kind.lines(shown))
+    kind, out = kind_of(figure), io.StringIO()
+    writer = csv.DictWriter(out, ["figure", *kind.columns], extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for panel in shown.panels:
+        about = {"figure": figure.id, **shown.about, "panel": panel.title, **panel.about}
+        for row in kind.rows(panel.marks):
+            writer.writerow({name: cell(value) for name, value in {**about, **row}.items()})
     return out.getvalue()
 
 
-def as_json(figure: FigureSpec, shown: Any) -> str:
-    """What the kind tells, and how it stands with each claim."""
+def as_json(figure: FigureSpec, shown: Shown[Any]) -> str:
+    """What is said of the figure and of each panel, and how it stands with each claim."""
     kind = kind_of(figure)
-    claims = [
-        {"text": v.claim.text, "state": v.state, "detail": v.detail} for v in kind.verdicts(figure, shown)
-    ]  # fmt: skip
-    told = {"figure": figure.id, "title": figure.title, **kind.told(shown), **({"claims": claims} if claims else {})}
-    return json.dumps(told, indent=1, allow_nan=False) + "\n"
+    panels = [{"title": panel.title, **panel.about, **kind.values(panel.marks)} for panel in shown.panels]
+    claims = [{"text": v.claim.text, "state": v.state, "detail": v.detail} for v in shown.claims]
+    document = {"figure": figure.id, "title": figure.title, **shown.about, "panels": panels}
+    return json.dumps(document | ({"claims": claims} if claims else {}), indent=1, allow_nan=False) + "\n"

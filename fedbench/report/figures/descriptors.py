@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.partition import schemes
+from fedbench.report.figures import panel as panels
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
+from fedbench.report.figures.panel import Panel, Shown
 from fedbench.report.figures.spec import FigureSpec
-from fedbench.report.figures.style import COLOURS
+from fedbench.report.figures.style import colour as colour_of
+from fedbench.report.figures.style import handle, subplots
 from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
@@ -26,93 +29,98 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Panel:
+class Plane:
     """The clients of one run that described themselves."""
 
-    title: str
-    run: str
-    budget: str
-    dataset: str
-    partition: str
     client: NDArray[np.int64]  #: [N]
     place: NDArray[np.float64]  #: [N, 2] under the first two principal axes
     share: tuple[float, float]  #: of the descriptors' variance along them
     length: int  #: of a descriptor
-    cluster: tuple[int | None, ...]  #: found by the method; None: in none
+    cluster: tuple[int | None, ...]  #: the method's; None: in none
     group: tuple[int, ...]  #: true
 
     @property
-    def clusters(self) -> int:
-        """How many clusters there are."""
-        return len({m for m in self.cluster if m is not None})
+    def clusters(self) -> Counter[int]:
+        """How many clients each cluster has."""
+        return Counter(m for m in self.cluster if m is not None)
 
 
-class Descriptors(Kind[Sequence[Panel]]):
+class Descriptors(Kind[Plane]):
     """Clients in the plane: colour and number say the cluster found, markers the true group."""
 
     options = ("run", "budget", "seed")
     columns = ("panel", "run", "dataset", "partition", "client", "cluster", "group", "x", "y")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> list[Panel]:
+    def gather(self, figure: FigureSpec, ask: Ask) -> Shown[Plane]:
         """The panels of those of the figure's runs that are there, or of the run asked for.
 
         Raises FedbenchError if there is none, or if the run asked for has no descriptors.
         """
         if ask.run is not None:
-            return [of_run(ask.store.find(ask.run, ("run",)))]
-        panels, faults = [], []
-        for title, wanted in figure.runs.items():
+            return Shown([of_run(ask.store.find(ask.run, ("run",)))])
+        gathered, faults = [], []
+        for title, cell in figure.runs.items():
             try:
-                panels.append(of_run(source.run_of(figure, wanted, ask), title))
+                gathered.append(of_run(source.run_of(figure, cell, ask), title))
             except FedbenchError as error:
                 faults.append(error)
-        if not panels:
+        if not gathered:
             raise faults[0]
         for fault in faults:
             ask.remark(str(fault))
-        return panels
+        return Shown(gathered)
 
-    def lines(self, shown: Sequence[Panel]) -> Iterator[Sequence[Any]]:
+    def rows(self, marks: Plane) -> Iterator[Mapping[str, Any]]:
         """One line a client."""
-        for panel in shown:
-            for told in _clients(panel):
-                yield [panel.title, panel.run, panel.dataset, panel.partition, *told.values()]
+        columns = (marks.client.tolist(), marks.cluster, marks.group, *marks.place.T.tolist())
+        for line in zip(*columns, strict=True):
+            yield dict(zip(("client", "cluster", "group", "x", "y"), line, strict=True))
 
-    def told(self, shown: Sequence[Panel]) -> dict[str, Any]:
+    def values(self, marks: Plane) -> dict[str, Any]:
         """Places and shares of variance, client by client."""
         return {
-            "panels": [
-                {
-                    "title": panel.title,
-                    "run": panel.run,
-                    "budget": panel.budget,
-                    "dataset": panel.dataset,
-                    "partition": panel.partition,
-                    "length": panel.length,
-                    "clusters": panel.clusters,
-                    "true_clusters": len(set(panel.group)),
-                    "variance": list(panel.share),
-                    "clients": list(_clients(panel)),
-                }
-                for panel in shown
-            ]
-        }
+            "length": marks.length, "clusters": len(marks.clusters), "true_clusters": len(set(marks.group)),
+            "variance": list(marks.share), "clients": list(self.rows(marks)),
+        }  # fmt: skip
 
-    def words(self, figure: FigureSpec, shown: Sequence[Panel]) -> Iterable[str]:
-        for panel in shown:
-            sizes = sorted(Counter(m for m in panel.cluster if m is not None).values(), reverse=True)
+    def words(self, figure: FigureSpec, shown: Shown[Plane]) -> Iterable[str]:
+        for panel in shown.panels:
+            marks = panel.marks
+            sizes = sorted(marks.clusters.values(), reverse=True)
             many = ", ".join(map(str, sizes[:10])) + (", ..." if len(sizes) > 10 else "")
             yield (
-                f"{panel.title}: {len(panel.client)} clients of {len(set(panel.group))} true distributions in "
-                f"{panel.clusters} clusters (of {many or 'nobody'}); two axes hold {100 * sum(panel.share):.0f} % of "
-                f"the variance of {panel.length} numbers; run {panel.run}"
+                f"{panel.title}: {len(marks.client)} clients of {len(set(marks.group))} true distributions in "
+                f"{len(sizes)} clusters (of {many or 'nobody'}); two axes hold {100 * sum(marks.share):.0f} % of "
+                f"the variance of {marks.length} numbers; run {panel.about['run']}"
             )
 
-    def paint(self, figure: FigureSpec, shown: Sequence[Panel]) -> Figure:
-        return paint(shown)
+    def paint(self, figure: FigureSpec, shown: Shown[Plane]) -> Figure:
+        """Up to three panels beside each other, the markers of the true groups below them."""
+        planes = [panel.marks for panel in shown.panels]
+        wide = min(_ABREAST, len(planes))
+        tall, size = -(-len(planes) // wide), 2.6 if wide > 1 else 3.6
+        most = max(len(set(plane.group)) for plane in planes)
+        listed, columns = min(most, len(_MARKERS)), max(3, 2 * wide)
+        height = 0.4 + 0.18 * (1 + listed // columns) + size * tall
+        drawn, grid = subplots((0.4 + (size + 0.1) * max(1.2, wide), height), tall, wide)
+        for axes, panel in zip_longest(chain(*grid), shown.panels):
+            if panel is None:
+                axes.set_visible(False)
+            else:
+                _panel(axes, panel.marks)
+                axes.set_title(panel.title)
+        dot = {"color": "0.45", "linestyle": "none", "markersize": 5}
+        handles = [handle(f"true group {g + 1}", marker=_MARKERS[g], **dot) for g in range(listed)]
+        if most > listed:
+            handles[-1].set_label(f"true group {listed} (the next as the first)")
+        label = "cluster found" + (" (its clients)" if any(len(plane.client) <= _FEW for plane in planes) else "")
+        handles.append(handle(label, color="0.45", linewidth=0.7, marker="$1$"))
+        ncols = min(len(handles), columns)
+        drawn.legend(handles=handles, loc="outside lower center", ncols=ncols, columnspacing=1.1)
+        return drawn
 
 
-def of_run(run: Artifact, title: str = "") -> Panel:
+def of_run(run: Artifact, title: str = "") -> Panel[Plane]:
     """The panel of a run whose table `descriptors` holds each client's (columns client, descriptor).
 
     Raises FedbenchError for a run without them, and where run and table disagree.
@@ -121,7 +129,6 @@ def of_run(run: Artifact, title: str = "") -> Panel:
 
     spec = run.spec
     assert isinstance(spec, RunSpec)
-    setting, dataset = spec.setting, spec.setting.partition.dataset.name
     if "descriptors.parquet" not in run.manifest["files"]:
         raise FedbenchError(
             f"run {run.id} ({spec.method}) kept no descriptors of its clients", "choose a run of flux that clustered"
@@ -145,11 +152,8 @@ def of_run(run: Artifact, title: str = "") -> Panel:
     found = clients.column("cluster").to_pylist() if "cluster" in clients.column_names else [None] * len(clients)
     cluster = dict(zip(group, found, strict=True))
     place, share = plane(described)
-    title = title or f"{run.provenance.get('title', spec.method)}, {dataset} {schemes.label(setting.partition)}"
-    return Panel(
-        title, run.id, setting.budget, dataset, setting.partition.id, client, place, share, described.shape[1],
-        tuple(cluster[c] for c in client.tolist()), tuple(group[c] for c in client.tolist()),
-    )  # fmt: skip
+    of_clients = (tuple(values[c] for c in client.tolist()) for values in (cluster, group))
+    return panels.of_run(run, Plane(client, place, share, described.shape[1], *of_clients), title)
 
 
 def plane(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[float, float]]:
@@ -168,12 +172,6 @@ def plane(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[float, 
     return place, (share[0], share[1])
 
 
-def _clients(panel: Panel) -> Iterator[dict[str, Any]]:
-    for i, client in enumerate(panel.client.tolist()):
-        x, y = panel.place[i].tolist()
-        yield {"client": client, "cluster": panel.cluster[i], "group": panel.group[i], "x": x, "y": y}
-
-
 # -- drawing ------------------------------------------------------------------------------------------
 
 _MARKERS = "osD^vP*X<>ph"
@@ -184,51 +182,17 @@ _ABREAST = 3
 _FEW = 30
 
 
-def paint(panels: Sequence[Panel]) -> Figure:
-    """Up to three panels beside each other, the markers of the true groups below them."""
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-    wide = min(_ABREAST, len(panels))
-    tall, size = -(-len(panels) // wide), 2.6 if wide > 1 else 3.6
-    most = max(len(set(panel.group)) for panel in panels)
-    listed, columns = min(most, len(_MARKERS)), max(3, 2 * wide)
-    lines = 1 + listed // columns
-    drawn = Figure(
-        figsize=(0.4 + (size + 0.1) * max(1.2, wide), 0.4 + 0.18 * lines + size * tall), layout="constrained"
-    )
-    places = drawn.subplots(tall, wide, squeeze=False).ravel()
-    for axes, panel in zip(places, panels, strict=False):
-        _panel(axes, panel)
-    for axes in places[len(panels) :]:
-        axes.set_visible(False)
-    handles = [
-        Line2D([], [], marker=_MARKERS[g], label=f"true group {g + 1}", color="0.45", linestyle="none", markersize=5)
-        for g in range(listed)
-    ]
-    few = any(len(panel.client) <= _FEW for panel in panels)
-    if most > listed:
-        handles[-1].set_label(f"true group {listed} (the next as the first)")
-    handles.append(
-        Line2D(
-            [], [], color="0.45", linewidth=0.7, marker="$1$", label="cluster found" + (" (its clients)" if few else "")
-        )
-    )
-    drawn.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), columns), columnspacing=1.1)
-    return drawn
-
-
-def _panel(axes: Axes, panel: Panel) -> None:
+def _panel(axes: Axes, marks: Plane) -> None:
     """Clusters and groups are numbered from 1 in the order of their first clients."""
     from matplotlib.patheffects import withStroke
 
     halo = [withStroke(linewidth=1.5, foreground="white")]
-    few, centre = len(panel.client) <= _FEW, panel.place.mean(axis=0)
-    clusters = _numbered([m for m in panel.cluster if m is not None])
-    groups = _numbered(panel.group)
+    few, centre = len(marks.client) <= _FEW, marks.place.mean(axis=0)
+    clusters = _numbered([m for m in marks.cluster if m is not None])
+    groups = _numbered(marks.group)
     for m, number in clusters.items():
-        members = panel.place[[own == m for own in panel.cluster]]
-        middle, colour = members.mean(axis=0), COLOURS[number % len(COLOURS)]
+        members = marks.place[[own == m for own in marks.cluster]]
+        middle, colour = members.mean(axis=0), colour_of(number)
         for end in members:
             axes.plot(*zip(middle, end, strict=True), color=colour, linewidth=0.7, alpha=0.7, zorder=1)
         out = np.where(middle < centre, -1, 1)  # away from the others
@@ -237,19 +201,18 @@ def _panel(axes: Axes, panel: Panel) -> None:
             textcoords="offset points", ha="right" if out[0] < 0 else "left", va="top" if out[1] < 0 else "bottom",
             color=colour, fontsize=7, zorder=2, annotation_clip=False, path_effects=halo,
         )  # fmt: skip
-    for (x, y), own, g in zip(panel.place, panel.cluster, panel.group, strict=True):
-        colour = _NONE if own is None else COLOURS[clusters[own] % len(COLOURS)]
+    for (x, y), own, g in zip(marks.place, marks.cluster, marks.group, strict=True):
+        colour = _NONE if own is None else colour_of(clusters[own])
         axes.plot(
             x, y, linestyle="none", marker=_MARKERS[groups[g] % len(_MARKERS)], markersize=6 if few else 4,
             color=colour, markeredgecolor="white", markeredgewidth=0.5, alpha=0.9, zorder=3,
         )  # fmt: skip
-    axes.set_title(panel.title)
-    for which, share in zip(("x", "y"), panel.share, strict=True):
+    for which, share in zip(("x", "y"), marks.share, strict=True):
         getattr(axes, f"set_{which}label")(f"principal axis {1 + 'xy'.index(which)} ({100 * share:.0f} %)")
     axes.margins(0.18, 0.12)
     axes.set_xticks([])
     axes.set_yticks([])
-    if not np.ptp(panel.place):  # all descriptors are equal
+    if not np.ptp(marks.place):  # all descriptors are equal
         axes.set_xlim(-1, 1)
         axes.set_ylim(-1, 1)
 

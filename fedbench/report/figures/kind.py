@@ -6,19 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from fedbench.errors import FedbenchError
+from fedbench.report.figures.panel import Marks, Shown
 from fedbench.report.figures.spec import FigureSpec
-from fedbench.report.table.claims import Verdict
 from fedbench.store import Store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
-
-#: What a kind gathers for one figure.
-Shown = TypeVar("Shown")
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Ask:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
-class Kind(ABC, Generic[Shown]):
+class Kind(ABC, Generic[Marks]):
     """One kind of figure."""
 
     options: ClassVar[tuple[str, ...]] = ()  #: those of `Ask` that it heeds
@@ -68,29 +65,25 @@ class Kind(ABC, Generic[Shown]):
                     raise FedbenchError(f"--{name} does not go with --{named}, which has its own", "leave it out")
 
     @abstractmethod
-    def gather(self, figure: FigureSpec, ask: Ask) -> Shown:
+    def gather(self, figure: FigureSpec, ask: Ask) -> Shown[Marks]:
         """The figure's numbers. Raises FedbenchError where they are not to be had, saying what makes them."""
 
     @abstractmethod
-    def paint(self, figure: FigureSpec, shown: Shown) -> Figure:
+    def paint(self, figure: FigureSpec, shown: Shown[Marks]) -> Figure:
         """The picture, under our style."""
 
     @abstractmethod
-    def lines(self, shown: Shown) -> Iterator[Sequence[Any]]:
-        """The lines of the CSV form, under `columns`."""
+    def rows(self, marks: Marks) -> Iterator[Mapping[str, Any]]:
+        """A panel's lines of the CSV form: those of `columns` that neither the panel nor the figure says of itself."""
 
     @abstractmethod
-    def told(self, shown: Shown) -> dict[str, Any]:
-        """The JSON form."""
+    def values(self, marks: Marks) -> Mapping[str, Any]:
+        """A panel's JSON form, behind its title and what is said about it."""
 
-    def verdicts(self, figure: FigureSpec, shown: Shown) -> Sequence[Verdict]:
-        """How it stands with what the paper says of the figure."""
-        return ()
-
-    def words(self, figure: FigureSpec, shown: Shown) -> Iterable[str]:
+    def words(self, figure: FigureSpec, shown: Shown[Marks]) -> Iterable[str]:
         """A few plain lines that say what is seen."""
         return ()
 
-    def details(self, figure: FigureSpec, shown: Shown) -> Iterable[RenderableType]:
+    def details(self, figure: FigureSpec, shown: Shown[Marks]) -> Iterable[RenderableType]:
         """More of it, for a terminal."""
         return ()

@@ -1,12 +1,12 @@
-"""Points of lines over an axis, measured and reported: what a figure of tables' cells shows."""
+"""Points of lines over an axis, measured and reported: what a panel of tables' cells shows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fedbench.report.figures.spec import SeriesSpec
+from fedbench.report.figures.panel import Panel, Shown
 from fedbench.report.numbers.measured import Value
-from fedbench.report.table.claims import Verdict
 
 
 @dataclass(frozen=True)
@@ -17,43 +17,34 @@ class Point:
     value: Value | None
     error: float | None  #: half the length of its error bar
     reported: tuple[float, float | None] | None  #: (value, ±)
+    rounds: int | None  #: of its runs; None where the column has none of its own
     runs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Panel:
+class Lines:
     """Lines over one axis: name -> its points by x."""
 
     table: str
-    heading: str  #: of the table, among several
-    title: str
-    unit: str  #: its sign
+    unit: str  #: its sign, "" for fractions
     rounds: tuple[int, ...]  #: of the table's runs
     names: tuple[str, ...]  #: of all lines that there can be: a line's look goes by its place here
     lines: dict[str, list[Point]] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """Heading and title."""
-        return f"{self.heading}, {self.title[:1].lower()}{self.title[1:]}" if self.heading else self.title
 
     @property
     def points(self) -> list[Point]:
         return [point for line in self.lines.values() for point in line]
 
 
-@dataclass(frozen=True)
-class Shown:
-    """All panels at one budget."""
+def every_name(shown: Shown[Lines]) -> list[str]:
+    """The lines that there can be, in the tables' order."""
+    return list(dict.fromkeys(name for panel in shown.panels for name in panel.marks.names))
 
-    budget: str
-    axis: SeriesSpec
-    panels: list[Panel]
-    missing: list[str]  #: cells without a number
-    claims: tuple[Verdict, ...]
 
-    @property
-    def names(self) -> list[str]:
-        """The lines of all panels that have points, in the tables' order."""
-        every = dict.fromkeys(name for panel in self.panels for name in panel.names)
-        return [name for name in every if any(name in panel.lines for panel in self.panels)]
+def names(shown: Shown[Lines]) -> list[str]:
+    """Those of them that have points in some panel."""
+    return [name for name in every_name(shown) if any(name in panel.marks.lines for panel in shown.panels)]
+
+
+def every_point(panels: Sequence[Panel[Lines]]) -> list[Point]:
+    return [point for panel in panels for point in panel.marks.points]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedbench.errors import FedbenchError
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
-from fedbench.report.figures.points import Panel, Point, Shown
+from fedbench.report.figures.panel import Panel, Shown
+from fedbench.report.figures.points import Lines, Point, every_name, every_point, names
 from fedbench.report.figures.spec import FigureSpec, SeriesSpec
-from fedbench.report.figures.style import COLOURS
+from fedbench.report.figures.style import COLOURS, handle, subplots
 from fedbench.report.numbers.measured import Value
 from fedbench.report.table.claims import Verdict
 
@@ -22,20 +23,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from fedbench.report.layout.grid import Entry
     from fedbench.report.table.spec import Column, Row, Table
 
 
-class Series(Kind[Shown]):
+class Series(Kind[Lines]):
     """A panel a heading of columns, a line a row, along what the columns' partitions have."""
 
-    options = ("budget", "seed", "compare")
-    columns = (
+    options: ClassVar[tuple[str, ...]] = ("budget", "seed", "compare")
+    columns: ClassVar[tuple[str, ...]] = (
         "panel", "table", "budget", "line", "axis", "x", "mean", "std", "error", "seeds", "reported", "reported_std",
         "runs",
     )  # fmt: skip
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Shown:
+    def gather(self, figure: FigureSpec, ask: Ask) -> Shown[Lines]:
         """Cells that are missing are left out and named; raises FedbenchError if all of them are.
 
         To compare, what the paper reports without doubt comes with them, and is enough by itself.
@@ -43,52 +43,51 @@ class Series(Kind[Shown]):
         from fedbench.report.status.index import Index
 
         assert figure.series is not None
-        axis, index, compared = figure.series, Index(ask.store), bool(ask.compare)
-        panels: list[Panel] = []
-        missing: list[str] = []
-        claims: list[Verdict] = []
+        axis, index = figure.series, Index(ask.store)
         tables = [(heading, source.filled(name, ask, index)) for heading, name in axis.tables.items()]
-        read = [self._read(found, heading, axis, compared, panels) for heading, found in tables]
-        panels = [panel for panel in panels if panel.lines]
+        read = [self._read(filled, heading, axis, bool(ask.compare)) for heading, filled in tables]
+        panels = [panel for own, _, _ in read for panel in own if panel.marks.lines]
         if not panels:
-            raise source.nothing(figure, [found for _, found in tables])
-        for (heading, found), (lacking, others) in zip(tables, read, strict=True):
-            source.say(figure, ask, found, lacking, others)
-            missing += lacking
-            claims += (_under(heading, ours) for ours, _ in found.grid.verdicts)
-        return Shown(tables[0][1].budget, axis, panels, missing, tuple(claims))
+            raise source.nothing(figure, [filled for _, filled in tables])
+        for (_, filled), (_, missing, others) in zip(tables, read, strict=True):
+            source.say(figure, ask, filled, missing, others)
+        claims = [_under(heading, ours) for heading, filled in tables for ours, _ in filled.grid.verdicts]
+        names = list(dict.fromkeys(panel.marks.table for panel in panels))
+        about = self.about(names, tables[0][1].budget, axis)
+        about["missing"] = [cell for _, missing, _ in read for cell in missing]
+        return Shown(panels, about, claims)
 
     def _read(
-        self, found: source.Filled, heading: str, axis: SeriesSpec, compared: bool, panels: list[Panel]
-    ) -> tuple[list[str], list[str]]:
-        """Add a table's panels; (cells that are missing, cells not quite done)."""
+        self, filled: source.Filled, heading: str, axis: SeriesSpec, compared: bool
+    ) -> tuple[list[Panel[Lines]], list[str], list[str]]:
+        """A table's panels, its cells that are missing, and those not quite done."""
         from fedbench.report.status.index import State
         from fedbench.report.status.settings import sketch
 
-        table, own = found.table, {}
-        rounds = tuple(sorted({sketch(table, column, found.budget).rounds for column in table.measured}))
+        table, budget = filled.table, filled.budget
+        rounds = tuple(sorted({sketch(table, column, budget).rounds for column in table.measured}))
+        panels: dict[str, Lines] = {}
         missing, others = [], []
         rows = {row.label: row for row in table.rows}
-        for line in (line for line in found.grid.lines if line.asked):
+        for line in (line for line in filled.grid.lines if line.asked):
             row = rows[line.label]
-            for column, head, entry in zip(table.printed, found.grid.heads, line.entries, strict=True):
+            for column, head, entry in zip(table.printed, filled.grid.heads, line.entries, strict=True):
                 title, name, names = self.place(table, row, column)
-                if title not in own:
-                    own[title] = Panel(table.id, heading, title, head.unit, rounds, names)
-                said = f"{line.label} at {column.key} ({entry.state})"
-                if entry.value is None and entry.state is not State.UNDEFINED:
-                    missing.append(said)
-                elif entry.value is not None and entry.state is not State.DONE:
-                    others.append(said)
+                marks = panels.setdefault(title, Lines(table.id, head.unit, rounds, names))
+                value, cell = entry.value, f"{line.label} at {column.key} ({entry.state})"
+                if value is None and entry.state is not State.UNDEFINED:
+                    missing.append(cell)
+                elif value is not None and entry.state is not State.DONE:
+                    others.append(cell)
                 reported = table.trusted.get((line.label, column.key)) if compared else None
-                if entry.value is not None or reported:
-                    point = self.point(self.x(table, row, column, axis.x), entry, reported)
-                    own[title].lines.setdefault(name, []).append(point)
-        for panel in own.values():
-            for points in panel.lines.values():
-                points.sort(key=lambda p: math.inf if p.x is None else p.x)
-        panels += own.values()
-        return missing, others
+                if value is not None or reported:
+                    x = self.x(table, row, column, axis.x, budget)
+                    own = None if column.of else sketch(table, column, budget, row).rounds
+                    point = Point(x, value, self.error(value) if value else None, reported, own, entry.runs)
+                    marks.lines.setdefault(name, []).append(point)
+        for points in (points for marks in panels.values() for points in marks.lines.values()):
+            points.sort(key=lambda p: math.inf if p.x is None else p.x)
+        return [Panel(_headed(heading, title), {}, marks) for title, marks in panels.items()], missing, others
 
     # -- what kinds of series differ in ------------------------------------------------------------------
 
@@ -96,7 +95,7 @@ class Series(Kind[Shown]):
         """Of a cell: the panel's title, the line's name, and the names of all lines of the panel."""
         return column.group, row.label, tuple(r.label for r in table.rows)
 
-    def x(self, table: Table, row: Row, column: Column, name: str) -> float | None:
+    def x(self, table: Table, row: Row, column: Column, name: str, budget: str) -> float | None:
         """Where a cell stands. Raises FedbenchError where the column's runs do not have one such value."""
         by_key = {c.key: c for c in table.columns}
         values = {by_key[key].partition.get(name) for key in column.of or [column.key]}
@@ -108,53 +107,61 @@ class Series(Kind[Shown]):
         """Half an error bar: the value's own ±."""
         return value.std
 
-    def point(self, x: float | None, entry: Entry, reported: tuple[float, float | None] | None) -> Point:
-        error = None if entry.value is None else self.error(entry.value)
-        return Point(x, entry.value, error, reported, entry.runs)
-
     # -- forms -------------------------------------------------------------------------------------------
 
-    def lines(self, shown: Shown) -> Iterator[Sequence[Any]]:
+    def about(self, tables: list[str], budget: str, axis: SeriesSpec) -> dict[str, Any]:
+        """What goes for all panels."""
+        return {"tables": tables, "budget": budget, "axis": axis.x}
+
+    def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
         """One line a point."""
-        for panel in shown.panels:
-            for name, points in panel.lines.items():
-                for p in points:
-                    numbers = (p.value.mean, p.value.std, p.error, p.value.seeds) if p.value else (None,) * 4
-                    place = (panel.name, panel.table, shown.budget, name, shown.axis.x, p.x)
-                    yield [*place, *numbers, *(p.reported or (None, None)), " ".join(p.runs)]
+        for name, points in marks.lines.items():
+            for p in points:
+                yield {"table": marks.table, "line": name, **_values(p), "runs": " ".join(p.runs)}
 
-    def told(self, shown: Shown) -> dict[str, Any]:
+    def values(self, marks: Lines) -> Mapping[str, Any]:
         """Means and their ± in the panel's unit; `error` is the half length of an error bar."""
-        return {
-            "tables": list(dict.fromkeys(panel.table for panel in shown.panels)),
-            "budget": shown.budget,
-            "axis": shown.axis.x,
-            "missing": shown.missing,
-            "panels": [
-                {
-                    "title": panel.name,
-                    "table": panel.table,
-                    "unit": panel.unit,
-                    "lines": [{"line": n, "points": [_told(p) for p in ps]} for n, ps in panel.lines.items()],
-                }
-                for panel in shown.panels
-            ],
-        }
+        lines = [{"line": n, "points": [_values(p) for p in points]} for n, points in marks.lines.items()]
+        return {"table": marks.table, "unit": marks.unit, "lines": lines}
 
-    def verdicts(self, figure: FigureSpec, shown: Shown) -> Sequence[Verdict]:
-        return shown.claims
-
-    def words(self, figure: FigureSpec, shown: Shown) -> Iterable[str]:
+    def words(self, figure: FigureSpec, shown: Shown[Lines]) -> Iterable[str]:
+        assert figure.series is not None
         for panel in shown.panels:
-            parts = []
-            for name in [n for n in shown.axis.bold if n in panel.lines] or panel.lines:
-                measured = [p for p in panel.lines[name] if p.value]
-                numbers = [f"{p.value.mean:.2f} ({'own' if p.x is None else f'{p.x:g}'})" for p in measured if p.value]
+            lines, parts = panel.marks.lines, []
+            for name in [n for n in figure.series.bold if n in lines] or lines:
+                measured = [(p.x, p.value.mean) for p in lines[name] if p.value]
+                numbers = [f"{mean:.2f} ({'own' if x is None else f'{x:g}'})" for x, mean in measured]
                 parts.append(f"{name} {', '.join(numbers) or 'not measured'}")
-            yield f"{panel.name}, budget {shown.budget}, by {shown.axis.x}: {'; '.join(parts)}"
+            yield f"{panel.title}, budget {shown.about['budget']}, by {figure.series.x}: {'; '.join(parts)}"
 
-    def paint(self, figure: FigureSpec, shown: Shown) -> Figure:
-        return paint(figure, shown)
+    def paint(self, figure: FigureSpec, shown: Shown[Lines]) -> Figure:
+        """The panels of one table beside each other."""
+        assert figure.series is not None
+        axis = figure.series
+        tables: dict[str, list[Panel[Lines]]] = {}
+        for panel in shown.panels:
+            tables.setdefault(panel.marks.table, []).append(panel)
+        wide, looks, every = max(map(len, tables.values())), _looks(shown, axis), every_point(shown.panels)
+        tall = 2.9 if len(tables) == 1 else 2.1
+        drawn, grid = subplots((max(4.5, 0.5 + 3.3 * wide), 0.9 + tall * len(tables)), len(tables), wide)
+        for line, panels in zip(grid, tables.values(), strict=True):
+            for axes, panel in zip(line, panels, strict=False):
+                _panel(axes, panel.marks, axis.scale, looks)
+                axes.set_title(panel.title)
+            for axes in line[len(panels) :]:
+                axes.set_visible(False)
+            if axis.bold:  # without, one line is a condition, and each panel another data set's
+                _on_one_axis([axes for axes, p in zip(line, panels, strict=False) if p.marks.unit != "s"])
+        for axes in grid[-1]:
+            axes.set_xlabel(axis.label)
+        drawn.suptitle(_about(figure, shown), fontsize=9)
+        handles = [handle(name, **looks[name].line) for name in names(shown)]
+        if any(p.x is None for p in every):
+            handles.append(handle("own choice", color="0.2", linewidth=0.9, linestyle="--"))
+        if any(p.reported for p in every):
+            handles.append(handle("the paper's", color="0.2", **_REPORTED))
+        drawn.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7 if wide > 2 else 6))
+        return drawn
 
 
 class Sweep(Series):
@@ -167,7 +174,7 @@ class Sweep(Series):
     def place(self, table: Table, row: Row, column: Column) -> tuple[str, str, tuple[str, ...]]:
         return column.label, column.group, tuple(dict.fromkeys(c.group for c in table.printed))
 
-    def x(self, table: Table, row: Row, column: Column, name: str) -> float | None:
+    def x(self, table: Table, row: Row, column: Column, name: str, budget: str) -> float | None:
         value = row.params.get(name)
         if value is not None and not isinstance(value, int | float):
             raise FedbenchError(f"{table.path}, row {row.label}: {name} must be a number, not {value!r}")
@@ -187,13 +194,18 @@ def _under(heading: str, verdict: Verdict) -> Verdict:
     )
 
 
-def _told(p: Point) -> dict[str, Any]:
-    told: dict[str, Any] = {"x": p.x}
+def _headed(heading: str, title: str) -> str:
+    """The title under the table's heading."""
+    return f"{heading}, {title[:1].lower()}{title[1:]}" if heading else title
+
+
+def _values(p: Point) -> dict[str, Any]:
+    values: dict[str, Any] = {"x": p.x}
     if p.value:
-        told |= {"mean": p.value.mean, "std": p.value.std, "error": p.error, "seeds": p.value.seeds}
+        values |= {"mean": p.value.mean, "std": p.value.std, "error": p.error, "seeds": p.value.seeds}
     if p.reported:
-        told |= {"reported": p.reported[0], "reported_std": p.reported[1]}
-    return {**told, "runs": list(p.runs)}
+        values |= {"reported": p.reported[0], "reported_std": p.reported[1]}
+    return {**values, "runs": list(p.runs)}
 
 
 # -- drawing ------------------------------------------------------------------------------------------
@@ -226,40 +238,10 @@ class _Look:
         }  # fmt: skip
 
 
-def paint(figure: FigureSpec, shown: Shown) -> Figure:
-    """The panels of one table beside each other."""
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-    rows: dict[str, list[Panel]] = {}
-    for panel in shown.panels:
-        rows.setdefault(panel.table, []).append(panel)
-    wide, looks = max(map(len, rows.values())), _looks(shown)
-    tall = 2.9 if len(rows) == 1 else 2.1
-    drawn = Figure(figsize=(max(4.5, 0.5 + 3.3 * wide), 0.9 + tall * len(rows)), layout="constrained")
-    grid = drawn.subplots(len(rows), wide, squeeze=False)
-    for line, panels in zip(grid, rows.values(), strict=True):
-        for axes, panel in zip(line, panels, strict=False):
-            _panel(axes, panel, shown, looks)
-        for axes in line[len(panels) :]:
-            axes.set_visible(False)
-        _on_one_axis(line, panels, shown)
-    for axes in grid[-1]:
-        axes.set_xlabel(shown.axis.label)
-    drawn.suptitle(_about(figure, shown), fontsize=9)
-    handles = [Line2D([], [], **looks[name].line, label=name) for name in shown.names]
-    if any(p.x is None for panel in shown.panels for p in panel.points):
-        handles.append(Line2D([], [], color="0.2", linewidth=0.9, linestyle="--", label="own choice"))
-    if any(p.reported for panel in shown.panels for p in panel.points):
-        handles.append(Line2D([], [], color="0.2", **_REPORTED, label="the paper's"))
-    drawn.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7 if wide > 2 else 6))
-    return drawn
-
-
-def _looks(shown: Shown) -> dict[str, _Look]:
+def _looks(shown: Shown[Lines], axis: SeriesSpec) -> dict[str, _Look]:
     """Name -> its look, the same however many lines there are: the bold lines first, then the tables' order."""
-    every = dict.fromkeys(name for panel in shown.panels for name in panel.names)
-    bold = [name for name in shown.axis.bold if name in every]
+    every = every_name(shown)
+    bold = [name for name in axis.bold if name in every]
     others = [name for name in every if name not in bold]
     rest = COLOURS[len(bold) :]
     looks = {name: _Look(COLOURS[i], _MARKERS[i], False, True) for i, name in enumerate(bold)}
@@ -269,42 +251,41 @@ def _looks(shown: Shown) -> dict[str, _Look]:
     return looks
 
 
-def _panel(axes: Axes, panel: Panel, shown: Shown, looks: dict[str, _Look]) -> None:
-    known = sorted({p.x for p in panel.points if p.x is not None})
-    places = dict(zip(known, _places(known, shown.axis.scale), strict=True))
+def _panel(axes: Axes, marks: Lines, scale: str, looks: dict[str, _Look]) -> None:
+    known = sorted({p.x for p in marks.points if p.x is not None})
+    places = dict(zip(known, _places(known, scale), strict=True))
     least = min((b - a for a, b in pairwise(places.values())), default=0.0)
-    spread = any(p.error for p in panel.points)
-    for i, (name, points) in enumerate(panel.lines.items()):
+    spread = any(p.error for p in marks.points)
+    for i, (name, points) in enumerate(marks.lines.items()):
         look = looks[name]
-        aside = _ABREAST * least * ((i + 0.5) / len(panel.lines) - 0.5) if spread else 0.0
+        aside = _ABREAST * least * ((i + 0.5) / len(marks.lines) - 0.5) if spread else 0.0
         placed = [(places[p.x] + aside, p) for p in points if p.x is not None]
-        drawn = [(x, p, p.value.mean) for x, p in placed if p.value is not None]
-        if drawn:
-            at, measured, means = zip(*drawn, strict=True)
+        measured = [(x, p.value.mean, p.error or 0.0) for x, p in placed if p.value is not None]
+        if measured:
+            at, means, errors = zip(*measured, strict=True)
             axes.plot(at, means, **look.line)
-            if any(p.error for p in measured):
+            if any(errors):
                 axes.errorbar(
-                    at, means, [p.error or 0.0 for p in measured], color=look.colour, linestyle="none", capsize=1.5,
+                    at, means, errors, color=look.colour, linestyle="none", capsize=1.5,
                     capthick=0.6, linewidth=1.0 if look.bold else 0.6, alpha=0.75, zorder=2,
                 )  # fmt: skip
         for p in points:
             if p.x is None and p.value is not None:
                 axes.axhline(p.value.mean, color=look.colour, linewidth=0.9, linestyle="--", zorder=1)
-        told = [(x, p.reported[0]) for x, p in placed if p.reported]
-        if told:  # a faint marker at each number
+        reported = [(x, p.reported[0]) for x, p in placed if p.reported]
+        if reported:  # a faint marker at each number
             axes.plot(
-                [x for x, _ in told], [value for _, value in told], color=look.colour, marker=look.marker,
+                *zip(*reported, strict=True), color=look.colour, marker=look.marker,
                 markersize=2, alpha=0.8, zorder=2, **_REPORTED,
             )  # fmt: skip
     axes.set_xticks(list(places.values()), [f"{x:g}" for x in places])
-    axes.set_title(panel.name)
     axes.margins(x=0.05)
-    axes.grid(axis="y", color="0.92", linewidth=0.5)
-    axes.set_ylabel(_quantity(panel))
+    axes.grid(axis="y")
+    axes.set_ylabel(_quantity(marks.unit))
     low, high = axes.get_ylim()
-    if panel.unit == "%" and high - low < _LEAST:  # what differs by nothing is not to look as if it did
+    if marks.unit == "%" and high - low < _LEAST:  # what differs by nothing is not to look as if it did
         axes.set_ylim((low + high - _LEAST) / 2, (low + high + _LEAST) / 2)
-    if panel.unit == "s":
+    if marks.unit == "s":
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
@@ -316,25 +297,22 @@ def _places(values: Sequence[float], scale: str) -> list[float]:
     return [math.log2(x) if scale == "log" else float(x) for x in values]
 
 
-def _on_one_axis(line: Sequence[Axes], panels: Sequence[Panel], shown: Shown) -> None:
+def _on_one_axis(alike: Sequence[Axes]) -> None:
     """Panels of a table that share lines and unit share their accuracies' axis."""
-    if not shown.axis.bold:  # one line a condition: each panel is another data set's
-        return
-    alike = [axes for axes, panel in zip(line, panels, strict=False) if panel.unit != "s"]
     ends = [axes.get_ylim() for axes in alike]
     for axes in alike:
         axes.set_ylim(max(0.0, min(low for low, _ in ends)), min(101.0, max(high for _, high in ends)))
 
 
-def _quantity(panel: Panel) -> str:
-    return "wall time of a run (s)" if panel.unit == "s" else f"accuracy ({panel.unit})" if panel.unit else "accuracy"
+def _quantity(unit: str) -> str:
+    return "wall time of a run (s)" if unit == "s" else f"accuracy ({unit})" if unit else "accuracy"
 
 
-def _about(figure: FigureSpec, shown: Shown) -> str:
+def _about(figure: FigureSpec, shown: Shown[Lines]) -> str:
     """The title, and what the runs behind the numbers are."""
-    rounds = sorted({n for panel in shown.panels for n in panel.rounds})
-    seeds = sorted({p.value.seeds for panel in shown.panels for p in panel.points if p.value})
+    rounds = sorted({n for panel in shown.panels for n in panel.marks.rounds})
+    seeds = sorted({p.value.seeds for p in every_point(shown.panels) if p.value})
     if not seeds:
         return f"{figure.title} (as the paper reports it)"
     runs = f"{' or '.join(map(str, rounds))} rounds, {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
-    return f"{figure.title} (budget {shown.budget}, {runs})"
+    return f"{figure.title} (budget {shown.about['budget']}, {runs})"

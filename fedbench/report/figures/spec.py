@@ -25,11 +25,11 @@ class PanelSpec:
 
 @dataclass(frozen=True)
 class CellSpec:
-    """Cells of a table: one of them, or all (no row and no column)."""
+    """One cell of a table, whose run is shown."""
 
     table: str
-    row: str = ""  #: label
-    column: str = ""  #: key
+    row: str  #: label
+    column: str  #: key
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class SeriesSpec:
     """Tables whose cells are points of lines, and what these lie along."""
 
     tables: Mapping[str, str]  #: heading of the panels ("" where there is one table) -> table
-    #: What a column's partition ("level", "clients"; kind "series") or a row's hyper-parameters (kind "sweep") have.
+    #: What a column's partition ("level", "clients"; kind "series"), a row's hyper-parameters (kind "sweep") or a
+    #: column's runs ("epochs"; the kind of that name) have.
     x: str
     label: str  #: of the axis
     scale: str = "linear"  #: or "log", or "even": as far from each to the next

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedbench.errors import FedbenchError
-from fedbench.partition import schemes
+from fedbench.report.figures import panel as about
 from fedbench.report.figures import source
-from fedbench.report.figures.curves import RIDGE, Curve, Panel, curves, findings
+from fedbench.report.figures.curves import RIDGE, Curve, curves, findings
 from fedbench.report.figures.kind import Ask, Kind
+from fedbench.report.figures.panel import Panel, Shown
 from fedbench.report.figures.spec import FigureSpec
-from fedbench.report.figures.style import COLOURS
+from fedbench.report.figures.style import colour, handle, subplots
 from fedbench.theory.spectrum import LARGEST_BOUND, LEAST_BOUND
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ _TERMS = (
 )
 
 
-class Spectra(Kind[Sequence[Panel]]):
+class Spectra(Kind[Sequence[Curve]]):
     """Singular values by rank."""
 
     options = ("partition", "client", "seed", "ridge")
@@ -42,41 +44,34 @@ class Spectra(Kind[Sequence[Panel]]):
         "ratio", "bound",
     )  # fmt: skip
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> list[Panel]:
+    def gather(self, figure: FigureSpec, ask: Ask) -> Shown[Sequence[Curve]]:
         """All panels of a figure, or that of one partition. Raises FedbenchError without images."""
         if ask.partition is not None:
-            return [of_partition(source.chosen_partition(ask.partition, ask), ask, clients=ask.client)]
+            return Shown([of_partition(source.chosen_partition(ask.partition, ask), ask, clients=ask.client)])
         # The paper counts its clients from 1.
-        return [
+        return Shown([
             of_partition(source.partition(figure, panel, ask), ask, title=panel.title, clients=panel.clients, first=1)
             for panel in figure.panels
-        ]
+        ])  # fmt: skip
 
-    def paint(self, figure: FigureSpec, shown: Sequence[Panel]) -> Figure:
-        return _spectrum_figure(shown)
+    def paint(self, figure: FigureSpec, shown: Shown[Sequence[Curve]]) -> Figure:
+        return _spectrum_figure(shown.panels)
 
-    def lines(self, shown: Sequence[Panel]) -> Iterator[Sequence[Any]]:
+    def rows(self, marks: Sequence[Curve]) -> Iterator[Mapping[str, Any]]:
         """One line a client and rank; ratios are empty beyond the numerical rank."""
-        for panel in shown:
-            for curve in panel.curves:
-                for line in _lines(curve):
-                    yield [panel.title, panel.dataset, panel.partition, curve.client, *line]
+        for curve in marks:
+            lists = _lists(curve)
+            columns = [name.replace("values", "value") for name in lists]
+            ranks = min(len(curve.train.values), len(curve.test.values))
+            lines = islice(zip_longest(*lists.values()), ranks)
+            for rank, line in enumerate(lines, 1):
+                yield {"client": curve.client, "rank": rank, **dict(zip(columns, line, strict=True))}
 
-    def told(self, shown: Sequence[Panel]) -> dict[str, Any]:
+    def values(self, marks: Sequence[Curve]) -> dict[str, Any]:
         """The findings of each client, and its curves as lists from rank 1 on."""
-        return {
-            "panels": [
-                {
-                    "title": panel.title,
-                    "dataset": panel.dataset,
-                    "partition": panel.partition,
-                    "clients": [{**findings(curve), "ridge": curve.ridge, **_lists(curve)} for curve in panel.curves],
-                }
-                for panel in shown
-            ]
-        }
+        return {"clients": [{**findings(curve), "ridge": curve.ridge, **_lists(curve)} for curve in marks]}
 
-    def details(self, figure: FigureSpec, shown: Sequence[Panel]) -> Iterable[RenderableType]:
+    def details(self, figure: FigureSpec, shown: Shown[Sequence[Curve]]) -> Iterable[RenderableType]:
         """The findings, client by client."""
         from rich import box
         from rich.table import Table
@@ -84,30 +79,30 @@ class Spectra(Kind[Sequence[Panel]]):
 
         yield Text.assemble((figure.id, "bold cyan"), "  ", (figure.title, "bold"))
         heads = ("client", "train", "test", "rank", "max raw", "max s", "s < 1", "s < bound", "s < 1.618")
-        for panel in shown:
+        for panel in shown.panels:
             table = Table(
                 *heads, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, title_justify="left"
             )
-            table.title = Text(f"{panel.title}  (partition {panel.partition})", "bold")
+            table.title = Text(f"{panel.title}  (partition {panel.about['partition']})", "bold")
             for column in table.columns:
                 column.justify = "right"
-            for told in map(findings, panel.curves):
+            for told in map(findings, panel.marks):
                 table.add_row(*_cells(told))
             yield table
             yield ""
-        yield Text(_TERMS.format(ridge=shown[0].curves[0].ridge), "dim")
+        yield Text(_TERMS.format(ridge=shown.panels[0].marks[0].ridge), "dim")
 
 
 class Ratio(Spectra):
     """Test against training eigenvalues by rank."""
 
-    def paint(self, figure: FigureSpec, shown: Sequence[Panel]) -> Figure:
-        return _ratio_figure(shown)
+    def paint(self, figure: FigureSpec, shown: Shown[Sequence[Curve]]) -> Figure:
+        return _ratio_figure(shown.panels)
 
 
 def of_partition(
     partition: Partition, ask: Ask, *, title: str = "", clients: Sequence[int] | None = None, first: int = 0
-) -> Panel:
+) -> Panel[Sequence[Curve]]:
     """The panel of a partition's clients (all if None), printed as counted from `first`.
 
     Raises FedbenchError for a client that is not there, and for more clients than can be told apart.
@@ -127,16 +122,8 @@ def of_partition(
     seen = partition.transformed_images(data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify))
     sides = {"train": False, "test": True}
     images = {(c + first, s): seen[partition.rows(c, test=t)] for c in chosen for s, t in sides.items()}
-    name, ridge = partition.spec.dataset.name, RIDGE if ask.ridge is None else ask.ridge
-    return Panel(title or f"{name}, {schemes.label(partition.spec)}", name, partition.id, curves(images, ridge))
-
-
-def _lines(curve: Curve) -> Iterator[list[Any]]:
-    c = curve.comparison
-    for i, (train, test) in enumerate(zip(curve.train.values, curve.test.values, strict=False)):
-        inside = i < c.rank
-        ratios = [float(v[i]) for v in (c.raw, c.normalised, c.bound)] if inside else [None] * 3
-        yield [i + 1, float(train), float(test), *ratios]
+    marks = curves(images, RIDGE if ask.ridge is None else ask.ridge)
+    return about.of_partition(partition, marks, title)
 
 
 def _lists(curve: Curve) -> dict[str, list[float]]:
@@ -177,48 +164,44 @@ _DOT: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linestyle": "none", "
 _TRAINING: dict[str, Any] = {"linestyle": _DASHES}
 
 
-def _ratio_figure(panels: Sequence[Panel]) -> Figure:
+def _ratio_figure(panels: Sequence[Panel[Sequence[Curve]]]) -> Figure:
     """s_i by rank, on one axis in all panels."""
     looks = [{"label": "normalised"}, {"label": "raw (paper)", **_RAW}, {"label": "largest", **_DOT}]
     drawn = _panels(panels, _ratio, r"$s_i=\sqrt{\lambda'_i/\lambda_i}$", looks, sharey=True)
-    largest = [curve.comparison.largest for panel in panels for curve in panel.curves if curve.comparison.rank]
+    largest = [curve.comparison.largest for panel in panels for curve in panel.marks if curve.comparison.rank]
     drawn.axes[0].set_ylim(0, 1.06 * max([1.1 * LARGEST_BOUND, *largest]))
     return drawn
 
 
-def _spectrum_figure(panels: Sequence[Panel]) -> Figure:
+def _spectrum_figure(panels: Sequence[Panel[Sequence[Curve]]]) -> Figure:
     """Singular values by rank."""
     return _panels(panels, _spectrum, "singular value $S_i$", [{"label": "test"}, {"label": "training", **_TRAINING}])
 
 
 def _panels(
-    panels: Sequence[Panel],
-    paint: Callable[[Axes, Panel, dict[int, str]], None],
+    panels: Sequence[Panel[Sequence[Curve]]],
+    paint: Callable[[Axes, Sequence[Curve], dict[int, str]], None],
     y_label: str,
     looks: list[dict[str, Any]],
     sharey: bool = False,
 ) -> Figure:
     """All panels; the legend shows the clients' colours and then the `looks` of lines."""
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-    clients = sorted({curve.client for panel in panels for curve in panel.curves})
-    colours = {client: COLOURS[i % len(COLOURS)] for i, client in enumerate(clients)}
-    drawn = Figure(figsize=(0.6 + 3.3 * len(panels), 3.3), layout="constrained")
-    row = drawn.subplots(1, len(panels), squeeze=False, sharey=sharey)[0]
+    clients = sorted({curve.client for panel in panels for curve in panel.marks})
+    colours = {client: colour(i) for i, client in enumerate(clients)}
+    drawn, (row,) = subplots((0.6 + 3.3 * len(panels), 3.3), 1, len(panels), sharey=sharey)
     for axes, panel in zip(row, panels, strict=True):
-        paint(axes, panel, colours)
+        paint(axes, panel.marks, colours)
         axes.set_title(panel.title)
         axes.set_xlabel("rank $i$")
         axes.margins(x=0.015)
     row[0].set_ylabel(y_label)
-    handles = [Line2D([], [], color=colour, label=f"client {client}") for client, colour in colours.items()]
-    handles += [Line2D([], [], **{"color": "0.2", **look}) for look in looks]
+    handles = [handle(f"client {client}", color=colours[client]) for client in clients]
+    handles += [handle(**{"color": "0.2", **look}) for look in looks]
     drawn.legend(handles=handles, loc="outside lower center", ncols=4 * len(panels), columnspacing=1.1)
     return drawn
 
 
-def _ratio(axes: Axes, panel: Panel, colours: dict[int, str]) -> None:
+def _ratio(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:
     """s_i by rank: normalised by n, and as the paper's code computes it. The largest is often the first: a dot."""
     for bound, name, dash in ((LEAST_BOUND, "1", "-"), (LARGEST_BOUND, "1.618", ":")):
         axes.axhline(bound, color="0.45", linewidth=0.8, linestyle=dash, zorder=0)
@@ -226,19 +209,19 @@ def _ratio(axes: Axes, panel: Panel, colours: dict[int, str]) -> None:
             name, (1, bound), xycoords=("axes fraction", "data"), xytext=(-1, 2), textcoords="offset points",
             ha="right", va="bottom", color="0.35", fontsize=7,
         )  # fmt: skip
-    for curve in panel.curves:
-        c, colour = curve.comparison, colours[curve.client]
+    for curve in marks:
+        c, own = curve.comparison, colours[curve.client]
         ranks = np.arange(1, c.rank + 1)
-        axes.plot(ranks, c.raw, color=colour, **_RAW)
-        axes.plot(ranks, c.normalised, color=colour)
+        axes.plot(ranks, c.raw, color=own, **_RAW)
+        axes.plot(ranks, c.normalised, color=own)
         if c.rank:
-            axes.plot(1 + c.normalised.argmax(), c.largest, color=colour, **_DOT)
+            axes.plot(1 + c.normalised.argmax(), c.largest, color=own, **_DOT)
 
 
-def _spectrum(axes: Axes, panel: Panel, colours: dict[int, str]) -> None:
+def _spectrum(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:
     """Singular values by rank."""
     least = []
-    for curve in panel.curves:
+    for curve in marks:
         for side, look in ((curve.train, _TRAINING), (curve.test, {})):
             values = np.where(side.values > 0, side.values, np.nan)
             axes.plot(np.arange(1, len(values) + 1), values, color=colours[curve.client], **look)

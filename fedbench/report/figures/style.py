@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from fedbench.plain import plain
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 FORMATS = ("png", "svg", "pdf")
 #: Okabe and Ito's colours, told apart by the colour-blind; their yellow is too faint for a line.
@@ -27,9 +29,14 @@ _STYLE = {
     "legend.frameon": False,
     "legend.fontsize": 7.5,
     "legend.handlelength": 1.7,
+    "grid.color": "0.92",
+    "grid.linewidth": 0.5,
+    "figure.constrained_layout.use": True,
     "savefig.dpi": 250,
     "svg.hashsalt": "fedbench",  # else the ids in an SVG are random
 }
+#: Of a mark that stands for one thing, such as a client.
+DOT: dict[str, Any] = {"linestyle": "none", "marker": "o", "markeredgecolor": "white", "markeredgewidth": 0.3}
 #: Nothing in a file may tell when or by which version it was written.
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
@@ -45,6 +52,26 @@ def applied() -> Iterator[None]:
 
     with style.context(["default", _STYLE]):
         yield
+
+
+def colour(i: int) -> str:
+    """The i-th of COLOURS, from the first again after the last."""
+    return COLOURS[i % len(COLOURS)]
+
+
+def subplots(size: tuple[float, float], rows: int, columns: int, **options: Any) -> tuple[Figure, list[list[Axes]]]:
+    """An empty figure of that size in inches, and its axes, a list a row."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=size)
+    return drawn, drawn.subplots(rows, columns, squeeze=False, **options).tolist()
+
+
+def handle(label: str, **look: Any) -> Line2D:
+    """An entry of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **look)
 
 
 def literal(drawn: Figure) -> Figure:
