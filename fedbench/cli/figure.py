@@ -76,28 +76,28 @@ def figure(
     chosen |= {"ridge": ridge, "compare": compare or None}
     ask = figures.Ask(context.store(), context.roots(), context.err().print, **chosen)
     kind.check(wanted, ask)
-    shown = kind.gather(wanted, ask)
+    content = kind.gather(wanted, ask)
 
     texts = {"csv": data.as_csv, "json": data.as_json}
     if as_json or as_csv:
-        typer.echo(texts["json" if as_json else "csv"](wanted, shown), nl=False)
+        typer.echo(texts["json" if as_json else "csv"](wanted, content), nl=False)
     else:
-        _show(wanted, kind, shown)
+        _show(wanted, kind, content)
     if path:
         older = path.exists()
-        made = texts[form](wanted, shown).encode() if form in texts else draw.render(wanted, shown, form)
+        made = texts[form](wanted, content).encode() if form in texts else draw.render(wanted, content, form)
         write_whole(path, made)
         context.err().print(f"{wanted.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True)
 
 
-def _show(wanted: FigureSpec, kind: Kind[Any], shown: Any) -> None:
+def _show(wanted: FigureSpec, kind: Kind[Any], content: Any) -> None:
     """What the figure says, in words; more of it on a terminal."""
     out = context.out()
     if out.is_terminal:
-        for part in kind.details(wanted, shown):
+        for part in kind.details(wanted, content):
             out.print(part)
-    for line in kind.words(wanted, shown):
+    for line in kind.words(wanted, content):
         out.print(line, soft_wrap=True)
-    for verdict in shown.claims:
+    for verdict in content.claims:
         detail = f" ({verdict.detail})" if verdict.detail else ""
         out.print(f"{verdict.claim.text}: {verdict.state}{detail}", soft_wrap=True)

@@ -90,7 +90,7 @@ def test_a_client_needs_both_sides() -> None:
 
 def test_the_ratio_is_drawn_raw_and_normalised() -> None:
     panels = _panels()
-    left, right = draw.draw(RATIO, figures.Shown(panels)).axes
+    left, right = draw.draw(RATIO, figures.Content(panels)).axes
     assert (left.get_title(), right.get_title(), left.get_xlabel()) == ("Two", "One", "rank $i$")
     lines = [line for line in left.lines if len(line.get_xdata()) == 9]
     assert len(lines) == 4
@@ -112,14 +112,13 @@ def test_a_ratio_above_every_bound_is_in_the_picture() -> None:
     dark = {side: (images // 8 if side[1] == "train" else images) for side, images in _images(1).items()}
     panel = figures.Panel("Dark", {}, figures.curves(dark))
     ordinary = _panels()[1]
-    assert (
-        draw.draw(RATIO, figures.Shown([panel, ordinary])).axes[0].get_ylim()[1] > panel.marks[0].comparison.largest > 5
-    )
+    (axes, _) = draw.draw(RATIO, figures.Content([panel, ordinary])).axes
+    assert axes.get_ylim()[1] > panel.marks[0].comparison.largest > 5
 
 
 def test_the_spectra_are_drawn_on_a_log_axis() -> None:
     panels = _panels()
-    axes = draw.draw(SPECTRUM, figures.Shown(panels)).axes[0]
+    axes = draw.draw(SPECTRUM, figures.Content(panels)).axes[0]
     assert axes.get_yscale() == "log"
     train, test = axes.lines[:2]
     np.testing.assert_array_equal(train.get_ydata(), panels[0].marks[0].train.values)
@@ -128,7 +127,7 @@ def test_the_spectra_are_drawn_on_a_log_axis() -> None:
 
 
 def test_a_client_has_one_colour_in_all_panels_and_the_legend() -> None:
-    drawn = draw.draw(SPECTRUM, figures.Shown(_panels()))
+    drawn = draw.draw(SPECTRUM, figures.Content(_panels()))
     (legend,) = drawn.legends
     names = [text.get_text() for text in legend.get_texts()]
     assert names == ["client 0", "client 1", "test", "training"]
@@ -142,7 +141,7 @@ def test_everything_lies_inside_the_paper() -> None:
 
     for clients, count in ((5, 2), (8, 1)):
         panels = [figures.Panel("Panel", {}, figures.curves(_images(clients)))] * count
-        drawn = draw.draw(RATIO, figures.Shown(panels))
+        drawn = draw.draw(RATIO, figures.Content(panels))
         canvas = FigureCanvasAgg(drawn)
         canvas.draw()
         box = drawn.legends[0].get_window_extent(canvas.get_renderer())
@@ -155,9 +154,9 @@ def test_everything_lies_inside_the_paper() -> None:
 def test_the_same_bytes_every_time_whatever_the_users_settings(format: str) -> None:
     import matplotlib
 
-    first = draw.render(RATIO, figures.Shown(_panels()), format)
+    first = draw.render(RATIO, figures.Content(_panels()), format)
     with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": None, "lines.linewidth": 5}):
-        assert draw.render(RATIO, figures.Shown(_panels()), format) == first
+        assert draw.render(RATIO, figures.Content(_panels()), format) == first
     assert b"dc:date" not in first
     assert b"CreationDate" not in first
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[format]
@@ -266,10 +265,10 @@ CHECK = """
 import sys
 import fedbench.cli.figure, fedbench.cli.theory
 early = sorted({"torch", "scipy", "matplotlib", "PIL", "numpy", "pandas"} & set(sys.modules))
-from fedbench.report.figures import Panel, Shown, curves, data, draw, load
+from fedbench.report.figures import Content, Panel, curves, data, draw, load
 import numpy as np
 images = {(0, side): np.eye(9, 5) for side in ("train", "test")}
-draw.render(load("ftw_erm/2"), Shown([Panel("", {}, curves(images))]), "svg")
+draw.render(load("ftw_erm/2"), Content([Panel("", {}, curves(images))]), "svg")
 print(early, sorted({"torch", "scipy", "matplotlib.pyplot", "pandas"} & set(sys.modules)))
 """
 

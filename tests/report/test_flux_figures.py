@@ -372,7 +372,7 @@ def test_descriptors_of_a_run(store: Store, call: Call) -> None:
 
 def test_the_picture_of_descriptors(store: Store) -> None:
     panel = descriptors.of_run(store.open("run", _run(store, _of(_described()))))
-    drawn = draw.draw(PLANE, figures.Shown([panel]))
+    drawn = draw.draw(PLANE, figures.Content([panel]))
     (axes,) = drawn.axes
     dots = [line for line in axes.lines if line.get_marker() not in ("None", "", None)]
     np.testing.assert_allclose([(d.get_xdata()[0], d.get_ydata()[0]) for d in dots], panel.marks.place)
@@ -394,17 +394,17 @@ def test_not_all_clients_described_themselves(store: Store, clients: int) -> Non
     panel = descriptors.of_run(store.open("run", _run(store, _of(rows, range(6 - clients, 6)))))
     assert panel.marks.client.tolist() == list(range(6 - clients, 6))
     assert panel.marks.group == tuple(GROUPS[6 - clients :])
-    assert len(draw.render(PLANE, figures.Shown([panel]), "svg")) > 1000
+    assert len(draw.render(PLANE, figures.Content([panel]), "svg")) > 1000
 
 
 def test_equal_descriptors_and_many_clusters_are_drawn(store: Store) -> None:
     id = _run(store, _of(np.ones((6, 4), np.float32)))
-    (axes,) = draw.draw(PLANE, figures.Shown([descriptors.of_run(store.open("run", id))])).axes
+    (axes,) = draw.draw(PLANE, figures.Content([descriptors.of_run(store.open("run", id))])).axes
     assert axes.get_xlim() == (-1, 1)
     n, rng = 40, np.random.default_rng(0)
     many = tuple(range(n))
     panel = figures.Panel("", {}, descriptors.Plane(np.arange(n), rng.normal(size=(n, 2)), (0.5, 0.2), 9, many, many))
-    drawn = draw.draw(PLANE, figures.Shown([panel]))
+    drawn = draw.draw(PLANE, figures.Content([panel]))
     assert [t.get_text() for t in drawn.axes[0].texts] == [str(i + 1) for i in range(n)]
     assert len(drawn.legends[0].get_texts()) == 13
 
@@ -470,7 +470,7 @@ def _all(here: Any) -> list[tuple[figures.FigureSpec, Any]]:
     _fill(here, "flux/figure10", lambda s: True, [("flux", {"threshold": 0.8}), ("flux", {"threshold": 0.2})])
     shown = [(f, _gather(f, here.store, compare=True)[0]) for f in (LEVELS, SCALING, ROUNDS, THRESHOLDS, FOUR)]
     panel = descriptors.of_run(here.store.open("run", _run(here.store, _of(_described()))))
-    return [*shown, (PLANE, figures.Shown([panel])), (PLANE, figures.Shown([panel] * 6))]
+    return [*shown, (PLANE, figures.Content([panel])), (PLANE, figures.Content([panel] * 6))]
 
 
 def test_everything_lies_inside_the_paper(here: Any) -> None:

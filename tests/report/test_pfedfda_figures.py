@@ -228,7 +228,7 @@ def test_bubbles_count_what_clients_hold(store: Store, call: Call) -> None:
         assert (int(r["train"]), int(r["test"]), int(r["samples"])) == (train, test, train + test)
         assert r["name"] == part.classes[int(r["class"])]
 
-    shown = figures.Shown([bubbles.of_partition(part)])
+    shown = figures.Content([bubbles.of_partition(part)])
     (axes,) = draw.draw(BUBBLES, shown).axes
     (dots,) = axes.collections
     places, areas = np.asarray(dots.get_offsets()).astype(int), dots.get_sizes()
@@ -244,7 +244,7 @@ def test_bubbles_count_what_clients_hold(store: Store, call: Call) -> None:
 def test_areas_mean_the_same_in_all_panels(store: Store) -> None:
     dataset = datasets.resolve("digits", store)
     made = [partitions.build(partition_spec(dataset, "iid", m, 0, 0.7), store) for m in (3, 12)]
-    shown = figures.Shown([bubbles.of_partition(part) for part in made])
+    shown = figures.Content([bubbles.of_partition(part) for part in made])
     drawn = draw.draw(BUBBLES, shown)
     per_sample = [axes.collections[0].get_sizes().sum() / panel.marks.samples.sum() for axes, panel in
                   zip(drawn.axes, shown.panels, strict=True)]  # fmt: skip
@@ -400,7 +400,7 @@ def test_everything_lies_inside_the_paper(lab: Any, store: Store) -> None:
     _fill(lab)
     pictures = [
         draw.draw(BETA, figures.kind_of(BETA).gather(BETA, ask)),
-        draw.draw(BUBBLES, figures.Shown([bubbles.of_partition(partitions.build(part, store))])),
+        draw.draw(BUBBLES, figures.Content([bubbles.of_partition(partitions.build(part, store))])),
         draw.draw(EPOCHS, figures.kind_of(EPOCHS).gather(EPOCHS, figures.Ask(store))),
     ]
     for drawn in pictures:

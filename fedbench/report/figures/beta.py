@@ -14,7 +14,7 @@ from fedbench.metrics.statistics import Summary, across_clients
 from fedbench.report.figures import panel as about
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
-from fedbench.report.figures.panel import Panel, Shown
+from fedbench.report.figures.panel import Content, Panel
 from fedbench.report.figures.spec import FigureSpec
 from fedbench.report.figures.style import COLOURS, DOT, handle, subplots
 from fedbench.report.table.claims import judge
@@ -51,10 +51,10 @@ class Betas:
     @cached_property
     def groups(self) -> dict[str, list[Client]]:
         """Corruption -> its clients by severity: clean ones first, then by mean beta."""
-        found: dict[str, list[Client]] = {}
+        groups: dict[str, list[Client]] = {}
         for client in sorted(self.clients, key=lambda c: (c.severity or 0, c.number)):
-            found.setdefault(client.corruption, []).append(client)
-        return dict(sorted(found.items(), key=lambda g: (g[0] != CLEAN, summary(g[1]).mean, g[0])))
+            groups.setdefault(client.corruption, []).append(client)
+        return dict(sorted(groups.items(), key=lambda g: (g[0] != CLEAN, summary(g[1]).mean, g[0])))
 
     @cached_property
     def means(self) -> dict[str, float]:
@@ -75,7 +75,7 @@ class Beta(Kind[Betas]):
     options = ("run", "budget", "seed")
     columns = ("panel", "run", "dataset", "partition", "column", "client", "corruption", "severity", "beta")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Shown[Betas]:
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Betas]:
         """A panel for each beta of the run. Raises FedbenchError if the run is not there or has no beta."""
         if ask.run is not None:
             panels = of_run(ask.store.find(ask.run, ("run",)), ask)
@@ -86,7 +86,7 @@ class Beta(Kind[Betas]):
         numbers = {(name, p.marks.column): mean for p in panels for name, mean in p.marks.means.items()}
         columns = [panel.marks.column for panel in panels]
         claims = [judge(claim, numbers, [*claim.rows, *claim.than], columns, {}) for claim in figure.claims]
-        return Shown(panels, claims=claims)
+        return Content(panels, claims=claims)
 
     def rows(self, marks: Betas) -> Iterator[Mapping[str, Any]]:
         """One line a client."""
@@ -98,21 +98,21 @@ class Beta(Kind[Betas]):
         groups = [_group(name, group) for name, group in marks.groups.items()]
         return {"mean_corrupted": marks.means.get(CORRUPTED), "groups": groups}
 
-    def words(self, figure: FigureSpec, shown: Shown[Betas]) -> Iterable[str]:
-        for panel in shown.panels:
+    def words(self, figure: FigureSpec, content: Content[Betas]) -> Iterable[str]:
+        for panel in content.panels:
             marks = panel.marks
             counts = {CLEAN: len(marks.groups.get(CLEAN, ())), CORRUPTED: 0}
             counts[CORRUPTED] = len(marks.clients) - counts[CLEAN]
             parts = [f"{marks.means[k]:.3f} of {n} {k} clients" for k, n in counts.items() if n]
             yield f"{panel.title}: mean {BETAS[marks.column]} {', '.join(parts)}; run {panel.about['run']}"
 
-    def paint(self, figure: FigureSpec, shown: Shown[Betas]) -> Figure:
+    def paint(self, figure: FigureSpec, content: Content[Betas]) -> Figure:
         """One panel below the other, severities in shades, the legend beside them."""
         from matplotlib.patches import Patch
 
-        panels = shown.panels
+        panels = content.panels
         groups = max(len(panel.marks.groups) for panel in panels)
-        drawn, grid = subplots((max(4.2, 2.0 + 0.55 * groups), 3.2 * len(panels)), len(panels), 1)
+        picture, grid = subplots((max(4.2, 2.0 + 0.55 * groups), 3.2 * len(panels)), len(panels), 1)
         for (axes,), panel in zip(grid, panels, strict=True):
             _bars(axes, panel.marks)
             axes.set_title(panel.title)
@@ -125,8 +125,8 @@ class Beta(Kind[Betas]):
             handle("clean client", color=_colour(None), **dot),
             *(handle(f"severity {s}", color=_colour(s), **dot) for s in severities),
         ]
-        drawn.legend(handles=handles, loc="outside right upper")
-        return drawn
+        picture.legend(handles=handles, loc="outside right upper")
+        return picture
 
 
 def of_run(run: Artifact, ask: Ask, name: str = "") -> list[Panel[Betas]]:
@@ -166,14 +166,14 @@ def of_run(run: Artifact, ask: Ask, name: str = "") -> list[Panel[Betas]]:
 
 
 def _group(name: str, group: Sequence[Client]) -> dict[str, Any]:
-    found = summary(group)
+    over = summary(group)
     return {
         "corruption": name,
         "clients": [c.number for c in group],
         "severities": [c.severity for c in group],
         "betas": [c.beta for c in group],
-        "mean": found.mean,
-        "std": found.std if found.count > 1 else None,
+        "mean": over.mean,
+        "std": over.std if over.count > 1 else None,
     }
 
 
@@ -190,17 +190,17 @@ def _bars(axes: Axes, marks: Betas) -> None:
     """Means with standard deviations, and each client's own beta over them; many clients have a wider bar."""
     middles, end = [], 0.0
     for group in marks.groups.values():
-        found, wide = summary(group), min(3.0, max(1.0, len(group) / _ABREAST))
+        over, wide = summary(group), min(3.0, max(1.0, len(group) / _ABREAST))
         middle, end = end + wide / 2, end + wide
         middles.append(middle)
-        axes.bar(middle, found.mean, wide - _GAP, color=_BAR, zorder=1)
+        axes.bar(middle, over.mean, wide - _GAP, color=_BAR, zorder=1)
         places = middle + (wide - _GAP) * ((np.arange(len(group)) + 0.5) / len(group) - 0.5)
         axes.scatter(
             places, [c.beta for c in group], s=14, color=[_colour(c.severity) for c in group], edgecolor="white",
             linewidth=0.3, zorder=3, clip_on=False,
         )  # fmt: skip
-        if found.count > 1:
-            axes.errorbar(middle, found.mean, found.std, color="0.2", linewidth=1.0, capsize=3, zorder=2)
+        if over.count > 1:
+            axes.errorbar(middle, over.mean, over.std, color="0.2", linewidth=1.0, capsize=3, zorder=2)
     names = [_name(name, group) for name, group in marks.groups.items()]
     axes.set_xticks(middles, names, rotation=35, ha="right", rotation_mode="anchor")
     axes.set_xlim(-_GAP / 2, end + _GAP / 2)

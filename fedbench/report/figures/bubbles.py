@@ -14,7 +14,7 @@ from fedbench.errors import FedbenchError
 from fedbench.report.figures import panel as panels
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
-from fedbench.report.figures.panel import Panel, Shown
+from fedbench.report.figures.panel import Content, Panel
 from fedbench.report.figures.spec import FigureSpec
 from fedbench.report.figures.style import COLOURS, DOT, handle, named, subplots
 
@@ -50,11 +50,11 @@ class Bubbles(Kind[Counts]):
     options = ("partition", "seed")
     columns = ("panel", "dataset", "partition", "client", "class", "name", "train", "test", "samples")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Shown[Counts]:
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Counts]:
         """The panels of the figure's partitions, or of the one asked for. Raises FedbenchError for too many clients."""
         if ask.partition is not None:
-            return Shown([of_partition(source.chosen_partition(ask.partition, ask))])
-        return Shown([of_partition(source.partition(figure, panel, ask), panel.title) for panel in figure.panels])
+            return Content([of_partition(source.chosen_partition(ask.partition, ask))])
+        return Content([of_partition(source.partition(figure, panel, ask), panel.title) for panel in figure.panels])
 
     def rows(self, marks: Counts) -> Iterator[Mapping[str, Any]]:
         """One line a client and class, those without samples too."""
@@ -67,8 +67,8 @@ class Bubbles(Kind[Counts]):
         """Counts as lists, a list a client."""
         return {"classes": list(marks.classes), "train": marks.train.tolist(), "test": marks.test.tolist()}
 
-    def words(self, figure: FigureSpec, shown: Shown[Counts]) -> Iterable[str]:
-        for panel in shown.panels:
+    def words(self, figure: FigureSpec, content: Content[Counts]) -> Iterable[str]:
+        for panel in content.panels:
             samples = panel.marks.samples
             sizes, classes = samples.sum(axis=1), (samples > 0).sum(axis=1)
             yield (
@@ -77,9 +77,9 @@ class Bubbles(Kind[Counts]):
                 f"{np.median(classes):g}); partition {panel.about['partition']}"
             )
 
-    def paint(self, figure: FigureSpec, shown: Shown[Counts]) -> Figure:
+    def paint(self, figure: FigureSpec, content: Content[Counts]) -> Figure:
         """One panel below the other; areas mean the same in all of them."""
-        counts = [panel.marks.samples for panel in shown.panels]
+        counts = [panel.marks.samples for panel in content.panels]
         most, clients = max(int(c.max()) for c in counts), max(map(len, counts))
         # Inches from one client to the next and from one class to the next: what a page can hold, and no more air
         # than the eye needs.
@@ -88,12 +88,12 @@ class Bubbles(Kind[Counts]):
         tall = [0.6 + down * c.shape[1] for c, down in zip(counts, heights, strict=True)]
         # The largest bubble may lie over its neighbours in its row, but hardly over the next row.
         diameter = 72 * min(3.0 * across, 1.1 * min(heights))
-        drawn, grid = subplots((1.9 + across * clients, sum(tall)), len(tall), 1, height_ratios=tall)
-        for (axes,), panel in zip(grid, shown.panels, strict=True):
+        picture, grid = subplots((1.9 + across * clients, sum(tall)), len(tall), 1, height_ratios=tall)
+        for (axes,), panel in zip(grid, content.panels, strict=True):
             _paint(axes, panel.marks, diameter**2 / most)
             axes.set_title(panel.title)
-        _legend(drawn, most, diameter)
-        return drawn
+        _legend(picture, most, diameter)
+        return picture
 
 
 def of_partition(partition: Partition, title: str = "") -> Panel[Counts]:
@@ -127,7 +127,7 @@ def _paint(axes: Axes, marks: Counts, area: float) -> None:
     axes.spines[["left", "bottom"]].set_visible(False)
 
 
-def _legend(drawn: Figure, most: int, diameter: float) -> None:
+def _legend(picture: Figure, most: int, diameter: float) -> None:
     """A few round numbers of samples, as large as they are in the panels."""
     top = 10 ** math.floor(math.log10(most))
     largest = max(n for n in (top, 2 * top, 5 * top) if n <= most)
@@ -135,6 +135,6 @@ def _legend(drawn: Figure, most: int, diameter: float) -> None:
     handles = [
         handle(f"{n:,}", color=COLOURS[0], alpha=0.6, markersize=diameter * math.sqrt(n / most), **DOT) for n in sizes
     ]
-    drawn.legend(
+    picture.legend(
         handles=handles, title="samples", loc="outside right upper", labelspacing=1.1, handlelength=1.2 * diameter / 8
     )

@@ -8,27 +8,27 @@ import json
 from typing import Any
 
 from fedbench.report.figures.kinds import kind_of
-from fedbench.report.figures.panel import Shown
+from fedbench.report.figures.panel import Content
 from fedbench.report.figures.spec import FigureSpec
 from fedbench.report.render.data import cell
 
 
-def as_csv(figure: FigureSpec, shown: Shown[Any]) -> str:
+def as_csv(figure: FigureSpec, content: Content[Any]) -> str:
     """The kind's columns behind the figure's name; what is not known stays empty."""
     kind, out = kind_of(figure), io.StringIO()
     writer = csv.DictWriter(out, ["figure", *kind.columns], extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for panel in shown.panels:
-        about = {"figure": figure.id, **shown.about, "panel": panel.title, **panel.about}
+    for panel in content.panels:
+        about = {"figure": figure.id, **content.about, "panel": panel.title, **panel.about}
         for row in kind.rows(panel.marks):
             writer.writerow({name: cell(value) for name, value in {**about, **row}.items()})
     return out.getvalue()
 
 
-def as_json(figure: FigureSpec, shown: Shown[Any]) -> str:
+def as_json(figure: FigureSpec, content: Content[Any]) -> str:
     """What is said of the figure and of each panel, and how it stands with each claim."""
     kind = kind_of(figure)
-    panels = [{"title": panel.title, **panel.about, **kind.values(panel.marks)} for panel in shown.panels]
-    claims = [{"text": v.claim.text, "state": v.state, "detail": v.detail} for v in shown.claims]
-    document = {"figure": figure.id, "title": figure.title, **shown.about, "panels": panels}
+    panels = [{"title": panel.title, **panel.about, **kind.values(panel.marks)} for panel in content.panels]
+    claims = [{"text": v.claim.text, "state": v.state, "detail": v.detail} for v in content.claims]
+    document = {"figure": figure.id, "title": figure.title, **content.about, "panels": panels}
     return json.dumps(document | ({"claims": claims} if claims else {}), indent=1, allow_nan=False) + "\n"

@@ -15,7 +15,7 @@ from fedbench.errors import FedbenchError
 from fedbench.report.figures import panel as panels
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
-from fedbench.report.figures.panel import Panel, Shown
+from fedbench.report.figures.panel import Content, Panel
 from fedbench.report.figures.spec import FigureSpec
 from fedbench.report.figures.style import colour as colour_of
 from fedbench.report.figures.style import handle, subplots
@@ -51,13 +51,13 @@ class Descriptors(Kind[Plane]):
     options = ("run", "budget", "seed")
     columns = ("panel", "run", "dataset", "partition", "client", "cluster", "group", "x", "y")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Shown[Plane]:
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Plane]:
         """The panels of those of the figure's runs that are there, or of the run asked for.
 
         Raises FedbenchError if there is none, or if the run asked for has no descriptors.
         """
         if ask.run is not None:
-            return Shown([of_run(ask.store.find(ask.run, ("run",)))])
+            return Content([of_run(ask.store.find(ask.run, ("run",)))])
         gathered, faults = [], []
         for title, cell in figure.runs.items():
             try:
@@ -68,7 +68,7 @@ class Descriptors(Kind[Plane]):
             raise faults[0]
         for fault in faults:
             ask.remark(str(fault))
-        return Shown(gathered)
+        return Content(gathered)
 
     def rows(self, marks: Plane) -> Iterator[Mapping[str, Any]]:
         """One line a client."""
@@ -83,8 +83,8 @@ class Descriptors(Kind[Plane]):
             "variance": list(marks.share), "clients": list(self.rows(marks)),
         }  # fmt: skip
 
-    def words(self, figure: FigureSpec, shown: Shown[Plane]) -> Iterable[str]:
-        for panel in shown.panels:
+    def words(self, figure: FigureSpec, content: Content[Plane]) -> Iterable[str]:
+        for panel in content.panels:
             marks = panel.marks
             sizes = sorted(marks.clusters.values(), reverse=True)
             many = ", ".join(map(str, sizes[:10])) + (", ..." if len(sizes) > 10 else "")
@@ -94,16 +94,16 @@ class Descriptors(Kind[Plane]):
                 f"the variance of {marks.length} numbers; run {panel.about['run']}"
             )
 
-    def paint(self, figure: FigureSpec, shown: Shown[Plane]) -> Figure:
+    def paint(self, figure: FigureSpec, content: Content[Plane]) -> Figure:
         """Up to three panels beside each other, the markers of the true groups below them."""
-        planes = [panel.marks for panel in shown.panels]
+        planes = [panel.marks for panel in content.panels]
         wide = min(_ABREAST, len(planes))
         tall, size = -(-len(planes) // wide), 2.6 if wide > 1 else 3.6
         most = max(len(set(plane.group)) for plane in planes)
         listed, columns = min(most, len(_MARKERS)), max(3, 2 * wide)
         height = 0.4 + 0.18 * (1 + listed // columns) + size * tall
-        drawn, grid = subplots((0.4 + (size + 0.1) * max(1.2, wide), height), tall, wide)
-        for axes, panel in zip_longest(chain(*grid), shown.panels):
+        picture, grid = subplots((0.4 + (size + 0.1) * max(1.2, wide), height), tall, wide)
+        for axes, panel in zip_longest(chain(*grid), content.panels):
             if panel is None:
                 axes.set_visible(False)
             else:
@@ -116,8 +116,8 @@ class Descriptors(Kind[Plane]):
         label = "cluster found" + (" (its clients)" if any(len(plane.client) <= _FEW for plane in planes) else "")
         handles.append(handle(label, color="0.45", linewidth=0.7, marker="$1$"))
         ncols = min(len(handles), columns)
-        drawn.legend(handles=handles, loc="outside lower center", ncols=ncols, columnspacing=1.1)
-        return drawn
+        picture.legend(handles=handles, loc="outside lower center", ncols=ncols, columnspacing=1.1)
+        return picture
 
 
 def of_run(run: Artifact, title: str = "") -> Panel[Plane]:
@@ -134,10 +134,10 @@ def of_run(run: Artifact, title: str = "") -> Panel[Plane]:
             f"run {run.id} ({spec.method}) kept no descriptors of its clients", "choose a run of flux that clustered"
         )
     table, clients = run.table("descriptors"), run.table("clients")
-    for name, of, known in (
+    for name, of, columns in (
         ("client", "descriptors", table), ("descriptor", "descriptors", table), ("group", "clients", clients),
     ):  # fmt: skip
-        if name not in known.column_names:
+        if name not in columns.column_names:
             raise broken(run, f"table {of} has no column '{name}'")
     rows = table.column("descriptor").to_pylist()
     client = np.array(table.column("client").to_pylist(), np.int64)
@@ -149,8 +149,8 @@ def of_run(run: Artifact, title: str = "") -> Panel[Plane]:
     group = dict(zip(clients.column("client").to_pylist(), clients.column("group").to_pylist(), strict=True))
     if len(set(client.tolist())) < len(client) or not group.keys() >= set(client.tolist()):
         raise broken(run, f"table descriptors must name each of the run's {len(group)} clients once at most")
-    found = clients.column("cluster").to_pylist() if "cluster" in clients.column_names else [None] * len(clients)
-    cluster = dict(zip(group, found, strict=True))
+    clusters = clients.column("cluster").to_pylist() if "cluster" in clients.column_names else [None] * len(clients)
+    cluster = dict(zip(group, clusters, strict=True))
     place, share = plane(described)
     of_clients = (tuple(values[c] for c in client.tolist()) for values in (cluster, group))
     return panels.of_run(run, Plane(client, place, share, described.shape[1], *of_clients), title)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.report.figures import style
 from fedbench.report.figures.kinds import kind_of
-from fedbench.report.figures.panel import Shown
+from fedbench.report.figures.panel import Content
 from fedbench.report.figures.spec import FigureSpec
 from fedbench.report.figures.style import COLOURS, FORMATS
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["COLOURS", "FORMATS", "draw", "render"]
 
 
-def draw(figure: FigureSpec, shown: Shown[Any]) -> Figure:
+def draw(figure: FigureSpec, content: Content[Any]) -> Figure:
     """The figure of what its kind gathered."""
     with style.applied():
-        return style.literal(kind_of(figure).paint(figure, shown))
+        return style.literal(kind_of(figure).paint(figure, content))
 
 
-def render(figure: FigureSpec, shown: Shown[Any], format: str) -> bytes:
+def render(figure: FigureSpec, content: Content[Any], format: str) -> bytes:
     """The figure as the bytes of a PNG, SVG or PDF file."""
-    return style.saved(draw(figure, shown), format)
+    return style.saved(draw(figure, content), format)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
-from fedbench.report.figures.panel import Shown
+from fedbench.report.figures.panel import Content
 from fedbench.report.figures.points import Lines, Point, names
 from fedbench.report.figures.series import Series
 from fedbench.report.figures.spec import FigureSpec, SeriesSpec
@@ -53,22 +53,22 @@ class Epochs(Series):
         """Means, standard deviations (ddof 1) over clients, and over seeds where there are several."""
         return {"rows": [{"row": name, "cells": [_values(p) for p in ps]} for name, ps in marks.lines.items()]}
 
-    def words(self, figure: FigureSpec, shown: Shown[Lines]) -> Iterable[str]:
-        for panel in shown.panels:
+    def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
+        for panel in content.panels:
             rows = [
                 f"{name} " + ", ".join(f"{p.value.mean:.3f} (E = {p.x:g})" for p in points if p.value)
                 for name, points in panel.marks.lines.items()
             ]
-            yield f"{panel.title}, budget {shown.about['budget']}, {_rounds(panel.marks)}: {'; '.join(rows)}"
+            yield f"{panel.title}, budget {content.about['budget']}, {_rounds(panel.marks)}: {'; '.join(rows)}"
 
-    def paint(self, figure: FigureSpec, shown: Shown[Lines]) -> Figure:
+    def paint(self, figure: FigureSpec, content: Content[Lines]) -> Figure:
         """One panel beside the other."""
         from matplotlib.ticker import NullFormatter, NullLocator
 
         assert figure.series is not None
-        drawn, (row,) = subplots((0.6 + 3.0 * len(shown.panels), 3.0), 1, len(shown.panels))
-        listed, lines = names(shown), {}
-        for axes, panel in zip(row, shown.panels, strict=True):
+        picture, (row,) = subplots((0.6 + 3.0 * len(content.panels), 3.0), 1, len(content.panels))
+        listed, lines = names(content), {}
+        for axes, panel in zip(row, content.panels, strict=True):
             for name, points in panel.marks.lines.items():
                 i = listed.index(name)
                 at, means = [p.x or 0 for p in points], [p.value.mean for p in points if p.value]
@@ -84,12 +84,12 @@ class Epochs(Series):
             axes.set_xticks(measured, [f"{x:g}" for x in measured])
             axes.margins(x=0.06, y=0.12)
             axes.grid(axis="y")
-            axes.set_title(f"{panel.title} (budget {shown.about['budget']}, {_rounds(panel.marks)})")
+            axes.set_title(f"{panel.title} (budget {content.about['budget']}, {_rounds(panel.marks)})")
             axes.set_xlabel(figure.series.label)
-        unit = shown.panels[0].marks.unit
+        unit = content.panels[0].marks.unit
         row[0].set_ylabel("mean local test accuracy" + (f" ({unit})" if unit else ""))
-        drawn.legend(handles=[lines[name] for name in listed], loc="outside lower center", ncols=4)
-        return drawn
+        picture.legend(handles=[lines[name] for name in listed], loc="outside lower center", ncols=4)
+        return picture
 
 
 def _rounds(marks: Lines) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from fedbench.errors import FedbenchError
-from fedbench.report.figures.panel import Marks, Shown
+from fedbench.report.figures.panel import Content, Marks
 from fedbench.report.figures.spec import FigureSpec
 from fedbench.store import Store
 
@@ -65,11 +65,11 @@ class Kind(ABC, Generic[Marks]):
                     raise FedbenchError(f"--{name} does not go with --{named}, which has its own", "leave it out")
 
     @abstractmethod
-    def gather(self, figure: FigureSpec, ask: Ask) -> Shown[Marks]:
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Marks]:
         """The figure's numbers. Raises FedbenchError where they are not to be had, saying what makes them."""
 
     @abstractmethod
-    def paint(self, figure: FigureSpec, shown: Shown[Marks]) -> Figure:
+    def paint(self, figure: FigureSpec, content: Content[Marks]) -> Figure:
         """The picture, under our style."""
 
     @abstractmethod
@@ -80,10 +80,10 @@ class Kind(ABC, Generic[Marks]):
     def values(self, marks: Marks) -> Mapping[str, Any]:
         """A panel's JSON form, behind its title and what is said about it."""
 
-    def words(self, figure: FigureSpec, shown: Shown[Marks]) -> Iterable[str]:
+    def words(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[str]:
         """A few plain lines that say what is seen."""
         return ()
 
-    def details(self, figure: FigureSpec, shown: Shown[Marks]) -> Iterable[RenderableType]:
+    def details(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[RenderableType]:
         """More of it, for a terminal."""
         return ()

@@ -28,7 +28,7 @@ class Panel(Generic[Marks]):
 
 
 @dataclass(frozen=True, eq=False)
-class Shown(Generic[Marks]):
+class Content(Generic[Marks]):
     """All panels of a figure."""
 
     panels: Sequence[Panel[Marks]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fedbench.report.figures.panel import Panel, Shown
+from fedbench.report.figures.panel import Content, Panel
 from fedbench.report.numbers.measured import Value
 
 
@@ -36,14 +36,14 @@ class Lines:
         return [point for line in self.lines.values() for point in line]
 
 
-def every_name(shown: Shown[Lines]) -> list[str]:
+def every_name(content: Content[Lines]) -> list[str]:
     """The lines that there can be, in the tables' order."""
-    return list(dict.fromkeys(name for panel in shown.panels for name in panel.marks.names))
+    return list(dict.fromkeys(name for panel in content.panels for name in panel.marks.names))
 
 
-def names(shown: Shown[Lines]) -> list[str]:
+def names(content: Content[Lines]) -> list[str]:
     """Those of them that have points in some panel."""
-    return [name for name in every_name(shown) if any(name in panel.marks.lines for panel in shown.panels)]
+    return [name for name in every_name(content) if any(name in panel.marks.lines for panel in content.panels)]
 
 
 def every_point(panels: Sequence[Panel[Lines]]) -> list[Point]:

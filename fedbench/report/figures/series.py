@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fedbench.errors import FedbenchError
 from fedbench.report.figures import source
 from fedbench.report.figures.kind import Ask, Kind
-from fedbench.report.figures.panel import Panel, Shown
+from fedbench.report.figures.panel import Content, Panel
 from fedbench.report.figures.points import Lines, Point, every_name, every_point, names
 from fedbench.report.figures.spec import FigureSpec, SeriesSpec
 from fedbench.report.figures.style import COLOURS, handle, subplots
@@ -35,7 +35,7 @@ class Series(Kind[Lines]):
         "runs",
     )  # fmt: skip
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Shown[Lines]:
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Lines]:
         """Cells that are missing are left out and named; raises FedbenchError if all of them are.
 
         To compare, what the paper reports without doubt comes with them, and is enough by itself.
@@ -55,7 +55,7 @@ class Series(Kind[Lines]):
         names = list(dict.fromkeys(panel.marks.table for panel in panels))
         about = self.about(names, tables[0][1].budget, axis)
         about["missing"] = [cell for _, missing, _ in read for cell in missing]
-        return Shown(panels, about, claims)
+        return Content(panels, about, claims)
 
     def _read(
         self, filled: source.Filled, heading: str, axis: SeriesSpec, compared: bool
@@ -124,26 +124,26 @@ class Series(Kind[Lines]):
         lines = [{"line": n, "points": [_values(p) for p in points]} for n, points in marks.lines.items()]
         return {"table": marks.table, "unit": marks.unit, "lines": lines}
 
-    def words(self, figure: FigureSpec, shown: Shown[Lines]) -> Iterable[str]:
+    def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
         assert figure.series is not None
-        for panel in shown.panels:
+        for panel in content.panels:
             lines, parts = panel.marks.lines, []
             for name in [n for n in figure.series.bold if n in lines] or lines:
                 measured = [(p.x, p.value.mean) for p in lines[name] if p.value]
                 numbers = [f"{mean:.2f} ({'own' if x is None else f'{x:g}'})" for x, mean in measured]
                 parts.append(f"{name} {', '.join(numbers) or 'not measured'}")
-            yield f"{panel.title}, budget {shown.about['budget']}, by {figure.series.x}: {'; '.join(parts)}"
+            yield f"{panel.title}, budget {content.about['budget']}, by {figure.series.x}: {'; '.join(parts)}"
 
-    def paint(self, figure: FigureSpec, shown: Shown[Lines]) -> Figure:
+    def paint(self, figure: FigureSpec, content: Content[Lines]) -> Figure:
         """The panels of one table beside each other."""
         assert figure.series is not None
         axis = figure.series
         tables: dict[str, list[Panel[Lines]]] = {}
-        for panel in shown.panels:
+        for panel in content.panels:
             tables.setdefault(panel.marks.table, []).append(panel)
-        wide, looks, every = max(map(len, tables.values())), _looks(shown, axis), every_point(shown.panels)
+        wide, looks, every = max(map(len, tables.values())), _looks(content, axis), every_point(content.panels)
         tall = 2.9 if len(tables) == 1 else 2.1
-        drawn, grid = subplots((max(4.5, 0.5 + 3.3 * wide), 0.9 + tall * len(tables)), len(tables), wide)
+        picture, grid = subplots((max(4.5, 0.5 + 3.3 * wide), 0.9 + tall * len(tables)), len(tables), wide)
         for line, panels in zip(grid, tables.values(), strict=True):
             for axes, panel in zip(line, panels, strict=False):
                 _panel(axes, panel.marks, axis.scale, looks)
@@ -154,14 +154,14 @@ class Series(Kind[Lines]):
                 _on_one_axis([axes for axes, p in zip(line, panels, strict=False) if p.marks.unit != "s"])
         for axes in grid[-1]:
             axes.set_xlabel(axis.label)
-        drawn.suptitle(_about(figure, shown), fontsize=9)
-        handles = [handle(name, **looks[name].line) for name in names(shown)]
+        picture.suptitle(_about(figure, content), fontsize=9)
+        handles = [handle(name, **looks[name].line) for name in names(content)]
         if any(p.x is None for p in every):
             handles.append(handle("own choice", color="0.2", linewidth=0.9, linestyle="--"))
         if any(p.reported for p in every):
             handles.append(handle("the paper's", color="0.2", **_REPORTED))
-        drawn.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7 if wide > 2 else 6))
-        return drawn
+        picture.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7 if wide > 2 else 6))
+        return picture
 
 
 class Sweep(Series):
@@ -238,9 +238,9 @@ class _Look:
         }  # fmt: skip
 
 
-def _looks(shown: Shown[Lines], axis: SeriesSpec) -> dict[str, _Look]:
+def _looks(content: Content[Lines], axis: SeriesSpec) -> dict[str, _Look]:
     """Name -> its look, the same however many lines there are: the bold lines first, then the tables' order."""
-    every = every_name(shown)
+    every = every_name(content)
     bold = [name for name in axis.bold if name in every]
     others = [name for name in every if name not in bold]
     rest = COLOURS[len(bold) :]
@@ -252,8 +252,8 @@ def _looks(shown: Shown[Lines], axis: SeriesSpec) -> dict[str, _Look]:
 
 
 def _panel(axes: Axes, marks: Lines, scale: str, looks: dict[str, _Look]) -> None:
-    known = sorted({p.x for p in marks.points if p.x is not None})
-    places = dict(zip(known, _places(known, scale), strict=True))
+    xs = sorted({p.x for p in marks.points if p.x is not None})
+    places = dict(zip(xs, _places(xs, scale), strict=True))
     least = min((b - a for a, b in pairwise(places.values())), default=0.0)
     spread = any(p.error for p in marks.points)
     for i, (name, points) in enumerate(marks.lines.items()):
@@ -308,11 +308,11 @@ def _quantity(unit: str) -> str:
     return "wall time of a run (s)" if unit == "s" else f"accuracy ({unit})" if unit else "accuracy"
 
 
-def _about(figure: FigureSpec, shown: Shown[Lines]) -> str:
+def _about(figure: FigureSpec, content: Content[Lines]) -> str:
     """The title, and what the runs behind the numbers are."""
-    rounds = sorted({n for panel in shown.panels for n in panel.marks.rounds})
-    seeds = sorted({p.value.seeds for p in every_point(shown.panels) if p.value})
+    rounds = sorted({n for panel in content.panels for n in panel.marks.rounds})
+    seeds = sorted({p.value.seeds for p in every_point(content.panels) if p.value})
     if not seeds:
         return f"{figure.title} (as the paper reports it)"
     runs = f"{' or '.join(map(str, rounds))} rounds, {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
-    return f"{figure.title} (budget {shown.about['budget']}, {runs})"
+    return f"{figure.title} (budget {content.about['budget']}, {runs})"

@@ -74,15 +74,15 @@ def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
 
     table, row, column = cell(wanted)
     seeds = () if ask.seed is None else (ask.seed,)
-    found = cells.find(table, ask.budget or cells.DEFAULT_BUDGET, ask.store, ask.roots, seeds=seeds)
-    one = next(c for c in found.all if (c.row.label, c.column.key) == (row.label, column.key))
+    status = cells.find(table, ask.budget or cells.DEFAULT_BUDGET, ask.store, ask.roots, seeds=seeds)
+    one = next(c for c in status.all if (c.row.label, c.column.key) == (row.label, column.key))
     run = next((r.artifact for r in one.records if r is not None and r.artifact is not None), None)
     if run is None:
-        hint = f"make it: {command(found, seeds)} --method {row.method}"
+        hint = f"make it: {command(status, seeds)} --method {row.method}"
         if one.state not in (State.MISSING, State.FAILED):
             hint = one.reason
         raise FedbenchError(
-            f"the run of {figure.id} is not there ({row.label}, {column.key}, {found.scope}: {one.state})", hint
+            f"the run of {figure.id} is not there ({row.label}, {column.key}, {status.scope}: {one.state})", hint
         )
     if one.state is State.STALE:
         ask.remark(f"run {run.id} is stale")
@@ -105,22 +105,22 @@ def filled(name: str, ask: Ask, index: Index) -> Filled:
     return Filled(table, budget, grid, tuple(cells.absent.values()), command(cells, seeds))
 
 
-def say(figure: FigureSpec, ask: Ask, found: Filled, missing: Sequence[str], others: Sequence[str]) -> None:
+def say(figure: FigureSpec, ask: Ask, filled: Filled, missing: Sequence[str], others: Sequence[str]) -> None:
     """Remark on the cells that are missing, and on those not quite done."""
     if others:
         ask.remark(f"{figure.id} shows as they are: {_some(others)}")
     if missing:
-        hints = [*found.absent, f"to fill them: {found.command}"]
+        hints = [*filled.absent, f"to fill them: {filled.command}"]
         ask.remark(f"{figure.id} lacks {'; '.join([_some(missing), *hints])}")
 
 
-def nothing(figure: FigureSpec, found: Sequence[Filled]) -> FedbenchError:
+def nothing(figure: FigureSpec, tables: Sequence[Filled]) -> FedbenchError:
     """What is said where not one cell has a number."""
-    one, first = len(found) == 1, found[0]
-    tables = f"table {first.table.id}" if one else f"tables {', '.join(f.table.id for f in found)}"
+    one, first = len(tables) == 1, tables[0]
+    names = f"table {first.table.id}" if one else f"tables {', '.join(f.table.id for f in tables)}"
     return FedbenchError(
-        f"no cell of {tables} is measured at budget {first.budget}, and {figure.id} shows nothing else",
-        "; ".join(dict.fromkeys(why for f in found for why in f.absent)) or f"make them: {first.command}",
+        f"no cell of {names} is measured at budget {first.budget}, and {figure.id} shows nothing else",
+        "; ".join(dict.fromkeys(why for f in tables for why in f.absent)) or f"make them: {first.command}",
     )
 
 

@@ -13,7 +13,7 @@ from fedbench.report.figures import panel as about
 from fedbench.report.figures import source
 from fedbench.report.figures.curves import RIDGE, Curve, curves, findings
 from fedbench.report.figures.kind import Ask, Kind
-from fedbench.report.figures.panel import Panel, Shown
+from fedbench.report.figures.panel import Content, Panel
 from fedbench.report.figures.spec import FigureSpec
 from fedbench.report.figures.style import colour, handle, subplots
 from fedbench.theory.spectrum import LARGEST_BOUND, LEAST_BOUND
@@ -44,18 +44,19 @@ class Spectra(Kind[Sequence[Curve]]):
         "ratio", "bound",
     )  # fmt: skip
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Shown[Sequence[Curve]]:
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Sequence[Curve]]:
         """All panels of a figure, or that of one partition. Raises FedbenchError without images."""
         if ask.partition is not None:
-            return Shown([of_partition(source.chosen_partition(ask.partition, ask), ask, clients=ask.client)])
+            return Content([of_partition(source.chosen_partition(ask.partition, ask), ask, clients=ask.client)])
         # The paper counts its clients from 1.
-        return Shown([
+        return Content([
             of_partition(source.partition(figure, panel, ask), ask, title=panel.title, clients=panel.clients, first=1)
             for panel in figure.panels
         ])  # fmt: skip
 
-    def paint(self, figure: FigureSpec, shown: Shown[Sequence[Curve]]) -> Figure:
-        return _spectrum_figure(shown.panels)
+    def paint(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Figure:
+        looks = [{"label": "test"}, {"label": "training", **_TRAINING}]
+        return _panels(content.panels, _spectrum, "singular value $S_i$", looks)
 
     def rows(self, marks: Sequence[Curve]) -> Iterator[Mapping[str, Any]]:
         """One line a client and rank; ratios are empty beyond the numerical rank."""
@@ -71,7 +72,7 @@ class Spectra(Kind[Sequence[Curve]]):
         """The findings of each client, and its curves as lists from rank 1 on."""
         return {"clients": [{**findings(curve), "ridge": curve.ridge, **_lists(curve)} for curve in marks]}
 
-    def details(self, figure: FigureSpec, shown: Shown[Sequence[Curve]]) -> Iterable[RenderableType]:
+    def details(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Iterable[RenderableType]:
         """The findings, client by client."""
         from rich import box
         from rich.table import Table
@@ -79,25 +80,31 @@ class Spectra(Kind[Sequence[Curve]]):
 
         yield Text.assemble((figure.id, "bold cyan"), "  ", (figure.title, "bold"))
         heads = ("client", "train", "test", "rank", "max raw", "max s", "s < 1", "s < bound", "s < 1.618")
-        for panel in shown.panels:
+        for panel in content.panels:
             table = Table(
                 *heads, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, title_justify="left"
             )
             table.title = Text(f"{panel.title}  (partition {panel.about['partition']})", "bold")
             for column in table.columns:
                 column.justify = "right"
-            for told in map(findings, panel.marks):
-                table.add_row(*_cells(told))
+            for values in map(findings, panel.marks):
+                table.add_row(*_cells(values))
             yield table
             yield ""
-        yield Text(_TERMS.format(ridge=shown.panels[0].marks[0].ridge), "dim")
+        yield Text(_TERMS.format(ridge=content.panels[0].marks[0].ridge), "dim")
 
 
 class Ratio(Spectra):
     """Test against training eigenvalues by rank."""
 
-    def paint(self, figure: FigureSpec, shown: Shown[Sequence[Curve]]) -> Figure:
-        return _ratio_figure(shown.panels)
+    def paint(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Figure:
+        """On one axis in all panels."""
+        looks = [{"label": "normalised"}, {"label": "raw (paper)", **_RAW}, {"label": "largest", **_DOT}]
+        picture = _panels(content.panels, _ratio, r"$s_i=\sqrt{\lambda'_i/\lambda_i}$", looks, sharey=True)
+        every = [curve for panel in content.panels for curve in panel.marks]
+        largest = [curve.comparison.largest for curve in every if curve.comparison.rank]
+        picture.axes[0].set_ylim(0, 1.06 * max([1.1 * LARGEST_BOUND, *largest]))
+        return picture
 
 
 def of_partition(
@@ -109,19 +116,19 @@ def of_partition(
     """
     from fedbench import data
 
-    chosen = range(partition.clients) if clients is None else sorted(set(clients))
-    for client in chosen:
+    wanted = range(partition.clients) if clients is None else sorted(set(clients))
+    for client in wanted:
         if not 0 <= client < partition.clients:
             raise FedbenchError(
                 f"partition {partition.id} has no client {client}", f"it has 0..{partition.clients - 1}"
             )
-    if len(chosen) > MOST:
+    if len(wanted) > MOST:
         raise FedbenchError(
-            f"{len(chosen)} clients cannot be told apart in one panel", f"choose up to {MOST}: --client"
+            f"{len(wanted)} clients cannot be told apart in one panel", f"choose up to {MOST}: --client"
         )
-    seen = partition.transformed_images(data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify))
+    arrays = partition.transformed_images(data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify))
     sides = {"train": False, "test": True}
-    images = {(c + first, s): seen[partition.rows(c, test=t)] for c in chosen for s, t in sides.items()}
+    images = {(c + first, s): arrays[partition.rows(c, test=t)] for c in wanted for s, t in sides.items()}
     marks = curves(images, RIDGE if ask.ridge is None else ask.ridge)
     return about.of_partition(partition, marks, title)
 
@@ -137,16 +144,16 @@ def _lists(curve: Curve) -> dict[str, list[float]]:
     }
 
 
-def _cells(told: dict[str, Any]) -> list[Text]:
+def _cells(values: dict[str, Any]) -> list[Text]:
     """One client's findings as the cells of a line."""
     from rich.text import Text
 
-    rank = min(told["rank_train"], told["rank_test"])
-    plain = [str(told["client"]), f"{told['n_train']:,}", f"{told['n_test']:,}", f"{rank:,}"]
-    plain += ["-" if told[k] is None else f"{told[k]:.3f}" for k in ("largest_raw", "largest")]
+    rank = min(values["rank_train"], values["rank_test"])
+    plain = [str(values["client"]), f"{values['n_train']:,}", f"{values['n_test']:,}", f"{rank:,}"]
+    plain += ["-" if values[k] is None else f"{values[k]:.3f}" for k in ("largest_raw", "largest")]
     cells = [Text(text) for text in plain]
     for key in ("below_1", "below_bound", "below_1.618"):
-        share = told[key]
+        share = values[key]
         cells.append(Text("-") if share is None else Text(_percent(share), "green" if share == 1 else "yellow"))
     return cells
 
@@ -164,20 +171,6 @@ _DOT: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linestyle": "none", "
 _TRAINING: dict[str, Any] = {"linestyle": _DASHES}
 
 
-def _ratio_figure(panels: Sequence[Panel[Sequence[Curve]]]) -> Figure:
-    """s_i by rank, on one axis in all panels."""
-    looks = [{"label": "normalised"}, {"label": "raw (paper)", **_RAW}, {"label": "largest", **_DOT}]
-    drawn = _panels(panels, _ratio, r"$s_i=\sqrt{\lambda'_i/\lambda_i}$", looks, sharey=True)
-    largest = [curve.comparison.largest for panel in panels for curve in panel.marks if curve.comparison.rank]
-    drawn.axes[0].set_ylim(0, 1.06 * max([1.1 * LARGEST_BOUND, *largest]))
-    return drawn
-
-
-def _spectrum_figure(panels: Sequence[Panel[Sequence[Curve]]]) -> Figure:
-    """Singular values by rank."""
-    return _panels(panels, _spectrum, "singular value $S_i$", [{"label": "test"}, {"label": "training", **_TRAINING}])
-
-
 def _panels(
     panels: Sequence[Panel[Sequence[Curve]]],
     paint: Callable[[Axes, Sequence[Curve], dict[int, str]], None],
@@ -188,7 +181,7 @@ def _panels(
     """All panels; the legend shows the clients' colours and then the `looks` of lines."""
     clients = sorted({curve.client for panel in panels for curve in panel.marks})
     colours = {client: colour(i) for i, client in enumerate(clients)}
-    drawn, (row,) = subplots((0.6 + 3.3 * len(panels), 3.3), 1, len(panels), sharey=sharey)
+    picture, (row,) = subplots((0.6 + 3.3 * len(panels), 3.3), 1, len(panels), sharey=sharey)
     for axes, panel in zip(row, panels, strict=True):
         paint(axes, panel.marks, colours)
         axes.set_title(panel.title)
@@ -197,8 +190,8 @@ def _panels(
     row[0].set_ylabel(y_label)
     handles = [handle(f"client {client}", color=colours[client]) for client in clients]
     handles += [handle(**{"color": "0.2", **look}) for look in looks]
-    drawn.legend(handles=handles, loc="outside lower center", ncols=4 * len(panels), columnspacing=1.1)
-    return drawn
+    picture.legend(handles=handles, loc="outside lower center", ncols=4 * len(panels), columnspacing=1.1)
+    return picture
 
 
 def _ratio(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:

@@ -63,8 +63,8 @@ def subplots(size: tuple[float, float], rows: int, columns: int, **options: Any)
     """An empty figure of that size in inches, and its axes, a list a row."""
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=size)
-    return drawn, drawn.subplots(rows, columns, squeeze=False, **options).tolist()
+    picture = Figure(figsize=size)
+    return picture, picture.subplots(rows, columns, squeeze=False, **options).tolist()
 
 
 def handle(label: str, **look: Any) -> Line2D:
@@ -74,7 +74,7 @@ def handle(label: str, **look: Any) -> Line2D:
     return Line2D([], [], label=label, **look)
 
 
-def literal(drawn: Figure) -> Figure:
+def literal(picture: Figure) -> Figure:
     """The figure with every text as it stands, in which a $ begins no formula.
 
     Only what stands along axes, which is our own (but see `named`), has formulae.
@@ -82,12 +82,12 @@ def literal(drawn: Figure) -> Figure:
     from matplotlib.axis import Axis
     from matplotlib.text import Text
 
-    own = {id(text) for axis in drawn.findobj(Axis) for text in axis.findobj(Text)}
-    for text in drawn.findobj(Text):
+    own = {id(text) for axis in picture.findobj(Axis) for text in axis.findobj(Text)}
+    for text in picture.findobj(Text):
         if id(text) not in own and isinstance(text, Text):
             text.set_parse_math(False)
             text.set_text(plain(text.get_text(), keep="\n"))
-    return drawn
+    return picture
 
 
 def named(text: str) -> str:
@@ -95,9 +95,9 @@ def named(text: str) -> str:
     return plain(text).replace("$", r"\$")
 
 
-def saved(drawn: Figure, format: str) -> bytes:
+def saved(picture: Figure, format: str) -> bytes:
     """The figure as the bytes of a file of one of FORMATS."""
     out = io.BytesIO()
     with applied():
-        drawn.savefig(out, format=format, metadata=_METADATA[format])
+        picture.savefig(out, format=format, metadata=_METADATA[format])
     return out.getvalue()
