@@ -4,7 +4,7 @@ kind.
 A kind gathers the marks of panels (`panel`) and draws them (`kind`, `kinds`): spectra of images (`curves`, `spectra`),
 clients and classes (`bubbles`), pFedFDA's beta by corruption (`beta`), cells of tables along an axis (`points`,
 `series`, `epochs`), FLUX's descriptors in the plane (`descriptors`). `draw` makes the file of any of them, `data` its
-CSV and JSON. matplotlib is imported when something is picture.
+CSV and JSON. matplotlib is imported when something is drawn.
 """
 
 from __future__ import annotations
@@ -16,17 +16,6 @@ from fedbench.report.figures.panel import Content, Panel
 from fedbench.report.figures.spec import FigureSpec, PanelSpec, load, names
 
 __all__ = [
-    "KINDS",
-    "Ask",
-    "Content",
-    "Curve",
-    "FigureSpec",
-    "Kind",
-    "Panel",
-    "PanelSpec",
-    "curves",
-    "findings",
-    "kind_of",
-    "load",
-    "names",
+    "KINDS", "Ask", "Content", "Curve", "FigureSpec", "Kind", "Panel", "PanelSpec", "curves", "findings", "kind_of",
+    "load", "names",
 ]  # fmt: skip
