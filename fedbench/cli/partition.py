@@ -186,7 +186,7 @@ def partition(
     short = {"dir": dir, "spc": spc, "iid": iid or None, "by": by, "equal": equal or None, "counts": counts}
     given = {name: value for name, value in short.items() if value is not None}
     ways = [*given, *(name for name, value in (("preset", preset), ("scheme", scheme)) if value is not None)]
-    if len(ways) > 1:
+    if len(ways) > 1 and not (len(ways) == 2 and scheme and _own_short(scheme, given)):
         raise FedbenchError(f"{' and '.join(f'--{way}' for way in ways)} exclude each other", "choose one")
 
     from fedbench import data
@@ -246,11 +246,18 @@ def _chosen(
 
     if given:
         ((short, value),) = given.items()
-        kind = _of_short(short, words)
+        kind = schemes.load(schemes.named(scheme)) if scheme else _of_short(short, words)
         option = kind.short[short]
-        return {"scheme": kind.name, **({option: value} if option else {}), **own_options(words, kind)}
+        return {"scheme": scheme or kind.name, **({option: value} if option else {}), **own_options(words, kind)}
     kind = schemes.load(schemes.named(scheme or usual.get("scheme", "dirichlet")))
     return {**({"scheme": scheme} if scheme else {}), **own_options(words, kind)}
+
+
+def _own_short(scheme: str, given: Mapping[str, Any]) -> bool:
+    """Whether the short forms are the named partitioner's own, and so no second one."""
+    from fedbench.partition import schemes
+
+    return set(given) <= set(schemes.load(schemes.named(scheme)).short)
 
 
 def _of_short(short: str, words: Sequence[str]) -> type[Scheme]:

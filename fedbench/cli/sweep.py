@@ -66,7 +66,7 @@ def train_table(
     shares = [costs.get(one.spec.id, 1.0) for one in runs]
     if runs and not quiet:
         about = f", about {duration(sum(shares))} of training here" if costs else ""
-        console.print(f"{len(runs)} runs to make, {scope(budget, precision)}{about}")
+        console.print(f"{len(runs)} run{'s' * (len(runs) != 1)} to make, {scope(budget, precision)}{about}")
     outcomes: dict[End, list[Outcome]] = {end: [] for end in End}
     with Bars(console, shares) as bars:
 

@@ -188,7 +188,7 @@ class Scheme:
     def _example(cls, option: str) -> str:
         """An option as it is written on the command line, if it can be."""
         if cls.kind(option) is None:
-            return ""
+            return "for example --counts FILE.csv" if "counts" in cls.short else ""
         short = next((one for one, own in cls.short.items() if own == option), option.replace("_", "-"))
         return f"for example --{short} " + {int: "2", float: "0.5", str: "NAME"}.get(cls.kind(option), "")
 

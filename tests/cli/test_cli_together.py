@@ -104,7 +104,9 @@ def test_left_alone_they_go_together_where_stacks_are_fastest(
 
 
 def test_the_missing_seeds_only(table: str, home: Path) -> None:
-    assert good(*train(table, "--seed", "2", "--executor", "stacked")).line == "1 of 1 runs made"
+    said = good(*train(table, "--seed", "2", "--executor", "stacked"))
+    assert said.line == "1 of 1 runs made"
+    assert "1 run to make, budget " in said.err
     assert "together" not in runs(home)[2].provenance
     assert good(*train(table, "--executor", "stacked")).line == "2 of 2 runs made"
     assert {seed: run.provenance.get("together") for seed, run in runs(home).items()} == {1: 2, 2: None, 3: 2}

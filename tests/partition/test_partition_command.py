@@ -113,10 +113,16 @@ def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("options", "message"),
     [
         (("digits", "--dir", "0.3", "--iid"), "--dir and --iid exclude each other"),
+        (("digits", "--scheme", "iid", "--dir", "0.3"), "--dir and --scheme exclude each other"),
+        (
+            ("digits", "--scheme", "natural", "--by", "writer", "--iid"),
+            "--iid and --by and --scheme exclude each other",
+        ),
         (("digits", "--spc", "0"), "--shards of shards must be at least 1, not 0"),
         (("digits", "--dir", "0"), "--alpha of dirichlet must be above 0"),
         (("digits", "--dir", "-2"), "--alpha of dirichlet must be above 0"),
         (("digits", "--iid", "--min-size", "4"), "partitioner iid has no min size: only dirichlet can have it"),
+        (("digits", "--scheme", "mixture"), "one row a group; for example --counts FILE.csv"),
         (("digits", "--by", "writer"), "unknown column of digits 'writer'"),
         (("digits", "--iid", "--clients", "1000"), "1797 samples cannot serve 1000 clients"),
         (("digits", "--iid", "--clients", "60", "--shift", "pool"), "the pool has 54 shifts"),
@@ -135,6 +141,23 @@ def test_bad_input(home: Path, capsys: pytest.CaptureFixture[str], options: tupl
     assert said[-1].startswith("fedbench: ")
     assert "Traceback" not in "".join(said)
     assert "partition" not in Store(home).current
+
+
+@pytest.mark.parametrize(
+    ("named", "short"),
+    [
+        (("--scheme", "dirichlet", "--dir", "0.5"), ("--dir", "0.5")),
+        (("--scheme", "dirichlet", "--alpha", "0.5"), ("--dir", "0.5")),
+        (("--scheme", "shards", "--spc", "5"), ("--spc", "5")),
+        (("--scheme", "iid", "--iid"), ("--iid",)),
+    ],
+)
+def test_a_partitioner_takes_its_own_short_form(home: Path, named: tuple[str, ...], short: tuple[str, ...]) -> None:
+    """What an error offers to one who has named the partitioner ("for example --dir 0.5") is no second one."""
+    run("digits", *named)
+    made = Store(home).current["partition"]
+    run("digits", *short)
+    assert Store(home).current["partition"] == made
 
 
 def test_an_unknown_partitioner_has_no_help(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
