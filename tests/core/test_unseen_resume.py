@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedbench.core import evaluation
 from fedbench.core.client import Client
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
@@ -125,7 +126,7 @@ def test_the_heads_of_clients_come_from_the_servers_memory(tmp_path: Path) -> No
     assert all(torch.equal(server.memory.of[i][n], t) for i, head in heads.items() for n, t in head.items())
     # It is these heads that answer: without them the same body answers otherwise.
     forgetful = dataclasses.replace(server, memory=type(server.memory)({}))
-    without = resumed.trainer.evaluate(forgetful, 4, {})["plain"]
+    without = evaluation.evaluate(resumed.trainer, forgetful, 4, {}, dict)[0]["plain"]
     owner = DATA.client[without.rows]
     assert any(without.own[owner == i].tolist() != answers(resumed, i) for i in heads)
 
