@@ -72,7 +72,9 @@ def _print_options(kind: type[Scheme]) -> None:
             name = Text(f"--{option.replace('_', '-')}", style="bold cyan")
             grid.add_row(name, Text(words[kind.kind(option)], style="yellow"), needed + field.metadata["help"])
     title = f"Options of {kind.title()}"
-    context.out().print(Panel(grid, title=title, title_align="left", border_style="dim"))
+    out = context.out()
+    width = out.width if out.is_terminal else min(out.width, 80)  # as Typer prints the other panels
+    out.print(Panel(grid, title=title, title_align="left", border_style="dim"), width=width)
 
 
 @contextlib.contextmanager
