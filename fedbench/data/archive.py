@@ -126,8 +126,8 @@ def _tar(path: Path, keep: Callable[[str], bool]) -> Tree:
             if member.isreg() and keep(member.name):
                 size += member.size
                 fits(size, f"{path} ({member.name})")
-                stream = archive.extractfile(member)
-                contents[member.name] = whole(stream, path) if stream else bytearray()
+                content = archive.extractfile(member)
+                contents[member.name] = whole(content, path) if content else bytearray()
         # tarfile is content with a compressed stream that breaks off behind a member; reading to its end is not.
         while stream.read(_Steps.LONGEST):
             pass

@@ -13,7 +13,7 @@ from machine import wait
 from workloads import Workload
 
 from fedbench import methods
-from fedbench.core import executors
+from fedbench.core import evaluation, executors
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.start import initialise
 from fedbench.core.state import state_of
@@ -68,7 +68,7 @@ class Ours:
 
     def votes(self) -> np.ndarray:
         """[images, models] labels: every personal model answers every client's test images."""
-        votes = self.trainer.evaluate(self.trainer.server, 1, {})["plain"].votes
+        votes = evaluation.evaluate(self.trainer, self.trainer.server, 1, {}, dict)[0]["plain"].votes
         assert votes is not None
         return votes
 

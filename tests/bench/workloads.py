@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from fedbench.core.federation import Federation
     from fedbench.core.plan import Plan
-    from fedbench.partition.schemes import spec as partition_spec
 from fedbench.specs import Setting
 
 #: What the usual way must take at least, as a multiple of our best way's time.
@@ -52,6 +51,7 @@ class Workload:
 
     def setting(self, precision: str = "fp32") -> Setting:
         """The setting of a run of this workload."""
+        from fedbench.partition.schemes import spec as partition_spec
         from fedbench.specs import DatasetSpec, Setting
 
         partition = partition_spec(DatasetSpec("random", "random", ""), "iid", len(self.train), 0, 0.8)

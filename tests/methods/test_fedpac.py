@@ -280,7 +280,7 @@ def test_bytes_sent(tmp_path: Path) -> None:
 def test_an_unseen_client_starts_from_the_mean_head_and_tunes(
     newcomers: str, trains: tuple[str, ...], tmp_path: Path
 ) -> None:
-    run = train(method("fedpac", unseen=newcomers, newcomer_epochs=2), DATA, tmp_path)
+    run = train(method("fedpac", newcomers=newcomers, newcomer_epochs=2), DATA, tmp_path)
     server, how = run.trainer.server, run.trainer.method
     newcomer = run.trainer.answering(server, 1, UNSEEN, 3)
     for name in ("head.weight", "backbone.0.weight"):

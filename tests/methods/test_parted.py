@@ -216,7 +216,7 @@ def test_an_unseen_client_joins_after_the_last_round(name: str, epochs: str, tmp
     said = {}
     for newcomers, trains in (("head", HEAD), ("all", ("",))):
         for tunes in (0, 8):
-            how = method(name, **{epochs: tunes, "unseen": newcomers})
+            how = method(name, **{epochs: tunes, "newcomers": newcomers})
             run = train(how, data, tmp_path / f"{newcomers}{tunes}", s)
             server, it = run.trainer.server, run.trainer
             assert 3 not in server.personal
