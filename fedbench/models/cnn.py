@@ -1,6 +1,6 @@
-"""Small convolutional networks: the two CNNs of pFedFDA, four LeNets, and a net for 8x8 digits.
+"""Small convolutional networks: the two CNNs of pFedFDA and two of their kind, four LeNets, and a net for 8x8 digits.
 
-Each has its features in the last hidden layer, so the projection is the identity. Max-pooling stands before the
+Each but one has its features in the last hidden layer, so the projection is the identity. Max-pooling stands before the
 activation: both are monotone, so the values are the same, and the activation has a quarter of the work (a
 training step of cifar_cnn on a CPU takes 0.68 of the time).
 """
@@ -70,6 +70,24 @@ class CifarCNN(_CNN):
             nn.Conv2d(32, 64, 3, padding=1), nn.MaxPool2d(2), act,
         )  # fmt: skip
         super().__init__("cifar_cnn", shape, classes, convolutions, [128], act)
+
+
+class CifarCNNProjection(FLModel):
+    """The convolutions of `CifarCNN` with ReLU, and a projection of their maps as FedDRM's network has one (linear
+    layer, LayerNorm, ReLU): FedDRM at a small budget. 576 backbone features on 32x32 images; 107,946 parameters with 10
+    classes."""
+
+    def __init__(self, shape: Shape, classes: int, projection_size: int = 128) -> None:
+        act = nn.ReLU()
+        backbone = nn.Sequential(
+            nn.Conv2d(shape[2], 16, 5), nn.MaxPool2d(2), act,
+            nn.Conv2d(16, 32, 5, padding=1), nn.MaxPool2d(2), act,
+            nn.Conv2d(32, 64, 3, padding=1), nn.MaxPool2d(2), act,
+        )  # fmt: skip
+        size = flat_size(backbone, "cifar_cnn_projection", shape)
+        layers = OrderedDict(linear=nn.Linear(size, projection_size), norm=nn.LayerNorm(projection_size), act=nn.ReLU())
+        head = nn.Linear(projection_size, classes)
+        super().__init__(backbone.append(nn.Flatten()), nn.Sequential(layers), head, backbone_size=size)
 
 
 class CifarCNNBN(_CNN):

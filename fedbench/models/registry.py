@@ -1,4 +1,4 @@
-"""The networks by name. Only making one imports torch."""
+"""The networks by name, which may carry options: `resnet18_gn:projection_size=512`. Only making one imports torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.imports import Import
@@ -18,16 +18,25 @@ if TYPE_CHECKING:
 _MODELS = {
     "cifar_cnn": "fedbench.models.cnn:CifarCNN",
     "cifar_cnn_bn": "fedbench.models.cnn:CifarCNNBN",
+    "cifar_cnn_projection": "fedbench.models.cnn:CifarCNNProjection",
     "digits_cnn": "fedbench.models.cnn:DigitsCNN",
     "emnist_cnn": "fedbench.models.cnn:EmnistCNN",
     "lenet5": "fedbench.models.cnn:LeNet5",
     "lenet5_binary": "fedbench.models.cnn:LeNet5Binary",
     "lenet5_flux": "fedbench.models.cnn:LeNet5Flux",
+    "lenet_gn": "fedbench.models.lenet_gn:LeNetGN",
     "lenet_tanh": "fedbench.models.cnn:LeNetTanh",
     "resnet18_bn": "fedbench.models.resnet:ResNet18BN",
     "resnet18_fedml": "fedbench.models.resnet:ResNet18FedML",
     "resnet18_gn": "fedbench.models.resnet:ResNet18GN",
     "resnet9": "fedbench.models.resnet9:ResNet9",
+}
+
+#: What a name may say of a network: by option its default, or its choices, of which the first is the default.
+_OPTIONS: dict[str, dict[str, int | tuple[str, ...]]] = {
+    "cifar_cnn_projection": {"projection_size": 128},
+    "lenet_gn": {"branch": ("deep", "mid", "shallow", "none")},
+    "resnet18_gn": {"projection_size": 256},
 }
 
 #: Networks of torchvision: its name, the name of pretrained weights, and whether these stay as they are.
@@ -40,6 +49,44 @@ def names() -> list[str]:
     return sorted(_MODELS)
 
 
+def named(name: str) -> str:
+    """The name under which a spec knows a network: a user's file by its class and source, options in one order and
+    without those that say the default. Raises FedbenchError for a file without the class and for a wrong option."""
+    if name.partition(":")[0] not in _MODELS:
+        return plugin.named(name)
+    base, options = _parsed(name)
+    text = ",".join(f"{option}={value}" for option, value in options.items() if value != _default(base, option))
+    return f"{base}:{text}" if text else base
+
+
+def _parsed(name: str) -> tuple[str, dict[str, Any]]:
+    """The network of fedbench that a name means and the options that it says, in the order of their declaration."""
+    base, _, text = name.partition(":")
+    there, values = _OPTIONS.get(base, {}), {}
+    for part in text.split(",") if text else ():
+        option, _, value = part.partition("=")
+        if option not in there:
+            raise unknown(f"option of model {base}", option, there)
+        values[option] = _value(base, option, value)
+    return base, {option: values[option] for option in there if option in values}
+
+
+def _value(base: str, option: str, text: str) -> int | str:
+    of = _OPTIONS[base][option]
+    if isinstance(of, tuple):
+        if text not in of:
+            raise unknown(f"{option} of model {base}", text, of)
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise FedbenchError(f"{option} of model {base} is a number from 1 on, not '{text}'", f"{base}:{option}={of}")
+    return int(text)
+
+
+def _default(base: str, option: str) -> int | str:
+    of = _OPTIONS[base][option]
+    return of[0] if isinstance(of, tuple) else of
+
+
 def check(name: str) -> None:
     """Raise FedbenchError unless there is such a network, in fedbench or among the files that were given."""
     if plugin.is_plugin(name):
@@ -47,7 +94,9 @@ def check(name: str) -> None:
     elif name.startswith("torchvision:"):
         if not _STANDARD.fullmatch(name):
             raise FedbenchError(f"'{name}' does not name a network of torchvision", _SUCH)
-    elif name not in _MODELS:
+    elif name.partition(":")[0] in _MODELS:
+        _parsed(name)
+    else:
         raise unknown("model", name, _MODELS)
 
 
@@ -57,9 +106,9 @@ def code_of(name: str) -> tuple[tuple[str, ...], tuple[Import, ...]]:
     check(name)
     if plugin.is_plugin(name):
         return (), plugin.statements(name)
-    if name not in _MODELS:
+    if name.startswith("torchvision:"):
         return ("models/standard.py",), ()
-    return (f"models/{_MODELS[name].split(':')[0].rsplit('.', 1)[1]}.py",), ()
+    return (f"models/{_MODELS[name.partition(':')[0]].split(':')[0].rsplit('.', 1)[1]}.py",), ()
 
 
 def class_of(name: str) -> Callable[..., FLModel]:
@@ -71,6 +120,7 @@ def class_of(name: str) -> Callable[..., FLModel]:
         from fedbench.models.standard import Choice, Standard
 
         return partial(Standard, Choice(named["network"], named["weights"], bool(named["frozen"])))
-    module, attribute = _MODELS[name].split(":")
+    base, options = _parsed(name)
+    module, attribute = _MODELS[base].split(":")
     factory: Callable[..., FLModel] = getattr(importlib.import_module(module), attribute)
-    return factory
+    return partial(factory, **options) if options else factory
