@@ -27,6 +27,7 @@ from fedbench.report import table as tables
 from fedbench.report.status import cells
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
+from tests.golden.compare import compare
 
 FILE = Path(__file__).with_name("ids.json")
 
@@ -180,13 +181,7 @@ def main(command: str) -> int:
     if command == "write":
         FILE.write_text(json.dumps(measure(), indent=1) + "\n")
         return 0
-    before, now = json.loads(FILE.read_text()), measure()
-    names = dict.fromkeys((*before, *now))
-    changed = [name for name in names if before.get(name) != now.get(name)]
-    for name in changed:
-        print(f"{name}: {before.get(name)} before, {now.get(name)} now")
-    print(f"{len(names) - len(changed)} of {len(names)} the same")
-    return int(bool(changed))
+    return compare(json.loads(FILE.read_text()), measure())
 
 
 if __name__ == "__main__":

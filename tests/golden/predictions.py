@@ -28,6 +28,7 @@ from fedbench.engine.run import execute
 from fedbench.errors import FedbenchError
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
+from tests.golden.compare import compare
 from tests.support.cases import CASES
 
 FILE = Path(__file__).with_name("predictions.json")
@@ -95,13 +96,8 @@ def main(command: str, *only: str) -> int:
     golden = json.loads(FILE.read_text())
     if golden["where"] != here():
         print(f"made on {golden['where']}, and this is {here()}: write one here before the change", file=sys.stderr)
-    before, now = golden["predictions"], measure(only)
-    names = [name for name in {**before, **now} if not only or name.split("/")[1] in only]
-    changed = [name for name in names if before.get(name) != now.get(name)]
-    for name in changed:
-        print(f"{name}: {before.get(name)} before, {now.get(name)} now")
-    print(f"{len(names) - len(changed)} of {len(names)} the same")
-    return int(bool(changed))
+    before = {name: sum for name, sum in golden["predictions"].items() if not only or name.split("/")[1] in only}
+    return compare(before, measure(only))
 
 
 if __name__ == "__main__":
