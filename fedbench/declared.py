@@ -26,11 +26,16 @@ _HINT = "write it as a plain value, or as a tuple of Measure(...) of plain value
 
 
 @cache
-def built_in() -> dict[str, Declaration]:
-    """All methods of fedbench's own, by name."""
+def names() -> list[str]:
+    """All methods of fedbench's own, by their files and packages."""
     modules = (*_METHODS.glob("*.py"), *(path.parent for path in _METHODS.glob("*/__init__.py")))
-    names = {path.stem for path in modules} - {"__init__", "base", "parts"}
-    return {name: of(name) for name in sorted(names)}
+    return sorted({path.stem for path in modules} - {"__init__", "base", "parts"})
+
+
+@cache
+def built_in() -> dict[str, Declaration]:
+    """What each of them declares, by name."""
+    return {name: of(name) for name in names()}
 
 
 @cache
@@ -54,7 +59,7 @@ def of(method: str) -> Declaration:
 def _of_built_in(name: str) -> Declaration:
     file = _file(f"fedbench.methods.{name}", _METHODS)
     if file is None:
-        raise unknown("method", name, built_in())
+        raise unknown("method", name, names())
     return _declared(*_pick(_source(file), None, name))
 
 

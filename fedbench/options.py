@@ -40,6 +40,11 @@ def option(
     return dataclasses.field(default=default, metadata=text)
 
 
+def of(cls: type) -> dict[str, dataclasses.Field[Any]]:
+    """The options of a dataclass by name (a trailing underscore of Python's is dropped)."""
+    return {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
+
+
 def parse(owner: str, name: str, kind: Any, given: Any, choices: tuple[str, ...] = ()) -> Plain:
     """The value of `owner`'s option of this type (one of VALUES) that is given, perhaps as text. Raises FedbenchError
     for one that is none."""

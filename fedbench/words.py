@@ -1,4 +1,5 @@
-"""Words from outside, of the command line and the environment: plain text, and the paths that they name."""
+"""Words from outside, of the command line and the environment: plain text, and the paths that they name; and a time in
+words."""
 
 from __future__ import annotations
 
@@ -38,3 +39,14 @@ def check(words: Iterable[str]) -> None:
     """Raise FedbenchError if a word of the command line is no plain text."""
     for word in words:
         one_line(word, "the command line")
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words, roughly and at least one: 45 s, 12 min, 3.5 h, 2.1 days."""
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"

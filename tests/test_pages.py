@@ -122,3 +122,11 @@ def test_the_first_pages_method_holds_what_all_methods_must(tmp_path: Path) -> N
 
 def test_the_package_says_that_it_is_typed() -> None:
     assert (ROOT / "fedbench" / "py.typed").is_file()
+
+
+def test_the_architecture_names_every_room() -> None:
+    """And every module that is none's."""
+    text = (ROOT / "fedbench" / "README.md").read_text()
+    rooms = [f"{path.parent.name}/" for path in (ROOT / "fedbench").glob("*/__init__.py")]
+    modules = [path.name for path in (ROOT / "fedbench").glob("*.py") if not path.name.startswith("__")]
+    assert [name for name in (*rooms, "templates/", *modules) if f" {name}" not in text] == []

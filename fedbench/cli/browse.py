@@ -67,12 +67,13 @@ def list_artifacts(
         raise unknown("kind of artifact", kind, KINDS)
     store = context.store()
     there = [a for k in ([kind] if kind else KINDS) for a in store.scan(k)]
-    found, damaged = [a for a in there if isinstance(a, Artifact)], [a for a in there if isinstance(a, FedbenchError)]
-    telling = _telling(a.spec.run if isinstance(a.spec, MetricsSpec) else a.spec for a in found)
+    artifacts = [a for a in there if isinstance(a, Artifact)]
+    damaged = [a for a in there if isinstance(a, FedbenchError)]
+    telling = _telling(a.spec.run if isinstance(a.spec, MetricsSpec) else a.spec for a in artifacts)
     for error in damaged:
         context.err().print(str(error))
     if json:
-        context.print_json([_brief(a, telling) for a in found])
+        context.print_json([_brief(a, telling) for a in artifacts])
         return
     console = context.out()
     if not there:
@@ -83,7 +84,7 @@ def list_artifacts(
     table = Table("kind", "id", "what", "made", box=None, header_style="bold", pad_edge=False)
     table.add_column("size", justify="right", no_wrap=True)
     current = set(store.current.values())
-    for a in found:
+    for a in artifacts:
         mark = "*" if a.id in current else " "
         size = _size(sum(f["bytes"] for f in a.manifest["files"].values()))
         table.add_row(a.kind, f"{a.id}{mark}", describe(a.spec, telling), a.provenance["started"], size)
@@ -212,9 +213,8 @@ def methods(
             declarations = [of_class(*load(name))]
     else:
         declarations = [declared.of(name)]
-    told = [_method(one) for one in declarations]
     if json:
-        context.print_json(told)
+        context.print_json([_method(one) for one in declarations])
         return
     console = context.out()
     if name is None:

@@ -54,20 +54,20 @@ def check(
             raise FedbenchError(f"unexpected argument '{ctx.args[0]}'", "a model has no options")
         wanted = checks(subject)
         console, width = context.out(), max(len(c.name) for c in wanted)
-        found: list[Outcome] = []
+        results: list[Outcome] = []
         with _working(context.err()) as begin:
             for outcome in outcomes(subject, wanted, lambda c: begin(c.name)):
-                found.append(outcome)
+                results.append(outcome)
                 if context.debug() and outcome.error is not None:
                     raise outcome.error
                 if not json:
                     _print(console, outcome, width)
-    holding, failed = (sum(o.holds is value for o in found) for value in (True, False))
+    holding, failed = (sum(o.holds is value for o in results) for value in (True, False))
     if json:
-        lines = [{"check": o.check.name, "proves": o.check.text, "holds": o.holds, "why": o.why} for o in found]
+        lines = [{"check": o.check.name, "proves": o.check.text, "holds": o.holds, "why": o.why} for o in results]
         context.print_json({"subject": what, "holds": not failed, "checks": lines})
     else:
-        rest = len(found) - holding - failed
+        rest = len(results) - holding - failed
         words = f"{holding} hold" + (f", {failed} fail" if failed else "") + (f", {rest} not asked" if rest else "")
         console.print(f"{what}: {words}", style="bold")
     if failed:
@@ -89,8 +89,8 @@ def _partitioner(what: str, folder: Path, words: Sequence[str]) -> Partitioner |
     name = at.name or (next(iter(own)) if len(own) == 1 else None)
     if name not in own:
         return None
-    given = f"{at.file}:{name}"
-    return Partitioner(folder, given, own_options(words, schemes.load(schemes.named(given))))
+    reference = f"{at.file}:{name}"
+    return Partitioner(folder, reference, own_options(words, schemes.load(schemes.named(reference))))
 
 
 def _print(console: Console, outcome: Outcome, width: int) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fedbench.cli import context
-from fedbench.cli.live import duration
+from fedbench.words import duration
 
 DATASET = "digits"
 #: Headline tables, and the methods that the demo trains for each beside their built rows.

@@ -85,8 +85,8 @@ def figure(
         _show(wanted, kind, content)
     if path:
         older = path.exists()
-        made = texts[form](wanted, content).encode() if form in texts else draw.render(wanted, content, form)
-        write_whole(path, made)
+        image = texts[form](wanted, content).encode() if form in texts else draw.render(wanted, content, form)
+        write_whole(path, image)
         context.err().print(f"{wanted.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True)
 
 

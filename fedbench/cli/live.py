@@ -165,14 +165,3 @@ def _lines(console: Console, title: str) -> Observer:
             console.print(f"{title}: round {now.round} of {now.rounds}, loss {now.loss:.3f}{accuracy}")
 
     return observe
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words, roughly and at least one: 45 s, 12 min, 3.5 h, 2.1 days."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.1f} days"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,11 +29,11 @@ class PartitionCommand(Command):
     not take the one before. Its help has the options of the partitioner that is chosen beside it."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        with _current_only_if_made():
+        with _current_if_complete():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
-        with _current_only_if_made():
+        with _current_if_complete():
             return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -41,21 +41,27 @@ class PartitionCommand(Command):
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        kind = _named(ctx.meta.get("fedbench.words", ()))  # first, as an unknown one has no help
+        # First, as an unknown one has no help.
+        kind = _named(ctx.meta.get("fedbench.words", ()), _short_forms(self))
         super().format_help(ctx, formatter)
         if kind is not None:
             _print_options(kind)
 
 
-def _named(words: Sequence[str]) -> type[Scheme] | None:
-    """The partitioner that is chosen among the words of a command, by its name or by a short form."""
-    from fedbench.partition import schemes
+def _short_forms(command: Any) -> list[str]:
+    """The options of `fedbench partition` that stand for a partitioner, those in their own part of its help."""
+    return [one.name for one in command.params if getattr(one, "rich_help_panel", "") == _SHORT]
 
+
+def _named(words: Sequence[str], shorts: Sequence[str]) -> type[Scheme] | None:
+    """The partitioner that is chosen among the words of a command, by its name or by a short form."""
     parts = [part for word in words for part in word.split("=", 1)]
     name = next((after for word, after in itertools.pairwise(parts) if word == "--scheme"), None)
     if name is not None:
+        from fedbench.partition import schemes
+
         return schemes.load(schemes.named(name))
-    short = next((word[2:] for word in parts if word[2:] in ("dir", "spc", "iid", "by", "equal", "counts")), None)
+    short = next((word[2:] for word in parts if word.startswith("--") and word[2:] in shorts), None)
     return None if short is None else _of_short(short, ())
 
 
@@ -78,7 +84,7 @@ def _print_options(kind: type[Scheme]) -> None:
 
 
 @contextlib.contextmanager
-def _current_only_if_made() -> Iterator[None]:
+def _current_if_complete() -> Iterator[None]:
     try:
         yield
     except typer.Exit:
@@ -185,10 +191,10 @@ def partition(
 
     The partition becomes the current one: 'fedbench train' uses it unless told otherwise.
     """
-    short = {"dir": dir, "spc": spc, "iid": iid or None, "by": by, "equal": equal or None, "counts": counts}
-    given = {name: value for name, value in short.items() if value is not None}
-    ways = [*given, *(name for name, value in (("preset", preset), ("scheme", scheme)) if value is not None)]
-    if len(ways) > 1 and not (len(ways) == 2 and scheme and _own_short(scheme, given)):
+    values = {name: ctx.params[name] for name in _short_forms(ctx.command)}
+    short = {name: value for name, value in values.items() if value is not None and value is not False}
+    ways = [*short, *(name for name, value in (("preset", preset), ("scheme", scheme)) if value is not None)]
+    if len(ways) > 1 and not (len(ways) == 2 and scheme and _own_short(scheme, short)):
         raise FedbenchError(f"{' and '.join(f'--{way}' for way in ways)} exclude each other", "choose one")
 
     from fedbench import data
@@ -198,20 +204,21 @@ def partition(
     store, roots = context.store(), context.roots()
     rules = protocols.load(protocol)
     if not ways and rules.default_preset is None and "scheme" not in rules.partition:
-        given = {"dir": _ALPHA}
+        short = {"dir": _ALPHA}
         shorts = "--dir, --spc, --iid, --by or --equal"
         context.err().print(f"No partitioner given: taking --dir {_ALPHA} (or choose {shorts}).")
-    chosen = _chosen(ctx.args, scheme, given, rules.presets.get(preset or rules.default_preset or "", rules.partition))
+    usual = rules.presets.get(preset or rules.default_preset or "", rules.partition)
+    own = _partitioner(ctx.args, scheme, short, usual)
     source = data.resolve(dataset, store, roots)
     about = data.info(source, store)
     if counts is not None:
-        chosen |= partitions.read_mixture(counts, len(about.classes))
-        clients = len(chosen["train_mix"]) if clients is None else clients
+        own |= partitions.read_mixture(counts, len(about.classes))
+        clients = len(own["train_mix"]) if clients is None else clients
     spec = rules.partition_spec(
         source,
         about.partition_classes,
         preset,
-        **chosen,
+        **own,
         clients=clients,
         train_fraction=split,
         shift=shift,
@@ -223,43 +230,47 @@ def partition(
         unseen_as=None if unseen_as is None else _corruptions(unseen_as),
         phases=phases,
     )
-    known = store.get(spec)
-    made = partitions.build(spec, store, roots, context.err().print)
-    store.set_current(partition=made.id, protocol=protocol)
-    path = store.path("partition", made.id)
+    before = store.get(spec)
+    result = partitions.build(spec, store, roots, context.err().print)
+    store.set_current(partition=result.id, protocol=protocol)
+    path = store.path("partition", result.id)
     if as_json:
-        context.print_json({**_describe(made), "path": str(path), "protocol": protocol, "made": known is None})
+        context.print_json({**_describe(result), "path": str(path), "protocol": protocol, "made": before is None})
         return
 
     from fedbench.partition.view import display
 
     out = context.out()
-    display(out, made)
-    out.print(Text.assemble("\n", (f"partition {made.id}", "bold"), f"  {_shown(path)}{_known(known)}"))
+    display(out, result)
+    out.print(Text.assemble("\n", (f"partition {result.id}", "bold"), f"  {_typed(path)}{_remark(before)}"))
     out.print("It is the current partition: 'fedbench train --method NAME' uses it.")
 
 
-def _chosen(
-    words: Sequence[str], scheme: str | None, given: Mapping[str, Any], usual: Mapping[str, Any]
+def _partitioner(
+    words: Sequence[str], scheme: str | None, shorts: Mapping[str, Any], usual: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The partitioner and its own options: by name or by a short form, and by the words that the command does not know.
-    With neither it is the `usual` one, which goes unsaid."""
+    With neither it is the `usual` one, which goes unsaid. Raises FedbenchError for a short form's value out of bounds.
+    """
+    from fedbench.options import check_bounds
     from fedbench.partition import schemes
 
-    if given:
-        ((short, value),) = given.items()
+    if shorts:
+        ((short, value),) = shorts.items()
         kind = schemes.load(schemes.named(scheme)) if scheme else _of_short(short, words)
         option = kind.short[short]
+        if isinstance(value, int | float) and option:
+            check_bounds(kind.title(), short, kind.options()[option], value)
         return {"scheme": scheme or kind.name, **({option: value} if option else {}), **own_options(words, kind)}
     kind = schemes.load(schemes.named(scheme or usual.get("scheme", "dirichlet")))
     return {**({"scheme": scheme} if scheme else {}), **own_options(words, kind)}
 
 
-def _own_short(scheme: str, given: Mapping[str, Any]) -> bool:
+def _own_short(scheme: str, shorts: Iterable[str]) -> bool:
     """Whether the short forms are the named partitioner's own, and so no second one."""
     from fedbench.partition import schemes
 
-    return set(given) <= set(schemes.load(schemes.named(scheme)).short)
+    return set(shorts) <= set(schemes.load(schemes.named(scheme)).short)
 
 
 def _of_short(short: str, words: Sequence[str]) -> type[Scheme]:
@@ -267,8 +278,13 @@ def _of_short(short: str, words: Sequence[str]) -> type[Scheme]:
     from fedbench.partition import schemes
 
     fitting = [kind for kind in map(schemes.load, schemes.names()) if short in kind.short]
-    options = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    options = {_option(word) for word in words if word.startswith("--")}
     return next((kind for kind in fitting if options <= set(kind.options())), fitting[0])
+
+
+def _option(word: str) -> str:
+    """The option that a word such as --test-size=5 gives: test_size."""
+    return word.removeprefix("--").partition("=")[0].replace("-", "_")
 
 
 def own_options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
@@ -276,16 +292,16 @@ def own_options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
     from fedbench.options import parse
     from fedbench.partition import schemes
 
-    known = {option: field for option, field in kind.options().items() if kind.kind(option) is not None}
+    fields = {option: field for option, field in kind.options().items() if kind.kind(option) is not None}
     for word in words:
-        option = word[2:].partition("=")[0].replace("-", "_")
+        option = _option(word)
         if word.startswith("--") and option not in kind.options() and option in schemes.all_options():
             raise schemes.not_of(kind, option)
-    texts = hyperparameters.read(words, known, f"partition by {kind.title()}", partition)
+    texts = hyperparameters.read(words, fields, f"partition by {kind.title()}", partition)
     return {option: parse(kind.title(), option, kind.kind(option), text) for option, text in texts.items()}
 
 
-def _known(artifact: Artifact | None) -> str:
+def _remark(artifact: Artifact | None) -> str:
     if artifact is None:
         return ""
     from fedbench.store.provenance import is_stale
@@ -299,18 +315,18 @@ def _corruptions(text: str) -> list[str]:
     """A list such as 'fog-3,contrast-3'; 'all-3' stands for every corruption at severity 3."""
     from fedbench.partition.transforms import CORRUPTIONS
 
-    listed: list[str] = []
+    names: list[str] = []
     for one in text.split(","):
         name, _, severity = one.strip().rpartition("-")
-        listed += [f"{c}-{severity}" for c in CORRUPTIONS] if name == "all" else [one.strip()]
-    return listed
+        names += [f"{c}-{severity}" for c in CORRUPTIONS] if name == "all" else [one.strip()]
+    return names
 
 
 def _describe(p: Partition) -> dict[str, Any]:
     counts, train, test = (p.class_counts(side).tolist() for side in (None, False, True))
     described = [one.described(p.classes) for one in p.distributions]
 
-    def drawn(c: int) -> dict[str, Any]:
+    def details(c: int) -> dict[str, Any]:
         """What a client has only where validation images are held back, and where distributions were drawn."""
         own: dict[str, Any] = {} if p.validation is None else {"n_validation": int(p.n_validation[c])}
         if described:
@@ -333,7 +349,7 @@ def _describe(p: Partition) -> dict[str, Any]:
                 "shift": dataclasses.asdict(p.transforms[c]),
                 "group": p.groups[c],
                 "unseen": bool(p.unseen[c]),
-                **drawn(c),
+                **details(c),
             }
             for c in range(p.clients)
         ],
@@ -341,7 +357,7 @@ def _describe(p: Partition) -> dict[str, Any]:
     }
 
 
-def _shown(path: Path) -> str:
+def _typed(path: Path) -> str:
     """The path as the user would type it: from here, from home, or whole."""
     path = path.absolute()
     for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedbench.cli import context
-from fedbench.cli.live import Bars, duration, run
+from fedbench.cli.live import Bars, run
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import PluginError
 from fedbench.store.claim import HeldError
+from fedbench.words import duration
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
@@ -84,14 +85,14 @@ def train_table(
                 console.print(f"not together: {_reason(outcome)}; one run after another instead")
             else:
                 bars.end(cost(outcome.job) if outcome.job else 1.0)
-    made = [one.artifact.id for one in outcomes[End.MADE] if one.artifact]
+    ids = [one.artifact.id for one in outcomes[End.MADE] if one.artifact]
     failures = [_failure(one) for one in outcomes[End.FAILED]]
     if as_json:
-        context.print_json({"made": made, "failed": failures, "left": [one.title for one in outcomes[End.HELD]]})
+        context.print_json({"made": ids, "failed": failures, "left": [one.title for one in outcomes[End.HELD]]})
     if not quiet or failures:
         nothing = "no cell of the table is missing" if lacking.complete else "all that can be had is there"
         more = f", {len(others)} by other processes" if (others := outcomes[End.MADE_ELSEWHERE]) else ""
-        console.print(f"{len(made)} of {len(runs)} runs made{more}" if runs else f"nothing to run: {nothing}")
+        console.print(f"{len(ids)} of {len(runs)} runs made{more}" if runs else f"nothing to run: {nothing}")
     for one in outcomes[End.HELD]:
         assert isinstance(one.error, HeldError)
         console.print(f"left to {one.error.who}: {one.title}")

@@ -10,9 +10,10 @@ from rich.text import Text
 
 from fedbench import protocol as protocols
 from fedbench.cli import context, hyperparameters
-from fedbench.cli.live import duration, run
+from fedbench.cli.live import run
 from fedbench.cli.sweep import train_table
 from fedbench.errors import FedbenchError
+from fedbench.words import duration
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job

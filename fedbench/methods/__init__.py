@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedbench.declared import names as names
 from fedbench.errors import FedbenchError, unknown
 from fedbench.measure import Measure
 
@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from fedbench.methods.base import Method
 
 _HERE = Path(__file__).parent
-
-
-@cache
-def names() -> list[str]:
-    """The methods that there are, by their files and packages (nothing is imported)."""
-    modules = (*_HERE.glob("*.py"), *(p.parent for p in _HERE.glob("*/__init__.py")))
-    return sorted(p.stem for p in modules if p.stem not in ("__init__", "base", "parts"))
 
 
 def file_of(name: str) -> str:

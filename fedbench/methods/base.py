@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from fedbench import options
 from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
 from fedbench.core.context import Context
 from fedbench.core.server import Server
@@ -192,8 +193,8 @@ class Method:
 
     @classmethod
     def hyperparameters(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Hyper-parameters by their name on the command line (a trailing underscore of Python's is dropped)."""
-        return {f.name.rstrip("_"): f for f in dataclasses.fields(cls)}
+        """Hyper-parameters by their name on the command line."""
+        return options.of(cls)
 
     @classmethod
     def create(cls, overrides: Mapping[str, Any]) -> Method:

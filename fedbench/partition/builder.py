@@ -125,11 +125,11 @@ def _relabelled(p: Partition) -> NDArray[np.integer]:
     """The labels [R] as the distributions that the rows are drawn from give them out: permuted under P(Y|X)."""
     if not any(one.labels for one in p.distributions):
         return p.label
-    given = np.tile(np.arange(len(p.classes), dtype=np.int32), (len(p.distributions), 1))
+    labels = np.tile(np.arange(len(p.classes), dtype=np.int32), (len(p.distributions), 1))
     for g, one in enumerate(p.distributions):
         for k, label in one.labels:
-            given[g, k] = label
-    return np.asarray(given[p.distribution, p.label])
+            labels[g, k] = label
+    return np.asarray(labels[p.distribution, p.label])
 
 
 def _transforms(spec: PartitionSpec, assignment: Assignment, grey: bool) -> list[Transform]:

@@ -156,8 +156,8 @@ class Scheme:
 
     @classmethod
     def options(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Its options by name (a trailing underscore of Python's is dropped)."""
-        return {f.name.rstrip("_"): f for f in dataclasses.fields(cls)}
+        """Its options by name."""
+        return options.of(cls)
 
     @classmethod
     def kind(cls, option: str) -> Any:

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.main import get_command
 
 from fedbench import data
 from fedbench.__main__ import main
+from fedbench.cli import app
+from fedbench.cli.partition import _short_forms
 from fedbench.partition import Partition, build, read, schemes, view
 from fedbench.partition.schemes import spec as partition_spec
 from fedbench.partition.transforms import of_clients
@@ -118,9 +121,10 @@ def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
             ("digits", "--scheme", "natural", "--by", "writer", "--iid"),
             "--iid and --by and --scheme exclude each other",
         ),
-        (("digits", "--spc", "0"), "--shards of shards must be at least 1, not 0"),
-        (("digits", "--dir", "0"), "--alpha of dirichlet must be above 0"),
-        (("digits", "--dir", "-2"), "--alpha of dirichlet must be above 0"),
+        (("digits", "--spc", "0"), "--spc of shards must be at least 1, not 0"),
+        (("digits", "--dir", "0"), "--dir of dirichlet must be above 0"),
+        (("digits", "--dir", "-2"), "--dir of dirichlet must be above 0"),
+        (("digits", "--scheme", "dirichlet", "--alpha", "-2"), "--alpha of dirichlet must be above 0"),
         (("digits", "--iid", "--min-size", "4"), "partitioner iid has no min size: only dirichlet can have it"),
         (("digits", "--scheme", "mixture"), "one row a group; for example --counts FILE.csv"),
         (("digits", "--by", "writer"), "unknown column of digits 'writer'"),
@@ -216,3 +220,8 @@ def test_start_up_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_short_forms_are_those_of_the_partitioners() -> None:
+    command = get_command(app).commands["partition"]  # type: ignore[attr-defined]
+    assert set(_short_forms(command)) == {short for name in schemes.names() for short in schemes.load(name).short}

@@ -71,22 +71,22 @@ def _users(name: str) -> type[Scheme]:
 
 def all_options() -> dict[str, list[str]]:
     """Option -> the built-in partitioners that have it."""
-    found: dict[str, list[str]] = {}
+    having: dict[str, list[str]] = {}
     for scheme in names():
         for option in load(scheme).options():
-            found.setdefault(option, []).append(scheme)
-    return found
+            having.setdefault(option, []).append(scheme)
+    return having
 
 
 @cache
 def hints() -> Mapping[str, Any]:
     """Option of any built-in partitioner -> its type, to check what TOML files say of partitions."""
-    found: dict[str, Any] = {}
+    types: dict[str, Any] = {}
     for cls in map(load, names()):
         for option, field in cls.options().items():
             hint = type_hints(cls)[field.name]
-            found[option] = hint if option not in found else found[option] | hint
-    return found
+            types[option] = hint if option not in types else types[option] | hint
+    return types
 
 
 def spec(
@@ -111,10 +111,12 @@ def spec(
         if option not in cls.options():
             raise not_of(cls, option)
     with reported():
-        made = cls.create(own)
-        drawn = PartitionSpec(dataset, name, clients, seed, train_fraction, shift, **common, options=made.values)
-        check(made, drawn)
-    return drawn
+        partitioner = cls.create(own)
+        partition = PartitionSpec(
+            dataset, name, clients, seed, train_fraction, shift, **common, options=partitioner.values
+        )
+        check(partitioner, partition)
+    return partition
 
 
 def not_of(cls: type[Scheme], option: str) -> FedbenchError:

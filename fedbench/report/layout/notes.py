@@ -18,6 +18,7 @@ from fedbench.report.status.index import Record, State
 from fedbench.report.status.others import Hits, records
 from fedbench.report.table.spec import SPREADS, Table
 from fedbench.specs import PRECISIONS
+from fedbench.words import duration
 
 
 class Notes:
@@ -246,14 +247,6 @@ def _cost(runs: Sequence[Record]) -> list[str]:
     done = [r for r in runs if r.artifact is not None]
     seconds = sum(float(r.provenance.get("train_seconds", 0.0)) for r in done)
     return [f"Cost: {duration(seconds)} of training in {len(done)} run{'s' * (len(done) > 1)}."] if done else []
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words: 48 s, 12 min, 3 h 05 min."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _letter(number: int) -> str:
