@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,6 +118,8 @@ def _matching(tree: Tree, member: Member, rule: re.Pattern[str], recipe: Recipe,
     if member.annotations is not None:
         where = f"{tree.path} ({member.annotations})"
         columns["label"] = _annotated(tree.read(member.annotations), names, where)
+    if source.ordered_classes:
+        columns["label"] = _ordered(columns, recipe.classes, f"{tree.path} ({member.path})")
     images = decode(
         len(names),
         lambda i: tree.read(names[i], IMAGE),
@@ -125,6 +128,22 @@ def _matching(tree: Tree, member: Member, rule: re.Pattern[str], recipe: Recipe,
         source.resize,
     )
     return Part(f"{tree.path} ({member.path})", member.split, images, columns)
+
+
+def _ordered(columns: Mapping[str, np.ndarray], classes: tuple[str, ...], where: str) -> np.ndarray:
+    """The recipe's class of each image, by the place of its class folder among those of the same other columns."""
+    others = [values.tolist() for name, values in columns.items() if name != "label"]
+    folders = list(zip(*others, columns["label"].tolist(), strict=True))
+    of_folder = {}
+    for place, same in itertools.groupby(sorted(set(folders)), lambda folder: folder[:-1]):
+        alike = list(same)
+        require(
+            len(alike) == len(classes),
+            f"{where}: {' '.join((*place, 'has'))} the class folders "
+            f"{', '.join(folder[-1] for folder in alike)}; the recipe has {len(classes)} classes",
+        )
+        of_folder |= dict(zip(alike, classes, strict=True))
+    return text([of_folder[folder] for folder in folders], where)
 
 
 def pattern(path: str) -> re.Pattern[str]:

@@ -178,8 +178,9 @@ def _content(variant: Variant) -> str:
     # Named only where they are used, so that the ids of all other data sets stay what they were.
     if source.resize:
         content["resize"] = True
-    if source.only_classes:
-        content["only_classes"] = True
+    for name in ("only_classes", "ordered_classes"):
+        if getattr(source, name):
+            content[name] = True
     if source.kind == "csv":
         content |= {
             "labels": [source.label_columns, sorted(source.label_values.items())],

@@ -65,12 +65,15 @@ def _check_source(source: Source, recipe: Recipe, where: str) -> None:
     )
     resizable = ("parquet", "folder", "csv")
     require(not source.resize or source.kind in resizable, f"{where}: kind {source.kind} has no resize")
-    require(not source.only_classes or source.kind == "folder", f"{where}: kind {source.kind} has no only_classes")
+    for name in ("only_classes", "ordered_classes"):
+        require(not getattr(source, name) or source.kind == "folder", f"{where}: kind {source.kind} has no {name}")
+    require(not (source.only_classes and source.ordered_classes), f"{where}: only_classes or ordered_classes, not both")
     _check_labels(source, recipe, where)
     if source.kind == "cifar-binary":
         require(bool(source.fields), f"{where}: kind cifar-binary needs fields, the names of its label bytes")
-    for member in (m for file in source.file for m in file.member if source.only_classes):
-        require("{label}" in member.path, f"{where}: with only_classes member {member.path} must have {{label}}")
+    for name in (n for n in ("only_classes", "ordered_classes") if getattr(source, n)):
+        for member in (m for file in source.file for m in file.member):
+            require("{label}" in member.path, f"{where}: with {name} member {member.path} must have {{label}}")
     for file in source.file:
         _check_file(file, source.kind, f"{where}, file {file.path}")
 

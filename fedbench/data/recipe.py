@@ -66,6 +66,9 @@ class Source:
     label: str = "label"  #: which of the source's columns is the class
     resize: bool = False  #: kinds parquet, folder and csv: bring images of another size to the recipe's (bilinear)
     only_classes: bool = False  #: kind folder: images of other classes than the recipe's are left out, not an error
+    #: Kind folder: a class is its folder's place in alphabetical order, whatever it is called, among the class folders
+    #: of the same member whose other {name}s agree (as torchvision's ImageFolder numbers each of them).
+    ordered_classes: bool = False
     #: Kind csv, with multi-label images: the columns of the labels, in the order of the recipe's classes, and
     #: what their values mean, 0 or 1 ("" is an empty field; numbers are compared as such).
     label_columns: tuple[str, ...] = ()

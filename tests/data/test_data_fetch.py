@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -17,59 +13,7 @@ from fedbench.data import fetch, load, recipe
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from tests.support.data_makers import pixels, recipe_text, tar
-
-
-@dataclass
-class Served:
-    """What a path answers, and what it was asked."""
-
-    data: bytes = b""
-    status: int = 200
-    cuts: list[int] = field(default_factory=list)  #: break off after so many bytes, one a request
-    ranges: bool = True
-    asked: list[str | None] = field(default_factory=list)  #: the Range header of each request
-
-
-class Handler(BaseHTTPRequestHandler):
-    served: dict[str, Served]
-
-    def do_GET(self) -> None:
-        entry = self.served.get(self.path) or Served(status=404)
-        wanted = self.headers.get("Range")
-        entry.asked.append(wanted)
-        if entry.status != 200:
-            self.send_error(entry.status)
-            return
-        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and entry.ranges else 0
-        if start and start >= len(entry.data):
-            self.send_error(416)
-            return
-        body = entry.data[start:]
-        self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(body)))
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(entry.data) - 1}/{len(entry.data)}")
-        self.end_headers()
-        self.wfile.write(body[: entry.cuts.pop(0)] if entry.cuts else body)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, dict[str, Served]]]:
-    import sys
-
-    monkeypatch.setattr(sys.modules["fedbench.data.download"], "PAUSE", 0.0)
-    served: dict[str, Served] = {}
-    handler = type("Bound", (Handler,), {"served": served})
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{httpd.server_port}", served
-    httpd.shutdown()
-    httpd.server_close()
-
+from tests.support.server import Served, Server
 
 BIN = """
 [[source]]
@@ -98,9 +42,6 @@ def toy(folder: Path, data: bytes, *urls: str) -> str:
     told = ", ".join(f'"{url}"' for url in urls)
     path.write_text(recipe_text(BIN.format(sha256=hashlib.sha256(data).hexdigest(), urls=told), (4, 5, 3)))
     return str(path)
-
-
-Server = tuple[str, dict[str, Served]]
 
 
 def test_fetch_then_load(tmp_path: Path, store: Store, server: Server) -> None:

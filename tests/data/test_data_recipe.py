@@ -15,11 +15,13 @@ from tests.support.data_makers import IDX_BODY, idx_toy, recipe_text
 NAMES = {
     "digits", "mnist", "fashion_mnist", "mnist_writers", "cifar10", "cifar20", "cifar100", "usps", "tinyimagenet",
     "femnist", "svhn", "synth_digits", "mnist_m", "digit5", "digit3", "chexpert", "office_home",
+    "retina",
 }  # fmt: skip
 #: Sources that are handed round without a checksum that we know: the files themselves are their identity.
 BRING_YOUR_OWN = {
     ("femnist", "parquet"), ("femnist", "leaf"), ("synth_digits", "mat"), ("synth_digits", "parquet"),
     ("mnist_m", "folder"), ("chexpert", "small"), ("office_home", "archive"), ("office_home", "folder"),
+    ("retina", "archive"), ("retina", "folder"),
 }  # fmt: skip
 
 
