@@ -43,6 +43,10 @@ def accuracies(p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
         out["client_accuracy_std"] = [own.std(axis=1, ddof=1)]
     if p.vote is not None:
         out["system_accuracy_vote"] = [_system(p, p.vote)]
+    if p.single is not None:
+        single = p.single / np.bincount(p.group, minlength=len(p.rounds))[:, None]
+        out["system_accuracy_random"] = [single.mean(axis=1)]
+        out["system_accuracy_best_client"] = [single.max(axis=1)]
     for rule, answers in p.routed.items():
         out[f"system_accuracy_{rule}"] = [_system(p, answers)]
     headline = "system_accuracy_probability" if "probability" in p.route else "system_accuracy_vote"

@@ -48,6 +48,16 @@ METRICS: dict[str, Definition] = {
     "system_accuracy_oracle": Definition(
         "system accuracy when every image is answered by the model of the client it belongs to", "fraction", "fedbench"
     ),
+    "system_accuracy_random": Definition(
+        "system accuracy to be expected when a client drawn at random answers: the mean over clients of what each "
+        "one's model answers rightly of all test images",
+        "fraction", "fedbench",
+    ),
+    "system_accuracy_best_client": Definition(
+        "system accuracy when one client's model answers everything: of the client whose model does best, which is "
+        "chosen on test images",
+        "fraction", "fedbench",
+    ),
     "average_accuracy": Definition(
         "accuracy of each client's personalised model on its own test images, weighted by training sizes",
         "fraction", _FEDDRM,

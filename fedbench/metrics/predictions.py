@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,6 +51,8 @@ class Predictions:
     routed: Mapping[str, np.ndarray]  #: rule -> [N] answer of the chosen client's model
     #: [N] what the owner is answered when it is met without labels; -1 in groups in which nobody was.
     test_phase: np.ndarray | None = None
+    #: [G, T] how many test images of the T clients that train each one of them answers rightly, were it to answer all.
+    single: np.ndarray | None = None
 
 
 def broken(run: Artifact, what: str) -> FedbenchError:
@@ -123,13 +125,10 @@ def read_predictions(run: Artifact, clients: Clients, rounds: int) -> Prediction
         _check_range(run, "label", label, classes)
         _check_range(run, "own", own, classes)
         test_phase = _test_phase(run, table, classes) if TEST_PHASE in names else None
-        vote: np.ndarray | None = None
-        routed: dict[str, np.ndarray] = {}
-        if "votes" in names:
-            vote, routed = _read_votes(run, file, clients, classes, route)
+        p = Predictions(number, views, classes, group, client, label, own, None, route, {}, test_phase)
+        return _with_votes(run, file, clients, p) if "votes" in names else p
     except (OSError, pa.ArrowException) as error:
         raise broken(run, f"cannot read {path} ({error})") from error
-    return Predictions(number, views, classes, group, client, label, own, vote, route, routed, test_phase)
 
 
 def _test_phase(run: Artifact, table: pa.Table, classes: int) -> np.ndarray:
@@ -188,20 +187,19 @@ def _check_range(run: Artifact, name: str, values: np.ndarray, size: int) -> Non
         )
 
 
-def _read_votes(
-    run: Artifact, file: pq.ParquetFile, sizes: Clients, classes: int, route: Mapping[str, np.ndarray]
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Majority of the clients that train for every row, and the answer of the client that each rule chose."""
+def _with_votes(run: Artifact, file: pq.ParquetFile, sizes: Clients, p: Predictions) -> Predictions:
+    """With what all models answer: the majority of the clients that train, the answer of the client that each rule
+    chose, and how often each client is right."""
     import pyarrow as pa
 
-    clients = len(sizes)
-
+    clients, trainees = len(sizes), sizes.trainees
     kind = file.schema_arrow.field("votes").type
     if not pa.types.is_fixed_size_list(kind) or not pa.types.is_integer(kind.value_type) or kind.list_size != clients:
         raise broken(run, f"column 'votes' of table predictions must hold {clients} answers a row, not {kind}")
     rows = file.metadata.num_rows
     vote = np.empty(rows, np.int64)
-    routed = {rule: np.empty(rows, np.int64) for rule in route}
+    routed = {rule: np.empty(rows, np.int64) for rule in p.route}
+    single = np.zeros((len(p.rounds), trainees), np.int64)
     start = 0
     for batch in file.iter_batches(max(1, _BATCH * 8 // clients), columns=["votes"]):
         part = slice(start, start + len(batch))
@@ -209,9 +207,12 @@ def _read_votes(
         if flat.null_count or len(flat) != len(batch) * clients:
             raise broken(run, "column 'votes' of table predictions has gaps")
         votes = flat.to_numpy().reshape(len(batch), clients)
-        _check_range(run, "votes", votes, classes)
-        vote[part] = majority(votes[:, : sizes.trainees], classes)
+        _check_range(run, "votes", votes, p.classes)
+        vote[part] = majority(votes[:, :trainees], p.classes)
         for rule, answers in routed.items():
-            answers[part] = votes[np.arange(len(batch)), route[rule][part]]
+            answers[part] = votes[np.arange(len(batch)), p.route[rule][part]]
+        right = (votes[:, :trainees] == p.label[part, None]) & (p.client[part, None] < trainees)
+        for group in np.unique(p.group[part]):
+            single[group] += right[p.group[part] == group].sum(axis=0)
         start = part.stop
-    return vote, routed
+    return replace(p, vote=vote, routed=routed, single=single)

@@ -20,9 +20,9 @@ class LeNetGN(FLModel):
     """Two convolutional stages (5x5, group norm, ReLU, max-pooling), linear layers 512-256, and 128 before the head.
 
     `branch` says how much of it the backbone is, and so what a second branch shares with the first: none of it, the
-    first convolution (shallow), both (mid), or the two linear layers too (deep); all that lies behind is the projection,
-    of which each branch has its own. 2,081,554, 2,079,058, 2,027,666 and 1,075,090 parameters with a client branch, on
-    32x32x3 with 10 classes and eight clients. Torch's own initial weights, as in the authors' code.
+    first convolution (shallow), both (mid), or the two linear layers too (deep); all that lies behind is the
+    projection, of which each branch has its own. 2,081,554, 2,079,058, 2,027,666 and 1,075,090 parameters with a client
+    branch, on 32x32x3 with 10 classes and eight clients. Torch's own initial weights, as in the authors' code.
     """
 
     def __init__(self, shape: Shape, classes: int, branch: str = "deep") -> None:

@@ -95,6 +95,8 @@ def brute_force(rows: list[dict[str, Any]], n_train: list[int]) -> dict[str, flo
     if "votes" in rows[0]:
         out["system_accuracy_vote"] = mean([winner(r["votes"][: len(n_train)]) == r["label"] for r in rows])
         out["system_accuracy"] = out["system_accuracy_vote"]
+        single = [mean([r["votes"][i] == r["label"] for r in rows]) for i in clients]
+        out["system_accuracy_random"], out["system_accuracy_best_client"] = statistics.fmean(single), max(single)
     if "route_probability" in rows[0]:
         for rule in ("probability", "density_ratio"):
             out[f"system_accuracy_{rule}"] = mean([r["votes"][r[f"route_{rule}"]] == r["label"] for r in rows])

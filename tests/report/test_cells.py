@@ -239,7 +239,7 @@ def test_a_tables_own_budget_overrides_the_protocols(lab: Any, tmp_path: Path) -
         '[[column]]\nlabel = "X"\ndataset = "cifar10"\npartition = { scheme = "iid" }\ntrain = { lr = 0.5 }\n'
     )
     (job,) = missing_cells(tables.load(str(path)), "small", lab.store, [])
-    assert (job.setting.rounds, job.setting.window, job.setting.lr) == (7, 6, 0.5)
+    assert (job.setting.rounds, job.setting.window, job.setting.lr) == (7, 5, 0.5)
     assert job.params == {"lambda": 0.9}
 
 

@@ -81,7 +81,7 @@ class Series(Kind[Lines]):
                     others.append(cell)
                 reported = table.trusted.get((line.label, column.key)) if compared else None
                 if value is not None or reported:
-                    x = self.x(table, row, column, axis.x, budget)
+                    x = self.x(table, row, column, axis, budget)
                     own = None if column.of else sketch(table, column, budget, row).rounds
                     point = Point(x, value, self.error(value) if value else None, reported, own, entry.runs)
                     marks.lines.setdefault(name, []).append(point)
@@ -95,13 +95,13 @@ class Series(Kind[Lines]):
         """Of a cell: the panel's title, the line's name, and the names of all lines of the panel."""
         return column.group, row.label, tuple(r.label for r in table.rows)
 
-    def x(self, table: Table, row: Row, column: Column, name: str, budget: str) -> float | None:
+    def x(self, table: Table, row: Row, column: Column, axis: SeriesSpec, budget: str) -> float | None:
         """Where a cell stands. Raises FedbenchError where the column's runs do not have one such value."""
         by_key = {c.key: c for c in table.columns}
-        values = {by_key[key].partition.get(name) for key in column.of or [column.key]}
-        if len(values) != 1 or not isinstance(value := values.pop(), int | float):
-            raise FedbenchError(f"{table.path}, column {column.key} has no single {name}", "give its partitions one")
-        return value
+        values = {by_key[key].partition.get(axis.x) for key in column.of or [column.key]}
+        if len(values) != 1 or (place := axis.at(values.pop())) is None:
+            raise FedbenchError(f"{table.path}, column {column.key} has no single {axis.x}", "give its partitions one")
+        return place
 
     def error(self, value: Value) -> float | None:
         """Half an error bar: the value's own ±."""
@@ -130,7 +130,7 @@ class Series(Kind[Lines]):
             lines, parts = panel.marks.lines, []
             for name in [n for n in figure.series.bold if n in lines] or lines:
                 measured = [(p.x, p.value.mean) for p in lines[name] if p.value]
-                numbers = [f"{mean:.2f} ({'own' if x is None else f'{x:g}'})" for x, mean in measured]
+                numbers = [f"{mean:.2f} ({'own' if x is None else figure.series.tick(x)})" for x, mean in measured]
                 parts.append(f"{name} {', '.join(numbers) or 'not measured'}")
             yield f"{panel.title}, budget {content.about['budget']}, by {figure.series.x}: {'; '.join(parts)}"
 
@@ -146,7 +146,7 @@ class Series(Kind[Lines]):
         picture, grid = subplots((max(4.5, 0.5 + 3.3 * wide), 0.9 + tall * len(tables)), len(tables), wide)
         for line, panels in zip(grid, tables.values(), strict=True):
             for axes, panel in zip(line, panels, strict=False):
-                _panel(axes, panel.marks, axis.scale, looks)
+                _panel(axes, panel.marks, axis, looks)
                 axes.set_title(panel.title)
             for axes in line[len(panels) :]:
                 axes.set_visible(False)
@@ -165,7 +165,7 @@ class Series(Kind[Lines]):
 
 
 class Sweep(Series):
-    """A panel a data set, a line a heading of columns, along a hyper-parameter of the rows.
+    """A panel a data set, a line a heading of columns, along a hyper-parameter of the rows or of their runs.
 
     A row that leaves it at the method's own choice is a level across the panel. Error bars are standard errors, as in
     FLUX's figures (App. D.1).
@@ -174,11 +174,12 @@ class Sweep(Series):
     def place(self, table: Table, row: Row, column: Column) -> tuple[str, str, tuple[str, ...]]:
         return column.label, column.group, tuple(dict.fromkeys(c.group for c in table.printed))
 
-    def x(self, table: Table, row: Row, column: Column, name: str, budget: str) -> float | None:
-        value = row.params.get(name)
-        if value is not None and not isinstance(value, int | float):
-            raise FedbenchError(f"{table.path}, row {row.label}: {name} must be a number, not {value!r}")
-        return value
+    def x(self, table: Table, row: Row, column: Column, axis: SeriesSpec, budget: str) -> float | None:
+        value = row.params.get(axis.x, row.train.get(axis.x))
+        if value is not None and axis.at(value) is None:
+            there = f"one of {', '.join(axis.values.values())}" if axis.values else "a number"
+            raise FedbenchError(f"{table.path}, row {row.label}: {axis.x} must be {there}, not {value!r}")
+        return axis.at(value)
 
     def error(self, value: Value) -> float | None:
         """The standard error over the seeds."""
@@ -251,9 +252,9 @@ def _looks(content: Content[Lines], axis: SeriesSpec) -> dict[str, _Look]:
     return looks
 
 
-def _panel(axes: Axes, marks: Lines, scale: str, looks: dict[str, _Look]) -> None:
+def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, _Look]) -> None:
     xs = sorted({p.x for p in marks.points if p.x is not None})
-    places = dict(zip(xs, _places(xs, scale), strict=True))
+    places = dict(zip(xs, _places(xs, axis.scale), strict=True))
     least = min((b - a for a, b in pairwise(places.values())), default=0.0)
     spread = any(p.error for p in marks.points)
     for i, (name, points) in enumerate(marks.lines.items()):
@@ -278,7 +279,7 @@ def _panel(axes: Axes, marks: Lines, scale: str, looks: dict[str, _Look]) -> Non
                 *zip(*reported, strict=True), color=look.colour, marker=look.marker,
                 markersize=2, alpha=0.8, zorder=2, **_REPORTED,
             )  # fmt: skip
-    axes.set_xticks(list(places.values()), [f"{x:g}" for x in places])
+    axes.set_xticks(list(places.values()), [axis.tick(x) for x in places])
     axes.margins(x=0.05)
     axes.grid(axis="y")
     axes.set_ylabel(_quantity(marks.unit))

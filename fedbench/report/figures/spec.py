@@ -37,12 +37,26 @@ class SeriesSpec:
     """Tables whose cells are points of lines, and what these lie along."""
 
     tables: Mapping[str, str]  #: heading of the panels ("" where there is one table) -> table
-    #: What a column's partition ("level", "clients"; kind "series"), a row's hyper-parameters (kind "sweep") or a
-    #: column's runs ("epochs"; the kind of that name) have.
+    #: What a column's partition ("level", "clients"; kind "series"), a row's hyper-parameters or runs (kind "sweep") or
+    #: a column's runs ("epochs"; the kind of that name) have.
     x: str
     label: str  #: of the axis
     scale: str = "linear"  #: or "log", or "even": as far from each to the next
+    values: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: where x is a text: name on the axis -> the text, in order
     bold: tuple[str, ...] = ()  #: the lines that the figure is about
+
+    def at(self, x: object) -> float | None:
+        """Where a value stands: a number at itself, a text at its place among `values`. None for any other."""
+        if isinstance(x, int | float):
+            return float(x)
+        texts = list(self.values.values())
+        return float(texts.index(x)) if isinstance(x, str) and x in texts else None
+
+    def tick(self, x: float) -> str:
+        """How that is named on the axis."""
+        return list(self.values)[int(x)] if self.values else f"{x:g}"
 
 
 @dataclass(frozen=True)
