@@ -364,7 +364,7 @@ def test_method_params() -> None:
             lambda: partition(preset="five"),
             "protocol feddrm has no preset 'five'; --protocol ftw_erm has it",
         ),
-        (lambda: partition(preset="x"), "unknown preset of protocol feddrm 'x'; known: none"),
+        (lambda: partition(preset="x"), "unknown preset of protocol feddrm 'x'; known: retina"),
         (lambda: setting("papr"), "unknown budget 'papr'; did you mean 'paper'"),
         (lambda: load("feddrm").method_params("fedavgft", "big"), "unknown budget 'big'; known: paper, small, smoke"),
         (lambda: setting(round=3), "'round'; did you mean 'rounds'"),

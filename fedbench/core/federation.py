@@ -43,6 +43,8 @@ class Federation:
     image: Tensor | None = None  #: [R] int64
     #: [S][M] training and validation rows of each stage where the data drift; `train`, `validation` are the first's.
     stages: Sequence[tuple[Sequence[Tensor], Sequence[Tensor]]] = ()
+    #: [R, 2, C] float32: by what factor and offset of each channel a client's own normalisation differs from [-1, 1].
+    scaling: Tensor | None = None
 
     @classmethod
     def of(
@@ -61,6 +63,7 @@ class Federation:
         groups: Sequence[int] = (),
         test_groups: Sequence[int] = (),
         image: np.ndarray | None = None,
+        scaling: np.ndarray | None = None,
     ) -> Federation:
         """Build from host arrays in partition order (see the class).
 
@@ -101,6 +104,7 @@ class Federation:
             test_groups=test_groups or groups,
             image=None if image is None else torch.from_numpy(image.astype(np.int64)).to(device),
             stages=stages,
+            scaling=None if scaling is None else torch.from_numpy(scaling).to(device),
         )
 
     @classmethod
@@ -122,6 +126,8 @@ class Federation:
             image_starts = np.cumsum([0, *(len(p.images) for p in parts[:-1])]).tolist()
             image = torch.cat([p.image_of_rows + at for p, at in zip(parts, image_starts, strict=True)])
             whole = replace(whole, image=image)
+        if any(p.scaling is not None for p in parts):
+            whole = replace(whole, scaling=torch.cat([p.scaling_of_rows for p in parts]))
         return [
             replace(
                 whole,
@@ -153,6 +159,14 @@ class Federation:
     def image_of_rows(self) -> Tensor:
         """[R] int64: which of the images each row is."""
         return torch.arange(len(self.labels), device=self.images.device) if self.image is None else self.image
+
+    @property
+    def scaling_of_rows(self) -> Tensor:
+        """[R, 2, C]: `scaling`, or that which changes nothing."""
+        if self.scaling is not None:
+            return self.scaling
+        nothing = torch.tensor([[1.0], [0.0]], device=self.images.device)
+        return nothing.expand(len(self.labels), 2, self.shape[-1])
 
     @property
     def multi_label(self) -> bool:

@@ -120,15 +120,18 @@ class Worker:
 
     def batch(self, rows: Tensor, windows: Tensor | None = None) -> Tensor:
         """Network input [B, C, H, W] of these rows, cropped to the windows [B, 4] if given."""
-        image = self.federation.image
-        rows = rows if image is None else image[rows]
-        images = self.federation.images.index_select(0, rows)  # a fifth of the time of images[rows] on a CPU
+        image, scaling = self.federation.image, self.federation.scaling
+        at = rows if image is None else image[rows]
+        images = self.federation.images.index_select(0, at)  # a fifth of the time of images[rows] on a CPU
         if windows is not None:
             if self.setting.augment == "pad_flip":
                 images = padded_flip(images, windows, PADDING)
             else:
                 images = resized_crop(images, windows)
-        return to_input(images)
+        if scaling is None:
+            return to_input(images)
+        factor, offset = scaling[rows, :, :, None, None].unbind(1)
+        return to_input(images).mul_(factor).add_(offset)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of a forward pass and its loss."""

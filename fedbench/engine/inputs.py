@@ -65,6 +65,7 @@ def _load(images: Artifact, partitions: Iterable[Artifact], device: torch.device
             groups=p.groups,
             test_groups=p.test_groups,
             image=image if copies else None,
+            scaling=p.scaling(),
         )
         parts.append(part)
     return Federation.joined(parts)

@@ -164,7 +164,7 @@ class Partition:
         """
         if dataset.spec.id != self.spec.dataset.id:
             raise FedbenchError(f"partition {self.id} is of dataset {self.spec.dataset.id}, not {dataset.spec.id}")
-        plain = all(transform == Transform() for transform in self.transforms)
+        plain = not any(transform.alters for transform in self.transforms)
         if self.colour is not None:
             images, index = paint(dataset.images[self.sample], self.colour), np.arange(len(self.sample))
         elif plain or self.drawn is not None:
@@ -181,11 +181,24 @@ class Partition:
             start, _, middle, stop = self._ends[client].tolist()  # validation images are a part of the training side
             rows, transform = slice(middle, stop) if test else slice(start, middle), self.transforms[client]
             own = images[index[rows]]
-            out[rows] = own if transform == Transform() else apply(own, transform, key=side)
+            out[rows] = apply(own, transform, key=side) if transform.alters else own
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow and NumPy let go of the interpreter's lock
             list(pool.map(transformed, range(2 * self.clients)))
         return out, np.arange(len(out))
+
+    def scaling(self) -> NDArray[np.float32] | None:
+        """[R, 2, C] factor and offset by which channels in [-1, 1] become what their client's mean m and deviation s
+        make of them: 1/(2s) and (1/2 - m)/s. None where no client has a normalisation of its own."""
+        own = {c: (t.mean, t.std) for c, t in enumerate(self.transforms) if t.mean is not None}
+        if not own:
+            return None
+        channels = len(next(mean for mean, _ in own.values()))
+        of_client = np.tile(np.array([[1.0], [0.0]]), (len(self.transforms), 1, channels))
+        for c, both in own.items():
+            mean, std = np.array(both, np.float64)
+            of_client[c] = 0.5 / std, (0.5 - mean) / std
+        return of_client.astype(np.float32)[self.client]
 
     def transformed_images(self, dataset: Dataset) -> Images:
         """uint8 [R, H, W, C]: row r is the image of `sample[r]` as its client sees it; see `distinct`."""

@@ -3,7 +3,7 @@
     samples        client, sample, split, label (, colour) (, stage)   ordered by client; its training rows first,
                    then its validation rows; then as drawn
     clients        client, n_train, n_test, gamma, hue, saturation, posterize, group (, corruption, severity)
-                   (, newcomer) (, n_validation) (, distribution) (, stage_groups, test_group)
+                   (, mean, std) (, newcomer) (, n_validation) (, distribution) (, stage_groups, test_group)
     distributions  group, description, definition   only where distributions were drawn as such (FLUX)
     densities      client, train, test              the probability of each stratum, whose number `samples` then has
 
@@ -143,6 +143,9 @@ def _clients_table(p: Partition) -> pa.Table:
     if any(s.corruption for s in p.transforms):
         columns["corruption"] = pa.array([s.corruption for s in p.transforms], pa.string())
         columns["severity"] = pa.array([s.severity for s in p.transforms], pa.int8())
+    if any(s.mean for s in p.transforms):
+        columns["mean"] = pa.array([s.mean for s in p.transforms], pa.list_(pa.float64()))
+        columns["std"] = pa.array([s.std for s in p.transforms], pa.list_(pa.float64()))
     if p.spec.unseen:
         columns["newcomer"] = pa.array(p.unseen)
     if p.validation is not None:

@@ -105,7 +105,7 @@ def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said["spec"] == made.spec.to_dict()
     assert [c["class_counts"] for c in said["clients"]] == made.class_counts().tolist()
     assert [c["group"] for c in said["clients"]] == [0, 1] * 4
-    nothing = dict.fromkeys(("hue", "saturation", "posterize", "corruption", "severity"))
+    nothing = dict.fromkeys(("hue", "saturation", "posterize", "corruption", "severity", "mean", "std"))
     assert said["clients"][1]["shift"] == {"gamma": 1.4, **nothing}
     assert [c["unseen"] for c in said["clients"]] == [False] * 8
     run("digits", "--iid", "--json")

@@ -1,11 +1,13 @@
 """How a client sees its images, in both splits: through steps of colour, under a corruption, or both.
 
 Colours (FedDRM, section 5.2): the arithmetic is that of torchvision 0.19 on Pillow images, with 8-bit rounding between
-the steps. A corruption (pFedFDA, section 5.1) draws its noise once, and it stays.
+the steps. A corruption (pFedFDA, section 5.1) draws its noise once, and it stays. A mean and a standard deviation
+change no pixel: the trainer normalises by them what the network gets (FedDRM's centres of RETINA).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from zlib import crc32
 
@@ -25,7 +27,8 @@ _BLOCK = 2048
 
 @dataclass(frozen=True)
 class Transform:
-    """Steps of colour, and behind them a corruption at a severity; one that is None is not done at all.
+    """Steps of colour, behind them a corruption at a severity, and by what the result is normalised; what is None is
+    not done at all.
 
     A hue of 0.0 is not the same as None: the way to 8-bit HSV and back moves colours by a few levels, and the
     clients of the pool whose hue is 0.0 do go that way.
@@ -37,8 +40,12 @@ class Transform:
     posterize: int | None = None  #: bits kept of each 8-bit value
     corruption: str | None = None  #: one of CORRUPTIONS
     severity: int | None = None  #: 1 to SEVERITIES
+    #: Of each channel, of pixels in 0..1; None is 0.5 for all, which makes [-1, 1] of them.
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
+        self._check_normalisation()
         require(self.gamma is None or self.gamma > 0, f"gamma must be above 0, not {self.gamma}")
         require(self.hue is None or -0.5 <= self.hue <= 0.5, f"hue must lie in -0.5..0.5, not {self.hue}")
         require(self.saturation is None or self.saturation >= 0, f"saturation cannot be negative: {self.saturation}")
@@ -51,6 +58,20 @@ class Transform:
         if self.severity is None:
             raise FedbenchError(f"corruption {self.corruption} has no severity", f"1 to {SEVERITIES}")
         check_name(self.corruption, self.severity)
+
+    def _check_normalisation(self) -> None:
+        for name in ("mean", "std"):
+            if getattr(self, name) is not None:  # stored tables hold lists
+                object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
+        mean, std = self.mean or (), self.std or ()
+        require(len(mean) == len(std), f"a mean of {len(mean)} channels and a standard deviation of {len(std)}")
+        require(all(0 < value < math.inf for value in std), f"a standard deviation must be above 0, not {list(std)}")
+        require(all(map(math.isfinite, mean)), f"a mean must be a number, not {list(mean)}")
+
+    @property
+    def alters(self) -> bool:
+        """Whether it changes pixels."""
+        return replace(self, mean=None, std=None) != Transform()
 
     def __or__(self, other: Transform) -> Transform:
         """Both of them; where they have the same step, that of the other."""
@@ -67,6 +88,8 @@ class Transform:
         parts += [f"saturation {self.saturation:g}"] if self.saturation is not None else []
         parts += [f"{self.posterize} bits"] if self.posterize is not None else []
         parts += [f"{self.corruption} {self.severity}"] if self.corruption is not None else []
+        if self.mean is not None and self.std is not None:
+            parts += [f"normalised by {' '.join(f'{m:g}±{s:g}' for m, s in zip(self.mean, self.std, strict=True))}"]
         return ", ".join(parts) or "none"
 
 
