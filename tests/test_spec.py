@@ -119,7 +119,7 @@ def levelled(draw: st.DrawFn) -> PartitionSpec:
         own["strict"] = draw(st.sampled_from((None, False, True)))
     optional = {
         "validation": st.floats(0.01, 0.99), "subsample": st.floats(0.01, 1), "duplicates": counts,
-        "data_share": st.floats(1e-6, 1 / clients),
+        "data_share": st.floats(1e-6, 1 / clients), "copies": st.integers(1, MOST_COPIES),
     }  # fmt: skip
     return partition_spec(
         draw(datasets), "equal", clients, draw(seeds), **own, **draw(st.fixed_dictionaries({}, optional=optional))
@@ -303,6 +303,7 @@ def test_any_changed_field_of_a_partition_changes_its_id(spec: PartitionSpec, da
 def test_any_changed_field_of_equal_shards_changes_their_id(spec: PartitionSpec, data: st.DataObject) -> None:
     changes: dict[str, Any] = {
         "duplicates": (spec.duplicates or 1) % MOST_COPIES + 1,
+        "copies": (spec.options.get("copies") or 1) % MOST_COPIES + 1,
         "data_share": (spec.options.get("data_share") or 1 / spec.clients) / 2,
         "validation": (spec.validation or 1) / 2,
         "subsample": (spec.subsample or 1) / 2,
@@ -318,7 +319,7 @@ def test_any_changed_field_of_equal_shards_changes_their_id(spec: PartitionSpec,
 
 
 def test_what_changes_nothing_of_equal_shards_is_no_identity() -> None:
-    again = changed(EQUAL, duplicates=1, strict=False, fewer_classes=False, subsample=1)
+    again = changed(EQUAL, duplicates=1, copies=1, strict=False, fewer_classes=False, subsample=1)
     assert again == EQUAL
     assert set(EQUAL.to_dict()) == {
         "dataset", "scheme", "clients", "seed", "shift", "level", "validation", "version"
@@ -542,6 +543,7 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (EQUAL, {"shift": "none"}, "level 5 of which shift?"),
     (EQUAL, {"shift": "px+px"}, "unknown shift 'px+px'"),
     (EQUAL, {"duplicates": 0}, "at least once, not 0 times"),
+    (EQUAL, {"copies": 0}, "--copies of equal must be in [1, 10000], not 0"),
     (EQUAL, {"validation": 1.5}, "for validation must lie between 0 and 1, not 1.5"),
     (EQUAL, {"validation": 0}, "for validation must lie between 0 and 1, not 0.0"),
     (EQUAL, {"data_share": 0.2}, "10 clients cannot hold 0.2 of all training samples each"),

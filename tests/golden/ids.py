@@ -83,6 +83,7 @@ PARTITIONS: Sequence[tuple[str, dict[str, Any]]] = (
     ("flux", {"scheme": "equal", "shift": "pxy", "level": 3, "clients": 10, "strict": True}),
     ("flux", {"scheme": "equal", "shift": "px", "level": 8, "clients": 10, "duplicates": 4, "data_share": 0.05}),
     ("flux", {"scheme": "equal", "shift": "px", "level": 8, "clients": 10, "newcomers": 2}),
+    ("flux", {"scheme": "equal", "shift": "py", "level": 7, "clients": 10, "copies": 3}),
     ("flux", {"scheme": "sampled", "by": "writer", "size": 20, "test_size": 5, "clients": 12, "shift": "none"}),
     ("flux", {"scheme": "sampled", "by": "writer", "size": 20, "test_size": 5, "clients": 12, "leaky": True}),
     ("flux", {"scheme": "sampled", "by": "writer", "size": 9, "test_size": 2, "clients": 5, "apart": "patient"}),

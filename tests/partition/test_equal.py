@@ -67,6 +67,7 @@ def asked(draw: st.DrawFn) -> PartitionSpec:
         "validation": st.sampled_from((None, 0.1, 0.5)),
         "subsample": st.sampled_from((None, 0.3, 1)),
         "duplicates": st.integers(1, 3),
+        "copies": st.integers(1, 3),
         "data_share": st.sampled_from((None, 0.05)),
     }
     own |= draw(st.fixed_dictionaries({}, optional=optional))
@@ -263,6 +264,34 @@ def test_copies_and_cuts_are_of_training_rows_only(stages: int | None) -> None:
     assert changed.n_train.tolist() == [4 * int(0.25 * (n // (stages or 1))) * (stages or 1) for n in plain.n_train]
 
 
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 2**32 - 1), st.sampled_from(("none", "px", "pyx", "pxy")))
+@settings(max_examples=40)
+def test_copies_before_the_images_are_dealt(clients: int, copies: int, seed: int, shift: str) -> None:
+    """Every image, on either side, so many times over all clients, and a client that many times as many images."""
+    own: dict[str, Any] = {"clients": clients, "seed": seed, "shift": shift, "level": None if shift == "none" else 3}
+    p = partition.make(spec(**own, copies=copies), OF)
+    assert np.bincount(p.sample).tolist() == [copies] * 800
+    assert (OF.split[p.sample] == p.test).all()
+    assert (p.n_train + p.n_validation).tolist()[:-1] == [600 * copies // clients] * (clients - 1)
+    assert p.n_test.tolist()[:-1] == [200 * copies // clients] * (clients - 1)
+    plain = partition.make(spec(**own), OF)
+    assert p.groups == plain.groups
+    assert p.distributions == plain.distributions
+    assert (p.id == plain.id) == (copies == 1)
+    assert len(p.distinct(OF)[0]) <= 800 * len(p.distributions or (0,))  # an image is stored once, however many copies
+
+
+def test_copies_reach_other_clients_where_duplicates_stay() -> None:
+    dealt = partition.make(spec(copies=4, validation=None), OF)
+    stay = partition.make(spec(duplicates=4, validation=None), OF)
+    assert dealt.n_train.tolist() == stay.n_train.tolist() == [600] * 4
+    assert [len(set(sides(stay, c)[0])) for c in range(4)] == [150] * 4
+    shared = [set(sides(dealt, c)[0]) for c in range(4)]
+    assert all(len(mine) > 350 for mine in shared)  # 600 (1 - (3/4)^4) = 410 are expected
+    assert shared[0] & shared[1]
+    assert (dealt.n_test.tolist(), stay.n_test.tolist()) == ([200] * 4, [50] * 4)
+
+
 def test_smaller_cuts_lie_in_larger_ones() -> None:
     held = [sides(partition.make(spec(subsample=share), OF), 1)[0] for share in (0.04, 0.08, 0.5, 1)]
     for small, large in itertools.pairwise(held):
@@ -428,5 +457,12 @@ def test_real_mnist_has_the_papers_sizes(real_images: RealImages) -> None:
         p = made(clients=clients, shift="px", level=3, duplicates=copies)
         assert set(p.n_train) == {each}
         assert len(p.distinct(mnist)[0]) == 70_000
+    for clients, copies, tests in ((25, 1, 400), (50, 2, 400), (100, 4, 400)):
+        p = made(clients=clients, shift="px", level=3, copies=copies)
+        assert (set(p.n_train), set(p.n_test)) == ({1920}, {tests})
+        assert all(len(set(p.sample[p.rows(c)])) > 2700 for c in range(clients))  # of 2,800: few of them twice
+    p = made(clients=1200, shift="px", level=3, copies=120)
+    assert (set(p.n_train), set(p.n_validation), set(p.n_test)) == ({4800}, {1200}, {1000})
+    assert len(p.distinct(mnist)[0]) == 4 * 70_000  # of 8.4 million
     p = made(clients=20, shift="pxy", level=6, data_share=0.01)
     assert 400 < p.n_train.mean() < 560

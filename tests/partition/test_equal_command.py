@@ -38,6 +38,7 @@ def test_every_option_reaches_the_spec(home: Path) -> None:
     run(
         "--equal", "--shift", "pxy+py", "--level", "6", "--clients", "5", "--duplicates", "8", "--validation", "0.25",
         "--data-share", "0.05", "--strict", "--fewer-classes", "--subsample", "0.5", "--seed", "7",
+        "--copies", "2",
     )  # fmt: skip
     spec = current(home).spec
     assert (spec.scheme, spec.shift, spec.options.get("level"), spec.clients) == ("equal", "pxy+py", 6, 5)
@@ -48,6 +49,7 @@ def test_every_option_reaches_the_spec(home: Path) -> None:
         None,
         7,
     )
+    assert spec.options.get("copies") == 2
     run("--equal", "--shift", "px", "--level", "1", "--phases", "2")
     assert current(home).spec.phases == 2
     run("--equal")  # the covariate shift of the default protocol is none of equal shards

@@ -156,8 +156,8 @@ def test_settings_at_the_papers_budget(here: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "column", "told"),
     [
-        ("flux/50", 0, {"clients": 1200, "duplicates": 96, "level": 3}),
-        ("flux/54", 2, {"clients": 50, "duplicates": 4, "level": 5, "shift": "pyx"}),
+        ("flux/50", 0, {"clients": 1200, "copies": 120, "duplicates": None, "level": 3}),
+        ("flux/54", 2, {"clients": 50, "copies": 2, "duplicates": None, "level": 5, "shift": "pyx"}),
         ("flux/57", 3, {"shift": "pxy+py", "level": 6}),
         ("flux/6", 4, {"phases": 3, "shift": "py", "level": 2}),
         ("flux/62", 0, {"clients": 20, "data_share": 0.01}),

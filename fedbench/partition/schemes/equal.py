@@ -17,6 +17,7 @@ from fedbench.partition.scheme import APART, Assignment, Scheme
 from fedbench.partition.split import Indices
 from fedbench.rng import stream
 from fedbench.specs import PartitionSpec, require
+from fedbench.specs.partition import MOST_COPIES
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset
@@ -33,6 +34,9 @@ class Equal(Scheme):
 
     All draws come from counter-based streams keyed by (seed, purpose, client, ...): the shards of a seed are the same
     under every shift and level.
+
+    With `copies` all images are multiplied before they are dealt, so that clients share images with each other. With
+    `duplicates`, as Appendix F.2 has it, those that a client trains on are, after (flux/protocol.md#larger-federations).
     """
 
     short: ClassVar[Mapping[str, str]] = {"equal": ""}
@@ -43,6 +47,14 @@ class Equal(Scheme):
     strict: bool = option(False, "under pxy all classes that a client sees turned share one angle")
     fewer_classes: bool = option(False, "mixed shifts keep 11 - level classes instead of 4")
     data_share: float | None = option(None, "clients hold shares of all training images drawn around this mean")
+    copies: int | None = option(
+        None, "every image, test images too, is there so many times before it is dealt", least=1, most=MOST_COPIES
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.copies == 1:  # which changes nothing: a partition has one id
+            object.__setattr__(self, "copies", None)
 
     def check(self, spec: PartitionSpec) -> None:
         levelled, mixed = spec.shift in LEVELLED, "+" in spec.shift
@@ -88,6 +100,7 @@ class Equal(Scheme):
         own += ["one angle for all classes of a client"] if self.strict else []
         own += [f"{11 - self.level} classes a client"] if self.fewer_classes and self.level else []
         own += [f"training shares drawn around {100 * self.data_share:g} %"] if self.data_share else []
+        own += [f"every image {self.copies} times before the images are dealt"] if self.copies else []
         return own
 
     def drawn(self, spec: PartitionSpec, classes: int) -> Drawn | None:
@@ -109,7 +122,7 @@ class Equal(Scheme):
         """
         drawn = self.drawn(spec, len(dataset.classes))
         is_test = official.test_images(dataset, stream(spec.seed, "official split"))
-        pools = [np.flatnonzero(~is_test), np.flatnonzero(is_test)]
+        pools = [np.tile(np.flatnonzero(side), self.copies or 1) for side in (~is_test, is_test)]
         phases = spec.phases or 1
         for pool, side, least in zip(pools, ("training", "test"), (phases * modifiers.least(spec), 1), strict=True):
             require(
