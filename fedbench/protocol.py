@@ -67,7 +67,8 @@ _CLASSES = {"min_size": int | Literal["classes"]}
 _DEFAULTS = {**_CLASSES, "preset": str, "seed": Seed | Literal["run"]}
 
 _Preset = Annotated[Mapping[str, Any], OfPartition(_CLASSES)]
-_Partition = Annotated[Mapping[str, Any], OfPartition({**_DEFAULTS, "datasets": Mapping[str, _Preset]})]
+_CASES = {"datasets": Mapping[str, _Preset], "shifts": Mapping[str, _Preset]}
+_Partition = Annotated[Mapping[str, Any], OfPartition({**_DEFAULTS, **_CASES})]
 _Train = Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION, _TRAIN)]
 _Budget = Annotated[
     Mapping[str, Any], Some(Setting, _NO_PARTITION, {**_TRAIN, "seeds": Annotated[list[Seed], Filled()]})
@@ -93,7 +94,8 @@ class Protocol:
 
     A preset is a named partition of the paper, over the `partition` defaults; `partition.preset` names the one that
     holds where no partitioner is chosen. `phases.N` in a budget holds where training data drift through N phases,
-    `datasets.NAME` in `partition`, in `train` or in a budget for that data set only.
+    `datasets.NAME` in `partition`, in `train` or in a budget for that data set only, `shifts.NAME` in `partition` under
+    that shift.
     """
 
     name: str
@@ -129,7 +131,9 @@ class Protocol:
 
         chosen = {k: v for k, v in chosen.items() if v is not None}
         own = {**self._preset(preset, chosen.get("scheme")), **chosen}
-        values = {**_of_dataset(self.partition, dataset), **own}
+        values = _of_dataset(self.partition, dataset)
+        by_shift = values.pop("shifts", {})
+        values |= {**by_shift.get(own.get("shift", values.get("shift")), {}), **own}
         values.pop("preset", None)
         if self.redraws and "seed" not in own:
             values["seed"] = self.train.get("seed", 0)

@@ -2,8 +2,7 @@
 
 Appendix F.1 and Table 9 (static), F.3 (mixed), D.3 and Table 6 (phases); what the paper leaves open stands in
 flux/protocol.md#levels, #mixed-shifts and #drifting-data. Draws come from counter-based streams keyed by (seed,
-purpose, client, phase). The authors draw from one NumPy generator in an order of their own, so the clients of a seed
-are not theirs, only of the same law.
+purpose, client, phase), so the clients of a seed are not the paper's, only of the same law; `anda.py` draws those.
 """
 
 from __future__ import annotations
@@ -57,14 +56,33 @@ class Level:
     def seed(self) -> int:
         return self.spec.seed
 
-    def some(self, purpose: str, number: int, *key: int) -> tuple[int, ...]:
-        """So many of the classes, in order."""
+    @property
+    def pool(self) -> int:
+        """Classes whose labels are permuted under P(Y|X)."""
+        return self.level if self.classes < _MANY else 10 * self.level + 20
+
+    @property
+    def angles(self) -> tuple[int, ...]:
+        """Of a class under P(X|Y)."""
+        return (0, 90, 180, 270) if self.classes < _MANY else (0, 120, 240)
+
+    @property
+    def colours(self) -> tuple[str, ...]:
+        """Of a class under P(X|Y): none but with many classes."""
+        return () if self.classes < _MANY else _COLOURS
+
+    def check(self, number: int) -> None:
+        """Raise FedbenchError if the data have fewer classes."""
         require(
             number <= self.classes,
             f"{LEVELLED[self.spec.shift]} at level {self.level} needs {number} classes, and {self.spec.dataset.name} "
             f"has {self.classes}",
             "choose another level or another data set",
         )
+
+    def some(self, purpose: str, number: int, *key: int) -> tuple[int, ...]:
+        """So many of the classes, in order."""
+        self.check(number)
         chosen = stream(self.seed, purpose, *key).choice(self.classes, number, replace=False)
         return tuple(sorted(int(k) for k in chosen))
 
@@ -111,12 +129,17 @@ def _uniform(entries: Sequence[Distribution]) -> Bank:
 
 def _px(at: Level) -> Bank:
     """Any pair of an angle and a colour, for all images of a client."""
-    return _pairs(_ROTATIONS[(at.level - 1) % 4], _COLOURS if at.level > 4 else (None,))
+    return _uniform(of_images(at.level))
 
 
-def _pairs(angles: int, colours: Sequence[str | None]) -> Bank:
+def of_images(level: int) -> list[Distribution]:
+    """The bank of P(X) at a level."""
+    return _pairs(_ROTATIONS[(level - 1) % 4], _COLOURS if level > 4 else (None,))
+
+
+def _pairs(angles: int, colours: Sequence[str | None]) -> list[Distribution]:
     rotations = [Rotation(360 * i // angles, colour) for i in range(angles) for colour in colours]
-    return _uniform([Distribution(rotation=one) for one in rotations])
+    return [Distribution(rotation=one) for one in rotations]
 
 
 def _py(at: Level) -> Bank:
@@ -125,12 +148,17 @@ def _py(at: Level) -> Bank:
 
 
 def _subsets(at: Level, entries: int, number: int) -> Bank:
-    return _uniform([Distribution(number=i, classes=at.some("subset", number, i)) for i in range(entries)])
+    return _uniform([subset(i, at.some("subset", number, i)) for i in range(entries)])
+
+
+def subset(number: int, classes: Sequence[int]) -> Distribution:
+    """An entry of the bank of P(Y)."""
+    return Distribution(number=number, classes=tuple(sorted(classes)))
 
 
 def _pyx(at: Level) -> Bank:
     """A permutation of the labels of a pool of `level` classes."""
-    return _permutations(at.some("pool", at.level if at.classes < _MANY else 10 * at.level + 20))
+    return _permutations(at.some("pool", at.pool))
 
 
 def _permutations(pool: Sequence[int]) -> Bank:
@@ -144,8 +172,7 @@ def _permutations(pool: Sequence[int]) -> Bank:
 def _pxy(at: Level) -> Bank:
     """An angle for each of `level` classes; with many classes a colour for each of as many others, too."""
     turned = at.some("turned", at.scaled(at.level))
-    angles = (0, 120, 240) if at.classes >= _MANY else (0, 90, 180, 270)
-    coloured = at.some("coloured", at.scaled(at.level)) if at.classes >= _MANY else ()
+    angles, coloured = at.angles, at.some("coloured", at.scaled(at.level)) if at.colours else ()
 
     def one(rng: np.random.Generator) -> Distribution:
         by = rng.integers(len(angles), size=1 if at.strict else len(turned))
@@ -175,7 +202,7 @@ def _mixed(at: Level, bank: Bank) -> Bank:
 
 
 def _drifting_px(at: Level) -> Bank:
-    return _pairs(*_DRIFTING_X[at.level - 1])
+    return _uniform(_pairs(*_DRIFTING_X[at.level - 1]))
 
 
 def _drifting_py(at: Level) -> Bank:
@@ -191,7 +218,7 @@ def _drifting_pxy(at: Level) -> Bank:
     entries = []
     for i in range(_DRIFTING_BANK[at.level - 1]):
         turned = at.some("turned", _DRIFTING_TURNED, i)
-        rotation = _pairs(4, _COLOURS)(stream(at.seed, "pattern", i)).rotation
+        rotation = _uniform(_pairs(4, _COLOURS))(stream(at.seed, "pattern", i)).rotation
         entries.append(Distribution(number=i, rotations=tuple((k, rotation) for k in turned)))
     return _uniform(entries)
 

@@ -79,7 +79,7 @@ class Scheme:
             value = coerce(f"{option} of {self.title()}", hints[field.name], getattr(self, field.name))
             object.__setattr__(self, field.name, value)
             choices = field.metadata.get("choices")
-            if choices and value not in choices:
+            if choices and value is not None and value not in choices:
                 raise unknown(f"{option} of {self.title()}", str(value), choices)
             if isinstance(value, int | float):
                 options.check_bounds(self.title(), option, field, value)

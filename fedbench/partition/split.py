@@ -43,3 +43,8 @@ def split(
             )
         sides.append((mixed[:n_train], mixed[n_train:]))
     return sides
+
+
+def shards(samples: Indices, clients: int) -> list[Indices]:
+    """Equal consecutive pieces, one a client; the last one takes what is left over."""
+    return np.split(samples, len(samples) // clients * np.arange(1, clients))

@@ -84,6 +84,10 @@ PARTITIONS: Sequence[tuple[str, dict[str, Any]]] = (
     ("flux", {"scheme": "equal", "shift": "px", "level": 8, "clients": 10, "duplicates": 4, "data_share": 0.05}),
     ("flux", {"scheme": "equal", "shift": "px", "level": 8, "clients": 10, "newcomers": 2}),
     ("flux", {"scheme": "equal", "shift": "py", "level": 7, "clients": 10, "copies": 3}),
+    *(
+        ("flux", {"scheme": "equal", "shift": shift, "level": 5, "clients": 10, "draws": draws})
+        for shift, draws in (("px", "anda"), ("py", "anda"), ("pxy", "anda"), ("pyx", "fedbench"))
+    ),
     ("flux", {"scheme": "sampled", "by": "writer", "size": 20, "test_size": 5, "clients": 12, "shift": "none"}),
     ("flux", {"scheme": "sampled", "by": "writer", "size": 20, "test_size": 5, "clients": 12, "leaky": True}),
     ("flux", {"scheme": "sampled", "by": "writer", "size": 9, "test_size": 2, "clients": 5, "apart": "patient"}),

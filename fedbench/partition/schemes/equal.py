@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.options import option
-from fedbench.partition import bank, modifiers, official
+from fedbench.partition import anda, bank, modifiers, official, split
 from fedbench.partition.bank import DRIFT_LEVELS, LEVELLED, LEVELS
 from fedbench.partition.distribution import Drawn
 from fedbench.partition.scheme import APART, Assignment, Scheme
@@ -33,10 +33,11 @@ class Equal(Scheme):
     Appendices F.1 and F.2; flux/protocol.md#shards-and-images).
 
     All draws come from counter-based streams keyed by (seed, purpose, client, ...): the shards of a seed are the same
-    under every shift and level.
+    under every shift and level. With `draws` anda they come in the order of the paper's generator instead
+    (`partition/anda.py`), so that the clients of the seeds 42 to 46 are the paper's own.
 
     With `copies` all images are multiplied before they are dealt, so that clients share images with each other. With
-    `duplicates`, as Appendix F.2 has it, those that a client trains on are, after (flux/protocol.md#larger-federations).
+    `duplicates`, as Appendix F.2 has it, a client's training images are, after (flux/protocol.md#larger-federations).
     """
 
     short: ClassVar[Mapping[str, str]] = {"equal": ""}
@@ -50,11 +51,15 @@ class Equal(Scheme):
     copies: int | None = option(
         None, "every image, test images too, is there so many times before it is dealt", least=1, most=MOST_COPIES
     )
+    draws: str | None = option(
+        None, "order of all draws: anda is that of the paper's generator", choices=("fedbench", "anda")
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.copies == 1:  # which changes nothing: a partition has one id
-            object.__setattr__(self, "copies", None)
+        for name, nothing in (("copies", 1), ("draws", "fedbench")):  # which change nothing: a partition has one id
+            if getattr(self, name) == nothing:
+                object.__setattr__(self, name, None)
 
     def check(self, spec: PartitionSpec) -> None:
         levelled, mixed = spec.shift in LEVELLED, "+" in spec.shift
@@ -82,12 +87,25 @@ class Equal(Scheme):
             f"{spec.phases} drift phases need one of the shifts px, py, pyx and pxy",
         )
         require(spec.phases is None or not self.strict, "drift phases have a P(X|Y) of their own", "leave strict out")
+        require(
+            self.draws is None or self._is_anda(spec.shift, spec.phases, self.strict, self.data_share),
+            f"the paper's generator draws {', '.join(anda.SHIFTS)} in a known order, without drift phases, strict and "
+            "data share",
+            "leave --draws anda out",
+        )
 
     @classmethod
     def takes(cls, name: str, values: Mapping[str, Any]) -> bool:
         if name == "level" and values.get("shift") not in LEVELLED:
             return False
+        if name == "draws" and not cls._is_anda(*(values.get(n) for n in ("shift", "phases", "strict", "data_share"))):
+            return False
         return super().takes(name, values)
+
+    @staticmethod
+    def _is_anda(shift: str | None, phases: int | None, strict: bool | None, data_share: float | None) -> bool:
+        """Whether the order of draws of the paper's generator is known."""
+        return shift in anda.SHIFTS and phases is None and not strict and data_share is None
 
     def needs_classes(self, spec: PartitionSpec) -> bool:
         return spec.shift not in ("none", "px")
@@ -101,16 +119,20 @@ class Equal(Scheme):
         own += [f"{11 - self.level} classes a client"] if self.fewer_classes and self.level else []
         own += [f"training shares drawn around {100 * self.data_share:g} %"] if self.data_share else []
         own += [f"every image {self.copies} times before the images are dealt"] if self.copies else []
+        own += ["drawn in the order of the paper's generator"] if self.draws else []
         return own
+
+    def at(self, spec: PartitionSpec, classes: int) -> bank.Level | None:
+        """The shift at its level, on data of so many classes; None: there is none."""
+        return None if self.level is None else bank.Level(spec, self.level, classes, self.strict, self.fewer_classes)
 
     def drawn(self, spec: PartitionSpec, classes: int) -> Drawn | None:
         """The distributions of the clients, on data of so many classes; None: all are that of the data set."""
-        if self.level is None:
-            return None
-        return bank.draw(bank.Level(spec, self.level, classes, self.strict, self.fewer_classes))
+        at = self.at(spec, classes)
+        return None if at is None else bank.draw(at)
 
     def true_groups(self, spec: PartitionSpec, classes: int) -> int:
-        drawn = self.drawn(spec, classes)
+        drawn = self.drawn(spec, classes)  # with other draws, clients of the same law: under P(Y) they need the images
         return 1 if drawn is None else len(set(drawn.groups))
 
     def draw(self, dataset: Dataset, spec: PartitionSpec) -> Assignment:
@@ -120,7 +142,6 @@ class Equal(Scheme):
 
         Raises FedbenchError if there are fewer images than clients need.
         """
-        drawn = self.drawn(spec, len(dataset.classes))
         is_test = official.test_images(dataset, stream(spec.seed, "official split"))
         pools = [np.tile(np.flatnonzero(side), self.copies or 1) for side in (~is_test, is_test)]
         phases = spec.phases or 1
@@ -130,6 +151,10 @@ class Equal(Scheme):
                 f"{len(pool)} {side} images cannot serve {spec.clients} clients (each needs {least} at least)",
                 f"ask for at most {len(pool) // least} clients",
             )
+        at = self.at(spec, len(dataset.classes))
+        if at is not None and self.draws == "anda":
+            return anda.draw(at, dataset, pools)
+        drawn = None if at is None else bank.draw(at)
         shards = [_shards(pool, spec, side) for pool, side in zip(pools, ("train", "test"), strict=True)]
         sizes = self._sizes(spec, len(pools[0]), phases * modifiers.least(spec), [len(shard) for shard in shards[0]])
         trains, tests = [], []
@@ -196,7 +221,5 @@ def restricted(
 
 
 def _shards(pool: Indices, spec: PartitionSpec, side: str) -> list[Indices]:
-    """Equal consecutive pieces of the shuffled pool; the last one takes what is left over."""
-    each = len(pool) // spec.clients
-    mixed = stream(spec.seed, "shards", int(side == "test")).permutation(pool)
-    return np.split(mixed, each * np.arange(1, spec.clients))
+    """The shards of the shuffled pool."""
+    return split.shards(stream(spec.seed, "shards", int(side == "test")).permutation(pool), spec.clients)
