@@ -25,6 +25,7 @@ class HyperParameter:
     symbol: str = ""
     source: str = ""
     choices: tuple[str, ...] = ()
+    later: bool = False  #: no part of a run's identity at its default
 
     def value(self, method: str, name: str, raw: Any) -> Plain:
         """A value, or its text, in the type of the default. Raises FedbenchError for what is no such value."""
@@ -77,7 +78,9 @@ class Declaration:
         Raises FedbenchError as `values`.
         """
         params = {**self.defaults, **self.values(overrides)}
-        return RunSpec(setting, self.name, params, self.version, self.source)
+        unsaid = {name for name, one in self.hyper_parameters.items() if one.later and params[name] == one.default}
+        named = {name: value for name, value in params.items() if name not in unsaid}
+        return RunSpec(setting, self.name, named, self.version, self.source)
 
 
 #: What a class declares under the same names.

@@ -31,12 +31,15 @@ def option(
     above: float | None = None,
     below: float | None = None,
     stored: str = "",
+    later: bool = False,
 ) -> Any:
     """A field that is at once a command-line option and part of an identity; without a default it must be given. It
     must be one of the choices, at `least` and at `most`, `above` and `below` these bounds; a whole number is at most
-    MOST. `stored` is its key in stored specs, where that is another than the field's name."""
+    MOST. `stored` is its key in stored specs, where that is another than the field's name. `later` is said of a
+    hyper-parameter that came when its method had runs: at its default it is no part of a run's identity."""
     bounds = {"least": least, "above": above, "most": most, "below": below}
     text = {"help": help, "symbol": symbol, "source": source, "choices": choices, "bounds": bounds, "stored": stored}
+    text["later"] = later
     return dataclasses.field(default=default, metadata=text)
 
 

@@ -10,18 +10,20 @@ from torch.nn import functional as F
 
 from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
 from fedbench.core.who import MEMBER
-from fedbench.methods.base import Method, hyperparameter
+from fedbench.methods.base import AFTER_AGGREGATE, Scored, hyperparameter, score_hyperparameter
 from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)
-class APFL(Method):
+class APFL(Scored):
     """Adaptive personalized federated learning (Deng, Kamani and Mahdavi, arXiv:2003.13461, Algorithm 1).
 
     Each client holds the shared model w and its own model v. On every batch, w takes an SGD step on its own loss,
     and v one on the loss of the mixture alpha v + (1 - alpha) w, in which w is given; both steps start from the same
-    w, so they are one step on the sum of the two losses. Only w is sent and averaged. The client's v mixed with the
-    averaged w answers. The logged loss is that of w.
+    w, so they are one step on the sum of the two losses. Only w is sent and averaged. The logged loss is that of w.
+
+    What answers is the client's v mixed with the averaged w; with `score` after_local, for a client of the round, with
+    the w that it has just trained, which is the one that v was trained beside.
 
     deviates: the logits of v and w are mixed, not their parameters, so that v's gradient does not pass through a
     third network; pFedFDA's paper does not say which it mixes.
@@ -39,6 +41,7 @@ class APFL(Method):
     alpha: float = hyperparameter(
         0.25, "share of a client's own model in the mixture", "α", "pFedFDA, App. C.2", least=0, most=1
     )
+    score: str = score_hyperparameter("not given; pFedFDA's comparison: after_local", AFTER_AGGREGATE, later=True)
 
     def loss(self, models: Any, batch: Batch) -> Loss:
         """The two losses, which have no parameter in common."""

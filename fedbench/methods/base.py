@@ -217,10 +217,10 @@ class Method:
 AFTER_LOCAL, AFTER_AGGREGATE = "after_local", "after_aggregate"
 
 
-def score_hyperparameter(source: str = "not given by pFedFDA", default: str = AFTER_LOCAL) -> Any:
+def score_hyperparameter(source: str = "not given by pFedFDA", default: str = AFTER_LOCAL, later: bool = False) -> Any:
     """The hyper-parameter of methods that are `Scored`."""
     choices = (AFTER_LOCAL, AFTER_AGGREGATE)
-    return hyperparameter(default, "which of a client's models answers", source=source, choices=choices)
+    return hyperparameter(default, "which of a client's models answers", source=source, choices=choices, later=later)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ class RunSpec(Spec):
     kind: ClassVar[str] = "run"
     setting: Setting
     method: str
-    params: Mapping[str, Plain] = field(default_factory=dict)  #: every hyper-parameter, defaults included
+    params: Mapping[str, Plain] = field(default_factory=dict)  #: every one, defaults included (but for `later` ones)
     method_version: int = 1
     source: str | None = None  #: SHA-256 of the file of a method that is not fedbench's own
 

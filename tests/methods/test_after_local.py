@@ -23,7 +23,7 @@ from fedbench.specs import Setting
 from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train
 
 DATA = federation((70, 40, 55, 30, 45))
-NAMES = ("fedrep", "fedpac", "lg_fedavg", "fedrod")
+NAMES = ("fedrep", "fedpac", "lg_fedavg", "fedrod", "apfl")
 SCORES = ("after_local", "after_aggregate")
 
 methods_ = pytest.mark.parametrize("name", NAMES)
@@ -80,8 +80,9 @@ def test_the_answers_are_those_of_the_models_before_the_servers_step(
 ) -> None:
     """Catches states that are taken after the server's step, of another client or of another round, and an answer that
     leaves `personalise` out."""
-    how, trained = method(name), {}
-    assert how.answers_after_local, "the default of these methods"
+    how, trained = method(name, score="after_local"), {}
+    assert how.answers_after_local
+    assert method(name).answers_after_local is (name != "apfl"), "the default"
     step = type(how).aggregate
 
     def recording(self: Any, server: Any, cohort: list[Client], t: int) -> None:

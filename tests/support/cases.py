@@ -16,6 +16,7 @@ CASES += [
     ("fedbn", {"affine": "frozen"}),
     ("fedrod", {"score": "after_aggregate"}),
     ("fedpac", {"score": "after_aggregate"}),
+    ("apfl", {"score": "after_local"}),
     ("pfedme", {"beta": 0.5}),
     ("fedopt", {"server": "avgm"}),
     ("fednova", {"mu": 0.5}),
