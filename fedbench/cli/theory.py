@@ -11,7 +11,7 @@ from fedbench.cli import context
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from fedbench.theory import Finding
+    from fedbench.theory.ftw_erm import Finding
 
 _TERMS = """
 FTW: weighted, under the test second moment; ERM: unweighted, under the training one (the paper's proofs take it so).
@@ -29,7 +29,7 @@ def theory(
     """
     import dataclasses
 
-    from fedbench.theory import census
+    from fedbench.theory.ftw_erm import census
 
     found = census(draws, seed)
     if as_json:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.specs import require
-from fedbench.theory.ridge import Array
+from fedbench.theory.arrays import Array
 
 #: Images that a class needs before it has moments, and what stands for those it lacks in a descriptor.
 LEAST, MISSING = 2, -1.0

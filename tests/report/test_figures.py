@@ -26,7 +26,7 @@ from fedbench.report.figures import draw, spectra
 from fedbench.report.figures.spec import of_file
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
-from fedbench.theory import spectrum
+from fedbench.theory.ftw_erm import spectrum
 from tests.support.real_images import RealImages
 
 Call = Callable[..., Result]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.theory.spectrum import LARGEST_BOUND, LEAST_BOUND, Comparison, Spectrum, compare, spectrum
+from fedbench.theory.ftw_erm.spectrum import LARGEST_BOUND, LEAST_BOUND, Comparison, Spectrum, compare, spectrum
 
 #: λ of the bound on s_i, in squared pixels of [0, 1]; the paper names none.
 RIDGE = 1.0
@@ -36,7 +36,7 @@ def curves(images: Mapping[tuple[int, str], NDArray[np.uint8]], ridge: float = R
 
     Arguments:
         images: (client, "train" or "test") -> images [n, ...], uint8 or floats in [0, 1].
-        ridge: λ > 0 of the bound on s_i (`fedbench.theory.compare`).
+        ridge: λ > 0 of the bound on s_i (`fedbench.theory.ftw_erm.compare`).
 
     Raises FedbenchError if a client lacks one side, or its sides differ in size of the image.
     """

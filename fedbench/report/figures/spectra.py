@@ -16,7 +16,7 @@ from fedbench.report.figures.kind import Ask, Kind
 from fedbench.report.figures.panel import Content, Panel
 from fedbench.report.figures.spec import FigureSpec
 from fedbench.report.figures.style import colour, handle, subplots
-from fedbench.theory.spectrum import LARGEST_BOUND, LEAST_BOUND
+from fedbench.theory.ftw_erm.spectrum import LARGEST_BOUND, LEAST_BOUND
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -26,7 +26,7 @@ from fedbench.store import Store
 
 if TYPE_CHECKING:
     from fedbench.metrics.read import Metrics
-    from fedbench.theory.ridge import Array
+    from fedbench.theory.arrays import Array
 
 
 def build(

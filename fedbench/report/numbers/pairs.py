@@ -14,7 +14,7 @@ from fedbench.specs import RunSpec
 from fedbench.store import Artifact
 
 if TYPE_CHECKING:
-    from fedbench.theory.ridge import Array
+    from fedbench.theory.arrays import Array
 
 
 def xi(runs: Sequence[Artifact]) -> Array:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
-from fedbench.theory import Finding, OneHot, census
-from fedbench.theory import conditions as c
-from fedbench.theory.census import inside, problems
+from fedbench.theory.ftw_erm import Finding, OneHot, census
+from fedbench.theory.ftw_erm import conditions as c
+from fedbench.theory.ftw_erm.census import inside, problems
 
 DRAWS = 200_000
 

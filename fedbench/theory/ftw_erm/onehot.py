@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import require
-from fedbench.theory.ridge import Array, Risk
+from fedbench.theory.arrays import Array
+from fedbench.theory.ftw_erm.ridge import Risk
 
 SCORINGS = ("paper", "consistent")
 

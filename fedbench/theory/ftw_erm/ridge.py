@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedbench.errors import FedbenchError
 from fedbench.specs import require
-
-Array = NDArray[np.float64]
+from fedbench.theory.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)

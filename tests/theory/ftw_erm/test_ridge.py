@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from fedbench.errors import FedbenchError
-from fedbench.theory import estimate, expected_risk, risk
+from fedbench.theory.ftw_erm import estimate, expected_risk, risk
 
 N, D = 12, 3
 RIDGE, NOISE = 0.8, 0.3

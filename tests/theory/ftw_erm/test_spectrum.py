@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
-from fedbench.theory import compare, spectrum
+from fedbench.theory.ftw_erm import compare, spectrum
 
 RNG = np.random.default_rng(0)
 

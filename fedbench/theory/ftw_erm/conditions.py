@@ -5,7 +5,7 @@ The exact ones follow from the closed forms of `OneHot` without an inequality lo
 θ_i ≠ 0 and σ² > 0. Written without divisions, so that μ_i = 0 (ξ_i = 1) needs no special limit.
 
 The printed ones are indicators: (4.3) does not imply that FTW-ERM wins, and Proposition 3's half about the variance
-has the wrong direction; `fedbench.theory.census` counts how often either fails.
+has the wrong direction; `fedbench.theory.ftw_erm.census` counts how often either fails.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.theory.ridge import Array
+from fedbench.theory.arrays import Array
 
 Truth = NDArray[np.bool_]
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbench.specs import check_seed, require
-from fedbench.theory import conditions as c
-from fedbench.theory.onehot import OneHot
-from fedbench.theory.ridge import Array, Risk
+from fedbench.theory.arrays import Array
+from fedbench.theory.ftw_erm import conditions as c
+from fedbench.theory.ftw_erm.onehot import OneHot
+from fedbench.theory.ftw_erm.ridge import Risk
 
 DRAWS = 200_000
 #: All are held in memory at the same time, and so many tell a share to 0.0002.

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
-from fedbench.theory import OneHot, estimate, risk
-from fedbench.theory.census import problems
+from fedbench.theory.ftw_erm import OneHot, estimate, risk
+from fedbench.theory.ftw_erm.census import problems
 
 REFERENCE: dict[str, Any] = {
     "train": [0.4, 0.3, 0.2, 0.1],

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.specs import require
-from fedbench.theory.conditions import printed_bound
-from fedbench.theory.ridge import Array
+from fedbench.theory.arrays import Array
+from fedbench.theory.ftw_erm.conditions import printed_bound
 
 #: Bounds of s_i that hold whatever λ and μ are: the smallest (ξ = 0) and the largest (ξ = 1, the golden ratio).
 LEAST_BOUND = 1.0

@@ -1,0 +1,28 @@
+"""FTW-ERM's theory (Lemma 1, Theorem 2, Proposition 3, the check behind Figures 2 and 3). NumPy only.
+
+`ridge` gives bias and variance of weighted ridge regression, `onehot` its closed forms where inputs are unit vectors,
+`conditions` says when weighting helps there (exactly, and as the paper prints it), `census` counts on random problems
+what the printed conditions are worth, and `spectrum` compares the eigenvalues of two data matrices.
+"""
+
+from __future__ import annotations
+
+from fedbench.theory.ftw_erm.census import Finding, census
+from fedbench.theory.ftw_erm.onehot import OneHot
+from fedbench.theory.ftw_erm.ridge import Expectation, Risk, estimate, expected_risk, risk
+from fedbench.theory.ftw_erm.spectrum import Comparison, Spectrum, compare, spectrum
+
+__all__ = [
+    "Comparison",
+    "Expectation",
+    "Finding",
+    "OneHot",
+    "Risk",
+    "Spectrum",
+    "census",
+    "compare",
+    "estimate",
+    "expected_risk",
+    "risk",
+    "spectrum",
+]
