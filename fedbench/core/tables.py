@@ -70,9 +70,9 @@ def descriptors(clients: Tensor, values: Tensor) -> pa.Table:
     """A line a client that was described: its descriptor [L]."""
     import pyarrow as pa
 
-    values = pa.array(values.cpu().float().numpy().reshape(-1))
+    flat = pa.array(values.cpu().float().numpy().reshape(-1))
     columns = {"client": pa.array(clients.cpu().numpy(), pa.int32())}
-    return pa.table({**columns, "descriptor": pa.FixedSizeListArray.from_arrays(values, values.shape[1])})
+    return pa.table({**columns, "descriptor": pa.FixedSizeListArray.from_arrays(flat, values.shape[1])})
 
 
 def number(what: str, value: Any) -> float:
