@@ -44,7 +44,8 @@ def train(
     ] = None,
     budget: Annotated[str, typer.Option(help="small, paper or smoke.")] = "small",
     model: Annotated[
-        str | None, typer.Option(help="Network, torchvision:NAME or FILE.py:Class (default: the budget's).")
+        str | None,
+        typer.Option(help="Network, NAME[:OPTION=VALUE], torchvision:NAME or FILE.py:Class (budget's)."),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs a round.")] = None,

@@ -1,6 +1,7 @@
 """How exactly a run computes, as its setting declares it (`spec.PRECISIONS`).
 
-- `fp32`: float32 throughout; no matrix product and no convolution is rounded to TF32. The default, as papers have it.
+- `fp32`: float32 throughout; no matrix product and no convolution is rounded to TF32. The default; the
+  FedDRM paper's code leaves torch's own, TF32 in convolutions.
 - `tf32`: float32 tensors, but a GPU rounds the factors of products and convolutions to 10 bits of mantissa.
 - `bf16`: autocast: products and convolutions in bfloat16 (7 bits), everything that is kept in float32.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,6 +39,14 @@ def test_defaults_are_those_of_the_classes() -> None:
         signature = inspect.signature(registry.class_of(name)).parameters
         defaults = {p.name: p.default for p in signature.values() if p.name not in ("shape", "classes")}
         assert {option: registry._default(name, option) for option in options} == defaults
+
+
+def test_the_page_lists_them() -> None:
+    page = Path(registry.__file__).with_name("README.md").read_text()
+    for name, options in registry._OPTIONS.items():
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+        for option in options:
+            assert f"`{option}` ({registry._default(name, option)}" in line
 
 
 @pytest.mark.parametrize(
