@@ -261,6 +261,25 @@ def test_what_the_conditions_are_worth(call: Call) -> None:
         call("theory", "--draws", "0")
 
 
+def test_theory_of_feddrm(call: Call) -> None:
+    """The same numbers and verdicts as text and as JSON."""
+    text = call("theory", "--paper", "feddrm", "--draws", "2", "--seed", "3").stdout
+    document = json.loads(call("theory", "--paper", "feddrm", "--draws", "2", "--seed", "3", "--json").stdout)
+    assert (document["paper"], document["draws"], document["seed"]) == ("feddrm", 2, 3)
+    assert "2 simulated problems, seed 3" in text
+    verdicts = {(True, False): "holds", (False, False): "does not hold", (False, True): "fails, as it should"}
+    for finding in document["findings"]:
+        line = next(row.strip() for row in text.splitlines() if row.strip().startswith(finding["statement"]))
+        assert line.endswith(verdicts[finding["holds"], finding["control"]])
+        for point in finding["points"]:
+            assert f"{point['measured']:.3g}" in text
+            assert f"{point['claimed']:.3g}" in text
+    with pytest.raises(FedbenchError, match="unknown paper with a theory 'fedrdm'; did you mean 'feddrm'"):
+        call("theory", "--paper", "fedrdm")
+    with pytest.raises(FedbenchError, match="at least 1 draw and at most 10,000"):
+        call("theory", "--paper", "feddrm", "--draws", "0")
+
+
 CHECK = """
 import sys
 import fedbench.cli.figure, fedbench.cli.theory

@@ -7,12 +7,13 @@ what the printed conditions are worth, and `spectrum` compares the eigenvalues o
 
 from __future__ import annotations
 
-from fedbench.theory.ftw_erm.census import Finding, census
+from fedbench.theory.ftw_erm.census import DRAWS, Finding, census
 from fedbench.theory.ftw_erm.onehot import OneHot
 from fedbench.theory.ftw_erm.ridge import Expectation, Risk, estimate, expected_risk, risk
 from fedbench.theory.ftw_erm.spectrum import Comparison, Spectrum, compare, spectrum
 
 __all__ = [
+    "DRAWS",
     "Comparison",
     "Expectation",
     "Finding",

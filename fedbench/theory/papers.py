@@ -1,0 +1,42 @@
+"""The papers whose theory can be checked on simulated data: `fedbench theory --paper NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fedbench.theory import feddrm, ftw_erm
+from fedbench.theory.feddrm import Check
+from fedbench.theory.ftw_erm import Finding
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What is checked, and how it is said."""
+
+    question: str
+    problems: str  #: what a draw is, in the plural
+    draws: int  #: unless the user says how many
+    check: Callable[[int, int], Sequence[Finding | Check]]  #: of draws and seed
+    terms: str  #: what the signs stand for
+
+
+PAPERS = {
+    "ftw_erm": Paper(
+        "When does weighting help?",
+        "random one-hot problems",
+        ftw_erm.DRAWS,
+        ftw_erm.census,
+        "FTW: weighted, under the test second moment; ERM: unweighted, under the training one (the paper's proofs take "
+        "it so).\nB bias, V variance, R = B + V; s = sqrt(λ'/λ), ξ = λ/(λ + μ).",
+    ),
+    "feddrm": Paper(
+        "Does FedDRM's theory hold?",
+        "simulated problems",
+        feddrm.DRAWS,
+        feddrm.checks,
+        "γ† + ξᵀh(x): log density ratio of a client, which has n_l of the N samples; λ weighs the target head, 1 - λ "
+        "the client head, ρ penalises both; η rate, E local steps, μ = ρ strong convexity, Ḡ² drift of gradients.\n"
+        "Errors of density ratios are claimed as a rate only, which starts at the first number measured.",
+    ),
+}
