@@ -11,7 +11,7 @@ from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import STATISTICS, State
 from fedbench.methods.base import cross_entropy
-from fedbench.methods.parts.clustered import average_by_cluster, count_of
+from fedbench.methods.parts.clustered import count_of
 from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer_to_unassigned
 
 
@@ -24,9 +24,9 @@ class FeSEM(LowestLoss):
     its training images; later it receives that of its cluster. It trains the model, and the server moves it to the
     cluster whose model, before this round's average, is nearest to what the client has trained: the distance is the sum
     over parameter tensors of the L2 norms of the difference. Each model becomes the mean of its clients of the round,
-    weighted by training images; one that nobody came to stays. A client answers with its cluster's model; one that has
-    taken part in no round chooses by its loss when it is asked. A client without labels is answered by the ensemble of
-    all models: the mean of their class probabilities, weighted by the clients of each.
+    weighted by training images; one that nobody came to stays (`unchosen` keep). A client answers with its cluster's
+    model; one that has taken part in no round chooses by its loss when it is asked. A client without labels is answered
+    by the ensemble of all models: the mean of their class probabilities, weighted by the clients of each.
 
     deviates: FeSEM's paper measures the squared L2 distance of whole models. The sum over tensors, the first choice by
     loss, the ensemble, and M, the true number of distributions, are those of FLUX's comparison. Running statistics of
@@ -46,7 +46,7 @@ class FeSEM(LowestLoss):
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         server.assigned |= {c.index: nearest(c.state, server.models) for c in cohort if server.models}
-        average_by_cluster(server, cohort)
+        self.average(server, cohort)
 
 
 def nearest(state: State, models: Sequence[State]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.methods.base import cross_entropy
-from fedbench.methods.parts.clustered import asking, average_by_cluster, expected_groups
+from fedbench.methods.parts.clustered import asking, expected_groups
 from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer
 from fedbench.specs import Setting
 
@@ -27,12 +27,17 @@ class IFCA(LowestLoss):
 
     The server keeps M models. In each of its rounds a client receives all, takes the one with the lowest mean loss on
     its training images, and trains it; each model becomes the mean of those trained from it, weighted by training
-    images, and one that nobody chose stays. A client answers with the model, as it is now, that it chose in its last
-    round; one that has taken part in none chooses when it is asked. A client without labels is answered by the
-    ensemble of all models: the mean of their class probabilities, weighted by the clients that have chosen each.
+    images, and one that nobody chose stays (`unchosen` keep). A client answers with the model, as it is now, that it
+    chose in its last round; one that has taken part in none chooses when it is asked. A client without labels is
+    answered by the ensemble of all models: the mean of their class probabilities, weighted by the clients that have
+    chosen each.
 
     deviates: IFCA's paper takes the plain mean of the clients' models and gives no way to serve clients without labels;
     the weights, the ensemble and M, the true number of distributions, are FLUX's.
+
+    deviates: in the code that FLUX names (FedRC's) a model that nobody chose in a round is the mean of no models, which
+    are zeros (`unchosen` zero, which FLUX's protocol sets): its loss is that of a uniform answer, so that it draws in
+    clients whom the specialised models serve worse, and nothing of it but the last bias can learn.
     """
 
     name = "ifca"
@@ -47,7 +52,7 @@ class IFCA(LowestLoss):
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         server.assigned |= {c.index: c.upload.model for c in cohort if c.upload}
-        average_by_cluster(server, cohort)
+        self.average(server, cohort)
 
     def relative_compute(self, setting: Setting) -> float:
         return 1 + asking(self.clusters or expected_groups(setting), setting)

@@ -170,6 +170,43 @@ def test_models_are_averaged_by_cluster_and_training_images(name: str) -> None:
     assert server.models[2] is before[2]
 
 
+@each
+def test_models_that_nobody_chose_become_zeros(name: str) -> None:
+    """... where they are not kept, their counters too; what the others become does not change."""
+    counted = [{**two_tensors(v, v), "norm.num_batches_tracked": torch.tensor(7)} for v in (0, 10, -50)]
+
+    def after(how: str) -> list[State]:
+        server = Server(counted[0], {}, models=list(counted))
+        cohort = [member(i, 10 + i, {**counted[0], **two_tensors(1, i)}, 0) for i in range(3)]
+        method(name, unchosen=how).aggregate(server, cohort, 1)
+        assert set(server.assigned.values()) == {0}
+        return server.models
+
+    kept, zero = after("keep"), after("zero")
+    assert same({n: t.numpy() for n, t in zero[0].items()}, {n: t.numpy() for n, t in kept[0].items()})
+    assert kept[1:] == counted[1:]
+    for model, old in zip(zero[1:], counted[1:], strict=True):
+        assert model.keys() == old.keys()
+        assert all(t.dtype == old[n].dtype and t.shape == old[n].shape and not t.any() for n, t in model.items())
+
+
+def test_a_model_of_zeros_answers_evenly_and_learns_but_its_last_bias(tmp_path: Path) -> None:
+    """It has loss ln 10, and of its gradient only that of the last bias is not zero."""
+    s = grouped_setting(rounds=1, lr=0.5, momentum=0.0)
+    it = trainer(method("ifca", clusters=2, unchosen="zero"), DATA, tmp_path, s)
+    it.resume()
+    far = {n: torch.full_like(t, 3.0) if t.is_floating_point() else t for n, t in it.server.models[1].items()}
+    it.server.models = [{n: torch.zeros_like(t) for n, t in far.items()}, far]
+    zeros = it.server.models[0]
+    run = finish(it)
+    np.testing.assert_allclose(losses(run, DATA, [zeros], 0), np.log(10), rtol=1e-6)
+    assert set(it.server.assigned.values()) == {0}, "everybody takes it: the other answers one class"
+    moved = {n for n, t in it.server.models[0].items() if t.any()}
+    (last,) = moved
+    assert it.server.models[0][last].shape == (10,)
+    assert not any(t.any() for t in it.server.models[1].values()), "nobody chose the other, and so it is zeros, too"
+
+
 def test_fesem_measures_tensor_by_tensor() -> None:
     """sqrt(4 * 1) + 0 < sqrt(4 * 0.25) + 1.5, though 4 * 1 > 4 * 0.25 + 1.5^2; statistics and counters are left out."""
     state = {**two_tensors(0, 0), "norm.running_var": torch.zeros(3), "norm.num_batches_tracked": torch.tensor(0)}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from fedbench.core.client import Client, ClientUpdate, Collect
 from fedbench.core.server import Server
 from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
+from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts.clustered import (
     Clustered,
+    average_by_cluster,
     check_clusters,
     clusters_hyperparameter,
     count_of,
@@ -54,12 +58,25 @@ class LowestLoss(Clustered):
     serves = (MEMBER, UNSEEN, UNLABELLED)
 
     clusters: int = clusters_hyperparameter()
+    unchosen: str = hyperparameter(
+        "keep", "what becomes of a model that no client of a round has", source="IFCA, Alg. 1; FedRC's code: zero",
+        choices=("keep", "zero"), later=True,
+    )  # fmt: skip
 
     def check_setting(self, setting: Setting) -> None:
         check_clusters(self.name, self.clusters, setting)
 
     def start(self, server: Server) -> None:
         server.models = fresh_models(server, self.clusters or true_groups(server.context))
+
+    def average(self, server: Server, cohort: Sequence[Client]) -> None:
+        """Each model becomes the mean of its clients of the round."""
+        images = average_by_cluster(server, cohort)
+        if self.unchosen == "zero":
+            server.models = [
+                model if n else {name: torch.zeros_like(t) for name, t in model.items()}
+                for model, n in zip(server.models, images.tolist(), strict=True)
+            ]
 
     def serve(self, server: Server, client: Client) -> None:
         super().serve(server, client)
