@@ -45,7 +45,7 @@ def _statistic(
         "clients": "± is the standard deviation (ddof 1) across clients after the last round",
         "rounds": "± is the standard deviation (ddof 1) over a run's rounds without the first",
         "whole_run": "One number a run",
-        "pairs": "Over all pairs of the snapshots of all runs; ± is the standard deviation (ddof 0) over the pairs",
+        "pairs": "Over all pairs of a run's snapshots; ± is the standard deviation (ddof 0) over the pairs",
         "final": "Value after the last round",
         "folds": "Value after the last round",
         "best_round": "Value at the evaluated round of the best mean client accuracy (selected on test data)",

@@ -1,4 +1,4 @@
-"""Statistic "pairs": xi of FLUX's descriptors over all pairs of the snapshots that a cell's runs have kept."""
+"""Statistic "pairs": xi of FLUX's descriptors over all pairs of the snapshots that each of a cell's runs has kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from fedbench.errors import FedbenchError
 from fedbench.report.numbers.measured import Value
 from fedbench.report.table.spec import UNITS, Column
-from fedbench.specs import RunSpec
 from fedbench.store import Artifact
 
 if TYPE_CHECKING:
@@ -18,43 +17,39 @@ if TYPE_CHECKING:
 
 
 def xi(runs: Sequence[Artifact]) -> Array:
-    """xi of all pairs of snapshots of these runs together.
+    """xi of all pairs of snapshots of the same run, those of all runs one after another: only snapshots through the
+    same model can be compared.
 
-    Raises FedbenchError for a run that kept none, for damaged ones, and if the runs' descriptors differ in length.
+    Raises FedbenchError for a run that kept none, and for damaged ones.
     """
-    from fedbench.theory.wasserstein import Snapshots, deviations
-
-    rows, widths = [_rows(run) for run in runs], {_width(run) for run in runs}
-    if len(widths) > 1 or len({r.shape[1] for r in rows}) > 1:
-        raise FedbenchError(f"the snapshots of runs {', '.join(run.id for run in runs)} differ in length")
-    return deviations(Snapshots.of(np.concatenate(rows), widths.pop()))
+    return np.concatenate([_of_run(run) for run in runs])
 
 
-def over_pairs(found: Array, column: Column, runs: int) -> Value:
+def over_pairs(values: Array, column: Column, runs: int) -> Value:
     """A column's number from xi of all pairs of so many runs; a mean has the standard deviation (ddof 0)."""
     factor = UNITS[str(column.unit)][0]
     if column.metric == "xi_mean":
-        return Value(float(found.mean()) * factor, float(found.std()) * factor, len(found), seeds=runs)
-    number = found.max() if column.metric == "xi_max" else found.min()
-    return Value(float(number) * factor, None, len(found), seeds=runs)
+        return Value(float(values.mean()) * factor, float(values.std()) * factor, len(values), seeds=runs)
+    number = values.max() if column.metric == "xi_max" else values.min()
+    return Value(float(number) * factor, None, len(values), seeds=runs)
 
 
-def _rows(run: Artifact) -> Array:
-    """Snapshots [N, ...] of a run."""
+def _of_run(run: Artifact) -> Array:
+    """xi of a run's snapshots, each of them (`methods.descriptor_bounds.snapshot`): the length of its descriptor, that,
+    and its Gaussian."""
     from fedbench.metrics.predictions import broken
+    from fedbench.theory.wasserstein import deviations
 
     if "descriptors.parquet" not in run.manifest["files"]:
         raise FedbenchError(f"run {run.id} kept no snapshots of its clients", "they are descriptor_bounds' alone")
-    told = run.table("descriptors")
-    if "descriptor" not in told.column_names or not len(told):
+    table = run.table("descriptors")
+    if "descriptor" not in table.column_names or not len(table):
         raise broken(run, "table descriptors has no column 'descriptor'")
-    rows = told.column("descriptor").to_pylist()
+    rows = table.column("descriptor").to_pylist()
     if len({len(row or ()) for row in rows}) != 1:
         raise broken(run, "the snapshots of table descriptors must be of one length")
-    return np.array(rows, float)
-
-
-def _width(run: Artifact) -> int:
-    spec = run.spec
-    assert isinstance(spec, RunSpec)
-    return int(str(spec.params["components"]))
+    snapshots = np.array(rows, float)
+    length = snapshots[0, 0]
+    if not 1 <= length < snapshots.shape[1] - 1:
+        raise broken(run, "the snapshots of table descriptors have no Gaussians")
+    return deviations(snapshots[:, 1 : 1 + int(length)], snapshots[:, 1 + int(length) :])

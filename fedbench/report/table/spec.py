@@ -31,7 +31,8 @@ STATISTICS = {
     "best_round": "value at the evaluated round of the best unweighted mean client accuracy, which is chosen on test "
     "data; standard deviation (ddof 1) over seeds",
     "folds": "value after the last round; standard deviation (ddof 0) over seeds, as over the folds of a validation",
-    "pairs": "over all pairs of the snapshots that the runs of all seeds keep; standard deviation (ddof 0) over them",
+    "pairs": "over all pairs of the snapshots that a run keeps, of all seeds together; standard deviation (ddof 0) "
+    "over them",
     "count": "parameters of a network, or what a round of a method costs with it, counted by formula without any run",
     "preset": "what a preset of a protocol says of their data, without any run",
 }
