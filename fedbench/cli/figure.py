@@ -18,8 +18,9 @@ def figure(
     name: Annotated[
         str,
         typer.Argument(
-            help="The figure: ftw_erm/2, ftw_erm/3, pfedfda/2, pfedfda/3, pfedfda/4, flux/4, flux/5, flux/8, flux/10, "
-            "flux/11 or flux/12."
+            help="The figure: feddrm/4, feddrm/5, feddrm/6, feddrm/8, feddrm/9, feddrm/10, feddrm/11, feddrm/12, "
+            "feddrm/14, flux/4, flux/5, flux/8, flux/10, flux/11, flux/12, ftw_erm/2, ftw_erm/3, pfedfda/2, pfedfda/3 "
+            "or pfedfda/4; or, of a --partition, bubbles, images, ratio or spectrum."
         ),
     ],
     output: Annotated[
@@ -36,6 +37,9 @@ def figure(
     ] = None,
     client: Annotated[
         list[int] | None, typer.Option(help="With --partition: only these clients, from 0 (repeat it).")
+    ] = None,
+    image: Annotated[
+        list[int] | None, typer.Option(help="Of images: these of the data set, from 0, through all clients' eyes.")
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12).")
@@ -70,6 +74,7 @@ def figure(
         "partition": partition,
         "run": run,
         "client": client or None,
+        "image": image or None,
         "budget": budget,
         "seed": seed,
     }

@@ -439,7 +439,7 @@ def test_bad_input(call: Call, tmp_path: Path, arguments: list[str], message: st
 def test_help_names_every_figure(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     text = call("--help").stdout
-    for name in figures.names():
+    for name in (*figures.names(), *figures.FREE):
         assert name in text
 
 

@@ -2,20 +2,20 @@
 kind.
 
 A kind gathers the marks of panels (`panel`) and draws them (`kind`, `kinds`): spectra of images (`curves`, `spectra`),
-clients and classes (`bubbles`), pFedFDA's beta by corruption (`beta`), cells of tables along an axis (`points`,
-`series`, `epochs`), FLUX's descriptors in the plane (`descriptors`). `draw` makes the file of any of them, `data` its
-CSV and JSON. matplotlib is imported when something is drawn.
+clients and classes (`bubbles`), images as clients see them (`views`), pFedFDA's beta by corruption (`beta`), cells of
+tables along an axis (`points`, `series`, `epochs`), FLUX's descriptors in the plane (`descriptors`). `draw` makes the
+file of any of them, `data` its CSV and JSON. matplotlib is imported when something is drawn.
 """
 
 from __future__ import annotations
 
 from fedbench.report.figures.curves import Curve, curves, findings
 from fedbench.report.figures.kind import Ask, Kind
-from fedbench.report.figures.kinds import KINDS, kind_of
+from fedbench.report.figures.kinds import FREE, KINDS, kind_of, load
 from fedbench.report.figures.panel import Content, Panel
-from fedbench.report.figures.spec import FigureSpec, PanelSpec, load, names
+from fedbench.report.figures.spec import FigureSpec, PanelSpec, names
 
 __all__ = [
-    "KINDS", "Ask", "Content", "Curve", "FigureSpec", "Kind", "Panel", "PanelSpec", "curves", "findings", "kind_of",
-    "load", "names",
+    "FREE", "KINDS", "Ask", "Content", "Curve", "FigureSpec", "Kind", "Panel", "PanelSpec", "curves", "findings",
+    "kind_of", "load", "names",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: More clients than this would need more width than a page has.
 MOST = 200
+#: Inches of panels that stand beside each other.
+PAGE = 9.0
 #: More names of classes than this are not read; their numbers are.
 NAMED = 30
 
@@ -78,7 +81,7 @@ class Bubbles(Kind[Counts]):
             )
 
     def paint(self, figure: FigureSpec, content: Content[Counts]) -> Figure:
-        """One panel below the other; areas mean the same in all of them."""
+        """Panels beside each other where a page holds them, else below; areas mean the same in all of them."""
         counts = [panel.marks.samples for panel in content.panels]
         most, clients = max(int(c.max()) for c in counts), max(map(len, counts))
         # Inches from one client to the next and from one class to the next: what a page can hold, and no more air
@@ -86,12 +89,18 @@ class Bubbles(Kind[Counts]):
         across = min(0.3, 9.0 / clients)
         heights = [min(0.24, 8.0 / c.shape[1]) for c in counts]
         tall = [0.6 + down * c.shape[1] for c, down in zip(counts, heights, strict=True)]
+        wide = [across * (len(c) + 1) for c in counts]
+        abreast = sum(wide) <= PAGE and len({panel.marks.classes for panel in content.panels}) == 1
         # The largest bubble may lie over its neighbours in its row, but hardly over the next row.
         diameter = 72 * min(3.0 * across, 1.1 * min(heights))
-        picture, grid = subplots((1.9 + across * clients, sum(tall)), len(tall), 1, height_ratios=tall)
-        for (axes,), panel in zip(grid, content.panels, strict=True):
+        if abreast:
+            picture, grid = subplots((1.6 + sum(wide), tall[0]), 1, len(wide), width_ratios=wide, sharey=True)
+        else:
+            picture, grid = subplots((1.9 + across * clients, sum(tall)), len(tall), 1, height_ratios=tall)
+        for i, (axes, panel) in enumerate(zip(chain(*grid), content.panels, strict=True)):
             _paint(axes, panel.marks, diameter**2 / most)
             axes.set_title(panel.title)
+            axes.set_ylabel("class" if i == 0 or not abreast else "")
         _legend(picture, most, diameter)
         return picture
 
@@ -115,7 +124,6 @@ def _paint(axes: Axes, marks: Counts, area: float) -> None:
         client, k, s=counts[client, k] * area, color=COLOURS[0], alpha=0.6, edgecolor="white", linewidth=0.3, zorder=2
     )
     axes.set_xlabel("client")
-    axes.set_ylabel("class")
     axes.set_xlim(-1, clients)
     axes.set_ylim(classes - 0.3, -0.7)
     axes.set_xticks(range(0, clients, 10 if clients > 30 else 1))

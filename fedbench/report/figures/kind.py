@@ -28,6 +28,7 @@ class Ask:
     partition: str | None = None  #: id of a partition in place of the figure's own
     run: str | None = None  #: id of a run in place of the figure's own
     client: Sequence[int] | None = None  #: of that partition, from 0
+    image: Sequence[int] | None = None  #: rows of the data set, from 0
     budget: str | None = None
     seed: int | None = None
     ridge: float | None = None
@@ -40,7 +41,7 @@ class Ask:
     @property
     def options(self) -> Mapping[str, Any]:
         """What the user chose."""
-        names = ("partition", "run", "client", "budget", "seed", "ridge", "compare")
+        names = ("partition", "run", "client", "image", "budget", "seed", "ridge", "compare")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
@@ -57,8 +58,11 @@ class Kind(ABC, Generic[Marks]):
         for name in given:
             if name not in self.options:
                 raise FedbenchError(f"--{name} does not go with {figure.id}", f"it takes {takes}")
-        if "client" in given and "partition" not in given:
-            raise FedbenchError("--client goes with --partition only", "leave it out")
+        for name in ("client", "image"):
+            if name in given and "partition" not in given:
+                raise FedbenchError(f"--{name} goes with --partition only", "leave it out")
+        if not figure.shows and not given.keys() & {"partition", "run"}:
+            raise FedbenchError(f"figure {figure.id} shows a partition of yours", "name it: --partition ID")
         for named in ("partition", "run"):
             for name in ("budget", "seed"):
                 if named in given and name in given:

@@ -10,19 +10,39 @@ from fedbench.report.figures.descriptors import Descriptors
 from fedbench.report.figures.epochs import Epochs
 from fedbench.report.figures.kind import Kind
 from fedbench.report.figures.series import Series, Sweep
-from fedbench.report.figures.spec import FigureSpec
+from fedbench.report.figures.spec import FigureSpec, names, of_paper
 from fedbench.report.figures.spectra import Ratio, Spectra
+from fedbench.report.figures.views import Images
+
+#: Titles of the figures of any partition, which are called by their kind.
+FREE = {
+    "bubbles": "Samples of each class that each client holds",
+    "images": "Images as clients see them",
+    "ratio": "Test against training eigenvalues of every client",
+    "spectrum": "Singular values of training and test images",
+}
 
 KINDS: dict[str, Kind[Any]] = {
     "ratio": Ratio(),
     "spectrum": Spectra(),
     "beta": Beta(),
     "bubbles": Bubbles(),
+    "images": Images(),
     "epochs": Epochs(),
     "series": Series(),
     "sweep": Sweep(),
     "descriptors": Descriptors(),
 }
+
+
+def load(name: str) -> FigureSpec:
+    """The figure of that name, such as 'ftw_erm/2', or one of FREE, which shows a partition of the user's.
+
+    Raises FedbenchError for an unknown one, offering the nearest, and for a faulty file.
+    """
+    if name in FREE:
+        return FigureSpec(name, FREE[name], name)
+    return of_paper(name, (*names(), *FREE))
 
 
 def kind_of(figure: FigureSpec) -> Kind[Any]:

@@ -51,6 +51,18 @@ def chosen_partition(id: str, ask: Ask) -> Partition:
     return partitions.read(ask.store.find(id, ("partition",)))
 
 
+def clients_of(partition: Partition, clients: Sequence[int] | None) -> Sequence[int]:
+    """The clients of a partition that are asked for, in order; all if None. Raises FedbenchError for one not there."""
+    if clients is None:
+        return range(partition.clients)
+    for client in clients:
+        if not 0 <= client < partition.clients:
+            raise FedbenchError(
+                f"partition {partition.id} has no client {client}", f"it has 0..{partition.clients - 1}"
+            )
+    return sorted(set(clients))
+
+
 def cell(wanted: CellSpec) -> tuple[Table, Row, Column]:
     """A table cut down to the column of the one cell wanted, and that cell's row and column."""
     from fedbench.report import table as tables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ class PanelSpec:
     dataset: str
     partition: Mapping[str, Any]  #: over the protocol's values, such as a preset or a scheme
     clients: tuple[int, ...] | None = None  #: counted from 0; None is all
+    samples: tuple[int, ...] = ()  #: kind "images": which images all of them see, as rows of the data set from 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,11 @@ class FigureSpec:
     claims: tuple[Claim, ...] = ()  #: what the paper says of it, where no table claims it
 
     @property
+    def shows(self) -> bool:
+        """Whether it says itself what it shows."""
+        return bool(self.panels or self.cells or self.series or self.runs)
+
+    @property
     def protocol(self) -> str:
         """Whose partitions the panels are: the paper's."""
         return self.id.partition("/")[0]
@@ -90,11 +96,12 @@ def names() -> list[str]:
     return list(_figures(resources.TABLES))
 
 
-def load(name: str) -> FigureSpec:
-    """The figure of that name. Raises FedbenchError for an unknown one, offering the nearest, and for a faulty file."""
+def of_paper(name: str, known: Iterable[str]) -> FigureSpec:
+    """The figure of that name. Raises FedbenchError for an unknown one, offering the nearest of the `known`, and for a
+    faulty file."""
     figures = _figures(resources.TABLES)
     if name not in figures:
-        raise unknown("figure", name, figures)
+        raise unknown("figure", name, known)
     return figures[name]
 
 

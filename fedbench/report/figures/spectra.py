@@ -116,12 +116,7 @@ def of_partition(
     """
     from fedbench import data
 
-    wanted = range(partition.clients) if clients is None else sorted(set(clients))
-    for client in wanted:
-        if not 0 <= client < partition.clients:
-            raise FedbenchError(
-                f"partition {partition.id} has no client {client}", f"it has 0..{partition.clients - 1}"
-            )
+    wanted = source.clients_of(partition, clients)
     if len(wanted) > MOST:
         raise FedbenchError(
             f"{len(wanted)} clients cannot be told apart in one panel", f"choose up to {MOST}: --client"
