@@ -7,6 +7,7 @@ from typing import Any
 from fedbench.report.figures.beta import Beta
 from fedbench.report.figures.bubbles import Bubbles
 from fedbench.report.figures.descriptors import Descriptors
+from fedbench.report.figures.drift import Drift
 from fedbench.report.figures.epochs import Epochs
 from fedbench.report.figures.kind import Kind
 from fedbench.report.figures.series import Series, Sweep
@@ -32,6 +33,7 @@ KINDS: dict[str, Kind[Any]] = {
     "series": Series(),
     "sweep": Sweep(),
     "descriptors": Descriptors(),
+    "drift": Drift(),
 }
 
 
