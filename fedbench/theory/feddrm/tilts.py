@@ -46,8 +46,8 @@ def tilted(base: Array, g: Array, h: Array, alpha: Array, beta: Array, xi: Array
 
 def label_shift(joint: Joint, classes: Array) -> Joint:
     """Label shift as Section 2.1 defines it: the server's P_k everywhere, and own shares of the classes [m, K]."""
-    given = joint.probability[0] / joint.probability[0].sum(axis=1, keepdims=True)
-    return Joint(np.concatenate([joint.probability[:1], classes[:, :, None] * given]), joint.h)
+    conditional = joint.probability[0] / joint.probability[0].sum(axis=1, keepdims=True)
+    return Joint(np.concatenate([joint.probability[:1], classes[:, :, None] * conditional]), joint.h)
 
 
 def distance(joint: Joint) -> float:
