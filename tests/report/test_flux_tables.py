@@ -35,8 +35,10 @@ OURS = [
 ]
 NAMES = [n for n in tables.names() if n.startswith("flux/")]
 NUMBERED = [n for n in NAMES if n.removeprefix("flux/").isdigit()]
-#: Table 7 is formulas, counted without any run: test_flux_counted.py.
-MEASURED = [n for n in NUMBERED if n != "flux/7"]
+#: Without any run: Tables 2 and 3 are marks (test_properties.py), 7 formulas (test_flux_counted.py), 9 levels
+#: (test_levels.py).
+COUNTED = ("flux/2", "flux/3", "flux/7", "flux/9")
+MEASURED = [n for n in NUMBERED if n not in COUNTED]
 
 
 def printed(table: Table) -> set[tuple[str, str]]:
@@ -52,7 +54,7 @@ def here(lab: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_all_tables_are_there() -> None:
-    asked = {1, 4, 5, 6, 7, 8, *range(10, 67)}
+    asked = {1, 4, 5, 6, 7, 8, 9, *range(10, 67)}
     assert {n.removeprefix("flux/") for n in NUMBERED} == {str(n) for n in asked}
     assert set(NAMES) - set(NUMBERED) == {
         "flux/figure8", "flux/figure10",
@@ -74,7 +76,7 @@ def test_every_cell_is_reported_or_not_available_as_in_the_paper() -> None:
     assert (reported, unavailable) == (5176 - 798, 798)
     with (TABLES / "flux" / "reported.csv").open(newline="", encoding="utf-8") as f:
         counts = Counter(line["table"] for line in csv.DictReader(f))
-    assert (counts.pop("figure8"), counts.pop("figure10")) == (27, 12)
+    assert (counts.pop("figure8"), counts.pop("figure10"), counts.pop("9")) == (27, 12, 40)
     assert sum(counts.values()) == reported
     assert (counts["1"], counts["16"], counts["51"], counts["55"], counts["66"]) == (131, 48, 130, 63, 24)
 
@@ -228,4 +230,4 @@ def test_atp_prints_its_label_free_accuracy_under_py_given_x(here: Any) -> None:
 def test_a_table_prints_from_an_empty_store(here: Any, name: str) -> None:
     grid = build(tables.load(name), "small", here.store, [], compare=True)
     assert len(grid.heads) == len(tables.load(name).printed)
-    assert ("done" in grid.counts) == (name == "flux/7")
+    assert ("done" in grid.counts) == (name in COUNTED)

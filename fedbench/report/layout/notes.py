@@ -46,9 +46,11 @@ class Notes:
         """Budget, what ± is, seeds, how many cells are there; what is mixed or not as the table asks for it."""
         table = self.table
         if table.counted:
-            what = (
-                "Counted from layer shapes" if table.statistic == "count" else f"Follows from preset '{table.preset}'"
-            )
+            what = {
+                "count": "Counted from layer shapes",
+                "preset": f"Follows from preset '{table.preset}'",
+                "levels": "Counted in the distributions that clients draw",
+            }[table.statistic]
             return [f"{what}: needs no run, and no budget applies."]
         executors = self._executors()
         return [

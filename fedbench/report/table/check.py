@@ -39,6 +39,9 @@ from fedbench.specs import PartitionSpec, Setting
 PARAMETERS = ("backbone", "projection", "body", "head", "total", "features", "gaussian", "overhead")
 #: Metrics of statistic "preset" -> whether they are about one class.
 PRESET = {"class_count": True, "class_probability": True, "flip_probability": False}
+#: Metrics of statistic "levels": how many angles, colours, classes that a client keeps, classes whose labels are
+#: swapped and whose images are turned there are, and how many distributions the protocol's clients draw.
+LEVELS = ("angles", "colours", "classes", "swapped", "turned", "distributions")
 #: What the statistic knows of the pairs: no metrics, for no run has them alone.
 PAIRS = ("xi_max", "xi_min", "xi_mean")
 
@@ -102,6 +105,7 @@ def check(table: Table) -> None:
     for r in table.rows:
         complete, what = {
             "count": (_countable(table, r), "model, shape and classes, or everywhere a method with costs"),
+            "levels": (bool(r.level and r.classes), "a level and classes"),
             "preset": (r.client >= 1 and r.side in ("train", "test"), "a client (from 1) and side = 'train' or 'test'"),
         }.get(table.statistic, (bool(r.method), "a method"))
         if not complete:
@@ -112,6 +116,11 @@ def check(table: Table) -> None:
             raise FedbenchError(f"{table.path}, row {r.label}: a band is [low, high], not {r.band}")
     if table.statistic == "count":
         _check_costs(table)
+    if table.statistic == "levels":
+        for c in table.columns:
+            known("metric", c.metric, LEVELS, f", column {c.key}")
+            if "shift" not in c.partition:
+                raise FedbenchError(f"{table.path}, column {c.key} lacks a shift", 'partition = { shift = "px" }')
     for what, places in (("undefined", table.undefined), ("doubtful", table.doubtful)):
         for place in places:
             for name in place.rows:

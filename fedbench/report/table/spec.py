@@ -35,6 +35,7 @@ STATISTICS = {
     "over them",
     "count": "parameters of a network, or what a round of a method costs with it, counted by formula without any run",
     "preset": "what a preset of a protocol says of their data, without any run",
+    "levels": "what clients draw at a level of a protocol's shifts, without any run",
 }
 #: Unit -> (factor from the stored value, symbol in print). Accuracies are stored as fractions, times in seconds.
 UNITS = {
@@ -48,7 +49,7 @@ UNITS = {
     "gigamacs": (1e-9, "GMAC"),
 }
 #: Statistics that need no run.
-COUNTED = ("count", "preset")
+COUNTED = ("count", "preset", "levels")
 #: Statistics whose ± is over seeds -> its ddof.
 OVER_SEEDS = {"final": 1, "best_round": 1, "folds": 0}
 BEST = ("max", "min", "none")
@@ -92,8 +93,8 @@ def matches(key: str, pattern: str) -> bool:
 class Row:
     """A method with the hyper-parameters the table gives it.
 
-    Or a model, or a method's costs, to be counted (statistic "count"), or one side of a client's data (statistic
-    "preset").
+    Or a model, or a method's costs, to be counted (statistic "count"), one side of a client's data (statistic
+    "preset"), or a level of the columns' shifts (statistic "levels").
     """
 
     label: str
@@ -107,6 +108,7 @@ class Row:
     model: str = ""
     shape: list[Count] = field(default_factory=list)  #: of an image: height, width, channels
     classes: Count = 0
+    level: Count = 0  #: statistic "levels"
     client: int = 0  #: of the preset, counted from 1
     side: str = ""  #: of its data: "train" or "test"
     metrics: Mapping[str, str] = field(default_factory=dict)  #: a column's metric -> the one this row has in its place
