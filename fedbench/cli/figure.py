@@ -18,9 +18,8 @@ def figure(
     name: Annotated[
         str,
         typer.Argument(
-            help="The figure: feddrm/3, feddrm/4, feddrm/5, feddrm/6, feddrm/8, feddrm/9, feddrm/10, feddrm/11, "
-            "feddrm/12, feddrm/14, flux/4, flux/5, flux/8, flux/10, flux/11, flux/12, ftw_erm/2, ftw_erm/3, pfedfda/2, pfedfda/3 "
-            "or pfedfda/4; or, of a --partition, bubbles, images, ratio or spectrum."
+            help="The figure: feddrm/3 to 6, 8 to 12 or 14, flux/4, 5, 8 or 10 to 12, ftw_erm/2 or 3, pfedfda/2 to 4; "
+            "or, of a --partition, bubbles, images, ratio or spectrum."
         ),
     ],
     output: Annotated[

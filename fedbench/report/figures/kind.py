@@ -61,7 +61,7 @@ class Kind(ABC, Generic[Marks]):
         for name in ("client", "image"):
             if name in given and "partition" not in given:
                 raise FedbenchError(f"--{name} goes with --partition only", "leave it out")
-        if not figure.shows and not given.keys() & {"partition", "run"}:
+        if not figure.shows and "partition" in self.options and not given.keys() & {"partition", "run"}:
             raise FedbenchError(f"figure {figure.id} shows a partition of yours", "name it: --partition ID")
         for named in ("partition", "run"):
             for name in ("budget", "seed"):
