@@ -19,6 +19,7 @@ from fedbench.cli import context
 from fedbench.cli.figure import figure
 from fedbench.cli.theory import theory
 from fedbench.errors import FedbenchError
+from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.read import writing
 from fedbench.report import table as tables
 from fedbench.report.status.cells import Cells, find
@@ -69,7 +70,8 @@ class Lab:
         `clients` gives client accuracies after the last round, `each` client accuracies by round, with their mean,
         minimum and maximum; `whole` values of the whole run.
         """
-        chosen = {**protocol.load(rules).method_params(method, setting.budget), **(overrides or {})}
+        dataset = setting.partition.dataset.name
+        chosen = {**protocol.load(rules).method_params(method, setting.budget, dataset), **(overrides or {})}
         own = declared.built_in().get(method)
         spec = own.run(setting, chosen) if own else RunSpec(setting, method, chosen)
         spec = replace(spec, method_version=version or spec.method_version)
@@ -99,7 +101,7 @@ class Lab:
         rows = [
             (name, view, t, -1, at(t))
             for name, at in by_round.items()
-            for view in views
+            for view in (views if name not in METRICS or METRICS[name].by_view else ("",))
             for t in setting.evaluated_rounds()
         ]
         rows += [("client_accuracy", view, setting.rounds, c, v) for view in views for c, v in clients.items()]

@@ -33,6 +33,8 @@ def check(claim: Claim, numbers: dict[tuple[str, str], float], best: str = "max"
         (Claim("", "between", ["b"], low=2, high=2), HOLDS, 2, 2),
         (Claim("", "between", ["a"], low=0, high=2.9), FAILS, 1, 2),
         (Claim("", "ratio", ["a"], ["b"], ["x"], low=1, high=1.5), HOLDS, 1, 1),
+        (Claim("", "ahead", ["a"], ["b"], ["x"], low=0.5, high=1.5), HOLDS, 1, 1),
+        (Claim("", "ahead", ["a"], ["b"], ["x"], low=1.5, high=2), FAILS, 0, 1),
         (Claim("", "ratio", ["a"], ["b", "c"], ["x"], low=1, high=1.5), FAILS, 1, 2),
         (Claim("", "ratio", ["b"], ["a"], low=0.7, high=1), FAILS, 1, 2),
         (Claim("", "level", ["a", "b"], columns=["x", "y"], high=1), HOLDS, 2, 2),

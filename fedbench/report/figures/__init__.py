@@ -3,9 +3,9 @@ kind.
 
 A kind gathers the marks of panels (`panel`) and draws them (`kind`, `kinds`): spectra of images (`curves`, `spectra`),
 clients and classes (`bubbles`), images as clients see them (`views`), pFedFDA's beta by corruption (`beta`), cells of
-tables along an axis (`points`, `series`, `epochs`), FLUX's descriptors in the plane (`descriptors`), FedDRM's simulated
-drift of gradients (`drift`). `draw` makes the file of any of them, `data` its CSV and JSON. matplotlib is imported when
-something is drawn.
+tables along an axis (`points`, `series`, `epochs`) or by round (`rounds`), FLUX's descriptors in the plane
+(`descriptors`), FedDRM's simulated drift of gradients (`drift`). `draw` makes the file of any of them, `data` its CSV
+and JSON. matplotlib is imported when something is drawn.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from fedbench.report.figures.descriptors import Descriptors
 from fedbench.report.figures.drift import Drift
 from fedbench.report.figures.epochs import Epochs
 from fedbench.report.figures.kind import Kind
+from fedbench.report.figures.rounds import Rounds
 from fedbench.report.figures.series import Series, Sweep
 from fedbench.report.figures.spec import FigureSpec, names, of_paper
 from fedbench.report.figures.spectra import Ratio, Spectra
@@ -32,6 +33,7 @@ KINDS: dict[str, Kind[Any]] = {
     "epochs": Epochs(),
     "series": Series(),
     "sweep": Sweep(),
+    "rounds": Rounds(),
     "descriptors": Descriptors(),
     "drift": Drift(),
 }

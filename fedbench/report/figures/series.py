@@ -141,7 +141,7 @@ class Series(Kind[Lines]):
         tables: dict[str, list[Panel[Lines]]] = {}
         for panel in content.panels:
             tables.setdefault(panel.marks.table, []).append(panel)
-        wide, looks, every = max(map(len, tables.values())), _looks(content, axis), every_point(content.panels)
+        wide, looks, every = max(map(len, tables.values())), looks_of(content, axis), every_point(content.panels)
         tall = 2.9 if len(tables) == 1 else 2.1
         picture, grid = subplots((max(4.5, 0.5 + 3.3 * wide), 0.9 + tall * len(tables)), len(tables), wide)
         for line, panels in zip(grid, tables.values(), strict=True):
@@ -154,7 +154,7 @@ class Series(Kind[Lines]):
                 _on_one_axis([axes for axes, p in zip(line, panels, strict=False) if p.marks.unit != "s"])
         for axes in grid[-1]:
             axes.set_xlabel(axis.label)
-        picture.suptitle(_about(figure, content), fontsize=9)
+        picture.suptitle(heading_of(figure, content), fontsize=9)
         handles = [handle(name, **looks[name].line) for name in names(content)]
         if any(p.x is None for p in every):
             handles.append(handle("own choice", color="0.2", linewidth=0.9, linestyle="--"))
@@ -239,7 +239,7 @@ class _Look:
         }  # fmt: skip
 
 
-def _looks(content: Content[Lines], axis: SeriesSpec) -> dict[str, _Look]:
+def looks_of(content: Content[Lines], axis: SeriesSpec) -> dict[str, _Look]:
     """Name -> its look, the same however many lines there are: the bold lines first, then the tables' order."""
     every = every_name(content)
     bold = [name for name in axis.bold if name in every]
@@ -309,7 +309,7 @@ def _quantity(unit: str) -> str:
     return "wall time of a run (s)" if unit == "s" else f"accuracy ({unit})" if unit else "accuracy"
 
 
-def _about(figure: FigureSpec, content: Content[Lines]) -> str:
+def heading_of(figure: FigureSpec, content: Content[Lines]) -> str:
     """The title, and what the runs behind the numbers are."""
     rounds = sorted({n for panel in content.panels for n in panel.marks.rounds})
     seeds = sorted({p.value.seeds for p in every_point(content.panels) if p.value})

@@ -39,7 +39,7 @@ class SeriesSpec:
 
     tables: Mapping[str, str]  #: heading of the panels ("" where there is one table) -> table
     #: What a column's partition ("level", "clients"; kind "series"), a row's hyper-parameters or runs (kind "sweep") or
-    #: a column's runs ("epochs"; the kind of that name) have.
+    #: a column's runs ("epochs"; the kind of that name) have; kind "rounds" has "round".
     x: str
     label: str  #: of the axis
     scale: str = "linear"  #: or "log", or "even": as far from each to the next

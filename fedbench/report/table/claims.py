@@ -26,6 +26,7 @@ class Claim:
     falls    along `columns` in their order, for each row;            rises: the reverse
     between  each cell lies in [low, high]
     ratio    each row is `low` to `high` times each row of `than`, in every column
+    ahead    each row is `low` to `high` above each row of `than`, in every column
     level    along `columns`, each row stays within `high` of its value in the first
     """
 
@@ -138,6 +139,11 @@ def _times(claim: Claim, a: float, b: float) -> float | None:
     return min(a / b - claim.low, claim.high - a / b) if b else None
 
 
+def _ahead(claim: Claim, a: float, b: float) -> float:
+    """How far a - b lies inside the claim's interval."""
+    return min(a - b - claim.low, claim.high - (a - b))
+
+
 def _ordered(sign: float) -> Callable[..., Iterator[Comparison]]:
     def compare(
         claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str]
@@ -180,8 +186,9 @@ KINDS: dict[str, Callable[..., Iterator[Comparison]]] = {
     "rises": _ordered(1.0),
     "between": _bounded,
     "ratio": _compared(_times),
+    "ahead": _compared(_ahead),
     "level": _steady,
 }
 
 #: Kinds that compare within one column.
-_BY_COLUMN = ("best", "top", "above", "below", "between", "ratio")
+_BY_COLUMN = ("best", "top", "above", "below", "between", "ratio", "ahead")
