@@ -73,6 +73,7 @@ class FluxSoft(WarmsUp):
 
     name = "flux_soft"
     title = "FLUX-soft"
+    version = 2  #: the released code's synthetic points
     memory = Memory
 
     # -- a round -----------------------------------------------------------------------------------------

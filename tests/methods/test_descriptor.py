@@ -52,6 +52,10 @@ def test_synthetic_points_fill_the_bounds_and_are_always_the_same() -> None:
     assert (share.mean(0) - 0.5).abs().max() < 0.1
     assert not torch.equal(share[:, 0], share[:, 1])
     assert (points[:, 2] == 2).all()
+    # They are the released code's: uniform numbers of NumPy's global generator, seeded with 1 by every client.
+    np.random.seed(1)
+    released = np.random.uniform(low.numpy(), high.numpy(), size=(200, 3))
+    np.testing.assert_allclose(points.numpy(), released, rtol=1e-15)
     # Points between other bounds are the same ones, stretched.
     torch.testing.assert_close(synthetic(Bounds(low * 0, high * 0 + 2)), 2 * synthetic(Bounds(low * 0, high * 0 + 1)))
 

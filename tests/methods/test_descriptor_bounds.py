@@ -38,7 +38,7 @@ def test_the_model_is_fedavgs_after_warm_up_and_describes_halves_of_the_images(t
     network = models.build("digits_cnn", shape=DATA.shape, classes=CLASSES, seed=SETTING.seed).eval()
     network.load_state_dict({n: torch.from_numpy(t) for n, t in plain.shared.items()})
     z = network.latent(torch.zeros(1, 1, 8, 8)).numel()
-    how = projector(2 * torch.from_numpy(np.random.default_rng(1).random((200, z))), 3)
+    how = projector(2 * torch.from_numpy(np.random.RandomState(1).random_sample((200, z))), 3)
     for row, i in zip(rows.numpy()[-len(cohorts[-1]) :], cohorts[-1], strict=True):
         own = DATA.validation[i] if DATA.validation is not None and len(DATA.validation[i]) else DATA.train[i]
         rng = stream(SETTING.seed, "halves", 4, i)

@@ -65,6 +65,18 @@ class Flux(WarmsUp):
     bounds of each coordinate, and nothing of scaling. Bounds of each coordinate, too, are those of the validation
     images' latents.
 
+    deviates: two clients that lie exactly as far apart as the distance at the elbow are always in one cluster; in the
+    released code rounding decides, and as a rule makes one cluster more.
+
+    deviates: with partial participation the bounds are those that clients have last reported, as with all clients; the
+    released script for it keeps to the first ones, 0 and 2, until it clusters in round 5.
+
+    deviates: by Eq. 14 warm-up ends after round 3 at the earliest; here it ends before, where 80 % of all rounds are
+    over by then.
+
+    deviates: FLUX-prior's single start of k-means depends on the clients' order, which in the original is that of
+    their arrival at the server; here it is that of their numbers.
+
     deviates: the distance within clusters comes from the elbow on every data set; the released code sets it to 1.0 on
     CheXpert (`reach`).
 
@@ -78,6 +90,7 @@ class Flux(WarmsUp):
 
     name = "flux"
     title = "FLUX"
+    version = 2  #: the released code's synthetic points
     measures = (CLUSTERS, *MEASURES)
     memory = Memory
 
