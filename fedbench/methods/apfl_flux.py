@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Gradient, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Gradient, Loss, Train
 from fedbench.core.context import Context
 from fedbench.core.state import State
 from fedbench.core.task import task_of
@@ -40,6 +40,9 @@ class APFLFlux(Method):
     deviates: APFL's paper trains v on the loss of the mixture; here, as in the code that FLUX names, v has its own loss
     and is moved towards w afterwards.
 
+    deviates: in that code (FedRC's; `variant` fedrc) the two models are an ensemble of equal shares, so that each
+    learns from half of the loss, and a round is as many passes as it has local epochs, of so many epochs each.
+
     deviates: alpha is fixed unless `adaptive`, as in that code; FLUX's paper describes it as learned and gives no
     formula.
     """
@@ -59,14 +62,20 @@ class APFLFlux(Method):
     )
     adaptive: bool = hyperparameter(False, "whether clients learn their share", source="FLUX's text; APFL, Eq. 10")
 
+    variant: str = hyperparameter(
+        "paper", "a round, and the share of the loss that a model learns from", source="FedRC's code: fedrc",
+        choices=("paper", "fedrc"), later=True,
+    )  # fmt: skip
+
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return {ALPHA: torch.tensor(self.alpha)}
 
     def local(self, client: Client) -> ClientUpdate:
-        epochs = client.setting.epochs
+        epochs, fedrc = client.setting.epochs, self.variant == "fedrc"
+        loss, length = (half, epochs) if fedrc else (cross_entropy, epochs and 1)  # None: the setting's steps
         for _ in range(epochs or 1):
-            yield Train(cross_entropy, epochs=epochs and 1)  # None: the setting's steps
-            yield Train(cross_entropy, epochs=epochs and 1, model="own")
+            yield Train(loss, epochs=length)
+            yield Train(loss, epochs=length, model="own")
             client.put(self.mixture(client), "own")
         if self.adaptive:  # at the end, so that the rounds' batches stay those of a fixed share
             yield from self.learn_alpha(client)
@@ -85,7 +94,7 @@ class APFLFlux(Method):
         return {n: torch.lerp(t, shared[n], alpha) if t.is_floating_point() else t for n, t in own.items()}
 
     def relative_compute(self, setting: Setting) -> float:
-        return 2.0
+        return 2.0 * ((setting.epochs or 1) if self.variant == "fedrc" else 1)
 
     def personalise(self, client: Client) -> None:
         if client.kind == UNLABELLED:  # it has no model of its own
@@ -93,6 +102,12 @@ class APFLFlux(Method):
         if self.adaptive:
             client.metrics["alpha"] = float(client.state[ALPHA])
         client.answers_by = Collect(mean_probability, model=("", "own"))
+
+
+def half(model: Any, batch: Batch) -> Loss:
+    """Half of the cross-entropy."""
+    whole = cross_entropy(model, batch)
+    return Loss(whole.total / 2, logged=whole.total)
 
 
 def mean_probability(models: Any, batch: Batch) -> Tensor:

@@ -38,6 +38,9 @@ class CFL(Clustered):
     where the paper's criterion, the least similarity across the halves at most, would be single linkage; the thresholds
     0.4 and 0.6 are that comparison's.
 
+    deviates: the mean update weighs clients by training images, as the average does; in FedRC's code it is the plain
+    mean (`mean` plain).
+
     deviates: with partial participation the updates of the round's members decide. Members who are absent, or met for
     the first time, are in the larger half, which keeps the cluster's number (of equals, that of the first member), and
     in the first cluster; the paper would let each walk down the tree of all splits by its own update.
@@ -53,6 +56,10 @@ class CFL(Clustered):
     largest: str = hyperparameter(
         "norm", "what is measured of the largest update", source="paper; FedRC's code: entry", choices=("norm", "entry")
     )
+    mean: str = hyperparameter(
+        "weighted", "mean update that must have vanished", source="FedRC's code: plain",
+        choices=("weighted", "plain"), later=True,
+    )  # fmt: skip
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         server.models = server.models or [dict(server.shared)]
@@ -70,7 +77,8 @@ class CFL(Clustered):
         updates = [update(c) for c in members]
         products = inner_products(updates)
         sizes = norms_of(products) if self.largest == "norm" else largest_entries(updates)
-        if not self.splits(products, [c.n_train for c in members], float(sizes.max())):
+        weights = [c.n_train if self.mean == "weighted" else 1 for c in members]
+        if not self.splits(products, weights, float(sizes.max())):
             return
         half = halves(cosine_distances(products))
         leaving = 1 if half.sum() <= len(half) / 2 else 0
@@ -79,10 +87,10 @@ class CFL(Clustered):
                 server.assigned[client.index] = len(server.models)
         server.models.append(server.models[m])
 
-    def splits(self, products: NDArray[np.float64], images: Sequence[int], largest: float) -> bool:
-        """Whether updates with these inner products [n, n], of which one is so large, split their cluster; the mean is
-        weighted by training images [n]."""
-        share = np.array(images, np.float64) / sum(images)
+    def splits(self, products: NDArray[np.float64], weights: Sequence[int], largest: float) -> bool:
+        """Whether updates with these inner products [n, n], of which one is so large, split their cluster, by the mean
+        of these weights [n]."""
+        share = np.array(weights, np.float64) / sum(weights)
         mean = float(share @ products @ share)
         return bool(np.sqrt(max(mean, 0.0)) < self.eps1 and largest > self.eps2)
 

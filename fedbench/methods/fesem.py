@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from fedbench.core.client import Client, ClientUpdate, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
 from fedbench.core.server import Server
 from fedbench.core.state import STATISTICS, State
-from fedbench.methods.base import cross_entropy
+from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import count_of
-from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer_to_unassigned
+from fedbench.methods.parts.lowest_loss import Choice, LowestLoss, choose, offer_to_unassigned
+
+#: Under which name a loss is told its share.
+SHARE = "share"
 
 
 @dataclass(frozen=True)
@@ -31,22 +35,51 @@ class FeSEM(LowestLoss):
     deviates: FeSEM's paper measures the squared L2 distance of whole models. The sum over tensors, the first choice by
     loss, the ensemble, and M, the true number of distributions, are those of FLUX's comparison. Running statistics of
     norm layers take no part in the distance.
+
+    deviates: in the code that FLUX names (FedRC's; `variant` fedrc) a client trains all M models in its first round,
+    each on 1/M of the loss, and stays in that round with the one of lowest loss then. Later one that moves to another
+    cluster contributes that cluster's model as it received it, and what it has trained is lost. Models that nobody came
+    to become zeros there (`unchosen` zero).
     """
 
     name = "fesem"
     title = "FeSEM"
 
+    variant: str = hyperparameter(
+        "paper", "a client's first round, and what it contributes when it moves", source="Alg. 1; FedRC's code: fedrc",
+        choices=("paper", "fedrc"), later=True,
+    )  # fmt: skip
+
     def broadcast(self, server: Server, client: Client) -> None:
         offer_to_unassigned(server, client)
 
     def local(self, client: Client) -> ClientUpdate:
-        if count_of(client.state):
+        count = count_of(client.state)
+        if count and self.variant == "fedrc":
+            for m in range(count):
+                yield Train(
+                    shared_out, model=str(m), extras={SHARE: torch.tensor(1 / count, device=client.context.device)}
+                )
+            client.upload = Choice((yield from choose(client)))
+            return
+        if count:
             yield from choose(client)
         yield Train(cross_entropy)
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        server.assigned |= {c.index: nearest(c.state, server.models) for c in cohort if server.models}
+        for client in cohort:
+            old = server.assigned.get(client.index)
+            new = client.upload.model if client.upload else nearest(client.state, server.models)
+            if self.variant == "fedrc" and old not in (None, new):
+                client.put(server.models[new])
+            server.assigned[client.index] = new
         self.average(server, cohort)
+
+
+def shared_out(model: Any, batch: Batch) -> Loss:
+    """A share of the cross-entropy."""
+    whole = cross_entropy(model, batch)
+    return Loss(batch.extras[SHARE] * whole.total, logged=whole.total)
 
 
 def nearest(state: State, models: Sequence[State]) -> int:

@@ -9,15 +9,8 @@ from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.methods.base import cross_entropy
 from fedbench.methods.parts.clustered import asking, expected_groups
-from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer
+from fedbench.methods.parts.lowest_loss import Choice, LowestLoss, choose, offer
 from fedbench.specs import Setting
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What a client sends beside its model: the number of the one that it began with."""
-
-    model: int
 
 
 @dataclass(frozen=True)

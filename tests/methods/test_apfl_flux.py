@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,37 @@ def test_two_rounds_are_what_the_formula_gives(alpha: float, executor: str, tmp_
         for alone in (of_own, of_shared):
             differs += int((alone.argmax(1) != (of_own + of_shared).argmax(1)).sum())
     assert differs > 0, "one model alone answers the same"
+
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked"])
+def test_in_fedrcs_code_a_round_is_four_epochs_of_half_the_loss(executor: str, tmp_path: Path) -> None:
+    """Two passes of two epochs, of either model; half of the loss is half of the learning rate."""
+    s, alpha = grouped_setting(rounds=2), 0.3
+    half = replace(s, lr=s.lr / 2)
+    it = trained(method("apfl_flux", alpha=alpha, variant="fedrc"), DATA, s, tmp_path, executor)
+    plan, shared = Plan(s, DATA.n_train, DATA.shape[:2]), started()
+    models = [shared] * DATA.clients
+    for t in (1, 2):
+        copies = []
+        for i in range(DATA.clients):
+            copy, a_pass = shared, plan.batches_a_pass(i)
+            for k in range(2):
+                drawn = [list(plan.batches(i, t, 2 * k + request, 2, None)) for request in (1, 2)]
+                epochs = [[one[:a_pass], one[a_pass:]] for one in drawn]
+                copy = descended(copy, DATA, DATA.train[i], epochs[0], half)
+                own = descended(models[i], DATA, DATA.train[i], epochs[1], half)
+                models[i] = {
+                    n: (1 - alpha) * p + alpha * copy[n] if p.is_floating_point() else p for n, p in own.items()
+                }
+            copies.append(copy)
+        shared = averaged(copies, DATA.n_train)
+    for name, value in shared.items():
+        torch.testing.assert_close(it.server.shared[name], value, rtol=1e-4, atol=2e-5)
+    for i in range(DATA.clients):
+        for name, value in of(it.server.view(i), "own/").items():
+            torch.testing.assert_close(value, models[i][name], rtol=1e-4, atol=2e-5)
+    assert it.checkpoint.rounds[0]["images"] == 2 * 4 * sum(DATA.n_train)
+    assert method("apfl_flux", variant="fedrc").relative_compute(s) == 4.0
 
 
 def test_with_one_epoch_the_shared_model_is_fedavgs(tmp_path: Path) -> None:

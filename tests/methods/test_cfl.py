@@ -50,6 +50,23 @@ def test_a_mean_that_has_vanished_splits_two_opposite_camps() -> None:
     assert server.shared["w"] is server.models[0]["w"]
 
 
+def test_in_fedrcs_code_the_mean_update_is_plain() -> None:
+    """The average of the models is weighted all the same. With equal sizes both means are one."""
+    deltas, sizes = [[1, 0.0], [-1, 0.0], [1, 0.0], [-1, 0.0]], [7, 1, 7, 1]
+    weighted, plain = (
+        step([member(i, d, n) for i, (d, n) in enumerate(zip(deltas, sizes, strict=True))], mean=mean)
+        for mean in ("weighted", "plain")
+    )
+    assert len(weighted.models) == 1  # the weighted mean is 0.75
+    torch.testing.assert_close(weighted.models[0]["w"], torch.tensor([1.75, 1.0], dtype=torch.float64))
+    assert (len(plain.models), plain.assigned) == (2, {0: 0, 1: 1, 2: 0, 3: 1})
+    lopsided = [[1, 0.0], [1, 0.0], [-1, 0.0]]  # the plain mean is 1/3, the weighted one 0
+    cohort = [member(i, d, n) for i, (d, n) in enumerate(zip(lopsided, [1, 1, 2], strict=True))]
+    assert [len(step(cohort, mean=mean, eps1=0.3).models) for mean in ("weighted", "plain")] == [2, 1]
+    even = [member(i, d) for i, d in enumerate(deltas)]
+    assert step(even, mean="plain").assigned == step(even, mean="weighted").assigned
+
+
 @pytest.mark.parametrize(
     ("deltas", "hyperparameters"),
     [

@@ -11,21 +11,24 @@ import pytest
 import torch
 
 from fedbench import models
+from fedbench.core.augment import to_input
 from fedbench.core.client import Client
+from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.state import State, size_in_bytes, state_of
 from fedbench.core.trainer import Interrupted, Progress
 from fedbench.engine.association import known_association
 from fedbench.errors import FedbenchError
 from fedbench.methods.fesem import nearest
-from fedbench.methods.ifca import Choice
 from fedbench.methods.parts.clustered import expected_groups
+from fedbench.methods.parts.lowest_loss import Choice
 from fedbench.partition import schemes
 from fedbench.partition.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec
 from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
 from tests.support.lab import Run, finish, method, same, setting, train, trainer
 from tests.support.models_lab import DATA, SOME, accuracy, given, losses, mixed_answers, two_models
+from tests.support.sgd_oracle import averaged
 
 NAMES = ("ifca", "fesem")
 each = pytest.mark.parametrize("name", NAMES)
@@ -142,9 +145,9 @@ def test_the_ensemble_does_not_know_the_clients_distributions_after_a_drift(name
     assert not moved.predictions.column("own").equals(still.predictions.column("own"))
 
 
-def member(index: int, n: int, state: State, choice: int) -> Client:
-    """A client with so many training images that has trained this state, from model `choice`."""
-    return bare_client(index, n, state, {}, Choice(choice))
+def member(index: int, n: int, state: State, choice: int | None = None) -> Client:
+    """A client with so many training images that has trained this state, and tells its choice of a model."""
+    return bare_client(index, n, state, {}, None if choice is None else Choice(choice))
 
 
 def two_tensors(a: float, b: float) -> State:
@@ -156,10 +159,11 @@ def test_models_are_averaged_by_cluster_and_training_images(name: str) -> None:
     """The empty cluster keeps its model; FeSEM moves client 2, IFCA leaves it where it chose to be."""
     before = [two_tensors(0, 0), two_tensors(10, 10), two_tensors(-50, -50)]
     server = Server(two_tensors(0, 0), {}, models=before)
+    first, second = (0, 1) if name == "ifca" else (None, None)  # FeSEM's server finds it
     cohort = [
-        member(0, 30, two_tensors(1, 1), 0),
-        member(1, 10, two_tensors(9, 9), 1),
-        member(2, 20, two_tensors(8, 8), 0),
+        member(0, 30, two_tensors(1, 1), first),
+        member(1, 10, two_tensors(9, 9), second),
+        member(2, 20, two_tensors(8, 8), first),
     ]
     method(name).aggregate(server, cohort, 1)
     of_last = 0 if name == "ifca" else 1
@@ -205,6 +209,71 @@ def test_a_model_of_zeros_answers_evenly_and_learns_but_its_last_bias(tmp_path: 
     (last,) = moved
     assert it.server.models[0][last].shape == (10,)
     assert not any(t.any() for t in it.server.models[1].values()), "nobody chose the other, and so it is zeros, too"
+
+
+def test_in_fedrcs_code_fesems_client_that_moves_contributes_what_it_received() -> None:
+    """Client 2 has trained model 0 until it came nearer to model 1: its 8 is lost, and model 1 counts in its place."""
+    before = [two_tensors(0, 0), two_tensors(10, 10), two_tensors(-50, -50)]
+    server = Server(two_tensors(0, 0), {}, models=list(before), assigned={0: 0, 1: 1, 2: 0})
+    cohort = [member(0, 30, two_tensors(1, 1)), member(1, 10, two_tensors(9, 9)), member(2, 20, two_tensors(8, 8))]
+    method("fesem", variant="fedrc").aggregate(server, cohort, 2)
+    assert server.assigned == {0: 0, 1: 1, 2: 1}
+    moved = (10 * 9 + 20 * 10) / 30
+    for model, value in zip(server.models, (1.0, moved, -50.0), strict=True):
+        torch.testing.assert_close(model, two_tensors(value, value))
+
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked"])
+def test_in_fedrcs_code_fesems_first_round_trains_all_models(executor: str, tmp_path: Path) -> None:
+    """Each by a third of the loss, which is a third of the learning rate; then the lowest loss decides. In the second
+    round a client trains its cluster's model alone, by all of the loss."""
+    s = grouped_setting(rounds=2, epochs=1)
+    it = trainer(method("fesem", clusters=3, variant="fedrc"), DATA, tmp_path, s, executor=executor)
+    it.resume()
+    initial, plan = it.server.models, Plan(s, DATA.n_train, DATA.shape[:2])
+    net = models.build(s.model, shape=DATA.shape, classes=DATA.classes, seed=1)
+
+    def loss(rows: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(net(to_input(DATA.images[rows])), DATA.labels[rows])
+
+    def after(state: State, i: int, t: int, request: int, share: float) -> State:
+        net.load_state_dict(state)
+        descent = torch.optim.SGD(net.train().parameters(), s.lr * share, s.momentum)
+        for position in plan.batches(i, t, request, 1, None):
+            descent.zero_grad()
+            loss(DATA.train[i][torch.from_numpy(position)]).backward()  # type: ignore[no-untyped-call]
+            descent.step()
+        return state_of(net)
+
+    def loss_of(state: State, i: int) -> float:
+        net.load_state_dict(state)
+        with torch.no_grad():
+            return float(net.eval() and loss(DATA.train[i]))
+
+    def mean(states: dict[int, State], chosen: dict[int, int], before: list[State]) -> list[State]:
+        out = list(before)
+        for m in set(chosen.values()):
+            who = [i for i in states if chosen[i] == m]
+            out[m] = averaged([states[i] for i in who], [DATA.n_train[i] for i in who])
+        return out
+
+    chosen, kept = {}, {}
+    for i in range(DATA.clients):
+        mine = [after(state, i, 1, m + 1, 1 / 3) for m, state in enumerate(initial)]
+        chosen[i] = int(np.argmin([loss_of(state, i) for state in mine]))
+        kept[i] = mine[chosen[i]]
+    assert len(set(chosen.values())) > 1
+    first = mean(kept, chosen, list(initial))
+    second, moved = {}, {}
+    for i in range(DATA.clients):
+        second[i] = after(first[chosen[i]], i, 2, 1, 1.0)
+        moved[i] = nearest(second[i], first)
+        second[i] = second[i] if moved[i] == chosen[i] else first[moved[i]]
+    finish(it)
+    assert it.server.assigned == moved
+    for ours, theirs in zip(it.server.models, mean(second, moved, first), strict=True):
+        for name, value in theirs.items():
+            torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=2e-5)
 
 
 def test_fesem_measures_tensor_by_tensor() -> None:
