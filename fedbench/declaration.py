@@ -42,6 +42,7 @@ class Declaration:
     hyper_parameters: Mapping[str, HyperParameter]  #: by their names on the command line
     serves: tuple[str, ...]
     personal: tuple[str, ...]
+    personal_models: tuple[str, ...]
     unlabelled_has: tuple[str, ...]
     routes: bool
     takes_votes: bool
@@ -84,7 +85,10 @@ class Declaration:
 
 
 #: What a class declares under the same names.
-PLAIN = ("serves", "personal", "unlabelled_has", "routes", "takes_votes", "takes_multi_label", "measures", "version")
+PLAIN = (
+    "serves", "personal", "personal_models", "unlabelled_has", "routes", "takes_votes", "takes_multi_label", "measures",
+    "version",
+)  # fmt: skip
 
 
 def of_class(cls: Any, source: str | None = None) -> Declaration:

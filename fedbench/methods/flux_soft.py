@@ -65,6 +65,8 @@ class FluxSoft(WarmsUp):
     neighbour. A client without labels mixes the final models in the same way by its label-free moments. When data
     drift, clients describe themselves again instead of training, and mix the models there are by the new weights.
 
+    properties: clusters by descriptors; made for px, py, pyx, pxy; adapts without labels.
+
     deviates: neither paper nor code defines FLUX-soft; the weights are ours.
 
     deviates: a client that is not in the round in which all are described keeps to theta*, the model of that moment; of

@@ -64,6 +64,8 @@ class FedDrift(Clustered):
     weighted by the training images of their clients. A model that no client holds any more is dropped. The client's
     model answers for it; a client without labels is answered by the ensemble of all models.
 
+    properties: clusters by losses; made for pyx.
+
     deviates: FedDrift looks for clusters when new data arrive and then trains for many rounds. Here it does so in every
     round, and since all that the server learns of a round comes with its uploads, models are merged at its end, by the
     accuracies that they had at its start, rather than between choice and training. A fresh copy, which had none, is

@@ -58,6 +58,8 @@ class Flux(WarmsUp):
     With `clustering` prior it is FLUX-prior: k-means with the true number of distributions (where data drift, that of
     the last stage), from a single k-means++ start as in the released code.
 
+    properties: clusters by descriptors; made for px, py, pyx, pxy; adapts without labels.
+
     deviates: in a federation without validation images, training images stand for them during warm-up.
 
     deviates: latents are what the first linear layer reads, the axes come from bounds common to all coordinates

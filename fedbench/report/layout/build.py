@@ -133,10 +133,10 @@ class _Layout:
     # -- entries -----------------------------------------------------------------------------------------
 
     def _paper(self, cell: Cell) -> Entry:
-        if self.table.counted:
-            return filled(State.DONE, counted(self.table, cell.row, cell.column), cell.column)
         if cell.column.of or cell.state is State.UNDEFINED:
             return Entry(cell.state)  # means wait until their columns are there
+        if self.table.counted:
+            return filled(State.DONE, counted(self.table, cell.row, cell.column), cell.column)
         pairs = [(r.spec.setting, r) for r in cell.records if r is not None]
         entry = self._measured(cell.row.reads(cell.column), pairs, cell.state)
         if cell.state is State.FAILED and cell.reason:

@@ -9,7 +9,7 @@ from itertools import compress, groupby
 from fedbench.report.numbers.measured import Value
 from fedbench.report.status.index import State
 from fedbench.report.table.claims import Verdict
-from fedbench.report.table.spec import Column
+from fedbench.report.table.spec import MARKS, Column
 
 #: How an empty cell is marked, by state.
 SYMBOLS = {
@@ -58,6 +58,8 @@ class Entry:
     @property
     def delta(self) -> str:
         """The difference to the paper in print, with its sign; a star says that it is outside the tolerance."""
+        if self.text in MARKS.values():
+            return "" if self.within is None else "=" if self.within else "*"
         if self.difference is None:
             return ""
         if abs(self.difference) < 1e-9:
@@ -69,6 +71,8 @@ class Entry:
 
 def filled(state: State, value: Value, column: Column, runs: tuple[str, ...] = ()) -> Entry:
     """The entry of a value, formatted as its column says."""
+    if column.unit == "marks":
+        return Entry(state, MARKS.get(value.mean, f"{value.mean:g}"), value=value, runs=runs)
     decimals = column.decimals or 0
     text = f"{value.mean:,.{decimals}f}".replace("-", "−")
     spread = "" if value.std is None else f"{value.std:.{column.std_decimals}f}"

@@ -50,6 +50,7 @@ class Notes:
                 "count": "Counted from layer shapes",
                 "preset": f"Follows from preset '{table.preset}'",
                 "levels": "Counted in the distributions that clients draw",
+                "properties": "✓ yes, ○ on a condition, – no, by what methods declare and by counted costs",
             }[table.statistic]
             return [f"{what}: needs no run, and no budget applies."]
         executors = self._executors()

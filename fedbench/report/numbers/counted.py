@@ -1,12 +1,12 @@
 """Cells that need no run: parameters of a network, a round's costs, what a preset of clients says of their data, what
-clients draw at a level (`levels`)."""
+clients draw at a level (`levels`), and which method has which property (`properties`)."""
 
 from __future__ import annotations
 
 from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.models.counts import counts
-from fedbench.report.numbers import levels
+from fedbench.report.numbers import levels, properties
 from fedbench.report.numbers.measured import Value
 from fedbench.report.table import cost
 from fedbench.report.table.spec import UNITS, Column, Row, Table
@@ -17,6 +17,8 @@ def counted(table: Table, row: Row, column: Column) -> Value:
     """A cell of a table that needs no run. Raises FedbenchError if a preset or a partition has no such number."""
     if table.statistic == "levels":
         return levels.number(table, row, column)
+    if table.statistic == "properties":
+        return properties.number(row, column)
     if table.statistic == "preset":
         number = _of_preset(table, row, column)
     else:

@@ -112,7 +112,10 @@ def find(
         raise unknown("precision", precision, PRECISIONS)
     index = index or Index(store)
     if table.counted:
-        grid = [[Cell(r, c, State.DONE) for c in table.columns] for r in table.rows]
+        grid = [
+            [Cell(r, c, State.UNDEFINED if (r.label, c.key) in table.no_numbers else State.DONE) for c in table.columns]
+            for r in table.rows
+        ]
         return Cells(table, "", "", {}, grid, index, Settings(table, "", "", (), {}, {}), {})
     rules = protocol.load(table.protocol)
     usual = rules.seeds(budget)  # an unknown budget is the first thing to say

@@ -42,6 +42,12 @@ PRESET = {"class_count": True, "class_probability": True, "flip_probability": Fa
 #: Metrics of statistic "levels": how many angles, colours, classes that a client keeps, classes whose labels are
 #: swapped and whose images are turned there are, and how many distributions the protocol's clients draw.
 LEVELS = ("angles", "colours", "classes", "swapped", "turned", "distributions")
+#: Metrics of statistic "properties" -> whether they are about costs.
+PROPERTIES = {
+    "clustered": False, "personalised": False, "adaptive": False, "all_shifts": False, "adapts": False,
+    "no_prior": False, "by_losses": False, "by_parameters": False, "by_descriptors": False,
+    "low_bytes": True, "low_server": True, "low_client": True, "scales": True,
+}  # fmt: skip
 #: What the statistic knows of the pairs: no metrics, for no run has them alone.
 PAIRS = ("xi_max", "xi_min", "xi_mean")
 
@@ -83,6 +89,8 @@ def check(table: Table) -> None:
         if c.spread:
             known("spread", c.spread, SPREADS, where)
         known("unit", c.unit, UNITS, where)
+        if c.unit == "marks" and table.statistic != "properties":
+            raise FedbenchError(f"{table.path}{where}: unit marks goes with statistic properties")
         known("best", c.best, BEST, where)
         if "preset" in c.partition and table.protocol:
             known("preset", c.partition["preset"], protocol.load(table.protocol).presets, where)
@@ -117,10 +125,9 @@ def check(table: Table) -> None:
     if table.statistic == "count":
         _check_costs(table)
     if table.statistic == "levels":
-        for c in table.columns:
-            known("metric", c.metric, LEVELS, f", column {c.key}")
-            if "shift" not in c.partition:
-                raise FedbenchError(f"{table.path}, column {c.key} lacks a shift", 'partition = { shift = "px" }')
+        _check_levels(table)
+    if table.statistic == "properties":
+        _check_properties(table)
     for what, places in (("undefined", table.undefined), ("doubtful", table.doubtful)):
         for place in places:
             for name in place.rows:
@@ -173,6 +180,31 @@ def _check_costs(table: Table) -> None:
         metrics = cost.Cost._fields if c.costs else PARAMETERS
         if c.metric not in metrics:
             raise unknown(f"metric in {table.path}, column {c.key}", str(c.metric), metrics)
+
+
+def _check_levels(table: Table) -> None:
+    """A table of what clients draw: metrics of it, and the shift whose levels they are of."""
+    for c in table.columns:
+        if c.metric not in LEVELS:
+            raise unknown(f"metric in {table.path}, column {c.key}", str(c.metric), LEVELS)
+        if "shift" not in c.partition:
+            raise FedbenchError(f"{table.path}, column {c.key} lacks a shift", 'partition = { shift = "px" }')
+
+
+def _check_properties(table: Table) -> None:
+    """A table of methods' properties: methods that there are, and costs where marks are about them."""
+    for c in table.columns:
+        where = f"{table.path}, column {c.key}"
+        if c.metric not in PROPERTIES:
+            raise unknown(f"metric in {where}", str(c.metric), PROPERTIES)
+        if c.unit != "marks":
+            raise FedbenchError(f"{where}: properties are in unit marks, not {c.unit}")
+        if PROPERTIES[c.metric] != (c.costs is not None):
+            raise FedbenchError(f"{where}: {c.metric} {'lacks' if PROPERTIES[c.metric] else 'has no'} costs")
+    for r in table.rows:
+        known = cost.METHODS if any(c.costs for c in table.columns) else declared.built_in()
+        if r.method not in known:
+            raise unknown(f"method in {table.path}, row {r.label}", r.method, known)
 
 
 def _check_preset(table: Table) -> None:

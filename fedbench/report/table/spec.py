@@ -36,6 +36,8 @@ STATISTICS = {
     "count": "parameters of a network, or what a round of a method costs with it, counted by formula without any run",
     "preset": "what a preset of a protocol says of their data, without any run",
     "levels": "what clients draw at a level of a protocol's shifts, without any run",
+    "properties": "what methods say of themselves, and whether counted costs are comparable to FedAvg's, without any "
+    "run",
 }
 #: Unit -> (factor from the stored value, symbol in print). Accuracies are stored as fractions, times in seconds.
 UNITS = {
@@ -47,9 +49,12 @@ UNITS = {
     "kilobytes": (1e-3, "kB"),
     "millions": (1e-6, "million"),
     "gigamacs": (1e-9, "GMAC"),
+    "marks": (1.0, ""),
 }
+#: How a value in unit "marks" is printed.
+MARKS = {1.0: "✓", 0.5: "○", 0.0: "–"}
 #: Statistics that need no run.
-COUNTED = ("count", "preset", "levels")
+COUNTED = ("count", "preset", "levels", "properties")
 #: Statistics whose ± is over seeds -> its ddof.
 OVER_SEEDS = {"final": 1, "best_round": 1, "folds": 0}
 BEST = ("max", "min", "none")
@@ -94,7 +99,7 @@ class Row:
     """A method with the hyper-parameters the table gives it.
 
     Or a model, or a method's costs, to be counted (statistic "count"), one side of a client's data (statistic
-    "preset"), or a level of the columns' shifts (statistic "levels").
+    "preset"), a level of the columns' shifts (statistic "levels"), or a method's properties (statistic "properties").
     """
 
     label: str
