@@ -42,6 +42,12 @@ def report(
         str | None,
         typer.Option("--test-augmentation", help="crop (as in training) or plain (none); default: the table's."),
     ] = None,
+    client_mean: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MEAN", help="Over clients: weighted (by test images) or unweighted; default: the table's."
+        ),
+    ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Of the runs (repeatable); default: the table's.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
     standalone: Annotated[
@@ -58,6 +64,7 @@ def report(
     from fedbench.report.layout.grid import only_done as filled
     from fedbench.report.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION
     from fedbench.report.status.index import Index
+    from fedbench.report.table.client_mean import with_client_mean
     from fedbench.report.table.spec import VIEWS
 
     if as_json and format not in (None, "json"):
@@ -76,6 +83,8 @@ def report(
             wanted = specs.on_dataset(wanted, recipe(dataset).name)
         if column:
             wanted = wanted.only(column)
+        if client_mean is not None:
+            wanted = with_client_mean(wanted, client_mean)
         scope = {"precision": precision or DEFAULT_PRECISION, "view": view, "seeds": seed or ()}
         grids.append(build(wanted, budget or DEFAULT_BUDGET, store, roots, **scope, compare=compare, index=index))
     if only_done:

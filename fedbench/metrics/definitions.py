@@ -74,6 +74,10 @@ METRICS: dict[str, Definition] = {
     "client_accuracy_weighted": Definition(
         "mean of the client accuracies weighted by test sizes", "fraction", "pFedFDA, official code"
     ),
+    "test_images": Definition(
+        "images that a client is tested on; for the federation those of all that train", "count", "fedbench", False,
+        "too",
+    ),
     "test_phase_accuracy": Definition(
         "accuracy on one client's test images of what serves it when it is met without labels (test phase)",
         "fraction", _FLUX, clients="only",

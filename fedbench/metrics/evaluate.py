@@ -41,7 +41,9 @@ def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
         predictions = read_predictions(run, clients, rounds)
         answered = _Answered(predictions.rounds, predictions.views, accuracies(predictions, clients))
     by_round = {**timings(run, rounds), **clustering(run)}
-    table = _long_form(answered, len(clients), by_round, of_clients(run, clients.trainees))
+    images = Noted(clients.n_test[: clients.trainees].sum(), clients.n_test)
+    by_client = {"test_images": images, **of_clients(run, clients.trainees)}
+    table = _long_form(answered, len(clients), by_round, by_client)
     with writing(run, store) as writer:
         writer.table("metrics", table)
     return store.open(spec.kind, spec.id)

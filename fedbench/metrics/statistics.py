@@ -60,6 +60,11 @@ def across_clients(values: Iterable[float]) -> Summary:
     return _summary(values, ddof=1)
 
 
+def weighted_mean(values: np.ndarray, weights: np.ndarray) -> float:
+    """The mean of the clients' values by their numbers of test images (pFedFDA, official code)."""
+    return float(np.average(values, weights=weights))
+
+
 def across_seeds(values: Iterable[float], ddof: int = 1) -> Summary:
     """Across runs that differ in the seed only: sample standard deviation, or (ddof 0) that of a population.
 

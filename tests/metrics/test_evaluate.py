@@ -63,6 +63,7 @@ def test_by_hand(store: Store) -> None:
     assert found.series("clusters") == {0: 2, 2: 2}
     assert found.series("elbow") == {0: 0.25, 1: 0.25}
     assert found.series("clustering_round") == {0: 2, 2: 2}
+    assert (found.whole_run("test_images"), found.per_client("test_images").tolist()) == (5, [2, 3])
     assert (found.whole_run("true_clusters"), found.whole_run("adjusted_rand_index")) == (2, 1)
     of_multi_label = {n for n in METRICS if "auc" in n}  # tests/multi_label/test_scores.py
     others = set(METRICS) - of_multi_label | (set(BEFORE) - {"ratio_bound"})

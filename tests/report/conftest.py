@@ -57,6 +57,7 @@ class Lab:
         value: float = 0.5,
         metrics: Mapping[str, Callable[[int], float]] | None = None,
         clients: Mapping[int, float] | None = None,
+        images: Mapping[int, int] | None = None,
         each: Mapping[int, Callable[[int], float]] | None = None,
         whole: Mapping[str, float] | None = None,
         views: tuple[str, ...] = ("crop", "plain"),
@@ -67,8 +68,8 @@ class Lab:
         """A run's artifact, and (unless `measure` is False) its metrics.
 
         `metrics` maps a name to its value after a round (default: system and average accuracy are `value`);
-        `clients` gives client accuracies after the last round, `each` client accuracies by round, with their mean,
-        minimum and maximum; `whole` values of the whole run.
+        `clients` gives client accuracies after the last round, `images` the numbers of their test images (one unless
+        given), `each` client accuracies by round, with their mean, minimum and maximum; `whole` values of the run.
         """
         dataset = setting.partition.dataset.name
         chosen = {**protocol.load(rules).method_params(method, setting.budget, dataset), **(overrides or {})}
@@ -79,7 +80,9 @@ class Lab:
             writer.table("rounds", pa.table({"round": [1]}))
             writer.provenance = {"overrides": chosen, "train_seconds": 60.0, "device": "cpu", **provenance}
         if measure:
-            self.metrics(self.store.open("run", spec.id), value, metrics, clients or {}, each or {}, whole or {}, views)
+            self.metrics(
+                self.store.open("run", spec.id), value, metrics, clients or {}, each or {}, whole or {}, views, images
+            )
         return self.store.open("run", spec.id)
 
     def metrics(
@@ -91,6 +94,7 @@ class Lab:
         each: Mapping[int, Callable[[int], float]],
         whole: Mapping[str, float],
         views: tuple[str, ...],
+        images: Mapping[int, int] | None = None,
     ) -> None:
         by_round = metrics or {"system_accuracy": lambda t: value, "average_accuracy": lambda t: value}
         if each:
@@ -111,7 +115,7 @@ class Lab:
             for t in setting.evaluated_rounds()
             for c, at in each.items()
         ]
-        rows += [("client_accuracy_weighted", view, setting.rounds, -1, 0.25) for view in views if clients]
+        rows += [("test_images", "", 0, c, float((images or {}).get(c, 1))) for c in clients or each]
         rows += [(name, "", 0, -1, v) for name, v in whole.items()]
         columns = list(zip(*rows, strict=True))
         kinds = {"round": pa.int32(), "client": pa.int32(), "value": pa.float64()}

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from fedbench import protocol
+from fedbench import declared, protocol
 from fedbench.partition.transforms import CORRUPTIONS
 from fedbench.report import table as tables
 from fedbench.report.layout.build import build
+from fedbench.report.layout.facts import departures
 from fedbench.report.render import FORMATS, render
 from fedbench.report.status.settings import sketch
+from fedbench.report.table.client_mean import with_client_mean
 from fedbench.resources import TABLES
 
 ALL = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "1_code", "figure4"]
@@ -38,7 +40,7 @@ def test_all_numbers_that_survive_are_there() -> None:
     assert [n.partition("/")[2] for n in tables.names() if n.startswith("pfedfda/")] == ALL
     with (TABLES / "pfedfda" / "reported.csv").open(newline="", encoding="utf-8") as f:
         counts = Counter(line["table"] for line in csv.DictReader(f))
-    assert counts == {"1": 96, "1_code": 10, "2": 84, "3": 16, "6": 14, "7": 49, "8": 16}
+    assert counts == {"1": 96, "1_code": 10, "2": 84, "3": 32, "6": 14, "7": 49, "8": 16}
     for name in ALL:
         table = tables.load(f"pfedfda/{name}")
         assert len(table.reported) == counts[name]
@@ -107,17 +109,14 @@ def test_table_2_writers_and_who_stands_in_for_them() -> None:
 
 def test_table_3_gives_a_client_one_batch() -> None:
     table = tables.load("pfedfda/3")
-    for setting in settings("3").values():
+    for key, setting in settings("3").items():
         part = setting.partition
-        assert (part.scheme, part.options.get("size"), part.options.get("alpha"), part.options.get("min_size")) == (
-            "limited",
-            63,
-            0.5,
-            None,
-        )
+        assert (part.scheme, part.options.get("size"), part.options.get("min_size")) == ("limited", 63, None)
+        assert key.startswith(f"Dir({part.options.get('alpha')})/")
         assert int(part.options.get("size") * part.train_fraction) == setting.batch_size == 50
-    assert [c.key for c in table.columns if c.doubtful] == ["CIFAR100"]
-    assert table.reported["pFedFDA", "CIFAR10"] == (0.725, 0.16)
+    assert [c.key for c in table.columns if not c.doubtful] == ["Dir(0.1)/CIFAR10"], "the code's default alpha"
+    for alpha in (0.1, 0.5):
+        assert table.reported["pFedFDA", f"Dir({alpha})/CIFAR10"] == (0.725, 0.16)
 
 
 def test_table_4_reads_every_client_once_from_one_run() -> None:
@@ -201,7 +200,26 @@ def test_table_9_and_figure_4() -> None:
 
 
 def test_what_differs_from_the_paper_for_all_methods_is_said() -> None:
-    assert len(protocol.load("pfedfda").deviates) == 3
+    assert len(protocol.load("pfedfda").deviates) == 5
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ("6", "8", "9")])
+def test_every_mean_over_clients_is_weighted_as_the_code_prints_it(name: str) -> None:
+    """And the unweighted one can be had of every table, each saying which it is, and what the other is."""
+    table = tables.load(f"pfedfda/{name}")
+    for mean, other in (("weighted", "unweighted"), ("unweighted", "weighted")):
+        said = [line for line in departures(with_client_mean(table, mean), "small") if "--client-mean" in line]
+        assert len(said) == 1
+        assert f"--client-mean {other}" in said[0]
+    assert with_client_mean(table, "weighted").columns == table.columns
+
+
+def test_apfl_is_scored_as_the_other_personal_models_are() -> None:
+    for budget in protocol.load("pfedfda").budgets:
+        assert protocol.load("pfedfda").method_params("apfl", budget)["score"] == "after_local"
+    for method in ("fedrep", "fedpac", "lg_fedavg", "fedrod"):
+        assert declared.of(method).defaults["score"] == "after_local"
+    assert declared.of("apfl").defaults["score"] == "after_aggregate"
 
 
 def test_one_batch_a_client_affords_the_papers_rounds() -> None:

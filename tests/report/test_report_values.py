@@ -17,6 +17,7 @@ from fedbench.report.layout.build import build
 from fedbench.report.layout.grid import Entry, Grid
 from fedbench.report.status.index import State
 from fedbench.report.table.claims import SO_FAR
+from fedbench.report.table.client_mean import MEANS, with_client_mean
 from fedbench.specs import MetricsSpec, RunSpec
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
@@ -72,11 +73,75 @@ def test_a_missing_round_of_the_window_is_no_number(lab: Any) -> None:
 def test_mean_and_std_across_clients(lab: Any) -> None:
     setting = lab.setting("pfedfda/2", "CIFAR10/Dir(0.5)")
     accuracies = {0: 0.2, 1: 0.4, 2: 0.9}
-    lab.run(setting, "pfedfda", clients=accuracies, views=("plain",), rules="pfedfda")
+    lab.run(setting, "pfedfda", clients=accuracies, images={1: 2, 2: 3}, views=("plain",), rules="pfedfda")
     found = entry(grid(lab, "pfedfda/2"), "pFedFDA", "CIFAR10/Dir(0.5)")
     assert found.value is not None
-    assert (found.text, found.spread) == ("0.500", f"{statistics.stdev(accuracies.values()):.2f}")
-    assert (found.value.weighted, found.value.count) == (0.25, 3)
+    weighted = (0.2 * 1 + 0.4 * 2 + 0.9 * 3) / 6
+    assert (found.text, found.spread) == (f"{weighted:.3f}", f"{statistics.stdev(accuracies.values()):.2f}")
+    assert (found.value.mean, found.value.weighted, found.value.count) == (*[pytest.approx(weighted)] * 2, 3)
+    assert found.value.unweighted == pytest.approx(0.5)
+
+
+def test_the_other_mean_over_clients_can_be_asked_for(lab: Any) -> None:
+    setting = lab.setting("pfedfda/2", "CIFAR10/Dir(0.5)")
+    run = lab.run(setting, "pfedfda", clients={0: 0.2, 1: 0.8}, images={1: 3}, views=("plain",), rules="pfedfda")
+    texts = {}
+    for mean in MEANS:
+        table = with_client_mean(tables.load("pfedfda/2"), mean)
+        printed = build(table, "small", lab.store, [], compare=True)
+        found = entry(printed, "pFedFDA", "CIFAR10/Dir(0.5)")
+        assert (found.runs, found.reported) == ((run.id,), (0.763, 0.07)), "the same run, the same claims of the paper"
+        assert found.spread == f"{statistics.stdev([0.2, 0.8]):.2f}", "of either"
+        assert [verdict.claim.text for verdict, _ in printed.verdicts] == [c.text for c in table.claim]
+        assert ("weighted by their test images" in " ".join(printed.about)) is (mean == "weighted")
+        assert f"--client-mean {'un' * (mean == 'weighted')}weighted" in " ".join(printed.notes)
+        texts[mean] = found.text
+    assert texts == {"unweighted": "0.500", "weighted": "0.650"}
+
+
+def test_a_metric_of_the_federation_has_the_other_mean_too() -> None:
+    seven = tables.load("pfedfda/7")
+    assert {c.metric for c in seven.measured} == {"client_accuracy_weighted"}
+    assert {c.metric for c in with_client_mean(seven, "unweighted").measured} == {"client_accuracy_mean"}
+    assert with_client_mean(seven, "weighted").columns == seven.columns
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "message"),
+    [
+        ("pfedfda/2", "weigted", "unknown mean over clients 'weigted'; did you mean 'weighted'"),
+        ("feddrm/1", "weighted", "no other mean over clients for table feddrm/1: it has none; leave --client-mean out"),
+        ("flux/6", "weighted", "no other mean over clients for table flux/6: ATP has another metric in its place"),
+    ],
+)
+def test_no_other_mean_over_clients(name: str, mean: str, message: str) -> None:
+    with pytest.raises(FedbenchError) as caught:
+        with_client_mean(tables.load(name), mean)
+    assert message in str(caught.value)
+
+
+def test_clients_without_known_test_images_have_no_weighted_mean(lab: Any) -> None:
+    setting = lab.setting("pfedfda/2", "CIFAR10/Dir(0.5)")
+    run = lab.run(setting, "pfedfda", rules="pfedfda", measure=False)
+    names, n = ["client_accuracy"] * 2 + ["test_images"], 3
+    table = pa.table(
+        {
+            "metric": pa.array(names).dictionary_encode(),
+            "view": pa.array(["plain", "plain", ""]).dictionary_encode(),
+            "round": pa.array([setting.rounds, setting.rounds, 0], pa.int32()),
+            "client": pa.array([0, 1, 0], pa.int32()),
+            "value": pa.array([0.5] * n),
+        }
+    )
+    with writing(run, lab.store) as writer:
+        writer.table("metrics", table)
+    printed = grid(lab, "pfedfda/2")
+    assert entry(printed, "pFedFDA", "CIFAR10/Dir(0.5)").state is State.DAMAGED
+    assert "lack the test images of the clients that have client_accuracy" in printed.problems[0]
+    plain = build(with_client_mean(tables.load("pfedfda/2"), "unweighted"), "small", lab.store, [])
+    found = entry(plain, "pFedFDA", "CIFAR10/Dir(0.5)").value
+    assert found is not None
+    assert (found.mean, found.weighted, found.unweighted) == (0.5, None, 0.5)
 
 
 def test_views_are_kept_apart(lab: Any) -> None:

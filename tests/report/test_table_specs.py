@@ -57,7 +57,7 @@ def _unplaced(row: str, column: str) -> bool:
     ("name", "cells"),
     [
         ("feddrm/1", 66), ("feddrm/2", 66), ("feddrm/4", 66), ("pfedfda/1", 96), ("pfedfda/2", 84),
-        ("pfedfda/3", 16), ("pfedfda/6", 14), ("pfedfda/7", 49), ("pfedfda/8", 16),
+        ("pfedfda/3", 32), ("pfedfda/6", 14), ("pfedfda/7", 49), ("pfedfda/8", 16),
         ("ftw_erm/1", 18), ("ftw_erm/2", 9), ("ftw_erm/3", 4), ("ftw_erm/7", 18), ("ftw_erm/10", 9), ("ftw_erm/13", 7),
         ("ftw_erm/6", 200), ("ftw_erm/8", 100), ("ftw_erm/9", 100), ("ftw_erm/11", 40), ("ftw_erm/12", 4),
     ],

@@ -24,7 +24,8 @@ class Epochs(Series):
 
     options = ("budget", "seed")
     columns = (
-        "panel", "budget", "row", "rounds", "epochs", "mean", "std", "clients", "weighted", "seeds", "seed_std", "runs",
+        "panel", "budget", "row", "rounds", "epochs", "mean", "std", "clients", "weighted", "unweighted", "seeds",
+        "seed_std", "runs",
     )  # fmt: skip
 
     def x(self, table: Table, row: Row, column: Column, name: str, budget: str) -> float | None:
@@ -102,5 +103,5 @@ def _values(p: Point) -> dict[str, Any]:
     assert v is not None
     return {
         "epochs": p.x, "rounds": p.rounds, "mean": v.mean, "std": v.std, "clients": v.count, "weighted": v.weighted,
-        "seeds": v.seeds, "seed_std": v.seed_std, "runs": list(p.runs),
+        "unweighted": v.unweighted, "seeds": v.seeds, "seed_std": v.seed_std, "runs": list(p.runs),
     }  # fmt: skip

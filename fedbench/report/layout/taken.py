@@ -43,6 +43,8 @@ def _statistic(
         "last_rounds": "± is the standard deviation (ddof 0) over the last "
         + ("round of a run" if window == "1" else f"{window} rounds of a run"),
         "clients": "± is the standard deviation (ddof 1) across clients after the last round",
+        "weighted_clients": "Means over clients are weighted by their test images; ± is the standard deviation "
+        "(ddof 1, unweighted) across clients after the last round",
         "rounds": "± is the standard deviation (ddof 1) over a run's rounds without the first",
         "whole_run": "One number a run",
         "pairs": "Over all pairs of a run's snapshots; ± is the standard deviation (ddof 0) over the pairs",

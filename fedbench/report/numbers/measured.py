@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
-from fedbench.report.table.spec import OVER_SEEDS, UNITS, Column
+from fedbench.report.table.spec import OVER_CLIENTS, OVER_SEEDS, UNITS, Column
 from fedbench.specs import Setting
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ class Value:
     mean: float
     std: float | None = None  #: over rounds, clients or seeds, as the column's statistic says
     count: int = 1  #: how many rounds, clients or seeds that is
-    weighted: float | None = None  #: statistic "clients": the mean weighted by test-set sizes
+    weighted: float | None = None  #: statistics over clients: the mean weighted by their test images
+    unweighted: float | None = None  #: ... and the one that is not
     seeds: int = 1
     seed_std: float | None = None  #: of the means over seeds (ddof 1), with more than one seed
     per_seed: Mapping[int, float] = field(default_factory=dict)  #: seed -> the mean of its run
@@ -37,7 +38,7 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
     it after the last round only, so that its number has no ±. Statistics are those of
     `spec.STATISTICS`. Raises FedbenchError if the metrics lack the metric, or a round that is asked for.
     """
-    from fedbench.metrics.statistics import across_clients, last_rounds, warm_rounds
+    from fedbench.metrics.statistics import last_rounds, warm_rounds
 
     metric, factor = str(column.metric), UNITS[str(column.unit)][0]
     if column.statistic == "whole_run":
@@ -56,19 +57,8 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
     if column.statistic in OVER_SEEDS:
         number = _best_round(metrics, seen) if column.statistic == "best_round" else setting.rounds
         return Value(_after(metrics, metric, seen, number, column.client) * factor), seen
-    if column.statistic == "clients":
-        values = metrics.per_client(metric, seen, setting.rounds)
-        if not len(values):
-            raise _lacks(metrics, f"{metric} after round {setting.rounds}")
-        first, last = column.clients or (1, len(values) - setting.partition.outsiders)
-        if last > len(values):
-            raise _lacks(metrics, f"{metric} of client {last} after round {setting.rounds}")
-        found = across_clients(values[first - 1 : last])
-        # Sizes are not among the metrics, so there is a weighted mean of all clients that train only.
-        weights = {} if column.clients else metrics.series(f"{metric}_weighted", seen)
-        weighted = weights.get(setting.rounds)
-        spread = None if math.isnan(found.std) else found.std * factor
-        return Value(found.mean * factor, spread, found.count, None if weighted is None else weighted * factor), seen
+    if column.statistic in OVER_CLIENTS:
+        return _over_clients(metrics, setting, column, seen), seen
     series = metrics.series(metric, seen)
     found, expected = last_rounds(series, setting.window), min(setting.window, setting.rounds)
     if seen == "plain" and setting.augment != "none" and found.count == 1 and setting.rounds in series:
@@ -80,24 +70,41 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
 
 def _of_method(metrics: Metrics, setting: Setting, column: Column) -> Value:
     """The number of a metric that a method declares: of the rounds, or of the clients as the last evaluation found."""
-    from fedbench.metrics.statistics import across_clients, last_rounds
+    from fedbench.metrics.statistics import last_rounds
 
     metric, factor = str(column.metric), UNITS[str(column.unit)][0]
-    if column.statistic == "last_rounds":
-        found = last_rounds(metrics.series(metric), setting.window)
-    elif column.statistic == "clients":
-        values = metrics.per_client(metric)
-        first, last = column.clients or (1, setting.partition.clients - setting.partition.outsiders)
-        if last > len(values):
-            raise _lacks(metrics, f"{metric} of client {last}")
-        found = across_clients(values[first - 1 : last])
-    else:
+    if column.statistic in OVER_CLIENTS:
+        return _over_clients(metrics, setting, column)
+    if column.statistic != "last_rounds":
         number = _best_round(metrics, "plain") if column.statistic == "best_round" else setting.rounds
         there = number in metrics.series(metric)  # else it is measured once, for the whole run
         return Value(_after(metrics, metric, "", number if there else 0, column.client) * factor)
+    found = last_rounds(metrics.series(metric), setting.window)
     if not found.count:
         raise _lacks(metrics, f"{metric} of the last {setting.window} rounds")
     return Value(found.mean * factor, None if math.isnan(found.std) else found.std * factor, found.count)
+
+
+def _over_clients(metrics: Metrics, setting: Setting, column: Column, view: str | None = None) -> Value:
+    """Over the column's clients, or all that train: a metric after the last round in a view, or a method's own."""
+    from fedbench.metrics.statistics import across_clients, weighted_mean
+
+    metric, factor = str(column.metric), UNITS[str(column.unit)][0]
+    after = "" if view is None else f" after round {setting.rounds}"
+    values = metrics.per_client(metric, view or "", None if view is None else setting.rounds)
+    first, last = column.clients or (1, min(len(values), setting.partition.trainees))
+    if not len(values) or last > len(values):
+        raise _lacks(metrics, f"{metric} of {f'client {last}' if len(values) else 'any client'}{after}")
+    sizes = metrics.per_client("test_images")
+    # Not every client has an area under a curve, and which ones lack it is not said.
+    images = sizes[first - 1 : last] if len(sizes) == len(values) else None
+    numbers = values[first - 1 : last]
+    found, weighted = across_clients(numbers), None if images is None else weighted_mean(numbers, images) * factor
+    mean = found.mean * factor if column.statistic == "clients" else weighted
+    if mean is None:
+        raise _lacks(metrics, f"the test images of the clients that have {metric}")
+    std = None if math.isnan(found.std) else found.std * factor
+    return Value(mean, std, found.count, weighted, found.mean * factor)
 
 
 def _best_round(metrics: Metrics, view: str) -> int:
@@ -140,15 +147,19 @@ def over_seeds(by_seed: Mapping[int, Value], ddof: int | None = None) -> Value:
     seeds = across_seeds(per_seed.values())
     if ddof is not None:
         std = across_seeds(per_seed.values(), ddof).std
-        return Value(seeds.mean, std, seeds.count, None, seeds.count, seeds.std, per_seed)
-    stds = [v.std for v in values if v.std is not None]
-    weights = [v.weighted for v in values if v.weighted is not None]
+        return Value(seeds.mean, std, seeds.count, None, None, seeds.count, seeds.std, per_seed)
     return Value(
         seeds.mean,
-        sum(stds) / len(stds) if stds else None,
+        _mean_of([v.std for v in values]),
         values[0].count,
-        sum(weights) / len(weights) if weights else None,
+        _mean_of([v.weighted for v in values]),
+        _mean_of([v.unweighted for v in values]),
         seeds.count,
         seeds.std,
         per_seed,
     )
+
+
+def _mean_of(values: Sequence[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None

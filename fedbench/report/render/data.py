@@ -17,8 +17,8 @@ from fedbench.report.layout.grid import Grid
 
 COLUMNS = (
     "table", "budget", "precision", "row", "kind", "group", "column", "metric", "unit", "state", "value", "std", "n",
-    "weighted", "seeds", "seed_std", "per_seed", "ratio", "reported", "reported_std", "difference", "within", "runs",
-    "method", "source",
+    "weighted", "unweighted", "seeds", "seed_std", "per_seed", "ratio", "reported", "reported_std", "difference",
+    "within", "runs", "method", "source",
 )  # fmt: skip
 
 
@@ -38,6 +38,7 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
                 "state": entry.state.value,
                 "value": value.mean if value else None, "std": value.std if value else None,
                 "n": value.count if value else None, "weighted": value.weighted if value else None,
+                "unweighted": value.unweighted if value else None,
                 "seeds": value.seeds if value else None, "seed_std": value.seed_std if value else None,
                 "per_seed": dict(value.per_seed) if value and value.per_seed else None,
                 "ratio": float(entry.ratio[:-1]) if entry.ratio else None,

@@ -19,6 +19,7 @@ from fedbench.report.table.claims import KINDS
 from fedbench.report.table.spec import (
     BEST,
     COUNTED,
+    OVER_CLIENTS,
     OVER_SEEDS,
     RELATIONS,
     SPREADS,
@@ -240,8 +241,8 @@ def _check_clients(table: Table, column: Column, where: str) -> None:
     """A column of some clients: a statistic over clients, and a range of them."""
     if not column.clients:
         return
-    if column.statistic != "clients":
-        raise FedbenchError(f"{table.path}{where}: clients go with statistic clients")
+    if column.statistic not in OVER_CLIENTS:
+        raise FedbenchError(f"{table.path}{where}: clients go with statistic {' or '.join(OVER_CLIENTS)}")
     if len(column.clients) != 2 or not 1 <= column.clients[0] <= column.clients[1]:
         raise FedbenchError(f"{table.path}{where}: clients are [first, last], counted from 1, not {column.clients}")
 

@@ -25,6 +25,8 @@ from fedbench.specs import Plain
 STATISTICS = {
     "last_rounds": "mean and standard deviation (ddof 0) over the last evaluated rounds of one run",
     "clients": "mean and standard deviation (ddof 1) across clients after the last round",
+    "weighted_clients": "mean across clients weighted by their test images, after the last round; standard deviation "
+    "(ddof 1) across them, unweighted",
     "rounds": "mean and standard deviation (ddof 1) over all rounds of one run but the first",
     "whole_run": "one number of the whole run",
     "final": "value after the last round; standard deviation (ddof 1) over seeds",
@@ -53,6 +55,8 @@ UNITS = {
 }
 #: How a value in unit "marks" is printed.
 MARKS = {1.0: "✓", 0.5: "○", 0.0: "–"}
+#: Statistics over the clients of a run.
+OVER_CLIENTS = ("clients", "weighted_clients")
 #: Statistics that need no run.
 COUNTED = ("count", "preset", "levels", "properties")
 #: Statistics whose ± is over seeds -> its ddof.
@@ -144,7 +148,7 @@ class Column:
     train: Training = field(default_factory=dict)
     budget: Mapping[str, Training] = field(default_factory=dict)  #: and by budget, as a row's
     client: int | None = None  #: the metric of this client, counted from 1; else of the federation
-    clients: list[int] = field(default_factory=list)  #: statistic "clients": [first, last] of those, counted from 1
+    clients: list[int] = field(default_factory=list)  #: OVER_CLIENTS: [first, last] of those, counted from 1
     category: int | None = None  #: statistic "preset": the class
     costs: Case | None = None  #: statistic "count" of methods
     metric: str | None = None
