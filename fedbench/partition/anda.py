@@ -44,9 +44,19 @@ def draw(at: Level, dataset: Dataset, pools: Sequence[Indices]) -> Assignment:
             met.append(entries[rng.choice(bank.BANK)])
             trains[c] = _padded(trains[c], met[c], dataset, rng, f"client {c} has no training image")
             tests[c] = _padded(tests[c], met[c], dataset, rng, f"client {c} has no test image")
+        drawn = Drawn.of([met, met])
     else:
-        met = {"px": _px, "pyx": _pyx, "pxy": _pxy}[at.spec.shift](at, rng)
-    return Assignment.of(zip(trains, tests, strict=True), drawn=Drawn.of([met, met]))
+        drawn = without_images(at)
+    return Assignment.of(zip(trains, tests, strict=True), drawn=drawn)
+
+
+def without_images(at: Level) -> Drawn:
+    """The distributions of the clients under another shift than P(Y), whose draws go on with those of images.
+
+    Raises FedbenchError if the data have too few classes.
+    """
+    met = {"px": _px, "pyx": _pyx, "pxy": _pxy}[at.spec.shift](at, np.random.RandomState(at.seed))
+    return Drawn.of([met, met])
 
 
 def _classes(at: Level, number: int, rng: np.random.RandomState) -> list[int]:

@@ -127,12 +127,15 @@ class Equal(Scheme):
         return None if self.level is None else bank.Level(spec, self.level, classes, self.strict, self.fewer_classes)
 
     def drawn(self, spec: PartitionSpec, classes: int) -> Drawn | None:
-        """The distributions of the clients, on data of so many classes; None: all are that of the data set."""
+        """The distributions of the clients, on data of so many classes; None: all are that of the data set. With
+        `draws` anda under P(Y), for which it takes the images, those of clients of the same law."""
         at = self.at(spec, classes)
+        if at is not None and self.draws == "anda" and spec.shift != "py":
+            return anda.without_images(at)
         return None if at is None else bank.draw(at)
 
     def true_groups(self, spec: PartitionSpec, classes: int) -> int:
-        drawn = self.drawn(spec, classes)  # with other draws, clients of the same law: under P(Y) they need the images
+        drawn = self.drawn(spec, classes)
         return 1 if drawn is None else len(set(drawn.groups))
 
     def draw(self, dataset: Dataset, spec: PartitionSpec) -> Assignment:
