@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -438,9 +439,15 @@ def test_bad_input(call: Call, tmp_path: Path, arguments: list[str], message: st
 
 def test_help_names_every_figure(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    text = call("--help").stdout
-    for name in (*figures.names(), *figures.FREE):
-        assert name in text
+    text = " ".join(call("--help").stdout.replace("│", " ").split())
+    assert all(name in text for name in figures.FREE)
+    listed, paper = set(), ""
+    told = text.partition("The figure:")[2].partition(";")[0]
+    for name, first, last, single in re.findall(r"(\w+)/|(\d+) to (\d+)|(\d+)", told):
+        paper = name or paper
+        numbers = range(int(first or single), int(last or single) + 1) if not name else ()
+        listed |= {f"{paper}/{number}" for number in numbers}
+    assert listed == set(figures.names())
 
 
 CHECK = """
