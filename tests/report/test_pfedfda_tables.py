@@ -205,13 +205,12 @@ def test_what_differs_from_the_paper_for_all_methods_is_said() -> None:
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in ("6", "8", "9")])
 def test_every_mean_over_clients_is_weighted_as_the_code_prints_it(name: str) -> None:
-    """And the unweighted one can be had of every table, each saying which it is, and what the other is."""
+    """And the unweighted one can be had of every table, which says how."""
     table = tables.load(f"pfedfda/{name}")
-    for mean, other in (("weighted", "unweighted"), ("unweighted", "weighted")):
-        said = [line for line in departures(with_client_mean(table, mean), "small") if "--client-mean" in line]
-        assert len(said) == 1
-        assert f"--client-mean {other}" in said[0]
     assert with_client_mean(table, "weighted").columns == table.columns
+    for mean in ("weighted", "unweighted"):
+        said = departures(with_client_mean(table, mean), "small")
+        assert len([line for line in said if "--client-mean unweighted" in line]) == 1
 
 
 def test_apfl_is_scored_as_the_other_personal_models_are() -> None:
