@@ -62,7 +62,7 @@ def lines(grid: Grid) -> list[str]:
 def test_a_rows_own_hyper_parameters_stand_above_the_protocols(lab: Any, tmp_path: Path) -> None:
     about = build(own(tmp_path), "small", lab.store, []).notes
     assert "Short: finetune_rounds = 1." in about
-    assert "Usual: finetune_rounds = 12." in about
+    assert "Usual: finetune_rounds = 50." in about
 
 
 def test_hyper_parameters_of_one_data_set_are_not_said_of_another(lab: Any) -> None:
