@@ -68,7 +68,7 @@ CASES = [
     ((*TRAIN, "--participation", "1.5"), "participation must lie in (0, 1], not 1.5"),
     ((*TRAIN, "--seed", "-1"), "the seed must be in 0..2^32-1, not -1"),
     ((*TRAIN, "--epochs", "1", "--steps", "2"), "give either local epochs or local steps, not both"),
-    (("partition", "digits", "--dir", "0"), "--alpha of dirichlet must be above 0, not 0.0"),
+    (("partition", "digits", "--dir", "0"), "--dir of dirichlet must be above 0, not 0.0"),
     (("partition", "digits", "--dir", "inf"), "alpha of dirichlet must be a finite number, not inf"),
     (("partition", "digits", "--split", "1"), "the training share must lie between 0 and 1, not 1.0"),
     (("partition", "digits", "--clients", "0"), "the number of clients must be at least 1, not 0"),

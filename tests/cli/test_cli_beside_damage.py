@@ -58,7 +58,7 @@ def test_a_report_tells_of_a_damaged_run(ready: Path) -> None:
     id = artifact(ready, "run").name
     (ready / "run" / id / "artifact.json").write_text("{")
     said = good("report", "--table", "1", *DIGITS, "--format", "json")
-    assert "FedAvg" not in cells(said)
+    assert cells(said)["FedAvg"]["Dir-0.3"]["state"] == "missing"
     (problem,) = json.loads(said.out)[0]["problems"]
     assert problem.startswith(f"run {id} is damaged")
 
@@ -68,7 +68,7 @@ def test_another_runs_spec_in_a_manifest(ready: Path) -> None:
     path = artifact(ready, "run")
     edit_manifest(path, lambda m: m["spec"].update(method="local"))
     said = good("report", "--table", "1", *DIGITS, "--format", "json")
-    assert not {"FedAvg", "Local"} & cells(said).keys()
+    assert {cells(said)[row]["Dir-0.3"]["state"] for row in ("FedAvg", "Local")} == {"missing"}
     assert f"the spec in {path / 'artifact.json'} is that of run " in json.loads(said.out)[0]["problems"][0]
 
 

@@ -89,7 +89,7 @@ def test_every_hyper_parameter_is_an_option(ready: Path) -> None:
 def test_train_says_what_it_does(home: Path) -> None:
     good("partition", "digits", "--dir", "0.3")
     said = good("train", "--method", "fedavg", *SMOKE)
-    for words in ("FedAvg on digits, Dir-0.3, 8 clients", "4 rounds x 10 steps of 128 images, digits_cnn, about ",
+    for words in ("FedAvg on digits, Dir-0.3, 8 clients", "4 rounds x 10 steps of 16 images, digits_cnn, about ",
                   "the paper's budget: not for this data (images of 8x8x1", "round 4 of 4, loss "):  # fmt: skip
         assert words in said.err
     assert "\x1b" not in said.err + said.out, "no colours and no live display in a file"
