@@ -98,7 +98,7 @@ def test_data_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
         (["partition", "digits", "--clints", "3"], "--clients"),
         (["partition", "--clients", "three"], "--clients"),
         (["partition", "digits", "--dir", "-1"], "must be above 0"),
-        (["partition", "digits", "--dir", "nan"], "finite"),
+        (["partition", "digits", "--dir", "nan"], "must be above 0, not nan"),
         (["show"], "fedbench show --help"),
         (["--home"], "--home needs a value"),
         (["list", "--data"], "--data needs a value"),

@@ -53,6 +53,8 @@ def test_its_runs_pass_every_check(subject: Subject) -> None:
     left_out = {same_seed_same_bits, executors_agree}
     if subject.overrides:
         left_out |= {learns, another_seed_other_bits}
+    if subject.name == "descriptor_bounds":  # which trains in a quarter of the rounds, and then describes
+        left_out |= {learns}
     passes([check for check in (*RUNS, *TRAINING) if check.proves not in left_out], subject)
 
 

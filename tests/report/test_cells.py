@@ -63,7 +63,7 @@ def test_cells_ask_for_the_protocols_settings(lab: Any) -> None:
         2025,
     )
     assert partition.options.get("min_size") == 10  # as many samples as CIFAR-10 has classes to partition by
-    assert (setting.budget, setting.rounds, setting.window, setting.model) == ("small", 100, 6, "cifar_cnn")
+    assert (setting.budget, setting.rounds, setting.window, setting.model) == ("small", 400, 5, "cifar_cnn_projection")
     paper = lab.setting("feddrm/1", DIR, "paper")
     assert (paper.rounds, paper.window, paper.model, paper.seed) == (800, 50, "resnet18_gn", 2025)
     assert schemes.label(lab.setting("feddrm/1", SPC).partition) == "5-SPC"
@@ -160,7 +160,7 @@ def test_the_protocols_hyper_parameters_are_asked_for(lab: Any) -> None:
     lab.run(setting, "fedavgft", {"finetune_rounds": 3})
     cells = lab.cells("feddrm/1")
     (job,) = {j.params["finetune_rounds"] for c in cells.all if c.row.label == "FedAvgFT" for j in c.specs}
-    assert job == 12
+    assert job == 50
     assert state(cells, "FedAvgFT", DIR) is State.DONE
     assert list(others(cells)) == ["FedAvgFT (finetune_rounds = 3)"]
 
@@ -197,12 +197,12 @@ def test_a_failed_run_of_another_method_is_no_row(lab: Any) -> None:
 
 def test_two_metrics_of_one_run_are_one_job(lab: Any) -> None:
     jobs = missing_cells(tables.load("feddrm/4"), "small", lab.store, [])
-    # three values of alpha, two built methods, two metrics each
+    # three values of alpha, four built methods, two metrics each
     settings = {j.setting.id for j in jobs}
     made = {j.method for j in jobs}
     assert len(settings) == 3
-    assert made == {"feddrm", "fedavgft"}
-    assert len(jobs) == 6
+    assert made == {"feddrm", "fedavgft", "fedavg", "local"}
+    assert len(jobs) == 12
 
 
 def test_tables_1_and_2_share_their_runs(lab: Any) -> None:
@@ -245,7 +245,7 @@ def test_a_tables_own_budget_overrides_the_protocols(lab: Any, tmp_path: Path) -
 
 def test_a_hyper_parameter_that_the_method_has_not_is_told_by_its_row(lab: Any) -> None:
     table = tables.load("feddrm/1")
-    row = replace(table.rows[-1], params={"lamda": 1})
+    row = next(replace(row, params={"lamda": 1}) for row in table.rows if row.method == "feddrm")
     cells = find(replace(table, rows=[row]), "small", lab.store, [])
     with pytest.raises(FedbenchError, match=r"1\.toml, row FedDRM: unknown option of feddrm 'lamda'"):
         cells.runs(State.MISSING)

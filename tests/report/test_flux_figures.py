@@ -152,7 +152,7 @@ def test_the_picture_of_levels(here: Any) -> None:
 
 def test_twelve_methods_can_be_told_apart_without_colour(here: Any) -> None:
     shown, _ = _gather(LEVELS, here.store, compare=True)
-    looks = series._looks(shown, LEVELS.series)
+    looks = series.looks_of(shown, LEVELS.series)
     assert list(looks) == ["FLUX", "FLUX-prior", *(r.label for r in tables.load("flux/10").rows[:-2])]
     assert len({look.marker for look in looks.values()}) == 12
     assert len({(look.colour, look.hollow) for look in looks.values()}) == 12
@@ -456,7 +456,7 @@ def test_figures_name_cells_that_there_are() -> None:
             kind = figures.kind_of(figure)
             for row in table.rows:
                 for column in table.printed:
-                    x = kind.x(table, row, column, figure.series.x, "small")
+                    x = kind.x(table, row, column, figure.series, "small")
                     assert x is not None or row.added
 
 

@@ -87,7 +87,7 @@ def test_a_figure_of_clients(lab: Any, tmp_path: Path, statistic: str, client: s
         assert found.std == pytest.approx(statistics.stdev(betas))
 
 
-@pytest.mark.parametrize(("statistic", "expected"), [("last_rounds", 97.5), ("final", 100), ("whole_run", 100)])
+@pytest.mark.parametrize(("statistic", "expected"), [("last_rounds", 398), ("final", 400), ("whole_run", 400)])
 def test_a_figure_of_rounds(lab: Any, tmp_path: Path, statistic: str, expected: float) -> None:
     wanted = table(tmp_path, "clusters", statistic)
     setting = lab.cells(str(wanted.path)).settings["IID"][0]
@@ -95,7 +95,7 @@ def test_a_figure_of_rounds(lab: Any, tmp_path: Path, statistic: str, expected: 
     series = [("clusters", t, -1, float(t)) for t in range(1, setting.rounds + 1)]
     measured(lab, run, [("clusters", 0, -1, float(setting.rounds)), *series])
     found = printed(lab, wanted).lines[1].entries[0].value
-    assert (setting.rounds, setting.window) == (100, 6)
+    assert (setting.rounds, setting.window) == (400, 5)
     assert found is not None
     assert found.mean == pytest.approx(expected)
 

@@ -49,7 +49,7 @@ def test_every_format_holds_the_numbers_and_what_is_said(grids: list[Grid], form
     for number in ("55.00", "40.00", "6.620") if format not in ("csv", "json") else ("55.0", "40.0", "115776"):
         assert number in text
     if format != "csv":
-        for said in ("100 rounds of 10 steps", "FedDRM is best in every column", "holds so far", "FedDRM answers with"):
+        for said in ("400 rounds of 10 steps", "FedDRM is best in every column", "holds so far", "FedDRM answers with"):
             assert said in " ".join(text.split())
 
 
@@ -61,8 +61,8 @@ def test_below_a_table_stands_what_no_number_goes_without(grids: list[Grid], for
     """Budget, what ± is, seed, how many cells, one command; the rest is asked for, and in HTML folded."""
     brief, full = (" ".join(render(grids[:1], format, full=full).split()) for full in (False, True))
     for said in (
-        "Budget small, not the paper's: 100 rounds of 10 steps", "standard deviation (ddof 0)", "seed 2025",
-        "3 of 66 cells", "fedbench train --table feddrm/1 --budget small", "Claims: 2 hold so far, 2 not measured",
+        "Budget small, not the paper's: 400 rounds of 10 steps", "standard deviation (ddof 0)", "seed 2025",
+        "3 of 78 cells", "fedbench train --table feddrm/1 --budget small", "Claims: 2 hold so far, 2 not measured",
     ):  # fmt: skip
         assert said in html.unescape(brief)
     for said in ("Colours are shifted once", "100 %", "FedDRM is best", "FedDRM answers with", "budget paper"):
@@ -80,7 +80,7 @@ def test_below_a_table_stands_what_no_number_goes_without(grids: list[Grid], for
 def test_notes_are_of_rows_that_have_a_number(grids: list[Grid], format: str) -> None:
     text = render(grids[:1], format, full=True)
     assert "FedProxFT: " not in text
-    assert re.search(r"FedAvgFT: finetune(_|\\_)rounds = 12", text)
+    assert re.search(r"FedAvgFT: finetune(_|\\_)rounds = 50", text)
 
 
 def test_marks_and_problems_are_said_by_default(lab: Any) -> None:
@@ -102,7 +102,7 @@ def test_rows_and_columns_without_a_number_can_be_left_out(grids: list[Grid]) ->
     assert [line.label for line in part.lines] == ["FedAvgFT", "reported", "FedDRM", "reported", NASTY]
     assert [f"{head.group}/{head.label}" for head in part.heads] == [DIR, SPC]
     assert all(len(line.entries) == 2 for line in part.lines)
-    assert part.about[-1] == "Left out, as they have no number: 9 of 12 rows and 4 of 6 columns."
+    assert part.about[-1] == "Left out, as they have no number: 11 of 14 rows and 4 of 6 columns."
     assert part.counts == grids[0].counts  # of the whole table
     assert only_done(grids[1]) == grids[1]  # which is counted, and full
     for format in FORMATS:
@@ -116,7 +116,7 @@ def test_of_an_empty_table_nothing_is_left(lab: Any) -> None:
 
 def test_csv_reads_back_exactly(grids: list[Grid]) -> None:
     lines = list(csv.DictReader(io.StringIO(render(grids, "csv"))))
-    assert len(lines) == 66 + 1 + 16 + 66 + 2  # table 4 holds the extra run in two columns
+    assert len(lines) == 78 + 1 + 16 + 78 + 2  # table 4 holds the extra run in two columns
     found = next(
         x
         for x in lines
@@ -124,7 +124,7 @@ def test_csv_reads_back_exactly(grids: list[Grid]) -> None:
     )
     assert float(found["value"]) == pytest.approx(63.85, abs=1e-9)  # not rounded to what is printed
     assert (float(found["reported"]), found["state"]) == (63.85, "done")
-    assert (found["budget"], found["unit"], found["n"], found["within"]) == ("small", "%", "6", "True")
+    assert (found["budget"], found["unit"], found["n"], found["within"]) == ("small", "%", "5", "True")
     assert len(found["runs"]) == 12
     assert any(x["row"] == NASTY and x["kind"] == "extra" for x in lines)
     missing = next(x for x in lines if x["row"] == "Ditto")

@@ -142,7 +142,7 @@ def test_tables_lists_states_by_budget(lab: Any, call: Any) -> None:
     assert "done" not in listed["feddrm/1"]["states"]["paper"]
     assert listed["pfedfda/8"]["states"] == {"": {"done": 16}}
     text = call("tables").output
-    assert re.search(r"^feddrm/1 +▏░{9} +1/66  System accuracy", text, re.MULTILINE)
+    assert re.search(r"^feddrm/1 +▏░{9} +1/78  System accuracy", text, re.MULTILINE)
     assert re.search(r"^pfedfda/8 +█{10} +16/16  ", text, re.MULTILINE)
     assert "5 is pfedfda/6." in text
 
@@ -156,12 +156,12 @@ def test_a_tables_bar_tells_how_full_it_is_at_the_budget(lab: Any, call: Any, mo
             lab.run(lab.setting("feddrm/1", column, "paper"), row.method, row.params)
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
     paper = call("tables", "feddrm", "--budget", "paper").output.splitlines()
-    assert [line.split()[0] for line in paper[:3]] == ["feddrm/1", "feddrm/2", "feddrm/4"]
-    assert "███░░░░░░░     22/66" in paper[0]
+    assert [line.split()[0] for line in paper[:4]] == ["feddrm/1", "feddrm/2", "feddrm/3", "feddrm/4"]
+    assert "███░░░░░░░     26/78" in paper[0]
     assert paper[-1] == "Done of all cells, budget paper. Other runs: 1 with --budget small."
     assert max(map(len, paper[:-1])) <= 80
     assert {t["table"] for t in json.loads(call("tables", "feddrm", "--json").stdout)} == {
-        "feddrm/1", "feddrm/2", "feddrm/4"
+        *(f"feddrm/{n}" for n in (1, 2, 3, 4, "figure4", "figure5", "figure6", "figure7", "routing", "seeds"))
     }  # fmt: skip
 
 
@@ -246,7 +246,7 @@ def checked(lab: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
         assert done.returncode == 0, done.stderr
         cells, rest = done.stdout.split(" ", 1)
         heavy, seconds = rest.rsplit(" ", 1)
-        assert (cells, heavy) == ("66", "[]")
+        assert (cells, heavy) == ("78", "[]")
         return float(seconds)
 
     return run

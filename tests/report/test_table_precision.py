@@ -68,13 +68,13 @@ def test_a_printed_table_says_so_where_it_states_its_budget(lab: Any, format: st
     text = render([grid(lab, "bf16")], format)
     assert "63.85" in text
     said = " ".join(html.unescape(text).split())
-    assert "Budget small in bf16, not the paper's: 100 rounds of 10 steps" in said
+    assert "Budget small in bf16, not the paper's: 400 rounds of 10 steps" in said
     if format in ("latex", "html"):
         assert "feddrm/1, budget small in bf16" in text.replace("<small>", "")
     usual = render([grid(lab, "fp32")], format)
     assert "63.85" not in usual
     said = " ".join(html.unescape(usual).split())
-    assert "Budget small, not the paper's: 100 rounds" in said
+    assert "Budget small, not the paper's: 400 rounds" in said
     assert "fp32" not in usual
     assert "in bf16" not in usual
 

@@ -32,7 +32,7 @@ RIGHT = HEAD + ROWS + COLUMN
         (RIGHT + "budget.small.lr = 'x'", "mine.toml, budget.small.lr must be a number, not 'x'"),
         (HEAD.replace('"feddrm"', "[1]") + ROWS + COLUMN, "mine.toml, protocol must be text, not [1]"),
         (HEAD.replace('"feddrm"', "1") + 'rows = "all"\n' + COLUMN, "mine.toml, protocol must be text, not 1"),
-        (HEAD + 'rows = "all"\n' + COLUMN, "unknown rows in"),
+        (HEAD + 'rows = "some"\n' + COLUMN, "unknown rows in"),
         (HEAD.replace('"feddrm"', '"../x"') + ROWS + COLUMN, "unknown protocol '../x'"),
         (HEAD + ROWS + COLUMN.replace('"iid"', '"iid", alpha = "x"'), "column 1, partition.alpha must be a number"),
         (HEAD + ROWS + COLUMN.replace('"IID"', '"IID", clients = ["a", 2]'), "column 1, clients 1 must be a whole"),

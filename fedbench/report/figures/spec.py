@@ -51,7 +51,7 @@ class SeriesSpec:
     def at(self, x: object) -> float | None:
         """Where a value stands: a number at itself, a text at its place among `values`. None for any other."""
         if isinstance(x, int | float):
-            return float(x)
+            return x
         texts = list(self.values.values())
         return float(texts.index(x)) if isinstance(x, str) and x in texts else None
 
