@@ -42,7 +42,7 @@ def train(
     protocol: Annotated[
         str | None, typer.Option(help="Whose defaults to take: feddrm, flux, ftw_erm, pfedfda.")
     ] = None,
-    budget: Annotated[str, typer.Option(help="small, paper or smoke.")] = "small",
+    budget: Annotated[str, typer.Option(help="small, paper, smoke, or another that the protocol has.")] = "small",
     model: Annotated[
         str | None,
         typer.Option(help="Network, NAME[:OPTION=VALUE], torchvision:NAME or FILE.py:Class (budget's)."),
