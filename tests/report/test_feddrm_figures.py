@@ -15,7 +15,10 @@ from typer.testing import Result
 from fedbench import methods
 from fedbench.errors import FedbenchError
 from fedbench.report import figures
+from fedbench.report import table as tables
 from fedbench.report.figures import draw
+from fedbench.report.layout.build import build
+from fedbench.report.status.index import State
 
 Call = Callable[..., Result]
 QUANTITIES = ("system_accuracy", "average_accuracy", "routing_accuracy")
@@ -86,6 +89,21 @@ def test_networks_are_runs_of_the_rows(here: Any, call: Call) -> None:
         0: pytest.approx(30), 1: pytest.approx(40), 3: pytest.approx(50),
     }  # fmt: skip
     assert ticks("feddrm/6", here.store) == [["none", "shallow", "deep"]]
+
+
+def test_methods_without_a_router_have_no_routing_accuracy(here: Any) -> None:
+    """A run of FedAvg in the table's setting is a row more, without a number and without a complaint."""
+    setting = here.setting("feddrm/seeds", "Dir-0.3/Routing")
+    here.run(setting, "feddrm", metrics=same(0.5))
+    here.run(setting, "fedavg")
+    grid = build(tables.load("feddrm/seeds"), "small", here.store, [])
+    assert grid.problems == ()
+    (line,) = (line for line in grid.lines if line.label == "FedAvg")
+    by_label = {
+        head.label: entry.state for head, entry in zip(grid.heads, line.entries, strict=True) if head.group == "Dir-0.3"
+    }
+    assert by_label["Routing"] is State.UNDEFINED
+    assert by_label["System"] is not State.UNDEFINED
 
 
 def test_a_text_that_is_not_on_the_axis(here: Any) -> None:

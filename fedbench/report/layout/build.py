@@ -52,6 +52,8 @@ def build(
 
 #: Metrics that a method without a test phase has none of.
 TEST_PHASE = ("test_phase_accuracy_mean", "test_phase_auc_mean")
+#: Metrics that a method without a router has none of.
+ROUTING = ("routing_accuracy", "system_accuracy_probability", "system_accuracy_density_ratio")
 
 
 class _Layout:
@@ -166,6 +168,9 @@ class _Layout:
                 continue
             if column.metric in TEST_PHASE and not metrics.series(str(column.metric), "plain"):
                 state = State.UNDEFINED  # the method serves no clients without labels
+                continue
+            if column.metric in ROUTING and column.metric not in metrics.names:
+                state = State.UNDEFINED  # the method does not route
                 continue
             if (without := self._without(column, record, metrics)) is not None:
                 state = without
