@@ -89,8 +89,8 @@ def figure(
         _show(wanted, kind, content)
     if path:
         older = path.exists()
-        image = texts[form](wanted, content).encode() if form in texts else draw.render(wanted, content, form)
-        write_whole(path, image)
+        file = texts[form](wanted, content).encode() if form in texts else draw.render(wanted, content, form)
+        write_whole(path, file)
         context.err().print(f"{wanted.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True)
 
 

@@ -102,6 +102,12 @@ class Pixels(nn.Module):
         return x * self.scale + self.offset
 
 
+def normalised_linear(inputs: int, outputs: int) -> nn.Sequential:
+    """A linear layer, LayerNorm and ReLU: FedDRM's projection, and the hidden layers of its LeNet."""
+    layers = OrderedDict(linear=nn.Linear(inputs, outputs), norm=nn.LayerNorm(outputs), act=nn.ReLU())
+    return nn.Sequential(layers)
+
+
 def flat_size(layers: nn.Module, name: str, shape: tuple[int, int, int]) -> int:
     """How many values `layers` give for one image of `shape` (H, W, C).
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError
 from fedbench.models.registry import check, class_of
 
 if TYPE_CHECKING:
@@ -20,16 +19,14 @@ def initial(setting: Setting, shape: tuple[int, int, int], classes: int, further
     return build(setting.model, shape=shape, classes=classes, seed=seed, as_torch=setting.init == "torch")
 
 
-def build(
-    name: str, *, shape: tuple[int, int, int], classes: int, seed: int, as_torch: bool = False, **options: Any
-) -> FLModel:
+def build(name: str, *, shape: tuple[int, int, int], classes: int, seed: int, as_torch: bool = False) -> FLModel:
     """A model on the CPU, its initial weights determined by `seed` alone; torch's global generators stay untouched.
 
     With `as_torch` the weights are those that a script gets which calls torch.manual_seed(seed) and makes the layers in
     order; else they come from a stream that no other use of the seed shares.
 
-    `shape` is (height, width, channels) of an image in pixels; `options` are the model's own, such as `projection_size`
-    of resnet18_gn. Raises FedbenchError for an unknown name or option and for images too small for the model.
+    `shape` is (height, width, channels) of an image in pixels. Raises FedbenchError for an unknown name or option and
+    for images too small for the model.
     """
     check(name)
     if len(shape) != 3 or min(shape) < 1:
@@ -39,12 +36,8 @@ def build(
     from fedbench.models.base import seeded
 
     model_class = class_of(name)
-    options_there = set(inspect.signature(model_class).parameters) - {"shape", "classes"}
-    for option in options:
-        if option not in options_there:
-            raise unknown(f"option of model {name}", option, options_there)
     with seeded(seed, "model"):
-        model: FLModel = model_class(shape, classes, **options)
+        model: FLModel = model_class(shape, classes)
         with seeded(seed, None) if as_torch else contextlib.nullcontext():
             model.initialise(model)
     return model

@@ -12,7 +12,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-from fedbench.models.base import FLModel, Pixels, flat_size
+from fedbench.models.base import FLModel, Pixels, flat_size, normalised_linear
 
 Shape = tuple[int, int, int]
 
@@ -59,17 +59,20 @@ class EmnistCNN(_CNN):
         super().__init__("emnist_cnn", shape, classes, convolutions, [128], act)
 
 
+def _cifar_convolutions(channels: int, act: nn.Module) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(channels, 16, 5), nn.MaxPool2d(2), act,
+        nn.Conv2d(16, 32, 5, padding=1), nn.MaxPool2d(2), act,
+        nn.Conv2d(32, 64, 3, padding=1), nn.MaxPool2d(2), act,
+    )  # fmt: skip
+
+
 class CifarCNN(_CNN):
     """The 5-layer CNN of pFedFDA's CIFAR experiments: 106,400 body parameters on 32x32x3, d = 128."""
 
     def __init__(self, shape: Shape, classes: int) -> None:
         act = nn.LeakyReLU(0.01)
-        convolutions = nn.Sequential(
-            nn.Conv2d(shape[2], 16, 5), nn.MaxPool2d(2), act,
-            nn.Conv2d(16, 32, 5, padding=1), nn.MaxPool2d(2), act,
-            nn.Conv2d(32, 64, 3, padding=1), nn.MaxPool2d(2), act,
-        )  # fmt: skip
-        super().__init__("cifar_cnn", shape, classes, convolutions, [128], act)
+        super().__init__("cifar_cnn", shape, classes, _cifar_convolutions(shape[2], act), [128], act)
 
 
 class CifarCNNProjection(FLModel):
@@ -78,16 +81,10 @@ class CifarCNNProjection(FLModel):
     classes."""
 
     def __init__(self, shape: Shape, classes: int, projection_size: int = 128) -> None:
-        act = nn.ReLU()
-        backbone = nn.Sequential(
-            nn.Conv2d(shape[2], 16, 5), nn.MaxPool2d(2), act,
-            nn.Conv2d(16, 32, 5, padding=1), nn.MaxPool2d(2), act,
-            nn.Conv2d(32, 64, 3, padding=1), nn.MaxPool2d(2), act,
-        )  # fmt: skip
+        backbone = _cifar_convolutions(shape[2], nn.ReLU())
         size = flat_size(backbone, "cifar_cnn_projection", shape)
-        layers = OrderedDict(linear=nn.Linear(size, projection_size), norm=nn.LayerNorm(projection_size), act=nn.ReLU())
-        head = nn.Linear(projection_size, classes)
-        super().__init__(backbone.append(nn.Flatten()), nn.Sequential(layers), head, backbone_size=size)
+        projection, head = normalised_linear(size, projection_size), nn.Linear(projection_size, classes)
+        super().__init__(backbone.append(nn.Flatten()), projection, head, backbone_size=size)
 
 
 class CifarCNNBN(_CNN):

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from fedbench.models.base import FLModel, flat_size
+from fedbench.models.base import FLModel, flat_size, normalised_linear
 
 Shape = tuple[int, int, int]
 
@@ -30,7 +30,8 @@ class LeNetGN(FLModel):
         first, second = _convolutional(channels, 32, 8), _convolutional(32, 64, 16)
         maps = nn.Sequential(first, second)
         flat = flat_size(maps, "lenet_gn", shape)
-        stages = [first, second, nn.Sequential(nn.Flatten(), _linear(flat, 512), _linear(512, 256)), _linear(256, 128)]
+        hidden = nn.Sequential(nn.Flatten(), normalised_linear(flat, 512), normalised_linear(512, 256))
+        stages = [first, second, hidden, normalised_linear(256, 128)]
         shared = SHARED[branch]
         # What the backbone gives is flat; a projection that begins with a convolution makes images of it again.
         form = (channels, height, width) if shared == 0 else (32, (height - 4) // 2, (width - 4) // 2)
@@ -42,25 +43,19 @@ class LeNetGN(FLModel):
             nn.Linear(128, classes),
             backbone_size=size,
         )
-        self.shared = shared
+        #: Layers of backbone and projection up to the latents, with what flattens maps and makes them maps again.
+        self.convolutional = CONVOLUTIONAL + 2 * len(unflatten)
 
     def latent(self, x: Tensor) -> Tensor:
-        if self.shared >= CONVOLUTIONAL:
-            return self.backbone[:CONVOLUTIONAL](x).flatten(1)  # type: ignore[index]
-        return self.projection[: 1 + CONVOLUTIONAL - self.shared](self.backbone(x)).flatten(1)  # type: ignore[index]
+        return nn.Sequential(*self._layers()[: self.convolutional])(x).flatten(1)
 
     def from_latent(self, h: Tensor) -> Tensor:
-        if self.shared > CONVOLUTIONAL:
-            h = self.backbone[CONVOLUTIONAL:](h)  # type: ignore[index]
-        behind = max(0, 1 + CONVOLUTIONAL - self.shared) if self.shared < CONVOLUTIONAL else 0
-        return self.head(self.projection[behind:](h))  # type: ignore[index]
+        return self.head(nn.Sequential(*self._layers()[self.convolutional :])(h))
+
+    def _layers(self) -> list[nn.Module]:
+        return [*self.backbone, *self.projection]  # type: ignore[misc]
 
 
 def _convolutional(inputs: int, outputs: int, groups: int) -> nn.Sequential:
     conv, norm = nn.Conv2d(inputs, outputs, 5), nn.GroupNorm(groups, outputs)
     return nn.Sequential(OrderedDict(conv=conv, norm=norm, pool=nn.MaxPool2d(2), act=nn.ReLU()))
-
-
-def _linear(inputs: int, outputs: int) -> nn.Sequential:
-    layers = OrderedDict(linear=nn.Linear(inputs, outputs), norm=nn.LayerNorm(outputs), act=nn.ReLU())
-    return nn.Sequential(layers)

@@ -108,7 +108,8 @@ def code_of(name: str) -> tuple[tuple[str, ...], tuple[Import, ...]]:
         return (), plugin.statements(name)
     if name.startswith("torchvision:"):
         return ("models/standard.py",), ()
-    return (f"models/{_MODELS[name.partition(':')[0]].split(':')[0].rsplit('.', 1)[1]}.py",), ()
+    base, _ = _parsed(name)
+    return (f"models/{_MODELS[base].split(':')[0].rsplit('.', 1)[1]}.py",), ()
 
 
 def class_of(name: str) -> Callable[..., FLModel]:

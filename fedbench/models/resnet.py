@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedbench.models.base import FLModel, Pixels, too_small
+from fedbench.models.base import FLModel, Pixels, normalised_linear, too_small
 
 Shape = tuple[int, int, int]
 Norm = Callable[[int], nn.Module]
@@ -75,10 +75,7 @@ class ResNet18GN(FLModel):
             return nn.GroupNorm(16, channels)
 
         stem = {"conv": nn.Conv2d(channels, 64, 3, 1, 1, bias=False), "norm": norm(64), "act": nn.ReLU()}
-        layers = OrderedDict(
-            linear=nn.Linear(backbone_size, projection_size), norm=nn.LayerNorm(projection_size), act=nn.ReLU()
-        )
-        projection = nn.Sequential(layers)
+        projection = normalised_linear(backbone_size, projection_size)
         backbone = _backbone(stem, norm, [nn.AvgPool2d(4)])
         super().__init__(backbone, projection, nn.Linear(projection_size, classes), backbone_size=backbone_size)
 

@@ -38,13 +38,13 @@ def draw(at: Level, dataset: Dataset, pools: Sequence[Indices]) -> Assignment:
     order = torch.Generator().manual_seed(at.seed)
     trains, tests = (shards(pool[torch.randperm(len(pool), generator=order).numpy()], clients) for pool in pools)
     if at.spec.shift == "py":
-        met = []
+        distributions = []
         entries = [bank.subset(i, _classes(at, at.scaled(11 - at.level), rng)) for i in range(bank.BANK)]
         for c in range(clients):
-            met.append(entries[rng.choice(bank.BANK)])
-            trains[c] = _padded(trains[c], met[c], dataset, rng, f"client {c} has no training image")
-            tests[c] = _padded(tests[c], met[c], dataset, rng, f"client {c} has no test image")
-        drawn = Drawn.of([met, met])
+            distributions.append(entries[rng.choice(bank.BANK)])
+            trains[c] = _padded(trains[c], distributions[c], dataset, rng, f"client {c} has no training image")
+            tests[c] = _padded(tests[c], distributions[c], dataset, rng, f"client {c} has no test image")
+        drawn = Drawn.of([distributions, distributions])
     else:
         drawn = without_images(at)
     return Assignment.of(zip(trains, tests, strict=True), drawn=drawn)
@@ -55,8 +55,8 @@ def without_images(at: Level) -> Drawn:
 
     Raises FedbenchError if the data have too few classes.
     """
-    met = {"px": _px, "pyx": _pyx, "pxy": _pxy}[at.spec.shift](at, np.random.RandomState(at.seed))
-    return Drawn.of([met, met])
+    distributions = {"px": _px, "pyx": _pyx, "pxy": _pxy}[at.spec.shift](at, np.random.RandomState(at.seed))
+    return Drawn.of([distributions, distributions])
 
 
 def _classes(at: Level, number: int, rng: np.random.RandomState) -> list[int]:
@@ -70,13 +70,13 @@ def _px(at: Level, rng: np.random.RandomState) -> list[Distribution]:
 
 
 def _pyx(at: Level, rng: np.random.RandomState) -> list[Distribution]:
-    pool, met = _classes(at, at.pool, rng), []
+    pool, distributions = _classes(at, at.pool, rng), []
     for _ in range(at.spec.clients):
         rng.uniform()  # of how many of a client's labels are swapped, which is all of them
-        given = list(pool)
-        rng.shuffle(given)
-        met.append(Distribution(labels=tuple(sorted(zip(pool, given, strict=True)))))
-    return met
+        labels = list(pool)
+        rng.shuffle(labels)
+        distributions.append(Distribution(labels=tuple(sorted(zip(pool, labels, strict=True)))))
+    return distributions
 
 
 def _pxy(at: Level, rng: np.random.RandomState) -> list[Distribution]:

@@ -96,7 +96,7 @@ def test_feddrm_cifar(classes: int, clients: int, baseline: int, feddrm: int) ->
 
 
 def test_feddrm_retina() -> None:
-    model = build("resnet18_gn", shape=(96, 96, 3), classes=2, seed=0, projection_size=512)
+    model = build("resnet18_gn:projection_size=512", shape=(96, 96, 3), classes=2, seed=0)
     assert (model.backbone_size, numel(model), numel(model) + numel(model.branch(3))) == (4608, 13530690, 15893061)
 
 

@@ -91,7 +91,7 @@ def test_cifar_cnn_projection() -> None:
     ("branch", "total"), [("none", 2081554), ("shallow", 2079058), ("mid", 2027666), ("deep", 1075090)]
 )
 def test_lenet_has_the_papers_sizes(branch: str, total: int) -> None:
-    model = build("lenet_gn", shape=(32, 32, 3), classes=10, seed=0, branch=branch)
+    model = build(f"lenet_gn:branch={branch}", shape=(32, 32, 3), classes=10, seed=0)
     assert numel(model) + numel(model.branch(8)) == total
 
 
@@ -111,7 +111,7 @@ def test_lenet_computes_the_same_wherever_the_branch_leaves(shape: tuple[int, in
     height, width, channels = shape
     x = torch.randn(5, channels, height, width, generator=torch.Generator().manual_seed(1))
     for branch in SHARED:
-        model = build("lenet_gn", shape=shape, classes=7, seed=3, branch=branch)
+        model = build(f"lenet_gn:branch={branch}", shape=shape, classes=7, seed=3)
         assert isinstance(model, LeNetGN)
         logits = by_hand(x, list(model.parameters()))
         torch.testing.assert_close(model(x), logits)
@@ -127,7 +127,7 @@ def test_branches_share_what_the_name_says() -> None:
     """What the second branch answers depends on the shared layers, and on no other layer of the first."""
     x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(2))
     for branch in SHARED:
-        model = build("lenet_gn", shape=(32, 32, 3), classes=10, seed=3, branch=branch)
+        model = build(f"lenet_gn:branch={branch}", shape=(32, 32, 3), classes=10, seed=3)
         second = model.branch(8, seed=4)
         answers = second(model.backbone(x))
         with torch.no_grad():

@@ -208,7 +208,7 @@ def test_bad_requests() -> None:
     with pytest.raises(
         FedbenchError, match="unknown option of model resnet18_gn 'projection_siz'; did you mean 'projection_size'"
     ):
-        build("resnet18_gn", shape=(32, 32, 3), classes=10, seed=0, projection_siz=3)
+        build("resnet18_gn:projection_siz=3", shape=(32, 32, 3), classes=10, seed=0)
     with pytest.raises(FedbenchError, match="at least 2 classes, not 1"):
         build("lenet5", shape=(28, 28, 1), classes=1, seed=0)
     with pytest.raises(FedbenchError, match="cannot take images of shape"):

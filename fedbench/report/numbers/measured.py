@@ -47,10 +47,12 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
             raise _lacks(metrics, f"{metric} of the whole run")
         return Value(value * factor), ""
     if column.statistic == "rounds":
-        found = warm_rounds(metrics.series(metric))
-        if not found.count:
+        summary = warm_rounds(metrics.series(metric))
+        if not summary.count:
             raise _lacks(metrics, f"{metric} of any round")
-        return Value(found.mean * factor, None if math.isnan(found.std) else found.std * factor, found.count), ""
+        return Value(
+            summary.mean * factor, None if math.isnan(summary.std) else summary.std * factor, summary.count
+        ), ""
     if metric not in METRICS:  # the method's own: of no view
         return _of_method(metrics, setting, column), ""
     seen = view if view in metrics.views else "plain"
@@ -60,12 +62,12 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
     if column.statistic in OVER_CLIENTS:
         return _over_clients(metrics, setting, column, seen), seen
     series = metrics.series(metric, seen)
-    found, expected = last_rounds(series, setting.window), min(setting.window, setting.rounds)
-    if seen == "plain" and setting.augment != "none" and found.count == 1 and setting.rounds in series:
-        return Value(found.mean * factor), seen  # beside the crops, plain images are asked for only once
-    if found.count != expected or setting.rounds not in series:
+    summary, expected = last_rounds(series, setting.window), min(setting.window, setting.rounds)
+    if seen == "plain" and setting.augment != "none" and summary.count == 1 and setting.rounds in series:
+        return Value(summary.mean * factor), seen  # beside the crops, plain images are asked for only once
+    if summary.count != expected or setting.rounds not in series:
         raise _lacks(metrics, f"{metric} of the last {expected} rounds")
-    return Value(found.mean * factor, found.std * factor, found.count), seen
+    return Value(summary.mean * factor, summary.std * factor, summary.count), seen
 
 
 def _of_method(metrics: Metrics, setting: Setting, column: Column) -> Value:
@@ -79,10 +81,10 @@ def _of_method(metrics: Metrics, setting: Setting, column: Column) -> Value:
         number = _best_round(metrics, "plain") if column.statistic == "best_round" else setting.rounds
         there = number in metrics.series(metric)  # else it is measured once, for the whole run
         return Value(_after(metrics, metric, "", number if there else 0, column.client) * factor)
-    found = last_rounds(metrics.series(metric), setting.window)
-    if not found.count:
+    summary = last_rounds(metrics.series(metric), setting.window)
+    if not summary.count:
         raise _lacks(metrics, f"{metric} of the last {setting.window} rounds")
-    return Value(found.mean * factor, None if math.isnan(found.std) else found.std * factor, found.count)
+    return Value(summary.mean * factor, None if math.isnan(summary.std) else summary.std * factor, summary.count)
 
 
 def _over_clients(metrics: Metrics, setting: Setting, column: Column, view: str | None = None) -> Value:
@@ -99,12 +101,12 @@ def _over_clients(metrics: Metrics, setting: Setting, column: Column, view: str 
     # Not every client has an area under a curve, and which ones lack it is not said.
     images = sizes[first - 1 : last] if len(sizes) == len(values) else None
     numbers = values[first - 1 : last]
-    found, weighted = across_clients(numbers), None if images is None else weighted_mean(numbers, images) * factor
-    mean = found.mean * factor if column.statistic == "clients" else weighted
+    summary, weighted = across_clients(numbers), None if images is None else weighted_mean(numbers, images) * factor
+    mean = summary.mean * factor if column.statistic == "clients" else weighted
     if mean is None:
         raise _lacks(metrics, f"the test images of the clients that have {metric}")
-    std = None if math.isnan(found.std) else found.std * factor
-    return Value(mean, std, found.count, weighted, found.mean * factor)
+    std = None if math.isnan(summary.std) else summary.std * factor
+    return Value(mean, std, summary.count, weighted, summary.mean * factor)
 
 
 def _best_round(metrics: Metrics, view: str) -> int:
