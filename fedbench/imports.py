@@ -20,7 +20,7 @@ ROOMS = (
     "methods",
     "models",
     "options.py",
-    "partition",
+    "partitions",
     "ratios",
     "rng.py",
     "engine/association.py",

@@ -45,7 +45,7 @@ class OfPartition:
     more: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def check(self, value: Any, where: str) -> None:
-        from fedbench.partition import schemes
+        from fedbench.partitions import schemes
 
         known = {**schemes.hints(), **self.more}
         if schemes.is_users(str(value.get("scheme", ""))):
@@ -127,7 +127,7 @@ class Protocol:
         Where runs redraw, the seed is that of a run with the default seed. Raises FedbenchError on an unknown preset,
         and on a partitioner that is not the chosen preset's.
         """
-        from fedbench.partition import schemes
+        from fedbench.partitions import schemes
 
         chosen = {k: v for k, v in chosen.items() if v is not None}
         own = {**self._preset(preset, chosen.get("scheme")), **chosen}

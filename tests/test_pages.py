@@ -17,9 +17,9 @@ from fedbench import methods
 from fedbench.cli import app, hyperparameters
 from fedbench.cli.train import train
 from fedbench.data.catalogue import recipe as load_recipe
-from fedbench.partition.schemes import all_options
-from fedbench.report.figures.spec import of_file
-from fedbench.report.table import load as load_table
+from fedbench.partitions.schemes import all_options
+from fedbench.reports.figures.spec import of_file
+from fedbench.reports.table import load as load_table
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("fedbench", "tables", "data_recipes", "tests")

@@ -11,11 +11,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
-from fedbench.partition import schemes
-from fedbench.partition.bank import DRIFT_LEVELS, LEVELLED
-from fedbench.partition.schemes import spec as partition_spec
-from fedbench.partition.transforms import CORRUPTIONS, SEVERITIES, SHIFTS
-from fedbench.partition.transforms.corruption import named as corruption
+from fedbench.partitions import schemes
+from fedbench.partitions.bank import DRIFT_LEVELS, LEVELLED
+from fedbench.partitions.schemes import spec as partition_spec
+from fedbench.partitions.transforms import CORRUPTIONS, SEVERITIES, SHIFTS
+from fedbench.partitions.transforms.corruption import named as corruption
 from fedbench.specs import (
     PRECISIONS,
     SPECS,

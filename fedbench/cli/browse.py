@@ -26,12 +26,12 @@ def describe(spec: Spec, telling: Mapping[str, Sequence[str]] | None = None) -> 
     if isinstance(spec, DatasetSpec):
         return f"{spec.name} ({spec.source})"
     if isinstance(spec, PartitionSpec):
-        from fedbench.partition import schemes
+        from fedbench.partitions import schemes
 
         head = f"{spec.dataset.name} {schemes.label(spec)}, {spec.clients} clients, shift {spec.shift}"
         return ", ".join([head, f"seed {spec.seed}", *schemes.details(spec)])
     if isinstance(spec, RunSpec):
-        from fedbench.partition import schemes
+        from fedbench.partitions import schemes
 
         setting, part = spec.setting, spec.setting.partition
         precision = None if setting.precision == Setting.precision else setting.precision

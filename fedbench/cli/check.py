@@ -78,7 +78,7 @@ def _partitioner(what: str, folder: Path, words: Sequence[str]) -> Partitioner |
     """The partitioner of that name or file with its options among the words; None for what is none."""
     from fedbench.cli.partition import own_options
     from fedbench.conformance.partitioner import Partitioner
-    from fedbench.partition import Scheme, schemes
+    from fedbench.partitions import Scheme, schemes
     from fedbench.plugins.classes import classes, is_file, place
     from fedbench.plugins.load import load
 

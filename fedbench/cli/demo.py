@@ -27,11 +27,11 @@ def demo(
 
     Real images, no download. Tables go to the terminal and, as LaTeX and HTML, to a folder.
     """
-    from fedbench import data, partition, protocol
+    from fedbench import data, partitions, protocol
     from fedbench.cli.report import report
     from fedbench.cli.sweep import train_table
     from fedbench.files import disk_errors
-    from fedbench.partition.view import display
+    from fedbench.partitions.view import display
 
     began = time.perf_counter()
     protocol.load(protocol.DEFAULT).method_params(METHODS[0], budget)  # an unknown budget ends here
@@ -42,7 +42,7 @@ def demo(
     source = data.resolve(DATASET, store, roots)
     classes = data.info(source, store).partition_classes
     spec = protocol.load(protocol.DEFAULT).partition_spec(source, classes, scheme="dirichlet", alpha=0.3)
-    display(console, partition.build(spec, store, roots))
+    display(console, partitions.build(spec, store, roots))
     store.set_current(partition=spec.id, protocol=protocol.DEFAULT)
     _rule(console, "2. train", "five methods in the settings of the headline tables")
     for table in TABLES:

@@ -157,7 +157,7 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
     from fedbench.metrics.method_metrics import measures_of
     from fedbench.metrics.read import load, spec_of
     from fedbench.metrics.statistics import last_rounds
-    from fedbench.partition import schemes
+    from fedbench.partitions import schemes
 
     spec = spec_of(run)
     metrics = store.open(spec.kind, spec.id)

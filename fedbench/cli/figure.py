@@ -11,7 +11,7 @@ from fedbench.cli import context
 from fedbench.errors import FedbenchError, unknown
 
 if TYPE_CHECKING:
-    from fedbench.report.figures import FigureSpec, Kind
+    from fedbench.reports.figures import FigureSpec, Kind
 
 
 def figure(
@@ -56,8 +56,8 @@ def figure(
     With --json or --csv the numbers are printed, and a file is written only where -o names one.
     """
     from fedbench.files import write_whole
-    from fedbench.report import figures
-    from fedbench.report.figures import data, draw
+    from fedbench.reports import figures
+    from fedbench.reports.figures import data, draw
 
     wanted = figures.load(name)
     kind = figures.kind_of(wanted)

@@ -18,7 +18,7 @@ from fedbench.errors import FedbenchError
 from fedbench.protocol import DEFAULT
 
 if TYPE_CHECKING:
-    from fedbench.partition import Partition, Scheme
+    from fedbench.partitions import Partition, Scheme
     from fedbench.store import Artifact
 
 _ALPHA = 0.3
@@ -58,7 +58,7 @@ def _named(words: Sequence[str], shorts: Sequence[str]) -> type[Scheme] | None:
     parts = [part for word in words for part in word.split("=", 1)]
     name = next((after for word, after in itertools.pairwise(parts) if word == "--scheme"), None)
     if name is not None:
-        from fedbench.partition import schemes
+        from fedbench.partitions import schemes
 
         return schemes.load(schemes.named(name))
     short = next((word[2:] for word in parts if word.startswith("--") and word[2:] in shorts), None)
@@ -197,8 +197,7 @@ def partition(
     if len(ways) > 1 and not (len(ways) == 2 and scheme and _own_short(scheme, short)):
         raise FedbenchError(f"{' and '.join(f'--{way}' for way in ways)} exclude each other", "choose one")
 
-    from fedbench import data
-    from fedbench import partition as partitions
+    from fedbench import data, partitions
     from fedbench import protocol as protocols
 
     store, roots = context.store(), context.roots()
@@ -238,7 +237,7 @@ def partition(
         context.print_json({**_describe(result), "path": str(path), "protocol": protocol, "made": before is None})
         return
 
-    from fedbench.partition.view import display
+    from fedbench.partitions.view import display
 
     out = context.out()
     display(out, result)
@@ -253,7 +252,7 @@ def _partitioner(
     With neither it is the `usual` one, which goes unsaid. Raises FedbenchError for a short form's value out of bounds.
     """
     from fedbench.options import check_bounds
-    from fedbench.partition import schemes
+    from fedbench.partitions import schemes
 
     if shorts:
         ((short, value),) = shorts.items()
@@ -268,14 +267,14 @@ def _partitioner(
 
 def _own_short(scheme: str, shorts: Iterable[str]) -> bool:
     """Whether the short forms are the named partitioner's own, and so no second one."""
-    from fedbench.partition import schemes
+    from fedbench.partitions import schemes
 
     return set(shorts) <= set(schemes.load(schemes.named(scheme)).short)
 
 
 def _of_short(short: str, words: Sequence[str]) -> type[Scheme]:
     """The partitioner that a short form stands for: of several the first that has all options among the words."""
-    from fedbench.partition import schemes
+    from fedbench.partitions import schemes
 
     fitting = [kind for kind in map(schemes.load, schemes.names()) if short in kind.short]
     options = {_option(word) for word in words if word.startswith("--")}
@@ -290,7 +289,7 @@ def _option(word: str) -> str:
 def own_options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
     """The options of a partitioner among the words, as their values."""
     from fedbench.options import parse
-    from fedbench.partition import schemes
+    from fedbench.partitions import schemes
 
     fields = {option: field for option, field in kind.options().items() if kind.kind(option) is not None}
     for word in words:
@@ -313,7 +312,7 @@ def _remark(artifact: Artifact | None) -> str:
 
 def _corruptions(text: str) -> list[str]:
     """A list such as 'fog-3,contrast-3'; 'all-3' stands for every corruption at severity 3."""
-    from fedbench.partition.transforms import CORRUPTIONS
+    from fedbench.partitions.transforms import CORRUPTIONS
 
     names: list[str] = []
     for one in text.split(","):

@@ -58,14 +58,14 @@ def report(
     from fedbench.data import recipe
     from fedbench.errors import FedbenchError, unknown
     from fedbench.files import write_whole
-    from fedbench.report import render
-    from fedbench.report import table as specs
-    from fedbench.report.layout.build import build
-    from fedbench.report.layout.grid import only_done as filled
-    from fedbench.report.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION
-    from fedbench.report.status.index import Index
-    from fedbench.report.table.client_mean import with_client_mean
-    from fedbench.report.table.spec import VIEWS
+    from fedbench.reports import render
+    from fedbench.reports import table as specs
+    from fedbench.reports.layout.build import build
+    from fedbench.reports.layout.grid import only_done as filled
+    from fedbench.reports.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION
+    from fedbench.reports.status.index import Index
+    from fedbench.reports.table.client_mean import with_client_mean
+    from fedbench.reports.table.spec import VIEWS
 
     if as_json and format not in (None, "json"):
         raise FedbenchError(f"--json or --format {format}?", "give one of them")
@@ -96,7 +96,7 @@ def report(
             )
     full = notes == "full"
     if chosen == "console" and output is None:
-        from fedbench.report.render.console import show
+        from fedbench.reports.render.console import show
 
         show(grids, context.out(), full)
         return

@@ -42,8 +42,8 @@ def train_table(
     from fedbench.data import recipe
     from fedbench.engine.place import check_place
     from fedbench.engine.sweep import End, Plan, plan, sweep
-    from fedbench.report import table as tables
-    from fedbench.report.status.cells import DEFAULT_PRECISION, scope
+    from fedbench.reports import table as tables
+    from fedbench.reports.status.cells import DEFAULT_PRECISION, scope
 
     console, store = context.err(), context.store()
     precision = precision or DEFAULT_PRECISION

@@ -13,9 +13,9 @@ from fedbench.cli import context
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from fedbench.report.status.cells import Cells
-    from fedbench.report.status.index import Index
-    from fedbench.report.table.spec import Table
+    from fedbench.reports.status.cells import Cells
+    from fedbench.reports.status.index import Index
+    from fedbench.reports.table.spec import Table
 
 #: Letters that a bar is long.
 BAR = 10
@@ -32,8 +32,8 @@ def tables(
     as_json: Annotated[bool, typer.Option("--json", help="For scripts; of several tables at all budgets.")] = False,
 ) -> None:
     """List the tables, a paper's or all, and how full they are; or one table's cells and their states."""
-    from fedbench.report import table as specs
-    from fedbench.report.status.cells import DEFAULT_PRECISION
+    from fedbench.reports import table as specs
+    from fedbench.reports.status.cells import DEFAULT_PRECISION
 
     precision = precision or DEFAULT_PRECISION
     families = [family for family in specs.families() if name is None or family[0].startswith(f"{name}/")]
@@ -48,9 +48,9 @@ def _several(
 ) -> None:
     from fedbench import protocol
     from fedbench.errors import unknown
-    from fedbench.report import table as specs
-    from fedbench.report.status.cells import DEFAULT_BUDGET, find, scope
-    from fedbench.report.status.index import Index
+    from fedbench.reports import table as specs
+    from fedbench.reports.status.cells import DEFAULT_BUDGET, find, scope
+    from fedbench.reports.status.index import Index
 
     store, roots = context.store(), context.roots()
     index, numbers = Index(store), {table: number for number, (_, table) in specs.headline().items()}
@@ -116,16 +116,16 @@ def _line(name: str, counts: Mapping[str, int], rest: str) -> Text:
 
 
 def _one(name: str, budget: str | None, precision: str, as_json: bool) -> None:
-    from fedbench.report import table as specs
-    from fedbench.report.status.cells import DEFAULT_BUDGET, find
+    from fedbench.reports import table as specs
+    from fedbench.reports.status.cells import DEFAULT_BUDGET, find
 
     table = specs.load(name)
     cells = find(table, budget or DEFAULT_BUDGET, context.store(), context.roots(), precision=precision)
     if as_json:
         context.print_json(_as_json(table, cells))
         return
-    from fedbench.report.layout.notes import command, elsewhere
-    from fedbench.report.status.index import State
+    from fedbench.reports.layout.notes import command, elsewhere
+    from fedbench.reports.status.index import State
 
     out = context.out()
     out.print(f"{table.title}{f', {cells.scope}' if cells.scope else ''}", style="bold", soft_wrap=True)

@@ -177,8 +177,8 @@ def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
     """
     from fedbench.engine.speed.cost import seconds
     from fedbench.engine.work import saved_round
-    from fedbench.partition import schemes
-    from fedbench.report.status.cells import DEFAULT_PRECISION
+    from fedbench.partitions import schemes
+    from fedbench.reports.status.cells import DEFAULT_PRECISION
     from fedbench.store.provenance import is_stale
 
     setting, store, console = job.spec.setting, context.store(), context.err()
@@ -221,7 +221,7 @@ def _show(artifact: Artifact, store: Store, as_json: bool) -> None:
 
 def _next(artifact: Artifact) -> str:
     """The command that prints the tables in which the run stands: headline ones, else any others on its data set."""
-    from fedbench.report import table as tables
+    from fedbench.reports import table as tables
     from fedbench.specs import RunSpec
 
     assert isinstance(artifact.spec, RunSpec)
@@ -242,9 +242,9 @@ def _tables_of(setting: Setting, named: Mapping[str, str], elsewhere: bool) -> d
 
     `elsewhere`: also those about other data sets, taken over to the setting's.
     """
-    from fedbench.report import table as tables
-    from fedbench.report.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION, find
-    from fedbench.report.status.index import Index
+    from fedbench.reports import table as tables
+    from fedbench.reports.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION, find
+    from fedbench.reports.status.index import Index
 
     store, dataset = context.store(), setting.partition.dataset.name
     index = Index(store)

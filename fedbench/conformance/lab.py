@@ -22,7 +22,7 @@ from fedbench.core.start import initialise
 from fedbench.core.trainer import Progress, Trainer
 from fedbench.methods.base import Method
 from fedbench.models.base import seeded
-from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, Setting
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fedbench import data, partition
+from fedbench import data, partitions
 from fedbench.data import Dataset
 from fedbench.errors import FedbenchError
-from fedbench.partition import Partition, schemes
-from fedbench.partition.tables import read
+from fedbench.partitions import Partition, schemes
+from fedbench.partitions.tables import read
 from fedbench.plugins.load import forget
 from fedbench.specs import PartitionSpec
 from fedbench.store import Store
@@ -48,7 +48,7 @@ class Partitioner:
         """That partition, drawn anew by the file as a new process would read it."""
         spec = self.spec(seed)
         forget(type(schemes.of(spec)))
-        return partition.make(spec, self.dataset)
+        return partitions.make(spec, self.dataset)
 
 
 def draws(it: Partitioner) -> None:
@@ -103,7 +103,7 @@ def valid_labels(it: Partitioner) -> None:
 def read_back(it: Partitioner) -> None:
     """Written down and read it is what it was, under the id of its stored spec."""
     p = it.made()
-    artifact = partition.obtain(p.spec, it.store)
+    artifact = partitions.obtain(p.spec, it.store)
     back, stored = read(artifact), PartitionSpec.from_dict(p.spec.to_dict())
     if stored.id != p.spec.id:
         raise FedbenchError("the id of its spec changes when it is written down", "options are plain values")

@@ -239,7 +239,7 @@ class Client:
 
     @property
     def strata(self) -> Tensor:
-        """[n] int64: the stratum of each training image (partition/density.py)."""
+        """[n] int64: the stratum of each training image (partitions/density.py)."""
         return self.work.strata()
 
     @property

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.task import Task, task_of
-from fedbench.partition.density import Densities, realised
+from fedbench.partitions.density import Densities, realised
 
 
 @dataclass(frozen=True)

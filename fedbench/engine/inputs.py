@@ -25,7 +25,7 @@ def federations_of(
     """Each job's federation, all on common images (jobs of one partition see the very same ones), and the origins of
     what they were loaded from."""
     from fedbench.data.build import obtain as images_of
-    from fedbench.partition.builder import obtain as partition_of
+    from fedbench.partitions.builder import obtain as partition_of
 
     specs = [job.spec.setting.partition for job in jobs]
     again = any(job.replaces is not None for job in jobs)
@@ -44,7 +44,7 @@ def _load(images: Artifact, partitions: Iterable[Artifact], device: torch.device
     """The federation of each partition, on common images of one data set."""
     from fedbench.core.federation import Federation
     from fedbench.data.dataset import from_artifact
-    from fedbench.partition.tables import read
+    from fedbench.partitions.tables import read
 
     dataset = from_artifact(images)
     parts = []

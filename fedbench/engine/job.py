@@ -11,7 +11,7 @@ from fedbench.core.who import UNSEEN
 from fedbench.declaration import of_class
 from fedbench.errors import FedbenchError
 from fedbench.imports import closure
-from fedbench.partition import schemes
+from fedbench.partitions import schemes
 from fedbench.plugins.load import statements
 from fedbench.plugins.mistakes import reported
 from fedbench.specs import RunSpec, Setting

@@ -17,15 +17,15 @@ from fedbench.engine.job import Job
 from fedbench.engine.run import STACKING
 from fedbench.errors import FedbenchError
 from fedbench.files import process
-from fedbench.partition import schemes
-from fedbench.report.status.cells import DEFAULT_PRECISION, Cells, find
-from fedbench.report.status.index import State
+from fedbench.partitions import schemes
+from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
+from fedbench.reports.status.index import State
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
 
 if TYPE_CHECKING:
-    from fedbench.report.table.spec import Table
+    from fedbench.reports.table.spec import Table
 
 #: Makes jobs that differ in nothing but their seeds, shown under a title, as `engine.run.execute_all` does.
 Execute = Callable[[Sequence[Job], str], Sequence[Artifact]]

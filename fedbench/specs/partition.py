@@ -26,7 +26,7 @@ def _modifier(stored: str = "") -> Any:
 @dataclass(frozen=True)
 class PartitionSpec(Spec):
     """What any partition has, and the options of its partitioner, which are checked where a spec is made of them
-    (`fedbench.partition.schemes.spec`). So one whose partitioner is a file that is gone can still be read and told.
+    (`fedbench.partitions.schemes.spec`). So one whose partitioner is a file that is gone can still be read and told.
 
     In the canonical form the partitioner's options stand beside the other fields.
     """

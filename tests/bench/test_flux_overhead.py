@@ -20,7 +20,7 @@ from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.start import initialise
 from fedbench.core.trainer import Trainer
-from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, Setting
 
 pytestmark = pytest.mark.bench

@@ -51,7 +51,7 @@ class Workload:
 
     def setting(self, precision: str = "fp32") -> Setting:
         """The setting of a run of this workload."""
-        from fedbench.partition.schemes import spec as partition_spec
+        from fedbench.partitions.schemes import spec as partition_spec
         from fedbench.specs import DatasetSpec, Setting
 
         partition = partition_spec(DatasetSpec("random", "random", ""), "iid", len(self.train), 0, 0.8)
@@ -116,7 +116,7 @@ def cifar_cnn(device: str) -> Workload:
     import numpy as np
 
     from fedbench import protocol
-    from fedbench.partition import schemes
+    from fedbench.partitions import schemes
     from fedbench.specs import DatasetSpec
 
     rules = protocol.load("pfedfda")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.report.status.index import State
+from fedbench.reports.status.index import State
 from fedbench.store import Store
 from tests.support.cli_user import DIGITS, SMOKE, cells, complete, good
 

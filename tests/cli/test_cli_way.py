@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fedbench.cli.train import _job, _partition, train
-from fedbench.report import table as tables
-from fedbench.report.status.cells import DEFAULT_BUDGET, find
+from fedbench.reports import table as tables
+from fedbench.reports.status.cells import DEFAULT_BUDGET, find
 from fedbench.store import Store
 from tests.support.cli_user import DIGITS, SMOKE, artifact, cells, complete, edit_manifest, good
 from tests.support.real_images import RealImages

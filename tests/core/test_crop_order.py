@@ -8,7 +8,7 @@ import torch
 
 from fedbench.core.augment import resized_crop
 from fedbench.core.plan import CropStream
-from fedbench.partition.transforms import apply, of_clients
+from fedbench.partitions.transforms import apply, of_clients
 from fedbench.rng import stream
 from tests.support.real_images import RealImages
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench.core.plan import CropStream, Plan
-from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.rng import stream
 from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support.lab import setting

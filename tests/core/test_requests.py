@@ -24,7 +24,7 @@ from fedbench.core.state import state_of
 from fedbench.core.who import UNLABELLED
 from fedbench.core.work import NO_LABEL
 from fedbench.methods.base import Loss, Method, cross_entropy
-from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec
 from tests.support.lab import client, federation, method, setting, trainer
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedbench import data, partition, protocol
+from fedbench import data, partitions, protocol
 from fedbench.errors import FedbenchError
 from fedbench.resources import RECIPES
 from fedbench.store import Store
@@ -70,7 +70,7 @@ def test_clients_of_the_protocol(tmp_path: Path, store: Store) -> None:
     archive(tmp_path, members())
     found = data.load("office_home", store, [tmp_path])
     spec = protocol.load("flux").partition_spec(found.spec, 20, scheme="natural", by="domain", round_robin=True)
-    p = partition.make(spec, found)
+    p = partitions.make(spec, found)
     assert (p.clients, p.spec.validation) == (10, 0.2)
     assert sorted(np.bincount(p.groups).tolist()) == [2, 2, 3, 3]
     names = [found.column("domain")[p.sample[p.rows(c)]] for c in range(10)]

@@ -21,7 +21,7 @@ def look(store_folder: str, name: str) -> dict[str, object]:
     from fedbench.engine.run import execute
     from fedbench.errors import FedbenchError
     from fedbench.imports import PACKAGE
-    from fedbench.partition.schemes import spec as partition_spec
+    from fedbench.partitions.schemes import spec as partition_spec
     from fedbench.specs import Setting
     from fedbench.store import Store
 

@@ -143,13 +143,13 @@ def test_a_real_choice(store: Store) -> None:
 
 def test_a_setting_that_measures_times_names_its_executor(store: Store) -> None:
     """Whatever else is asked for: the executor is part of what is measured, and of the run's identity."""
-    from fedbench import data, partition, protocol
+    from fedbench import data, partitions, protocol
     from fedbench.engine.job import Job
     from fedbench.engine.run import execute
 
     rules = protocol.load("pfedfda")
     part = rules.partition_spec(data.resolve("digits", store), 10, scheme="iid")
-    partition.build(part, store)
+    partitions.build(part, store)
     free = rules.setting(part, "smoke")
     timed = rules.setting(part, "smoke", {"executor": "sequential"})
     assert free.id != timed.id

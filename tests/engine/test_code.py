@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from fedbench import data, methods, partition
+from fedbench import data, methods, partitions
 from fedbench.engine.job import Job
 from fedbench.imports import LOOKUPS, PACKAGE, ROOMS
-from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.store import Store, provenance
 from fedbench.store.provenance import code_of, fingerprint, is_stale
 from tests.support.lab import setting
 
 #: Loaded only because a package's __init__ offers them too; nothing that a run computes goes through them.
-BESIDE = {"data/check.py", "data/download.py", "data/fetch.py", "partition/mixture_csv.py"}
+BESIDE = {"data/check.py", "data/download.py", "data/fetch.py", "partitions/mixture_csv.py"}
 
 #: Methods that have little in common: each takes a second or two.
 SOME = ("fedavg", "fedem", "flux", "ftw_erm", "pfedfda")
@@ -80,7 +80,7 @@ def test_packages_that_do_not_count_only_hand_on_names(edited: Path) -> None:
         ("core/checkpoint.py", "self.rounds[:t]", "self.rounds[: t + 1]"),
         ("engine/training.py", "len(jobs) > 1", "len(jobs) > 2"),
         ("models/build.py", 'seeded(seed, "model")', 'seeded(seed, "network")'),
-        ("partition/schemes/iid.py", "spec.clients)", "spec.clients + 0)"),
+        ("partitions/schemes/iid.py", "spec.clients)", "spec.clients + 0)"),
         ("data/lists.py", "def as_array", "def as_an_array"),
     ],
 )
@@ -94,7 +94,7 @@ def test_code_that_decides_results_makes_a_run_older(edited: Path, file: str, ol
     assert job.code != before
 
 
-@pytest.mark.parametrize("file", ["report/build.py", "cli/train.py", "spec.py", "store/folder.py", "data/fetch.py"])
+@pytest.mark.parametrize("file", ["reports/build.py", "cli/train.py", "spec.py", "store/folder.py", "data/fetch.py"])
 def test_code_that_decides_nothing_does_not(file: str) -> None:
     assert file not in parts("fedavg")
 
@@ -111,14 +111,14 @@ def test_a_method_and_a_model_count_with_their_own_files_alone() -> None:
 
 def test_partitions_and_data_sets_tell_their_code(store: Store, edited: Path) -> None:
     spec = partition_spec(data.resolve("digits", store), "iid", 3, 1, 0.7)
-    partition.build(spec, store)
+    partitions.build(spec, store)
     artifacts = {kind: next(iter(store.list(kind))) for kind in ("dataset", "partition")}
     of = {kind: set(artifact.provenance["fingerprint_parts"]) for kind, artifact in artifacts.items()}
     assert {"data/build.py", "data/readers.py", "data/idx.py"} <= of["dataset"]
     assert not any(file.startswith(("core/", "partition/")) for file in of["dataset"])
-    assert {"partition/scheme.py", "partition/schemes/iid.py", "partition/split.py"} <= of["partition"]
+    assert {"partitions/scheme.py", "partitions/schemes/iid.py", "partitions/split.py"} <= of["partition"]
     assert of["dataset"] <= of["partition"] <= parts("fedavg")
-    change(edited, "partition/scheme.py", "def draw", "def drawn")
+    change(edited, "partitions/scheme.py", "def draw", "def drawn")
     assert is_stale(artifacts["partition"].provenance)
     assert not is_stale(artifacts["dataset"].provenance)
 

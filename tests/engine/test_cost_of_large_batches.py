@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from fedbench import data, partition, protocol
+from fedbench import data, partitions, protocol
 from fedbench.engine.speed import cost, probe
 from fedbench.methods.fedavg import FedAvg
 from fedbench.store import Store
@@ -22,4 +22,4 @@ def test_a_batch_is_no_larger_than_a_client(store: Store, monkeypatch: pytest.Mo
     cost._speed.cache_clear()
     cost.seconds(dataclasses.replace(setting, batch_size=2**32), FedAvg(), store, [], "cpu")
     cost._speed.cache_clear()
-    assert probed == [int(max(partition.build(spec, store).n_train))]
+    assert probed == [int(max(partitions.build(spec, store).n_train))]

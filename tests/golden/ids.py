@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from fedbench import data, partition, protocol
+from fedbench import data, partitions, protocol
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
-from fedbench.partition import schemes
-from fedbench.report import table as tables
-from fedbench.report.status import cells
+from fedbench.partitions import schemes
+from fedbench.reports import table as tables
+from fedbench.reports.status import cells
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 from tests.golden.compare import compare
@@ -149,7 +149,7 @@ def runs(store: Store) -> Iterator[tuple[str, str]]:
             yield f"{table.id}/{budget}", f"{len(ids)} {sha(ids)}"
 
 
-def partitions(store: Store) -> Iterator[tuple[str, str]]:
+def drawn(store: Store) -> Iterator[tuple[str, str]]:
     """What was chosen -> the partition's id, and the checksums of its rows, its texts and its groups."""
     digits = data.resolve("digits", store)
     loaded = data.load(digits, store)
@@ -161,7 +161,7 @@ def partitions(store: Store) -> Iterator[tuple[str, str]]:
         try:
             new = {KEYS.get(name, name): value for name, value in chosen.items()}
             spec = protocol.load(paper).partition_spec(digits, 10, **new)
-            made = partition.make(spec, loaded)
+            made = partitions.make(spec, loaded)
         except FedbenchError as error:
             yield place, f"refused: {old_words(error.message)}"
             continue
@@ -179,7 +179,7 @@ def partitions(store: Store) -> Iterator[tuple[str, str]]:
 def measure() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
-        return {**dict(partitions(store)), **dict(runs(store))}
+        return {**dict(drawn(store)), **dict(runs(store))}
 
 
 def main(command: str) -> int:

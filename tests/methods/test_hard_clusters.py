@@ -22,8 +22,8 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.fesem import nearest
 from fedbench.methods.parts.clustered import expected_groups
 from fedbench.methods.parts.lowest_loss import Choice
-from fedbench.partition import schemes
-from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partitions import schemes
+from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec
 from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
 from tests.support.lab import Run, finish, method, same, setting, train, trainer

@@ -20,7 +20,7 @@ from fedbench.core.server import Server
 from fedbench.core.trainer import Interrupted, Progress
 from fedbench.errors import FedbenchError
 from fedbench.methods.parts import importance
-from fedbench.partition.density import Densities
+from fedbench.partitions.density import Densities
 from fedbench.ratios.bound import kmeans_bound
 from fedbench.specs import Setting
 from tests.support.lab import digits, federation, method, same, setting, train, trainer

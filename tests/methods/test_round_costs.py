@@ -11,7 +11,7 @@ import pytest
 from fedbench.core.client import Client, ClientUpdate, Collect, Train
 from fedbench.core.federation import Federation
 from fedbench.methods.base import Method
-from fedbench.report.table import cost
+from fedbench.reports.table import cost
 from tests.support.groups_lab import grouped_federation, grouped_setting
 from tests.support.lab import method, trainer
 

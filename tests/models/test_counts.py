@@ -12,8 +12,8 @@ from torch import nn
 from fedbench.errors import FedbenchError
 from fedbench.models import build
 from fedbench.models.counts import FILE, _count, _kept, case, counts
-from fedbench.report import table as tables
-from fedbench.report.numbers.counted import counted
+from fedbench.reports import table as tables
+from fedbench.reports.numbers.counted import counted
 
 
 def numel(module: nn.Module) -> int:
@@ -27,7 +27,8 @@ def test_the_file_has_what_the_networks_have_today(name: str) -> None:
 
 def test_what_tables_ask_for_is_kept_so_that_no_report_needs_torch() -> None:
     code = (
-        "import sys\nfrom fedbench.report import table as tables\nfrom fedbench.report.numbers.counted import counted\n"
+        "import sys\nfrom fedbench.reports import table as tables\n"
+        "from fedbench.reports.numbers.counted import counted\n"
         "for table in map(tables.load, tables.names()):\n"
         "    if table.statistic == 'count':\n"
         "        numbers = [counted(table, row, column).mean for row in table.rows for column in table.columns]\n"

@@ -15,7 +15,7 @@ from fedbench.errors import FedbenchError
 from fedbench.models import build, check, code_of, named, registry
 from fedbench.models.counts import counts
 from fedbench.models.lenet_gn import SHARED, LeNetGN
-from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec
 
 CIFAR10 = DatasetSpec("cifar10", "png", "0123456789ab")

@@ -14,12 +14,12 @@ from rich.console import Console
 
 from fedbench.data import Dataset
 from fedbench.errors import FedbenchError
-from fedbench.partition import make, read
-from fedbench.partition.schemes import spec as partition_spec
-from fedbench.partition.tables import write
-from fedbench.partition.view import render
+from fedbench.partitions import make, read
+from fedbench.partitions.schemes import spec as partition_spec
+from fedbench.partitions.tables import write
+from fedbench.partitions.view import render
 from fedbench.protocol import load
-from fedbench.report import table as tables
+from fedbench.reports import table as tables
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 

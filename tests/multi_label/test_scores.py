@@ -15,7 +15,7 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics import evaluate
 from fedbench.metrics.read import load
 from fedbench.metrics.scores import macro_area
-from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 

@@ -16,11 +16,11 @@ from mutate_toml import dumps, mutated
 from fedbench import protocol, reader, resources
 from fedbench.data import parse
 from fedbench.errors import FedbenchError
-from fedbench.report import table as tables
-from fedbench.report.layout.build import build
-from fedbench.report.render import FORMATS, render
-from fedbench.report.table.family import numbers
-from fedbench.report.table.spec import Table
+from fedbench.reports import table as tables
+from fedbench.reports.layout.build import build
+from fedbench.reports.render import FORMATS, render
+from fedbench.reports.table.family import numbers
+from fedbench.reports.table.spec import Table
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 

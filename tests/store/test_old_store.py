@@ -77,11 +77,11 @@ def test_dataset(old: Store) -> None:
 
 
 def test_partition(old: Store) -> None:
-    from fedbench import partition
+    from fedbench import partitions
 
     spec = the(old, "partition").spec
     assert isinstance(spec, PartitionSpec)
-    found = partition.build(spec, old)
+    found = partitions.build(spec, old)
     assert found.sample.tolist() == list(range(12))
     assert found.test.tolist() == [False] * 4 + [True] * 2 + [False] * 4 + [True] * 2
     assert found.class_counts(test=False).tolist() == [[2, 2], [2, 2]]

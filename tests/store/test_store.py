@@ -22,7 +22,7 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.files import machine
-from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import SCHEMA, DatasetSpec, PartitionSpec, Spec
 from fedbench.store import MANIFEST, Artifact, DamagedError, Store
 from fedbench.store import claim as module

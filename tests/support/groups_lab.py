@@ -13,7 +13,7 @@ from fedbench.core.client import Client
 from fedbench.core.federation import Federation
 from fedbench.core.state import State
 from fedbench.core.work import Work
-from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, Setting
 from tests.support.lab import digits, setting
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fedbench.measure import Measure, stored
 from fedbench.metrics.method_metrics import MEASURES
-from fedbench.partition.schemes import spec as partition_spec
+from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 

@@ -22,11 +22,11 @@ def seconds(setting: Setting, method: Method, store: Store, roots: Sequence[Path
 
     Raises FedbenchError if the images do not suit the model, or are not at hand.
     """
-    from fedbench import data, partition
+    from fedbench import data, partitions
 
     with reported():
         relative_compute = method.relative_compute(setting)
-    part = partition.build(setting.partition, store, roots)
+    part = partitions.build(setting.partition, store, roots)
     facts = data.info(setting.partition.dataset, store)
     n_train = [int(n) // (setting.partition.phases or 1) for n in part.n_train]
     work = images_to_process(setting, n_train, int(part.n_test.sum()), relative_compute)

@@ -17,7 +17,7 @@ from fedbench.core.task import task_of
 from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.measure import Measure
 from fedbench.methods.base import BODY, FORWARD, HEAD, Method, check, hyperparameter
-from fedbench.partition import schemes
+from fedbench.partitions import schemes
 from fedbench.specs import Setting
 
 #: What every clustered method reports of its rounds.

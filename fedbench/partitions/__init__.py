@@ -1,0 +1,26 @@
+"""Partitions: who holds which sample, in which split, seen through which covariate shift."""
+
+from __future__ import annotations
+
+from fedbench.partitions.artifact import Partition
+from fedbench.partitions.builder import build, make, obtain
+from fedbench.partitions.density import Densities
+from fedbench.partitions.mixture_csv import read_mixture
+from fedbench.partitions.scheme import Assignment, Scheme
+from fedbench.partitions.schemes import spec
+from fedbench.partitions.tables import read
+from fedbench.partitions.transforms import Transform
+
+__all__ = [
+    "Assignment",
+    "Densities",
+    "Partition",
+    "Scheme",
+    "Transform",
+    "build",
+    "make",
+    "obtain",
+    "read",
+    "read_mixture",
+    "spec",
+]

@@ -1,0 +1,140 @@
+"""From a dataset to its partition: drawn once, written down, then loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbench.errors import FedbenchError
+from fedbench.partitions import modifiers, schemes
+from fedbench.partitions.artifact import Partition, numbered
+from fedbench.partitions.scheme import Assignment
+from fedbench.partitions.split import Indices
+from fedbench.partitions.tables import read, write
+from fedbench.partitions.transforms import SHIFTS, Transform, of_clients
+from fedbench.plugins.mistakes import reported
+from fedbench.specs import PartitionSpec
+from fedbench.store import Artifact, Contents, Store, artifact_of
+
+if TYPE_CHECKING:
+    from fedbench.data import Dataset
+
+
+def build(
+    spec: PartitionSpec, store: Store, roots: Sequence[Path] = (), notify: Callable[[str], None] | None = None
+) -> Partition:
+    """The partition of `spec`: loaded if the store has it, else drawn and written.
+
+    `notify` gets a line when the dataset has to be built first. Raises FedbenchError if the dataset lacks the column
+    to part by, and as `fedbench.partitions.draw` does.
+    """
+    return read(obtain(spec, store, roots, notify))
+
+
+def obtain(
+    spec: PartitionSpec,
+    store: Store,
+    roots: Sequence[Path] = (),
+    notify: Callable[[str], None] | None = None,
+    again: bool = False,
+) -> Artifact:
+    """The artifact of `spec`, drawn if the store lacks it, or (`again`) if stale code drew it or read its images."""
+    from fedbench.data.build import obtain as images_of
+    from fedbench.data.dataset import from_artifact
+
+    def drawn() -> Contents:
+        images = images_of(spec.dataset, store, roots, notify, again)
+        partition = make(spec, from_artifact(images))
+        return Contents(lambda writer: write(writer, partition), {"dataset": images}, {"dataset": spec.dataset.id})
+
+    return artifact_of(spec, store, ("partitions/builder.py", *schemes.code_of(spec.scheme)), drawn, again)
+
+
+def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
+    """Draw the partition of a loaded dataset; nothing is written.
+
+    What the partitioner draws, then the modifiers: validation images held back, the rest subsampled and repeated, and
+    unseen clients under corruptions behind all others.
+    """
+    scheme = schemes.of(spec)
+    if dataset.multi_label and scheme.needs_classes(spec):
+        free = [name for name in schemes.names() if not schemes.load(name).by_class]
+        what = "" if spec.shift == "none" else f" under shift {spec.shift}"
+        raise FedbenchError(
+            f"{spec.dataset.name} is multi-label, so it cannot be dealt out by {scheme.title()}{what}, which "
+            "goes by classes",
+            f"choose one of {', '.join(free)}",
+        )
+    with reported():
+        assignment = scheme.draw(dataset, spec)
+    partition = _partition(spec, dataset, assignment)
+    with reported():
+        groups, declared = scheme.groups(partition), scheme.densities(partition)
+    return replace(partition, groups=groups or partition.groups, declared=declared)
+
+
+def _partition(spec: PartitionSpec, dataset: Dataset, assignment: Assignment) -> Partition:
+    """The partition of what a partitioner drew."""
+    a = assignment
+    sizes = [[*map(len, train), len(test)] for train, test in zip(a.train, a.test, strict=True)]
+    rows = iter(np.split(np.arange(sum(map(sum, sizes))), np.cumsum([n for mine in sizes for n in mine])[:-1]))
+    pieces: list[list[Indices]] = []  # [M][2P + 1]: training and validation rows of each phase, and test rows
+    for c, mine in enumerate(sizes):
+        halves = [modifiers.hold_back(next(rows), spec, c, s) for s in range(len(mine) - 1)]
+        train = [modifiers.repeated(modifiers.subsampled(part, spec), spec) for part, _ in halves]
+        pieces.append([*train, *(back for _, back in halves), next(rows)])
+    again = modifiers.again(spec)
+    pieces += [pieces[c] for c, _ in again]
+    phases = len(sizes[0]) - 1
+    row = np.concatenate([piece for mine in pieces for piece in mine])
+    sides = zip(a.train, a.test, strict=True)
+    sample = np.concatenate([part for train, test in sides for part in (*train, test)])[row]
+
+    def of_piece(values: list[Any], dtype: Any) -> NDArray[Any]:
+        """[R] of each row what is so of its piece, the same for all clients."""
+        return np.repeat(np.array(values * len(pieces), dtype), [len(piece) for mine in pieces for piece in mine])
+
+    transforms = _transforms(spec, a, dataset.images.shape[-1] == 1) + [transform for _, transform in again]
+    partition = Partition(
+        spec=spec,
+        classes=a.classes or tuple(dataset.classes),
+        client=np.repeat(np.arange(len(pieces), dtype=np.int32), [sum(map(len, mine)) for mine in pieces]),
+        sample=sample.astype(np.int32),
+        test=of_piece([False] * 2 * phases + [True], bool),
+        label=_labels(dataset, sample) if a.label is None else a.label[row],
+        transforms=tuple(transforms),
+        groups=numbered(transforms) if a.drawn is None else a.drawn.groups,
+        colour=None if a.colour is None else a.colour[row],
+        validation=None if spec.validation is None else of_piece([False] * phases + [True] * phases + [False], bool),
+        phase=of_piece([*range(phases), *range(phases), -1], np.int8) if spec.phases else None,
+        drawn=a.drawn,
+    )
+    return partition if dataset.multi_label else replace(partition, label=_relabelled(partition))
+
+
+def _labels(dataset: Dataset, sample: Indices) -> NDArray[np.integer]:
+    return dataset.labels[sample] if dataset.multi_label else dataset.labels[sample].astype(np.int32)
+
+
+def _relabelled(p: Partition) -> NDArray[np.integer]:
+    """The labels [R] as the distributions that the rows are drawn from give them out: permuted under P(Y|X)."""
+    if not any(one.labels for one in p.distributions):
+        return p.label
+    labels = np.tile(np.arange(len(p.classes), dtype=np.int32), (len(p.distributions), 1))
+    for g, one in enumerate(p.distributions):
+        for k, label in one.labels:
+            labels[g, k] = label
+    return np.asarray(labels[p.distribution, p.label])
+
+
+def _transforms(spec: PartitionSpec, assignment: Assignment, grey: bool) -> list[Transform]:
+    """[M] the partitioner's own, and the shift's behind them."""
+    shift = of_clients(spec.shift, spec.clients) if spec.shift in SHIFTS else [Transform()] * spec.clients
+    own = assignment.transforms or [Transform()] * spec.clients
+    both = [a | b for a, b in zip(own, shift, strict=True)]
+    return [transform.on_grey() for transform in both] if grey else both

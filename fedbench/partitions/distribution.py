@@ -1,0 +1,93 @@
+"""What clients' data are drawn from: which classes, under which labels, seen how; clients of equal ones are a group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbench.partitions.transforms import Rotation
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """One true distribution; the default is that of the data set. Classes are numbers counted from 0.
+
+    Clients share a distribution where they drew the same one: two class subsets of P(Y) that happen to coincide are
+    two distributions, with numbers of their own.
+    """
+
+    number: int | None = None  #: its place in the bank that clients draw from, where a bank's entries may coincide
+    name: str | None = None  #: of the natural group
+    rotation: Rotation = field(default_factory=Rotation)  #: how all classes but those of `rotations` are seen
+    rotations: tuple[tuple[int, Rotation], ...] = ()  #: P(X|Y): (class, how it is seen)
+    classes: tuple[int, ...] | None = None  #: P(Y): those that are kept; None: all
+    labels: tuple[tuple[int, int], ...] = ()  #: P(Y|X): (class, the label that its images are given)
+
+    def described(self, names: Sequence[str]) -> str:
+        """In words, with the names of all classes; what only befalls classes that are not kept goes unsaid."""
+        present = range(len(names)) if self.classes is None else self.classes
+        parts = [self.name] if self.name is not None else []
+        if self.classes is not None:
+            some = len(self.classes) < len(names)
+            parts.append(f"classes {_listed([names[k] for k in self.classes])}" if some else "all classes")
+        parts += [str(self.rotation)] if self.rotation != Rotation() else []
+        turned: dict[Rotation, list[str]] = {}
+        for k, rotation in self.rotations:
+            if rotation != Rotation() and k in present:
+                turned.setdefault(rotation, []).append(names[k])
+        parts += [f"{_listed(those)} {rotation}" for rotation, those in turned.items()]
+        moved = [f"{names[k]} as {names[given]}" for k, given in self.labels if k != given and k in present]
+        parts += [_listed(moved)] if moved else []
+        return "; ".join(parts) or "as it is"
+
+    def to_json(self) -> str:
+        """All fields, for a table of an artifact; `from_json` reads it."""
+        raw = {_STORED.get(name, name): value for name, value in asdict(self).items()}
+        return json.dumps(raw, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Distribution:
+        """Inverse of `to_json`."""
+        raw: dict[str, Any] = json.loads(text)
+        return cls(
+            number=raw["number"],
+            name=raw["name"],
+            rotation=Rotation(**raw["look"]),
+            rotations=tuple((k, Rotation(**one)) for k, one in raw["looks"]),
+            classes=None if raw["classes"] is None else tuple(raw["classes"]),
+            labels=tuple((k, given) for k, given in raw["labels"]),
+        )
+
+
+#: Field -> its key in artifacts.
+_STORED = {"rotation": "look", "rotations": "looks"}
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The G distributions that M clients meet, counted in order of appearance, and which of them each client does."""
+
+    distributions: tuple[Distribution, ...]  #: [G]
+    of_phase: NDArray[np.int32]  #: [P + 1, M] that of each drift phase of the training data, and last of the test data
+
+    @classmethod
+    def of(cls, phases: Sequence[Sequence[Distribution]]) -> Drawn:
+        """The distributions of the clients, drift phase after drift phase and then of their test data, numbered."""
+        numbers: dict[Distribution, int] = {}
+        of_phase = [[numbers.setdefault(one, len(numbers)) for one in clients] for clients in phases]
+        return cls(tuple(numbers), np.array(of_phase, np.int32))
+
+    @property
+    def groups(self) -> list[int]:
+        """[M] each client's in the last phase of its training data."""
+        return list(self.of_phase[-2].tolist())
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """A list in words, long ones cut."""
+    return ", ".join(parts) if len(parts) <= 12 else f"{', '.join(parts[:10])} and {len(parts) - 10} more"

@@ -1,0 +1,206 @@
+"""The partitioners, one file each, whose name is the partitioner's; and users' own, as FILE.py:Class."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.partitions import modifiers
+from fedbench.partitions.scheme import Scheme
+from fedbench.plugins.classes import is_file, pick
+from fedbench.plugins.mistakes import in_words, mistake, reported
+from fedbench.plugins.named import Named
+from fedbench.specs import MODIFIERS, DatasetSpec, PartitionSpec, require
+from fedbench.specs.base import thawed, type_hints
+
+_HERE = Path(__file__).parent
+_FIELDS = (*(name for name in MODIFIERS if name != "train_fraction"), "version")
+_COMMON = ("scheme", "clients", "seed", "train_fraction", "shift")
+_own = Named("partitioner", "--scheme")
+#: The name under which specs know a partitioner that is given by name or as FILE.py:Class.
+named = _own.name
+
+
+def names() -> list[str]:
+    """The partitioners that there are, by their files (nothing is imported)."""
+    return sorted(path.stem for path in _HERE.glob("*.py") if path.stem != "__init__")
+
+
+def load(name: str) -> type[Scheme]:
+    """The class of a partitioner by the name that specs know it under. Raises FedbenchError for an unknown one."""
+    if _own.is_plugin(name):
+        return _users(name)
+    return _built_in(name)
+
+
+@cache
+def _built_in(name: str) -> type[Scheme]:
+    if name not in names():
+        raise unknown("partitioner", name, names())
+    cls = pick(importlib.import_module(f"fedbench.partitions.schemes.{name}"), Scheme, None, name, "partitioner")
+    cls.name = name
+    return cls
+
+
+def _users(name: str) -> type[Scheme]:
+    """A user's class. Raises FedbenchError unless it is a dataclass whose options can be named and stored."""
+    cls, at = _own.load(name, Scheme)
+    cls.name = name
+    where = at.reference
+    for field, value in vars(cls).items():
+        if isinstance(value, dataclasses.Field):
+            raise FedbenchError(
+                f"{field} of {where} is no option, as the class is no dataclass", "write @dataclass(frozen=True) above"
+            )
+    taken = {f.metadata.get("stored") or f.name for f in dataclasses.fields(PartitionSpec)}
+    try:
+        for key, option in cls.stored().items():
+            require(key not in taken, f"{where} cannot call an option {option}: any partition has one", "rename it")
+            require(cls.kind(option) is not None, f"{option} of {where} must be a bool, int, float or str, or None")
+    except FedbenchError:
+        raise
+    except BaseException as error:
+        raise FedbenchError(f"cannot take the options of {where}: {mistake(error) or in_words(error)}") from error
+    return cls
+
+
+def all_options() -> dict[str, list[str]]:
+    """Option -> the built-in partitioners that have it."""
+    having: dict[str, list[str]] = {}
+    for scheme in names():
+        for option in load(scheme).options():
+            having.setdefault(option, []).append(scheme)
+    return having
+
+
+@cache
+def hints() -> Mapping[str, Any]:
+    """Option of any built-in partitioner -> its type, to check what TOML files say of partitions."""
+    types: dict[str, Any] = {}
+    for cls in map(load, names()):
+        for option, field in cls.options().items():
+            hint = type_hints(cls)[field.name]
+            types[option] = hint if option not in types else types[option] | hint
+    return types
+
+
+def spec(
+    dataset: DatasetSpec,
+    scheme: str,
+    clients: int,
+    seed: int,
+    train_fraction: float | None = None,
+    shift: str = "none",
+    **values: Any,
+) -> PartitionSpec:
+    """The checked spec of a partition: fields of a PartitionSpec and options of the partitioner; None is not given.
+
+    Raises FedbenchError for a wrong value, and for an option or modifier that the partitioner does not have.
+    """
+    name = named(scheme)
+    cls = load(name)
+    values = {key: value for key, value in values.items() if value is not None}
+    common = {key: value for key, value in values.items() if key in _FIELDS}
+    own = {key: value for key, value in values.items() if key not in _FIELDS}
+    for option in own:
+        if option not in cls.options():
+            raise not_of(cls, option)
+    with reported():
+        partitioner = cls.create(own)
+        partition = PartitionSpec(
+            dataset, name, clients, seed, train_fraction, shift, **common, options=partitioner.values
+        )
+        check(partitioner, partition)
+    return partition
+
+
+def not_of(cls: type[Scheme], option: str) -> FedbenchError:
+    """The error for an option that a partitioner does not have: it says which one does."""
+    having = all_options().get(option)
+    called = option.replace("_", " ")
+    if having is None:
+        return unknown(f"option of partitioner {cls.title()}", option, {*cls.options(), *_FIELDS, *_COMMON})
+    return FedbenchError(
+        f"partitioner {cls.title()} has no {called}: only {' and '.join(having)} can have it", "leave it out"
+    )
+
+
+def check(scheme: Scheme, spec: PartitionSpec) -> None:
+    """Raise FedbenchError unless the partitioner takes what the spec has beside its options, and all of it fits."""
+    if spec.shift not in scheme.shifts:
+        with_it = [name for name in names() if spec.shift in load(name).shifts]
+        if not with_it:
+            raise unknown("shift", spec.shift, {one for name in names() for one in load(name).shifts})
+        raise FedbenchError(
+            f"{scheme.called()} has no shift {spec.shift}: {', '.join(with_it)} can have it",
+            f"its shifts: {', '.join(scheme.shifts)}",
+        )
+    for modifier in MODIFIERS:
+        if getattr(spec, modifier) is not None:
+            require(
+                modifier in scheme.modifiers,
+                f"{scheme.called()} has no {_called(modifier)}",
+                f"beside its own options it takes {', '.join(map(_called, scheme.modifiers)) or 'none'}",
+            )
+    require(
+        "train_fraction" not in scheme.modifiers or spec.train_fraction is not None,
+        f"{scheme.called()} needs a training share",
+        "0.7 gives 70 % training and 30 % test images",
+    )
+    modifiers.check(spec)
+    scheme.check(spec)
+
+
+def _called(modifier: str) -> str:
+    return {"train_fraction": "training share", "unseen": "unseen clients"}.get(modifier, modifier.replace("_", " "))
+
+
+def of(spec: PartitionSpec) -> Scheme:
+    """The partitioner of a spec, with its options. Raises FedbenchError if it is a user's file that is not at hand."""
+    cls = load(spec.scheme)
+    stored = cls.stored()
+    extra = sorted(set(spec.options) - set(stored))
+    if extra:
+        raise not_of(cls, extra[0])
+    return cls.create({stored[key]: value for key, value in spec.options.items()})
+
+
+def at_hand(spec: PartitionSpec) -> bool:
+    """Whether the partitioner of a spec can be had: a user's own only where its file was given."""
+    return spec.scheme in _own if _own.is_plugin(spec.scheme) else spec.scheme in names()
+
+
+def label(spec: PartitionSpec) -> str:
+    """The field's short name of a partition, such as Dir-0.3, 5-SPC, IID, or of the shift at its level."""
+    return of(spec).label(spec) if at_hand(spec) else spec.scheme.partition("@")[0]
+
+
+def details(spec: PartitionSpec) -> list[str]:
+    """What a person should know of a partition besides its label, shift and numbers, in a few words each."""
+    if at_hand(spec):
+        own = of(spec).details(spec)
+    else:
+        own = [f"{name.replace('_', ' ')} {thawed(value)}" for name, value in spec.options.items()]
+    return own + modifiers.details(spec)
+
+
+def facts(spec: PartitionSpec) -> Mapping[str, Any]:
+    """Every field and option of a partition by its name, to ask what is so of it."""
+    stored = load(spec.scheme).stored() if at_hand(spec) else {}
+    own = {stored.get(key, key): value for key, value in spec.options.items()}
+    return {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "options"} | own
+
+
+def code_of(scheme: str) -> tuple[str, ...]:
+    """The file of fedbench that defines the partitioner; none for a user's, which is part of the spec."""
+    return () if _own.is_plugin(scheme) else (f"partitions/schemes/{scheme}.py",)
+
+
+def is_users(scheme: str) -> bool:
+    """Whether a partitioner's name, as given or in a spec, is that of a user's file."""
+    return is_file(scheme) or _own.is_plugin(scheme)

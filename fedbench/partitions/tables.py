@@ -1,0 +1,176 @@
+"""The partition artifact: one row per (client, sample), one per client, and one per true distribution.
+
+    samples        client, sample, split, label (, colour) (, stage)   ordered by client; its training rows first,
+                   then its validation rows; then as drawn
+    clients        client, n_train, n_test, gamma, hue, saturation, posterize, group (, corruption, severity)
+                   (, mean, std) (, newcomer) (, n_validation) (, distribution) (, stage_groups, test_group)
+    distributions  group, description, definition   only where distributions were drawn as such (FLUX)
+    densities      client, train, test              the probability of each stratum, whose number `samples` then has
+
+`sample` is a row of the dataset; `split` is train, validation or test; `label` is what the client trains on (coarse
+for CIFAR-20, whatever the labels it was partitioned by; half of the classes in a colored partition; permuted under
+P(Y|X)), or with multi-label images a list of 0 and 1; `colour`, in a colored partition only, is 0 for red and 1
+for green; `stage`, where the data drift, is the drift phase, counted from 0, and test rows have -1; a step of the
+transform that is not done is null; `group` numbers the true groups of clients, where the data drift those of the last
+phase, and `distribution` says in words what it is. A column of corruptions is there only if a client has one, one of
+unseen clients only if there are any, and so on.
+
+The densities are written only for a user's own partitioner that knows them: training must not need its file.
+
+Unseen clients are the last of the clients that the samples are dealt to. For each corruption of `newcomers_as`, in that
+order, each of them comes again behind all others: a client with the same samples and split that sees its images
+under this corruption instead of its own shift.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedbench.data.lists import as_array, as_column
+from fedbench.errors import FedbenchError
+from fedbench.partitions import schemes
+from fedbench.partitions.artifact import Partition
+from fedbench.partitions.density import Densities
+from fedbench.partitions.distribution import Distribution, Drawn
+from fedbench.partitions.transforms import Transform
+from fedbench.specs import PartitionSpec
+from fedbench.store import Artifact, Writer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SIDES, _ALL_SIDES = ["train", "test"], ["train", "validation", "test"]
+
+
+def read(artifact: Artifact) -> Partition:
+    """The partition of an artifact. Raises FedbenchError if a file is damaged or the tables disagree."""
+    spec = artifact.spec
+    if not isinstance(spec, PartitionSpec):
+        raise FedbenchError(f"{artifact.kind} {artifact.id} is not a partition")
+    import pyarrow.compute as pc
+
+    samples, clients = artifact.table("samples"), artifact.table("clients")
+    steps = clients.select([f.name for f in fields(Transform) if f.name in clients.column_names]).to_pylist()
+    split = samples["split"].cast("string")
+    partition = Partition(
+        spec=spec,
+        classes=tuple(json.loads(samples.schema.metadata[b"classes"])),
+        client=samples["client"].to_numpy(),
+        sample=samples["sample"].to_numpy(),
+        test=pc.equal(split, "test").to_numpy(),
+        label=as_array(samples["label"]),
+        transforms=tuple(Transform(**row) for row in steps),
+        groups=clients["group"].to_pylist(),
+        colour=samples["colour"].to_numpy() if "colour" in samples.column_names else None,
+        validation=pc.equal(split, "validation").to_numpy() if spec.validation is not None else None,
+        phase=samples["stage"].to_numpy() if "stage" in samples.column_names else None,
+        drawn=_drawn(artifact, clients) if "distribution" in clients.column_names else None,
+    )
+    stated = [clients[name].to_numpy() for name in ("n_train", "n_test")]
+    counted = [partition.n_train, partition.n_test]
+    unordered = np.any(np.diff(partition.client) < 0)
+    if len(clients) != partition.clients or not np.array_equal(stated, counted) or unordered:
+        raise FedbenchError(
+            f"partition {artifact.id} is inconsistent: its tables 'samples' and 'clients' disagree",
+            f"remove it with 'fedbench remove {artifact.id}' and make it again",
+        )
+    return replace(partition, declared=_declared(artifact, partition, samples))
+
+
+def _declared(artifact: Artifact, p: Partition, samples: pa.Table) -> Densities | None:
+    """The densities that a built-in partitioner knows, or that a user's own wrote down."""
+    if not schemes.is_users(p.spec.scheme):
+        return schemes.of(p.spec).densities(p)
+    if "stratum" not in samples.column_names:
+        return None
+    of_clients = artifact.table("densities")
+    train, test = (np.array(of_clients[side].to_pylist(), np.float64) for side in _SIDES)
+    return Densities(samples["stratum"].to_numpy(), train, test)
+
+
+def write(writer: Writer, p: Partition) -> None:
+    """Both tables, to an artifact that is being written."""
+    writer.table("samples", _samples_table(p))
+    writer.table("clients", _clients_table(p))
+    if p.drawn is not None:
+        writer.table("distributions", _distributions_table(p))
+    if p.declared is not None and schemes.is_users(p.spec.scheme):
+        writer.table("densities", _densities_table(p.declared))
+
+
+def _drawn(artifact: Artifact, clients: pa.Table) -> Drawn:
+    """The distributions that were drawn, and which of them each client met."""
+    definitions = artifact.table("distributions")["definition"].to_pylist()
+    phases = np.array(clients["stage_groups"].to_pylist(), np.int32).T
+    of_phase = np.concatenate([phases, clients["test_group"].to_numpy()[None]])
+    return Drawn(tuple(map(Distribution.from_json, definitions)), of_phase)
+
+
+def _samples_table(p: Partition) -> pa.Table:
+    import pyarrow as pa
+
+    side, names = p.test.astype(np.int8), _SIDES
+    if p.validation is not None:
+        side, names = 2 * side + p.validation, _ALL_SIDES
+    split = pa.DictionaryArray.from_arrays(pa.array(side), pa.array(names))
+    columns = {"client": p.client, "sample": p.sample, "split": split, "label": as_column(p.label)}
+    if p.colour is not None:
+        columns["colour"] = p.colour
+    if p.phase is not None:
+        columns["stage"] = p.phase
+    if p.declared is not None and schemes.is_users(p.spec.scheme):
+        columns["stratum"] = p.declared.strata
+    return pa.table(columns).replace_schema_metadata({b"classes": json.dumps(p.classes).encode()})
+
+
+def _clients_table(p: Partition) -> pa.Table:
+    import pyarrow as pa
+
+    columns = {
+        "client": pa.array(range(p.clients), pa.int32()),
+        "n_train": pa.array(p.n_train, pa.int32()),
+        "n_test": pa.array(p.n_test, pa.int32()),
+        "gamma": pa.array([s.gamma for s in p.transforms], pa.float64()),
+        "hue": pa.array([s.hue for s in p.transforms], pa.float64()),
+        "saturation": pa.array([s.saturation for s in p.transforms], pa.float64()),
+        "posterize": pa.array([s.posterize for s in p.transforms], pa.int8()),
+        "group": pa.array(p.groups, pa.int32()),
+    }
+    if any(s.corruption for s in p.transforms):
+        columns["corruption"] = pa.array([s.corruption for s in p.transforms], pa.string())
+        columns["severity"] = pa.array([s.severity for s in p.transforms], pa.int8())
+    if any(s.mean for s in p.transforms):
+        columns["mean"] = pa.array([s.mean for s in p.transforms], pa.list_(pa.float64()))
+        columns["std"] = pa.array([s.std for s in p.transforms], pa.list_(pa.float64()))
+    if p.spec.unseen:
+        columns["newcomer"] = pa.array(p.unseen)
+    if p.validation is not None:
+        columns["n_validation"] = pa.array(p.n_validation, pa.int32())
+    if p.drawn is not None:
+        described = [one.described(p.classes) for one in p.distributions]
+        columns["distribution"] = pa.array([described[g] for g in p.groups], pa.string())
+        columns["stage_groups"] = pa.array(list(zip(*p.phase_groups, strict=True)), pa.list_(pa.int32()))
+        columns["test_group"] = pa.array(p.test_groups, pa.int32())
+    return pa.table(columns)
+
+
+def _distributions_table(p: Partition) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table(
+        {
+            "group": pa.array(range(len(p.distributions)), pa.int32()),
+            "description": pa.array([one.described(p.classes) for one in p.distributions], pa.string()),
+            "definition": pa.array([one.to_json() for one in p.distributions], pa.string()),
+        }
+    )
+
+
+def _densities_table(d: Densities) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({"client": list(range(len(d.train))), "train": d.train.tolist(), "test": d.test.tolist()})

@@ -1,0 +1,165 @@
+"""A partition for the eye: the clients x classes table in colour, sizes and shifts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedbench.partitions import schemes, true_groups
+from fedbench.partitions.artifact import Partition
+from fedbench.partitions.bank import LEVELLED
+from fedbench.partitions.shade import (
+    CLASSES,
+    LARGEST,
+    class_cells,
+    head,
+    largest_cells,
+    measure,
+    plain_table,
+    plural,
+    rows_shown,
+    two_lines,
+)
+from fedbench.partitions.transforms import SHIFTS, Transform, of_clients
+from fedbench.specs import PartitionSpec
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+#: Columns wanted where the output is not a terminal.
+WIDTH = 100
+
+
+def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]:
+    """The lines and tables that describe a partition, within `width` columns where its class names allow it."""
+    from rich.text import Text
+
+    p, spec = partition, partition.spec
+    own = schemes.of(spec).view(p, width) if schemes.at_hand(spec) else None
+    if own is not None:
+        yield from own
+        return
+    dealt = slice(spec.clients)  # unseen clients under corruptions hold no images but those of others
+    groups = len(set(p.groups[dealt]))
+    seen = "no covariate shift" if spec.shift == "none" else f"shift {spec.shift} in {groups} groups"
+    if p.drawn is not None:
+        seen = f"{LEVELLED.get(spec.shift, 'natural groups')} in {plural(len(p.distributions), 'group')}"
+    yield Text.assemble(
+        (spec.dataset.name, "bold"),
+        f"  {schemes.label(spec)}  {spec.clients} clients  {seen}  seed {spec.seed}\n{_sizes(p, dealt)}",
+        "; grey images have no hue and no saturation to shift" if _grey(p) else "",
+        "\n",
+        *(f"{line}\n" for line in _details(spec)),
+    )
+    yield from _tables(p, width)
+    if p.drawn is not None:
+        yield from true_groups.render(p, width)
+
+
+def _sizes(p: Partition, dealt: slice) -> str:
+    sides = [f"{p.n_train[dealt].sum():,} training", f"{p.n_test[dealt].sum():,} test images"]
+    if p.validation is not None:
+        sides[:1] = [f"{sides[0]}, {p.n_validation[dealt].sum():,} validation"]
+    return " and ".join(sides)
+
+
+def _tables(p: Partition, width: int) -> Iterable[RenderableType]:
+    """The clients x classes table in the widest form that there is room for."""
+    if p.clients > (shown := rows_shown(p.clients)):
+        yield _summary(p)
+        yield f"The first {shown} clients:"
+    if len(p.classes) <= CLASSES:
+        if measure(_matrix(p)) <= width:
+            yield _matrix(p)
+            return
+        if measure(_matrix(p, shift=False)) <= width:
+            yield _matrix(p, shift=False)
+            if any(transform != Transform() for transform in p.transforms[:shown]):
+                yield "\n" + "\n".join(f"client {c}: {p.transforms[c]}" for c in range(shown))
+            return
+    spare = width - measure(_compact(p, len(LARGEST)))
+    yield _compact(p, len(LARGEST) + max(0, spare))
+
+
+def _details(spec: PartitionSpec) -> Iterable[str]:
+    """How else the samples were dealt out, and who never trains."""
+    if details := schemes.details(spec):
+        yield "; ".join(details)
+    if spec.unseen:
+        first, last = spec.trainees, spec.all_clients - 1
+        yield f"clients {first} to {last} (counted from 0) never train (*)"
+
+
+def _grey(p: Partition) -> bool:
+    """Whether the shift lost its colour steps, the images being grey."""
+    if p.spec.shift not in SHIFTS:
+        return False
+    whole = of_clients(p.spec.shift, p.spec.clients)
+    return list(p.transforms[: len(whole)]) == [transform.on_grey() for transform in whole] != whole
+
+
+def display(console: Console, partition: Partition) -> None:
+    """Print `render` on the console: as wide as the terminal, WIDTH columns elsewhere."""
+    if not console.is_terminal:
+        console.width = WIDTH
+    for part in render(partition, console.width):
+        console.print(part, soft_wrap=False)
+
+
+def _matrix(p: Partition, shift: bool = True) -> Table:
+    """How many samples of each class, each cell shaded by its share of the client."""
+    grid = head(["client", *map(two_lines, p.classes)], gap=1)
+    counts = p.class_counts()
+    return _fill(grid, p, lambda c: class_cells(counts[c]), shift)
+
+
+def _compact(p: Partition, room: int) -> Table:
+    """How many classes, and the largest of them in `room` columns."""
+    grid = head(["client", "classes"], gap=2)
+    grid.add_column(LARGEST, no_wrap=True)
+    counts = p.class_counts()
+    return _fill(grid, p, lambda c: largest_cells(counts[c], p.classes, room))
+
+
+def _fill(grid: Table, p: Partition, cells: Callable[[int], list[Text]], shift: bool = True) -> Table:
+    """Add sizes and perhaps the shift behind the cells of each client. A step that none of them takes has no column."""
+    steps = {"gamma": "{:g}", "hue": "{:+g}", "saturation": "{:g}", "posterize": "{:d}", "corruption": "{}"}
+    heads = {"saturation": "satu-\nration", "posterize": "poste-\nrize", "validation": "vali-\ndation"}
+    shown = rows_shown(p.clients)
+    used = [s for s in steps if shift and any(getattr(one, s) is not None for one in p.transforms[:shown])]
+    own = [] if p.drawn is None else ["group"]
+    validated = [] if p.validation is None else ["validation"]
+    for name in ("train", *validated, "test", *used, *own):
+        grid.add_column(heads.get(name, name), justify="right", no_wrap=True)
+    for c in range(shown):
+        seen = p.transforms[c]
+        values = [_corruption(seen) if s == "corruption" else getattr(seen, s) for s in used]
+        written = ["-" if v is None else steps[s].format(v) for s, v in zip(used, values, strict=True)]
+        mark = ("*" if p.unseen[c] else " ") if p.spec.unseen else ""
+        sizes = [f"{sizes[c]:,}" for sizes in (p.n_train, *([p.n_validation] if validated else []), p.n_test)]
+        grid.add_row(f"{c}{mark}", *cells(c), *sizes, *written, *([true_groups.of_client(p, c)] if own else []))
+    return grid
+
+
+def _corruption(transform: Transform) -> str | None:
+    return f"{transform.corruption} {transform.severity}".replace("_", " ") if transform.corruption else None
+
+
+def _summary(p: Partition) -> Table:
+    grid = plain_table(gap=2)
+    for name in ("a client's", "min", "25 %", "median", "75 %", "max"):
+        grid.add_column(name, justify="left" if name == "a client's" else "right")
+    counts = p.class_counts()[: p.spec.clients]
+    rows: Sequence[tuple[str, np.ndarray]] = (
+        ("training images", p.n_train[: p.spec.clients]),
+        ("test images", p.n_test[: p.spec.clients]),
+        (f"classes of {len(p.classes)}", (counts > 0).sum(axis=1)),
+        ("largest class, % of its images", 100 * counts.max(axis=1) / counts.sum(axis=1)),
+    )
+    for name, values in rows:
+        grid.add_row(name, *(f"{v:,.0f}" for v in np.quantile(values, [0, 0.25, 0.5, 0.75, 1])))
+    return grid

@@ -1,0 +1,22 @@
+"""Figures of the papers: which there are (`spec`, tables/PAPER/figures.toml), whence they come (`source`), and a file a
+kind.
+
+A kind gathers the marks of panels (`panel`) and draws them (`kind`, `kinds`): spectra of images (`curves`, `spectra`),
+clients and classes (`bubbles`), images as clients see them (`views`), pFedFDA's beta by corruption (`beta`), cells of
+tables along an axis (`points`, `series`, `epochs`) or by round (`rounds`), FLUX's descriptors in the plane
+(`descriptors`), FedDRM's simulated drift of gradients (`drift`). `draw` makes the file of any of them, `data` its CSV
+and JSON. matplotlib is imported when something is drawn.
+"""
+
+from __future__ import annotations
+
+from fedbench.reports.figures.curves import Curve, curves, findings
+from fedbench.reports.figures.kind import Ask, Kind
+from fedbench.reports.figures.kinds import FREE, KINDS, kind_of, load
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec, PanelSpec, names
+
+__all__ = [
+    "FREE", "KINDS", "Ask", "Content", "Curve", "FigureSpec", "Kind", "Panel", "PanelSpec", "curves", "findings",
+    "kind_of", "load", "names",
+]  # fmt: skip

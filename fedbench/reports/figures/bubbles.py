@@ -1,0 +1,148 @@
+"""Figure 3 of pFedFDA: a bubble a client and class, its area the number of samples, for any partition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbench.errors import FedbenchError
+from fedbench.reports.figures import panel as panels
+from fedbench.reports.figures import source
+from fedbench.reports.figures.kind import Ask, Kind
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
+from fedbench.reports.figures.style import COLOURS, DOT, handle, named, subplots
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from fedbench.partitions import Partition
+
+#: More clients than this would need more width than a page has.
+MOST = 200
+#: Inches of panels that stand beside each other.
+PAGE = 9.0
+#: More names of classes than this are not read; their numbers are.
+NAMED = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """How many samples of each of K classes each of M clients holds."""
+
+    classes: tuple[str, ...]  #: names [K]
+    train: NDArray[np.int64]  #: [M, K]
+    test: NDArray[np.int64]  #: [M, K]
+
+    @property
+    def samples(self) -> NDArray[np.int64]:
+        """Training and test samples [M, K]."""
+        return self.train + self.test
+
+
+class Bubbles(Kind[Counts]):
+    """Clients x classes."""
+
+    options = ("partition", "seed")
+    columns = ("panel", "dataset", "partition", "client", "class", "name", "train", "test", "samples")
+
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Counts]:
+        """The panels of the figure's partitions, or of the one asked for. Raises FedbenchError for too many clients."""
+        if ask.partition is not None:
+            return Content([of_partition(source.chosen_partition(ask.partition, ask))])
+        return Content([of_partition(source.partition(figure, panel, ask), panel.title) for panel in figure.panels])
+
+    def rows(self, marks: Counts) -> Iterator[Mapping[str, Any]]:
+        """One line a client and class, those without samples too."""
+        for (client, k), samples in np.ndenumerate(marks.samples):
+            train, test = int(marks.train[client, k]), int(marks.test[client, k])
+            about = {"client": client, "class": k, "name": marks.classes[k]}
+            yield {**about, "train": train, "test": test, "samples": int(samples)}
+
+    def values(self, marks: Counts) -> dict[str, Any]:
+        """Counts as lists, a list a client."""
+        return {"classes": list(marks.classes), "train": marks.train.tolist(), "test": marks.test.tolist()}
+
+    def words(self, figure: FigureSpec, content: Content[Counts]) -> Iterable[str]:
+        for panel in content.panels:
+            samples = panel.marks.samples
+            sizes, classes = samples.sum(axis=1), (samples > 0).sum(axis=1)
+            yield (
+                f"{panel.title}: {len(sizes)} clients hold {sizes.min():,} to {sizes.max():,} samples (median "
+                f"{np.median(sizes):,.0f}) of {classes.min()} to {classes.max()} of {samples.shape[1]} classes (median "
+                f"{np.median(classes):g}); partition {panel.about['partition']}"
+            )
+
+    def paint(self, figure: FigureSpec, content: Content[Counts]) -> Figure:
+        """Panels beside each other where a page holds them, else below; areas mean the same in all of them."""
+        counts = [panel.marks.samples for panel in content.panels]
+        most, clients = max(int(c.max()) for c in counts), max(map(len, counts))
+        # Inches from one client to the next and from one class to the next: what a page can hold, and no more air
+        # than the eye needs.
+        across = min(0.3, 9.0 / clients)
+        heights = [min(0.24, 8.0 / c.shape[1]) for c in counts]
+        tall = [0.6 + down * c.shape[1] for c, down in zip(counts, heights, strict=True)]
+        wide = [across * (len(c) + 1) for c in counts]
+        abreast = sum(wide) <= PAGE and len({panel.marks.classes for panel in content.panels}) == 1
+        # The largest bubble may lie over its neighbours in its row, but hardly over the next row.
+        diameter = 72 * min(3.0 * across, 1.1 * min(heights))
+        if abreast:
+            picture, grid = subplots((1.6 + sum(wide), tall[0]), 1, len(wide), width_ratios=wide, sharey=True)
+        else:
+            picture, grid = subplots((1.9 + across * clients, sum(tall)), len(tall), 1, height_ratios=tall)
+        for i, (axes, panel) in enumerate(zip(chain(*grid), content.panels, strict=True)):
+            _paint(axes, panel.marks, diameter**2 / most)
+            axes.set_title(panel.title)
+            axes.set_ylabel("class" if i == 0 or not abreast else "")
+        _legend(picture, most, diameter)
+        return picture
+
+
+def of_partition(partition: Partition, title: str = "") -> Panel[Counts]:
+    """The panel of a partition. Raises FedbenchError for more clients than a picture can hold."""
+    train, test = partition.class_counts(test=False), partition.class_counts(test=True)
+    if len(train) > MOST:
+        raise FedbenchError(f"{len(train)} clients are too many for a bubble plot", f"it shows up to {MOST}")
+    return panels.of_partition(partition, Counts(tuple(partition.classes), train, test), title)
+
+
+def _paint(axes: Axes, marks: Counts, area: float) -> None:
+    """One panel: clients from left to right, classes from top to bottom; `area` in square points a sample."""
+    counts = marks.samples
+    clients, classes = counts.shape
+    client, k = np.nonzero(counts)
+    first = np.argsort(-counts[client, k], kind="stable")  # small bubbles over large ones
+    client, k = client[first], k[first]
+    axes.scatter(
+        client, k, s=counts[client, k] * area, color=COLOURS[0], alpha=0.6, edgecolor="white", linewidth=0.3, zorder=2
+    )
+    axes.set_xlabel("client")
+    axes.set_xlim(-1, clients)
+    axes.set_ylim(classes - 0.3, -0.7)
+    axes.set_xticks(range(0, clients, 10 if clients > 30 else 1))
+    if classes <= NAMED:
+        axes.set_yticks(range(classes), [named(c) for c in marks.classes])
+    axes.grid()
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0)
+    axes.spines[["left", "bottom"]].set_visible(False)
+
+
+def _legend(picture: Figure, most: int, diameter: float) -> None:
+    """A few round numbers of samples, as large as they are in the panels."""
+    top = 10 ** math.floor(math.log10(most))
+    largest = max(n for n in (top, 2 * top, 5 * top) if n <= most)
+    sizes = sorted({n for n in (largest // 100, largest // 10, largest // 2, largest) if n >= 1})
+    handles = [
+        handle(f"{n:,}", color=COLOURS[0], alpha=0.6, markersize=diameter * math.sqrt(n / most), **DOT) for n in sizes
+    ]
+    picture.legend(
+        handles=handles, title="samples", loc="outside right upper", labelspacing=1.1, handlelength=1.2 * diameter / 8
+    )

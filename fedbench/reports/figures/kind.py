@@ -1,0 +1,93 @@
+"""What every kind of figure must say: whence its numbers come, how they are drawn, and their other forms."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
+
+from fedbench.errors import FedbenchError
+from fedbench.reports.figures.panel import Content, Marks
+from fedbench.reports.figures.spec import FigureSpec
+from fedbench.store import Store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Where a figure's numbers may come from, and what the user asks for. None: as the figure has it."""
+
+    store: Store
+    roots: Sequence[Path] = ()
+    notify: Callable[[str], None] | None = None  #: gets remarks, a line each
+    partition: str | None = None  #: id of a partition in place of the figure's own
+    run: str | None = None  #: id of a run in place of the figure's own
+    client: Sequence[int] | None = None  #: of that partition, from 0
+    image: Sequence[int] | None = None  #: rows of the data set, from 0
+    budget: str | None = None
+    seed: int | None = None
+    ridge: float | None = None
+    compare: bool | None = None  #: draw what the paper reports too
+
+    def remark(self, text: str) -> None:
+        if self.notify is not None:
+            self.notify(text)
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What the user chose."""
+        names = ("partition", "run", "client", "image", "budget", "seed", "ridge", "compare")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+class Kind(ABC, Generic[Marks]):
+    """One kind of figure."""
+
+    options: ClassVar[tuple[str, ...]] = ()  #: those of `Ask` that it heeds
+    columns: ClassVar[tuple[str, ...]]  #: of the CSV form
+
+    def check(self, figure: FigureSpec, ask: Ask) -> None:
+        """Raise FedbenchError for an option that would change nothing."""
+        given = ask.options
+        takes = ", ".join(f"--{name}" for name in self.options)
+        for name in given:
+            if name not in self.options:
+                raise FedbenchError(f"--{name} does not go with {figure.id}", f"it takes {takes}")
+        for name in ("client", "image"):
+            if name in given and "partition" not in given:
+                raise FedbenchError(f"--{name} goes with --partition only", "leave it out")
+        if not figure.shows and "partition" in self.options and not given.keys() & {"partition", "run"}:
+            raise FedbenchError(f"figure {figure.id} shows a partition of yours", "name it: --partition ID")
+        for named in ("partition", "run"):
+            for name in ("budget", "seed"):
+                if named in given and name in given:
+                    raise FedbenchError(f"--{name} does not go with --{named}, which has its own", "leave it out")
+
+    @abstractmethod
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Marks]:
+        """The figure's numbers. Raises FedbenchError where they are not to be had, saying what makes them."""
+
+    @abstractmethod
+    def paint(self, figure: FigureSpec, content: Content[Marks]) -> Figure:
+        """The picture, under our style."""
+
+    @abstractmethod
+    def rows(self, marks: Marks) -> Iterator[Mapping[str, Any]]:
+        """A panel's lines of the CSV form: those of `columns` that neither the panel nor the figure says of itself."""
+
+    @abstractmethod
+    def values(self, marks: Marks) -> Mapping[str, Any]:
+        """A panel's JSON form, behind its title and what is said about it."""
+
+    def words(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[str]:
+        """A few plain lines that say what is seen."""
+        return ()
+
+    def details(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[RenderableType]:
+        """More of it, for a terminal."""
+        return ()

@@ -1,0 +1,54 @@
+"""The kinds of figures by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedbench.reports.figures.beta import Beta
+from fedbench.reports.figures.bubbles import Bubbles
+from fedbench.reports.figures.descriptors import Descriptors
+from fedbench.reports.figures.drift import Drift
+from fedbench.reports.figures.epochs import Epochs
+from fedbench.reports.figures.kind import Kind
+from fedbench.reports.figures.rounds import Rounds
+from fedbench.reports.figures.series import Series, Sweep
+from fedbench.reports.figures.spec import FigureSpec, names, of_paper
+from fedbench.reports.figures.spectra import Ratio, Spectra
+from fedbench.reports.figures.views import Images
+
+#: Titles of the figures of any partition, which are called by their kind.
+FREE = {
+    "bubbles": "Samples of each class that each client holds",
+    "images": "Images as clients see them",
+    "ratio": "Test against training eigenvalues of every client",
+    "spectrum": "Singular values of training and test images",
+}
+
+KINDS: dict[str, Kind[Any]] = {
+    "ratio": Ratio(),
+    "spectrum": Spectra(),
+    "beta": Beta(),
+    "bubbles": Bubbles(),
+    "images": Images(),
+    "epochs": Epochs(),
+    "series": Series(),
+    "sweep": Sweep(),
+    "rounds": Rounds(),
+    "descriptors": Descriptors(),
+    "drift": Drift(),
+}
+
+
+def load(name: str) -> FigureSpec:
+    """The figure of that name, such as 'ftw_erm/2', or one of FREE, which shows a partition of the user's.
+
+    Raises FedbenchError for an unknown one, offering the nearest, and for a faulty file.
+    """
+    if name in FREE:
+        return FigureSpec(name, FREE[name], name)
+    return of_paper(name, (*names(), *FREE))
+
+
+def kind_of(figure: FigureSpec) -> Kind[Any]:
+    """The figure's kind."""
+    return KINDS[figure.kind]

@@ -1,0 +1,319 @@
+"""Figures 4, 5, 8, 10 and 12 of FLUX: cells of tables as points of lines, measured and reported."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fedbench.errors import FedbenchError
+from fedbench.reports.figures import source
+from fedbench.reports.figures.kind import Ask, Kind
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.points import Lines, Point, every_name, every_point, names
+from fedbench.reports.figures.spec import FigureSpec, SeriesSpec
+from fedbench.reports.figures.style import COLOURS, handle, subplots
+from fedbench.reports.numbers.measured import Value
+from fedbench.reports.table.claims import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from fedbench.reports.table.spec import Column, Row, Table
+
+
+class Series(Kind[Lines]):
+    """A panel a heading of columns, a line a row, along what the columns' partitions have."""
+
+    options: ClassVar[tuple[str, ...]] = ("budget", "seed", "compare")
+    columns: ClassVar[tuple[str, ...]] = (
+        "panel", "table", "budget", "line", "axis", "x", "mean", "std", "error", "seeds", "reported", "reported_std",
+        "runs",
+    )  # fmt: skip
+
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Lines]:
+        """Cells that are missing are left out and named; raises FedbenchError if all of them are.
+
+        To compare, what the paper reports without doubt comes with them, and is enough by itself.
+        """
+        from fedbench.reports.status.index import Index
+
+        assert figure.series is not None
+        axis, index = figure.series, Index(ask.store)
+        tables = [(heading, source.filled(name, ask, index)) for heading, name in axis.tables.items()]
+        read = [self._read(filled, heading, axis, bool(ask.compare)) for heading, filled in tables]
+        panels = [panel for own, _, _ in read for panel in own if panel.marks.lines]
+        if not panels:
+            raise source.nothing(figure, [filled for _, filled in tables])
+        for (_, filled), (_, missing, others) in zip(tables, read, strict=True):
+            source.say(figure, ask, filled, missing, others)
+        claims = [_under(heading, ours) for heading, filled in tables for ours, _ in filled.grid.verdicts]
+        names = list(dict.fromkeys(panel.marks.table for panel in panels))
+        about = self.about(names, tables[0][1].budget, axis)
+        about["missing"] = [cell for _, missing, _ in read for cell in missing]
+        return Content(panels, about, claims)
+
+    def _read(
+        self, filled: source.Filled, heading: str, axis: SeriesSpec, compared: bool
+    ) -> tuple[list[Panel[Lines]], list[str], list[str]]:
+        """A table's panels, its cells that are missing, and those not quite done."""
+        from fedbench.reports.status.index import State
+        from fedbench.reports.status.settings import sketch
+
+        table, budget = filled.table, filled.budget
+        rounds = tuple(sorted({sketch(table, column, budget).rounds for column in table.measured}))
+        panels: dict[str, Lines] = {}
+        missing, others = [], []
+        rows = {row.label: row for row in table.rows}
+        for line in (line for line in filled.grid.lines if line.asked):
+            row = rows[line.label]
+            for column, head, entry in zip(table.printed, filled.grid.heads, line.entries, strict=True):
+                title, name, names = self.place(table, row, column)
+                marks = panels.setdefault(title, Lines(table.id, head.unit, rounds, names))
+                value, cell = entry.value, f"{line.label} at {column.key} ({entry.state})"
+                if value is None and entry.state is not State.UNDEFINED:
+                    missing.append(cell)
+                elif value is not None and entry.state is not State.DONE:
+                    others.append(cell)
+                reported = table.trusted.get((line.label, column.key)) if compared else None
+                if value is not None or reported:
+                    x = self.x(table, row, column, axis, budget)
+                    own = None if column.of else sketch(table, column, budget, row).rounds
+                    point = Point(x, value, self.error(value) if value else None, reported, own, entry.runs)
+                    marks.lines.setdefault(name, []).append(point)
+        for points in (points for marks in panels.values() for points in marks.lines.values()):
+            points.sort(key=lambda p: math.inf if p.x is None else p.x)
+        return [Panel(_headed(heading, title), {}, marks) for title, marks in panels.items()], missing, others
+
+    # -- what kinds of series differ in ------------------------------------------------------------------
+
+    def place(self, table: Table, row: Row, column: Column) -> tuple[str, str, tuple[str, ...]]:
+        """Of a cell: the panel's title, the line's name, and the names of all lines of the panel."""
+        return column.group, row.label, tuple(r.label for r in table.rows)
+
+    def x(self, table: Table, row: Row, column: Column, axis: SeriesSpec, budget: str) -> float | None:
+        """Where a cell stands. Raises FedbenchError where the column's runs do not have one such value."""
+        by_key = {c.key: c for c in table.columns}
+        values = {by_key[key].partition.get(axis.x) for key in column.of or [column.key]}
+        if len(values) != 1 or (place := axis.at(values.pop())) is None:
+            raise FedbenchError(f"{table.path}, column {column.key} has no single {axis.x}", "give its partitions one")
+        return place
+
+    def error(self, value: Value) -> float | None:
+        """Half an error bar: the value's own ±."""
+        return value.std
+
+    # -- forms -------------------------------------------------------------------------------------------
+
+    def about(self, tables: list[str], budget: str, axis: SeriesSpec) -> dict[str, Any]:
+        """What goes for all panels."""
+        return {"tables": tables, "budget": budget, "axis": axis.x}
+
+    def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
+        """One line a point."""
+        for name, points in marks.lines.items():
+            for p in points:
+                yield {"table": marks.table, "line": name, **_values(p), "runs": " ".join(p.runs)}
+
+    def values(self, marks: Lines) -> Mapping[str, Any]:
+        """Means and their ± in the panel's unit; `error` is the half length of an error bar."""
+        lines = [{"line": n, "points": [_values(p) for p in points]} for n, points in marks.lines.items()]
+        return {"table": marks.table, "unit": marks.unit, "lines": lines}
+
+    def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
+        assert figure.series is not None
+        for panel in content.panels:
+            lines, parts = panel.marks.lines, []
+            for name in [n for n in figure.series.bold if n in lines] or lines:
+                measured = [(p.x, p.value.mean) for p in lines[name] if p.value]
+                numbers = [f"{mean:.2f} ({'own' if x is None else figure.series.tick(x)})" for x, mean in measured]
+                parts.append(f"{name} {', '.join(numbers) or 'not measured'}")
+            yield f"{panel.title}, budget {content.about['budget']}, by {figure.series.x}: {'; '.join(parts)}"
+
+    def paint(self, figure: FigureSpec, content: Content[Lines]) -> Figure:
+        """The panels of one table beside each other."""
+        assert figure.series is not None
+        axis = figure.series
+        tables: dict[str, list[Panel[Lines]]] = {}
+        for panel in content.panels:
+            tables.setdefault(panel.marks.table, []).append(panel)
+        wide, looks, every = max(map(len, tables.values())), looks_of(content, axis), every_point(content.panels)
+        tall = 2.9 if len(tables) == 1 else 2.1
+        picture, grid = subplots((max(4.5, 0.5 + 3.3 * wide), 0.9 + tall * len(tables)), len(tables), wide)
+        for line, panels in zip(grid, tables.values(), strict=True):
+            for axes, panel in zip(line, panels, strict=False):
+                _panel(axes, panel.marks, axis, looks)
+                axes.set_title(panel.title)
+            for axes in line[len(panels) :]:
+                axes.set_visible(False)
+            if axis.bold:  # without, one line is a condition, and each panel another data set's
+                _on_one_axis([axes for axes, p in zip(line, panels, strict=False) if p.marks.unit != "s"])
+        for axes in grid[-1]:
+            axes.set_xlabel(axis.label)
+        picture.suptitle(heading_of(figure, content), fontsize=9)
+        handles = [handle(name, **looks[name].line) for name in names(content)]
+        if any(p.x is None for p in every):
+            handles.append(handle("own choice", color="0.2", linewidth=0.9, linestyle="--"))
+        if any(p.reported for p in every):
+            handles.append(handle("the paper's", color="0.2", **_REPORTED))
+        picture.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7 if wide > 2 else 6))
+        return picture
+
+
+class Sweep(Series):
+    """A panel a data set, a line a heading of columns, along a hyper-parameter of the rows or of their runs.
+
+    A row that leaves it at the method's own choice is a level across the panel. Error bars are standard errors, as in
+    FLUX's figures (App. D.1).
+    """
+
+    def place(self, table: Table, row: Row, column: Column) -> tuple[str, str, tuple[str, ...]]:
+        return column.label, column.group, tuple(dict.fromkeys(c.group for c in table.printed))
+
+    def x(self, table: Table, row: Row, column: Column, axis: SeriesSpec, budget: str) -> float | None:
+        value = row.params.get(axis.x, row.train.get(axis.x))
+        if value is not None and axis.at(value) is None:
+            there = f"one of {', '.join(axis.values.values())}" if axis.values else "a number"
+            raise FedbenchError(f"{table.path}, row {row.label}: {axis.x} must be {there}, not {value!r}")
+        return axis.at(value)
+
+    def error(self, value: Value) -> float | None:
+        """The standard error over the seeds."""
+        return None if value.std is None else value.std / math.sqrt(value.seeds)
+
+
+def _under(heading: str, verdict: Verdict) -> Verdict:
+    """The verdict with the table's heading before its text."""
+    if not heading:
+        return verdict
+    return dataclasses.replace(
+        verdict, claim=dataclasses.replace(verdict.claim, text=f"{heading}: {verdict.claim.text}")
+    )
+
+
+def _headed(heading: str, title: str) -> str:
+    """The title under the table's heading."""
+    return f"{heading}, {title[:1].lower()}{title[1:]}" if heading else title
+
+
+def _values(p: Point) -> dict[str, Any]:
+    values: dict[str, Any] = {"x": p.x}
+    if p.value:
+        values |= {"mean": p.value.mean, "std": p.value.std, "error": p.error, "seeds": p.value.seeds}
+    if p.reported:
+        values |= {"reported": p.reported[0], "reported_std": p.reported[1]}
+    return {**values, "runs": list(p.runs)}
+
+
+# -- drawing ------------------------------------------------------------------------------------------
+
+#: One a line, so that lines of one colour, or without any, can be told apart.
+_MARKERS = "os^DvPX*<>ph"
+_REPORTED: dict[str, Any] = {"linewidth": 0.7, "linestyle": ":"}
+#: Lines stand beside each other, within this share of the least distance of two points, where they have error bars.
+_ABREAST = 0.36
+
+#: Points of accuracy that an axis shows at least.
+_LEAST = 4.0
+
+
+@dataclass(frozen=True)
+class _Look:
+    colour: str
+    marker: str
+    hollow: bool
+    bold: bool
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """For matplotlib."""
+        return {
+            "color": self.colour, "marker": self.marker, "markersize": 5 if self.bold else 3.6,
+            "linewidth": 1.8 if self.bold else 0.9, "linestyle": (0, (4, 1.5)) if self.hollow else "-",
+            "markerfacecolor": "white" if self.hollow else self.colour, "markeredgewidth": 0.8,
+            "zorder": 3 if self.bold else 4,  # a thick line would hide a thin one
+        }  # fmt: skip
+
+
+def looks_of(content: Content[Lines], axis: SeriesSpec) -> dict[str, _Look]:
+    """Name -> its look, the same however many lines there are: the bold lines first, then the tables' order."""
+    every = every_name(content)
+    bold = [name for name in axis.bold if name in every]
+    others = [name for name in every if name not in bold]
+    rest = COLOURS[len(bold) :]
+    looks = {name: _Look(COLOURS[i], _MARKERS[i], False, True) for i, name in enumerate(bold)}
+    for i, name in enumerate(others):
+        marker = _MARKERS[(len(bold) + i) % len(_MARKERS)]
+        looks[name] = _Look(rest[i % len(rest)], marker, i >= len(rest), False)
+    return looks
+
+
+def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, _Look]) -> None:
+    xs = sorted({p.x for p in marks.points if p.x is not None})
+    places = dict(zip(xs, _places(xs, axis.scale), strict=True))
+    least = min((b - a for a, b in pairwise(places.values())), default=0.0)
+    spread = any(p.error for p in marks.points)
+    for i, (name, points) in enumerate(marks.lines.items()):
+        look = looks[name]
+        aside = _ABREAST * least * ((i + 0.5) / len(marks.lines) - 0.5) if spread else 0.0
+        placed = [(places[p.x] + aside, p) for p in points if p.x is not None]
+        measured = [(x, p.value.mean, p.error or 0.0) for x, p in placed if p.value is not None]
+        if measured:
+            at, means, errors = zip(*measured, strict=True)
+            axes.plot(at, means, **look.line)
+            if any(errors):
+                axes.errorbar(
+                    at, means, errors, color=look.colour, linestyle="none", capsize=1.5,
+                    capthick=0.6, linewidth=1.0 if look.bold else 0.6, alpha=0.75, zorder=2,
+                )  # fmt: skip
+        for p in points:
+            if p.x is None and p.value is not None:
+                axes.axhline(p.value.mean, color=look.colour, linewidth=0.9, linestyle="--", zorder=1)
+        reported = [(x, p.reported[0]) for x, p in placed if p.reported]
+        if reported:  # a faint marker at each number
+            axes.plot(
+                *zip(*reported, strict=True), color=look.colour, marker=look.marker,
+                markersize=2, alpha=0.8, zorder=2, **_REPORTED,
+            )  # fmt: skip
+    axes.set_xticks(list(places.values()), [axis.tick(x) for x in places])
+    axes.margins(x=0.05)
+    axes.grid(axis="y")
+    axes.set_ylabel(_quantity(marks.unit))
+    low, high = axes.get_ylim()
+    if marks.unit == "%" and high - low < _LEAST:  # what differs by nothing is not to look as if it did
+        axes.set_ylim((low + high - _LEAST) / 2, (low + high + _LEAST) / 2)
+    if marks.unit == "s":
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def _places(values: Sequence[float], scale: str) -> list[float]:
+    """Where sorted values stand on an axis: "linear", "log", or "even" (one step from each to the next)."""
+    if scale == "even":
+        return [float(i) for i in range(len(values))]
+    return [math.log2(x) if scale == "log" else float(x) for x in values]
+
+
+def _on_one_axis(alike: Sequence[Axes]) -> None:
+    """Panels of a table that share lines and unit share their accuracies' axis."""
+    ends = [axes.get_ylim() for axes in alike]
+    for axes in alike:
+        axes.set_ylim(max(0.0, min(low for low, _ in ends)), min(101.0, max(high for _, high in ends)))
+
+
+def _quantity(unit: str) -> str:
+    return "wall time of a run (s)" if unit == "s" else f"accuracy ({unit})" if unit else "accuracy"
+
+
+def heading_of(figure: FigureSpec, content: Content[Lines]) -> str:
+    """The title, and what the runs behind the numbers are."""
+    rounds = sorted({n for panel in content.panels for n in panel.marks.rounds})
+    seeds = sorted({p.value.seeds for p in every_point(content.panels) if p.value})
+    if not seeds:
+        return f"{figure.title} (as the paper reports it)"
+    runs = f"{' or '.join(map(str, rounds))} rounds, {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
+    return f"{figure.title} (budget {content.about['budget']}, {runs})"

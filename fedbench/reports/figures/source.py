@@ -1,0 +1,140 @@
+"""Where figures find what they show: partitions of a protocol or of the store, cells of tables and their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.reports.figures.kind import Ask
+from fedbench.reports.figures.spec import CellSpec, FigureSpec, PanelSpec
+
+if TYPE_CHECKING:
+    from fedbench.partitions import Partition
+    from fedbench.reports.layout.grid import Grid
+    from fedbench.reports.status.index import Index
+    from fedbench.reports.table.spec import Column, Row, Table
+    from fedbench.store import Artifact
+
+#: More cells than this are counted, not named, where they are missing.
+NAMED = 8
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A table's numbers at a budget, and what would make more of them."""
+
+    table: Table
+    budget: str
+    grid: Grid
+    absent: tuple[str, ...]  #: why data sets are not at hand
+    command: str
+
+
+def partition(figure: FigureSpec, panel: PanelSpec, ask: Ask) -> Partition:
+    """The partition of a panel, made if the store lacks it. Raises FedbenchError without its images."""
+    from fedbench import data, partitions
+    from fedbench import protocol as protocols
+
+    dataset = data.resolve(panel.dataset, ask.store, ask.roots)
+    classes = data.info(dataset, ask.store).partition_classes
+    spec = protocols.load(figure.protocol).partition_spec(dataset, classes, **{**panel.partition, "seed": ask.seed})
+    return partitions.build(spec, ask.store, ask.roots, ask.notify)
+
+
+def chosen_partition(id: str, ask: Ask) -> Partition:
+    """The partition of the store whose id starts with `id`."""
+    from fedbench import partitions
+
+    return partitions.read(ask.store.find(id, ("partition",)))
+
+
+def clients_of(partition: Partition, clients: Sequence[int] | None) -> Sequence[int]:
+    """The clients of a partition that are asked for, in order; all if None. Raises FedbenchError for one not there."""
+    if clients is None:
+        return range(partition.clients)
+    for client in clients:
+        if not 0 <= client < partition.clients:
+            raise FedbenchError(
+                f"partition {partition.id} has no client {client}", f"it has 0..{partition.clients - 1}"
+            )
+    return sorted(set(clients))
+
+
+def cell(wanted: CellSpec) -> tuple[Table, Row, Column]:
+    """A table cut down to the column of the one cell wanted, and that cell's row and column."""
+    from fedbench.reports import table as tables
+
+    table = tables.load(wanted.table)
+    rows = {r.label: r for r in table.rows}
+    if wanted.row not in rows:
+        raise unknown(f"row of table {table.id}", wanted.row, rows)
+    table = table.only([wanted.column])
+    return table, rows[wanted.row], table.columns[0]
+
+
+def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
+    """A run of one cell: the first seed's that is there.
+
+    Raises FedbenchError if none is, saying what makes it.
+    """
+    from fedbench.reports.layout.notes import command
+    from fedbench.reports.status import cells
+    from fedbench.reports.status.index import State
+
+    table, row, column = cell(wanted)
+    seeds = () if ask.seed is None else (ask.seed,)
+    status = cells.find(table, ask.budget or cells.DEFAULT_BUDGET, ask.store, ask.roots, seeds=seeds)
+    one = next(c for c in status.all if (c.row.label, c.column.key) == (row.label, column.key))
+    run = next((r.artifact for r in one.records if r is not None and r.artifact is not None), None)
+    if run is None:
+        hint = f"make it: {command(status, seeds)} --method {row.method}"
+        if one.state not in (State.MISSING, State.FAILED):
+            hint = one.reason
+        raise FedbenchError(
+            f"the run of {figure.id} is not there ({row.label}, {column.key}, {status.scope}: {one.state})", hint
+        )
+    if one.state is State.STALE:
+        ask.remark(f"run {run.id} is stale")
+    return run
+
+
+def filled(name: str, ask: Ask, index: Index) -> Filled:
+    """A table at the budget and seed asked for, with the paper's numbers. Raises FedbenchError as `build` does."""
+    from fedbench.reports import table as tables
+    from fedbench.reports.layout.build import build
+    from fedbench.reports.layout.notes import command
+    from fedbench.reports.status.cells import DEFAULT_BUDGET, find
+
+    table, budget = tables.load(name), ask.budget or DEFAULT_BUDGET
+    seeds = () if ask.seed is None else (ask.seed,)
+    cells = find(table, budget, ask.store, ask.roots, seeds=seeds, index=index)
+    grid = build(table, budget, ask.store, ask.roots, seeds=seeds, compare=True, index=index)
+    for problem in grid.problems:
+        ask.remark(problem)
+    return Filled(table, budget, grid, tuple(cells.absent.values()), command(cells, seeds))
+
+
+def say(figure: FigureSpec, ask: Ask, filled: Filled, missing: Sequence[str], others: Sequence[str]) -> None:
+    """Remark on the cells that are missing, and on those not quite done."""
+    if others:
+        ask.remark(f"{figure.id} shows as they are: {_some(others)}")
+    if missing:
+        hints = [*filled.absent, f"to fill them: {filled.command}"]
+        ask.remark(f"{figure.id} lacks {'; '.join([_some(missing), *hints])}")
+
+
+def nothing(figure: FigureSpec, tables: Sequence[Filled]) -> FedbenchError:
+    """What is said where not one cell has a number."""
+    one, first = len(tables) == 1, tables[0]
+    names = f"table {first.table.id}" if one else f"tables {', '.join(f.table.id for f in tables)}"
+    return FedbenchError(
+        f"no cell of {names} is measured at budget {first.budget}, and {figure.id} shows nothing else",
+        "; ".join(dict.fromkeys(why for f in tables for why in f.absent)) or f"make them: {first.command}",
+    )
+
+
+def _some(cells: Sequence[str]) -> str:
+    rest = len(cells) - NAMED
+    return ", ".join(cells[:NAMED]) + (f" and {rest} more" if rest > 0 else "")

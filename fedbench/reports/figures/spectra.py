@@ -1,0 +1,218 @@
+"""Figures 2 and 3 of FTW-ERM: spectra of the clients' training and test images, of which test against training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedbench.errors import FedbenchError
+from fedbench.reports.figures import panel as about
+from fedbench.reports.figures import source
+from fedbench.reports.figures.curves import RIDGE, Curve, curves, findings
+from fedbench.reports.figures.kind import Ask, Kind
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
+from fedbench.reports.figures.style import colour, handle, subplots
+from fedbench.theory.ftw_erm.spectrum import LARGEST_BOUND, LEAST_BOUND
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from fedbench.partitions import Partition
+
+#: More curves than this cannot be told apart.
+MOST = 8
+
+_TERMS = (
+    "s = sqrt(λ'/λ) of the eigenvalues of XᵀX/n, up to the numerical rank; raw leaves out the 1/n, as the paper's "
+    "figures do. bound = (1 + sqrt(1 + 4ξ))/2 with ξ = λ/(λ + S²), λ = {ridge:g}."
+)
+
+
+class Spectra(Kind[Sequence[Curve]]):
+    """Singular values by rank."""
+
+    options = ("partition", "client", "seed", "ridge")
+    columns = (
+        "panel", "dataset", "partition", "client", "rank", "train_singular_value", "test_singular_value", "raw_ratio",
+        "ratio", "bound",
+    )  # fmt: skip
+
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Sequence[Curve]]:
+        """All panels of a figure, or that of one partition. Raises FedbenchError without images."""
+        if ask.partition is not None:
+            return Content([of_partition(source.chosen_partition(ask.partition, ask), ask, clients=ask.client)])
+        # The paper counts its clients from 1.
+        return Content([
+            of_partition(source.partition(figure, panel, ask), ask, title=panel.title, clients=panel.clients, first=1)
+            for panel in figure.panels
+        ])  # fmt: skip
+
+    def paint(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Figure:
+        looks = [{"label": "test"}, {"label": "training", **_TRAINING}]
+        return _panels(content.panels, _spectrum, "singular value $S_i$", looks)
+
+    def rows(self, marks: Sequence[Curve]) -> Iterator[Mapping[str, Any]]:
+        """One line a client and rank; ratios are empty beyond the numerical rank."""
+        for curve in marks:
+            lists = _lists(curve)
+            columns = [name.replace("values", "value") for name in lists]
+            ranks = min(len(curve.train.values), len(curve.test.values))
+            lines = islice(zip_longest(*lists.values()), ranks)
+            for rank, line in enumerate(lines, 1):
+                yield {"client": curve.client, "rank": rank, **dict(zip(columns, line, strict=True))}
+
+    def values(self, marks: Sequence[Curve]) -> dict[str, Any]:
+        """The findings of each client, and its curves as lists from rank 1 on."""
+        return {"clients": [{**findings(curve), "ridge": curve.ridge, **_lists(curve)} for curve in marks]}
+
+    def details(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Iterable[RenderableType]:
+        """The findings, client by client."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        yield Text.assemble((figure.id, "bold cyan"), "  ", (figure.title, "bold"))
+        heads = ("client", "train", "test", "rank", "max raw", "max s", "s < 1", "s < bound", "s < 1.618")
+        for panel in content.panels:
+            table = Table(
+                *heads, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, title_justify="left"
+            )
+            table.title = Text(f"{panel.title}  (partition {panel.about['partition']})", "bold")
+            for column in table.columns:
+                column.justify = "right"
+            for values in map(findings, panel.marks):
+                table.add_row(*_cells(values))
+            yield table
+            yield ""
+        yield Text(_TERMS.format(ridge=content.panels[0].marks[0].ridge), "dim")
+
+
+class Ratio(Spectra):
+    """Test against training eigenvalues by rank."""
+
+    def paint(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Figure:
+        """On one axis in all panels."""
+        looks = [{"label": "normalised"}, {"label": "raw (paper)", **_RAW}, {"label": "largest", **_DOT}]
+        picture = _panels(content.panels, _ratio, r"$s_i=\sqrt{\lambda'_i/\lambda_i}$", looks, sharey=True)
+        every = [curve for panel in content.panels for curve in panel.marks]
+        largest = [curve.comparison.largest for curve in every if curve.comparison.rank]
+        picture.axes[0].set_ylim(0, 1.06 * max([1.1 * LARGEST_BOUND, *largest]))
+        return picture
+
+
+def of_partition(
+    partition: Partition, ask: Ask, *, title: str = "", clients: Sequence[int] | None = None, first: int = 0
+) -> Panel[Sequence[Curve]]:
+    """The panel of a partition's clients (all if None), printed as counted from `first`.
+
+    Raises FedbenchError for a client that is not there, and for more clients than can be told apart.
+    """
+    from fedbench import data
+
+    wanted = source.clients_of(partition, clients)
+    if len(wanted) > MOST:
+        raise FedbenchError(
+            f"{len(wanted)} clients cannot be told apart in one panel", f"choose up to {MOST}: --client"
+        )
+    arrays = partition.transformed_images(data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify))
+    sides = {"train": False, "test": True}
+    images = {(c + first, s): arrays[partition.rows(c, test=t)] for c in wanted for s, t in sides.items()}
+    marks = curves(images, RIDGE if ask.ridge is None else ask.ridge)
+    return about.of_partition(partition, marks, title)
+
+
+def _lists(curve: Curve) -> dict[str, list[float]]:
+    c = curve.comparison
+    return {
+        "train_singular_values": curve.train.values.tolist(),
+        "test_singular_values": curve.test.values.tolist(),
+        "raw_ratio": c.raw.tolist(),
+        "ratio": c.normalised.tolist(),
+        "bound": c.bound.tolist(),
+    }
+
+
+def _cells(values: dict[str, Any]) -> list[Text]:
+    """One client's findings as the cells of a line."""
+    from rich.text import Text
+
+    rank = min(values["rank_train"], values["rank_test"])
+    plain = [str(values["client"]), f"{values['n_train']:,}", f"{values['n_test']:,}", f"{rank:,}"]
+    plain += ["-" if values[k] is None else f"{values[k]:.3f}" for k in ("largest_raw", "largest")]
+    cells = [Text(text) for text in plain]
+    for key in ("below_1", "below_bound", "below_1.618"):
+        share = values[key]
+        cells.append(Text("-") if share is None else Text(_percent(share), "green" if share == 1 else "yellow"))
+    return cells
+
+
+def _percent(share: float) -> str:
+    """Rounded down, so that 100 % means all."""
+    return f"{int(1000 * share) / 10:.1f} %"
+
+
+# -- drawing ------------------------------------------------------------------------------------------
+
+_DASHES = (0, (3, 1.5))
+_RAW: dict[str, Any] = {"alpha": 0.55, "linewidth": 0.9, "linestyle": _DASHES}
+_DOT: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linestyle": "none", "clip_on": False}
+_TRAINING: dict[str, Any] = {"linestyle": _DASHES}
+
+
+def _panels(
+    panels: Sequence[Panel[Sequence[Curve]]],
+    paint: Callable[[Axes, Sequence[Curve], dict[int, str]], None],
+    y_label: str,
+    looks: list[dict[str, Any]],
+    sharey: bool = False,
+) -> Figure:
+    """All panels; the legend shows the clients' colours and then the `looks` of lines."""
+    clients = sorted({curve.client for panel in panels for curve in panel.marks})
+    colours = {client: colour(i) for i, client in enumerate(clients)}
+    picture, (row,) = subplots((0.6 + 3.3 * len(panels), 3.3), 1, len(panels), sharey=sharey)
+    for axes, panel in zip(row, panels, strict=True):
+        paint(axes, panel.marks, colours)
+        axes.set_title(panel.title)
+        axes.set_xlabel("rank $i$")
+        axes.margins(x=0.015)
+    row[0].set_ylabel(y_label)
+    handles = [handle(f"client {client}", color=colours[client]) for client in clients]
+    handles += [handle(**{"color": "0.2", **look}) for look in looks]
+    picture.legend(handles=handles, loc="outside lower center", ncols=4 * len(panels), columnspacing=1.1)
+    return picture
+
+
+def _ratio(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:
+    """s_i by rank: normalised by n, and as the paper's code computes it. The largest is often the first: a dot."""
+    for bound, name, dash in ((LEAST_BOUND, "1", "-"), (LARGEST_BOUND, "1.618", ":")):
+        axes.axhline(bound, color="0.45", linewidth=0.8, linestyle=dash, zorder=0)
+        axes.annotate(
+            name, (1, bound), xycoords=("axes fraction", "data"), xytext=(-1, 2), textcoords="offset points",
+            ha="right", va="bottom", color="0.35", fontsize=7,
+        )  # fmt: skip
+    for curve in marks:
+        c, own = curve.comparison, colours[curve.client]
+        ranks = np.arange(1, c.rank + 1)
+        axes.plot(ranks, c.raw, color=own, **_RAW)
+        axes.plot(ranks, c.normalised, color=own)
+        if c.rank:
+            axes.plot(1 + c.normalised.argmax(), c.largest, color=own, **_DOT)
+
+
+def _spectrum(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:
+    """Singular values by rank."""
+    least = []
+    for curve in marks:
+        for side, look in ((curve.train, _TRAINING), (curve.test, {})):
+            values = np.where(side.values > 0, side.values, np.nan)
+            axes.plot(np.arange(1, len(values) + 1), values, color=colours[curve.client], **look)
+            least.append(side.values[: side.rank].min(initial=1.0))
+    axes.set_yscale("log")
+    axes.set_ylim(min(least) / 30, None)  # rounding errors beyond the rank leave the picture

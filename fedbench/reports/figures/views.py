@@ -1,0 +1,228 @@
+"""Figures 8 and 10 to 12 of FedDRM: images as each client of a partition sees them, for any partition."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbench.errors import FedbenchError
+from fedbench.reports.figures import panel as panels
+from fedbench.reports.figures import source
+from fedbench.reports.figures.kind import Ask, Kind
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from fedbench.data import Dataset
+    from fedbench.partitions import Partition
+
+#: More clients than this would be too small to be seen on a page.
+MOST = 64
+#: So many images of its own are shown of each client where clients have no transform that alters images.
+OWN = 4
+#: White pixels between the images of a client.
+_GAP = 2
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What one client sees."""
+
+    client: int
+    transform: str  #: in words; empty where images come as they are
+    samples: tuple[int, ...]  #: [n] rows of the data set
+    images: NDArray[np.uint8]  #: [n, H, W, C]
+
+
+@dataclass(frozen=True, eq=False)
+class Views:
+    """What some clients of a partition see: the same images all of them, or each some of its own."""
+
+    views: Sequence[View]
+    common: bool
+    labels: Mapping[int, str]  #: row of the data set -> its class
+
+    @property
+    def looks(self) -> int:
+        """Different transforms."""
+        return len({view.transform for view in self.views})
+
+
+class Images(Kind[Views]):
+    """Images through clients' eyes, a cell a client, titled by its transform."""
+
+    options = ("partition", "client", "image", "seed")
+    columns = ("panel", "dataset", "partition", "client", "transform", "sample", "class", "red", "green", "blue")
+
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Views]:
+        """All panels of a figure, or that of one partition. Raises FedbenchError without images."""
+        if ask.partition is not None:
+            return Content([of_partition(source.chosen_partition(ask.partition, ask), ask, clients=ask.client)])
+        return Content([
+            of_partition(source.partition(figure, panel, ask), ask, panel.title, panel.clients, panel.samples)
+            for panel in figure.panels
+        ])  # fmt: skip
+
+    def rows(self, marks: Views) -> Iterator[Mapping[str, Any]]:
+        """One line a client and image, with the mean of each channel (of grey images: thrice the same)."""
+        for view in marks.views:
+            for sample, image in zip(view.samples, view.images, strict=True):
+                mean = np.broadcast_to(image.mean(axis=(0, 1)), 3).tolist()
+                about = {"client": view.client, "transform": view.transform, "sample": sample}
+                yield about | {"class": marks.labels[sample]} | dict(zip(("red", "green", "blue"), mean, strict=True))
+
+    def values(self, marks: Views) -> dict[str, Any]:
+        """The lines of the CSV form, and the pixels themselves."""
+        pixels = [image.tolist() for view in marks.views for image in view.images]
+        lines = [row | {"pixels": each} for row, each in zip(self.rows(marks), pixels, strict=True)]
+        return {"common": marks.common, "images": lines}
+
+    def words(self, figure: FigureSpec, content: Content[Views]) -> Iterable[str]:
+        for panel in content.panels:
+            marks, about = panel.marks, panel.about
+            shown = "images of their own"
+            if marks.common:
+                shown = ", ".join(f"image {sample} ({marks.labels[sample]})" for sample in marks.views[0].samples)
+            yield (
+                f"{panel.title}: {len(marks.views)} clients see {shown} of {about['dataset']} through {marks.looks} "
+                f"transform{'s' if marks.looks > 1 else ''}; partition {about['partition']}"
+            )
+
+    def paint(self, figure: FigureSpec, content: Content[Views]) -> Figure:
+        """Panels below each other, each a grid of its clients."""
+        from matplotlib.figure import Figure
+
+        shapes = [_grid(len(panel.marks.views)) for panel in content.panels]
+        across = max(columns for _, columns in shapes)
+        wide = max(_wide(panel.marks) for panel in content.panels)
+        side = min(1.35, 9.0 / (across * wide))  # inches of an image
+        room = side * wide * (_LETTERS if side > _LARGE else _SMALL_LETTERS)
+        titles = [[_title(view, int(room)) for view in panel.marks.views] for panel in content.panels]
+        lines = max(title.count("\n") + 1 for own in titles for title in own)
+        tall = [0.3 + rows * (side + 0.05 + 0.11 * lines) for rows, _ in shapes]
+        picture = Figure(figsize=(across * (side * wide + 0.1), sum(tall)))
+        parts = picture.subfigures(len(tall), 1, height_ratios=tall, squeeze=False)[:, 0]
+        for part, panel, own, (rows, columns) in zip(parts, content.panels, titles, shapes, strict=True):
+            part.suptitle(panel.title, fontsize=9)
+            grid = part.subplots(rows, columns, squeeze=False)
+            for axes, view, title in zip_longest(chain(*grid), panel.marks.views, own):
+                axes.set_axis_off()
+                if view is not None:
+                    axes.imshow(_side_by_side(view.images), interpolation="nearest")
+                    axes.set_title(title, fontsize=7 if side > _LARGE else 6, pad=2)
+        return picture
+
+
+def of_partition(
+    partition: Partition,
+    ask: Ask,
+    title: str = "",
+    clients: Sequence[int] | None = None,
+    samples: Sequence[int] = (),
+) -> Panel[Views]:
+    """The panel of a partition's clients (all if None).
+
+    If clients see images through transforms, all see the same ones: those that are asked for, else `samples`, else the
+    first one. Otherwise each sees the first that it trains on. Raises FedbenchError for a client or an image that is
+    not there, and for more clients than a page can hold.
+    """
+    from fedbench import data
+
+    chosen = source.clients_of(partition, clients)
+    if len(chosen) > MOST:
+        raise FedbenchError(f"{len(chosen)} clients are too many to be seen", f"choose up to {MOST}: --client")
+    dataset = data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify)
+    alike = partition.drawn is None and partition.colour is None
+    if ask.image and not alike:
+        raise FedbenchError(
+            f"in partition {partition.id} a client sees each image in a way of its own", "leave --image out"
+        )
+    common = alike and bool(ask.image or any(transform.alters for transform in partition.transforms))
+    wanted = tuple(ask.image or samples or (0,))
+    views = _common(partition, dataset, chosen, wanted) if common else _own(partition, dataset, chosen)
+    rows = sorted({row for view in views for row in view.samples})
+    return panels.of_partition(partition, Views(views, common, _labels(dataset, rows)), title)
+
+
+def _common(partition: Partition, dataset: Dataset, clients: Iterable[int], samples: tuple[int, ...]) -> list[View]:
+    """The same images through each client's transform; a corruption draws as for the client's first training images."""
+    from fedbench.partitions.transforms import apply
+
+    for row in samples:
+        if not 0 <= row < len(dataset.images):
+            raise FedbenchError(f"{dataset.spec.name} has no image {row}", f"it has 0..{len(dataset.images) - 1}")
+    images = dataset.images[list(samples)]
+    transforms = {c: partition.transforms[c] for c in clients}
+    return [View(c, str(look), samples, apply(images, look, key=2 * c)) for c, look in transforms.items()]
+
+
+def _own(partition: Partition, dataset: Dataset, clients: Iterable[int]) -> list[View]:
+    """The first images that each client trains on, as it sees them."""
+    from fedbench.partitions.transforms import Transform
+
+    images, index = partition.distinct(dataset)
+    views = []
+    for c in clients:
+        rows = partition.rows(c, test=False)
+        first = slice(rows.start, min(rows.stop, rows.start + OWN))
+        transform = partition.transforms[c]
+        look = "" if transform == Transform() else str(transform)
+        if partition.distributions:
+            look = partition.distributions[partition.groups[c]].described(partition.classes)
+        views.append(View(c, look, tuple(partition.sample[first].tolist()), images[index[first]]))
+    return views
+
+
+def _labels(dataset: Dataset, rows: Sequence[int]) -> dict[int, str]:
+    """The class of each of these rows, or the labels that it has."""
+    if not dataset.multi_label:
+        return {row: dataset.classes[int(dataset.labels[row])] for row in rows}
+    return {row: ", ".join(np.array(dataset.classes)[dataset.labels[row] > 0]) or "none" for row in rows}
+
+
+# -- drawing ------------------------------------------------------------------------------------------
+
+
+#: Inches of an image that has titles of 7 points; others have 6. Letters of either size in an inch.
+_LARGE, _LETTERS, _SMALL_LETTERS = 1.2, 18, 21
+#: A space at which no line ends.
+_STAY = "\xa0"
+
+
+def _grid(cells: int) -> tuple[int, int]:
+    """Rows and columns: up to twice as wide as tall, without gaps where that can be."""
+    columns = min(cells, math.ceil(math.sqrt(2 * cells)))
+    even = next((wide for wide in range(columns, 0, -1) if cells % wide == 0), 1)
+    columns = even if 2 * even > columns else columns
+    return -(-cells // columns), columns
+
+
+def _wide(marks: Views) -> float:
+    """How many times as wide as tall the widest cell is."""
+    return max(_side_by_side(view.images).shape[1] / view.images.shape[1] for view in marks.views)
+
+
+def _side_by_side(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """[n, H, W, C] as one RGB image [H, n * W + gaps, 3]."""
+    n, height, width, _ = images.shape
+    out = np.full((height, n * (width + _GAP) - _GAP, 3), 255, np.uint8)
+    for i, image in enumerate(images):
+        out[:, i * (width + _GAP) :][:, :width] = image
+    return out
+
+
+def _title(view: View, room: int) -> str:
+    """Client and transform, whose steps stay whole, in lines of so many letters."""
+    parting = "; " if "; " in view.transform else ", "
+    steps = parting.join(step.replace(" ", _STAY) for step in view.transform.split(parting))
+    lines = textwrap.wrap(steps, max(room, 1), break_long_words=False, break_on_hyphens=False)
+    return "\n".join([f"client {view.client}", *lines]).replace(_STAY, " ")

@@ -1,0 +1,336 @@
+"""Lay a table's cells out as a grid: values, ranks, the paper's numbers beside them, and what must be said below."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedbench.errors import FedbenchError
+from fedbench.metrics.definitions import METRICS
+from fedbench.metrics.method_metrics import MEASURES
+from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
+from fedbench.reports.layout.notes import Notes, command
+from fedbench.reports.numbers.counted import counted
+from fedbench.reports.numbers.derived import derived
+from fedbench.reports.numbers.measured import Value, measure, over_seeds
+from fedbench.reports.numbers.pairs import over_pairs, xi
+from fedbench.reports.status.cells import DEFAULT_PRECISION, Cell, Cells, find, worst
+from fedbench.reports.status.index import Index, Record, State, evaluated
+from fedbench.reports.status.others import others, title_of
+from fedbench.reports.table.claims import judge, of_part
+from fedbench.reports.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
+from fedbench.specs import Setting
+from fedbench.store import Store
+
+if TYPE_CHECKING:
+    from fedbench.metrics.read import Metrics
+    from fedbench.theory.arrays import Array
+
+
+def build(
+    table: Table,
+    budget: str,
+    store: Store,
+    roots: Sequence[Path],
+    *,
+    precision: str = DEFAULT_PRECISION,
+    view: str | None = None,
+    seeds: Iterable[int] = (),
+    compare: bool = False,
+    index: Index | None = None,
+) -> Grid:
+    """The printed form of `table` at a budget and a precision.
+
+    `view` ("crop" or "plain") overrides the table's; `compare` sets the paper's numbers below ours. Runs that lack
+    metrics are evaluated; nothing is trained. Raises FedbenchError for an unknown budget or precision.
+    """
+    cells = find(table, budget, store, roots, precision=precision, seeds=seeds, index=index)
+    return _Layout(cells, view or table.view, compare).grid(tuple(seeds))
+
+
+#: Metrics that a method without a test phase has none of.
+TEST_PHASE = ("test_phase_accuracy_mean", "test_phase_auc_mean")
+#: Metrics that a method without a router has none of.
+ROUTING = ("routing_accuracy", "system_accuracy_probability", "system_accuracy_density_ratio")
+
+
+class _Layout:
+    def __init__(self, cells: Cells, view: str, compare: bool) -> None:
+        self.cells, self.table, self.view, self.compare = cells, cells.table, view, compare
+        #: An ordered set. Whose cells damaged runs would fill nobody knows.
+        self.problems: dict[str, None] = {str(error): None for error in cells.index.damaged}
+        self.views: set[tuple[str, bool]] = set()  #: of the test images, and whether asked for once, so without ±
+        #: (metric, why there is none) -> the methods whose runs have none, an ordered set
+        self.without: dict[tuple[str, str], dict[str, None]] = {}
+        self._metrics: dict[str, Metrics | None] = {}
+        self._xi: dict[tuple[str, ...], Array | None] = {}
+
+    def grid(self, seeds: tuple[int, ...]) -> Grid:
+        table, columns = self.table, self.table.columns
+        paper = [[self._paper(cell) for cell in line] for line in self.cells.grid]
+        # Of the table's rows alone: an extra row that fills nothing is left out.
+        empty = [f"No {metric}: {', '.join(who)} {why}." for (metric, why), who in self.without.items()]
+        # Other methods keep no snapshots.
+        extra = {} if table.counted or table.statistic == "pairs" else others(self.cells)
+        more = [[self._extra(column, hits) for column in columns] for hits in extra.values()]
+        self._derive(paper, more)
+        # An extra row that fills none of the printed columns (it may have hidden parts of their means) says nothing.
+        shown = [k for k, column in enumerate(columns) if not column.hidden]
+        told = {label: line for label, line in zip(extra, more, strict=True) if any(line[k].text for k in shown)}
+        extra, more = {label: extra[label] for label in told}, list(told.values())
+        self._rank(paper, more)
+        if table.ratio_to:
+            self._ratios(paper, more)
+        paper = [
+            [self._against(row, c, e) for c, e in zip(columns, line, strict=True)]
+            for row, line in zip(table.rows, paper, strict=True)
+        ]
+        counts: dict[str, int] = {}
+        for column, entry in (pair for line in paper for pair in zip(columns, line, strict=True)):
+            # Means over other cells are no more to be made, and cells without a number nothing.
+            if not column.of and entry.state is not State.UNDEFINED:
+                counts[entry.state.value] = counts.get(entry.state.value, 0) + 1
+        numbered = {row.label for row, line in zip(table.rows, paper, strict=True) if any(line[k].text for k in shown)}
+        notes = Notes(self.cells, extra, counts, self.views, self.view, numbered)
+        marks, footnotes = notes.deviations()
+        lines = []
+        for row, entries in zip(table.rows, paper, strict=True):
+            label = row.label
+            own = self.cells.sources.get(label)
+            method, source = (own.name, own.source) if own else (row.method, "")
+            kind = "added" if row.added else "paper"
+            lines.append(Line(label, kind, tuple(entries), marks.get(label, ""), method, source or ""))
+            if self.compare and any(e.reported for e in entries):
+                lines.append(
+                    Line(
+                        "reported",
+                        "reported",
+                        tuple(self._reported(label, c, e) for c, e in zip(columns, entries, strict=True)),
+                    )
+                )
+        for (label, hits), entries in zip(extra.items(), more, strict=True):
+            spec = hits[0][1].spec
+            lines.append(Line(label, "extra", tuple(entries), marks.get(label, ""), spec.method, spec.source or ""))
+        return Grid(
+            id=table.id,
+            title=table.title,
+            stub=table.stub or ("Network" if table.statistic == "count" else "Method"),
+            budget=self.cells.budget,
+            precision=self.cells.precision,
+            scope=self.cells.scope,
+            heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
+            lines=tuple(_printed(line, columns) for line in lines),
+            about=tuple(notes.brief()),
+            command=command(self.cells, seeds) if counts.keys() & {State.MISSING.value, State.FAILED.value} else "",
+            notes=(*notes.full(self.compare), *empty),
+            footnotes=tuple(footnotes),
+            verdicts=tuple(self._verdicts(paper)) if self.compare else (),
+            problems=tuple(self.problems),
+            counts=counts,
+            of_paper=table.of_paper,
+        )
+
+    # -- entries -----------------------------------------------------------------------------------------
+
+    def _paper(self, cell: Cell) -> Entry:
+        if cell.column.of or cell.state is State.UNDEFINED:
+            return Entry(cell.state)  # means wait until their columns are there
+        if self.table.counted:
+            return filled(State.DONE, counted(self.table, cell.row, cell.column), cell.column)
+        pairs = [(r.spec.setting, r) for r in cell.records if r is not None]
+        entry = self._measured(cell.row.reads(cell.column), pairs, cell.state)
+        if cell.state is State.FAILED and cell.reason:
+            self.problems[f"{cell.row.label}, {cell.column.key}: {cell.reason}"] = None
+        return entry
+
+    def _extra(self, column: Column, hits: list[tuple[Column, Record]]) -> Entry:
+        if column.of or self.table.undefines("", column.key):
+            return Entry(State.MISSING)
+        pairs = [(r.spec.setting, r) for c, r in hits if c is column]
+        older = any(r.state is State.STALE for _, r in pairs)
+        whole = len(pairs) == len(self.cells.seeds)
+        stands = State.MISSING if not pairs or not whole else State.STALE if older else State.DONE
+        return self._measured(column, pairs, stands)
+
+    def _measured(self, column: Column, pairs: list[tuple[Setting, Record]], state: State) -> Entry:
+        """The value over those of the runs that are there; the state tells if some are not."""
+        if column.statistic == "pairs":
+            return self._over_pairs(column, [r for _, r in pairs], state)
+        values: dict[int, Value] = {}
+        runs: list[str] = []
+        for setting, record in pairs:
+            metrics = self._read(record)
+            if metrics is None:
+                if record.artifact is not None and state is not State.UNEVALUATED:
+                    state = State.DAMAGED
+                continue
+            if column.metric in TEST_PHASE and not metrics.series(str(column.metric), "plain"):
+                state = State.UNDEFINED  # the method serves no clients without labels
+                continue
+            if column.metric in ROUTING and column.metric not in metrics.names:
+                state = State.UNDEFINED  # the method does not route
+                continue
+            if (without := self._without(column, record, metrics)) is not None:
+                state = without
+                continue
+            try:
+                value, seen = measure(metrics, setting, column, self.view)
+            except FedbenchError as error:
+                self.problems[str(error)] = None
+                state = State.DAMAGED
+                continue
+            if seen:
+                self.views.add((seen, column.statistic == "last_rounds" and value.std is None))
+            values[setting.seed] = value
+            runs.append(record.id)
+        if not values:
+            return Entry(state)
+        if state is State.UNEVALUATED:  # it has just been evaluated
+            state = State.STALE if any(r.state is State.STALE for _, r in pairs) else State.DONE
+        return filled(state, over_seeds(values, OVER_SEEDS.get(str(column.statistic))), column, tuple(runs))
+
+    def _without(self, column: Column, record: Record, metrics: Metrics) -> State | None:
+        """How it stands with the cell of a run whose method does not measure the metric; None if it does."""
+        metric = str(column.metric)
+        if metric in METRICS or metric in metrics.names:
+            return None
+        declares = MEASURES in record.provenance
+        again = "was made before methods declared what they measure; 'fedbench train --again' makes it anew"
+        self.without.setdefault((metric, "does not measure it" if declares else again), {})[title_of(record)] = None
+        return State.UNDEFINED if declares else State.MISSING
+
+    def _over_pairs(self, column: Column, records: list[Record], state: State) -> Entry:
+        """The value over all pairs of snapshots of the runs that are there."""
+        runs = [r.artifact for r in records if r.artifact is not None]
+        if not runs:
+            return Entry(state)
+        ids = tuple(run.id for run in runs)
+        if ids not in self._xi:
+            try:
+                self._xi[ids] = xi(runs)
+            except FedbenchError as error:
+                self._xi[ids] = None
+                self.problems[str(error)] = None
+        if (found := self._xi[ids]) is None:
+            return Entry(State.DAMAGED)
+        if state is State.UNEVALUATED:  # no metrics are asked for
+            state = State.STALE if any(r.state is State.STALE for r in records) else State.DONE
+        return filled(state, over_pairs(found, column, len(runs)), column, ids)
+
+    def _read(self, record: Record) -> Metrics | None:
+        from fedbench.metrics.read import load
+
+        if record.artifact is None:
+            return None
+        if record.id not in self._metrics:
+            try:
+                self._metrics[record.id] = load(evaluated(self.cells.index, record))
+            except FedbenchError as error:
+                self._metrics[record.id] = None
+                self.problems[str(error)] = None
+        return self._metrics[record.id]
+
+    # -- what stands between entries ---------------------------------------------------------------------
+
+    def _derive(self, paper: list[list[Entry]], more: list[list[Entry]]) -> None:
+        """Fill in the columns that are means over others."""
+        places = {c.key: j for j, c in enumerate(self.table.columns)}
+        rows = [r.label for r in self.table.rows]
+        for j, column in enumerate(self.table.columns):
+            if not column.of:
+                continue
+            parts = [places[key] for key in column.of]
+            base = paper[rows.index(column.relative_to)] if column.relative_to else None
+            for line in (line for line in (*paper, *more) if line[j].state is not State.UNDEFINED):
+                line[j] = _mean(column, [line[k] for k in parts], [base[k] for k in parts] if base else [])
+            if base:
+                base[j] = Entry(State.DONE)  # nothing is to be said of a row against itself
+
+    def _rank(self, *blocks: list[list[Entry]]) -> None:
+        """Best and second best of each column, as printed: what looks equal is equal."""
+        for j, column in enumerate(self.table.columns):
+            if column.best == "none":
+                continue
+            sign = -1 if column.best == "min" else 1
+            there = [(line, e.value.mean) for block in blocks for line in block if (e := line[j]).value]
+            order = sorted({sign * round(mean, column.decimals) for _, mean in there}, reverse=True)
+            for line, mean in there if len(order) > 1 else []:
+                position = order.index(sign * round(mean, column.decimals))
+                line[j] = dataclasses.replace(line[j], rank=position + 1 if position < 2 else 0)
+
+    def _ratios(self, *blocks: list[list[Entry]]) -> None:
+        base = blocks[0][[r.label for r in self.table.rows].index(self.table.ratio_to)]
+        for line in (line for block in blocks for line in block):
+            for j, entry in enumerate(line):
+                if entry.value and (reference := base[j].value) and reference.mean:
+                    line[j] = dataclasses.replace(entry, ratio=f"{entry.value.mean / reference.mean:.2f}×")
+
+    def _against(self, row: Row, column: Column, entry: Entry) -> Entry:
+        """The entry with what the paper reports, and how far it lies off."""
+        reported = self.table.reported.get((row.label, column.key))
+        if reported is None or entry.value is None or self.table.doubts(row.label, column.key):
+            return dataclasses.replace(entry, reported=reported)
+        ours, theirs = entry.value.mean, reported[0]
+        if self.table.ratio_to:
+            base = self.table.reported.get((self.table.ratio_to, column.key))
+            if base is None or not entry.ratio:
+                return dataclasses.replace(entry, reported=reported)
+            ours, theirs = float(entry.ratio[:-1]), theirs / base[0]
+        # What is printed is rounded, so half a unit of the last place is no difference.
+        slack = 0.5 * 10.0 ** -(column.decimals or 0)
+        difference = ours - theirs
+        allowed = max(column.tolerance or 0.0, (column.tolerance_stds or 0.0) * (reported[1] or 0.0))
+        within = abs(difference) <= allowed + slack
+        if row.band:
+            within = row.band[0] <= ours <= row.band[1]
+        return dataclasses.replace(entry, reported=reported, difference=difference, within=within)
+
+    def _reported(self, label: str, column: Column, entry: Entry) -> Entry:
+        """The entry of the line below: the paper's number, and how far ours lies off."""
+        if entry.reported is None:
+            return Entry(State.MISSING)
+        value, std = entry.reported
+        ratio = ""
+        if self.table.ratio_to and (base := self.table.reported.get((self.table.ratio_to, column.key))):
+            ratio = f"{value / base[0]:.2f}×"
+        printed = filled(State.DONE, Value(value, std), column)
+        if self.table.doubts(label, column.key):
+            printed = dataclasses.replace(printed, text=f"{printed.text}?")
+        return dataclasses.replace(printed, ratio=ratio, difference=entry.difference, within=entry.within)
+
+    def _verdicts(self, paper: list[list[Entry]]):  # type: ignore[no-untyped-def]
+        table = self.table
+        rows, columns = [r.label for r in table.rows], [c.key for c in table.printed]
+        paper_rows = [r.label for r in table.rows if not r.added]
+        best = {c.key: str(c.best) for c in table.columns}
+        ours = {
+            (row, column): e.value.mean
+            for row, line in zip(rows, paper, strict=True)
+            for column, e in zip([c.key for c in table.columns], line, strict=True)
+            if e.value is not None
+        }
+        theirs = {place: value for place, (value, _) in table.trusted.items()}
+        given = paper_rows, columns, best, table.no_numbers
+        for claim in table.claim:
+            verdicts = judge(claim, ours, *given), judge(claim, theirs, *given)
+            yield tuple(map(of_part, verdicts)) if table.part and not claim.columns else verdicts
+
+
+def _mean(column: Column, entries: Sequence[Entry], base: Sequence[Entry]) -> Entry:
+    """The entry of a mean over others; no number, and the worst of the states, unless all of them are there."""
+    every = (*entries, *base)
+    state, values = worst(e.state for e in every), [e.value for e in every if e.value]
+    if len(values) < len(every):
+        return Entry(state)
+    value = derived(column, values[: len(entries)], values[len(entries) :])
+    runs = dict.fromkeys(run for e in every for run in e.runs)
+    return filled(state, value, column, tuple(runs)) if value else Entry(state)
+
+
+def _printed(line: Line, columns: Sequence[Column]) -> Line:
+    """The line without the entries of hidden columns."""
+    return dataclasses.replace(
+        line, entries=tuple(e for e, c in zip(line.entries, columns, strict=True) if not c.hidden)
+    )

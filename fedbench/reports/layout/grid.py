@@ -1,0 +1,201 @@
+"""A table laid out, before any format: what every renderer starts from."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from itertools import compress, groupby
+
+from fedbench.reports.numbers.measured import Value
+from fedbench.reports.status.index import State
+from fedbench.reports.table.claims import Verdict
+from fedbench.reports.table.spec import MARKS, Column
+
+#: How an empty cell is marked, by state.
+SYMBOLS = {
+    State.MISSING: "·",
+    State.NOT_BUILT: "–",
+    State.NO_DATA: "○",
+    State.RUNNING: "…",
+    State.FAILED: "✗",
+    State.UNEVALUATED: "?",
+    State.DAMAGED: "!",
+    State.UNDEFINED: "N/A",
+}
+#: Mark of a value of a stale run.
+STALE = "†"
+#: Mark of a value that not all of its seeds have gone into.
+PARTIAL = "‡"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell. `text`, `spread` and `ratio` are formatted; an empty cell has only a state."""
+
+    state: State
+    text: str = ""
+    spread: str = ""
+    ratio: str = ""
+    rank: int = 0  #: 1 best of its column, 2 second; 0 else
+    value: Value | None = None
+    reported: tuple[float, float | None] | None = None
+    difference: float | None = None  #: measured - reported, in the printed unit (of the ratio, where there is one)
+    within: bool | None = None  #: whether that lies within the table's tolerance
+    runs: tuple[str, ...] = ()
+
+    @property
+    def mark(self) -> str:
+        """Sign behind a value that needs one."""
+        if not self.text or self.state is State.DONE:
+            return ""
+        return STALE if self.state is State.STALE else PARTIAL
+
+    @property
+    def symbol(self) -> str:
+        """Sign in place of a value; a cell that nobody asks for (extra rows, unreported numbers) stays blank."""
+        return SYMBOLS.get(self.state, "")
+
+    @property
+    def delta(self) -> str:
+        """The difference to the paper in print, with its sign; a star says that it is outside the tolerance."""
+        if self.text in MARKS.values():
+            return "" if self.within is None else "=" if self.within else "*"
+        if self.difference is None:
+            return ""
+        if abs(self.difference) < 1e-9:
+            return "="
+        decimals = 2 if self.ratio else len(self.text.partition(".")[2])
+        rounded = round(self.difference, decimals) + 0.0  # no negative zero
+        return f"{rounded:+.{decimals}f}".replace("-", "−") + ("×" if self.ratio else "") + ("" if self.within else "*")
+
+
+def filled(state: State, value: Value, column: Column, runs: tuple[str, ...] = ()) -> Entry:
+    """The entry of a value, formatted as its column says."""
+    if column.unit == "marks":
+        return Entry(state, MARKS.get(value.mean, f"{value.mean:g}"), value=value, runs=runs)
+    decimals = column.decimals or 0
+    text = f"{value.mean:,.{decimals}f}".replace("-", "−")
+    spread = "" if value.std is None else f"{value.std:.{column.std_decimals}f}"
+    return Entry(state, text, spread, value=value, runs=runs)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the printed table.
+
+    kind: "paper" (a row of the paper), "reported" (what it prints), "added" (a row that our table adds to the
+    paper's), "extra" (a method in the store that no row asks for).
+    """
+
+    label: str
+    kind: str
+    entries: tuple[Entry, ...]
+    mark: str = ""  #: the letter of its method's footnotes
+    method: str = ""
+    source: str = ""  #: of a user's method: the SHA-256 of its file
+
+    @property
+    def asked(self) -> bool:
+        """Whether the table asks for it, so that an empty cell needs a sign."""
+        return self.kind in ("paper", "added")
+
+    @property
+    def filled(self) -> bool:
+        """Whether it has a number."""
+        return any(entry.text for entry in self.entries)
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is not in the paper."""
+        return self.kind in ("added", "extra")
+
+
+@dataclass(frozen=True)
+class Head:
+    """Heading of a column: its group spans neighbours of the same group."""
+
+    group: str
+    label: str
+    metric: str
+    unit: str  #: in print, such as %
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table ready for print."""
+
+    id: str
+    title: str
+    stub: str  #: heading of the rows
+    budget: str  #: empty for counted tables
+    precision: str  #: likewise
+    scope: str  #: both in print, such as "budget small" or "budget small in bf16"
+    heads: tuple[Head, ...]
+    lines: tuple[Line, ...]
+    about: tuple[str, ...]  #: what no print goes without: budget, what ± is, seeds, how many cells are there
+    command: str = ""  #: what makes the missing cells, if any are
+    notes: tuple[str, ...] = ()  #: everything else that there is to say
+    footnotes: tuple[tuple[str, str], ...] = ()  #: (letters of methods, text): how these deviate from their papers
+    verdicts: tuple[tuple[Verdict, Verdict], ...] = ()  #: each claim on our numbers and on the paper's
+    problems: tuple[str, ...] = ()  #: why cells failed or could not be read
+    counts: dict[str, int] = field(default_factory=dict)  #: cells by state
+    of_paper: bool = True  #: whether the table stands for a paper's
+
+    @property
+    def unit(self) -> str:
+        """The unit of all columns, or "" if they differ or have none."""
+        units = {head.unit for head in self.heads}
+        return units.pop() if len(units) == 1 else ""
+
+    def heading(self, head: Head) -> str:
+        """A column's label, with its unit where not all columns share it."""
+        return head.label if self.unit or not head.unit else f"{head.label} ({head.unit})"
+
+    def unmarked(self) -> Grid:
+        """The grid without the letters of footnotes, for where these are left out."""
+        return dataclasses.replace(self, lines=tuple(dataclasses.replace(line, mark="") for line in self.lines))
+
+    @property
+    def caption(self) -> str:
+        """The title with the unit of all columns."""
+        return f"{self.title}, in {self.unit}" if self.unit else self.title
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """Group headings with the number of columns each spans; empty if no column has one."""
+        spans = [(group, len(list(members))) for group, members in groupby(self.heads, key=lambda h: h.group)]
+        return spans if any(group for group, _ in spans) else []
+
+
+def only_done(grid: Grid) -> Grid:
+    """The grid without the rows and columns that have no number, which it then says; none is left if all are such."""
+    rows = [line.filled for line in grid.lines]
+    for k, line in enumerate(grid.lines):
+        rows[k] = rows[k - 1] if line.kind == "reported" else rows[k]  # goes with the row above it
+    ours = [line for line in grid.lines if line.kind != "reported"]
+    columns = [any(line.entries[j].text for line in ours) for j in range(len(grid.heads))]
+    lines = tuple(
+        dataclasses.replace(line, entries=tuple(compress(line.entries, columns))) for line in compress(grid.lines, rows)
+    )
+    empty = sum(not line.filled for line in ours), columns.count(False)
+    of = len(ours), len(columns)
+    words = [f"{n} of {all} {what}" for n, all, what in zip(empty, of, ("rows", "columns"), strict=True) if n]
+    said = (f"Left out, as they have no number: {' and '.join(words)}.",) if words else ()
+    return dataclasses.replace(
+        grid, heads=tuple(compress(grid.heads, columns)), lines=lines, about=(*grid.about, *said)
+    )
+
+
+def legend(grid: Grid) -> list[tuple[str, str]]:
+    """(symbol, meaning) of the marks that occur in the grid."""
+    entries = [entry for line in grid.lines if line.kind != "reported" for entry in line.entries]
+    asked = [entry for line in grid.lines if line.asked for entry in line.entries]
+    found = [(SYMBOLS[s], s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in asked)]
+    marks = ((STALE, "stale: the code has changed since"), (PARTIAL, "not of all its seeds yet"))
+    found += [(mark, meaning) for mark, meaning in marks if any(e.mark == mark for e in entries)]
+    compared = any(line.kind == "reported" for line in grid.lines)
+    if any(e.text.endswith("?") for line in grid.lines if line.kind == "reported" for e in line.entries):
+        found.append(("5.0?", "doubtful in the paper, no target"))
+    if compared and any(e.within is False for e in asked):
+        found.append(("*", "outside the tolerance"))
+    return found

@@ -1,0 +1,55 @@
+"""Grids in print: one function a format, all from the same `grid.Grid`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.reports.layout.grid import Grid
+
+FORMATS = ("console", "latex", "markdown", "csv", "html", "json")
+_SUFFIXES = {
+    ".tex": "latex", ".md": "markdown", ".csv": "csv", ".html": "html", ".htm": "html", ".json": "json",
+    ".txt": "console",
+}  # fmt: skip
+
+
+def choose(format: str | None, output: Path | None) -> str:
+    """The format: as given, else as the output's suffix says, else console. Raises FedbenchError for an unknown one."""
+    if format is not None:
+        if format not in FORMATS:
+            raise unknown("format", format, FORMATS)
+        return format
+    if output is None:
+        return "console"
+    if output.suffix not in _SUFFIXES:
+        known = ", ".join(_SUFFIXES)
+        raise FedbenchError(f"cannot tell the format from the name {output}", f"use --format, or end it in {known}")
+    return _SUFFIXES[output.suffix]
+
+
+def render(grids: Sequence[Grid], format: str, *, full: bool = False, standalone: bool = False) -> str:
+    """The grids in that format, `full` with all their notes; `standalone` (LaTeX only) as a document of its own."""
+    if standalone and format != "latex":
+        raise FedbenchError(f"--standalone says nothing of {format}", "it goes with --format latex")
+    if format in ("csv", "json"):  # which hold everything
+        from fedbench.reports.render import data
+
+        return {"csv": data.as_csv, "json": data.as_json}[format](grids)
+    grids = [grid if full or format == "html" else grid.unmarked() for grid in grids]
+    if format == "latex":
+        from fedbench.reports.render import latex
+
+        return latex.document(grids, full, standalone)
+    if format == "markdown":
+        from fedbench.reports.render import markdown
+
+        return markdown.document(grids, full)
+    if format == "html":
+        from fedbench.reports.render import html
+
+        return html.document(grids, full)
+    from fedbench.reports.render import console
+
+    return console.plain(grids, full)

@@ -1,0 +1,163 @@
+"""A grid on a terminal: rules as in print, colour only where it means something."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from fedbench.reports.layout.grid import Entry, Grid, Line
+from fedbench.reports.render.text import brief, claims, filling, harmless, pointer
+from fedbench.reports.table.claims import FAILS, HOLDS, SO_FAR
+
+_GAP = 3
+_VERDICT = {HOLDS: "green", SO_FAR: "green", FAILS: "yellow"}
+
+
+def show(grids: Sequence[Grid], console: Console, full: bool = False) -> None:
+    """Print the grids one below the other, `full` with all their notes."""
+    for i, grid in enumerate(grids):
+        if i:
+            console.print()
+        _show(harmless(grid if full else grid.unmarked()), console, full)
+
+
+def plain(grids: Sequence[Grid], full: bool = False) -> str:
+    """The same as text without colour, for a file."""
+    console = Console(file=io.StringIO(), width=110, color_system=None, highlight=False)
+    show(grids, console, full)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def _show(grid: Grid, console: Console, full: bool) -> None:
+    layout = _Layout(grid, with_spread=True)
+    if console.is_terminal and layout.width > console.width:
+        layout = _Layout(grid, with_spread=False)
+    console.print(Text.assemble((grid.id, "bold cyan"), "  ", (grid.caption, "bold")), soft_wrap=True)
+    for line in layout.lines():
+        console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+    width = min(console.width, max(layout.width, 80)) if console.is_terminal else max(layout.width, 80)
+
+    def say(text: str, style: str = "dim", first: str = "  ", then: str = "  ") -> None:
+        body = textwrap.fill(text, width, initial_indent=first, subsequent_indent=then, break_on_hyphens=False)
+        console.print(Text(body, style), soft_wrap=True)
+
+    for text in (*brief(grid), *_too_narrow(grid, layout, console)):
+        say(text)
+    for text in filling(grid):
+        console.print(Text(f"  {text}", "dim"), soft_wrap=True)  # as it is, to be copied
+    for text in grid.problems:
+        say(text, "red", "  ✗ ", "    ")
+    if not full:
+        for text in pointer(grid):
+            say(text)
+        return
+    for text in grid.notes:
+        say(text)
+    for letters, text in grid.footnotes:
+        say(text, first=f"  {letters} ", then="    ")
+    for (text, verdict), (ours, _) in zip(claims(grid), grid.verdicts, strict=True):
+        say(f"{text}: {verdict}", _VERDICT.get(ours.state, "dim"))
+
+
+def _too_narrow(grid: Grid, layout: _Layout, console: Console) -> Iterator[str]:
+    """What a terminal that is too narrow does to the table."""
+    if not layout.with_spread and any(e.spread for line in grid.lines for e in line.entries):
+        yield "The terminal is too narrow for the ± of the values: widen it, or write them with -o FILE."
+    if console.is_terminal and layout.width > console.width:
+        yield (
+            f"{layout.width} characters wide, so that lines wrap here: choose columns (--column, in which * is any "
+            "text), or write it with -o FILE.html."
+        )
+
+
+class _Layout:
+    """Widths of all columns, and the lines that they give."""
+
+    def __init__(self, grid: Grid, with_spread: bool) -> None:
+        self.grid, self.with_spread = grid, with_spread
+        labels = [_label(line) for line in grid.lines]
+        self.stub = max((cell_len(x) for x in labels), default=0)
+        columns = list(zip(*(line.entries for line in grid.lines), strict=True))
+        kinds = [line.kind for line in grid.lines]
+        self.heads = [grid.heading(h) for h in grid.heads]
+        self.values = [max((cell_len(_value(e)) for e in column), default=0) for column in columns]
+        self.tails = [
+            max((cell_len(self.tail(e, k)) for e, k in zip(column, kinds, strict=True)), default=0)
+            for column in columns
+        ]
+        self.widths = [max(v + t, cell_len(h)) for v, t, h in zip(self.values, self.tails, self.heads, strict=True)]
+        start = 0  # a group heading may be wider than its columns
+        for group, span in grid.groups:
+            short = cell_len(group) - sum(self.widths[start : start + span]) - _GAP * (span - 1)
+            self.widths[start] += max(0, short)
+            start += span
+
+    @property
+    def width(self) -> int:
+        return self.stub + sum(w + _GAP for w in self.widths)
+
+    def tail(self, entry: Entry, kind: str) -> str:
+        """What follows a value: ratio, ±, and (below a measured value) the difference to it."""
+        ratio = f"  {entry.ratio}" if entry.ratio else ""
+        spread = f" ± {entry.spread}" if entry.spread and self.with_spread else ""
+        if kind == "reported" and entry.delta:
+            return f"{ratio}{spread} ({entry.delta})"
+        return ratio + spread + entry.mark
+
+    def lines(self) -> list[Text]:
+        grid, out = self.grid, [Text("━" * self.width, "dim")]
+        if grid.groups:
+            names, rules, start = Text(" " * self.stub), Text(" " * self.stub), 0
+            for group, span in grid.groups:
+                width = sum(self.widths[start : start + span]) + _GAP * (span - 1)
+                names.append(" " * _GAP + group.center(width), "bold")
+                rules.append(" " * _GAP + ("─" if group else " ") * width, "dim")
+                start += span
+            out += [names, rules]
+        head = Text(" " * self.stub)
+        for name, width in zip(self.heads, self.widths, strict=True):
+            head.append(" " * _GAP + name.center(width), "bold")
+        out += [head, self.rule()]
+        before = False
+        for line in grid.lines:
+            if line.ours and not before:
+                out.append(self.rule())
+            before = line.ours
+            out.append(self.row(line))
+        return [*out, Text("━" * self.width, "dim")]
+
+    def rule(self) -> Text:
+        return Text("─" * self.width, "dim")
+
+    def row(self, line: Line) -> Text:
+        dim = line.kind == "reported"
+        out = Text()
+        empty = not any(e.text for e in line.entries)
+        out.append(_label(line).ljust(self.stub), "dim" if dim or empty else "cyan" if line.ours else "")
+        for entry, width, values, tails in zip(line.entries, self.widths, self.values, self.tails, strict=True):
+            left = (width - values - tails) // 2
+            out.append(" " * (_GAP + left))
+            value = _value(entry) if line.asked or entry.text else ""
+            style = "dim" if dim or not entry.text else {1: "bold", 2: "underline"}.get(entry.rank, "")
+            out.append(" " * (values - cell_len(value)))
+            out.append(value, style)
+            tail = self.tail(entry, line.kind)
+            colour = {True: "green", False: "yellow"}.get(entry.within, "dim") if dim and entry.delta else "dim"  # type: ignore[arg-type]
+            out.append(tail, colour)
+            out.append(" " * (width - values - left - cell_len(tail)))
+        return out
+
+
+def _label(line: Line) -> str:
+    if line.kind == "reported":
+        return f"  {line.label}"
+    return line.label + (f" {line.mark}" if line.mark else "")
+
+
+def _value(entry: Entry) -> str:
+    return entry.text or entry.symbol

@@ -1,0 +1,111 @@
+"""Grids as one HTML page that needs nothing else: light and dark, fit for print.
+
+Texts of a grid are escaped before anything is made of them (`text.harmless`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from fedbench.reports.layout.grid import Entry, Grid, Line
+from fedbench.reports.render.text import brief, claims, harmless, shown
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #667085; --line: #d5dae1; --page: #fff; --best: #0b6e4f;
+  --off: #a15c00; --shade: #f5f7fa; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e8ee; --soft: #98a2b3; --line: #39424f; --page: #14181f;
+  --best: #6fd0a8; --off: #e8b25c; --shade: #1c222b; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 2.5rem 1.5rem; max-width: 72rem; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, sans-serif; }
+section { margin-bottom: 3.5rem; }
+h2 { font-size: 1.15rem; font-weight: 600; margin: 0 0 .8rem; }
+h2 small { color: var(--soft); font-weight: 400; margin-left: .5rem; }
+details { margin-top: .8rem; } summary { color: var(--soft); font-size: .87rem; cursor: pointer; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; border-top: 2px solid var(--ink); border-bottom: 2px solid var(--ink);
+  font-variant-numeric: tabular-nums; width: 100%; }
+th, td { padding: .32rem .8rem; text-align: right; white-space: nowrap; }
+th { font-weight: 600; } tbody th, thead th:first-child { text-align: left; font-weight: 400; }
+thead tr:last-child th { border-bottom: 1px solid var(--ink); }
+thead th.group { text-align: center; border-bottom: 1px solid var(--line); }
+tbody tr:hover { background: var(--shade); }
+tr.first-extra > * { border-top: 1px solid var(--ink); }
+tr.reported > * { color: var(--soft); font-size: .87em; padding-top: 0; }
+tr.reported th { padding-left: 1.8rem; font-style: italic; }
+.spread, .ratio { color: var(--soft); font-size: .82em; } .state { color: var(--soft); }
+.best { font-weight: 700; color: var(--best); } .second { text-decoration: underline; text-underline-offset: 3px; }
+.within { color: var(--best); } .outside { color: var(--off); }
+ul { color: var(--soft); font-size: .87rem; margin: .8rem 0 0; padding-left: 1.1rem; } sup { font-size: .7em; }
+code { overflow-wrap: anywhere; }
+"""
+
+
+def document(grids: Sequence[Grid], full: bool) -> str:
+    """A standalone page with all grids; notes that are not brief are folded, unless `full`."""
+    safe = [harmless(grid, escape) for grid in grids]
+    title = ", ".join(grid.id for grid in safe)
+    body = "\n".join(_section(grid, full) for grid in safe)
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>fedbench: {title}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _section(grid: Grid, full: bool) -> str:
+    scope = f", {grid.scope}" if grid.scope else ""
+    command = [f"To fill them: <code>{grid.command}</code>"] if grid.command else []
+    problems = [f'<span class="outside">Problem: {text}</span>' for text in grid.problems]
+    more = [*grid.notes, *(f"<sup>{letters}</sup> {text}" for letters, text in grid.footnotes)]
+    more += [f"{text}: <em>{verdict}</em>" for text, verdict in claims(grid)]
+    out = [
+        f"<section>\n<h2>{grid.caption}<small>{grid.id}{scope}</small></h2>",
+        f'<div class="scroll"><table>\n{_head(grid)}\n{_body(grid)}\n</table></div>',
+        _list([*brief(grid, escape), *command, *problems]),
+    ]
+    if more:
+        folded = "<details open>" if full else "<details>"
+        out.append(f"{folded}<summary>{'All notes' if len(more) > 1 else 'One note'}</summary>{_list(more)}</details>")
+    return "\n".join([*out, "</section>"])
+
+
+def _list(items: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>"
+
+
+def _head(grid: Grid) -> str:
+    groups = "".join(
+        f'<th class="group" colspan="{span}" scope="colgroup">{group}</th>' if group else f'<td colspan="{span}"></td>'
+        for group, span in grid.groups
+    )
+    first = f"<tr><td></td>{groups}</tr>\n" if groups else ""
+    labels = "".join(f'<th scope="col">{grid.heading(head)}</th>' for head in grid.heads)
+    return f'<thead>\n{first}<tr><th scope="col">{grid.stub}</th>{labels}</tr>\n</thead>'
+
+
+def _body(grid: Grid) -> str:
+    rows, before = [], False
+    for line in grid.lines:
+        kind = "first-extra" if line.ours and not before else line.kind
+        before = line.ours
+        marks = f"<sup>{line.mark}</sup>" if line.mark else ""
+        cells = "".join(f"<td>{_cell(line, entry)}</td>" for entry in line.entries)
+        rows.append(f'<tr class="{kind}"><th scope="row">{line.label}{marks}</th>{cells}</tr>')
+    return "<tbody>\n" + "\n".join(rows) + "\n</tbody>"
+
+
+def _cell(line: Line, entry: Entry) -> str:
+    if not entry.text:
+        sign = shown(line, entry)
+        return f'<span class="state" title="{escape(entry.state.value)}">{escape(sign)}</span>' if sign else ""
+    text = entry.text
+    if entry.rank:
+        text = f'<span class="{"best" if entry.rank == 1 else "second"}">{text}</span>'
+    text += f' <span class="ratio">{entry.ratio}</span>' if entry.ratio else ""
+    spread = f' <span class="spread">± {entry.spread}</span>' if entry.spread else ""
+    if line.kind == "reported":
+        judged = "within" if entry.within else "outside"
+        return text + spread + (f' <span class="{judged}">{escape(entry.delta)}</span>' if entry.delta else "")
+    return text + spread + entry.mark

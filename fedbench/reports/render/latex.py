@@ -1,0 +1,178 @@
+"""Grids as LaTeX: floats with booktabs, to be included, or a document that compiles.
+
+Texts of a grid are escaped before anything is made of them (`text.harmless`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedbench.plain import plain
+from fedbench.reports.layout.grid import Entry, Grid, Line
+from fedbench.reports.render.text import brief, claims, harmless, shown
+
+_PREAMBLE = r"""\documentclass[10pt]{article}
+\usepackage[utf8]{inputenc}
+\usepackage[a4paper,margin=18mm]{geometry}
+\usepackage{booktabs}
+\usepackage{caption}
+\captionsetup{font=small,labelfont=bf}
+\pagestyle{empty}
+\begin{document}
+"""
+
+#: Before a table that no font makes narrow enough.
+_SHRUNK = r"\resizebox{\linewidth}{!}"
+
+#: Before a table with its notes, which are as wide as the text, however narrow the table is.
+_WITH_NOTES = "\\begin{threeparttable}\n\\renewcommand{\\TPTminimum}{\\linewidth}"
+_NOTES = "\\begin{tablenotes}[flushleft]\\scriptsize"
+#: Before brief notes.
+_BELOW = "\\par\\medskip\n\\begin{minipage}{\\linewidth}\n\\scriptsize\\raggedright\\setlength{\\parskip}{1pt}"
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$",
+    '"': "''", "`": r"\textquoteleft{}", "[": "{[}", "]": "{]}", "*": "{*}",
+    "\n": " ", "\t": " ",
+}  # fmt: skip
+_MATH = {
+    "±": r"\pm", "×": r"\times", "−": "-", "·": r"\cdot", "…": r"\ldots", "≤": r"\le", "≥": r"\ge", "†": r"\dagger",
+    "‡": r"\ddagger", "✓": r"\surd",
+    "✗": r"\times", "○": r"\circ", "→": r"\to", "∞": r"\infty", "α": r"\alpha", "β": r"\beta", "γ": r"\gamma",
+    "δ": r"\delta", "ε": r"\varepsilon", "η": r"\eta", "θ": r"\theta", "κ": r"\kappa", "λ": r"\lambda", "μ": r"\mu",
+    "ξ": r"\xi", "π": r"\pi", "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau", "φ": r"\varphi", "ω": r"\omega",
+    "Δ": r"\Delta", "Θ": r"\Theta", "Σ": r"\Sigma", "Φ": r"\Phi", "Ω": r"\Omega", "²": "^2", "³": "^3",
+}  # fmt: skip
+_TEXT = {"–": r"\textendash{}", "—": r"\textemdash{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\u00a0": "~"}
+
+
+def document(grids: Sequence[Grid], full: bool, standalone: bool) -> str:
+    r"""Every grid as a float with caption and label, to be \input; `standalone`: in a document of their own.
+
+    Notes stand below in brief, or (`full`) in a threeparttable.
+    """
+    # What a table needs of the page goes by its texts as they are read.
+    body = "\n".join(_float(harmless(grid, escape), _Apart.of(grid), full) for grid in grids)
+    packages = ["booktabs", *(["threeparttable"] if full else []), *(["graphicx"] if _SHRUNK in body else [])]
+    if not standalone:
+        return f"% Needs \\usepackage{{{','.join(packages)}}}\n{body}"
+    return _PREAMBLE.replace("booktabs", ",".join(packages)) + body + "\\end{document}\n"
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """What goes by a grid's texts as they are read, before these are escaped."""
+
+    label: str
+    command: str
+    size: str  #: a font for the page (85 characters a line at \\small, 118 at \\scriptsize)
+    wide: bool  #: whether no font fits
+
+    @classmethod
+    def of(cls, grid: Grid) -> _Apart:
+        label = re.sub("[^0-9A-Za-z]+", "-", plain(grid.id))
+        return cls(f"tab:{label}", plain(grid.command), *_size(grid))
+
+
+def _float(grid: Grid, apart: _Apart, full: bool) -> str:
+    body = _tabular(grid, r"\tiny" if "script" in apart.size else r"\scriptsize")
+    if apart.wide:  # within a tabular of its own, which a threeparttable measures
+        body = f"\\begin{{tabular}}{{@{{}}c@{{}}}}\n{_SHRUNK}{{{body}}}\n\\end{{tabular}}\n"
+    said = [*brief(grid, escape), *(rf"\textbf{{Problem:}} {text}" for text in grid.problems)]
+    if full:
+        items = [*(("", text) for text in (*said, *grid.notes)), *grid.footnotes]
+        items += [("", rf"\textit{{{text}}}: {verdict}.") for text, verdict in claims(grid)]
+        notes = [rf"\item[{letters}] {text}" for letters, text in items]
+        body = "\n".join([_WITH_NOTES, body + _NOTES, *notes, r"\end{tablenotes}", r"\end{threeparttable}", ""])
+    else:
+        body += "\n".join([_BELOW, *(rf"\par {text}" for text in said), r"\end{minipage}", ""])
+    named = grid.id + (f", {grid.scope}" if grid.scope else "")
+    lines = [
+        "\\begin{table}[!htb]", "\\centering",
+        f"\\caption{{{grid.caption} ({named}).}}", f"\\label{{{apart.label}}}", apart.size,
+        body + "\\end{table}", *([f"% To fill it: {apart.command}"] if apart.command else []), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _tabular(grid: Grid, small: str = r"\scriptsize") -> str:
+    """The tabular alone; needs the package booktabs. `small` is the font of what follows a value."""
+    n = len(grid.heads)
+    out = [f"\\begin{{tabular}}{{l{'c' * n}}}", "\\toprule"]
+    if grid.groups:
+        names, rules, start = [], [], 2
+        for group, span in grid.groups:
+            names.append(rf"\multicolumn{{{span}}}{{c}}{{{group}}}")
+            if group:
+                rules.append(rf"\cmidrule(lr){{{start}-{start + span - 1}}}")
+            start += span
+        out += [f" & {' & '.join(names)} \\\\", "".join(rules)]
+    out += [f"{grid.stub} & {' & '.join(grid.heading(h) for h in grid.heads)} \\\\", "\\midrule"]
+    before = False
+    for line in grid.lines:
+        if line.ours and not before:
+            out.append("\\midrule")
+        before = line.ours
+        out.append(f"{_label(line)} & {' & '.join(_cell(line, e, small) for e in line.entries)} \\\\")
+    return "\n".join([*out, "\\bottomrule", "\\end{tabular}", ""])
+
+
+def _label(line: Line) -> str:
+    if line.kind == "reported":
+        return rf"\quad{{\itshape {line.label}}}"
+    return line.label + (rf"\tnote{{{line.mark}}}" if line.mark else "")
+
+
+def _cell(line: Line, entry: Entry, small: str) -> str:
+    if not entry.text:
+        return escape(shown(line, entry))
+    text = entry.text
+    if entry.rank:
+        text = rf"\textbf{{{text}}}" if entry.rank == 1 else rf"\underline{{{text}}}"
+    text += rf"\,({entry.ratio})" if entry.ratio else ""
+    text += rf"{{{small}$\,\pm\,${entry.spread}}}" if entry.spread else ""
+    if line.kind == "reported":
+        off = rf" {{{small}({escape(entry.delta)})}}" if entry.delta else ""
+        return rf"{{\itshape {text}{off}}}"
+    return text + (rf"$^{{{_MATH[entry.mark]}}}$" if entry.mark else "")
+
+
+def _size(grid: Grid) -> tuple[str, bool]:
+    """Of `_Apart`."""
+    columns = zip(*(line.entries for line in grid.lines), strict=True)
+    widths = [
+        max([len(grid.heading(h)), *(len(e.text + e.ratio + e.delta + e.spread) + 3 for e in column)])
+        for h, column in zip(grid.heads, columns, strict=True)
+    ]
+    width = max(len(line.label) for line in grid.lines) + sum(widths)
+    gap = rf"\setlength{{\tabcolsep}}{{{2.5 if len(widths) > 7 else 3.5}pt}}" if width > 75 else ""
+    size = r"\small" if width <= 85 else r"\footnotesize" if width <= 92 else r"\scriptsize"
+    return size + gap, width > 118
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX prints literally. Characters that its fonts lack lose their accents, or become '?'."""
+    parts = re.split("`([^`]+)`", text)  # what stands between backticks is typed
+    escaped = ["".join(_escaped(c) for c in part).replace("--", "{-}{-}") for part in parts]
+    return "".join(rf"\texttt{{{part}}}" if k % 2 else part for k, part in enumerate(escaped))
+
+
+def _escaped(c: str) -> str:
+    if c in _SPECIAL:
+        return _SPECIAL[c]
+    if c in _MATH:
+        return f"${_MATH[c]}$"
+    if c in _TEXT:
+        return _TEXT[c]
+    if unicodedata.combining(c):
+        return ""
+    if c.isascii():
+        return c if c.isprintable() else " "
+    if "À" <= c <= "ÿ" and (c in "ßÆØæø" or unicodedata.decomposition(c)):
+        return c
+    bare = unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode()
+    return "".join(_escaped(b) for b in bare) or "?"

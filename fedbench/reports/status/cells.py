@@ -1,0 +1,190 @@
+"""The cells of a table at a budget: which runs each needs, and how it stands with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from fedbench import declared, methods, protocol
+from fedbench.declaration import Declaration
+from fedbench.errors import FedbenchError, unknown
+from fedbench.plugins.classes import is_file
+from fedbench.reports.status.index import Index, Record, State
+from fedbench.reports.status.settings import Settings, dataset
+from fedbench.reports.table.spec import Column, Row, Table
+from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
+from fedbench.store import DamagedError, Store
+
+#: Without --budget, a table is about this one.
+DEFAULT_BUDGET = "small"
+
+#: Without --precision, a table is about runs of this one.
+DEFAULT_PRECISION = Setting.precision
+
+#: A cell that needs several runs (seeds) stands as the one of them that comes first here.
+_WORST = (State.UNDEFINED, State.NOT_BUILT, State.NO_DATA, State.FAILED, State.DAMAGED, State.MISSING, State.RUNNING,
+          State.UNEVALUATED, State.STALE, State.DONE)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table: a row in a column, from one run a seed, or from other cells (`Column.of`)."""
+
+    row: Row
+    column: Column
+    state: State
+    records: tuple[Record | None, ...] = ()  #: of each of its runs, what the store has
+    reason: str = ""
+    make: Callable[[Row, Column], Iterable[RunSpec]] | None = None  #: its runs, which cost more than to know of none
+
+    @cached_property
+    def specs(self) -> tuple[RunSpec, ...]:
+        """The runs that it needs; none if the data set is not at hand."""
+        return tuple(self.make(self.row, self.column)) if self.make else ()
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A table at one budget and one precision (and, if asked, on another data set and under other seeds)."""
+
+    table: Table
+    budget: str  #: empty for counted tables, like the precision
+    precision: str
+    absent: dict[str, str]  #: data set that is not at hand -> why
+    grid: list[list[Cell]]  #: [row][column]
+    index: Index
+    made: Settings
+    sources: Mapping[str, Declaration]  #: row label -> the user's own method that it names
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the runs that go into a cell."""
+        return self.made.seeds
+
+    @cached_property
+    def settings(self) -> dict[str, tuple[Setting, ...]]:
+        """Column key -> one setting a seed (rows with overrides of their own stand in others), where the data are at
+        hand."""
+        return {c.key: settings for c in self.table.measured if (settings := self.made.of(c))}
+
+    @property
+    def all(self) -> list[Cell]:
+        return [cell for line in self.grid for cell in line]
+
+    @property
+    def scope(self) -> str:
+        """Budget and precision in print."""
+        return scope(self.budget, self.precision)
+
+    @cached_property
+    def counts(self) -> Counter[State]:
+        """How many cells that need runs of their own (or, counted, none at all) are in which state."""
+        return Counter(c.state for c in self.all if not c.column.of and c.state is not State.UNDEFINED)
+
+    def runs(self, *states: State) -> dict[RunSpec, str]:
+        """The runs in these states that cells need (several cells can read one) -> the method as a row names it."""
+        return {
+            spec: cell.row.method
+            for cell in self.all
+            for spec, record in zip(cell.specs, cell.records, strict=True)
+            if (record.state if record else State.MISSING) in states
+        }
+
+
+def find(
+    table: Table,
+    budget: str,
+    store: Store,
+    roots: Sequence[Path],
+    *,
+    precision: str = DEFAULT_PRECISION,
+    seeds: Iterable[int] = (),
+    index: Index | None = None,
+) -> Cells:
+    """The cells of a table at a budget and a precision.
+
+    Reads manifests only; raises FedbenchError for an unknown budget or precision.
+    """
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
+    index = index or Index(store)
+    if table.counted:
+        grid = [
+            [Cell(r, c, State.UNDEFINED if (r.label, c.key) in table.no_numbers else State.DONE) for c in table.columns]
+            for r in table.rows
+        ]
+        return Cells(table, "", "", {}, grid, index, Settings(table, "", "", (), {}, {}), {})
+    rules = protocol.load(table.protocol)
+    usual = rules.seeds(budget)  # an unknown budget is the first thing to say
+    absent: dict[str, str] = {}
+    at_hand: dict[str, tuple[DatasetSpec, int]] = {}
+    for name in dict.fromkeys(c.dataset for c in table.measured):
+        try:
+            at_hand[name] = dataset(name, store, roots)
+        except FedbenchError as error:
+            absent[name] = str(error)
+    seeds = tuple(seeds) or tuple(table.seeds) or usual
+    settings = Settings(table, budget, precision, seeds, at_hand, index.settings)
+    sources = {row.label: declared.of(row.method) for row in table.rows if is_file(row.method)}
+    built = {row.label for row in table.rows if row.method in methods.names()} | sources.keys()
+    stored = {name for name in at_hand if index.knows(name, budget, precision)}
+
+    def runs(row: Row, column: Column) -> Iterator[RunSpec]:
+        method = sources.get(row.label) or declared.of(row.method)
+        overrides = {**rules.method_params(method.name, budget, column.dataset), **row.params}
+        at = settings.of(column, row)
+        try:
+            yield from (method.run(setting, overrides) for setting in at)
+        except FedbenchError as error:
+            raise FedbenchError(f"{table.path}, row {row.label}: {error.message}", error.hint) from error
+
+    def cell(row: Row, column: Column) -> Cell:
+        if (row.label, column.key) in table.no_numbers:
+            return Cell(row, column, State.UNDEFINED)
+        if column.of:  # needs no run of its own
+            rows = (row.label, column.relative_to) if column.relative_to else (row.label,)
+            return Cell(row, column, worst(cells[label, key].state for label in rows for key in column.of))
+        if row.label not in built:
+            return Cell(row, column, State.NOT_BUILT)
+        if column.dataset in absent:
+            return Cell(row, column, State.NO_DATA, reason=absent[column.dataset])
+        missing = Cell(row, column, State.MISSING, (None,) * len(seeds), "", runs)
+        return _looked_up(missing, index) if column.dataset in stored else missing
+
+    cells: dict[tuple[str, str], Cell] = {}
+    for column in table.columns:  # parts stand before their means
+        for row in table.rows:
+            cells[row.label, column.key] = cell(row, column)
+    grid = [[cells[r.label, c.key] for c in table.columns] for r in table.rows]
+    return Cells(table, budget, precision, absent, grid, index, settings, sources)
+
+
+def _looked_up(cell: Cell, index: Index) -> Cell:
+    """The cell with what the store has of its runs."""
+    records = tuple(map(index.find, cell.specs))
+    states = [(_state(index, record), record.reason if record else "") for record in records]
+    state, reason = min(states, key=lambda x: _WORST.index(x[0]))
+    return replace(cell, state=state, records=records, reason=reason)
+
+
+def worst(states: Iterable[State]) -> State:
+    """How it stands with a number that several runs or cells go into."""
+    return min(states, key=_WORST.index)
+
+
+def scope(budget: str, precision: str) -> str:
+    """Which runs count, in print: the budget, and the precision where it is not the usual one ("" if none count)."""
+    return f"budget {budget}" + (f" in {precision}" if precision != DEFAULT_PRECISION else "") if budget else ""
+
+
+def _state(index: Index, record: Record | None) -> State:
+    if record is None:
+        return State.MISSING
+    try:
+        missing = record.artifact is not None and index.metrics(record) is None
+    except DamagedError:
+        return State.DAMAGED
+    return State.UNEVALUATED if missing else record.state

@@ -1,0 +1,139 @@
+"""Runs in a table's settings that no row asks for: an extra row for each method with its hyper-parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedbench import declared, methods, protocol
+from fedbench.plain import plain
+from fedbench.reports.status.cells import Cells
+from fedbench.reports.status.index import Record
+from fedbench.reports.table.spec import Column, Row
+from fedbench.specs import Plain
+
+#: The columns that a row's runs stand in.
+Hits = list[tuple[Column, Record]]
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """What makes two runs one row. Titles do not: a user's file may call its method as it likes."""
+
+    method: str
+    source: str  #: SHA-256 of a user's file, or ""
+    version: int
+    params: tuple[tuple[str, str], ...]  #: hyper-parameters that are not the protocol's, in print
+
+
+def others(cells: Cells) -> dict[str, Hits]:
+    """Runs in the table's settings that are none of its rows: label, which no other row has -> where they stand.
+
+    Only complete runs; of two of one key and one setting the latest counts.
+    """
+    own = {record.id for cell in cells.all for record in cell.records if record}
+    rules = protocol.load(cells.table.protocol)
+    places: dict[Key, Hits] = {}
+    columns = [c for c in cells.table.measured if cells.index.knows(c.dataset, cells.budget, cells.precision)]
+    for column, setting in [(c, setting) for c in columns for setting in cells.made.of(c)]:
+        latest: dict[Key, Record] = {}
+        for record in cells.index.records.get(setting.id, []):
+            if record.artifact and record.id not in own:
+                latest[_key(record, rules, cells.budget)] = record
+        for key, record in latest.items():
+            places.setdefault(key, []).append((column, record))
+    labels = _labels(places, cells.table.rows)
+    return {labels[key]: places[key] for key in sorted(places, key=lambda key: labels[key])}
+
+
+def records(cells: Cells, extra: Mapping[str, Hits], columns: Collection[str] = ()) -> list[Record]:
+    """The runs that the table's rows and its extra ones read (in these columns; else in all), each once."""
+    places = [(cell.column, record) for cell in cells.all for record in cell.records]
+    places += [hit for hits in extra.values() for hit in hits]
+    read = (record for column, record in places if record is not None and (not columns or column.key in columns))
+    return list({record.id: record for record in read}.values())
+
+
+def _key(record: Record, rules: protocol.Protocol, budget: str) -> Key:
+    spec = record.spec
+    preset = _differing(record, rules.method_params(spec.method, budget, spec.setting.partition.dataset.name))
+    own = _differing(record, record.provenance.get("overrides", {}))
+    differing = {k: own.get(k, "default") for k in {**preset, **own} if own.get(k) != preset.get(k)}
+    return Key(
+        spec.method, spec.source or "", spec.method_version, tuple(sorted((k, _value(v)) for k, v in differing.items()))
+    )
+
+
+def _differing(record: Record, values: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Hyper-parameters without those at the method's defaults, as far as the run tells these."""
+    defaults = record.provenance.get("defaults", {})
+    return {k: v for k, v in values.items() if k not in defaults or defaults[k] != v}
+
+
+def _value(value: object) -> str:
+    """A hyper-parameter in print, short where that loses nothing."""
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def _labels(places: Mapping[Key, Hits], rows: Sequence[Row]) -> dict[Key, str]:
+    """A label for each key: the method's title and its hyper-parameters, and where these are another row's too, what
+    tells them apart."""
+    titles = {key: title_of(hits[-1][1]) for key, hits in places.items()}
+    alike: dict[str, list[Key]] = {}
+    for key in places:
+        alike.setdefault(_label(titles[key], key), []).append(key)
+    labels: dict[Key, str] = {}
+    for label, keys in alike.items():
+        row = next((row for row in rows if row.label == label), None)
+        marks = {key: _marks(key, places[key], row) for key in keys}
+        rivals = [*marks.values(), *([_marks_of(row)] if row else [])]
+        telling = _telling(rivals)
+        labels |= {key: _label(titles[key], key, (marks[key][k] for k in telling)) for key in keys}
+    return _unlike(labels, places, {row.label for row in rows})
+
+
+def title_of(record: Record) -> str:
+    """A method's name in print: as the run tells it, else (a very old run does not) as the method declares it."""
+    method = record.spec.method
+    own = declared.of(method).title if method in methods.names() else method
+    return plain(str(record.provenance.get("title") or own))
+
+
+def _label(title: str, key: Key, marks: Iterable[str] = ()) -> str:
+    details = [*(f"{k} = {v}" for k, v in key.params), *(mark for mark in marks if mark)]
+    return plain(f"{title} ({', '.join(details)})") if details else title
+
+
+def _marks(key: Key, hits: Hits, row: Row | None) -> tuple[str, ...]:
+    """What may tell a row from another of its label, the plainest first."""
+    rounds = dict.fromkeys(str(record.spec.setting.rounds) for _, record in hits)
+    own = row.params if row and row.method == key.method else {}
+    differing = ", ".join(f"{k} = default" for k in own if k not in dict(key.params))
+    file = f"file {key.source[:8]}" if key.source else ""
+    return key.method, file, differing, f"version {key.version}", f"{' or '.join(rounds)} rounds"
+
+
+def _marks_of(row: Row) -> tuple[str, ...]:
+    """The same of a row of the table."""
+    version = declared.of(row.method).version if row.method in methods.names() else ""
+    return row.method, "", "", f"version {version}", ""
+
+
+def _telling(marks: Sequence[tuple[str, ...]]) -> list[int]:
+    """The first of the marks that tell all of these apart."""
+    telling: list[int] = []
+    for k in range(len(marks[0])):
+        if len({tuple(own[i] for i in telling) for own in marks}) == len(marks):
+            break
+        if len({own[k] for own in marks}) > 1:
+            telling.append(k)
+    return telling
+
+
+def _unlike(labels: Mapping[Key, str], places: Mapping[Key, Hits], rows: Collection[str]) -> dict[Key, str]:
+    """The labels, with a run's id behind those that are still another row's: a title may look like such a label."""
+    every = [*labels.values(), *rows]
+    return {
+        key: label if every.count(label) == 1 else f"{label}, run {places[key][-1][1].id}"
+        for key, label in labels.items()
+    }

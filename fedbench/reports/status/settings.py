@@ -1,0 +1,80 @@
+"""The settings that a table's cells ask for at a budget: what its protocol, itself, its columns and its rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from fedbench import protocol
+from fedbench.errors import FedbenchError
+from fedbench.reports.table.spec import Column, Row, Table
+from fedbench.specs import DatasetSpec, Setting
+from fedbench.store import Store
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a table's cells at a budget and a precision, each made when it is asked for."""
+
+    table: Table
+    budget: str
+    precision: str
+    seeds: tuple[int, ...]
+    datasets: Mapping[str, tuple[DatasetSpec, int]]  #: at hand; and how many classes each is partitioned by
+    cache: dict[str, Setting]
+
+    def of(self, column: Column, row: Row | None = None) -> tuple[Setting, ...]:
+        """One a seed, of the column or of a row in it with overrides of its own; none without the data."""
+        if column.dataset not in self.datasets:
+            return ()
+        own = row if row and row.own(self.budget) else None
+        at = partial(_setting, self.table, column, self.budget, *self.datasets[column.dataset], row=own)
+        return tuple(at(seed=seed, precision=self.precision, known=self.cache) for seed in self.seeds)
+
+
+def sketch(table: Table, column: Column, budget: str, row: Row | None = None) -> Setting:
+    """The setting of a column (of a row in it) as far as it can be told without the images: its ids mean nothing."""
+    return _setting(table, column, budget, DatasetSpec(column.dataset, "", ""), 1, row=row)
+
+
+def _setting(
+    table: Table,
+    column: Column,
+    budget: str,
+    dataset: DatasetSpec,
+    classes: int,
+    *,
+    row: Row | None = None,
+    seed: int | None = None,
+    precision: str | None = None,
+    known: dict[str, Setting] | None = None,
+) -> Setting:
+    """The setting of a column, or of a row in it; `known` holds those that have been told of before."""
+    rules = protocol.load(table.protocol)
+    chosen = dict(column.partition)
+    if rules.redraws and seed is not None:
+        chosen.setdefault("seed", seed)
+    declared = {**table.budget.get(budget, {}), **column.own(budget), **(row.own(budget) if row else {})}
+    asked = repr((table.protocol, dataset, classes, chosen, budget, declared, seed, precision))
+    if known is not None and asked in known:
+        return known[asked]
+    partition = rules.partition_spec(dataset, classes, **chosen)
+    setting = rules.setting(partition, budget, declared, seed=seed, precision=precision)
+    if known is not None:
+        known[asked] = setting
+    return setting
+
+
+def dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec, int]:
+    """The data set and how many classes it is partitioned by. Raises FedbenchError if it is not at hand."""
+    from fedbench.data import info, recipe, recipes, resolve
+
+    try:
+        recipe(name)
+    except FedbenchError:
+        if name in recipes():
+            raise
+        raise FedbenchError(f"there is no recipe for the data set {name} yet") from None
+    return resolve(name, store, list(roots)), info(name).partition_classes

@@ -1,0 +1,9 @@
+"""What a table is: read from its TOML (`load`), with all its parts typed (`spec`) and checked (`check`).
+
+`family` has tables that are written once, `reported` what the paper prints, `claims` what it draws from that, `cost`
+the formulas of FLUX's Table 7, which a table can ask for.
+"""
+
+from fedbench.reports.table.load import families, headline, load, names, on_dataset
+
+__all__ = ["families", "headline", "load", "names", "on_dataset"]

@@ -1,0 +1,297 @@
+"""Target shift from class probabilities: FTW-ERM's own counts to the digit, and what holds for any mixture."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from fractions import Fraction
+from math import floor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbench import data, partitions, protocol
+from fedbench.errors import FedbenchError
+from fedbench.partitions import Partition
+from fedbench.partitions.schemes import spec as partition_spec
+from fedbench.partitions.schemes.mixture import counts, kept
+from fedbench.specs import DatasetSpec, PartitionSpec
+from tests.support.real_images import RealImages
+
+MADE = DatasetSpec("made", "here", "now")
+#: Smallest and other class sizes of the training and of the test split.
+FASHION = ([6000] * 10, [1000] * 10)
+CIFAR10 = ([5000] * 10, [1000] * 10)
+MNIST = (
+    [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
+    [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009],
+)
+#: Table of the paper -> (layout of the protocol, class sizes of its data set).
+TABLES = {
+    "9": ("five", FASHION),
+    "8": ("five", CIFAR10),
+    "11": ("two", FASHION),
+    "6_counts": ("hundred", CIFAR10),
+    "13_counts": ("one", MNIST),
+}
+
+
+def dataset(train: list[int], test: list[int], channels: int = 1) -> data.Dataset:
+    """Images of one pixel without content, as many of each class as asked for, in no order."""
+    rng = np.random.default_rng(5)
+    sides = [rng.permutation(np.repeat(np.arange(len(sizes)), sizes)) for sizes in (train, test)]
+    labels = np.concatenate(sides)
+    return data.Dataset(
+        spec=MADE,
+        images=np.broadcast_to(np.uint8(7), (len(labels), 1, 1, channels)),
+        labels=labels.astype(np.int64),
+        split=np.repeat(np.array([0, 1], np.uint8), [sum(train), sum(test)]),
+        columns={},
+        classes=tuple(f"c{k}" for k in range(len(train))),
+    )
+
+
+def spec(train: Any, test: Any, clients: int | None = None, **fields: Any) -> PartitionSpec:
+    return partition_spec(MADE, "mixture", clients or len(train), 1, train_mix=train, test_mix=test, **fields)
+
+
+def laid_out(layout: str, of: DatasetSpec = MADE, **chosen: Any) -> PartitionSpec:
+    return protocol.load("ftw_erm").partition_spec(of, 10, preset=layout, **chosen)
+
+
+def printed(table: str) -> dict[tuple[int, bool], list[int]]:
+    """(client from 0, test) -> the counts of the ten classes; a range of clients has an entry for each."""
+    found: dict[tuple[int, bool], list[int]] = {}
+    with (Path(__file__).parent / "ftw_erm_counts.csv").open() as file:
+        for row in csv.DictReader(file):
+            if row["table"] == table:
+                first, _, last = row["client"].partition("-")
+                for client in range(int(first) - 1, int(last or first)):
+                    key = (client, row["split"] == "test")
+                    found.setdefault(key, [0] * 10)[int(row["class"])] = int(row["value"])
+    return found
+
+
+# -- the paper's numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_counts_of_the_paper(table: str) -> None:
+    layout, sizes = TABLES[table]
+    made = partitions.make(laid_out(layout), dataset(*sizes))
+    told = printed(table)
+    assert len(told) == 2 * made.clients
+    sides = {test: made.class_counts(test).tolist() for test in (False, True)}
+    assert {(c, test): sides[test][c] for c, test in told} == told
+
+
+@pytest.mark.parametrize(
+    ("table", "sizes"),
+    [("9", (6168, 1022)), ("8", (5137, 1022)), ("13_counts", (28460, 4680)), ("6_counts", (4993, 995))],
+)
+def test_set_sizes_of_the_paper(table: str, sizes: tuple[int, int]) -> None:
+    layout, of = TABLES[table]
+    made = partitions.make(laid_out(layout), dataset(*of))
+    assert set(zip(made.n_train.tolist(), made.n_test.tolist(), strict=True)) == {sizes}
+
+
+def test_probabilities_in_sixteen_digits_lose_no_sample() -> None:
+    """Table 6 as it is read: 0.95 and 0.05/9 add up to a little more than 1; a plain floor would give 4749."""
+    train = [[0.005555555555555556] * 10 for _ in range(10)]
+    for group in range(10):
+        train[group][group] = 0.95
+    assert counts(train, CIFAR10[0])[3].tolist() == [27, 27, 27, 4750, 27, 27, 27, 27, 27, 27]  # type: ignore[arg-type]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("name", "table"), [("fashion_mnist", "9"), ("fashion_mnist", "11"), ("mnist", "13_counts")])
+def test_real_images_give_the_papers_counts(real_images: RealImages, name: str, table: str) -> None:
+    images = real_images.load(name)
+    made = partitions.make(laid_out(TABLES[table][0], images.spec), images)
+    sides = {test: made.class_counts(test).tolist() for test in (False, True)}
+    assert all(sides[test][c] == row for (c, test), row in printed(table).items())
+    for test in (False, True):
+        assert set(images.split[made.sample[made.test == test]]) == {int(test)}
+
+
+# -- any mixture ----------------------------------------------------------------------------------------------
+
+weights = st.integers(0, 60)
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> tuple[list[list[int]], list[list[int]], int]:
+    """Weights of 1..4 groups over 2..5 classes, and how many clients a group has."""
+    groups, classes = draw(st.integers(1, 4)), draw(st.integers(2, 5))
+    row = st.lists(weights, min_size=classes, max_size=classes).filter(any)
+    rows = st.lists(row, min_size=groups, max_size=groups)
+    return draw(rows), draw(rows), draw(st.integers(1, 3))
+
+
+def exact(mix: list[list[int]], available: list[int]) -> list[list[int]]:
+    """The rule in exact fractions: floor(share x n_min) of each class, give or take a millionth of a sample."""
+    shares = [[Fraction(w, sum(row)) for w in row] for row in mix]
+    columns = [sum(column) for column in zip(*shares, strict=True)]
+    n_min = min(n for n, c in zip(available, columns, strict=True) if c)
+    return [[floor(s / max(columns) * n_min + Fraction(1, 10**6)) for s in row] for row in shares]
+
+
+@given(mixtures(), st.integers(1, 10**6), st.integers(0, 500))
+def test_rule_in_exact_arithmetic(mixture: tuple[Any, Any, int], n_min: int, more: int) -> None:
+    mix = mixture[0]
+    available = [n_min + more * c for c in range(len(mix[0]))]
+    taken = counts(mix, available)
+    assert taken.tolist() == exact(mix, available)
+    assert (taken.sum(axis=0) <= available).all(), "no class is used more often than it is there"
+
+
+@given(st.lists(st.integers(0, 10**5), min_size=3, max_size=3), st.integers(1, 1000))
+def test_keep_takes_the_floor_of_each_class(taken: list[int], thousandths: int) -> None:
+    share = thousandths / 1000
+    left = kept(np.array([taken, taken]), [share, 1.0])
+    assert left.tolist() == [[n * thousandths // 1000 for n in taken], taken]
+    assert kept(np.array([taken]), None).tolist() == [taken]
+
+
+@given(mixtures(), st.booleans(), st.integers(0, 3))
+def test_slices(mixture: tuple[Any, Any, int], disjoint: bool, seed: int) -> None:
+    """Groups never share a sample; a group's clients hold the same ones, or share them out; counts are the rule's."""
+    train, test, members = mixture
+    classes, groups = len(train[0]), len(train)
+    of = dataset([400 + 10 * k for k in range(classes)], [300] * classes)
+    asked = dataclasses.replace(spec(train, test, groups * members, disjoint=disjoint), seed=seed)
+    made = partitions.make(asked, of)
+    for side, mix in ((False, train), (True, test)):
+        expected = exact(mix, np.bincount(of.labels[of.split == side]).tolist())
+        held = [made.sample[made.rows(c, side)] for c in range(made.clients)]
+        assert all((of.split[rows] == side).all() for rows in held)
+        seen: set[int] = set()
+        for group in range(groups):
+            mine = held[group * members : (group + 1) * members]
+            if disjoint:
+                sizes = np.array([np.bincount(of.labels[rows], minlength=classes) for rows in mine])
+                assert (sizes.max(axis=0) - sizes.min(axis=0)).max() <= 1, "evenly, class by class"
+                whole = np.concatenate(mine)
+            else:
+                assert all(np.array_equal(mine[0], rows) for rows in mine)
+                whole = mine[0]
+            assert np.bincount(of.labels[whole], minlength=classes).tolist() == expected[group]
+            assert len(set(whole.tolist())) == len(whole)
+            assert not seen & set(whole.tolist())
+            seen |= set(whole.tolist())
+    assert np.array_equal(made.label, of.labels[made.sample])
+    assert made.groups == [c // members for c in range(made.clients)]
+
+
+def test_keeping_less_takes_nothing_from_others() -> None:
+    """What a group does not keep lies idle: its clients hold a part of what they held, the others the very same."""
+    of = dataset([90, 120], [50, 50])
+    whole, less = (partitions.make(spec([[1, 2], [2, 1]], [[1, 1]] * 2, keep=k), of) for k in (None, [0.5, 1]))
+    held = [[set(p.sample[p.rows(c, test=False)].tolist()) for c in (0, 1)] for p in (whole, less)]
+    assert held[1][0] < held[0][0]
+    assert held[1][1] == held[0][1]
+    assert less.class_counts(False).tolist() == [[15, 30], [60, 30]]
+
+
+def test_seeds_draw_other_samples_of_the_same_counts() -> None:
+    of = dataset([50, 60], [50, 50])
+    one, two = (partitions.make(dataclasses.replace(spec([[1, 2]], [[2, 1]]), seed=s), of) for s in (1, 2))
+    assert np.array_equal(one.class_counts(False), two.class_counts(False))
+    assert set(one.sample.tolist()) != set(two.sample.tolist())
+    assert np.array_equal(one.sample, partitions.make(one.spec, of).sample)
+
+
+def test_samples_are_shuffled_across_classes() -> None:
+    """The first batch of a client must not be one class."""
+    made = partitions.make(spec([[1, 1]], [[1, 1]]), dataset([200, 200], [200, 200]))
+    for test in (False, True):
+        assert 5 < made.label[made.rows(0, test)][:40].sum() < 35
+
+
+def test_a_class_that_nobody_asks_for_may_be_rare() -> None:
+    made = partitions.make(spec([[1, 1, 0]], [[1, 1, 0]]), dataset([80, 90, 0], [40, 40, 3]))
+    assert made.class_counts(False).tolist() == [[80, 80, 0]]
+    assert made.class_counts(True).tolist() == [[40, 40, 0]]
+
+
+# -- densities ------------------------------------------------------------------------------------------------
+
+
+def ratios(layout: str, sizes: Any) -> tuple[Partition, np.ndarray, np.ndarray]:
+    """A layout's partition, q_k/p_k of every client, and (1/K) sum_l q_l/p_k."""
+    made = partitions.make(laid_out(layout), dataset(*sizes))
+    known = made.densities
+    assert np.array_equal(known.strata, made.label)
+    for side in (known.train, known.test):
+        assert side.shape == (made.clients, 10)
+        np.testing.assert_allclose(side.sum(axis=1), 1, rtol=1e-12)
+    return made, known.test / known.train, known.test.mean(axis=0) / known.train
+
+
+def test_ratios_of_five_clients() -> None:
+    """FTW-ERM, Proposition 4 (ftw_erm/protocol.md#exact-ratios)."""
+    _, own, pooled = ratios("five", FASHION)
+    for c in range(5):
+        expected = np.ones(10)
+        expected[[c, 5 + c]] = 171, 1 / 171
+        np.testing.assert_allclose(own[c], expected, rtol=1e-12)
+        np.testing.assert_allclose(pooled[c], [35] * 5 + [1 / 171 if k == c else 1 for k in range(5)], rtol=1e-12)
+
+
+def test_ratios_of_a_hundred_clients() -> None:
+    _, own, pooled = ratios("hundred", ([500] * 10, [500] * 10))
+    for c in range(100):
+        g = c // 10
+        expected = np.ones(10)
+        expected[[9 - g, g]] = 171, 1 / 171
+        np.testing.assert_allclose(own[c], expected, rtol=1e-12)
+        np.testing.assert_allclose(pooled[c], [0.1 / 0.95 if k == g else 18 for k in range(10)], rtol=1e-12)
+
+
+def test_ratios_of_two_clients_do_not_see_what_is_kept() -> None:
+    made, own, pooled = ratios("two", FASHION)
+    assert made.n_train[0] == 1000
+    np.testing.assert_allclose(own[0], [0.1 / 5.05] * 5 + [10 / 5.05] * 5, rtol=1e-12)
+    np.testing.assert_allclose(own[1], [100] * 5 + [0.01] * 5, rtol=1e-12)
+    np.testing.assert_allclose(pooled, [[1] * 10, [50.5] * 5 + [0.505] * 5], rtol=1e-12)
+
+
+def test_ratios_of_one_client() -> None:
+    _, own, pooled = ratios("one", MNIST)
+    np.testing.assert_allclose(own, [[20] * 5 + [0.05] * 5], rtol=1e-12)
+    np.testing.assert_allclose(pooled, own)
+
+
+# -- errors ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "sizes", "says"),
+    [
+        (spec([[1, 1]], [[1, 1]]), ([9, 9], [9, 0]), "made has no test image of class 'c1'"),
+        (spec([[1, 1]], [[1, 1]]), ([0, 9], [9, 9]), "made has no training image of class 'c0'"),
+        (spec([[1, 1]], [[1, 1]]), ([9, 9, 9], [9, 9, 9]), "weights for 2 classes, but made has 3"),
+        (spec([[1, 1]], [[1, 1]], 12, disjoint=True), ([6, 6], [20, 20]), "client 6 of the mixture is left without a"),
+        (spec([[1, 1]] * 5, [[1, 1]] * 5), ([9, 9], [4, 4]), "client 0 of the mixture is left without a test sample"),
+        (spec([[1, 1]], [[1, 1]], keep=[0.1]), ([9, 9], [9, 9]), "client 0 of the mixture is left without a training"),
+    ],
+)
+def test_bad_input_is_one_line(asked: PartitionSpec, sizes: tuple[list[int], list[int]], says: str) -> None:
+    with pytest.raises(FedbenchError) as caught:
+        partitions.make(asked, dataset(*sizes))
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_official_test_images_a_fifth_of_each_class_stands_in() -> None:
+    of = dataclasses.replace(dataset([50, 60], [50, 50]), split=np.zeros(210, np.uint8))
+    made = partitions.make(spec([[1, 1]], [[1, 1]]), of)
+    assert made.class_counts(True).tolist() == [[20, 20]]  # of 100 and 110, trimmed to the rarest
+    assert made.class_counts(False).tolist() == [[80, 80]]
+    assert len(set(made.sample.tolist())) == 200
+    other = partitions.make(dataclasses.replace(spec([[1, 1]], [[1, 1]]), seed=2), of)
+    assert set(other.sample[other.test].tolist()) != set(made.sample[made.test].tolist())

@@ -1,0 +1,160 @@
+"""The very counts of the papers' partitions. They depend on the class sizes only, so no image is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from drawing import draw
+
+from fedbench.partitions.schemes import dirichlet
+from fedbench.partitions.schemes import spec as partition_spec
+from fedbench.specs import DatasetSpec
+
+CIFAR10, CIFAR100, TINY = (10, 6000), (100, 600), (200, 550)
+
+
+def drawn(classes: int, each: int, **fields: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Training and test counts [M, K] of a partition of `classes` classes with `each` samples."""
+    labels = np.tile(np.arange(classes), each)
+    spec = partition_spec(dataset=DatasetSpec("counts", "none", "none"), **fields)
+    sides = draw(labels, spec)
+    counts = np.array([[np.bincount(labels[i], minlength=classes) for i in side] for side in sides])
+    return counts[:, 0], counts[:, 1]
+
+
+def feddrm(classes: int, each: int, clients: int = 8, **fields: Any) -> tuple[np.ndarray, np.ndarray]:
+    if "alpha" in fields:
+        fields |= {"scheme": "dirichlet", "min_size": classes}
+    else:
+        fields |= {"scheme": "shards"}
+    return drawn(classes, each, clients=clients, seed=2025, train_fraction=0.7, **fields)
+
+
+def present(counts: np.ndarray) -> list[int]:
+    return (counts > 0).sum(axis=1).tolist()
+
+
+def majority(counts: np.ndarray) -> float:
+    """Share of the samples that a client's commonest class covers, over all clients."""
+    return float(counts.max(axis=1).sum() / counts.sum())
+
+
+def test_feddrm_cifar10_dir_03_sizes() -> None:
+    train, test = feddrm(*CIFAR10, alpha=0.3)
+    assert (train + test).sum(axis=1).tolist() == [7961, 7952, 11586, 2938, 7863, 10282, 5117, 6301]
+    assert train.sum(axis=1).tolist() == [5572, 5566, 8110, 2056, 5504, 7197, 3581, 4410]
+    assert (train.sum(), test.sum()) == (41_996, 18_004)
+
+
+def test_feddrm_cifar10_dir_03_class_counts() -> None:
+    train, test = feddrm(*CIFAR10, alpha=0.3)
+    counts = train + test
+    assert present(counts) == [6, 9, 6, 8, 5, 8, 10, 10]
+    assert counts.tolist() == [
+        [505, 215, 4351, 749, 1573, 0, 568, 0, 0, 0],
+        [5, 8, 1491, 1, 289, 0, 28, 4950, 38, 1142],
+        [3, 4583, 0, 2018, 847, 1, 4134, 0, 0, 0],
+        [0, 17, 8, 212, 626, 451, 61, 6, 0, 1557],
+        [5267, 320, 43, 433, 1800, 0, 0, 0, 0, 0],
+        [0, 23, 76, 2565, 803, 74, 296, 838, 5607, 0],
+        [81, 1, 12, 5, 5, 696, 733, 33, 284, 3267],
+        [139, 833, 19, 17, 57, 4778, 180, 173, 71, 34],
+    ]
+
+
+def test_feddrm_majority_classifier() -> None:
+    # The local classifier that always answers its commonest training class (average accuracy, training weights).
+    train, test = feddrm(*CIFAR10, alpha=0.3)
+    hits = test[np.arange(8), train.argmax(axis=1)] / test.sum(axis=1)
+    assert round(100 * np.average(hits, weights=train.sum(axis=1)), 1) == 57.3
+
+
+@pytest.mark.parametrize(
+    ("alpha", "sizes"),
+    [
+        (1.3, [9378, 8932, 6787, 7338, 6888, 6264, 5887, 8526]),
+        (2.3, [7291, 7626, 8994, 5516, 8171, 7725, 8091, 6586]),
+    ],
+)
+def test_feddrm_cifar10_milder(alpha: float, sizes: list[int]) -> None:
+    train, test = feddrm(*CIFAR10, alpha=alpha)
+    assert (train + test).sum(axis=1).tolist() == sizes
+    assert round(majority(train + test), 2) == 0.26
+
+
+def test_feddrm_cifar10_shards() -> None:
+    train, test = feddrm(*CIFAR10, shards=5)
+    assert train.sum(axis=1).tolist() == [5250] * 8
+    assert test.sum(axis=1).tolist() == [2250] * 8
+    assert present(train + test) == [4, 5, 5, 5, 4, 4, 5, 5]
+    assert majority(train + test) == 0.275
+
+
+def test_feddrm_cifar100() -> None:
+    train, test = feddrm(*CIFAR100, alpha=0.3)
+    assert (train + test).sum(axis=1).tolist() == [7566, 7502, 7722, 7560, 7705, 7540, 6847, 7558]
+    assert present(train + test) == [75, 86, 82, 56, 86, 90, 92, 98]
+
+
+def test_feddrm_cifar100_shards() -> None:
+    train, test = feddrm(*CIFAR100, shards=25)
+    assert (train + test).sum(axis=1).tolist() == [7500] * 8
+    assert present(train + test) == [22, 23, 23, 23, 22, 24, 24, 24]
+
+
+@pytest.mark.parametrize(
+    ("clients", "least", "most", "short"), [(16, 1398, 5395, 1), (24, 289, 4129, 5), (32, 633, 3458, 14)]
+)
+def test_feddrm_more_clients(clients: int, least: int, most: int, short: int) -> None:
+    train, test = feddrm(*CIFAR10, clients=clients, alpha=0.3)
+    sizes = (train + test).sum(axis=1)
+    assert (sizes.min(), sizes.max()) == (least, most)
+    assert (train.sum(axis=1) < 1280).sum() == short  # cannot fill ten batches of 128
+
+
+def test_feddrm_24_clients_smallest() -> None:
+    train, _ = feddrm(*CIFAR10, clients=24, alpha=0.3)
+    assert train.sum(axis=1).min() == 202
+
+
+def test_feddrm_32_clients_single_class() -> None:
+    train, test = feddrm(*CIFAR10, clients=32, alpha=0.3)
+    assert present(train + test).count(1) == 1
+
+
+PFEDFDA = [
+    # data set, alpha, attempts, size min / median / max, clients 0-4, train total, median classes
+    pytest.param(CIFAR10, 0.1, 5266, (74, 604, 1746), [297, 263, 1380, 269, 584], 47_955, 4, id="CIFAR10 0.1"),
+    pytest.param(CIFAR10, 0.5, 1, (213, 609, 1036), [638, 706, 248, 602, 814], 47_958, 9, id="CIFAR10 0.5"),
+    pytest.param(CIFAR100, 0.1, 1, (295, 613, 768), [443, 611, 520, 653, 628], 47_960, 35, id="CIFAR100 0.1"),
+    pytest.param(CIFAR100, 0.5, 1, (480, 605, 759), [600, 614, 603, 617, 545], 47_962, 75.5, id="CIFAR100 0.5"),
+    pytest.param(TINY, 0.1, 1, (605, 1116, 1307), [1115, 1100, 920, 1223, 1105], 87_962, 67, id="Tiny 0.1"),
+    pytest.param(TINY, 0.5, 1, (911, 1105, 1200), [1114, 1120, 1033, 1105, 1100], 87_964, 150.5, id="Tiny 0.5"),
+]
+
+
+@pytest.mark.parametrize(("data", "alpha", "attempts", "spread", "first", "total", "classes"), PFEDFDA)
+def test_pfedfda(
+    data: tuple[int, int],
+    alpha: float,
+    attempts: int,
+    spread: tuple[int, int, int],
+    first: list[int],
+    total: int,
+    classes: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = []
+    share_out = dirichlet.share_out
+    monkeypatch.setattr(dirichlet, "share_out", lambda *given: calls.append(1) or share_out(*given))
+    train, test = drawn(*data, scheme="dirichlet", alpha=alpha, clients=100, seed=42, train_fraction=0.8, min_size=63)
+    sizes = (train + test).sum(axis=1)
+    assert len(calls) == attempts
+    assert (sizes.min(), int(np.median(sizes)), sizes.max()) == spread
+    assert sizes[:5].tolist() == first
+    assert train.sum() == total
+    assert np.median(present(train + test)) == classes
+    if attempts > 1:
+        assert (min(present(train + test)), max(present(train + test))) == (1, 7)

@@ -1,0 +1,160 @@
+"""A store with small but real artifacts, as if runs had been trained and evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from fedbench import declared, methods, protocol
+from fedbench.cli import context
+from fedbench.cli.figure import figure
+from fedbench.cli.theory import theory
+from fedbench.errors import FedbenchError
+from fedbench.metrics.definitions import METRICS
+from fedbench.metrics.read import writing
+from fedbench.reports import table as tables
+from fedbench.reports.status.cells import Cells, find
+from fedbench.specs import DatasetSpec, RunSpec, Setting
+from fedbench.store import Artifact, Store
+
+
+@dataclass
+class Lab:
+    """Makes artifacts of runs that were never trained."""
+
+    store: Store
+
+    def dataset(self, name: str) -> None:
+        """The data set's artifact (what it holds does not matter to a report)."""
+        spec = DatasetSpec(name, "made for a test", "0")
+        if not self.store.has(spec):
+            with self.store.writing(spec) as writer:
+                writer.table("images", pa.table({"label": [0]}))
+
+    def cells(self, name: str, budget: str = "small") -> Cells:
+        return find(tables.load(name), budget, self.store, [])
+
+    def setting(self, name: str, column: str, budget: str = "small") -> Setting:
+        """The setting of a table's column (the first seed's)."""
+        return self.cells(name, budget).settings[column][0]
+
+    def run(
+        self,
+        setting: Setting,
+        method: str,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        measure: bool = True,
+        value: float = 0.5,
+        metrics: Mapping[str, Callable[[int], float]] | None = None,
+        clients: Mapping[int, float] | None = None,
+        images: Mapping[int, int] | None = None,
+        each: Mapping[int, Callable[[int], float]] | None = None,
+        whole: Mapping[str, float] | None = None,
+        views: tuple[str, ...] = ("crop", "plain"),
+        version: int | None = None,
+        rules: str = "feddrm",
+        **provenance: Any,
+    ) -> Artifact:
+        """A run's artifact, and (unless `measure` is False) its metrics.
+
+        `metrics` maps a name to its value after a round (default: system and average accuracy are `value`);
+        `clients` gives client accuracies after the last round, `images` the numbers of their test images (one unless
+        given), `each` client accuracies by round, with their mean, minimum and maximum; `whole` values of the run.
+        """
+        dataset = setting.partition.dataset.name
+        chosen = {**protocol.load(rules).method_params(method, setting.budget, dataset), **(overrides or {})}
+        own = declared.built_in().get(method)
+        spec = own.run(setting, chosen) if own else RunSpec(setting, method, chosen)
+        spec = replace(spec, method_version=version or spec.method_version)
+        with self.store.writing(spec) as writer:
+            writer.table("rounds", pa.table({"round": [1]}))
+            writer.provenance = {"overrides": chosen, "train_seconds": 60.0, "device": "cpu", **provenance}
+        if measure:
+            self.metrics(
+                self.store.open("run", spec.id), value, metrics, clients or {}, each or {}, whole or {}, views, images
+            )
+        return self.store.open("run", spec.id)
+
+    def metrics(
+        self,
+        run: Artifact,
+        value: float,
+        metrics: Mapping[str, Callable[[int], float]] | None,
+        clients: Mapping[int, float],
+        each: Mapping[int, Callable[[int], float]],
+        whole: Mapping[str, float],
+        views: tuple[str, ...],
+        images: Mapping[int, int] | None = None,
+    ) -> None:
+        by_round = metrics or {"system_accuracy": lambda t: value, "average_accuracy": lambda t: value}
+        if each:
+            of_all = {"mean": fmean, "min": min, "max": max}
+            by_round = {f"client_accuracy_{k}": partial(_over, f, each) for k, f in of_all.items()}
+        assert isinstance(run.spec, RunSpec)
+        setting = run.spec.setting
+        rows = [
+            (name, view, t, -1, at(t))
+            for name, at in by_round.items()
+            for view in (views if name not in METRICS or METRICS[name].by_view else ("",))
+            for t in setting.evaluated_rounds()
+        ]
+        rows += [("client_accuracy", view, setting.rounds, c, v) for view in views for c, v in clients.items()]
+        rows += [
+            ("client_accuracy", view, t, c, at(t))
+            for view in views
+            for t in setting.evaluated_rounds()
+            for c, at in each.items()
+        ]
+        rows += [("test_images", "", 0, c, float((images or {}).get(c, 1))) for c in clients or each]
+        rows += [(name, "", 0, -1, v) for name, v in whole.items()]
+        columns = list(zip(*rows, strict=True))
+        kinds = {"round": pa.int32(), "client": pa.int32(), "value": pa.float64()}
+        names = ("metric", "view", "round", "client", "value")
+        arrays = {n: pa.array(c, kinds.get(n, pa.string())) for n, c in zip(names, columns, strict=True)}
+        for name in ("metric", "view"):
+            arrays[name] = arrays[name].dictionary_encode()
+        with writing(run, self.store) as writer:
+            writer.table("metrics", pa.table(arrays))
+
+
+def _over(how: Callable[[list[float]], float], each: Mapping[int, Callable[[int], float]], t: int) -> float:
+    return how([at(t) for at in each.values()])
+
+
+@pytest.fixture
+def lab(store: Store, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """A laboratory with CIFAR-10 in its store, in which five methods are built (however many there are by now)."""
+    monkeypatch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"])
+    made = Lab(store)
+    made.dataset("cifar10")
+    return made
+
+
+@pytest.fixture
+def call(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """`fedbench figure` and `theory`, in an empty folder, without real images; an error is raised."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("COLUMNS", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    app = typer.Typer()
+    app.command("figure")(figure)
+    app.command("theory")(theory)
+
+    def run(*arguments: str) -> Result:
+        context.configure(store.home, "", False)
+        result = CliRunner().invoke(app, list(arguments))
+        if isinstance(result.exception, FedbenchError):
+            raise result.exception
+        return result
+
+    return run

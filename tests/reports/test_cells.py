@@ -1,0 +1,261 @@
+"""Which runs a table's cells need, and how it stands with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbench import declared, methods
+from fedbench.errors import FedbenchError
+from fedbench.files import write_json
+from fedbench.partitions import schemes
+from fedbench.reports import table as tables
+from fedbench.reports.status.cells import Cells, find
+from fedbench.reports.status.index import Index, State
+from fedbench.reports.status.others import others
+from fedbench.reports.table.spec import Table
+from fedbench.specs import RunSpec, Setting
+from fedbench.store import Store
+
+DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
+
+
+def state(cells: Cells, row: str, column: str) -> State:
+    return next(c.state for c in cells.all if (c.row.label, c.column.key) == (row, column))
+
+
+def missing_cells(table: Table, budget: str, store: Store, roots: list[Path]) -> list[RunSpec]:
+    """What `train --table` makes."""
+    return list(find(table, budget, store, roots).runs(State.MISSING, State.FAILED))
+
+
+def spec_of(setting: Setting, method: str, **params: Any) -> RunSpec:
+    return declared.of(method).run(setting, params)
+
+
+def test_an_empty_store_without_images(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "names", lambda: ["feddrm"])
+    cells = find(tables.load("feddrm/1"), "small", store, [])
+    assert state(cells, "FedDRM", DIR) is State.NO_DATA
+    assert state(cells, "Ditto", DIR) is State.NOT_BUILT
+    assert set(cells.absent) == {"cifar10", "cifar20", "cifar100"}
+    assert missing_cells(tables.load("feddrm/1"), "small", store, []) == []
+
+
+def test_a_data_set_without_a_recipe_says_so(lab: Any) -> None:
+    table = tables.load("pfedfda/2")
+    table = replace(table, column=[replace(c, dataset="nothing") for c in table.column])
+    assert find(table, "small", lab.store, []).absent == {"nothing": "there is no recipe for the data set nothing yet"}
+
+
+def test_cells_ask_for_the_protocols_settings(lab: Any) -> None:
+    setting = lab.setting("feddrm/1", DIR)
+    partition = setting.partition
+    assert (schemes.label(partition), partition.clients, partition.shift, partition.seed) == (
+        "Dir-0.3",
+        8,
+        "high",
+        2025,
+    )
+    assert partition.options.get("min_size") == 10  # as many samples as CIFAR-10 has classes to partition by
+    assert (setting.budget, setting.rounds, setting.window, setting.model) == ("small", 400, 5, "cifar_cnn_projection")
+    paper = lab.setting("feddrm/1", DIR, "paper")
+    assert (paper.rounds, paper.window, paper.model, paper.seed) == (800, 50, "resnet18_gn", 2025)
+    assert schemes.label(lab.setting("feddrm/1", SPC).partition) == "5-SPC"
+
+
+def test_cifar20_is_partitioned_by_its_hundred_fine_classes(lab: Any) -> None:
+    lab.dataset("cifar20")
+    assert lab.setting("feddrm/1", "CIFAR-20/Dir-0.3").partition.options.get("min_size") == 100
+
+
+def test_done_older_and_missing(lab: Any) -> None:
+    setting = lab.setting("feddrm/1", DIR)
+    lab.run(setting, "feddrm")
+    lab.run(setting, "fedavgft", fingerprint="something else", fingerprint_parts=["errors.py"])
+    cells = lab.cells("feddrm/1")
+    assert state(cells, "FedDRM", DIR) is State.DONE
+    assert state(cells, "FedAvgFT", DIR) is State.STALE
+    assert state(cells, "FedDRM", SPC) is State.MISSING
+    assert state(cells, "FedProxFT", DIR) is State.NOT_BUILT
+    assert cells.counts[State.DONE] == 1
+
+
+def test_code_that_is_gone_is_older_code_and_present_code_is_not(lab: Any) -> None:
+    from fedbench.store.provenance import fingerprint
+
+    parts = ["errors.py", "specs/base.py"]
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", fingerprint=fingerprint(*parts), fingerprint_parts=parts)
+    lab.run(lab.setting("feddrm/1", SPC), "feddrm", fingerprint="0", fingerprint_parts=["methods/gone.py"])
+    cells = lab.cells("feddrm/1")
+    assert (state(cells, "FedDRM", DIR), state(cells, "FedDRM", SPC)) == (State.DONE, State.STALE)
+
+
+def test_a_run_of_another_version_of_the_method_is_another_run(lab: Any) -> None:
+    """As it is to training, which would make the present version's."""
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", version=2)
+    cells = lab.cells("feddrm/1")
+    assert state(cells, "FedDRM", DIR) is State.MISSING
+    assert list(others(cells)) == ["FedDRM (version 2)"]
+
+
+def test_a_run_without_metrics_is_not_evaluated(lab: Any) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", measure=False)
+    assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.UNEVALUATED
+
+
+@pytest.fixture
+def claimed(lab: Any) -> Iterator[RunSpec]:
+    spec = spec_of(lab.setting("feddrm/1", DIR), "feddrm", **{"lambda": 0.8})
+    with lab.store.claim(spec.id):
+        write_json(lab.store.work(spec.id) / "spec.json", {"run": spec.to_dict(), "overrides": {}})
+        yield spec
+        (lab.store.work(spec.id) / "spec.json").unlink()
+
+
+def test_a_claimed_run_is_running_and_nobody_else_makes_it(lab: Any, claimed: RunSpec) -> None:
+    assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.RUNNING
+    jobs = missing_cells(tables.load("feddrm/1"), "small", lab.store, [])
+    assert (claimed.setting.id, "feddrm") not in [(j.setting.id, j.method) for j in jobs]
+
+
+def test_a_run_that_nobody_holds_is_missing(lab: Any) -> None:
+    spec = spec_of(lab.setting("feddrm/1", DIR), "feddrm")
+    lab.store.work(spec.id).mkdir(parents=True)
+    write_json(lab.store.work(spec.id) / "spec.json", {"run": spec.to_dict(), "overrides": {}})
+    assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.MISSING
+
+
+def test_a_failure_counts_until_the_run_succeeds(lab: Any) -> None:
+    setting = lab.setting("feddrm/1", DIR)
+    spec = spec_of(setting, "feddrm")
+    folder: Path = lab.store.home / "failed"
+    folder.mkdir()
+    told = {"spec": spec.to_dict(), "overrides": {}, "reason": "the loss is not a number", "log": "", "time": 0}
+    (folder / f"{spec.id}.json").write_text(json.dumps(told))
+    cells = lab.cells("feddrm/1")
+    assert state(cells, "FedDRM", DIR) is State.FAILED
+    assert [c.reason for c in cells.all if c.state is State.FAILED] == ["the loss is not a number"]
+    assert setting.id in [j.setting.id for j in missing_cells(tables.load("feddrm/1"), "small", lab.store, [])]
+    lab.run(setting, "feddrm")
+    assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.DONE
+
+
+def test_other_hyper_parameters_are_another_cell(lab: Any) -> None:
+    setting = lab.setting("feddrm/1", DIR)
+    lab.run(setting, "feddrm", {"lambda": 0.5})
+    cells = lab.cells("feddrm/1")
+    assert state(cells, "FedDRM", DIR) is State.MISSING
+    assert list(others(cells)) == ["FedDRM (lambda = 0.5)"]
+
+
+def test_the_protocols_hyper_parameters_are_asked_for(lab: Any) -> None:
+    setting = lab.setting("feddrm/1", DIR)
+    lab.run(setting, "fedavgft")
+    lab.run(setting, "fedavgft", {"finetune_rounds": 3})
+    cells = lab.cells("feddrm/1")
+    (job,) = {j.params["finetune_rounds"] for c in cells.all if c.row.label == "FedAvgFT" for j in c.specs}
+    assert job == 50
+    assert state(cells, "FedAvgFT", DIR) is State.DONE
+    assert list(others(cells)) == ["FedAvgFT (finetune_rounds = 3)"]
+
+
+def test_spelling_a_default_out_changes_nothing(lab: Any) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", {"lambda": 0.8}, defaults={"lambda": 0.8})
+    cells = lab.cells("feddrm/1")
+    assert state(cells, "FedDRM", DIR) is State.DONE
+    assert others(cells) == {}
+
+
+def test_budgets_are_never_mixed(lab: Any) -> None:
+    lab.run(lab.setting("feddrm/1", DIR, "paper"), "feddrm")
+    assert state(lab.cells("feddrm/1", "small"), "FedDRM", DIR) is State.MISSING
+    assert others(lab.cells("feddrm/1", "small")) == {}
+    assert state(lab.cells("feddrm/1", "paper"), "FedDRM", DIR) is State.DONE
+
+
+def test_other_methods_in_the_setting_become_rows(lab: Any) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "pfedfda")
+    lab.run(lab.setting("feddrm/1", SPC), "mine", title="My method")
+    rows = others(lab.cells("feddrm/1"))
+    assert {label: [c.key for c, _ in hits] for label, hits in rows.items()} == {"pFedFDA": [DIR], "My method": [SPC]}
+
+
+def test_a_failed_run_of_another_method_is_no_row(lab: Any) -> None:
+    spec = spec_of(lab.setting("feddrm/1", DIR), "pfedfda")
+    (lab.store.home / "failed").mkdir()
+    write_json(lab.store.home / "failed" / f"{spec.id}.json", {"spec": spec.to_dict(), "overrides": {}, "reason": "x"})
+    cells = lab.cells("feddrm/1")
+    assert [r.state for r in cells.index.records[spec.setting.id]] == [State.FAILED]
+    assert others(cells) == {}
+
+
+def test_two_metrics_of_one_run_are_one_job(lab: Any) -> None:
+    jobs = missing_cells(tables.load("feddrm/4"), "small", lab.store, [])
+    # three values of alpha, four built methods, two metrics each
+    settings = {j.setting.id for j in jobs}
+    made = {j.method for j in jobs}
+    assert len(settings) == 3
+    assert made == {"feddrm", "fedavgft", "fedavg", "local"}
+    assert len(jobs) == 12
+
+
+def test_tables_1_and_2_share_their_runs(lab: Any) -> None:
+    one, two = (missing_cells(tables.load(n), "small", lab.store, []) for n in ("feddrm/1", "feddrm/2"))
+    assert [(j.setting.id, j.method) for j in one] == [(j.setting.id, j.method) for j in two]
+
+
+def test_seeds_are_separate_runs_of_one_cell(lab: Any) -> None:
+    table = tables.load("feddrm/1")
+    setting = lab.setting("feddrm/1", DIR)
+    lab.run(setting, "feddrm")
+    both = find(table, "small", lab.store, [], seeds=[2025, 7])
+    assert state(both, "FedDRM", DIR) is State.MISSING
+    left = [j for j in both.runs(State.MISSING) if j.method == "feddrm" and j.setting.partition == setting.partition]
+    assert [j.setting.seed for j in left] == [7]
+    assert {j.setting.budget for j in left} == {"small"}
+
+
+def test_another_data_set(lab: Any) -> None:
+    table = tables.load("feddrm/1").for_dataset("digits")
+    cells = find(table, "small", lab.store, [])  # the digits are embedded: always at hand
+    setting = cells.settings["digits/Dir-0.3"][0]
+    assert (setting.partition.dataset.name, setting.model) == ("digits", "digits_cnn")
+    lab.run(setting, "feddrm")
+    assert state(find(table, "small", lab.store, []), "FedDRM", "digits/Dir-0.3") is State.DONE
+    assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.MISSING
+
+
+def test_a_tables_own_budget_overrides_the_protocols(lab: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'title = "T"\nprotocol = "feddrm"\nmetric = "system_accuracy"\nstatistic = "last_rounds"\n'
+        'rows = [{ label = "A", method = "feddrm", params = { lambda = 0.9 } }]\n[budget.small]\nrounds = 7\n'
+        '[[column]]\nlabel = "X"\ndataset = "cifar10"\npartition = { scheme = "iid" }\ntrain = { lr = 0.5 }\n'
+    )
+    (job,) = missing_cells(tables.load(str(path)), "small", lab.store, [])
+    assert (job.setting.rounds, job.setting.window, job.setting.lr) == (7, 5, 0.5)
+    assert job.params == {"lambda": 0.9}
+
+
+def test_a_hyper_parameter_that_the_method_has_not_is_told_by_its_row(lab: Any) -> None:
+    table = tables.load("feddrm/1")
+    row = next(replace(row, params={"lamda": 1}) for row in table.rows if row.method == "feddrm")
+    cells = find(replace(table, rows=[row]), "small", lab.store, [])
+    with pytest.raises(FedbenchError, match=r"1\.toml, row FedDRM: unknown option of feddrm 'lamda'"):
+        cells.runs(State.MISSING)
+
+
+def test_the_index_reads_the_store_once(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    index, calls = Index(lab.store), []
+    whole = lab.store.scan
+    monkeypatch.setattr(lab.store, "scan", lambda kind: calls.append(kind) or whole(kind))
+    for name in ("feddrm/1", "feddrm/2", "feddrm/4"):
+        find(tables.load(name), "small", lab.store, [], index=index)
+    assert calls.count("run") == 1

@@ -1,0 +1,428 @@
+"""Columns with a budget, with clients and with parts of their own: what they ask for and how they print."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbench import protocol
+from fedbench.errors import FedbenchError
+from fedbench.metrics.read import writing
+from fedbench.metrics.statistics import warm_rounds
+from fedbench.reports import table as tables
+from fedbench.reports.layout.build import build
+from fedbench.reports.layout.grid import Entry, Grid, legend
+from fedbench.reports.render import FORMATS, render
+from fedbench.reports.status.cells import find
+from fedbench.reports.status.index import State
+from fedbench.reports.table.claims import FAILS, HOLDS
+from fedbench.reports.table.spec import Table
+
+MINE = """
+title = "Mine"
+protocol = "pfedfda"
+metric = "client_accuracy"
+statistic = "clients"
+unit = "percent"
+decimals = 1
+seeds = [0]
+rows = [{ label = "Local", method = "local" }, { label = "FedAvg", method = "fedavg" }]
+[[column]]
+group = "Accuracy"
+label = "Much"
+dataset = "cifar10"
+partition = { scheme = "iid" }
+[[column]]
+group = "Accuracy"
+label = "Little"
+dataset = "cifar10"
+partition = { scheme = "iid", subsample = 0.25 }
+budget = { small = { rounds = 44 } }
+[[column]]
+label = "Gain"
+of = ["Accuracy/Much", "Accuracy/Little"]
+relative_to = "Local"
+relation = "difference"
+[[column]]
+label = "More"
+of = ["Accuracy/Much", "Accuracy/Little"]
+relative_to = "Local"
+relation = "percent"
+[[column]]
+label = "Mean"
+of = ["Accuracy/Much", "Accuracy/Little"]
+[[column]]
+label = "Last two"
+dataset = "cifar10"
+partition = { scheme = "iid" }
+clients = [2, 3]
+[[claim]]
+text = "FedAvg gains 10 to 20 points"
+kind = "between"
+rows = ["FedAvg"]
+columns = ["Gain"]
+low = 10
+high = 20
+"""
+#: What three clients have: method -> column -> accuracies.
+VALUES = {
+    "local": {"Accuracy/Much": (0.4, 0.5, 0.6), "Accuracy/Little": (0.1, 0.2, 0.3)},
+    "fedavg": {"Accuracy/Much": (0.5, 0.6, 0.7), "Accuracy/Little": (0.3, 0.4, 0.5)},
+}
+
+
+def mine(tmp_path: Path, text: str = MINE) -> Table:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return tables.load(str(path))
+
+
+def run(lab: Any, table: Table, method: str, column: str) -> None:
+    setting = find(table, "small", lab.store, []).settings[column][0]
+    lab.run(setting, method, clients=dict(enumerate(VALUES[method][column])), views=("plain",), rules="pfedfda")
+
+
+def made(lab: Any, tmp_path: Path, *left_out: tuple[str, str], **options: Any) -> Grid:
+    table = mine(tmp_path)
+    for method, line in VALUES.items():
+        for column in line:
+            if (method, column) not in left_out:
+                run(lab, table, method, column)
+    return build(table, "small", lab.store, [], **options)
+
+
+def line(grid: Grid, label: str) -> dict[str, Entry]:
+    found = next(one for one in grid.lines if one.label == label)
+    return {h.label: e for h, e in zip(grid.heads, found.entries, strict=True)}
+
+
+# -- budgets ---------------------------------------------------------------------------------------------------
+
+
+def test_a_columns_budget_is_laid_over_the_tables_and_said(lab: Any, tmp_path: Path) -> None:
+    table = mine(tmp_path)
+    cells = find(table, "small", lab.store, [])
+    assert {key: s[0].rounds for key, s in cells.settings.items()} == {
+        "Accuracy/Much": 20, "Accuracy/Little": 44, "Last two": 20
+    }  # fmt: skip
+    assert {s[0].budget for s in cells.settings.values()} == {"small"}
+    assert {s[0].rounds for s in find(table, "paper", lab.store, []).settings.values()} == {200}
+    about = build(table, "small", lab.store, []).about
+    assert "Accuracy/Little: 44 rounds." in about
+    assert any(text.startswith("Budget small: 20 or 44 rounds of 5 epochs") for text in about)
+    assert not any("44" in text for text in build(table, "paper", lab.store, []).about)
+
+
+def test_a_row_goes_before_a_column(lab: Any, tmp_path: Path) -> None:
+    text = MINE.replace('method = "local"', 'method = "local", budget = { small = { rounds = 3 } }')
+    cells = find(mine(tmp_path, text), "small", lab.store, [])
+    assert [[j.setting.rounds for c in row for j in c.specs] for row in cells.grid] == [[3, 3, 3], [20, 44, 20]]
+
+
+def test_a_group_of_one_budget_is_named_as_a_whole(lab: Any) -> None:
+    about = build(tables.load("pfedfda/figure4"), "small", lab.store, []).about
+    assert any(text.startswith("CIFAR100-S 25 %: ") for text in about)
+    assert any(" of 1 or 2 or 5 or 10 or 20 epochs" in text for text in about)
+
+
+# -- means over columns ----------------------------------------------------------------------------------------
+
+
+def test_means_over_columns(lab: Any, tmp_path: Path) -> None:
+    grid = made(lab, tmp_path, compare=True)
+    ours = line(grid, "FedAvg")
+    assert [ours[k].text for k in ("Gain", "More", "Mean")] == ["15.0", "60.0", "50.0"]  # 60 % is (20 + 100) / 2
+    assert {ours[k].spread for k in ("Gain", "More", "Mean")} == {""}
+    assert ours["Much"].spread == "10.0"
+    assert len(ours["Gain"].runs) == 4
+    assert ours["Gain"].state is State.DONE
+    base = line(grid, "Local")
+    assert [base[k].text for k in ("Gain", "More", "Mean")] == ["", "", "35.0"]
+    assert (base["Gain"].symbol, ours["Gain"].rank) == ("", 0), "one number alone is no best"
+    assert ours["Mean"].rank == 1
+    assert [v.state for v, _ in grid.verdicts] == [HOLDS]
+    assert grid.counts == {"done": 6}, "means are no cells to be made"
+
+
+def test_a_mean_waits_for_all_of_its_cells(lab: Any, tmp_path: Path) -> None:
+    grid = made(lab, tmp_path, ("local", "Accuracy/Little"))
+    ours = line(grid, "FedAvg")
+    assert (ours["Gain"].text, ours["Gain"].state, ours["Gain"].symbol) == ("", State.MISSING, "·")
+    assert ours["Mean"].text == "50.0", "FedAvg's own numbers are there"
+    assert line(grid, "Local")["Mean"].text == ""
+    assert grid.counts == {"done": 5, "missing": 1}
+
+
+def test_cells_of_means_need_no_run(lab: Any, tmp_path: Path) -> None:
+    table = mine(tmp_path)
+    run(lab, table, "fedavg", "Accuracy/Much")
+    cells = find(table, "small", lab.store, [])
+    states = {(c.row.label, c.column.label): c.state for c in cells.all}
+    assert states["FedAvg", "Gain"] is states["FedAvg", "Mean"] is State.MISSING
+    assert len(cells.runs(State.MISSING)) == 3
+    assert sum(cells.counts.values()) == 6
+
+
+def test_a_method_that_no_row_asks_for_has_means_too(lab: Any, tmp_path: Path) -> None:
+    table = mine(tmp_path)
+    for column in ("Accuracy/Much", "Accuracy/Little"):
+        run(lab, table, "local", column)
+        setting = find(table, "small", lab.store, []).settings[column][0]
+        lab.run(setting, "pfedfda", clients={0: 0.5, 1: 0.5, 2: 0.5}, views=("plain",), title="P", rules="pfedfda")
+    extra = line(build(table, "small", lab.store, []), "P")
+    assert (extra["Gain"].text, extra["Mean"].text) == ("15.0", "50.0")
+
+
+def test_a_method_that_fills_no_printed_column_has_no_row(lab: Any, tmp_path: Path) -> None:
+    """One hidden part of a mean is no mean."""
+    table = mine(tmp_path)
+    for column in table.column:
+        if not column.of:
+            object.__setattr__(column, "hidden", True)
+    setting = find(table, "small", lab.store, []).settings["Accuracy/Much"][0]
+    lab.run(setting, "pfedfda", clients={0: 0.5, 1: 0.5, 2: 0.5}, views=("plain",), title="P", rules="pfedfda")
+    assert "P" not in [one.label for one in build(table, "small", lab.store, []).lines]
+    setting = find(table, "small", lab.store, []).settings["Accuracy/Little"][0]
+    lab.run(setting, "pfedfda", clients={0: 0.5, 1: 0.5, 2: 0.5}, views=("plain",), title="P", rules="pfedfda")
+    assert "P" in [one.label for one in build(table, "small", lab.store, []).lines]
+
+
+def test_every_format_prints_them(lab: Any, tmp_path: Path) -> None:
+    grid = made(lab, tmp_path)
+    for name in sorted({*FORMATS} - {"csv", "json"}):
+        assert "15.0" in render([grid], name)
+    rows = {(r["row"], r["column"]): r for r in csv.DictReader(io.StringIO(render([grid], "csv")))}
+    gain = rows["FedAvg", "Gain"]
+    assert (float(gain["value"]), gain["std"], gain["n"], gain["unit"]) == (pytest.approx(15), "", "2", "%")
+    assert rows["Local", "Gain"]["value"] == ""
+    told = json.loads(render([grid], "json"))[0]["cells"]
+    assert next(c for c in told if (c["row"], c["column"]) == ("FedAvg", "Mean"))["std"] is None
+
+
+def test_another_data_set_takes_means_along(tmp_path: Path) -> None:
+    part = mine(tmp_path).for_dataset("digits")
+    assert [c.label for c in part.columns] == ["Much", "Little", "Gain", "More", "Mean", "Last two"]
+    gain = next(c for c in part.columns if c.label == "Gain")
+    assert set(gain.of) <= {c.key for c in part.measured}
+
+
+def test_a_mean_over_other_data_sets_stays_behind(tmp_path: Path) -> None:
+    text = MINE.replace('dataset = "cifar10"', 'dataset = "mnist"', 1)
+    labels = [c.label for c in mine(tmp_path, text).for_dataset("cifar10").columns]
+    assert labels == ["Little", "Last two"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"Accuracy/Little"]', '"Accuracy/Litle"]', "unknown column in .*Gain, of.*did you mean 'Accuracy/Little'"),
+        (
+            'label = "Mean"\nof = ["Accuracy/Much"',
+            'label = "Mean"\nof = ["Mean"',
+            "unknown column before it in .*Mean, of 'Mean'",
+        ),
+        ('relative_to = "Local"', 'relative_to = "Locl"', "unknown row in .*did you mean 'Local'"),
+        ('relation = "percent"', 'relation = "per cent"', "unknown relation in .*did you mean 'percent'"),
+        ('relation = "percent"', "", "relative_to .a row. and relation go together"),
+        ('label = "Mean"', 'label = "Mean"\ndataset = "cifar10"', "Mean is a mean over columns, so it has no data set"),
+        ('label = "Last two"', 'label = "Last two"\nrelation = "percent"', "go with 'of'"),
+        ("clients = [2, 3]", "clients = [3, 2]", r"clients are \[first, last\], counted from 1, not \[3, 2\]"),
+        ("clients = [2, 3]", "clients = [0, 3]", "counted from 1"),
+        ("clients = [2, 3]", "clients = [2]", r"\[first, last\]"),
+        (
+            "clients = [2, 3]",
+            'clients = [2, 3]\nstatistic = "last_rounds"',
+            "clients go with statistic clients or weighted_clients",
+        ),
+        ("small = { rounds = 44 }", "smal = { rounds = 44 }", "unknown budget .*column Accuracy/Little 'smal'"),
+        ("small = { rounds = 44 }", "small = { round = 44 }", "unknown key .*budget.small 'round'"),
+        (
+            'label = "Last two"',
+            'label = "L"\nstands_in = { mnist = { clint = 3 } }',
+            "unknown key .*mnist 'clint'",
+        ),
+    ],
+)
+def test_faulty_columns(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in MINE
+    with pytest.raises(FedbenchError, match=message) as caught:
+        mine(tmp_path, MINE.replace(old, new, 1))
+    assert "\n" not in str(caught.value)
+
+
+# -- clients and rounds ----------------------------------------------------------------------------------------
+
+
+def test_a_column_of_some_clients(lab: Any, tmp_path: Path) -> None:
+    found = line(made(lab, tmp_path), "FedAvg")["Last two"]
+    assert (found.text, found.spread) == ("65.0", f"{statistics.stdev([60, 70]):.1f}")
+    assert found.value is not None
+    assert (found.value.count, found.value.weighted) == (2, pytest.approx(65))
+
+
+def test_clients_that_the_run_does_not_have_are_no_number(lab: Any, tmp_path: Path) -> None:
+    table = mine(tmp_path, MINE.replace("clients = [2, 3]", "clients = [2, 4]"))
+    run(lab, table, "fedavg", "Accuracy/Much")
+    grid = build(table, "small", lab.store, [])
+    assert line(grid, "FedAvg")["Last two"].state is State.DAMAGED
+    assert "client_accuracy of client 4" in grid.problems[0]
+
+
+ROUNDS = """
+title = "Mine"
+protocol = "pfedfda"
+statistic = "rounds"
+unit = "percent"
+decimals = 1
+seeds = [0]
+rows = [{ label = "FedAvg", method = "fedavg" }]
+[[column]]
+label = "Network"
+metric = "network_share"
+dataset = "cifar10"
+partition = { scheme = "iid" }
+"""
+
+
+def test_the_first_round_does_not_count(lab: Any, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    table = mine(tmp_path, ROUNDS)
+    setting = find(table, "small", lab.store, []).settings["Network"][0]
+    made = lab.run(setting, "fedavg", measure=False, rules="pfedfda", executor="sequential")
+    shares = {0: 0.9, 1: 0.1, 2: 0.5, 3: 0.7, 4: 0.9}
+    columns = {
+        "metric": pa.array(["network_share"] * 5).dictionary_encode(), "view": pa.array([""] * 5).dictionary_encode(),
+        "round": pa.array(list(shares), pa.int32()), "client": pa.array([-1] * 5, pa.int32()),
+        "value": pa.array(list(shares.values())),
+    }  # fmt: skip
+    with writing(made, lab.store) as writer:
+        writer.table("metrics", pa.table(columns))
+    grid = build(table, "small", lab.store, [])
+    found = line(grid, "FedAvg")["Network"]
+    assert (found.text, found.spread) == ("70.0", f"{100 * statistics.stdev([0.5, 0.7, 0.9]):.1f}")
+    assert any("over a run's rounds without the first" in text and "test images" not in text for text in grid.about)
+    assert "Times are those of executor sequential on cpu." in grid.notes
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_warm_rounds(values: list[float]) -> None:
+    """Two rounds are too few to spare one; the value of the whole run never counts."""
+    found = warm_rounds({0: 99.0, **dict(enumerate(values, 1))})
+    counted = values[1:] if len(values) > 2 else values
+    assert found.count == len(counted)
+    assert found.mean == pytest.approx(statistics.fmean(counted))
+    if len(counted) > 1:
+        assert found.std == pytest.approx(statistics.stdev(counted), abs=1e-9)
+
+
+# -- executors and doubtful numbers ----------------------------------------------------------------------------
+
+
+def test_executors_are_named_where_times_are_read(lab: Any) -> None:
+    whole = {"local_training_seconds": 2.0, "total_runtime_seconds": 60.0}
+    for column, executor in (("One after another", "sequential"), ("fedbench", "cores")):
+        setting = lab.setting("pfedfda/6", f"{column}/Local training")
+        lab.run(setting, "fedavg", whole=whole, rules="pfedfda", executor=executor)
+    about = build(tables.load("pfedfda/6"), "small", lab.store, []).about
+    told = "Times are those of different executors. One after another: sequential on cpu; fedbench: cores on cpu."
+    assert told in about
+
+
+def test_a_doubtful_number_is_shown_but_no_target(lab: Any) -> None:
+    lab.dataset("cifar100")
+    for column in ("Dir(0.1)/CIFAR10", "Dir(0.1)/CIFAR100"):
+        setting = lab.setting("pfedfda/3", column)
+        lab.run(setting, "pfedfda", clients={0: 0.3, 1: 0.4}, views=("plain",), rules="pfedfda")
+    grid = build(tables.load("pfedfda/3"), "small", lab.store, [], compare=True)
+    at = [x.label for x in grid.lines].index("pFedFDA")
+    ours = grid.lines[at].entries
+    assert [e.within for e in ours] == [False, None, None, None], (
+        "in order: Dir(0.1), then Dir(0.5), which is no target"
+    )
+    assert ours[1].difference is None
+    below = grid.lines[at + 1].entries
+    assert [e.text for e in below] == ["0.725", "0.309?", "0.725?", "0.309?"]
+    sign = ("5.0?", "doubtful in the paper, no target")
+    assert sign in legend(grid)
+    assert sign not in legend(build(tables.load("pfedfda/3"), "small", lab.store, []))
+    assert [theirs.state for _, theirs in grid.verdicts] == [HOLDS, "not measured"]
+    assert "Tolerance: ±0.03, meant for the paper's own budget." in grid.notes
+
+
+def test_ratios_can_be_claimed(lab: Any) -> None:
+    for method, seconds in (("fedavg", 2.0), ("pfedfda", 2.5)):
+        setting = lab.setting("pfedfda/6", "One after another/Local training")
+        whole = {"local_training_seconds": seconds, "total_runtime_seconds": 60 * seconds}
+        lab.run(setting, method, whole=whole, rules="pfedfda")
+    verdicts = build(tables.load("pfedfda/6"), "small", lab.store, [], compare=True).verdicts
+    ours, theirs = next(v for v in verdicts if v[0].claim.kind == "ratio")
+    assert (ours.state, theirs.state) == (FAILS, HOLDS)
+    assert ours.detail.startswith("fails by 0.02 at pFedFDA and FedAvg")
+
+
+def test_only_some_columns() -> None:
+    """A mean over columns comes with them; what is reported, claimed and asked for is of those columns alone."""
+    table = tables.load("pfedfda/7")
+    part = table.only(key for key in ["Gain over Local/Mean"])
+    assert [c.key for c in part.columns if not c.of] == [f"Accuracy/{p} %" for p in (25, 50, 75, 100)]
+    assert "Gain over Local/Mean" in {c.key for c in part.columns}
+    one = table.only(["Accuracy/25 %"])
+    assert {c.key for c in one.columns} == {"Accuracy/25 %", "Gain over Local/25 %"}
+    assert {column for _, column in one.reported} == {c.key for c in one.columns}
+    assert all({"Accuracy/25 %", "Gain over Local/25 %"}.issuperset(claim.columns) for claim in one.claim)
+    assert one.chosen == ["Accuracy/25 %"]
+    assert table.only(["25 %"]).chosen == ["Accuracy/25 %", "Gain over Local/25 %"], "a label in all its groups"
+    assert [c.key for c in table.only(["Accuracy/*"]).columns if not c.of] == [c.key for c in part.columns if not c.of]
+    with pytest.raises(FedbenchError, match=r"unknown column of table pfedfda/7 'Accuracy/20 %'"):
+        table.only(["Accuracy/20 %"])
+
+
+def test_what_is_said_of_the_papers_numbers_goes_with_them() -> None:
+    whole, other = tables.load("pfedfda/7"), tables.load("pfedfda/7").for_dataset("digit3")
+    assert any("+0.32" in note for note in whole.reported_notes)
+    assert other.reported_notes == []
+    assert other.notes == whole.notes
+    assert not any("+0.32" in note for note in whole.notes)
+
+
+def test_tables_of_corrupted_images_tell_of_frost() -> None:
+    """Its texture is ours: every table whose clients see it says so."""
+    told, seen = set(), set()
+    for name in tables.names():
+        table = tables.load(name)
+        for column in table.measured:
+            preset = (
+                protocol.load(table.protocol).presets.get(column.partition.get("preset", ""), {})
+                if table.protocol
+                else {}
+            )
+            partition = {**preset, **column.partition}
+            if str(partition.get("shift", "")).startswith("corrupted") or "frost-3" in partition.get("unseen_as", ()):
+                seen.add(name)
+        if any(note.startswith("Frost is a generated texture") for note in table.notes):
+            told.add(name)
+    assert told == seen
+    assert {"pfedfda/1", "pfedfda/4", "pfedfda/figure4"} <= seen
+
+
+def test_a_copy_of_the_images_is_told(lab: Any) -> None:
+    """What is no recipe's first source, such as a JPEG copy, stands below the table."""
+    from fedbench.data import recipe
+    from fedbench.reports.layout.notes import _sources
+    from fedbench.specs import DatasetSpec
+
+    cells = lab.cells("pfedfda/2")
+    assert _sources(cells) == []
+    copy = DatasetSpec("cifar10", "parquet", "x")
+    other = dataclasses.replace(cells, made=dataclasses.replace(cells.made, datasets={"cifar10": (copy, 10)}))
+    assert _sources(other) == [f"cifar10 images: {recipe('cifar10').sources[1].title}."]

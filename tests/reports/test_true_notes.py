@@ -1,0 +1,254 @@
+"""What is said below a table holds for the cells that it shows.
+
+Nothing of a paper where there is none, no shift that no partition has, no hyper-parameter that a row does not have.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbench import protocol
+from fedbench.errors import FedbenchError
+from fedbench.reports import table as tables
+from fedbench.reports.layout.build import build
+from fedbench.reports.layout.facts import departures, holding
+from fedbench.reports.layout.grid import Grid
+from fedbench.reports.render import FORMATS, render
+from fedbench.reports.table.check import facts
+from fedbench.reports.table.spec import Table
+
+DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
+
+OWN = """
+title = "Mine"
+protocol = "feddrm"
+metric = "system_accuracy"
+statistic = "final"
+view = "crop"
+unit = "percent"
+tolerance = 2
+rows = [
+  { label = "Short", method = "fedavgft", params = { finetune_rounds = 1 } },
+  { label = "Usual", method = "fedavgft" },
+]
+[[column]]
+label = "IID"
+dataset = "cifar10"
+partition = { scheme = "iid", shift = "none" }
+[[claim]]
+text = "Usual is best"
+kind = "best"
+rows = ["Usual"]
+"""
+
+
+def own(folder: Path, text: str = OWN) -> Table:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return tables.load(str(path))
+
+
+def lines(grid: Grid) -> list[str]:
+    return [*grid.about, *grid.notes]
+
+
+# -- hyper-parameters ------------------------------------------------------------------------------------------
+
+
+def test_a_rows_own_hyper_parameters_stand_above_the_protocols(lab: Any, tmp_path: Path) -> None:
+    about = build(own(tmp_path), "small", lab.store, []).notes
+    assert "Short: finetune_rounds = 1." in about
+    assert "Usual: finetune_rounds = 50." in about
+
+
+def test_hyper_parameters_of_one_data_set_are_not_said_of_another(lab: Any) -> None:
+    for name in ("mnist", "fashion_mnist", "cifar10", "cifar100"):
+        lab.dataset(name)
+    about = build(tables.load("flux/1"), "small", lab.store, []).notes
+    assert "FLUX on fashion_mnist, FLUX-prior on fashion_mnist: scale = 0.95." in about
+    assert "FLUX on cifar100, FLUX-prior on cifar100: scale = 0.98." in about
+    assert not any(line.startswith(("FLUX: ", "FLUX on mnist")) for line in about)
+
+
+# -- a table of one's own ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_users_table_says_nothing_of_a_paper(lab: Any, tmp_path: Path, format: str) -> None:
+    table = own(tmp_path)
+    lab.run(lab.setting("feddrm/1", DIR), "fedavgft")
+    setting = build_setting(lab, table)
+    lab.run(setting, "fedavgft", value=0.5)
+    lab.run(setting, "mine", value=0.25)
+    text = render([build(table, "small", lab.store, [], compare=True)], format)
+    assert "the paper" not in text
+    assert "official code" not in text
+    assert "olours" not in text
+
+
+def build_setting(lab: Any, table: Table) -> Any:
+    from fedbench.reports.status.cells import find
+
+    return find(table, "small", lab.store, []).settings["IID"][0]
+
+
+def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: Any, tmp_path: Path) -> None:
+    (tmp_path / "reported.csv").write_text("table,row,group,column,value,std\nmine,Usual,,IID,50,\n")
+    coloured = OWN.replace('shift = "none"', 'shift = "low"')
+    grid = build(own(tmp_path, coloured), "small", lab.store, [], compare=True)
+    assert any(line.startswith("Colours are shifted once") for line in grid.notes)
+    assert "Tolerance: ±2 points." in grid.notes  # for whatever budget the user means it
+    plain = build(own(tmp_path), "small", lab.store, [], compare=True)
+    assert not any("olours" in line for line in plain.notes)
+    assert any("Budget paper: 800 rounds" in line for line in plain.notes)
+
+
+# -- what holds for some cells ----------------------------------------------------------------------------------
+
+
+def test_a_departure_is_said_of_the_partitions_that_it_is_about() -> None:
+    table = tables.load("feddrm/1")
+    shards = "Shards are cut after a stable sort"
+    assert any(text.startswith(shards) for text in departures(table.only([SPC]), "small"))
+    assert not any(text.startswith(shards) for text in departures(table.only([DIR]), "small"))
+    assert any("permutes labels" in t for t in departures(tables.load("flux/16"), "small")) == (
+        {c.partition["shift"] for c in tables.load("flux/16").measured} <= {"pyx", "pxy"}
+    )
+
+
+def test_every_departure_of_a_protocol_is_about_facts_that_there_are() -> None:
+    for name in protocol.names():
+        for remark in protocol.load(name).deviates:
+            assert set(remark.where) <= facts()
+            assert all(isinstance(values, list) for values in remark.where.values())
+
+
+def test_every_departure_is_said_of_a_table() -> None:
+    said = {text for name in tables.names() for text in departures(tables.load(name), "paper")}
+    for name in protocol.names():
+        for remark in protocol.load(name).deviates:
+            assert f"{remark.text[0].upper()}{remark.text[1:]}." in said
+
+
+@pytest.mark.parametrize("budget", ["paper", "small"])
+def test_every_remark_of_a_whole_table_holds_for_it(budget: str) -> None:
+    for name in tables.names():
+        table = tables.load(name)
+        assert holding(table.remark, table, budget) == [remark.text for remark in table.remark]
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "gone"),
+    [
+        ("pfedfda/2", "cifar10", ("EMNIST", "TinyImageNet")),
+        ("pfedfda/7", "cifar10", ("SynthDigits",)),
+        ("pfedfda/3", "cifar10", ("CIFAR100",)),
+        ("flux/1", "mnist", ("CheXpert:", "Levels of CIFAR-100")),
+        ("ftw_erm/1", "digits", ("still rising",)),
+        ("ftw_erm/13", "digits", ("MNIST, one client", "handful")),
+    ],
+)
+def test_what_is_said_of_one_data_set_is_not_said_of_another(lab: Any, name: str, dataset: str, gone: Any) -> None:
+    table = tables.load(name)
+    whole = " ".join(build(table, "small", lab.store, []).notes)
+    other = " ".join(build(table.for_dataset(dataset), "small", lab.store, []).notes)
+    for text in gone:
+        assert text in whole
+        assert text not in other
+
+
+def test_what_is_said_of_one_budget_is_not_said_of_another(lab: Any) -> None:
+    for name, said in (("flux/6", "Twelve rounds"), ("pfedfda/figure4", "fine-tunes for five epochs")):
+        table = tables.load(name)
+        assert any(said in line for line in build(table, "small", lab.store, []).notes)
+        assert not any(said in line for line in build(table, "smoke", lab.store, []).notes)
+
+
+def test_what_is_said_of_shares_is_said_where_they_are_shown(lab: Any) -> None:
+    whole = tables.load("pfedfda/1")
+    full = whole.only(["*/100 %"])
+    assert any("smaller sets inside" in line for line in build(whole, "small", lab.store, []).notes)
+    assert not any("smaller sets inside" in line for line in build(full, "small", lab.store, []).notes)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("{ shfit = ['low'] }", "unknown fact in .*remark 'shfit'; did you mean 'shift'"),
+        ("{ shift = 'low' }", "where.shift must be a list, not 'low'"),
+    ],
+)
+def test_a_faulty_condition_is_an_error(tmp_path: Path, where: str, message: str) -> None:
+    with pytest.raises(FedbenchError, match=message):
+        own(tmp_path, f"{OWN}\n[[remark]]\ntext = 'x'\nwhere = {where}\n")
+
+
+# -- statistics, seeds, views, tolerances, claims ----------------------------------------------------------------
+
+
+def test_columns_of_different_statistics_are_told_of_one_by_one(lab: Any, tmp_path: Path) -> None:
+    text = (
+        OWN + '[[column]]\nlabel = "Clients"\nmetric = "client_accuracy"\nstatistic = "clients"\ndataset = "cifar10"\n'
+    )
+    about = build(own(tmp_path, text + 'partition = { scheme = "iid" }\n'), "small", lab.store, []).about
+    assert any(line.startswith("IID: Value after the last round; seed 2025") for line in about)
+    assert any(line.startswith("Clients: ± is the standard deviation (ddof 1) across clients") for line in about)
+
+
+def test_seeds_are_said_without_the_images_too(lab: Any, tmp_path: Path) -> None:
+    table = own(tmp_path, OWN.replace('dataset = "cifar10"', 'dataset = "mnist"'))
+    about = build(table, "small", lab.store, [], seeds=(3, 4)).about
+    assert any("mean of 2 seeds: 3, 4" in line for line in about)
+    assert any("seed 2025" in line for line in build(table, "small", lab.store, []).about)
+
+
+def test_images_are_not_said_to_be_cropped_where_runs_do_not_crop(lab: Any, tmp_path: Path) -> None:
+    table = own(tmp_path, OWN.replace('shift = "none" }', 'shift = "none" }\ntrain = { augment = "none" }'))
+    about = " ".join(lines(build(table, "small", lab.store, [])))
+    assert "Test augmentation: test images are untouched." in about
+    assert "cropped" not in about
+
+
+def test_rows_without_a_band_have_the_tables_tolerance(lab: Any, tmp_path: Path) -> None:
+    (tmp_path / "reported.csv").write_text(
+        "table,row,group,column,value,std\nmine,Usual,,IID,50,\nmine,Short,,IID,40,\n"
+    )
+    text = OWN.replace('label = "Short", ', 'label = "Short", band = [30, 50], ')
+    grid = build(own(tmp_path, text), "small", lab.store, [], compare=True)
+    assert "Tolerance: Short in 30 to 50; ±2 points." in grid.notes
+
+
+def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Any) -> None:
+    setting = lab.setting("feddrm/1", DIR)
+    table = tables.load("feddrm/1").only([DIR])
+    for row in table.rows:
+        params = dict(row.params) or None
+        lab.run(setting, row.method, params, value=0.9 if row.label == "FedDRM" else 0.1)
+    ours, theirs = build(table, "small", lab.store, [], compare=True).verdicts[0]
+    assert ours.claim.columns == []
+    assert (ours.state, theirs.state) == ("holds so far", "holds so far")
+
+
+def test_nothing_is_said_of_numbers_that_no_paper_has(lab: Any, tmp_path: Path) -> None:
+    (read,) = json.loads(render([build(own(tmp_path), "small", lab.store, [], compare=True)], "json"))
+    assert read["claims"][0]["reported"] is None
+
+
+def test_extra_rows_times_count_among_those_of_an_executor(lab: Any, tmp_path: Path) -> None:
+    text = OWN.replace('"system_accuracy"', '"local_training_seconds"').replace('"final"', '"whole_run"')
+    table = own(tmp_path, text.replace('unit = "percent"', 'unit = "seconds"'))
+    setting = build_setting(lab, table)
+    lab.run(setting, "fedavgft", whole={"local_training_seconds": 1.0}, executor="cores")
+    lab.run(setting, "mine", whole={"local_training_seconds": 2.0}, executor="stacked", device="cuda")
+    about = build(table, "small", lab.store, []).about
+    assert any(line.startswith("Times are those of different executors") for line in about)
+    assert any("measured on cpu or cuda" in line for line in about)
+
+
+def test_a_columns_name_goes_through_a_shell(lab: Any, tmp_path: Path) -> None:
+    table = own(tmp_path, OWN.replace('"IID"', "'$(rm) \"x\"'")).only(['$(rm) "x"'])
+    assert """--column '$(rm) "x"'""" in build(table, "small", lab.store, []).command
