@@ -198,7 +198,9 @@ class _Layout:
             return None
         declares = MEASURES in record.provenance
         again = "was made before methods declared what they measure; 'fedbench train --again' makes it anew"
-        self.without.setdefault((metric, "does not measure it" if declares else again), {})[title_of(record)] = None
+        self.without.setdefault((metric, "does not measure it" if declares else again), {})[
+            title_of(record.spec.method, record.provenance)
+        ] = None
         return State.UNDEFINED if declares else State.MISSING
 
     def _over_pairs(self, column: Column, records: list[Record], state: State) -> Entry:

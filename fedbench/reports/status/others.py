@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedbench import declared, methods, protocol
 from fedbench.plain import plain
@@ -78,7 +79,7 @@ def _value(value: object) -> str:
 def _labels(places: Mapping[Key, Hits], rows: Sequence[Row]) -> dict[Key, str]:
     """A label for each key: the method's title and its hyper-parameters, and where these are another row's too, what
     tells them apart."""
-    titles = {key: title_of(hits[-1][1]) for key, hits in places.items()}
+    titles = {key: title_of(hits[-1][1].spec.method, hits[-1][1].provenance) for key, hits in places.items()}
     alike: dict[str, list[Key]] = {}
     for key in places:
         alike.setdefault(_label(titles[key], key), []).append(key)
@@ -92,11 +93,10 @@ def _labels(places: Mapping[Key, Hits], rows: Sequence[Row]) -> dict[Key, str]:
     return _unlike(labels, places, {row.label for row in rows})
 
 
-def title_of(record: Record) -> str:
-    """A method's name in print: as the run tells it, else (a very old run does not) as the method declares it."""
-    method = record.spec.method
+def title_of(method: str, provenance: Mapping[str, Any]) -> str:
+    """A method's name in print: as its run tells it, else (a very old run does not) as the method declares it."""
     own = declared.of(method).title if method in methods.names() else method
-    return plain(str(record.provenance.get("title") or own))
+    return plain(str(provenance.get("title") or own))
 
 
 def _label(title: str, key: Key, marks: Iterable[str] = ()) -> str:

@@ -1,0 +1,208 @@
+"""Any runs side by side: which ones a filter names, in what they differ, and which are seeds of one another.
+
+Tables know their runs by ids; commands about a user's own runs (`compare`, `figure curves`, `list`, `site`) find theirs
+here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.metrics.read import Metrics, load, metrics_of
+from fedbench.partitions import schemes
+from fedbench.plain import plain
+from fedbench.reports.status.others import title_of
+from fedbench.specs import RunSpec, Setting
+from fedbench.store import Artifact, Store
+from fedbench.store.provenance import is_stale
+
+#: What two seeds of one run differ in.
+SEEDS = ("seed", "partition_seed", "init_seed")
+#: What names an artifact and so differs wherever anything does.
+IDS = ("id", "partition")
+#: Keys whose values a label gives without their names.
+UNNAMED = ("method", "title", "dataset", "split", "model")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A complete run."""
+
+    artifact: Artifact
+    store: Store
+
+    @property
+    def id(self) -> str:
+        return self.artifact.id
+
+    @cached_property
+    def spec(self) -> RunSpec:
+        assert isinstance(self.artifact.spec, RunSpec)
+        return self.artifact.spec
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """All that was decided of the run, by names of one level: method, partition, setting and hyper-parameters."""
+        return {**self._places, **self.hyper_parameters}
+
+    @cached_property
+    def hyper_parameters(self) -> Mapping[str, Any]:
+        """Of its method; one that is called as something else is METHOD.NAME."""
+        method = self._places["method"]
+        return {f"{method}.{k}" if k in self._places else k: value for k, value in self.spec.params.items()}
+
+    @cached_property
+    def _places(self) -> Mapping[str, Any]:
+        """Method, and the fields of partition (its own seed is the `partition_seed`) and setting."""
+        spec, setting, part = self.spec, self.spec.setting, self.spec.setting.partition
+        values: dict[str, Any] = {
+            "id": self.id, "method": spec.method.partition("@")[0], "title": self.title,
+            "method_version": spec.method_version, "file": spec.source and spec.source[:8],
+            "dataset": part.dataset.name, "source": part.dataset.source, "split": schemes.label(part),
+            "partition": part.id, "partition_seed": part.seed,
+        }  # fmt: skip
+        at = schemes.facts(part).items()
+        values |= {k: v for k, v in at if k not in ("dataset", "seed", "version") and v is not None}
+        return values | {f.name: getattr(setting, f.name) for f in dataclasses.fields(Setting) if f.name != "partition"}
+
+    @property
+    def title(self) -> str:
+        """The method's name in print."""
+        return title_of(self.spec.method, self.artifact.provenance)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the code has changed since."""
+        return is_stale(self.artifact.provenance)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """Its metrics, computed now if need be. Raises FedbenchError if they cannot be."""
+        from fedbench.metrics.evaluate import evaluate
+
+        return load(metrics_of(self.artifact, self.store) or evaluate(self.artifact, self.store))
+
+
+def select(store: Store, filters: Sequence[str] = ()) -> list[Run]:
+    """The store's runs that every filter names, oldest first; all without a filter. Damaged ones are left out.
+
+    A filter is a run's id or the beginning of it (several ids: each of these runs), or KEY=VALUE, KEY=VALUE,VALUE or
+    KEY!=VALUE, where a * in a value stands for any text and `none` for no value. Keys are those of `Run.values`.
+
+    Raises FedbenchError for an unknown key, for an id that names no run or several, and if no run is left.
+    """
+    ids = [word for word in filters if "=" not in word]
+    conditions = [_Condition.of(word) for word in filters if "=" in word]
+    artifacts = [store.find(id, ("run",)) for id in dict.fromkeys(ids)] if ids else list(store.list("run"))
+    runs = [Run(artifact, store) for artifact in artifacts]
+    if not runs:
+        raise FedbenchError(f"there is no run in {store.home} yet", "'fedbench train' makes one")
+    keys = {key for run in runs for key in run.values}
+    for condition in conditions:
+        if condition.key not in keys:
+            raise unknown("key of runs", condition.key, keys)
+    hits = [run for run in runs if all(condition.holds(run) for condition in conditions)]
+    if not hits:
+        values = {c.key: sorted({text(run.values.get(c.key)) for run in runs}) for c in conditions}
+        there = "; ".join(f"{key}: {', '.join(few[:8])}" for key, few in values.items())
+        raise FedbenchError(f"no run is {' and '.join(c.word for c in conditions)}", f"there are {there}")
+    return hits
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """One filter KEY=VALUE,VALUE or KEY!=VALUE,VALUE."""
+
+    word: str
+    key: str
+    values: tuple[str, ...]
+    negated: bool
+
+    @classmethod
+    def of(cls, word: str) -> _Condition:
+        key, _, values = word.partition("=")
+        negated = key.endswith("!")
+        key = key.removesuffix("!").strip().lstrip("-").replace("-", "_")
+        return cls(word, key, tuple(value.strip() for value in values.split(",")), negated)
+
+    def holds(self, run: Run) -> bool:
+        value = run.values.get(self.key)
+        return self.negated is not any(_matches(value, pattern) for pattern in self.values)
+
+
+def _matches(value: Any, pattern: str) -> bool:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return float(pattern) == value
+        except ValueError:
+            pass
+    pattern = pattern.replace("[", "[[]").replace("?", "[?]")
+    return fnmatchcase(text(value).lower(), pattern.lower())
+
+
+def text(value: Any) -> str:
+    """A value in print, as a filter writes it."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    if isinstance(value, tuple | list):
+        return "+".join(text(one) for one in value)
+    return plain(str(value).lower() if value is None or isinstance(value, bool) else str(value))
+
+
+def differing(runs: Sequence[Run]) -> list[str]:
+    """The keys in which these runs differ, in the order of `Run.values`; a hyper-parameter only where runs of a method
+    do. Ids are left out, and what follows from another key, such as a title from the method."""
+    of_methods: dict[str, dict[str, set[str]]] = {}
+    for run in runs:
+        for key in run.hyper_parameters:
+            of_methods.setdefault(key, {}).setdefault(run.spec.method, set()).add(text(run.values[key]))
+    different = []
+    for key in dict.fromkeys(key for run in runs for key in run.values if key not in IDS):
+        differs = len({text(run.values.get(key)) for run in runs if key not in run.hyper_parameters}) > 1
+        if differs or any(len(values) > 1 for values in of_methods.get(key, {}).values()):
+            different.append(key)
+    return [
+        key for key in different if not any(_follows(key, by, runs) for by in _FROM.get(key, ()) if by in different)
+    ]
+
+
+#: Key -> those that it may follow from.
+_FROM = {
+    **dict.fromkeys(("title", "method_version", "file", "version"), ("method",)),
+    **dict.fromkeys(("scheme", "alpha", "per_client", "level"), ("split",)),
+    **dict.fromkeys(("init_seed", "partition_seed"), ("seed",)),
+    "source": ("dataset",),
+}
+
+
+def _follows(key: str, by: str, runs: Sequence[Run]) -> bool:
+    """Whether runs of one value of `by` all have one value of `key`."""
+    pairs = {(text(run.values.get(by)), text(run.values.get(key))) for run in runs}
+    return len(pairs) == len({value for value, _ in pairs})
+
+
+def by_seed(runs: Iterable[Run]) -> list[list[Run]]:
+    """The runs in groups that differ in nothing but their seeds, each in the order of its seeds."""
+    groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
+    for run in runs:
+        key = tuple((k, text(v)) for k, v in run.values.items() if k not in SEEDS + IDS)
+        groups.setdefault(key, []).append(run)
+    return [sorted(group, key=lambda run: (run.spec.setting.seed, run.id)) for group in groups.values()]
+
+
+def label(run: Run, keys: Iterable[str]) -> str:
+    """What tells this run from others that differ in these keys, such as 'FedAvg, lr 0.1'."""
+    keys = ["title" if key == "method" else key for key in keys]
+    values = run.values
+    parts = [
+        text(values[k]) if k in UNNAMED else f"{k.replace('_', ' ')} {text(values[k])}"
+        for k in dict.fromkeys(keys)
+        if values.get(k) is not None
+    ]
+    return ", ".join(parts) or run.title

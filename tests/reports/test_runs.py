@@ -1,0 +1,99 @@
+"""Runs found by filters, what they differ in, and which are seeds of one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from fedbench.errors import FedbenchError
+from fedbench.reports.runs import by_seed, differing, label, select
+from tests.reports.conftest import Lab
+
+
+@pytest.fixture
+def ids(lab: Lab) -> dict[str, str]:
+    """Six runs on one partition: their names -> ids."""
+    lab.dataset("digits")
+    setting = replace(lab.setting("feddrm/1", "CIFAR-10/Dir-0.3"), lr=0.1)
+    other = replace(setting, lr=0.01)
+    runs = {
+        "fedavg": lab.run(setting, "fedavg"),
+        "fedavg seed 1": lab.run(replace(setting, seed=1), "fedavg"),
+        "ditto": lab.run(setting, "ditto", {"mu": 0.1}),
+        "ditto mu": lab.run(setting, "ditto", {"mu": 0.5}),
+        "ditto lr": lab.run(other, "ditto", {"mu": 0.5}),
+        "feddrm": lab.run(setting, "feddrm"),
+    }
+    return {name: run.id for name, run in runs.items()}
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        ([], ["fedavg", "fedavg seed 1", "ditto", "ditto mu", "ditto lr", "feddrm"]),
+        (["method=fedavg"], ["fedavg", "fedavg seed 1"]),
+        (["method=fed*"], ["fedavg", "fedavg seed 1", "feddrm"]),
+        (["method!=fed*"], ["ditto", "ditto mu", "ditto lr"]),
+        (["lr=0.10,5", "method=ditto,feddrm"], ["ditto", "ditto mu", "feddrm"]),
+        (["mu=.5"], ["ditto mu", "ditto lr"]),
+        (["mu=none"], ["fedavg", "fedavg seed 1", "feddrm"]),
+        (["--mu=0.1"], ["ditto"]),
+        (["split=Dir-0.3", "votes=TRUE", "seed!=1", "title=FedAvg"], ["fedavg"]),
+    ],
+)
+def test_filters(lab: Lab, ids: dict[str, str], filters: Sequence[str], names: list[str]) -> None:
+    assert {run.id for run in select(lab.store, filters)} == {ids[name] for name in names}
+
+
+def test_ids_name_runs_and_filters_choose_among_them(lab: Lab, ids: dict[str, str]) -> None:
+    two = [ids["ditto"][:8], ids["fedavg"]]
+    assert [run.id for run in select(lab.store, two)] == [ids["ditto"], ids["fedavg"]]
+    assert [run.id for run in select(lab.store, [*two, "method=fedavg"])] == [ids["fedavg"]]
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("metod=fedavg", "unknown key of runs 'metod'; did you mean 'method'"),
+        ("method=fedavgg", "no run is method=fedavgg; there are method: ditto, fedavg, feddrm"),
+        ("zzz", "no run 'zzz' in"),
+    ],
+)
+def test_what_names_no_run_is_one_line(lab: Lab, ids: dict[str, str], word: str, text: str) -> None:
+    with pytest.raises(FedbenchError) as error:
+        select(lab.store, [word])
+    assert text in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_empty_store(lab: Lab) -> None:
+    with pytest.raises(FedbenchError, match="there is no run in"):
+        select(lab.store)
+
+
+def test_differing_keys_are_those_that_a_reader_needs(lab: Lab, ids: dict[str, str]) -> None:
+    runs = select(lab.store)
+    assert differing(runs) == ["method", "lr", "seed", "mu"]  # FedDRM's λ differs from nothing
+    assert differing(select(lab.store, ["method=fedavg"])) == ["seed"]
+    assert differing(select(lab.store, ["method=ditto,feddrm", "lr=0.1"])) == ["method", "mu"]
+    assert differing(runs[:1]) == []
+
+
+def test_labels(lab: Lab, ids: dict[str, str]) -> None:
+    runs = {run.id: run for run in select(lab.store)}
+    keys = differing(list(runs.values()))
+    assert label(runs[ids["ditto lr"]], keys) == "Ditto, lr 0.01, seed 2025, mu 0.5"
+    assert label(runs[ids["fedavg"]], []) == "FedAvg"
+
+
+def test_seeds_of_one_run_are_one_group(lab: Lab, ids: dict[str, str]) -> None:
+    groups = [[run.id for run in group] for group in by_seed(select(lab.store))]
+    assert [ids["fedavg seed 1"], ids["fedavg"]] in groups  # by seed
+    assert len(groups) == 5
+
+
+def test_metrics_are_computed_where_they_are_not_there(lab: Lab, ids: dict[str, str]) -> None:
+    (run,) = select(lab.store, [ids["feddrm"]])
+    assert run.metrics.names
