@@ -84,7 +84,8 @@ def test_differing_keys_are_those_that_a_reader_needs(lab: Lab, ids: dict[str, s
 def test_labels(lab: Lab, ids: dict[str, str]) -> None:
     runs = {run.id: run for run in select(lab.store)}
     keys = differing(list(runs.values()))
-    assert label(runs[ids["ditto lr"]], keys) == "Ditto, lr 0.01, seed 2025, mu 0.5"
+    assert label(runs[ids["ditto lr"]], keys) == "ditto, lr 0.01, seed 2025, mu 0.5"  # not built in this lab
+    assert label(runs[ids["feddrm"]], keys) == "FedDRM, lr 0.1, seed 2025"
     assert label(runs[ids["fedavg"]], []) == "FedAvg"
 
 
