@@ -28,6 +28,7 @@ FLOORS = (
     ("declared",),
     ("partitions",),
     ("protocol",),
+    ("partition_options",),
     ("core",),
     ("ratios",),
     ("methods",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,13 +15,12 @@ from rich.text import Text
 from fedbench.cli import context, hyperparameters
 from fedbench.cli.strict import Command
 from fedbench.errors import FedbenchError
+from fedbench.partition_options import ALPHA, COMMON, partitioner, shorts, spec_of, values
 from fedbench.protocol import DEFAULT
 
 if TYPE_CHECKING:
     from fedbench.partitions import Partition, Scheme
     from fedbench.store import Artifact
-
-_ALPHA = 0.3
 
 
 class PartitionCommand(Command):
@@ -42,7 +41,7 @@ class PartitionCommand(Command):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         # First, as an unknown one has no help.
-        kind = _named(ctx.meta.get("fedbench.words", ()), _short_forms(self))
+        kind = _named(ctx.meta.get("fedbench.words", ()))
         super().format_help(ctx, formatter)
         if kind is not None:
             _print_options(kind)
@@ -53,7 +52,7 @@ def _short_forms(command: Any) -> list[str]:
     return [one.name for one in command.params if getattr(one, "rich_help_panel", "") == _SHORT]
 
 
-def _named(words: Sequence[str], shorts: Sequence[str]) -> type[Scheme] | None:
+def _named(words: Sequence[str]) -> type[Scheme] | None:
     """The partitioner that is chosen among the words of a command, by its name or by a short form."""
     parts = [part for word in words for part in word.split("=", 1)]
     name = next((after for word, after in itertools.pairwise(parts) if word == "--scheme"), None)
@@ -61,8 +60,8 @@ def _named(words: Sequence[str], shorts: Sequence[str]) -> type[Scheme] | None:
         from fedbench.partitions import schemes
 
         return schemes.load(schemes.named(name))
-    short = next((word[2:] for word in parts if word.startswith("--") and word[2:] in shorts), None)
-    return None if short is None else _of_short(short, ())
+    short = next((word[2:] for word in parts if word.startswith("--") and word[2:] in shorts()), None)
+    return None if short is None else shorts()[short][0]
 
 
 def _print_options(kind: type[Scheme]) -> None:
@@ -123,7 +122,7 @@ def partition(
     dir: Annotated[
         float | None,
         typer.Option(
-            metavar="ALPHA", help=f"Dirichlet label shift (default: {_ALPHA}); small is uneven.", rich_help_panel=_SHORT
+            metavar="ALPHA", help=f"Dirichlet label shift (default: {ALPHA}); small is uneven.", rich_help_panel=_SHORT
         ),
     ] = None,
     spc: Annotated[
@@ -191,44 +190,15 @@ def partition(
 
     The partition becomes the current one: 'fedbench train' uses it unless told otherwise.
     """
-    values = {name: ctx.params[name] for name in _short_forms(ctx.command)}
-    short = {name: value for name, value in values.items() if value is not None and value is not False}
-    ways = [*short, *(name for name, value in (("preset", preset), ("scheme", scheme)) if value is not None)]
-    if len(ways) > 1 and not (len(ways) == 2 and scheme and _own_short(scheme, short)):
-        raise FedbenchError(f"{' and '.join(f'--{way}' for way in ways)} exclude each other", "choose one")
-
-    from fedbench import data, partitions
+    from fedbench import partitions
     from fedbench import protocol as protocols
 
     store, roots = context.store(), context.roots()
     rules = protocols.load(protocol)
-    if not ways and rules.default_preset is None and "scheme" not in rules.partition:
-        short = {"dir": _ALPHA}
-        shorts = "--dir, --spc, --iid, --by or --equal"
-        context.err().print(f"No partitioner given: taking --dir {_ALPHA} (or choose {shorts}).")
-    usual = rules.presets.get(preset or rules.default_preset or "", rules.partition)
-    own = _partitioner(ctx.args, scheme, short, usual)
-    source = data.resolve(dataset, store, roots)
-    about = data.info(source, store)
-    if counts is not None:
-        own |= partitions.read_mixture(counts, len(about.classes))
-        clients = len(own["train_mix"]) if clients is None else clients
-    spec = rules.partition_spec(
-        source,
-        about.partition_classes,
-        preset,
-        **own,
-        clients=clients,
-        train_fraction=split,
-        shift=shift,
-        seed=seed,
-        subsample=subsample,
-        validation=validation,
-        duplicates=duplicates,
-        unseen=unseen,
-        unseen_as=None if unseen_as is None else _corruptions(unseen_as),
-        phases=phases,
-    )
+    options = {name: ctx.params[name] for name in (*_short_forms(ctx.command), *COMMON)}
+    kind = partitioner({**options, **dict.fromkeys(_own_names(ctx.args), "")}, rules)
+    options |= own_options(ctx.args, kind)
+    spec = spec_of(dataset, options, rules, store, roots, context.err().print)
     before = store.get(spec)
     result = partitions.build(spec, store, roots, context.err().print)
     store.set_current(partition=result.id, protocol=protocol)
@@ -245,59 +215,20 @@ def partition(
     out.print("It is the current partition: 'fedbench train --method NAME' uses it.")
 
 
-def _partitioner(
-    words: Sequence[str], scheme: str | None, shorts: Mapping[str, Any], usual: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The partitioner and its own options: by name or by a short form, and by the words that the command does not know.
-    With neither it is the `usual` one, which goes unsaid. Raises FedbenchError for a short form's value out of bounds.
-    """
-    from fedbench.options import check_bounds
-    from fedbench.partitions import schemes
-
-    if shorts:
-        ((short, value),) = shorts.items()
-        kind = schemes.load(schemes.named(scheme)) if scheme else _of_short(short, words)
-        option = kind.short[short]
-        if isinstance(value, int | float) and option:
-            check_bounds(kind.title(), short, kind.options()[option], value)
-        return {"scheme": scheme or kind.name, **({option: value} if option else {}), **own_options(words, kind)}
-    kind = schemes.load(schemes.named(scheme or usual.get("scheme", "dirichlet")))
-    return {**({"scheme": scheme} if scheme else {}), **own_options(words, kind)}
-
-
-def _own_short(scheme: str, shorts: Iterable[str]) -> bool:
-    """Whether the short forms are the named partitioner's own, and so no second one."""
-    from fedbench.partitions import schemes
-
-    return set(shorts) <= set(schemes.load(schemes.named(scheme)).short)
-
-
-def _of_short(short: str, words: Sequence[str]) -> type[Scheme]:
-    """The partitioner that a short form stands for: of several the first that has all options among the words."""
-    from fedbench.partitions import schemes
-
-    fitting = [kind for kind in map(schemes.load, schemes.names()) if short in kind.short]
-    options = {_option(word) for word in words if word.startswith("--")}
-    return next((kind for kind in fitting if options <= set(kind.options())), fitting[0])
-
-
-def _option(word: str) -> str:
-    """The option that a word such as --test-size=5 gives: test_size."""
-    return word.removeprefix("--").partition("=")[0].replace("-", "_")
-
-
 def own_options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
     """The options of a partitioner among the words, as their values."""
-    from fedbench.options import parse
     from fedbench.partitions import schemes
 
-    fields = {option: field for option, field in kind.options().items() if kind.kind(option) is not None}
-    for word in words:
-        option = _option(word)
-        if word.startswith("--") and option not in kind.options() and option in schemes.all_options():
+    for option in _own_names(words):
+        if option not in kind.options() and option in schemes.all_options():
             raise schemes.not_of(kind, option)
-    texts = hyperparameters.read(words, fields, f"partition by {kind.title()}", partition)
-    return {option: parse(kind.title(), option, kind.kind(option), text) for option, text in texts.items()}
+    fields = {option: field for option, field in kind.options().items() if kind.kind(option) is not None}
+    return values(hyperparameters.read(words, fields, f"partition by {kind.title()}", partition), kind)
+
+
+def _own_names(words: Sequence[str]) -> list[str]:
+    """The options that words such as --test-size=5 give: test_size."""
+    return [word.removeprefix("--").partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
 
 
 def _remark(artifact: Artifact | None) -> str:
@@ -308,17 +239,6 @@ def _remark(artifact: Artifact | None) -> str:
     stale = is_stale(artifact.provenance)
     remark = ", but stale (the code that drew it has changed): 'train --again' draws it anew" if stale else ""
     return f"  (was there already{remark})"
-
-
-def _corruptions(text: str) -> list[str]:
-    """A list such as 'fog-3,contrast-3'; 'all-3' stands for every corruption at severity 3."""
-    from fedbench.partitions.transforms import CORRUPTIONS
-
-    names: list[str] = []
-    for one in text.split(","):
-        name, _, severity = one.strip().rpartition("-")
-        names += [f"{c}-{severity}" for c in CORRUPTIONS] if name == "all" else [one.strip()]
-    return names
 
 
 def _describe(p: Partition) -> dict[str, Any]:

@@ -1,0 +1,161 @@
+"""The options of `fedbench partition`, wherever they stand: from a data set's name and what a user wrote to a spec.
+
+`partition`, `train DATASET` and `sweep DATASET` take the same options, and Python the same names: those that any
+partition may have (`COMMON`), the short forms that stand for a partitioner (dir, spc, iid, by, equal, counts), and the
+partitioner's own. A value is a text as it was written, or what it stands for; a flag is True.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedbench.errors import FedbenchError
+from fedbench.options import check_bounds, parse
+
+if TYPE_CHECKING:
+    from fedbench.partitions import Scheme
+    from fedbench.protocol import Protocol
+    from fedbench.specs import PartitionSpec
+    from fedbench.store import Store
+
+#: What any partition may be told beside its partitioner's options -> the type of its value.
+COMMON: Mapping[str, type] = {
+    "scheme": str, "preset": str, "clients": int, "split": float, "shift": str, "seed": int, "subsample": float,
+    "validation": float, "duplicates": int, "unseen": int, "unseen_as": str, "phases": int,
+}  # fmt: skip
+#: The label shift where no partitioner is chosen and the protocol has none.
+ALPHA = 0.3
+
+
+@cache
+def shorts() -> Mapping[str, tuple[type[Scheme], ...]]:
+    """Short form -> the partitioners that it may stand for."""
+    from fedbench.partitions import schemes
+
+    kinds = [schemes.load(name) for name in schemes.names()]
+    return {short: tuple(one for one in kinds if short in one.short) for kind in kinds for short in kind.short}
+
+
+def names() -> set[str]:
+    """All names that an option may have, but those of users' own partitioners."""
+    from fedbench.partitions import schemes
+
+    return {*COMMON, *shorts(), *schemes.all_options()}
+
+
+def partitioner(options: Mapping[str, Any], rules: Protocol) -> type[Scheme]:
+    """The partitioner that the options choose, by name, by a short form or as the protocol's own.
+
+    Of several that a short form stands for it is the first that has all of the other options. Raises FedbenchError
+    where two are chosen, and for an unknown one.
+    """
+    from fedbench.partitions import schemes
+
+    options = _spoken(options)
+    short = [name for name in options if name in shorts()]
+    scheme = options.get("scheme")
+    named = schemes.load(schemes.named(scheme)) if scheme else None
+    ways = [*short, *(name for name in ("preset", "scheme") if name in options)]
+    if len(ways) > 1 and not (len(ways) == 2 and named and set(short) <= set(named.short)):
+        raise FedbenchError(f"{' and '.join(f'--{way}' for way in ways)} exclude each other", "choose one")
+    if named:
+        return named
+    if short or _unsaid(options, rules):
+        own = {name for name in options if name not in COMMON and name not in shorts()}
+        fitting = shorts()[short[0] if short else "dir"]
+        return next((kind for kind in fitting if own <= set(kind.options())), fitting[0])
+    usual = rules.presets.get(options.get("preset") or rules.default_preset or "", rules.partition)
+    return schemes.load(schemes.named(usual.get("scheme", "dirichlet")))
+
+
+def spec_of(
+    dataset: str,
+    options: Mapping[str, Any],
+    rules: Protocol,
+    store: Store,
+    roots: Sequence[Path] = (),
+    remark: Callable[[str], object] = lambda line: None,
+) -> PartitionSpec:
+    """The spec of a partition of `dataset` (a name, or a recipe's path) by these options; what they leave open is the
+    protocol's. `remark` is told what was taken in the user's place.
+
+    Raises FedbenchError for an unknown option, a value that is none, and what does not fit the data.
+    """
+    from fedbench import data, partitions
+
+    options = _spoken(options)
+    kind = partitioner(options, rules)
+    if _unsaid(options, rules):
+        remark(f"No partitioner given: taking --dir {ALPHA} (or choose --dir, --spc, --iid, --by or --equal).")
+        options["dir"] = ALPHA
+    own = _own(options, kind)
+    common: dict[str, Any] = {
+        name: parse("partition", name, COMMON[name], options[name]) for name in options if name in COMMON
+    }
+    source = data.resolve(dataset, store, roots)
+    about = data.info(source, store)
+    if "counts" in options:
+        own |= partitions.read_mixture(Path(options["counts"]), len(about.classes))
+        common.setdefault("clients", len(own["train_mix"]))
+    if "split" in common:
+        common["train_fraction"] = common.pop("split")
+    if "unseen_as" in common:
+        common["unseen_as"] = _corruptions(str(common["unseen_as"]))
+    preset: Any = common.pop("preset", None)
+    return rules.partition_spec(source, about.partition_classes, preset, **{**own, **common})
+
+
+def values(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
+    """A partitioner's own options as values. Raises FedbenchError for one that it does not have."""
+    from fedbench.partitions import schemes
+
+    for name in options:
+        if name not in kind.options():
+            raise schemes.not_of(kind, name)
+    return {name: _value(kind, name, value) for name, value in options.items()}
+
+
+def _value(kind: type[Scheme], name: str, value: Any) -> Any:
+    # Lists, such as the order of natural groups, come from Python or from a TOML file; the spec checks them.
+    of = kind.kind(name)
+    return value if of is None else parse(kind.title(), name, of, value)
+
+
+def _own(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
+    """The partitioner and its options, by their own names and by a short form."""
+    own = values({k: v for k, v in options.items() if k not in COMMON and k not in shorts()}, kind)
+    short = next((name for name in options if name in shorts()), None)
+    if "scheme" not in options and short is None:
+        return own  # the usual one goes unsaid
+    option = kind.short[short] if short else ""
+    if short and option:
+        own[option] = parse(kind.title(), short, kind.kind(option), options[short])
+        check_bounds(kind.title(), short, kind.options()[option], own[option])
+    return {"scheme": options.get("scheme", kind.name), **own}
+
+
+def _spoken(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that say something, by their names in Python."""
+    return {
+        name.replace("-", "_"): value for name, value in options.items() if value is not None and value is not False
+    }
+
+
+def _unsaid(options: Mapping[str, Any], rules: Protocol) -> bool:
+    """Whether neither the options nor the protocol choose a partitioner."""
+    chosen = {"scheme", "preset", *shorts()} & set(options)
+    return not chosen and rules.default_preset is None and "scheme" not in rules.partition
+
+
+def _corruptions(text: str) -> list[str]:
+    """A list such as 'fog-3,contrast-3'; 'all-3' stands for every corruption at severity 3."""
+    from fedbench.partitions.transforms import CORRUPTIONS
+
+    listed: list[str] = []
+    for one in text.split(","):
+        name, _, severity = one.strip().rpartition("-")
+        listed += [f"{c}-{severity}" for c in CORRUPTIONS] if name == "all" else [one.strip()]
+    return listed
