@@ -137,6 +137,9 @@ class Protocol:
         values.pop("preset", None)
         if self.redraws and "seed" not in own:
             values["seed"] = self.train.get("seed", 0)
+        if "scheme" in values and "clients" not in own:
+            counted = schemes.load(schemes.named(values["scheme"])).count(own)
+            values |= {} if counted is None else {"clients": counted}
         for name in ("scheme", "clients", "seed"):
             if name not in values:
                 raise FedbenchError(f"protocol {self.name} says nothing of a partition's {name}", "say it")

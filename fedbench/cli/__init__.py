@@ -14,6 +14,7 @@ from fedbench.cli.check import check
 from fedbench.cli.data import data_app
 from fedbench.cli.demo import demo
 from fedbench.cli.evaluate import evaluate
+from fedbench.cli.export import export
 from fedbench.cli.figure import figure
 from fedbench.cli.metrics import metrics
 from fedbench.cli.new import new
@@ -73,6 +74,7 @@ app.command(
 app.command("evaluate", rich_help_panel="The way to a table")(evaluate)
 app.command("report", rich_help_panel="The way to a table")(report)
 app.command("figure", rich_help_panel="The way to a table")(figure)
+app.command("export", rich_help_panel="The way to a table")(export)
 app.command("new", rich_help_panel="Your own")(new)
 app.command(
     "check",

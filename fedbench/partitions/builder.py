@@ -85,12 +85,16 @@ def _partition(spec: PartitionSpec, dataset: Dataset, assignment: Assignment) ->
     rows = iter(np.split(np.arange(sum(map(sum, sizes))), np.cumsum([n for mine in sizes for n in mine])[:-1]))
     pieces: list[list[Indices]] = []  # [M][2P + 1]: training and validation rows of each phase, and test rows
     for c, mine in enumerate(sizes):
-        halves = [modifiers.hold_back(next(rows), spec, c, s) for s in range(len(mine) - 1)]
+        if a.held_back is None:
+            halves = [modifiers.hold_back(next(rows), spec, c, s) for s in range(len(mine) - 1)]
+        else:
+            both, middle = next(rows), mine[0] - a.held_back[c]
+            halves = [(both[:middle], both[middle:])]
         train = [modifiers.repeated(modifiers.subsampled(part, spec), spec) for part, _ in halves]
         pieces.append([*train, *(back for _, back in halves), next(rows)])
     again = modifiers.again(spec)
     pieces += [pieces[c] for c, _ in again]
-    phases = len(sizes[0]) - 1
+    phases, validated = len(sizes[0]) - 1, spec.validation is not None or a.held_back is not None
     row = np.concatenate([piece for mine in pieces for piece in mine])
     sides = zip(a.train, a.test, strict=True)
     sample = np.concatenate([part for train, test in sides for part in (*train, test)])[row]
@@ -110,7 +114,7 @@ def _partition(spec: PartitionSpec, dataset: Dataset, assignment: Assignment) ->
         transforms=tuple(transforms),
         groups=numbered(transforms) if a.drawn is None else a.drawn.groups,
         colour=None if a.colour is None else a.colour[row],
-        validation=None if spec.validation is None else of_piece([False] * phases + [True] * phases + [False], bool),
+        validation=of_piece([False] * phases + [True] * phases + [False], bool) if validated else None,
         phase=of_piece([*range(phases), *range(phases), -1], np.int8) if spec.phases else None,
         drawn=a.drawn,
     )

@@ -49,6 +49,8 @@ class Assignment:
     classes: tuple[str, ...] | None = None  #: names of the labels' classes; None: the data set's
     drawn: Drawn | None = None  #: the clients' true distributions, where the partitioner knows them
     transforms: Sequence[Transform] | None = None  #: [M] how each sees its images, before what the shift adds
+    #: [M] how many of each client's training samples, the last ones, are validation samples. None: the spec's share.
+    held_back: Sequence[int] | None = None
 
     @classmethod
     def of(cls, sides: Iterable[tuple[Indices, Indices]], **more: Any) -> Assignment:
@@ -172,6 +174,11 @@ class Scheme:
         if name == "shift":
             return values[name] in cls.shifts
         return name in cls.modifiers or name in cls.options() or name in ("scheme", "clients", "seed")
+
+    @classmethod
+    def count(cls, values: Mapping[str, Any]) -> int | None:
+        """How many clients there are where nobody says it, if these options tell."""
+        return None
 
     @classmethod
     def create(cls, values: Mapping[str, Any]) -> Self:

@@ -56,6 +56,7 @@ def read(artifact: Artifact) -> Partition:
     samples, clients = artifact.table("samples"), artifact.table("clients")
     steps = clients.select([f.name for f in fields(Transform) if f.name in clients.column_names]).to_pylist()
     split = samples["split"].cast("string")
+    back = pc.equal(split, "validation").to_numpy()
     partition = Partition(
         spec=spec,
         classes=tuple(json.loads(samples.schema.metadata[b"classes"])),
@@ -66,7 +67,7 @@ def read(artifact: Artifact) -> Partition:
         transforms=tuple(Transform(**row) for row in steps),
         groups=clients["group"].to_pylist(),
         colour=samples["colour"].to_numpy() if "colour" in samples.column_names else None,
-        validation=pc.equal(split, "validation").to_numpy() if spec.validation is not None else None,
+        validation=back if back.any() else None,
         phase=samples["stage"].to_numpy() if "stage" in samples.column_names else None,
         drawn=_drawn(artifact, clients) if "distribution" in clients.column_names else None,
     )
