@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
 from fedbench.errors import FedbenchError
@@ -30,23 +30,22 @@ class Spec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested dictionary under the keys that are stored; fields that are None are left out."""
+        return {key: value.to_dict() if isinstance(value, Spec) else value for key, value in self._stored().items()}
+
+    def _stored(self) -> dict[str, Any]:
+        """`to_dict` but for nested specs, which are as they are."""
         out: dict[str, Any] = {}
-        for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            if value is None:
-                continue
-            if isinstance(value, Spec):
-                value = value.to_dict()
-            elif isinstance(value, Mapping):
-                value = dict(sorted(value.items()))
-            out[_key(f)] = thawed(value)
+        for name, key in _keys(type(self)):
+            value = getattr(self, name)
+            if value is not None:
+                out[key] = dict(sorted(value.items())) if isinstance(value, Mapping) else thawed(value)
         return out
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """Inverse of `to_dict`. Raises FedbenchError on unknown fields, missing fields and wrong types."""
         hints = type_hints(cls)
-        names = {_key(f): f.name for f in dataclasses.fields(cls)}
+        names = {key: name for name, key in _keys(cls)}
         extra = sorted(set(raw) - set(names))
         if extra:
             raise FedbenchError(f"{cls.__name__} has no field '{extra[0]}'")
@@ -55,10 +54,23 @@ class Spec:
         except TypeError as error:
             raise FedbenchError(f"{cls.__name__}: {error}") from error
 
+    @classmethod
+    def shared(cls, raw: Mapping[str, Any]) -> Self:
+        """As `from_dict`, of JSON values; the same ones give the same object, since a store's runs have most of their
+        settings and partitions in common."""
+        spec: Self = _shared(cls, json.dumps(raw, sort_keys=True))
+        return spec
+
+    @cached_property
+    def text(self) -> str:
+        """`to_dict` as JSON: sorted keys, no spaces, no NaN."""
+        fields = sorted(self._stored().items())
+        texts = (f"{_json(key)}:{v.text if isinstance(v, Spec) else _json(v)}" for key, v in fields)
+        return f"{{{','.join(texts)}}}"
+
     def canonical(self) -> str:
-        """The canonical JSON: sorted keys, no spaces, no NaN, with kind and schema version."""
-        body = {"kind": self.kind, "schema": SCHEMA, "spec": self.to_dict()}
-        return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        """The canonical JSON: `text` with kind and schema version."""
+        return f'{{"kind":{_json(self.kind)},"schema":{SCHEMA},"spec":{self.text}}}'
 
     @cached_property
     def id(self) -> str:
@@ -67,32 +79,55 @@ class Spec:
 
     def _check_types(self) -> None:
         """Integers given for float fields become floats (1 and 1.0 are one id); other mismatches are errors."""
-        hints = type_hints(type(self))
-        for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            object.__setattr__(self, f.name, coerce(f"{type(self).__name__}.{f.name}", hints[f.name], value))
+        cls, hints = type(self), type_hints(type(self))
+        for name, _ in _keys(cls):
+            object.__setattr__(self, name, coerce(f"{cls.__name__}.{name}", hints[name], getattr(self, name)))
 
 
 type_hints: Callable[[type], dict[str, Any]] = cache(typing.get_type_hints)
 
 
-def _key(field: dataclasses.Field[Any]) -> str:
-    """The key of a field in stored specs."""
-    return field.metadata.get("stored") or field.name
+def _fields(cls: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((f.name, f.metadata.get("stored") or f.name) for f in dataclasses.fields(cls))
 
 
+#: The names of a spec's fields, with their keys in stored ones.
+_keys: Callable[[type], tuple[tuple[str, str], ...]] = cache(_fields)
+
+#: Canonical JSON of a value.
+_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
+
+#: The spec of a class and its JSON. A store of a thousand runs has no more of them.
+_shared: Callable[[type, str], Any] = lru_cache(2**14)(lambda cls, text: cls.from_dict(json.loads(text)))
+
+
+@cache
 def _alternatives(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
+def _is_spec(option: Any) -> bool:
+    return isinstance(option, type) and issubclass(option, Spec)
+
+
 def _decode(hint: Any, value: Any) -> Any:
     for option in _alternatives(hint):
-        if isinstance(option, type) and issubclass(option, Spec) and isinstance(value, Mapping):
-            return option.from_dict(value)
+        if _is_spec(option) and isinstance(value, Mapping):
+            return option.shared(value)
     return value
 
 
+@cache
+def _as_they_are(hint: Any) -> frozenset[type]:
+    """The types of values that need no second look."""
+    return frozenset(
+        option for option in _alternatives(hint) if option in (str, bool, types.NoneType) or _is_spec(option)
+    )
+
+
 def coerce(where: str, hint: Any, value: Any) -> Any:
+    if type(value) in _as_they_are(hint):
+        return value
     options = _alternatives(hint)
     if float in options and int not in options and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 2**63 else math.copysign(math.inf, value)

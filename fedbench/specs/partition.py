@@ -106,18 +106,17 @@ class PartitionSpec(Spec):
     def __hash__(self) -> int:
         return hash(self.id)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The stored form, the partitioner's options beside the other fields."""
-        fields = super().to_dict()
+    def _stored(self) -> dict[str, Any]:
+        """The partitioner's options beside the other fields."""
+        fields = super()._stored()
         own = fields.pop("options")
         return fields | {name: thawed(value) for name, value in own.items()}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """Inverse of `to_dict`: what is no field is an option of the partitioner."""
-        names = {f.metadata.get("stored") or f.name for f in dataclasses.fields(cls)} - {"options"}
-        common = {key: value for key, value in raw.items() if key in names}
-        return super().from_dict({**common, "options": {k: v for k, v in raw.items() if k not in names}})
+        own = {key: value for key, value in raw.items() if key not in _FIELDS}
+        return super().from_dict({**{key: value for key, value in raw.items() if key in _FIELDS}, "options": own})
 
     @property
     def trainees(self) -> int:
@@ -135,5 +134,7 @@ class PartitionSpec(Spec):
         return self.trainees + self.outsiders
 
 
+#: The keys of a stored partition's fields; what it has besides are options.
+_FIELDS = {f.metadata.get("stored") or f.name for f in dataclasses.fields(PartitionSpec)} - {"options"}
 #: Names of the modifiers: what a partitioner may take beside its own options.
 MODIFIERS = tuple(f.name for f in dataclasses.fields(PartitionSpec) if f.metadata.get("modifier"))

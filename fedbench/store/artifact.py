@@ -110,7 +110,7 @@ def opened(path: Path, kind: str, id: str) -> Artifact:
     if manifest["id"] != id or manifest["kind"] != kind:
         raise DamagedError(kind, id, f"{path / MANIFEST} describes {manifest['kind']} {manifest['id']}")
     try:
-        spec = SPECS[kind].from_dict(manifest["spec"])
+        spec = SPECS[kind].shared(manifest["spec"])
     except FedbenchError as error:
         raise DamagedError(kind, id, f"its spec cannot be read ({error.message})") from error
     if spec.id != id:

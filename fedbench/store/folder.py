@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +86,15 @@ class Store:
     def scan(self, kind: str) -> Iterator[Artifact | FedbenchError]:
         """All artifacts of a kind, oldest first, with an error in place of each that cannot be trusted or read."""
         folder = self.home / kind
-        if not folder.is_dir():
-            return
-        for path in folder.glob(".*"):
-            if name := scratched(path, ASIDE):
-                restored(self.home, folder / name)
-        for path in sorted((p for p in folder.iterdir() if not p.name.startswith(".")), key=_age):
+        for name in _names(folder):
+            if name.startswith(".") and (aside := scratched(folder / name, ASIDE)):
+                restored(self.home, folder / aside)
+        there = (name for name in _names(folder) if not name.startswith("."))
+        for name in sorted(there, key=partial(_age, f"{folder}")):
             try:
-                yield self.open(kind, path.name)
+                yield self.open(kind, name)
             except FedbenchError as error:
-                if path.exists():  # or else it has been removed meanwhile
+                if (folder / name).exists():  # or else it has been removed meanwhile
                     yield error
 
     def locate(self, prefix: str, kinds: tuple[str, ...] = KINDS) -> tuple[str, str]:
@@ -222,9 +222,17 @@ class Store:
         (self.home / "failed" / f"{id}.json").unlink(missing_ok=True)
 
 
-def _age(path: Path) -> tuple[int, str]:
+def _names(folder: Path) -> list[str]:
+    """What lies in a folder; nothing in one that is not there."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _age(folder: str, name: str) -> tuple[int, str]:
     """By which artifacts are listed: when they were made; what has no manifest comes first."""
     try:
-        return (path / MANIFEST).stat().st_mtime_ns, path.name
+        return os.stat(f"{folder}/{name}/{MANIFEST}").st_mtime_ns, name
     except OSError:
-        return 0, path.name
+        return 0, name

@@ -26,6 +26,7 @@ _own = Named("partitioner", "--scheme")
 named = _own.name
 
 
+@cache
 def names() -> list[str]:
     """The partitioners that there are, by their files (nothing is imported)."""
     return sorted(path.stem for path in _HERE.glob("*.py") if path.stem != "__init__")
