@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedbench.core import message, selection, tables
+from fedbench.core import message, selection, tables, validation
 from fedbench.core.answers import Answers, answer, own_answers
 from fedbench.core.server import Server
 from fedbench.core.simulation import Simulation
@@ -22,8 +22,9 @@ Notes = dict[str, dict[str, float]]
 
 def evaluate(
     run: Simulation, server: Server, t: int, trained: Mapping[int, State], associate: Associate
-) -> tuple[dict[str, Answers], Notes]:
-    """Predictions of the personalised models by view, after the last round also on whole images; and their notes.
+) -> tuple[dict[str, Answers], Notes, float | None]:
+    """Predictions of the personalised models by view, after the last round also on whole images; their notes; and how
+    well they do on images held back from training.
 
     Clients answer from `trained` if they stand there, the others from what the method serves them; `associate` says by
     which cluster's model a client is served.
@@ -53,7 +54,7 @@ def evaluate(
         for c in clients
         if c.metrics
     }
-    return answers, notes
+    return answers, notes, validation.accuracy(run, served, t, trained)
 
 
 def _answers_without_labels(run: Simulation, server: Server, t: int) -> np.ndarray:

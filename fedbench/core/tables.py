@@ -90,8 +90,12 @@ def rounds(lines: Sequence[Mapping[str, Any]]) -> pa.Table:
     is null."""
     import pyarrow as pa
 
-    names = {name: None if name.startswith("figure_") else 0.0 for line in lines for name in line}
+    names = {name: None if _is_measure(name) else 0.0 for line in lines for name in line}
     return pa.Table.from_pylist([{**names, **line} for line in lines])
+
+
+def _is_measure(name: str) -> bool:
+    return name.startswith("figure_") or name == "validation_accuracy"
 
 
 def average_accuracy(answers: Mapping[str, Answers], federation: Federation, trainees: int) -> float:

@@ -181,7 +181,9 @@ class Trainer(Simulation):
         answers = None
         with self.clock.phase("evaluation"):
             if t in self.evaluated:
-                answers, self.checkpoint.notes = evaluate(self, server, t, trained, self.associate)
+                answers, self.checkpoint.notes, validated = evaluate(self, server, t, trained, self.associate)
+                if validated is not None:
+                    line["validation_accuracy"] = validated
         seconds = {"local": local_seconds, **self.clock.reset()}
         before = self.survey_seconds if t == 1 else 0.0
         total = before + round.seconds + local_seconds + time.perf_counter() - started

@@ -108,6 +108,11 @@ METRICS: dict[str, Definition] = {
         "agreement of the final clusters with the clients' true groups, over clients that took part since the "
         "clustering: 1 for the same partition, about 0 for a random one", "index", "Hubert and Arabie (1985)", False,
     ),
+    "validation_accuracy": Definition(
+        "share of all images held back from training (`--validation`) that the personalised models of their clients "
+        "answer rightly: what hyper-parameters may be chosen by",
+        "fraction", "fedbench", False,
+    ),
     "train_loss": Definition(
         "training loss of a round's participants as the method reports it", "nats", "fedbench", False
     ),

@@ -1,4 +1,4 @@
-"""Times, communication cost and training loss from a run's `rounds` table."""
+"""Times, communication cost, training loss and validation accuracy from a run's `rounds` table."""
 
 from __future__ import annotations
 
@@ -49,6 +49,9 @@ def timings(run: Artifact, rounds: int) -> dict[str, dict[int, float]]:
     # Nobody trained: an empty cohort, or one that only told of its data.
     trained = (integers(run, table, "rounds", "participants") > 0) & (integers(run, table, "rounds", "images") > 0)
     out["train_loss"] = dict(zip(number[trained].tolist(), loss[trained].tolist(), strict=True))
+    if "validation_accuracy" in table.column_names:
+        shares = zip(number.tolist(), table.column("validation_accuracy").to_pylist(), strict=True)
+        out["validation_accuracy"] = {t: float(share) for t, share in shares if share is not None}
     return out
 
 

@@ -52,6 +52,7 @@ def test_by_hand(store: Store) -> None:
     assert found.series("local_training_seconds") == {0: 3, 1: 4, 2: 2}
     assert found.series("bytes_up") == {0: 12, 1: 5, 2: 7}
     assert found.series("train_loss") == {1: 0.5, 2: 0.25}
+    assert found.series("validation_accuracy") == {2: 0.75}
     assert found.series("total_runtime_seconds") == {0: 2}
     assert found.series("network_share") == {0: 0.7, 1: 0.75, 2: 0.5}
     assert found.series("estimation_share") == {0: 0.1, 1: 0.125, 2: 0}

@@ -106,6 +106,7 @@ def small_run(store: Store, **changed: Any) -> Artifact:
             part_network_seconds=[6.0, 1.0],
             part_estimation_seconds=[1.0, 0.0],
             part_interpolation_seconds=[0.5, 0.5],
+            validation_accuracy=[None, 0.75],
             figure_clusters=[None, 2.0],
             figure_elbow=[0.25, None],
             figure_clustering_round=[None, 2.0],
