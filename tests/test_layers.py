@@ -20,7 +20,7 @@ from fedbench.imports import PACKAGE, Import, imports
 #: Rooms (packages and single modules of fedbench/) from the bottom up; those of a line do not know each other.
 FLOORS = (
     ("errors", "plain", "remark", "resources", "streams", "rng"),
-    ("files", "imports", "reader", "words"),
+    ("files", "imports", "reader", "screen", "words"),
     ("measure", "plugins", "specs"),
     ("options",),
     ("store", "models", "theory"),
@@ -35,7 +35,9 @@ FLOORS = (
     ("metrics",),
     ("conformance", "reports"),
     ("engine",),
-    ("api", "cli"),
+    ("observers",),
+    ("api",),
+    ("cli",),
     ("__main__",),
 )
 #: Lines of the longest file, and of the median one.

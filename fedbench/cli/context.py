@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedbench.cli.screen import Screen
+from fedbench.screen import Screen
 from fedbench.store import Store
 from fedbench.words import path_of
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,21 +16,8 @@ if TYPE_CHECKING:
 
     from fedbench.store import Artifact, Store
 
-#: What the table of headlines shows.
-_HEADLINES = (
-    "system_accuracy",
-    "average_accuracy",
-    "client_accuracy_mean",
-    "client_accuracy_std",
-    "test_phase_accuracy_mean",
-    "routing_accuracy",
-)
-#: What is measured of clients without labels.
-_UNLABELLED = ("test_phase_accuracy_mean", "test_phase_auc_mean")
 #: What is said of a run's clusters, one number each.
 _CLUSTERS = ("clusters", "true_clusters", "adjusted_rand_index")
-#: ... of multi-label images, which have no accuracies.
-_AREAS = ("client_auc_mean", "test_phase_auc_mean")
 
 
 def evaluate(
@@ -82,13 +68,15 @@ def evaluate(
 
 def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
     """Print the headline metrics of evaluated runs: means over the last evaluated rounds of their setting."""
+    from fedbench.reports.headline import AREAS
+
     summaries = [_summary(run, store) for run in runs]
     if as_json:
         context.print_json(summaries)
         return
     for on in dict.fromkeys(one["on"] for one in summaries):
         these = [one for one in summaries if one["on"] == on]
-        many = any(name in values for one in these for values in one["headline"].values() for name in _AREAS)
+        many = any(name in values for one in these for values in one["headline"].values() for name in AREAS)
         context.out().print(_areas(on, these) if many else _table(on, these))
         for one in these:
             measured = [f"{name} {value:.4g}" for name, value in one["method_metrics"].items() if name not in _CLUSTERS]
@@ -98,6 +86,8 @@ def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
 
 def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
     from rich.table import Table
+
+    from fedbench.reports.headline import HEADLINES
 
     title = f"{on}: accuracy in %, mean over the last rounds"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -111,7 +101,7 @@ def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
     for one in summaries:
         for view, values in one["headline"].items():
             system, average, clients, spread, unlabelled, routing = (
-                f"{100 * values[m]:.2f}" if m in values else "–" for m in _HEADLINES
+                f"{100 * values[m]:.2f}" if m in values else "–" for m in HEADLINES
             )
             row = [one["run"], one["method"], view, values["rounds"], system, average, f"{clients} ± {spread}"]
             row += [unlabelled] if met else []
@@ -132,13 +122,15 @@ def _grouping(clusters: dict[str, float]) -> list[str]:
 def _areas(on: str, summaries: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
+    from fedbench.reports.headline import AREAS
+
     title = f"{on}: macro ROC AUC in %, mean over the last rounds"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for heading in ("run", "method", "view", "rounds", "clients", "test phase"):
         table.add_column(heading, justify="right" if heading in ("clients", "test phase") else "left", no_wrap=True)
     for one in summaries:
         for view, values in one["headline"].items():
-            areas = (f"{100 * values[name]:.2f}" if name in values else "–" for name in _AREAS)
+            areas = (f"{100 * values[name]:.2f}" if name in values else "–" for name in AREAS)
             table.add_row(one["run"], one["method"], view, values["rounds"], *areas)
     return table
 
@@ -156,26 +148,20 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
     """What `show` prints of one run."""
     from fedbench.metrics.method_metrics import measures_of
     from fedbench.metrics.read import load, spec_of
-    from fedbench.metrics.statistics import last_rounds
     from fedbench.partitions import schemes
+    from fedbench.reports.headline import headline as means
 
     spec = spec_of(run)
     metrics = store.open(spec.kind, spec.id)
     values, setting = load(metrics), spec.run.setting
     headline: dict[str, dict[str, Any]] = {}
-    # Without labels nothing can be told of P(Y|X): a number would mean nothing.
-    unknown = _UNLABELLED if setting.partition.shift == "pyx" else ()
-    told = [metric for metric in (*_HEADLINES, *_AREAS) if metric not in unknown]
     for view in (v for v in values.views if v):
         evaluated = [*(values.series("average_accuracy", view) or values.series("client_auc_mean", view))]
         if not evaluated:  # every label of every client is constant
             continue
         last = [t for t in evaluated if t > evaluated[-1] - setting.window]
         headline[view] = {"rounds": f"{last[0]}-{last[-1]}" if len(last) > 1 else f"{last[0]}"}
-        for metric in told:
-            mean = last_rounds(values.series(metric, view), setting.window).mean
-            if not math.isnan(mean):
-                headline[view][metric] = mean
+        headline[view] |= means(values, setting, view)
     partition = setting.partition
     return {
         "run": run.id,

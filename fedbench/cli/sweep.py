@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedbench.cli import context
-from fedbench.cli.live import Bars, run
+from fedbench.cli.live import run
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import PluginError
 from fedbench.store.claim import HeldError
@@ -16,6 +16,7 @@ from fedbench.words import duration
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
     from fedbench.engine.sweep import Outcome, Plan
+    from fedbench.observers import Observer
     from fedbench.store import Artifact
 
 
@@ -33,6 +34,7 @@ def train_table(
     again: bool = False,
     quiet: bool = False,
     as_json: bool = False,
+    observers: Sequence[Observer] = (),
 ) -> None:
     """Run what a table lacks (or each of `methods` in all of its settings).
 
@@ -42,6 +44,7 @@ def train_table(
     from fedbench.data import recipe
     from fedbench.engine.place import check_place
     from fedbench.engine.sweep import End, Plan, plan, sweep
+    from fedbench.observers.bars import Bars
     from fedbench.reports import table as tables
     from fedbench.reports.status.cells import DEFAULT_PRECISION, scope
 
@@ -64,18 +67,15 @@ def train_table(
     for remark in remarks:
         console.print(remark, style="dim")
     costs = _costs(lacking, device)
-    shares = [costs.get(one.spec.id, 1.0) for one in runs]
+    shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
     if runs and not quiet:
-        about = f", about {duration(sum(shares))} of training here" if costs else ""
+        about = f", about {duration(sum(shares.values()))} of training here" if costs else ""
         console.print(f"{len(runs)} run{'s' * (len(runs) != 1)} to make, {scope(budget, precision)}{about}")
     outcomes: dict[End, list[Outcome]] = {end: [] for end in End}
     with Bars(console, shares) as bars:
 
-        def cost(*jobs: Job) -> float:
-            return sum(costs.get(job.spec.id, 1.0) for job in jobs)
-
         def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
-            return run(jobs, store, device, executor, title, bars, cost(*jobs))
+            return run(jobs, store, device, executor, title, bars, observers)
 
         for outcome in sweep(runs, store, execute, executor=executor, again=again):
             if context.debug() and outcome.error and not isinstance(outcome.error, HeldError):
@@ -84,7 +84,7 @@ def train_table(
             if outcome.end is End.APART:
                 console.print(f"not together: {_reason(outcome)}; one run after another instead")
             else:
-                bars.end(cost(outcome.job) if outcome.job else 1.0)
+                bars.end(shares.get(outcome.job.spec.id, 1.0) if outcome.job else 1.0)
     ids = [one.artifact.id for one in outcomes[End.MADE] if one.artifact]
     failures = [_failure(one) for one in outcomes[End.FAILED]]
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from fedbench.words import duration
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
+    from fedbench.observers import Observer
     from fedbench.specs import PartitionSpec, Setting
     from fedbench.store import Artifact, Store
 
@@ -71,6 +73,13 @@ def train(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
     again: Annotated[bool, typer.Option("--again", help="Make stale runs anew: those whose code has changed.")] = False,
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE.jsonl", help="Append what happens, round by round, as JSON lines.")
+    ] = None,
+    observe: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:WHERE", help="tensorboard:DIR, mlflow:ADDRESS or wandb:PROJECT (repeatable)."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the run's id and metrics as JSON.")] = False,
 ) -> None:
     """Train a method in the current partition, or all missing cells of a table.
@@ -103,7 +112,8 @@ def train(
             "methods": method or (), "dataset": dataset, "columns": column or (), "budget": budget,
             "precision": precision, "seed": seed,
         }  # fmt: skip
-        train_table(table, **scope, device=device, executor=executor, again=again, as_json=json)
+        watching = _observers(log, observe)
+        train_table(table, **scope, device=device, executor=executor, again=again, as_json=json, observers=watching)
         return
     if every is not None and every < 1:
         raise FedbenchError(f"--every must be at least 1, not {every}", "the last round is evaluated in any case")
@@ -121,12 +131,21 @@ def train(
     part, protocol_name = _partition(store, partition, protocol)
     job = _job(method[0], part, protocol_name, budget, chosen, ctx.args)
     check_place(device, executor, job.spec.setting.precision)
+    watching = _observers(log, observe)
     if again:
         job = job.again(store)
     _announce(job, protocol_name, budget, device)
-    (artifact,) = run([job], store, device, executor)
+    (artifact,) = run([job], store, device, executor, observers=watching)
     store.set_current(run=artifact.id)
     _show(artifact, store, json)
+
+
+def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
+    """Those of --log and --observe."""
+    from fedbench import observers
+
+    named = [observers.of(name) for name in names or ()]
+    return [*([] if log is None else [observers.log(log)]), *named]
 
 
 def _rounds(text: str) -> list[int]:

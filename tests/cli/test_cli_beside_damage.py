@@ -91,7 +91,7 @@ def test_an_altered_checkpoint_is_not_gone_on_with(ready: Path, monkeypatch: pyt
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedbench.cli.live._lines", lambda *_: stop)
+        patch.setattr("fedbench.observers.bars._lines", lambda *_: stop)
         assert fedbench(*run).code == 130
     (path,) = ready.glob("work/*/checkpoint.json")
     entry = json.loads(path.read_text())

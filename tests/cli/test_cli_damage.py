@@ -118,7 +118,7 @@ def stopped(ready: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedbench.cli.live._lines", lambda *_: stop)
+        patch.setattr("fedbench.observers.bars._lines", lambda *_: stop)
         said = fedbench(*OTHER)
     assert said.code == 130
     assert said.line == "stopped; round 3 of 4 is saved. The same command goes on from there."

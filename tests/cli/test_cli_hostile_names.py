@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from fedbench.cli import context
-from fedbench.cli.live import Bars
-from fedbench.cli.screen import Screen
 from fedbench.core.trainer import Progress
+from fedbench.observers import Training
+from fedbench.observers.bars import Bars
+from fedbench.screen import Screen
 from fedbench.specs import RunSpec
 from fedbench.store import Store
 from tests.support.cli_user import SMOKE, fedbench, good, own_method
@@ -121,9 +122,10 @@ def test_an_error_has_no_control_characters(home: Path) -> None:
 def test_a_progress_bar_of_any_title(title: str) -> None:
     out = io.StringIO()
     console = Screen(file=out, force_terminal=True, color_system=None, width=200, legacy_windows=False)
-    with Bars(console) as bars, bars.watch(title, 3) as observe:
-        observe(Progress(1, 3, 0.5, 0.25))
-        observe(Progress(2, 3, 0.5, 0.25, doing=title))
+    with Bars(console) as bars:
+        bars.on_start(Training(("a",), title, 3, {}))
+        bars.on_round(Progress(1, 3, 0.5, 0.25))
+        bars.on_round(Progress(2, 3, 0.5, 0.25, doing=title))
     text = out.getvalue()
     for harmful in ("\x1b[31m", "\x1b]", "\x07", "\x9b", "\u202e"):
         assert harmful not in text

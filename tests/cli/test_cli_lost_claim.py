@@ -31,7 +31,7 @@ def test_its_checkpoint_stays_the_others(ready: Path, monkeypatch: pytest.Monkey
                 raise stop
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedbench.cli.live._lines", lambda *_: taken_over)
+        patch.setattr("fedbench.observers.bars._lines", lambda *_: taken_over)
         said = fedbench(*RUN)
     assert said.code == 2
     assert said.line == "fedbench: another process has taken this run over; let that one finish"

@@ -169,7 +169,7 @@ def test_an_interrupt_saves_all_of_them(table: str, home: Path, monkeypatch: pyt
         if heard == [1, 2, 3]:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedbench.cli.live._lines", lambda *_: listen)
+    monkeypatch.setattr("fedbench.observers.bars._lines", lambda *_: listen)
     said = fedbench(*train(table, "--executor", "stacked"))
     assert said.code == 130
     assert said.line == "stopped; round 3 of 4 is saved. The same command goes on from there."

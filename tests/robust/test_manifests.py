@@ -97,7 +97,7 @@ def base(folder: Path, _quick: None) -> Path:
     for method in (*DONE, folder / FAILS):
         fedbench("--home", home, "train", "--method", method, *SMOKE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbench.cli.live._lines", lambda *_: stop)
+        patch.setattr("fedbench.observers.bars._lines", lambda *_: stop)
         with pytest.raises(AssertionError, match="exit code 130"):
             fedbench("--home", home, "train", "--method", STOPPED, *SMOKE)
     (work,) = home.glob("work/[!.]*")

@@ -1,0 +1,38 @@
+"""Who watches runs while they are trained, a file each; on the command line NAME or NAME:WHERE (README.md)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.observers.observer import Observer as Observer
+from fedbench.observers.observer import Training as Training
+
+#: Name -> what stands behind its colon.
+WHERE = {"jsonl": "FILE", "tensorboard": "DIR", "mlflow": "ADDRESS", "wandb": "PROJECT"}
+
+
+def of(text: str) -> Observer:
+    """The observer that 'NAME' or 'NAME:WHERE' means, such as 'tensorboard:logs'.
+
+    Raises FedbenchError for an unknown name, and where the library that it needs is not installed.
+    """
+    name, _, where = text.partition(":")
+    if name not in WHERE:
+        raise unknown("observer", name, WHERE)
+    try:
+        kind = import_module(f"fedbench.observers.{name}")
+    except ImportError as error:
+        raise FedbenchError(
+            f"the observer {name} needs a library that is not installed ({error})", f"pip install 'fedbench-fl[{name}]'"
+        ) from error
+    made: Observer = kind.observer(where)
+    return made
+
+
+def log(path: Path) -> Observer:
+    """The observer that appends to a file of JSON lines."""
+    from fedbench.observers.jsonl import JsonLines
+
+    return JsonLines(path)

@@ -1,0 +1,119 @@
+"""Rich: a bar of a run's rounds, and in a sweep one of all runs, both with the time left; elsewhere than on a terminal
+plain lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
+
+from fedbench.observers.observer import Observer, Training
+
+if TYPE_CHECKING:
+    from fedbench.core.trainer import Progress as RoundProgress
+
+#: Where standard error is no terminal, a line at most every so many seconds.
+QUIET_SECONDS = 30.0
+#: The time left is told by the speed of the last hour.
+SPEED_SECONDS = 3600.0
+
+
+class Bars(Observer):
+    """What is under way: on a terminal a bar of the run's rounds, and of a sweep's runs; elsewhere plain lines.
+
+    `costs` are those of the sweep's runs by their ids, in any unit: its bar grows by them. A line fits 80 columns;
+    titles are cut.
+    """
+
+    def __init__(self, console: Console, costs: Mapping[str, float] = MappingProxyType({})) -> None:
+        self.console, self.costs = console, costs
+        self.ended, self.spent = 0, 0.0
+        title = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        self.progress = Progress(
+            TextColumn("{task.description}", style="bold", markup=False, table_column=title),
+            BarColumn(bar_width=12),
+            *(TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("count", "loss", "accuracy")),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            expand=True,
+            speed_estimate_period=SPEED_SECONDS,
+        )
+        self.sweep: TaskID | None = None
+        self.run: TaskID | None = None
+        self.training = Training((), "", 0, {})
+        self.line: Callable[[RoundProgress], None] = lambda now: None
+
+    def __enter__(self) -> Bars:
+        if self.console.is_terminal and len(self.costs) > 1:
+            self.sweep = self._bar(f"all {len(self.costs)} runs", sum(self.costs.values()), len(self.costs))
+            self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self.progress.stop()
+
+    def _bar(self, title: str, total: float, count: int) -> TaskID:
+        return self.progress.add_task(title, total=total, count=f"0/{count}", loss="", accuracy="")
+
+    def end(self, cost: float) -> None:
+        """A run of the sweep, which cost so much, has ended this way or that."""
+        self.ended, self.spent = self.ended + 1, self.spent + cost
+        if self.sweep is not None:
+            self.progress.update(self.sweep, completed=self.spent, count=f"{self.ended}/{len(self.costs)}")
+
+    def on_start(self, training: Training) -> None:
+        self.training = training
+        if self.console.is_terminal:
+            self.progress.start()
+            self.run = self._bar(training.title, training.rounds, training.rounds)
+        else:
+            self.line = _lines(self.console, training.title)
+
+    def on_round(self, now: RoundProgress) -> None:
+        title = self.training.title
+        if self.run is None:
+            self.line(now)
+        elif now.doing:
+            self.progress.update(self.run, description=f"{title}, {now.doing}")
+        else:
+            texts: dict[str, Any] = {"count": f"{now.round}/{now.rounds}", "loss": f"loss {now.loss:.3f}"}
+            if now.accuracy is not None:
+                texts["accuracy"] = f"{now.accuracy:.1%}"
+            self.progress.update(self.run, description=title, completed=now.round, **texts)
+            if self.sweep is not None:
+                cost = sum(self.costs.get(id, 1.0) for id in self.training.ids)
+                self.progress.update(self.sweep, completed=self.spent + cost * now.round / now.rounds)
+
+    def on_end(self, results: Mapping[str, float] | None) -> None:
+        if self.run is None or self.sweep is None:  # a run alone: its bar stays as it is
+            return
+        texts = self.progress.tasks[self.progress.task_ids.index(self.run)].fields
+        self.progress.remove_task(self.run)
+        self.run = None
+        if results is not None:
+            end = f"{texts['count']} rounds, {texts['loss']}, accuracy {texts['accuracy']}"
+            self.console.print(f"{self.training.title}: {end}")
+
+
+def _lines(console: Console, title: str) -> Callable[[RoundProgress], None]:
+    last = time.perf_counter()
+    accuracy = ""
+
+    def observe(now: RoundProgress) -> None:
+        nonlocal last, accuracy
+        if now.doing:
+            console.print(f"{title}: {now.doing}")
+            return
+        if now.accuracy is not None:
+            accuracy = f", accuracy {now.accuracy:.1%}"
+        if now.round == now.rounds or time.perf_counter() - last > QUIET_SECONDS:
+            last = time.perf_counter()
+            console.print(f"{title}: round {now.round} of {now.rounds}, loss {now.loss:.3f}{accuracy}")
+
+    return observe

@@ -1,0 +1,39 @@
+"""The one protocol of who watches runs while they are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedbench.core.trainer import Progress
+    from fedbench.specs import Plain
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is being trained: a run, or several at the same time that differ in nothing but their seeds."""
+
+    ids: tuple[str, ...]
+    title: str  #: in print
+    rounds: int
+    values: Mapping[str, Plain]  #: what was decided of the (first) run: method, data, setting, hyper-parameters
+
+
+class Observer:
+    """Watches training; override what you need. The defaults do nothing.
+
+    One observer may watch several trainings, one after another. What it raises is reported in one line and ends its
+    watch over that training, never the run.
+    """
+
+    def on_start(self, training: Training) -> None:
+        """Before the first round; for a run that goes on, before the next. Not called for a run that is there."""
+
+    def on_round(self, now: Progress) -> None:
+        """After a round (with several runs: their means); `now.doing` says what goes on before the first one."""
+
+    def on_end(self, results: Mapping[str, float] | None) -> None:
+        """At the end: metric -> value, as `fedbench evaluate` prints it; None where the training was stopped or
+        failed."""

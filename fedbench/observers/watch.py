@@ -1,0 +1,93 @@
+"""Runs made and evaluated while observers watch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedbench.observers.observer import Observer, Training
+from fedbench.plugins.mistakes import in_words
+
+if TYPE_CHECKING:
+    from fedbench.core.trainer import Progress
+    from fedbench.engine.job import Job
+    from fedbench.store import Artifact, Store
+
+
+def make(
+    jobs: Sequence[Job],
+    store: Store,
+    roots: list[Path],
+    *,
+    device: str = "auto",
+    executor: str = "auto",
+    title: str = "",
+    observers: Sequence[Observer] = (),
+    warn: Callable[[str], object] = lambda line: None,
+) -> list[Artifact]:
+    """Make a run, or find it made, or make at the same time what can be of runs that differ in nothing but their seeds
+    (`engine.run.execute_all`, which says what it raises); and evaluate them.
+
+    `warn` is told of an observer that failed, and what a run has to remark.
+    """
+    from fedbench.engine.run import execute_all
+    from fedbench.metrics.evaluate import evaluate
+    from fedbench.reports.headline import of_runs
+
+    watching = _Watch(_training(jobs, title), [] if all(job.done(store) for job in jobs) else observers, warn)
+    with watching:
+        made = execute_all(jobs, store, roots, device=device, executor=executor, observe=watching.on_round)
+        for artifact in made:
+            if remark := artifact.provenance.get("remark"):
+                warn(str(remark))
+            evaluate(artifact, store)
+        if made and watching.observers:
+            watching.results = of_runs(made, store)
+    return made
+
+
+def _training(jobs: Sequence[Job], title: str) -> Training:
+    spec = jobs[0].spec
+    setting, part = spec.setting.to_dict(), spec.setting.partition
+    own = {k: v for k, v in setting.items() if k != "partition" and not isinstance(v, list)}
+    values = {"method": spec.method, "dataset": part.dataset.name, "partition": part.id, **own, **spec.params}
+    return Training(tuple(job.spec.id for job in jobs), title or jobs[0].method.title, own["rounds"], values)
+
+
+class _Watch:
+    """Tells observers what happens; one that fails is told no more.
+
+    Whether several runs can be trained at the same time shows late: they begin with their first round.
+    """
+
+    def __init__(self, training: Training, observers: Sequence[Observer], warn: Callable[[str], object]) -> None:
+        self.training, self.observers, self.warn = training, list(observers), warn
+        self.begun = False
+        self.results: Mapping[str, float] | None = None
+
+    def __enter__(self) -> None:
+        if len(self.training.ids) == 1:
+            self._begin()
+
+    def __exit__(self, *_: object) -> None:
+        if self.begun:
+            self._tell("on_end", self.results)
+
+    def on_round(self, now: Progress) -> None:
+        if not self.begun:
+            self._begin()
+        self._tell("on_round", now)
+
+    def _begin(self) -> None:
+        self.begun = True
+        self._tell("on_start", self.training)
+
+    def _tell(self, what: str, *values: Any) -> None:
+        for observer in list(self.observers):
+            try:
+                getattr(observer, what)(*values)
+            except Exception as error:
+                self.observers.remove(observer)
+                called = f"{type(observer).__module__}.{type(observer).__name__}"
+                self.warn(f"the observer {called} failed in {what} and watches no more: {in_words(error)}")

@@ -1,0 +1,147 @@
+"""Observers of real runs and of trainings that are told to them: what they write, and that they never end a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from fedbench import observers
+from fedbench.core.trainer import Progress
+from fedbench.errors import FedbenchError
+from fedbench.observers import Observer, Training
+from fedbench.store import Store
+from tests.support.cli_user import fedbench, good
+
+TRAINING = Training(("0123456789ab",), "FedAvg", 2, {"method": "fedavg", "lr": 0.1, "seed": 0})
+ROUNDS = (
+    Progress(0, 2, 0.0, None, doing="clients describe their data"),
+    Progress(1, 2, 1.5, None),
+    Progress(2, 2, 0.5, 0.75),
+)
+
+
+def tell(observer: Observer, results: Mapping[str, float] | None) -> None:
+    """A training of two rounds, the second one evaluated."""
+    observer.on_start(TRAINING)
+    for now in ROUNDS:
+        observer.on_round(now)
+    observer.on_end(results)
+
+
+def test_a_run_at_the_command_line(tmp_path: Path) -> None:
+    """JSON lines and TensorBoard's event files of one run; a run that is there is not watched again."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    home, log, board = tmp_path / "home", tmp_path / "logs" / "log.jsonl", tmp_path / "board"
+    good("--home", home, "partition", "digits", "--dir", "0.3", "--clients", "3")
+    train = ("--home", home, "train", "--method", "fedavg", "--budget", "smoke", "--every", "1", "--log", log)
+    good(*train, "--observe", f"tensorboard:{board}")
+    (run,) = Store(home).list("run")
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    start, *rounds, end = events
+    assert all(event["runs"] == [run.id] for event in events)
+    assert (start["event"], start["title"], start["values"]["method"]) == ("start", "FedAvg", "fedavg")
+    assert [one["round"] for one in rounds] == list(range(1, start["rounds"] + 1))
+    assert [one["loss"] for one in rounds] == run.table("rounds").column("loss").to_pylist()
+    assert end["complete"] is True
+    assert end["results"]["average_accuracy"] == pytest.approx(rounds[-1]["accuracy"])
+    (folder,) = board.iterdir()
+    assert folder.name == f"fedavg-{run.id}"
+    written = EventAccumulator(str(folder)).Reload()
+    losses = [(one.step, one.value) for one in written.Scalars("loss")]
+    assert losses == [(one["round"], pytest.approx(one["loss"], rel=1e-5)) for one in rounds]
+    (last,) = written.Scalars("end/average_accuracy")
+    assert last.value == pytest.approx(end["results"]["average_accuracy"], rel=1e-5)
+    good(*train)
+    assert len(log.read_text().splitlines()) == len(events)
+
+
+def test_json_lines_of_a_training_that_was_stopped(tmp_path: Path) -> None:
+    observer = observers.of(f"jsonl:{tmp_path / 'log.jsonl'}")
+    tell(observer, None)
+    tell(observer, {"average_accuracy": 0.75})
+    events = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [one["event"] for one in events] == ["start", "round", "round", "end"] * 2
+    assert [one.get("accuracy") for one in events[1:3]] == [None, 0.75]
+    assert [one["complete"] for one in events if one["event"] == "end"] == [False, True]
+
+
+def test_mlflow_really(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    address = (tmp_path / "mlruns").as_uri()
+    tell(observers.of(f"mlflow:{address}"), {"average_accuracy": 0.7})
+    client = mlflow.MlflowClient(address)
+    (run,) = client.search_runs([client.get_experiment_by_name("fedbench").experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"method": "fedavg", "lr": "0.1", "seed": "0"}
+    assert run.data.metrics == {"loss": 0.5, "accuracy": 0.75, "average_accuracy": 0.7}
+    assert [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, "loss")] == [(1, 1.5), (2, 0.5)]
+
+
+class Calls(ModuleType):
+    """A module that writes down how it is called."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.calls = MagicMock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.calls, name)
+
+
+@pytest.fixture
+def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """A library in place of the real one, and our file that imports it loaded anew."""
+    module = Calls(request.param)
+    monkeypatch.setitem(sys.modules, request.param, module)
+    monkeypatch.delitem(sys.modules, f"fedbench.observers.{request.param}", raising=False)
+    return module.calls
+
+
+@pytest.mark.parametrize("fake", ["mlflow"], indirect=True)
+def test_mlflow_calls(fake: MagicMock) -> None:
+    client = fake.MlflowClient.return_value
+    client.get_experiment_by_name.return_value = None
+    client.create_run.return_value = SimpleNamespace(info=SimpleNamespace(run_id="r"))
+    tell(observers.of("mlflow:http://host:5000"), None)
+    fake.MlflowClient.assert_called_once_with("http://host:5000")
+    client.create_experiment.assert_called_once_with("fedbench")
+    logged = [(call.args[1:], call.kwargs) for call in client.log_metric.call_args_list]
+    assert logged == [(("loss", 1.5), {"step": 1}), (("loss", 0.5), {"step": 2}), (("accuracy", 0.75), {"step": 2})]
+    client.set_terminated.assert_called_once_with("r", "FAILED")
+
+
+@pytest.mark.parametrize("fake", ["wandb"], indirect=True)
+def test_wandb_calls(fake: MagicMock) -> None:
+    tell(observers.of("wandb:mine"), {"average_accuracy": 0.7})
+    assert fake.init.call_args.kwargs["project"] == "mine"
+    assert fake.init.call_args.kwargs["config"] == {**TRAINING.values, "fedbench_runs": "0123456789ab"}
+    run = fake.init.return_value
+    logged = [(call.args[0], call.kwargs["step"]) for call in run.log.call_args_list]
+    assert logged == [({"loss": 1.5}, 1), ({"loss": 0.5, "accuracy": 0.75}, 2)]
+    run.summary.update.assert_called_once_with({"average_accuracy": 0.7})
+    run.finish.assert_called_once_with(exit_code=0)
+
+
+def test_what_is_no_observer_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FedbenchError, match="unknown observer 'tensorbord'; did you mean 'tensorboard'"):
+        observers.of("tensorbord:x")
+    with pytest.raises(FedbenchError, match="jsonl needs a file"):
+        observers.of("jsonl")
+    with pytest.raises(FedbenchError, match="cannot write"):
+        observers.log(tmp_path)
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as where it is not installed
+    monkeypatch.delitem(sys.modules, "fedbench.observers.wandb", raising=False)
+    with pytest.raises(FedbenchError, match=r"pip install 'fedbench-fl\[wandb\]'"):
+        observers.of("wandb")
+    said = fedbench("--home", tmp_path, "train", "--table", "1", "--observe", "wandb")
+    assert (said.code, "fedbench-fl[wandb]" in said.line) == (2, True)
