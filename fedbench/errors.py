@@ -18,6 +18,10 @@ class FedbenchError(Exception):
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
+    def at(self, where: str) -> FedbenchError:
+        """The error with the place in the user's file that it is about, such as "mine.toml, row 2", before it."""
+        return FedbenchError(f"{where}: {self.message}", self.hint)
+
 
 def _one_line(text: str) -> str:
     """The text on one line, whatever it quotes: line breaks become blanks, control characters their escapes."""

@@ -55,7 +55,7 @@ def report(
     ] = False,
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
-    from fedbench.data import recipe
+    from fedbench.data import called
     from fedbench.errors import FedbenchError, unknown
     from fedbench.files import write_whole
     from fedbench.reports import render
@@ -80,7 +80,7 @@ def report(
     for name in dict.fromkeys(table or [name for _, name in specs.headline().values()]):
         wanted = specs.load(name)
         if dataset is not None and not wanted.counted:
-            wanted = specs.on_dataset(wanted, recipe(dataset).name)
+            wanted = specs.on_dataset(wanted, called(dataset))
         if column:
             wanted = wanted.only(column)
         if client_mean is not None:

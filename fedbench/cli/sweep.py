@@ -41,7 +41,7 @@ def train_table(
     Any number of processes can do this on one store and share the runs out. One failed run does not stop the others;
     it is listed at the end, and the exit code is then 1. `quiet` leaves out the closing lines where all went well.
     """
-    from fedbench.data import recipe
+    from fedbench.data import called
     from fedbench.engine.place import check_place
     from fedbench.engine.sweep import End, Plan, plan, sweep
     from fedbench.observers.bars import Bars
@@ -55,7 +55,7 @@ def train_table(
         counted = f"table {table.id} is counted by formula: 'fedbench report --table {name}' prints it as it is"
         lacking = Plan((), [counted])
     else:
-        table = table if dataset is None else tables.on_dataset(table, recipe(dataset).name)
+        table = table if dataset is None else tables.on_dataset(table, called(dataset))
         table = table.only(columns) if columns else table
         roots = context.roots()
         lacking = plan(table, store, roots, only=methods, budget=budget, precision=precision, seed=seed, again=again)

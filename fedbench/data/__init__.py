@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.data.build import load, obtain, verify
-from fedbench.data.catalogue import fetchable, parts_of, recipe, recipes
+from fedbench.data.catalogue import called, fetchable, parts_of, recipe, recipes
 from fedbench.data.check import Finding, check
 from fedbench.data.dataset import Dataset, Info, class_counts, from_artifact, info
 from fedbench.data.fetch import fetch
@@ -18,6 +18,7 @@ __all__ = [
     "Member",
     "Recipe",
     "Source",
+    "called",
     "check",
     "class_counts",
     "declared",

@@ -7,7 +7,7 @@ from functools import cache
 
 from fedbench.data.parse import read
 from fedbench.data.recipe import Recipe, Source
-from fedbench.errors import unknown
+from fedbench.errors import FedbenchError, unknown
 from fedbench.resources import RECIPES
 from fedbench.specs import require
 from fedbench.words import path_of
@@ -41,6 +41,17 @@ def recipe(name: str) -> Recipe:
         if name in known:
             return known[name]
     raise unknown("dataset", name, {**_users, **recipes()})
+
+
+def called(name: str) -> str:
+    """The name of a data set, or of the user's recipe of that path, by which tables and specs know it.
+
+    Raises FedbenchError for a recipe that has the name of one that comes with fedbench: tables could not tell them
+    apart.
+    """
+    if name.endswith(".toml") and (stem := path_of(name, "recipe").stem) in recipes():
+        raise FedbenchError(f"{name} has the name of fedbench's own data set {stem}", "rename the file")
+    return recipe(name).name
 
 
 def candidates(name: str) -> list[Recipe]:

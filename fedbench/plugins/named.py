@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeVar
 
-from fedbench.errors import FedbenchError
+from fedbench.errors import FedbenchError, unknown
 from fedbench.plugins.classes import Place, is_file, pick, place
 from fedbench.plugins.load import load
 from fedbench.plugins.source import Plugin, read
@@ -43,6 +43,8 @@ class Named:
             example = f"such as {at.file.name}:Net" if self.what == "model" else f"such as {at.file.name}:Mine"
             raise FedbenchError(f"{given} does not say which of its classes is the {self.what}", example)
         source = read(at.file)
+        if at.name not in source.classes(assigned=True):
+            raise unknown(f"{self.what} class in {given}", at.name, source.classes())
         name = f"{at.name}{AT}{source.digest[:DIGITS]}"
         self._known[name] = Known(at, source)
         return name

@@ -47,6 +47,12 @@ class Plugin:
                 lines.append(f"{hashlib.sha256(module.text).hexdigest()} {place}")
         return hashlib.sha256("\n".join(lines).encode()).hexdigest() if len(lines) > 1 else lines[0]
 
+    def classes(self, assigned: bool = False) -> set[str]:
+        """The classes that the file defines, wherever in it; if `assigned`, all names too that may stand for one."""
+        nodes = list(ast.walk(ast.parse(self.modules[self.main].text)))
+        names = {n.id for n in nodes if assigned and isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        return names | {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+
 
 def read(file: Path) -> Plugin:
     """The plug-in of a file, by its import statements; nothing is run.

@@ -139,7 +139,7 @@ def find(
         try:
             yield from (method.run(setting, overrides) for setting in at)
         except FedbenchError as error:
-            raise FedbenchError(f"{table.path}, row {row.label}: {error.message}", error.hint) from error
+            raise error.at(f"{table.path}, row {row.label}") from error
 
     def cell(row: Row, column: Column) -> Cell:
         if (row.label, column.key) in table.no_numbers:

@@ -26,12 +26,18 @@ class Settings:
     cache: dict[str, Setting]
 
     def of(self, column: Column, row: Row | None = None) -> tuple[Setting, ...]:
-        """One a seed, of the column or of a row in it with overrides of its own; none without the data."""
+        """One a seed, of the column or of a row in it with overrides of its own; none without the data.
+
+        Raises FedbenchError, which names the column, for values that make no setting.
+        """
         if column.dataset not in self.datasets:
             return ()
         own = row if row and row.own(self.budget) else None
         at = partial(_setting, self.table, column, self.budget, *self.datasets[column.dataset], row=own)
-        return tuple(at(seed=seed, precision=self.precision, known=self.cache) for seed in self.seeds)
+        try:
+            return tuple(at(seed=seed, precision=self.precision, known=self.cache) for seed in self.seeds)
+        except FedbenchError as error:
+            raise error.at(f"{self.table.path}, column {column.key}{f', row {own.label}' if own else ''}") from error
 
 
 def sketch(table: Table, column: Column, budget: str, row: Row | None = None) -> Setting:

@@ -71,6 +71,9 @@ def check(table: Table) -> None:
         if value not in options:
             raise unknown(f"{what} in {table.path}{where}", str(value), options)
 
+    for r in table.rows:
+        if r.method and not table.counted:
+            _check_method(r, f"{table.path}, row {r.label}")
     definitions = {} if table.statistic == "pairs" else _metrics(table)
     metrics = PAIRS if table.statistic == "pairs" else definitions
     known("view", table.view, VIEWS)
@@ -105,8 +108,10 @@ def check(table: Table) -> None:
             raise FedbenchError(f"{table.path}{where}: counted and measured columns cannot stand in one table")
         if (c.statistic == "pairs") != (table.statistic == "pairs"):
             raise FedbenchError(f"{table.path}{where}: statistic pairs is all of a table's columns' or none's")
-        if not table.counted and not c.dataset and not c.of:
-            raise FedbenchError(f"{table.path}{where} lacks a dataset")
+        if not table.counted and not c.of:
+            if not c.dataset:
+                raise FedbenchError(f"{table.path}{where} lacks a dataset")
+            _check_dataset(c.dataset, f"{table.path}{where}")
     if table.statistic != "count" and not table.protocol:
         raise FedbenchError(f"{table.path} lacks 'protocol'")
     if table.statistic == "preset":
@@ -159,6 +164,30 @@ def _metrics(table: Table) -> Mapping[str, Definition]:
     present = {r.method for r in table.rows if is_file(r.method) or r.method in methods.names()}
     own = {**METRICS, **defined(one for method in sorted(present) for one in declared.of(method).measures)}
     return own if wanted <= own.keys() else {**own, **all_metrics()}
+
+
+def _check_method(row: Row, where: str) -> None:
+    """A row whose method there is (unless it is planned), with hyper-parameters that it has."""
+    own = is_file(row.method)
+    if not own and row.method not in declared.names():
+        if row.planned:
+            return
+        raise unknown(f"method in {where}", row.method, declared.names())
+    if own or row.params:
+        try:
+            declared.of(row.method).values(row.params)
+        except FedbenchError as error:
+            raise error.at(where) from error
+
+
+def _check_dataset(name: str, where: str) -> None:
+    """A data set that there is a recipe for."""
+    from fedbench.data import recipe
+
+    try:
+        recipe(name)
+    except FedbenchError as error:
+        raise error.at(where) from error
 
 
 def _countable(table: Table, row: Row) -> bool:

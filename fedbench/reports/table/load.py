@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,11 +11,9 @@ from typing import Any
 
 from fedbench import protocol, reader, resources
 from fedbench.errors import FedbenchError, unknown
-from fedbench.models import named
-from fedbench.partitions import schemes
-from fedbench.plugins.classes import is_file
 from fedbench.reports.table.check import check, check_means
 from fedbench.reports.table.family import SUFFIX, expand, numbers, siblings
+from fedbench.reports.table.own import beside
 from fedbench.reports.table.spec import Column, Table, matches
 
 #: Files beside the tables that are none.
@@ -139,7 +136,7 @@ def _read(id: str, path: Path, number: str) -> Table:
     if "values" in raw:
         raw = expand(raw, path, number)
     own = {"id": id, "path": path, "number": number, "siblings": alike, "replaced": False, "chosen": []}
-    raw = _beside(_with_shared_rows(raw, path), path.absolute().parent)
+    raw = beside(_with_shared_rows(raw, path), path)
     table = reader.read(Table, raw, place, **own)
     for what in ("rows", "column"):
         if not getattr(table, what):
@@ -155,23 +152,6 @@ def _read(id: str, path: Path, number: str) -> Table:
     table = dataclasses.replace(table, column=list(whole.values()) if len(whole) == len(columns) else columns)
     check(table)
     return table
-
-
-def _beside(raw: Any, folder: Path) -> Any:
-    """The content with models and partitioners that are a user's files, './net.py:Net' seen from the table's folder, by
-    their names, and with methods that are by their full paths."""
-    if isinstance(raw, list):
-        return [_beside(one, folder) for one in raw]
-    if not isinstance(raw, dict):
-        return raw
-    out = {key: _beside(value, folder) for key, value in raw.items()}
-    if isinstance(model := raw.get("model"), str) and is_file(model):
-        out["model"] = named(str(folder / Path(model).expanduser()))
-    if isinstance(scheme := raw.get("scheme"), str) and is_file(scheme):
-        out["scheme"] = schemes.named(str(folder / os.path.expanduser(scheme)))
-    if isinstance(method := raw.get("method"), str) and is_file(method):
-        out["method"] = str(folder / os.path.expanduser(method))  # Path.expanduser would raise for a user that is none
-    return out
 
 
 def _with_shared_rows(raw: dict[str, Any], path: Path) -> dict[str, Any]:

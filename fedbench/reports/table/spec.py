@@ -110,6 +110,7 @@ class Row:
     method: str = ""
     params: Mapping[str, Plain] = field(default_factory=dict)
     note: str = ""
+    planned: bool = False  #: its method may not be built yet, under whatever name; else an unknown method is a mistake
     added: bool = False  #: a row that the paper's table does not have, so that nothing is reported of it
     train: Training = field(default_factory=dict)  #: setting overrides of this row's runs, at all budgets
     budget: Mapping[str, Training] = field(default_factory=dict)  #: and by budget
