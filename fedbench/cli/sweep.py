@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fedbench.cli import context
 from fedbench.cli.live import run
@@ -24,6 +24,7 @@ def train_table(
     name: str,
     *,
     methods: Sequence[str] = (),
+    params: Mapping[str, str] | None = None,
     dataset: str | None = None,
     columns: Sequence[str] = (),
     budget: str = "small",
@@ -36,7 +37,7 @@ def train_table(
     as_json: bool = False,
     observers: Sequence[Observer] = (),
 ) -> None:
-    """Run what a table lacks (or each of `methods` in all of its settings).
+    """Run what a table lacks (or each of `methods` in all of its settings, with these hyper-parameters).
 
     Any number of processes can do this on one store and share the runs out. One failed run does not stop the others;
     it is listed at the end, and the exit code is then 1. `quiet` leaves out the closing lines where all went well.
@@ -58,7 +59,8 @@ def train_table(
         table = table if dataset is None else tables.on_dataset(table, called(dataset))
         table = table.only(columns) if columns else table
         roots = context.roots()
-        lacking = plan(table, store, roots, only=methods, budget=budget, precision=precision, seed=seed, again=again)
+        scoped: dict[str, Any] = {"budget": budget, "precision": precision, "seed": seed, "again": again}
+        lacking = plan(table, store, roots, only=methods, params=params, **scoped)
     check_place(device, executor, precision)
     runs, remarks = lacking.runs, [*lacking.remarks]
     own = sorted({one.spec.setting.executor for one in runs if one.spec.setting.executor} - {executor})

@@ -126,6 +126,7 @@ def _one(name: str, budget: str | None, precision: str, as_json: bool) -> None:
         return
     from fedbench.reports.layout.notes import command, elsewhere
     from fedbench.reports.status.index import State
+    from fedbench.reports.status.others import other_texts, others
 
     out = context.out()
     out.print(f"{table.title}{f', {cells.scope}' if cells.scope else ''}", style="bold", soft_wrap=True)
@@ -143,6 +144,8 @@ def _one(name: str, budget: str | None, precision: str, as_json: bool) -> None:
             out.print(text, style="red", soft_wrap=True)
     if cells.counts[State.MISSING] or cells.counts[State.FAILED]:
         out.print(f"fill the missing ones: {command(cells)}", soft_wrap=True)
+    for line in other_texts(cells, {} if cells.table.counted else others(cells)):
+        out.print(line, style="dim", soft_wrap=True)
     if hint := elsewhere(cells, context.roots()):
         out.print(hint, style="dim", soft_wrap=True)
 

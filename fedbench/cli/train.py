@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ from fedbench.words import duration
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
+    from fedbench.methods.base import Method
     from fedbench.observers import Observer
     from fedbench.specs import PartitionSpec, Setting
     from fedbench.store import Artifact, Store
@@ -85,7 +86,8 @@ def train(
     """Train a method in the current partition, or all missing cells of a table.
 
     Every hyper-parameter of the method is an option too, such as --lambda 0.8
-    for feddrm: 'fedbench methods feddrm' lists them.
+    for feddrm: 'fedbench methods feddrm' lists them. With --table and one
+    method they make an extra row of the table.
 
     A run that was interrupted goes on where it stopped when the same command
     is given again.
@@ -103,14 +105,14 @@ def train(
         options = [
             f"--{name.replace('_', '-')}" for name, value in rest.items() if value is not None and name not in free
         ]
-        if options or ctx.args:
+        if options:
             raise FedbenchError(
-                f"{[*options, *ctx.args][0]} does not go with --table, whose file says how its cells are made",
+                f"{options[0]} does not go with --table, whose file says how its cells are made",
                 "leave one of the two out",
             )
         scope: dict[str, Any] = {
-            "methods": method or (), "dataset": dataset, "columns": column or (), "budget": budget,
-            "precision": precision, "seed": seed,
+            "methods": method or (), "params": _hyperparameters_of(method or (), ctx.args), "dataset": dataset,
+            "columns": column or (), "budget": budget, "precision": precision, "seed": seed,
         }  # fmt: skip
         watching = _observers(log, observe)
         train_table(table, **scope, device=device, executor=executor, again=again, as_json=json, observers=watching)
@@ -148,6 +150,23 @@ def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
     return [*([] if log is None else [observers.log(log)]), *named]
 
 
+def _hyperparameters_of(named: Sequence[str], arguments: list[str]) -> dict[str, str]:
+    """The hyper-parameters among a table's options: those of the one method that is named."""
+    from fedbench import methods
+
+    if not arguments:
+        return {}
+    if len(named) != 1:
+        raise FedbenchError(
+            f"{arguments[0]} does not go with --table but for one method", "name it: -m METHOD; a row has params"
+        )
+    return _hyperparameters(methods.load(named[0])[0], arguments)
+
+
+def _hyperparameters(kind: type[Method], arguments: list[str]) -> dict[str, str]:
+    return hyperparameters.read(arguments, kind.hyperparameters(), f"train --method {kind.name}", train)
+
+
 def _rounds(text: str) -> list[int]:
     """Rounds such as '5,8'."""
     try:
@@ -179,14 +198,10 @@ def _job(
     from fedbench.engine.job import Job
 
     kind, _ = methods.load(method)
-    chosen_hyperparameters = hyperparameters.read(
-        arguments, kind.hyperparameters(), f"train --method {kind.name}", train
-    )
+    params = _hyperparameters(kind, arguments)
     protocol = protocols.load(protocol_name)
     setting = protocol.setting(part, budget, **chosen)
-    return Job.of(
-        setting, method, {**protocol.method_params(kind.name, budget, part.dataset.name), **chosen_hyperparameters}
-    )
+    return Job.of(setting, method, {**protocol.method_params(kind.name, budget, part.dataset.name), **params})
 
 
 def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:

@@ -6,21 +6,23 @@ how that is shown, is the caller's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbench import declared, protocol
+from fedbench import declared, methods, protocol
+from fedbench.declaration import Declaration
 from fedbench.engine.job import Job
 from fedbench.engine.run import STACKING
 from fedbench.errors import FedbenchError
 from fedbench.files import process
 from fedbench.partitions import schemes
+from fedbench.plugins.mistakes import PluginError, reported, shown
 from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
 from fedbench.reports.status.index import State
-from fedbench.specs import RunSpec, Setting
+from fedbench.specs import Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
 
@@ -75,6 +77,7 @@ def plan(
     roots: Sequence[Path],
     *,
     only: Sequence[str] = (),
+    params: Mapping[str, Plain | str] | None = None,
     budget: str = "small",
     precision: str = DEFAULT_PRECISION,
     seed: int | None = None,
@@ -88,29 +91,61 @@ def plan(
     states = (State.MISSING, State.FAILED, *((State.STALE,) if again else ()))
     remarks = list(cells.absent.values())
     if only:
-        runs = [run for method in dict.fromkeys(only) for run in _of_method(cells, method, budget, states)]
+        runs = [
+            run for method in dict.fromkeys(only) for run in _of_method(cells, method, params or {}, budget, states)
+        ]
     else:
         runs = [Wanted(*run) for run in cells.runs(*states).items()]
         absent = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
         if absent:
             remarks.append(f"not built yet, so left out: {', '.join(absent)}")
+    _check_values(runs, cells)
     if cells.counts[State.STALE] and not again:
         remarks.append(f"{cells.counts[State.STALE]} cells are stale (their code has changed); --again makes them anew")
     return Plan(runs, remarks, not cells.absent)
 
 
-def _of_method(cells: Cells, method: str, budget: str, states: tuple[State, ...]) -> list[Wanted]:
-    """The runs of one method that the table lacks: its row's, or one in every setting if it is an extra row."""
-    if any(row.method == method for row in cells.table.rows):
-        return [Wanted(spec, name) for spec, name in cells.runs(*states).items() if name == method]
+def _of_method(
+    cells: Cells, method: str, params: Mapping[str, Plain | str], budget: str, states: tuple[State, ...]
+) -> list[Wanted]:
+    """The runs of one method that the table lacks: its rows', or one in every setting if it is an extra row, as one
+    with hyper-parameters of its own is. A user's file is a row's wherever a file of the same text lies."""
     own, rules = declared.of(method), protocol.load(cells.table.protocol)
+    rows = [row.label for row in cells.table.rows if _same(cells.declaration(row), own)]
+    if rows and not params:
+        return [Wanted(*run) for run in cells.runs(*states, rows=rows).items()]
     runs = []
     for setting in {s.id: s for column in cells.settings.values() for s in column}.values():
-        spec = own.run(setting, rules.method_params(own.name, budget, setting.partition.dataset.name))
+        preset = rules.method_params(own.name, budget, setting.partition.dataset.name)
+        spec = own.run(setting, {**preset, **params})
         record = cells.index.find(spec)
         if record is None or record.state in states:
             runs.append(Wanted(spec, method))
     return runs
+
+
+def _same(one: Declaration | None, other: Declaration) -> bool:
+    return one is not None and (one.name, one.source) == (other.name, other.source)
+
+
+def _check_values(runs: Sequence[Wanted], cells: Cells) -> None:
+    """Raise FedbenchError for hyper-parameters that a method refuses, with the row that has them, before anything is
+    trained. What is wrong with a user's file itself is told of each of its runs."""
+    labels = {spec.id: cell.row.label for cell in cells.all for spec in cell.specs}
+    distinct = {(run.method, tuple(sorted(run.spec.params.items()))): run for run in reversed(runs)}
+    for run in distinct.values():
+        try:
+            kind, _ = methods.load(run.method)
+        except FedbenchError:
+            continue
+        try:
+            with reported():
+                kind.create(run.spec.params)
+        except PluginError:
+            continue
+        except FedbenchError as error:
+            label = labels.get(run.spec.id)
+            raise error if label is None else error.at(f"{cells.table.path}, row {label}") from error
 
 
 def but_for_seeds(setting: Setting) -> Hashable:
@@ -187,4 +222,4 @@ def _name(run: Wanted) -> str:
     """Method, hyper-parameters, data set and partition."""
     part = run.spec.setting.partition
     options = "".join(f" {k}={v}" for k, v in declared.of(run.method).differing(run.spec.params).items())
-    return f"{run.method}{options} {part.dataset.name} {schemes.label(part)}"
+    return f"{shown(run.method)}{options} {part.dataset.name} {schemes.label(part)}"

@@ -6,13 +6,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.reports import table as tables
+from fedbench.reports.layout.build import build
+from fedbench.reports.layout.grid import Grid
 from fedbench.reports.status.cells import find
 from fedbench.reports.status.index import State
-from fedbench.specs import DatasetSpec
+from fedbench.specs import DatasetSpec, RunSpec
 from tests.support.own_table import own_images, own_table
 
 MINE = 'label = "Mine", method = "./idea.py:Idea"'
@@ -95,3 +98,65 @@ def test_a_recipe_that_is_called_as_another_is_refused(lab: Any, tmp_path: Path)
     path.write_text(text)
     with pytest.raises(FedbenchError, match=r"column Bands: two data sets are called pets: .*; rename one"):
         specs(path, lab)
+
+
+def stored(path: Path, lab: Any, row: str, column: str, value: float) -> RunSpec:
+    """A run of a cell in the store, as if it had been trained by the file as it is."""
+    cells = find(tables.load(str(path)), "smoke", lab.store, [])
+    (cell,) = (c for c in cells.all if (c.row.label, c.column.key) == (row, column))
+    (spec,) = cell.specs
+    with lab.store.writing(spec) as writer:
+        writer.table("rounds", pa.table({"round": [1]}))
+        writer.provenance = {"overrides": dict(cell.row.params), "defaults": {"mu": 0.01}, "title": "Idea"}
+    run = lab.store.open("run", spec.id)
+    lab.metrics(run, value, {"system_accuracy": lambda _: value}, {}, {}, {}, ("crop", "plain"))
+    return spec
+
+
+def grid(path: Path, lab: Any) -> Grid:
+    return build(tables.load(str(path)), "smoke", lab.store, [])
+
+
+def printed(path: Path, lab: Any) -> dict[str, list[str]]:
+    return {line.label: [e.text for e in line.entries] for line in grid(path, lab).lines}
+
+
+def test_after_the_file_changed_earlier_runs_are_rows_of_their_own(lab: Any, tmp_path: Path) -> None:
+    path = own_table(tmp_path)
+    source = stored(path, lab, "Mine", "Net", 0.5).source
+    stored(path, lab, "Mine, 0.1", "Bands", 0.25)
+    assert printed(path, lab) == {"FedAvg": ["", ""], "Mine": ["50.0", ""], "Mine, 0.1": ["", "25.0"]}
+    (tmp_path / "idea.py").open("a").write("\n# thought over\n")
+    assert source is not None
+    earlier = f"file {source[:8]}"
+    assert printed(path, lab) == {
+        "FedAvg": ["", ""], "Mine": ["", ""], "Mine, 0.1": ["", ""],
+        f"Idea ({earlier})": ["50.0", ""], f"Idea (mu = 0.1, {earlier})": ["", "25.0"],
+    }  # fmt: skip
+    assert f"{earlier}: another text of idea.py than it has now." in grid(path, lab).about
+    path = own_table(tmp_path, ('label = "Mine", ', 'label = "Idea", '))
+    assert printed(path, lab)[f"Idea ({earlier})"] == ["50.0", ""]
+
+
+def test_an_extra_row_says_what_it_has_otherwise_than_the_row_of_its_title(lab: Any, tmp_path: Path) -> None:
+    before = own_table(tmp_path)
+    stored(before, lab, "Mine", "Net", 0.5)
+    only = [(f"  {{ {MINE} }},\n", ""), ('"Mine, 0.1"', '"Idea"')]
+    assert printed(own_table(tmp_path, *only), lab)["Idea (mu = default)"] == ["50.0", ""]
+
+
+def test_a_row_without_a_label_is_called_as_its_method_is_titled(lab: Any, tmp_path: Path) -> None:
+    path = own_table(tmp_path, *((f'label = "{old}", ', "") for old in ("FedAvg", "Mine", "Mine, 0.1")))
+    assert [row.label for row in tables.load(str(path)).rows] == ["FedAvg", "Idea", "Idea (mu = 0.1)"]
+    text = (tmp_path / "idea.py").read_text()
+    (tmp_path / "idea.py").write_text(text.replace('title = "Idea"', 'title = "FedIdea"') + "\nraise SystemExit\n")
+    assert tables.load(str(path)).rows[1].label == "FedIdea", "read from its source, which is not run"
+    planned = own_table(tmp_path, ('label = "FedAvg", method = "fedavg"', 'method = "fedsplendid", planned = true'))
+    assert tables.load(str(planned)).rows[0].label == "fedsplendid"
+    for change, told in (
+        (('label = "FedAvg", method = "fedavg"', ""), "row 1 lacks 'label'"),
+        (('label = "FedAvg", method = "fedavg"', 'method = "fedavgg"'), "row 1: unknown method 'fedavgg'; did you"),
+    ):
+        with pytest.raises(FedbenchError) as raised:
+            tables.load(str(own_table(tmp_path, change)))
+        assert told in str(raised.value)

@@ -12,7 +12,7 @@ from fedbench.reports.figures.epochs import Epochs
 from fedbench.reports.figures.kind import Kind
 from fedbench.reports.figures.rounds import Rounds
 from fedbench.reports.figures.series import Series, Sweep
-from fedbench.reports.figures.spec import FigureSpec, names, of_paper
+from fedbench.reports.figures.spec import FigureSpec, names, of_paper, of_user
 from fedbench.reports.figures.spectra import Ratio, Spectra
 from fedbench.reports.figures.views import Images
 
@@ -40,12 +40,15 @@ KINDS: dict[str, Kind[Any]] = {
 
 
 def load(name: str) -> FigureSpec:
-    """The figure of that name, such as 'ftw_erm/2', or one of FREE, which shows a partition of the user's.
+    """The figure of that name, such as 'ftw_erm/2', one of a user's file ('./figures.toml:2'), or one of FREE, which
+    shows a partition of the user's.
 
     Raises FedbenchError for an unknown one, offering the nearest, and for a faulty file.
     """
     if name in FREE:
         return FigureSpec(name, FREE[name], name)
+    if ".toml" in name:
+        return of_user(name)
     return of_paper(name, (*names(), *FREE))
 
 

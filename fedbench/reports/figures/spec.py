@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fedbench import reader, resources
-from fedbench.errors import unknown
+from fedbench.errors import FedbenchError, unknown
 from fedbench.reports.table.claims import Claim
 
 
@@ -83,6 +83,23 @@ class FigureSpec:
         """Whose partitions the panels are: the paper's."""
         return self.id.partition("/")[0]
 
+    def beside(self, folder: Path) -> FigureSpec:
+        """The figure of a user's file, with tables that are files ('./mine.toml') seen from its folder."""
+
+        def seen(table: str) -> str:
+            return str(folder / table) if ".toml" in table else table
+
+        def of_cell(cell: CellSpec) -> CellSpec:
+            return replace(cell, table=seen(cell.table))
+
+        series, cells = self.series, self.cells
+        return replace(
+            self,
+            series=series and replace(series, tables={name: seen(t) for name, t in series.tables.items()}),
+            cells=cells and of_cell(cells),
+            runs={title: of_cell(cell) for title, cell in self.runs.items()},
+        )
+
 
 @dataclass(frozen=True)
 class _File:
@@ -94,6 +111,30 @@ class _File:
 def names() -> list[str]:
     """The figures that there are, such as 'ftw_erm/2', in order."""
     return list(_figures(resources.TABLES))
+
+
+def of_user(name: str) -> FigureSpec:
+    """The figure './figures.toml:NUMBER' of a user's file, or './figures.toml' where that has only one.
+
+    Raises FedbenchError for a faulty file, an unknown number, and a figure of partitions: these go by their ids.
+    """
+    file, colon, number = name.rpartition(":")
+    if not (colon and file.endswith(".toml")):
+        file, number = name, ""
+    path = Path(file)
+    figures = {figure.id.rpartition("/")[2]: figure for figure in of_file(path)}
+    if not number and len(figures) == 1:
+        (number,) = figures
+    if number not in figures:
+        raise (
+            unknown(f"figure in {file}", number, figures)
+            if number
+            else FedbenchError(f"{file} has several figures", f"{file}:{next(iter(figures))} for example")
+        )
+    figure = figures[number]
+    if figure.panels:
+        raise FedbenchError(f"{file}, figure {number}: panels are of a paper's figures", "--partition ID shows yours")
+    return replace(figure.beside(path.absolute().parent), id=f"{path.stem}/{number}")
 
 
 def of_paper(name: str, known: Iterable[str]) -> FigureSpec:

@@ -80,9 +80,10 @@ def _alike(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
 def _of_row(cells: Cells, row: Row) -> Iterator[tuple[str, dict[str, Any]]]:
     """A row's name and its hyper-parameters; by data set where the protocol has others for some."""
     table, rules = cells.table, protocol.load(cells.table.protocol)
+    own = cells.declaration(row)
     places: list[tuple[str, dict[str, Any]]] = []
     for dataset in dict.fromkeys(c.dataset for c in table.measured if not table.undefines(row.label, c.key)):
-        preset = rules.method_params(row.method, cells.budget, dataset)
+        preset = rules.method_params(own.name if own else row.method, cells.budget, dataset)
         # What a row sets itself stands above what the protocol would.
         places.append((dataset, {k: row.params.get(k, v) for k, v in preset.items()}))
     if all(values == places[0][1] for _, values in places):

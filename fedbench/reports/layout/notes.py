@@ -15,7 +15,7 @@ from fedbench.reports.layout.facts import departures, holding
 from fedbench.reports.layout.taken import VIEWS, expected, statistics
 from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
 from fedbench.reports.status.index import Record, State
-from fedbench.reports.status.others import Hits, records
+from fedbench.reports.status.others import Hits, other_texts, records
 from fedbench.reports.table.spec import SPREADS, Table
 from fedbench.specs import PRECISIONS
 from fedbench.words import duration
@@ -62,6 +62,7 @@ class Notes:
             *(_times(executors) if len(executors) > 1 else []),
             *(self._augmentation() if self._other_view else []),
             *self._completeness(),
+            *other_texts(self.cells, self.extra),
         ]
 
     def full(self, compare: bool) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -84,11 +84,18 @@ class Cells:
         """How many cells that need runs of their own (or, counted, none at all) are in which state."""
         return Counter(c.state for c in self.all if not c.column.of and c.state is not State.UNDEFINED)
 
-    def runs(self, *states: State) -> dict[RunSpec, str]:
-        """The runs in these states that cells need (several cells can read one) -> the method as a row names it."""
+    def declaration(self, row: Row) -> Declaration | None:
+        """What a row's method declares; None if it is not built yet."""
+        built_in = declared.of(row.method) if row.method in methods.names() else None
+        return self.sources.get(row.label, built_in)
+
+    def runs(self, *states: State, rows: Collection[str] | None = None) -> dict[RunSpec, str]:
+        """The runs in these states that cells (of the rows of these labels) need, several of which can read one -> the
+        method as a row names it."""
         return {
             spec: cell.row.method
             for cell in self.all
+            if rows is None or cell.row.label in rows
             for spec, record in zip(cell.specs, cell.records, strict=True)
             if (record.state if record else State.MISSING) in states
         }

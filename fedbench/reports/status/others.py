@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedbench import declared, methods, protocol
+from fedbench.declaration import Declaration
 from fedbench.plain import plain
+from fedbench.plugins.classes import is_file, place
 from fedbench.reports.status.cells import Cells
 from fedbench.reports.status.index import Record
+from fedbench.reports.table.own import called, short
 from fedbench.reports.table.spec import Column, Row
 from fedbench.specs import Plain
 
@@ -43,7 +46,7 @@ def others(cells: Cells) -> dict[str, Hits]:
                 latest[_key(record, rules, cells.budget)] = record
         for key, record in latest.items():
             places.setdefault(key, []).append((column, record))
-    labels = _labels(places, cells.table.rows)
+    labels = _labels(places, cells)
     return {labels[key]: places[key] for key in sorted(places, key=lambda key: labels[key])}
 
 
@@ -55,13 +58,31 @@ def records(cells: Cells, extra: Mapping[str, Hits], columns: Collection[str] = 
     return list({record.id: record for record in read}.values())
 
 
+def other_texts(cells: Cells, extra: Mapping[str, Hits]) -> list[str]:
+    """A line for each text of a row's file, other than it has now, that runs of extra rows were made by."""
+    files = {cells.sources[r.label].name: place(r.method, "method").file for r in cells.table.rows if is_file(r.method)}
+    runs = {(spec.method, spec.source or "") for hits in extra.values() for spec in (hits[0][1].spec,)}
+    others = sorted((method, source) for method, source in runs if _is_other_text(method, source, cells))
+    return [f"{_file(source)}: another text of {files[method].name} than it has now." for method, source in others]
+
+
+def _is_other_text(method: str, source: str, cells: Cells) -> bool:
+    """Whether a run is of the method of a row that is a user's file, by another text of that."""
+    own = {one.source for one in cells.sources.values() if one.name == method}
+    return bool(source and own) and source not in own
+
+
+def _file(source: str) -> str:
+    return f"file {source[:8]}" if source else ""
+
+
 def _key(record: Record, rules: protocol.Protocol, budget: str) -> Key:
     spec = record.spec
     preset = _differing(record, rules.method_params(spec.method, budget, spec.setting.partition.dataset.name))
     own = _differing(record, record.provenance.get("overrides", {}))
     differing = {k: own.get(k, "default") for k in {**preset, **own} if own.get(k) != preset.get(k)}
     return Key(
-        spec.method, spec.source or "", spec.method_version, tuple(sorted((k, _value(v)) for k, v in differing.items()))
+        spec.method, spec.source or "", spec.method_version, tuple(sorted((k, short(v)) for k, v in differing.items()))
     )
 
 
@@ -71,25 +92,26 @@ def _differing(record: Record, values: Mapping[str, Plain]) -> dict[str, Plain]:
     return {k: v for k, v in values.items() if k not in defaults or defaults[k] != v}
 
 
-def _value(value: object) -> str:
-    """A hyper-parameter in print, short where that loses nothing."""
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
-
-
-def _labels(places: Mapping[Key, Hits], rows: Sequence[Row]) -> dict[Key, str]:
-    """A label for each key: the method's title and its hyper-parameters, and where these are another row's too, what
-    tells them apart."""
+def _labels(places: Mapping[Key, Hits], cells: Cells) -> dict[Key, str]:
+    """A label for each key: the method's title and its hyper-parameters, the file of another text of a row's method,
+    and where these are another row's too, what tells them apart."""
+    rows = cells.table.rows
     titles = {key: title_of(hits[-1][1].spec.method, hits[-1][1].provenance) for key, hits in places.items()}
+    texts = {key: (_file(key.source),) if _is_other_text(key.method, key.source, cells) else () for key in places}
     alike: dict[str, list[Key]] = {}
     for key in places:
-        alike.setdefault(_label(titles[key], key), []).append(key)
+        alike.setdefault(_label(titles[key], key, texts[key]), []).append(key)
     labels: dict[Key, str] = {}
     for label, keys in alike.items():
         row = next((row for row in rows if row.label == label), None)
-        marks = {key: _marks(key, places[key], row) for key in keys}
-        rivals = [*marks.values(), *([_marks_of(row)] if row else [])]
+        own = cells.declaration(row) if row else None
+        marks = {key: _marks(key, places[key], row, own) for key in keys}
+        rivals = [*marks.values(), *([_marks_of(row, own)] if row else [])]
         telling = _telling(rivals)
-        labels |= {key: _label(titles[key], key, (marks[key][k] for k in telling)) for key in keys}
+        labels |= {
+            key: _label(titles[key], key, dict.fromkeys([*texts[key], *(marks[key][k] for k in telling)]))
+            for key in keys
+        }
     return _unlike(labels, places, {row.label for row in rows})
 
 
@@ -100,23 +122,22 @@ def title_of(method: str, provenance: Mapping[str, Any]) -> str:
 
 
 def _label(title: str, key: Key, marks: Iterable[str] = ()) -> str:
-    details = [*(f"{k} = {v}" for k, v in key.params), *(mark for mark in marks if mark)]
-    return plain(f"{title} ({', '.join(details)})") if details else title
+    return called(title, [*(f"{k} = {v}" for k, v in key.params), *(mark for mark in marks if mark)])
 
 
-def _marks(key: Key, hits: Hits, row: Row | None) -> tuple[str, ...]:
-    """What may tell a row from another of its label, the plainest first."""
+def _marks(key: Key, hits: Hits, row: Row | None, own: Declaration | None) -> tuple[str, ...]:
+    """What may tell a row from another of its label (`row`, whose method declares `own`), the plainest first."""
     rounds = dict.fromkeys(str(record.spec.setting.rounds) for _, record in hits)
-    own = row.params if row and row.method == key.method else {}
-    differing = ", ".join(f"{k} = default" for k in own if k not in dict(key.params))
-    file = f"file {key.source[:8]}" if key.source else ""
-    return key.method, file, differing, f"version {key.version}", f"{' or '.join(rounds)} rounds"
+    params = row.params if row and own and own.name == key.method else {}
+    differing = ", ".join(f"{k} = default" for k in params if k not in dict(key.params))
+    return key.method, _file(key.source), differing, f"version {key.version}", f"{' or '.join(rounds)} rounds"
 
 
-def _marks_of(row: Row) -> tuple[str, ...]:
+def _marks_of(row: Row, own: Declaration | None) -> tuple[str, ...]:
     """The same of a row of the table."""
-    version = declared.of(row.method).version if row.method in methods.names() else ""
-    return row.method, "", "", f"version {version}", ""
+    if own is None:
+        return row.method, "", "", "version ", ""
+    return own.name, _file(own.source or ""), "", f"version {own.version}", ""
 
 
 def _telling(marks: Sequence[tuple[str, ...]]) -> list[int]:

@@ -13,7 +13,7 @@ from fedbench import protocol, reader, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.reports.table.check import check, check_means
 from fedbench.reports.table.family import SUFFIX, expand, numbers, siblings
-from fedbench.reports.table.own import beside
+from fedbench.reports.table.own import beside, titled
 from fedbench.reports.table.spec import Column, Table, matches
 
 #: Files beside the tables that are none.
@@ -144,7 +144,8 @@ def _read(id: str, path: Path, number: str) -> Table:
     columns = [
         dataclasses.replace(c, of=_spelt_out(c, table.column[:i])) if c.of else c for i, c in enumerate(table.column)
     ]
-    table = dataclasses.replace(table, column=columns)
+    rows = [titled(row, f"{path}, row {i}") for i, row in enumerate(table.rows, 1)]
+    table = dataclasses.replace(table, rows=rows, column=columns)
     check_means(table)
     whole: dict[str, Column] = {}
     for c in columns:

@@ -1,16 +1,20 @@
-"""A user's own methods, networks, partitioners and data sets in a table: files, seen from the table's folder."""
+"""A user's own methods, networks, partitioners and data sets in a table: files, seen from the table's folder; and what
+a row is called by its method."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedbench import models
+from fedbench import declared, models
 from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
+from fedbench.plain import plain
 from fedbench.plugins.classes import is_file
+from fedbench.reports.table.spec import Row
 
 #: Lists of a table's content, and what one entry of each is called.
 _ENTRIES = {"rows": "row", "column": "column"}
@@ -38,6 +42,35 @@ def _entry(raw: Any, files: _Files, where: str, number: int) -> Any:
     except FedbenchError as error:
         label = raw.get("label", number) if isinstance(raw, Mapping) else number
         raise error.at(f"{where} {label}") from error
+
+
+def titled(row: Row, where: str) -> Row:
+    """The row with a label: its own, else its method's title, as the source declares it, with its hyper-parameters.
+
+    Raises FedbenchError for one that has neither label nor method, and for a method that is not there.
+    """
+    if row.label:
+        return row
+    if not row.method:
+        raise FedbenchError(f"{where} lacks 'label'")
+    try:
+        title = declared.of(row.method).title
+    except FedbenchError as error:
+        if not row.planned:
+            raise error.at(where) from error
+        title = row.method
+    return dataclasses.replace(row, label=called(title, (f"{k} = {short(v)}" for k, v in row.params.items())))
+
+
+def called(title: str, details: Iterable[str]) -> str:
+    """What a row is called, by its method's title and what sets it apart."""
+    words = ", ".join(details)
+    return plain(f"{title} ({words})" if words else title)
+
+
+def short(value: object) -> str:
+    """A hyper-parameter in print, short where that loses nothing."""
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
 class _Files:

@@ -106,7 +106,7 @@ class Row:
     "preset"), a level of the columns' shifts (statistic "levels"), or a method's properties (statistic "properties").
     """
 
-    label: str
+    label: str = ""  #: the method's title and its `params`, unless the file has another
     method: str = ""
     params: Mapping[str, Plain] = field(default_factory=dict)
     note: str = ""
