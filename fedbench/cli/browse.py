@@ -145,6 +145,7 @@ def _chain(store: Store, artifact: Artifact) -> list[tuple[str, Artifact | None]
 
 
 def _details(artifact: Artifact) -> list[str]:
+    from fedbench.engine import keep
     from fedbench.metrics.method_metrics import MEASURES, measures_of
 
     spec, p = artifact.spec, artifact.provenance
@@ -159,6 +160,8 @@ def _details(artifact: Artifact) -> list[str]:
         lines.insert(0, "setting: " + ", ".join(f"{k} {v}" for k, v in setting.items()))
         lines.insert(0, "method: " + (", ".join(f"{k} {v}" for k, v in spec.params.items()) or "no hyper-parameters"))
         lines.append(f"trained {p['train_seconds']:.1f} s on {p['device']}, {_executor(p)}")
+        if keeps := keep.line(artifact):
+            lines.append(keeps)
         lines += [f"measures {one}" for one in measures_of(artifact).values() if MEASURES in p]
     if isinstance(spec, DatasetSpec):
         lines.insert(0, f"content {spec.content}")

@@ -33,7 +33,8 @@ def metrics(
     table.add_column("what")
     for name, one in all_metrics().items():
         methods = f" ({', '.join(owners[name])})" if name in owners else ""
-        table.add_row(name, one.unit, one.description + methods)
+        needs = f" (needs --keep {one.needs})" if one.needs else ""
+        table.add_row(name, one.unit, one.description + methods + needs)
     console = context.out()
     console.print(table)
     console.print("What names methods at its end is a metric of their runs alone.")

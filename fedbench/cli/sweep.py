@@ -33,6 +33,7 @@ def train_table(
     device: str = "auto",
     executor: str = "auto",
     again: bool = False,
+    keep: frozenset[str] = frozenset(),
     quiet: bool = False,
     as_json: bool = False,
     observers: Sequence[Observer] = (),
@@ -45,6 +46,7 @@ def train_table(
     from fedbench.data import called
     from fedbench.engine.place import check_place
     from fedbench.engine.sweep import End, Plan, plan, sweep
+    from fedbench.metrics.definitions import METRICS
     from fedbench.observers.bars import Bars
     from fedbench.reports import table as tables
     from fedbench.reports.status.cells import DEFAULT_PRECISION, scope
@@ -58,8 +60,9 @@ def train_table(
     else:
         table = table if dataset is None else tables.on_dataset(table, called(dataset))
         table = table.only(columns) if columns else table
+        keep |= {METRICS[c.metric].needs for c in table.columns if c.metric in METRICS} - {""}
         roots = context.roots()
-        scoped: dict[str, Any] = {"budget": budget, "precision": precision, "seed": seed, "again": again}
+        scoped: dict[str, Any] = {"budget": budget, "precision": precision, "seed": seed, "again": again, "keep": keep}
         lacking = plan(table, store, roots, only=methods, params=params, **scoped)
     check_place(device, executor, precision)
     runs, remarks = lacking.runs, [*lacking.remarks]
@@ -79,7 +82,7 @@ def train_table(
         def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
             return run(jobs, store, device, executor, title, bars, observers)
 
-        for outcome in sweep(runs, store, execute, executor=executor, again=again):
+        for outcome in sweep(runs, store, execute, executor=executor, again=again, keep=keep):
             if context.debug() and outcome.error and not isinstance(outcome.error, HeldError):
                 raise outcome.error
             outcomes[outcome.end].append(outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from fedbench import protocol as protocols
 from fedbench.cli import context, hyperparameters
 from fedbench.cli.live import run
 from fedbench.cli.sweep import train_table
+from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError
 from fedbench.words import duration
 
@@ -73,6 +75,10 @@ def train(
     precision: Annotated[str | None, typer.Option(help="fp32 (default), tf32 or bf16.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="WHAT", help="Keep with the run model, logits, or both: model,logits."),
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Make stale runs anew: those whose code has changed.")] = False,
     log: Annotated[
         Path | None, typer.Option(metavar="FILE.jsonl", help="Append what happens, round by round, as JSON lines.")
@@ -92,6 +98,7 @@ def train(
     A run that was interrupted goes on where it stopped when the same command
     is given again.
     """
+    to_keep = keeping.parsed(keep)
     chosen = {
         "model": model, "rounds": rounds, "epochs": epochs, "steps": steps, "batch_size": batch_size, "lr": lr,
         "participation": participation, "seed": seed, "precision": precision,
@@ -115,7 +122,8 @@ def train(
             "columns": column or (), "budget": budget, "precision": precision, "seed": seed,
         }  # fmt: skip
         watching = _observers(log, observe)
-        train_table(table, **scope, device=device, executor=executor, again=again, as_json=json, observers=watching)
+        scope |= {"device": device, "executor": executor, "again": again, "keep": to_keep}
+        train_table(table, **scope, as_json=json, observers=watching)
         return
     if every is not None and every < 1:
         raise FedbenchError(f"--every must be at least 1, not {every}", "the last round is evaluated in any case")
@@ -131,11 +139,12 @@ def train(
 
     store = context.store()
     part, protocol_name = _partition(store, partition, protocol)
-    job = _job(method[0], part, protocol_name, budget, chosen, ctx.args)
+    job = replace(_job(method[0], part, protocol_name, budget, chosen, ctx.args), keep=to_keep)
     check_place(device, executor, job.spec.setting.precision)
     watching = _observers(log, observe)
     if again:
         job = job.again(store)
+    job.check_kept(store)
     _announce(job, protocol_name, budget, device)
     (artifact,) = run([job], store, device, executor, observers=watching)
     store.set_current(run=artifact.id)
@@ -241,6 +250,8 @@ def _announce(job: Job, protocol_name: str, budget: str, device: str) -> None:
         except FedbenchError as error:
             paper = f"not for this data ({error.message})"
         console.print(f"the paper's budget: {paper}", style="dim")
+    if line := keeping.estimate(job, store):
+        console.print(line)
     saved = saved_round(job, store)
     console.print(f"run {job.spec.id}" + (f" goes on after round {saved}" if saved else ""), style="dim")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -13,11 +13,15 @@ from torch import Tensor, nn
 from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.executors import Executor
 from fedbench.core.pieces import CHUNK, Piece, on_host, pieces
+from fedbench.core.task import Task
 from fedbench.core.worker import Worker
 from fedbench.errors import FedbenchError
 from fedbench.models.base import FLModel
 
 R = TypeVar("R")
+
+#: Log-probabilities are kept no further from 0 than this: float16 holds it, and less than e^-100 is nothing.
+FURTHEST = 100.0
 
 #: The router of a method: (model, backbone features [B, d], log training shares [M]) -> client chosen [B] by rule.
 Router = Callable[[nn.Module, Tensor, Tensor], Mapping[str, Tensor]]
@@ -32,6 +36,8 @@ class Answers:
     votes: np.ndarray | None  #: [T, M] uint16: every client's model
     routes: Mapping[str, np.ndarray]  #: rule -> [T] int32 client chosen
     test_phase: np.ndarray | None = None  #: as `own`: what the owner is served with when it has no labels
+    #: [T, K] float16: log-probabilities of the classes (log-odds of labels) by the owner's model, where asked for.
+    logits: np.ndarray | None = None
 
 
 def answer(clients: Sequence[Client], executor: Executor, view: str, router: Router | None) -> Answers:
@@ -57,14 +63,19 @@ def own_answers(
     executor: Executor,
     views: Iterable[str],
     personalise: Callable[[Client], ClientUpdate | None],
+    *,
+    logits: bool = False,
+    note: Callable[[Client], Any] = lambda _: None,
 ) -> dict[str, Answers]:
     """Personalise each client and ask its model for its own test images: view -> answers.
 
-    Block by block, so that no more personal models are alive than the workers are busy with. A client that has set its
-    `answer` is not asked; it has seen whole images.
+    Block by block, so that no more personal models are alive than the workers are busy with: who needs more of one than
+    its answers `note`s it then. A client that has set its `answer` is not asked; it has seen whole images. With
+    `logits` the answers have them, unless a client has given classes alone.
     """
+    task = executor.federation.task
 
-    def job(worker: Worker, block: list[Client]) -> list[list[np.ndarray]]:
+    def job(worker: Worker, block: list[Client]) -> list[list[_Own]]:
         worker.serve(block, personalise)
         by_model = [client for client in block if client.answer is None]
         for client in block:
@@ -75,20 +86,47 @@ def own_answers(
                 )
         by_view = []
         for view in views:
-            of = dict(
-                zip(map(id, by_model), worker.answers(by_model, [_pieces(c, view) for c in by_model]), strict=True)
-            )
-            by_view.append([of[id(c)] if c.answer is None else on_host([c.answer]) for c in block])
+            asked = [_pieces(c, view) for c in by_model]
+            if logits:
+                scores = worker.of_scores(by_model, asked, lambda s: s)
+                each = [_Own(on_host([worker.answer_to(s)]), _kept(task.normalised(s.float()))) for s in scores]
+            else:
+                each = [_Own(one) for one in worker.answers(by_model, asked)]
+            of = dict(zip(map(id, by_model), each, strict=True))
+            by_view.append([of[id(c)] if c.answer is None else _given(c.answer, task, logits) for c in block])
         for client in block:
+            note(client)
             client.state, client.answer, client.answers_by = {}, None, None
         return by_view
 
     views, blocks = tuple(views), executor.blocks(clients)
     parts = executor.map(job, blocks)
-    answers = [_in_order(clients, blocks, [part[k] for part in parts]) for k in range(len(views))]
-    return {
-        view: Answers(_rows(clients), np.concatenate(own), None, {}) for view, own in zip(views, answers, strict=True)
-    }
+    out = {}
+    for k, view in enumerate(views):
+        own = _in_order(clients, blocks, [part[k] for part in parts])
+        logs = [one.logits for one in own if one.logits is not None]
+        whole = np.concatenate(logs) if len(logs) == len(own) else None
+        out[view] = Answers(_rows(clients), np.concatenate([one.answers for one in own]), None, {}, logits=whole)
+    return out
+
+
+class _Own(NamedTuple):
+    """What one client answers its own test images, as in `Answers`."""
+
+    answers: np.ndarray
+    logits: np.ndarray | None = None
+
+
+def _given(answer: Tensor, task: Task, logits: bool) -> _Own:
+    """What follows from a client's own `answer`: classes [m], or probabilities [m, K]."""
+    if answer.dim() == 1:
+        return _Own(on_host([answer]))
+    return _Own(on_host([task.answer(answer)]), _kept(task.outputs(answer)) if logits else None)
+
+
+def _kept(normalised: Tensor) -> np.ndarray:
+    """Normalised outputs [n, K] as they are kept."""
+    return normalised.clamp(-FURTHEST, FURTHEST).half().cpu().numpy()
 
 
 def _share_body(clients: Sequence[Client], model: nn.Module) -> bool:

@@ -2,6 +2,8 @@
 
     work/ID/state-ROUND.safetensors     the server's tensors
     work/ID/predictions-ROUND.parquet   one file an evaluated round
+    work/ID/logits-ROUND.parquet        ... and one more, and in the end
+    work/ID/models-ROUND.safetensors    ... the models, where that is to be kept (core/keep.py)
     work/ID/checkpoint.json             which files count, with their checksums: written last, by rename
 
 A process killed at any moment leaves either the old or the new checkpoint.json; files that it does not list are
@@ -11,18 +13,20 @@ leftovers and are cleared away at the next start.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench.core.state import State
+from fedbench.core.state import State, separate
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, intact, read_json, sealed, sha256_of, write_json
 from fedbench.store import CHECKPOINT
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fedbench.core.keep import Models
 
 
 @dataclass
@@ -35,6 +39,9 @@ class Checkpoint:
     rounds: list[dict[str, Any]] = field(default_factory=list)  #: a line a round: loss, seconds, bytes
     notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: metrics a client of the last evaluation
     predictions: dict[str, str] = field(default_factory=dict)  #: file -> checksum
+    further: dict[str, str] = field(default_factory=dict)  #: ... of what is kept beside them
+    #: What is to be kept. Of a run that goes on, also what it was begun with.
+    keep: frozenset[str] = frozenset()
     #: Asked before anything is written: raises FedbenchError if the run has become another process's.
     guard: Callable[[], None] = lambda: None
 
@@ -44,13 +51,28 @@ class Checkpoint:
 
     def save_predictions(self, t: int, table: pa.Table) -> None:
         """Write the predictions of round t; they count from the next `save`."""
+        self.predictions |= self._saved(f"predictions-{t:06d}.parquet", table)
+
+    def save_logits(self, t: int, table: pa.Table) -> None:
+        """The same of what is kept of their probabilities."""
+        self.further |= self._saved(f"logits-{t:06d}.parquet", table)
+
+    def save_models(self, t: int, models: Models) -> None:
+        """The same of the models that answer after round t."""
+        self.guard()
+        name = f"models-{t:06d}.safetensors"
+        with disk_errors("saving models", self.folder):
+            models.write(self.folder / name)
+        self.further[name] = sha256_of(self.folder / name)
+
+    def _saved(self, name: str, table: pa.Table) -> dict[str, str]:
+        """Write a table there; its checksum by its name."""
         import pyarrow.parquet as pq
 
         self.guard()
-        name = f"predictions-{t:06d}.parquet"
-        with disk_errors("saving predictions", self.folder):
+        with disk_errors(f"saving {name.split('-')[0]}", self.folder):
             pq.write_table(table, self.folder / name, compression="zstd")
-        self.predictions[name] = sha256_of(self.folder / name)
+        return {name: sha256_of(self.folder / name)}
 
     def save(self, t: int, tensors: State) -> None:
         """Make the end of round t the state that a restart resumes from; what was noted of a later round goes."""
@@ -58,16 +80,20 @@ class Checkpoint:
 
         self.guard()
         self.round, self.rounds = t, self.rounds[:t]
-        self.predictions = {name: digest for name, digest in self.predictions.items() if _round_of(name) <= t}
+        self.predictions, self.further = (
+            {name: digest for name, digest in files.items() if _round_of(name) <= t}
+            for files in (self.predictions, self.further)
+        )
         name = f"state-{self.round:06d}.safetensors"
         part = self.folder / f"{name}.part"
         with disk_errors("saving a checkpoint", self.folder):
             # By rename: an interrupt may save once more the round that the index on disk already counts on.
-            save_file(_separate(tensors), part)
+            save_file(separate(tensors), part)
             part.replace(self.folder / name)
             entry = {
                 "code": self.code, "round": self.round, "rounds": self.rounds, "notes": self.notes,
                 "predictions": self.predictions, "state": {name: sha256_of(self.folder / name)},
+                "keep": sorted(self.keep), "further": self.further,
             }  # fmt: skip
             write_json(self.index, sealed(entry))
         self._clear(name)
@@ -93,7 +119,8 @@ class Checkpoint:
             self.index.unlink()
             self._clear(None)
             return None
-        for name, digest in {**entry["predictions"], **entry["state"]}.items():
+        further = entry.get("further", {})
+        for name, digest in {**entry["predictions"], **further, **entry["state"]}.items():
             path = self.folder / name
             if not path.is_file() or sha256_of(path) != digest:
                 raise FedbenchError(f"the checkpoint {path} is missing or damaged (checksum differs)", remedy)
@@ -104,36 +131,39 @@ class Checkpoint:
             raise FedbenchError(f"cannot read the checkpoint {self.folder / name} ({error})", remedy) from error
         self.round = entry["round"]
         self.rounds, self.notes, self.predictions = entry["rounds"], entry["notes"], entry["predictions"]
+        self.further, self.keep = further, self.keep | {*entry.get("keep", ())}
         self._clear(name)
         return dict(tensors)
 
     def read_predictions(self) -> pa.Table:
         """All predictions so far, in the order of the rounds."""
+        return self._read(self.predictions)
+
+    def read_logits(self) -> pa.Table | None:
+        """All that is kept of their probabilities, or None."""
+        names = [name for name in self.further if name.startswith("logits-")]
+        return self._read(names) if names else None
+
+    def models(self) -> Path | None:
+        """The file of the models that answer in the end, or None."""
+        names = sorted(name for name in self.further if name.startswith("models-"))
+        return self.folder / names[-1] if names else None
+
+    def _read(self, names: Iterable[str]) -> pa.Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        parts = [pq.read_table(self.folder / name) for name in sorted(self.predictions)]
+        parts = [pq.read_table(self.folder / name) for name in sorted(names)]
         return pa.concat_tables(parts, promote_options="default")  # not every round has a test phase
 
     def _clear(self, state: str | None) -> None:
-        keep = {state, *self.predictions}
-        for pattern in ("state-*", "predictions-*"):
+        keep = {state, *self.predictions, *self.further}
+        for pattern in ("state-*", "predictions-*", "logits-*", "models-*"):
             for path in self.folder.glob(pattern):
                 if path.name not in keep:
                     with contextlib.suppress(FileNotFoundError):
                         path.unlink()
 
 
-def _round_of(predictions: str) -> int:
-    return int(predictions.removeprefix("predictions-").removesuffix(".parquet"))
-
-
-def _separate(tensors: State) -> State:
-    """The tensors, contiguous, each with memory of its own: safetensors refuses two names for one tensor."""
-    places: set[int] = set()
-    out: State = {}
-    for name, tensor in tensors.items():
-        tensor = tensor.detach().contiguous()
-        out[name] = tensor.clone() if tensor.data_ptr() in places else tensor
-        places.add(tensor.data_ptr())
-    return out
+def _round_of(name: str) -> int:
+    return int(name.partition("-")[2].partition(".")[0])

@@ -167,8 +167,8 @@ class Client:
     upload: Any = None  #: what the client sends beside what it has changed of the shared state: a message
     #: What answers for the client: the scores [B, K] that this puts out for any images; else the network of `state`.
     answers_by: Collect | None = None
-    #: [m] classes that the client gives its test images, or with multi-label images a score of each [m, U]; set by
-    #: an update whose answers to an image depend on the others.
+    #: [m, K] probabilities that the client gives its test images' classes (or labels), or [m] only the classes; set by
+    #: an update whose answers are not those of one request, or to an image depend on the others.
     answer: Tensor | None = None
     metrics: dict[str, float] = field(default_factory=dict)  #: metrics a client, such as beta, stored with the run
     logged: float | None = None  #: the round's loss as the method wants it logged (default: that of the first Train)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from fedbench.core import message, selection, tables, validation
 from fedbench.core.answers import Answers, answer, own_answers
+from fedbench.core.client import Client
+from fedbench.core.keep import LOGITS, MODEL, Keeper, Models, Noted
 from fedbench.core.server import Server
 from fedbench.core.simulation import Simulation
 from fedbench.core.state import State
@@ -20,14 +23,29 @@ Associate = Callable[[Mapping[int, int]], Mapping[int, int]]
 Notes = dict[str, dict[str, float]]
 
 
+class Evaluated(NamedTuple):
+    """What an evaluation gives."""
+
+    answers: dict[str, Answers]  #: by view
+    notes: Notes
+    validation: float | None  #: accuracy on images held back from training, where there are any
+    models: Models | None  #: that answered, if they are to be kept
+
+
 def evaluate(
-    run: Simulation, server: Server, t: int, trained: Mapping[int, State], associate: Associate
-) -> tuple[dict[str, Answers], Notes, float | None]:
+    run: Simulation,
+    server: Server,
+    t: int,
+    trained: Mapping[int, State],
+    associate: Associate,
+    keep: Collection[str] = (),
+) -> Evaluated:
     """Predictions of the personalised models by view, after the last round also on whole images; their notes; and how
     well they do on images held back from training.
 
     Clients answer from `trained` if they stand there, the others from what the method serves them; `associate` says by
-    which cluster's model a client is served.
+    which cluster's model a client is served. Of what is to be kept (core/keep.py), answers have their logits, and the
+    last round's evaluation has its models.
     """
     if run.setting.select:
         server, trained = server.answering(), {}
@@ -41,12 +59,25 @@ def evaluate(
     ]
     usual = "crop" if run.setting.augment == "crop" else "plain"
     views = (usual,) if t < run.setting.rounds else tuple(dict.fromkeys((usual, "plain")))
+    keeper = Keeper(served, run.executor.model.state_dict(), run.method)
+    noted: dict[int, Noted] = {}
+
+    def note(client: Client) -> None:
+        if MODEL in keep and t == run.setting.rounds:
+            noted[client.index] = keeper.note(client)
+
     if run.setting.votes:
         run.executor.run(clients, run.method.personalise)
         router = run.method.route if run.method.routes else None
         answers = {view: answer(clients, run.executor, view, router) for view in views}
+        for client in clients:
+            note(client)
+        if LOGITS in keep:
+            own = own_answers(clients, run.executor, views, lambda _: None, logits=True)
+            answers = {view: replace(a, logits=own[view].logits) for view, a in answers.items()}
     else:
-        answers = own_answers(clients, run.executor, views, run.method.personalise)
+        personalise = run.method.personalise
+        answers = own_answers(clients, run.executor, views, personalise, logits=LOGITS in keep, note=note)
     if run.setting.test_phase and t == run.setting.rounds and UNLABELLED in run.method.serves:
         answers["plain"] = replace(answers["plain"], test_phase=_answers_without_labels(run, server, t))
     notes = {
@@ -54,7 +85,8 @@ def evaluate(
         for c in clients
         if c.metrics
     }
-    return answers, notes, validation.accuracy(run, served, t, trained)
+    models = keeper.models([noted[c.index] for c in clients]) if noted else None
+    return Evaluated(answers, notes, validation.accuracy(run, served, t, trained), models)
 
 
 def _answers_without_labels(run: Simulation, server: Server, t: int) -> np.ndarray:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedbench.core.client import Batch, Client, Collect, Collected, Request
-from fedbench.core.pieces import CHUNK, Piece, on_host, pieces
+from fedbench.core.pieces import CHUNK, Piece, pieces
 from fedbench.core.stack import Tick, padded, stacked
 from fedbench.core.state import State
 from fedbench.core.waiting import fetched
@@ -56,16 +55,18 @@ class StackedCollector(Worker):
                 parts.append(request.output(model, batch))
         return list(torch.split(torch.cat(parts), counts))
 
-    def answers(self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]]) -> list[np.ndarray]:
+    def of_scores(
+        self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]], what: Callable[[Tensor], Tensor]
+    ) -> list[Tensor]:
         images = [Piece.joined(own) for own in pieces]
         requests = [c.answers_by or LOGITS for c in clients]
         # A model with a whole chunk of images of its own fills the device by itself.
         alike = all(kind(r) == kind(requests[0]) for r in requests)
         if len(clients) == 1 or not alike or all(len(piece.rows) >= CHUNK for piece in images):
-            return super().answers(clients, pieces)
+            return super().of_scores(clients, pieces, what)
         request = replace(requests[0], split="test")
         extras = {n: stacked([r.extras[n] for r in requests]) for n in request.extras}
-        return [on_host([self.answer_to(scores)]) for scores in self.sweep(clients, images, request, extras)]
+        return [what(scores) for scores in self.sweep(clients, images, request, extras)]
 
     @torch.no_grad()
     def sweep(

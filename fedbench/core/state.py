@@ -80,3 +80,14 @@ def weighted_mean(states: Sequence[State], weights: Sequence[float], names: Iter
 def compact(tensor: Tensor) -> Tensor:
     """The tensor in memory of its own: a slice of a stack would keep the whole stack alive."""
     return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size() else tensor
+
+
+def separate(tensors: State) -> State:
+    """The tensors, contiguous, each with memory of its own: safetensors refuses two names for one tensor."""
+    places: set[int] = set()
+    out: State = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().contiguous()
+        out[name] = tensor.clone() if tensor.data_ptr() in places else tensor
+        places.add(tensor.data_ptr())
+    return out

@@ -47,6 +47,25 @@ def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) 
     return pa.concat_tables(parts, promote_options="default")
 
 
+def logits(t: int, answers: Mapping[str, Answers], federation: Federation) -> pa.Table | None:
+    """What of round t's answers is kept of their probabilities, in the order of `predictions`; None if nothing is."""
+    import pyarrow as pa
+
+    having = [(view, a, a.logits) for view, a in answers.items() if a.logits is not None]
+    parts = [
+        pa.table(
+            {
+                "round": np.full(len(a.rows), t, np.int32),
+                "view": pa.array([view] * len(a.rows), pa.string()),
+                "client": federation.client[a.rows].astype(np.int32),
+                "logits": as_column(values),
+            }
+        )
+        for view, a, values in having
+    ]
+    return pa.concat_tables(parts) if parts else None
+
+
 def clients(federation: Federation, notes: Mapping[str, Mapping[str, float]], assigned: Mapping[int, int]) -> pa.Table:
     """A line a client: sizes, its true group, its cluster if there are any, and the metrics noted of it (client, as
     text -> metric -> value)."""

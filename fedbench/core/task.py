@@ -27,7 +27,10 @@ class Task(Protocol):
         """Probabilities [B, K] of the classes, or of each label by itself."""
 
     def outputs(self, probabilities: Tensor) -> Tensor:
-        """Outputs that are answered as these probabilities are: of a client that answers by several models."""
+        """Outputs that mean these probabilities: of a client that answers by several models."""
+
+    def normalised(self, logits: Tensor) -> Tensor:
+        """Outputs of the same meaning in one form: log-probabilities of the classes, log-odds of each label."""
 
     def answer(self, probabilities: Tensor) -> Tensor:
         """What images are answered by probabilities (or, one class an image, by any scores in their order): the class
@@ -58,7 +61,10 @@ class OneClass:
         return torch.softmax(logits, 1)
 
     def outputs(self, probabilities: Tensor) -> Tensor:
-        return probabilities
+        return probabilities.clamp(min=torch.finfo(torch.float32).tiny).log()
+
+    def normalised(self, logits: Tensor) -> Tensor:
+        return torch.log_softmax(logits, 1)
 
     def answer(self, probabilities: Tensor) -> Tensor:
         return probabilities.argmax(1)
@@ -89,6 +95,9 @@ class MultiLabel:
 
     def outputs(self, probabilities: Tensor) -> Tensor:
         return torch.logit(probabilities, 1e-7)
+
+    def normalised(self, logits: Tensor) -> Tensor:
+        return logits
 
     def answer(self, probabilities: Tensor) -> Tensor:
         return probabilities

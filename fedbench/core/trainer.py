@@ -178,10 +178,11 @@ class Trainer(Simulation):
         server.check(self.remembers)
         line |= {f"figure_{name}": value for name, value in method.round_metrics(server).items()}
         line = {name: tables.number(f"{method.name}: {name}", value) for name, value in line.items()}
-        answers = None
+        answers = models = None
         with self.clock.phase("evaluation"):
             if t in self.evaluated:
-                answers, self.checkpoint.notes, validated = evaluate(self, server, t, trained, self.associate)
+                evaluated = evaluate(self, server, t, trained, self.associate, self.checkpoint.keep)
+                answers, self.checkpoint.notes, validated, models = evaluated
                 if validated is not None:
                     line["validation_accuracy"] = validated
         seconds = {"local": local_seconds, **self.clock.reset()}
@@ -191,6 +192,10 @@ class Trainer(Simulation):
         round.line |= {"describe_seconds": before, "total_seconds": total}
         if answers is not None:
             self.checkpoint.save_predictions(t, tables.predictions(t, answers, self.federation))
+            if (logits := tables.logits(t, answers, self.federation)) is not None:
+                self.checkpoint.save_logits(t, logits)
+            if models is not None:
+                self.checkpoint.save_models(t, models)
             round.accuracy = tables.average_accuracy(answers, self.federation, self.plan.trainees)
 
     def commit(self, round: Round) -> None:

@@ -90,14 +90,21 @@ class Worker:
             return self.train(client, request)
         return self.gradient(client, request) if isinstance(request, Gradient) else self.collect(client, request)
 
-    @torch.no_grad()
     def answers(self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]]) -> list[np.ndarray]:
         """What each client's model answers the images of that client's pieces: see `answer_to` and `on_host`."""
+        return [on_host([answers]) for answers in self.of_scores(clients, pieces, self.answer_to)]
+
+    @torch.no_grad()
+    def of_scores(
+        self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]], what: Callable[[Tensor], Tensor]
+    ) -> list[Tensor]:
+        """[n, ...] a client: `what` follows, image by image, from the scores [B, K] that it answers by to the images of
+        its pieces."""
         out = []
         for client, own in zip(clients, pieces, strict=True):
             request = client.answers_by or LOGITS
             model = self.networks.of(request.model).load(client.state).eval()
-            out.append(on_host([self.answer_to(self.scores(model, request, piece)) for piece in own]))
+            out.append(torch.cat([what(self.scores(model, request, piece)) for piece in own]))
         return out
 
     def scores(self, model: nn.Module, request: Collect, piece: Piece) -> Tensor:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench import methods, models
 from fedbench.core.who import UNSEEN
 from fedbench.declaration import of_class
+from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError
 from fedbench.imports import closure
 from fedbench.partitions import schemes
@@ -32,6 +33,8 @@ class Job:
     #: With `--again`: digest of the artifact that this run is to take the place of ("": of none), while stale inputs
     #: are drawn anew. It stays until the new one is done; one of another digest is somebody else's.
     replaces: str | None = None
+    #: What the run keeps beyond its predictions (engine/keep.py); no part of its id.
+    keep: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, setting: Setting, name: str, overrides: Mapping[str, Any]) -> Job:
@@ -60,15 +63,22 @@ class Job:
         return cls(spec, method, declared.differing(spec.params))
 
     def again(self, store: Store, *, only_stale: bool = False) -> Job:
-        """The job that takes the place of the run in the store (if `only_stale`, of one that stale code made)."""
+        """The job that takes the place of the run in the store (if `only_stale`, of one that stale code made or that
+        lacks what this keeps), and keeps what that has kept."""
         before = store.get(self.spec)
-        replaced = before is not None and (not only_stale or is_stale(before.provenance))
-        return replace(self, replaces=before.digest if before is not None and replaced else "")
+        if before is None or (only_stale and not is_stale(before.provenance) and self.keep <= keeping.of(before)):
+            return replace(self, replaces="")
+        return replace(self, replaces=before.digest, keep=self.keep | keeping.of(before))
 
     def done(self, store: Store) -> Artifact | None:
         """The run as it is in the store, if it need not be made."""
         artifact = store.get(self.spec)
         return None if artifact is not None and artifact.digest == self.replaces else artifact
+
+    def check_kept(self, store: Store) -> None:
+        """Raise FedbenchError if the run need not be made and lacks what it is to keep."""
+        if self.keep and (there := self.done(store)) is not None:
+            keeping.require(there, self.keep)
 
     @property
     def parts(self) -> list[str]:

@@ -40,6 +40,7 @@ def execute(
     Raises FedbenchError on bad input, store.claim.HeldError if another process holds the run, core.trainer.Interrupted
     on Ctrl-C. A failure is recorded with its reason and log.
     """
+    job.check_kept(store)
     done = job.done(store)
     return done or execute_all([job], store, roots, device=device, executor=executor, observe=observe)[0]
 
@@ -60,6 +61,8 @@ def execute_all(
     STACKING. An error is then not held against a run: what is done of each is saved, so that they can go on one after
     another, which shows whose error it is.
     """
+    for job in jobs:
+        job.check_kept(store)
     place = check_place(device, executor, jobs[0].spec.setting.precision)
     from fedbench.core.precision import arithmetic
     from fedbench.core.trainer import Interrupted, train_together

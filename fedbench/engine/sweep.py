@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fedbench import declared, methods, protocol
 from fedbench.declaration import Declaration
+from fedbench.engine import keep as keeping
 from fedbench.engine.job import Job
 from fedbench.engine.run import STACKING
 from fedbench.errors import FedbenchError
@@ -82,9 +83,10 @@ def plan(
     precision: str = DEFAULT_PRECISION,
     seed: int | None = None,
     again: bool = False,
+    keep: frozenset[str] = frozenset(),
 ) -> Plan:
     """The runs that the table lacks, or those that each of the methods `only` lacks in its settings; with `again` also
-    stale ones. Raises FedbenchError if none of its data sets is at hand."""
+    stale ones, and those without what `keep` says. Raises FedbenchError if none of its data sets is at hand."""
     cells = find(table, budget, store, roots, seeds=() if seed is None else (seed,), precision=precision)
     if cells.absent and not cells.settings:
         raise FedbenchError("nothing can be run: " + "; ".join(cells.absent.values()))
@@ -96,6 +98,9 @@ def plan(
         ]
     else:
         runs = [Wanted(*run) for run in cells.runs(*states).items()]
+        done = cells.runs(State.DONE, State.UNEVALUATED) if again and keep else {}
+        without = [spec for spec in done if (run := store.whole(spec)) is not None and not keep <= keeping.of(run)]
+        runs += [Wanted(spec, done[spec]) for spec in without]
         absent = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
         if absent:
             remarks.append(f"not built yet, so left out: {', '.join(absent)}")
@@ -165,12 +170,18 @@ def groups(runs: Sequence[Wanted], executor: str) -> list[list[int]]:
 
 
 def sweep(
-    runs: Sequence[Wanted], store: Store, execute: Execute, *, executor: str = "auto", again: bool = False
+    runs: Sequence[Wanted],
+    store: Store,
+    execute: Execute,
+    *,
+    executor: str = "auto",
+    again: bool = False,
+    keep: frozenset[str] = frozenset(),
 ) -> Iterator[Outcome]:
     """Make the runs, several seeds of one together where that is faster, and yield what became of each.
 
     A failed run does not stop the others. One that another process holds is left until the end, and then to that
-    process if it still is at it. With `again` stale runs are made anew.
+    process if it still is at it. With `again` stale runs are made anew; those that are made keep what `keep` says.
     """
     left: list[tuple[str, Job]] = []
     for group in groups(runs, executor):
@@ -178,7 +189,7 @@ def sweep(
         for k in group:
             title = f"({k + 1}/{len(runs)}) {_name(runs[k])}"
             try:
-                job = Job.of(runs[k].spec.setting, runs[k].method, runs[k].spec.params)
+                job = replace(Job.of(runs[k].spec.setting, runs[k].method, runs[k].spec.params), keep=keep)
                 jobs[title] = job.again(store, only_stale=True) if again else job
             except Exception as error:
                 yield Outcome(title, End.FAILED, error=error)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench import models
+from fedbench.engine import keep as keeping
 from fedbench.engine.association import known_association
 from fedbench.engine.inputs import federations_of
 from fedbench.engine.job import Job
@@ -84,7 +85,7 @@ def prepared(
             # The first job's method does for all: it is the same, and stacks are made by the method object.
             Trainer(
                 *(j.spec.setting, job.method, f, *start, runner, plan),
-                Checkpoint(store.work(j.spec.id), j.code, guard=claim.beat),
+                Checkpoint(store.work(j.spec.id), j.code, guard=claim.beat, keep=j.keep),
                 associate=partial(known_association, groups=f.groups, test_groups=f.test_groups),
             )
             for (j, claim), f, start, plan in zip(ours, federations, starts, plans, strict=True)
@@ -131,9 +132,10 @@ def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> A
         descriptors, remark = _described(job.method, trainer.server)
         if descriptors is not None:
             writer.table("descriptors", descriptors)
+        remarks = [text for text in (remark, keeping.write(checkpoint, writer)) if text]
         writer.provenance = {
             "overrides": dict(job.overrides),
-            **({"remark": remark} if remark else {}),
+            **({"remark": "; ".join(remarks)} if remarks else {}),
             "train_seconds": sum(line["total_seconds"] for line in checkpoint.rounds),
             **how,
         }

@@ -26,6 +26,7 @@ class Definition:
     source: str
     by_view: bool = True  #: computed for each view of the test images; else one for the run
     clients: str = "no"  #: whether single clients have a value: "no", "too" (beside the federation's), "only"
+    needs: str = ""  #: what a run must keep for it (train --keep)
 
 
 #: fedbench's own metrics by name, as they stand in the column `metric` of a metrics artifact.
@@ -102,6 +103,25 @@ METRICS: dict[str, Definition] = {
     ),
     "test_phase_auc_mean": Definition(
         "mean of the clients' test-phase macro ROC AUC, unweighted", "fraction", _FLUX
+    ),
+    "test_loss": Definition(
+        "cross-entropy of what the owner's model gives a test image, over a client's own or all clients' pooled "
+        "images; with multi-label images the binary one, a mean over the labels",
+        "nats", "fedbench", clients="too", needs="logits",
+    ),
+    "calibration_error": Definition(
+        "expected calibration error of the owner's model in 15 equal bins of its confidence, over a client's own or "
+        "all clients' pooled test images; with multi-label images over all answers to single labels",
+        "fraction", "Guo et al. (ICML 2017), Eq. 3", clients="too", needs="logits",
+    ),
+    "brier_score": Definition(
+        "squared distance of the probabilities from the true class, summed over the classes, mean over a client's own "
+        "or all clients' pooled test images; with multi-label images a mean over the labels",
+        "index", "Brier (1950), Eq. 2", clients="too", needs="logits",
+    ),
+    "top5_accuracy": Definition(
+        "share of a client's own or all clients' pooled test images whose class is among the five most probable ones; "
+        "with six classes or more", "fraction", "ILSVRC (Russakovsky et al., 2015)", clients="too", needs="logits",
     ),
     "true_clusters": Definition("distinct true distributions among the clients", "count", _FLUX, False),
     "adjusted_rand_index": Definition(

@@ -15,6 +15,7 @@ from fedbench.metrics.accuracy import accuracies
 from fedbench.metrics.clusters import clustering
 from fedbench.metrics.method_metrics import Noted, of_clients
 from fedbench.metrics.predictions import read_clients, read_predictions
+from fedbench.metrics.probabilities import probabilistic
 from fedbench.metrics.read import metrics_of, spec_of, writing
 from fedbench.metrics.scores import areas, read_scores, scored
 from fedbench.metrics.timing import timings
@@ -36,10 +37,12 @@ def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
     clients = read_clients(run)
     if scored(run):
         scores = read_scores(run, clients, rounds)
-        answered = _Answered(scores.rounds, scores.views, areas(scores, clients))
+        measured = areas(scores, clients) | probabilistic(run, scores, clients)
+        answered = _Answered(scores.rounds, scores.views, measured)
     else:
         predictions = read_predictions(run, clients, rounds)
-        answered = _Answered(predictions.rounds, predictions.views, accuracies(predictions, clients))
+        measured = accuracies(predictions, clients) | probabilistic(run, predictions, clients)
+        answered = _Answered(predictions.rounds, predictions.views, measured)
     by_round = {**timings(run, rounds), **clustering(run)}
     images = Noted(clients.n_test[: clients.trainees].sum(), clients.n_test)
     by_client = {"test_images": images, **of_clients(run, clients.trainees)}

@@ -43,8 +43,17 @@ class Writer:
         metadata = {**(table.schema.metadata or {}), b"fedbench": json.dumps(stable, sort_keys=True).encode()}
         path = self.folder / f"{name}.parquet"
         pq.write_table(table.replace_schema_metadata(metadata), path, compression=compression)
-        with path.open("rb+") as f:
-            os.fsync(f.fileno())
+        _flush(path)
+
+    def file(self, name: str, source: Path) -> None:
+        """Add a copy of a file."""
+        shutil.copyfile(source, self.folder / name)
+        _flush(self.folder / name)
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb+") as f:
+        os.fsync(f.fileno())
 
 
 @contextlib.contextmanager

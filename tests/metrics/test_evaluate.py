@@ -67,7 +67,8 @@ def test_by_hand(store: Store) -> None:
     assert (found.whole_run("test_images"), found.per_client("test_images").tolist()) == (5, [2, 3])
     assert (found.whole_run("true_clusters"), found.whole_run("adjusted_rand_index")) == (2, 1)
     of_multi_label = {n for n in METRICS if "auc" in n}  # tests/multi_label/test_scores.py
-    others = set(METRICS) - of_multi_label | (set(BEFORE) - {"ratio_bound"})
+    of_logits = {n for n, one in METRICS.items() if one.needs}  # tests/metrics/test_probabilities.py
+    others = set(METRICS) - of_multi_label - of_logits | (set(BEFORE) - {"ratio_bound"})
     assert set(found.names) == others, "each metric has a definition, and this run has all"
 
 

@@ -14,13 +14,14 @@ from torch.nn import functional as F
 from fedbench import methods
 from fedbench.core.augment import to_input
 from fedbench.core.client import Batch, Client, Collect
+from fedbench.core.task import task_of
 from fedbench.core.trainer import Interrupted
 from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.feddrift import correct
 from fedbench.methods.parts import responsibilities
-from fedbench.methods.parts.clustered import answer_of, probabilities, sample_losses
+from fedbench.methods.parts.clustered import probabilities, sample_losses
 from fedbench.metrics.scores import macro_area
 from fedbench.specs import Setting
 from tests.support.lab import Run, method, setting, train, trainer
@@ -52,12 +53,12 @@ def test_loss_of_labels_and_of_classes() -> None:
     assert float(cross_entropy(lambda x: logits, many).total) == pytest.approx(by_hand.mean())
     assert sample_losses(lambda x: logits, many).tolist() == pytest.approx(by_hand.mean(1).tolist())
     assert probabilities(lambda x: logits, many).numpy() == pytest.approx(p)
-    assert answer_of(torch.from_numpy(p), y).numpy() == pytest.approx(p)
+    assert task_of(y).answer(torch.from_numpy(p)).numpy() == pytest.approx(p)
     one = Batch(x, torch.tensor([2, 1]), torch.arange(2), {})
     assert torch.equal(cross_entropy(lambda x: logits, one).total, F.cross_entropy(logits, one.y))
     assert torch.equal(sample_losses(lambda x: logits, one), F.cross_entropy(logits, one.y, reduction="none"))
     assert torch.equal(probabilities(lambda x: logits, one), torch.softmax(logits, 1))
-    assert answer_of(torch.from_numpy(p), one.y).tolist() == p.argmax(1).tolist()
+    assert task_of(one.y).answer(torch.from_numpy(p)).tolist() == p.argmax(1).tolist()
 
 
 def test_a_federation_of_multi_label() -> None:
@@ -115,7 +116,7 @@ class Ensemble(Method):
         found = yield Collect(probabilities, split="test")
         assert found.labels.shape == found.rows.shape
         assert bool((found.labels == -1).all())
-        client.answer = answer_of((found.rows + 0.5) / 2, found.labels)
+        client.answer = (found.rows + 0.5) / 2
 
 
 def test_a_box_may_answer_with_scores(tmp_path: Path) -> None:

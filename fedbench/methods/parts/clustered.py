@@ -143,18 +143,12 @@ def probabilities(model: Any, batch: Batch) -> Tensor:
     return task_of(batch.y).probabilities(model(batch.x).float())
 
 
-def answer_of(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """What a client answers its images by probabilities [m, K]: the most probable class [m], or where images have many
-    labels (`labels`, as they were given out with the images, is [m, K]) the probabilities themselves."""
-    return task_of(labels).answer(probabilities)
-
-
 def mixture(client: Client, weights: Tensor) -> Generator[Collect, Any, None]:
     """Let the client answer its test images with the mean, of these weights [M], of the class probabilities of the
     models that it was sent."""
     answers = yield from collected(client, len(weights), probabilities, "test")
     each = torch.stack([one.rows for one in answers])
-    client.answer = answer_of(torch.einsum("m,mnk->nk", weights.to(each), each), answers[0].labels)
+    client.answer = torch.einsum("m,mnk->nk", weights.to(each), each)
 
 
 @dataclass(frozen=True)

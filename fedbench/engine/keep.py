@@ -1,0 +1,104 @@
+"""What a run keeps beyond its predictions where it is asked to: its models, and its logits.
+
+They are further files of its artifact and no part of its id; here they are asked for, found and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from fedbench.errors import FedbenchError
+from fedbench.store import Artifact
+
+if TYPE_CHECKING:
+    from fedbench.core.checkpoint import Checkpoint
+    from fedbench.core.keep import Models
+    from fedbench.engine.job import Job
+    from fedbench.store import Store, Writer
+
+MODEL, LOGITS = "model", "logits"
+#: What may be kept -> the file of the run's artifact.
+FILES = {MODEL: "models.safetensors", LOGITS: "logits.parquet"}
+
+
+def parsed(text: str | None) -> frozenset[str]:
+    """What --keep asks for, such as 'model,logits'. Raises FedbenchError for anything else."""
+    names = frozenset(text.split(",")) if text else frozenset()
+    for name in sorted(names - FILES.keys()):
+        raise FedbenchError(f"--keep takes model, logits or model,logits, not '{name}'")
+    return names
+
+
+def of(run: Artifact) -> frozenset[str]:
+    """What a run keeps."""
+    return frozenset(name for name, file in FILES.items() if file in run.manifest["files"])
+
+
+def estimate(job: Job, store: Store) -> str:
+    """What a run to be made will keep, and how many bytes that takes at most; "" of nothing. Its partition is there."""
+    from fedbench import data, models, partitions
+    from fedbench.core.state import size_in_bytes
+
+    setting, parts = job.spec.setting, []
+    part = partitions.build(setting.partition, store)
+    classes = len(part.classes)
+    if MODEL in job.keep:
+        shape = part.image_shape(data.info(setting.partition.dataset, store).shape)
+        one = size_in_bytes(dict(models.initial(setting, shape, classes).state_dict()))
+        parts.append(f"its models (the server's, and of clients what is their own: {_megabytes(one)} to "
+                     f"{_megabytes(one * (1 + part.clients * (1 + len(job.method.personal_models))))})")  # fmt: skip
+    if LOGITS in job.keep:
+        rounds, images = len(setting.evaluated_rounds()), int(part.n_test.sum())
+        views = rounds + (setting.augment == "crop")  # after the last round on whole images too
+        parts.append(
+            f"logits ({views} times {images} images of {classes} classes, {_megabytes(2 * views * images * classes)})"
+        )
+    return f"keeps {' and '.join(parts)}" if parts else ""
+
+
+def line(run: Artifact) -> str:
+    """What a run keeps, with its size on disk; "" of nothing."""
+    sizes = {name: run.manifest["files"][FILES[name]]["bytes"] for name in sorted(of(run))}
+    return f"keeps {', '.join(f'{name} ({_megabytes(n)})' for name, n in sizes.items())}" if sizes else ""
+
+
+def _megabytes(n: int) -> str:
+    return f"{n / 1e6:.1f} MB" if n >= 1e6 else f"{n / 1e3:.0f} kB"
+
+
+def lacking(run: Artifact, what: Iterable[str]) -> FedbenchError:
+    """The error for a run that was made without something."""
+    names = ",".join(sorted(what))
+    return FedbenchError(
+        f"run {run.id} was made without its {names.replace(',', ' and its ')}",
+        f"train it once more, by its own command with --keep {names} --again; its predictions stay as they are",
+    )
+
+
+def require(run: Artifact, what: Collection[str]) -> None:
+    """Raise FedbenchError unless the run keeps all of this."""
+    if missing := set(what) - of(run):
+        raise lacking(run, missing)
+
+
+def models_of(run: Artifact) -> Models:
+    """The models that a run keeps. Raises FedbenchError if it keeps none."""
+    require(run, {MODEL})
+    from fedbench.core.keep import Models
+
+    return Models.read(run.file(FILES[MODEL]))
+
+
+def write(checkpoint: Checkpoint, writer: Writer) -> str:
+    """Add to a run's artifact what its checkpoint has kept; returns a remark about what it should have and has not."""
+    models, logits = checkpoint.models(), checkpoint.read_logits()
+    if models is not None:
+        writer.file(FILES[MODEL], models)
+    if logits is not None:
+        writer.table("logits", logits)
+    there = {MODEL: models is not None, LOGITS: logits is not None}
+    missing = [name for name in sorted(checkpoint.keep) if not there[name]]
+    if LOGITS in missing:
+        return "the run has no logits: a client of its method answers by classes alone"
+    return f"the run has no {missing[0]}: it was over when this was asked for" if missing else ""

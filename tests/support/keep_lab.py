@@ -1,0 +1,35 @@
+"""Small runs that keep their models and logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedbench import models as networks
+from fedbench.core.keep import LOGITS, MODEL, Models
+from fedbench.methods.base import Method
+from tests.support.lab import Run, federation, finish, setting, trainer
+
+DATA = federation((40, 30, 50), groups=(0, 2, 0))
+BOTH = frozenset({MODEL, LOGITS})
+#: Long enough for answers that differ.
+BRIEF: dict[str, Any] = {"rounds": 2, "window": 2, "epochs": 5}
+
+
+def kept(how: Method, folder: Path, executor: str = "sequential", keep: frozenset[str] = BOTH, **values: Any) -> Run:
+    it = trainer(how, DATA, folder, setting(**{**BRIEF, **values}), executor=executor)
+    it.checkpoint.keep = keep
+    return finish(it)
+
+
+def network(run: Run) -> torch.nn.Module:
+    s = run.trainer.setting
+    return networks.build(s.model, shape=DATA.shape, classes=DATA.classes, seed=99)
+
+
+def models(run: Run) -> Models:
+    path = run.trainer.checkpoint.models()
+    assert path is not None
+    return Models.read(path)
