@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from math import isnan
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,14 +25,37 @@ def evaluate(
     id: Annotated[
         str | None, typer.Argument(metavar="[RUN]", help="A run's id or its beginning (default: the current run).")
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(metavar="PARTITION", help="Let the run's kept models answer this partition's test images."),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="FILE.py:Class", help="With --on: the run's method, if it is a file of yours.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.py:Class", help="With --on: the run's network, if it is a file of yours."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="With --on: auto, cpu or cuda.")] = "auto",
     all: Annotated[bool, typer.Option("--all", help="Every run of the store that lacks metrics.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Compute also what is there already.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
-    """Compute a run's metrics (accuracies, times, communication cost) from its predictions; no model is needed."""
+    """Compute a run's metrics (accuracies, times, communication cost) from its predictions; no model is needed.
+
+    With --on PARTITION, a run that was trained with --keep model answers the
+    test images of another partition of the same classes.
+    """
     if id is not None and all:
         raise FedbenchError("give either a run's id or --all, not both")
     store = context.store()
+    if on is not None:
+        if all or again:
+            raise FedbenchError("--on takes one run and keeps nothing", "leave --all and --again out")
+        _elsewhere(_run(store, id), store, on, method, model, device, json)
+        return
+    if method or model:
+        raise FedbenchError("--method and --model go with --on only", "predictions are evaluated without a model")
     runs = list(store.scan("run")) if all else [_run(store, id)]
     from fedbench.metrics.evaluate import evaluate as compute
     from fedbench.metrics.read import metrics_of
@@ -64,6 +88,43 @@ def evaluate(
         context.err().print(f"not evaluated: {failure}")
     if failures:
         sys.exit(2)
+
+
+def _elsewhere(
+    run: Artifact, store: Store, on: str, method: str | None, model: str | None, device: str, as_json: bool
+) -> None:
+    """Print what a run's kept models are worth on another partition."""
+    from fedbench import models
+    from fedbench.engine.elsewhere import evaluate as answered
+    from fedbench.partitions import schemes
+    from fedbench.specs import RunSpec
+
+    if model is not None:
+        models.named(model)  # from here on its file is known
+    other = store.find(on, ("partition",))
+    there = answered(run, other, store, context.roots(), method=method, device=device)
+    if as_json:
+        whole = {name: None if isnan(v) else v for name, v in there.federation.items()}
+        each = {name: [None if isnan(v) else v for v in values] for name, values in there.clients.items()}
+        answer = {"run": run.id, "partition": other.id, "answered_by": there.by, "metrics": whole, "clients": each}
+        context.print_json(answer)
+        return
+    assert isinstance(run.spec, RunSpec)
+    from rich.table import Table
+
+    part = there.partition
+    who = {"client": "client i's model answers client i", "server": "the server's one model answers all clients"}
+    on_what = f"{part.dataset.name} {schemes.label(part)}, {part.all_clients} clients"
+    title = f"run {run.id} ({run.spec.method}) on {other.id}, {on_what}: {who[there.by]}; whole images"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("metric", no_wrap=True)
+    table.add_column("value", justify="right")
+    from fedbench.metrics.definitions import METRICS
+
+    for name, value in there.federation.items():
+        percent = METRICS[name].unit == "fraction"
+        table.add_row(name, "–" if isnan(value) else f"{100 * value:.2f} %" if percent else f"{value:.4f}")
+    context.out().print(table)
 
 
 def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:

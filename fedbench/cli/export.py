@@ -15,17 +15,25 @@ if TYPE_CHECKING:
 
 
 def export(
-    id: Annotated[str, typer.Argument(metavar="ID", help="A partition, by its id or the beginning of it.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="A partition or a run, by its id or the beginning of it.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file or the folder to write.")],
     format: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="csv, parquet, pflib or leaf (default: by the ending of the output)."),
+        typer.Option(
+            metavar="NAME",
+            help="Of a partition: csv, parquet, pflib or leaf (default: by the ending of the output). Of a run: "
+            "safetensors (default) or pt.",
+        ),
     ] = None,
 ) -> None:
     """Write a partition as others read it: who holds which sample (csv, parquet), or the clients' images in the folders
-    of PFLlib (pflib) or LEAF (leaf). 'fedbench partition --from' reads all of them again."""
+    of PFLlib (pflib) or LEAF (leaf). 'fedbench partition --from' reads all of them again.
+
+    Or the models of a run that was trained with --keep model, as plain state dicts, with a card that says what they are
+    and how to load them.
+    """
     artifact = context.store().find(id)
-    writers = {"partition": _partition}
+    writers = {"partition": _partition, "run": _run}
     if artifact.kind not in writers:
         raise FedbenchError(f"{artifact.kind} {artifact.id} cannot be exported", f"give a {' or a '.join(writers)}")
     for line in writers[artifact.kind](artifact, output, format):
@@ -43,3 +51,11 @@ def _partition(artifact: Artifact, output: Path, format: str | None) -> list[str
         own, chosen, output, lambda: data.load(own.spec.dataset, context.store(), context.roots(), context.err().print)
     )
     return [f"partition {own.id}, {own.clients} clients, written to {output} ({chosen})", *remarks]
+
+
+def _run(artifact: Artifact, output: Path, format: str | None) -> list[str]:
+    """Write a run's models; returns what to say of it."""
+    from fedbench.engine.export import export
+
+    files = export(artifact, output, context.store(), format)
+    return [f"run {artifact.id}, {len(files) - 1} files of models and their card, written to {output}"]

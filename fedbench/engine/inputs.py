@@ -34,13 +34,13 @@ def federations_of(
     key = (store.home, device, images.digest, *(partitions[spec.id].digest for spec in specs))
     if key not in _last:
         _last.clear()  # before the next ones take their memory
-        _last[key] = _load(images, partitions.values(), device)
+        _last[key] = loaded(images, partitions.values(), device)
     federations = dict(zip(partitions, _last[key], strict=True))
     inputs = {artifact.id: origin(artifact) for artifact in (images, *partitions.values())}
     return [federations[spec.id] for spec in specs], inputs
 
 
-def _load(images: Artifact, partitions: Iterable[Artifact], device: torch.device) -> list[Federation]:
+def loaded(images: Artifact, partitions: Iterable[Artifact], device: torch.device) -> list[Federation]:
     """The federation of each partition, on common images of one data set."""
     from fedbench.core.federation import Federation
     from fedbench.data.dataset import from_artifact

@@ -4,6 +4,7 @@ that for a backbone that stays as it was pretrained."""
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.error import URLError
 
@@ -18,6 +19,8 @@ from fedbench.models.vision import torchvision
 
 #: What torchvision's weights expect of the three channels of pixels in [0, 1].
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+#: Layers that get the name that marks them.
+_NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm)
 #: Networks of torchvision that do not end in one linear layer.
 _OTHER_HEADS = ("googlenet", "inception", "squeezenet")
 
@@ -53,6 +56,22 @@ class Standard(FLModel):
         if self.choice.weights is None:
             self.backbone.network.load_state_dict(_without_head(self.choice)[0].state_dict())  # type: ignore[union-attr]
         self.head.reset_parameters()
+
+    def as_torchvision(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """This state dict under torchvision's own names, as `get_model(network, num_classes=...)` loads it, with the
+        weights that stayed as they were pretrained. Its input is then normalised by MEAN and STD."""
+        self.load_state_dict(state)
+        whole = self.backbone.network  # type: ignore[union-attr]
+        network = whole.network if isinstance(whole, Frozen) else whole
+        out = {}
+        for path, layer in network.named_modules():  # type: ignore[union-attr,operator]
+            path = path.removesuffix(".norm") if isinstance(layer, _NORMS) else path
+            for name, tensor in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)):
+                out[f"{path}.{name}"] = tensor.detach()
+        plain = torchvision().models.get_model(self.choice.network, num_classes=self.classes)
+        head = list(plain.named_modules())[-1][0]
+        out |= {f"{head}.{name}": tensor.detach() for name, tensor in self.head.state_dict().items()}
+        return {name: out[name] for name in plain.state_dict()}
 
     @torch.no_grad()
     def _check(self, shape: tuple[int, int, int]) -> None:
@@ -106,7 +125,7 @@ def _without_head(choice: Choice) -> tuple[nn.Module, int]:
     assert isinstance(head, nn.Linear)
     network.set_submodule(name, nn.Identity())
     for name, layer in list(network.named_modules()):
-        if isinstance(layer, _NormBase | nn.GroupNorm | nn.LayerNorm):
+        if isinstance(layer, _NORMS):
             network.set_submodule(name, nn.Sequential(OrderedDict(norm=layer)))
         elif isinstance(layer, _DropoutNd | torchvision().ops.StochasticDepth):
             layer.p = 0.0

@@ -1,0 +1,142 @@
+"""A run's kept models on another partition: who answers whom there, and how well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedbench import methods, models
+from fedbench.engine import keep as keeping
+from fedbench.engine.inputs import loaded
+from fedbench.engine.place import choose_device
+from fedbench.errors import FedbenchError
+from fedbench.metrics.accuracy import accuracies
+from fedbench.metrics.predictions import Clients, Predictions
+from fedbench.metrics.probabilities import measured
+from fedbench.metrics.scores import Scores, areas, scored
+from fedbench.plugins.mistakes import reported
+from fedbench.specs import PartitionSpec, RunSpec
+from fedbench.store import Artifact, Store
+
+if TYPE_CHECKING:
+    from fedbench.core.answers import Answers
+    from fedbench.core.federation import Federation
+    from fedbench.core.keep import Models
+    from fedbench.methods.base import Method
+    from fedbench.models.base import FLModel
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What a run's models are worth on another partition, whole images seen."""
+
+    partition: PartitionSpec
+    by: str  #: "client": the client of the same number answers, "server": the one shared model does
+    federation: dict[str, float]  #: metric -> value, as of a run's own metrics
+    clients: dict[str, list[float]]  #: metric -> [M]; NaN of what a client has none of
+
+
+def evaluate(
+    run: Artifact, other: Artifact, store: Store, roots: list[Path], *, method: str | None = None, device: str = "auto"
+) -> Elsewhere:
+    """Let a run's kept models answer the test images of another partition.
+
+    Client i's model answers client i's images if there are as many clients there, else the server's model answers all.
+    `method` is FILE.py:Class of a user's own, needed only where its clients answer by a function of it.
+
+    Raises FedbenchError if the run keeps no models, they do not fit the images or the classes, or nobody can answer.
+    """
+    from fedbench.core.elsewhere import answers, who_answers
+    from fedbench.core.precision import arithmetic
+    from fedbench.data.build import obtain as images_of
+    from fedbench.partitions.tables import read
+
+    spec, place = run.spec, choose_device(device)
+    assert isinstance(spec, RunSpec)
+    assert isinstance(other.spec, PartitionSpec)
+    them = keeping.models_of(run)
+    by = who_answers(them, other.spec.all_clients)
+    _check_classes(run, other, store)
+    (federation,) = loaded(images_of(other.spec.dataset, store, roots), [other], place)
+    if scored(run) != federation.multi_label:
+        raise FedbenchError(f"only one of run {run.id} and partition {other.id} is multi-label")
+    with reported(), arithmetic(spec.setting.precision, place):
+        network = network_of(them, spec, federation.shape, federation.classes)
+        result = answers(them, network, lambda: method_of(spec, method), federation, spec.setting)
+    trainees = read(other).spec.trainees
+    sizes = Clients(np.array(federation.n_train), np.array(federation.n_test), trainees)
+    return Elsewhere(other.spec, by, *_measured(result, federation, sizes))
+
+
+def network_of(them: Models, spec: RunSpec, shape: tuple[int, int, int], classes: int) -> FLModel:
+    """The run's network for images of (height, width, channels) and so many classes. Raises FedbenchError if what was
+    kept does not fit."""
+    network = models.initial(spec.setting, shape, classes)
+    sizes = "x".join(map(str, shape))
+    anyone = next(iter(them.clients)).models[0]
+    state = them.state(0)
+    for name, tensor in network.state_dict().items():
+        there = state.get(f"{anyone}/{name}" if anyone else name)
+        if there is None:
+            raise FedbenchError(f"the run's method trained another network than its model {spec.setting.model}")
+        if there.shape != tensor.shape:
+            raise FedbenchError(
+                f"the run's network does not take images of {sizes} with {classes} classes: its {name} is "
+                f"{list(there.shape)}, not {list(tensor.shape)}",
+                "choose a partition of images of the same shape and classes",
+            )
+    return network
+
+
+def method_of(spec: RunSpec, reference: str | None) -> Method:
+    """The run's method; `reference` is where a user's own stands. Raises FedbenchError if it is another one."""
+    if spec.source is None:
+        return methods.load(spec.method)[0].create(spec.params)
+    hint = f"give --method FILE.py:{spec.method} (source {spec.source[:12]})"
+    if reference is None:
+        raise FedbenchError(f"the run's clients answer by a function of {spec.method}, a user's file", hint)
+    kind, source = methods.load(reference)
+    if source != spec.source:
+        raise FedbenchError(f"{reference} is not the method of the run, or was changed since", hint)
+    return kind.create(spec.params)
+
+
+def _check_classes(run: Artifact, other: Artifact, store: Store) -> None:
+    """Raise FedbenchError if both partitions are at hand and their classes go by other names."""
+    from fedbench.partitions.tables import read
+
+    assert isinstance(run.spec, RunSpec)
+    own = store.whole(run.spec.setting.partition)
+    if own is None:
+        return
+    ours, theirs = read(own).classes, read(other).classes
+    for a, b in zip(ours, theirs, strict=False):
+        if a != b:
+            raise FedbenchError(f"partition {other.id} has other classes than the run: '{b}' where that has '{a}'")
+    if len(ours) != len(theirs):
+        raise FedbenchError(f"partition {other.id} has {len(theirs)} classes and the run {len(ours)}")
+
+
+def _measured(
+    answers: Answers, federation: Federation, clients: Clients
+) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Metric -> value of the federation, and metric -> values of the clients."""
+    client, label = federation.client[answers.rows].astype(np.int64), federation.labels.cpu().numpy()[answers.rows]
+    one, group = np.array([1]), np.zeros(len(client), np.int64)
+    if federation.multi_label:
+        values = areas(Scores(one, ["plain"], group, client, label, answers.own, None), clients)
+    else:
+        own = answers.own.astype(np.int64)
+        values = accuracies(
+            Predictions(one, ["plain"], federation.classes, group, client, label, own, None, {}, {}), clients
+        )
+    whole = {name: float(v[0]) for name, arrays in values.items() for v in arrays if v.ndim == 1}
+    each = {name: v[0].tolist() for name, arrays in values.items() for v in arrays if v.ndim == 2}
+    if answers.logits is not None:
+        of_logits = measured(answers.logits.astype(np.float32), label, answers.own, client, clients)
+        whole |= {name: float(v[0]) for name, v in of_logits.items()}
+        each |= {name: v[1:].tolist() for name, v in of_logits.items()}
+    return whole, each
