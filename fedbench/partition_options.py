@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
 from fedbench.options import check_bounds, parse
+from fedbench.specs import require
+from fedbench.words import path_of
 
 if TYPE_CHECKING:
     from fedbench.partitions import Scheme
@@ -72,7 +74,7 @@ def partitioner(options: Mapping[str, Any], rules: Protocol) -> type[Scheme]:
 
 
 def spec_of(
-    dataset: str,
+    dataset: str | None,
     options: Mapping[str, Any],
     rules: Protocol,
     store: Store,
@@ -80,13 +82,20 @@ def spec_of(
     remark: Callable[[str], object] = lambda line: None,
 ) -> PartitionSpec:
     """The spec of a partition of `dataset` (a name, or a recipe's path) by these options; what they leave open is the
-    protocol's. `remark` is told what was taken in the user's place.
+    protocol's. `remark` is told what was taken in the user's place. With `from` a folder, that is data set and
+    partition at once, and `dataset` is None.
 
     Raises FedbenchError for an unknown option, a value that is none, and what does not fit the data.
     """
     from fedbench import data, partitions
 
     options = _spoken(options)
+    if (folder := _folder(options)) is not None:
+        require(dataset is None, f"{options['from']} is a data set with its clients", f"leave {dataset} out")
+        dataset, options = folder, {**options, "from": None, "scheme": "presplit", "by": "client"}
+        options = _spoken(options)
+    if dataset is None:
+        raise FedbenchError("a partition of which data set?", "name one, such as mnist ('fedbench data list')")
     kind = partitioner(options, rules)
     if _unsaid(options, rules):
         remark(f"No partitioner given: taking --dir {ALPHA} (or choose --dir, --spc, --iid, --by or --equal).")
@@ -97,6 +106,12 @@ def spec_of(
     }
     source = data.resolve(dataset, store, roots)
     about = data.info(source, store)
+    counting = kind.title() == "presplit" and "clients" not in common and "by" in own
+    if counting or not about.shape:  # what its files alone say
+        data.obtain(source, store, roots, remark)
+        about = data.info(source, store)
+    if counting:
+        common["clients"] = data.groups(source, store, own["by"])
     if "counts" in options:
         own |= partitions.read_mixture(Path(options["counts"]), len(about.classes))
         common.setdefault("clients", len(own["train_mix"]))
@@ -106,6 +121,12 @@ def spec_of(
         common["unseen_as"] = _corruptions(str(common["unseen_as"]))
     preset: Any = common.pop("preset", None)
     return rules.partition_spec(source, about.partition_classes, preset, **{**own, **common})
+
+
+def _folder(options: Mapping[str, Any]) -> str | None:
+    """The folder that `from` names, if it names one."""
+    path = path_of(str(options["from"]), "--from") if "from" in options else None
+    return str(path.resolve()) if path is not None and path.is_dir() else None
 
 
 def values(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:

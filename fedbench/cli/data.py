@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,7 +66,7 @@ def list_(json: Json = False) -> None:
 @data_app.command()
 def show(name: Name, json: Json = False) -> None:
     """Everything about a data set: sources, files, licence, citation, and class counts once it is built."""
-    from fedbench.data import class_counts, locate, parts_of, places, recipe, resolve
+    from fedbench.data import class_counts, info, locate, parts_of, places, recipe, resolve
 
     store, roots = context.store(), context.roots()
     found = recipe(name)
@@ -81,6 +82,11 @@ def show(name: Name, json: Json = False) -> None:
         spec = resolve(name, store, roots)
     except FedbenchError:
         spec = None
+    if spec is not None and not found.told and store.has(spec):
+        about = info(spec, store)
+        found = dataclasses.replace(
+            found, shape=about.shape, classes=about.classes, partition_classes=about.partition_classes
+        )
     counts = class_counts(spec, store) if spec else None
     report: dict[str, Any] = {
         **_overview(found), "class_names": list(found.classes), "columns": list(found.columns),
@@ -160,8 +166,9 @@ def _print(report: dict[str, Any]) -> None:
     out = context.out()
     out.print(report["title"], style="bold")
     shape = " x ".join(map(str, report["shape"]))
+    told = f"{shape} (height x width x channels)" if shape else "what its files say, once they are read"
     lines = {
-        "name": report["name"], "id": report["id"] or "not at hand", "shape": f"{shape} (height x width x channels)",
+        "name": report["name"], "id": report["id"] or "not at hand", "shape": told,
         "images": report["images"] or "?", "classes": f"{report['classes']}: {', '.join(report['class_names'])}",
         "columns": ", ".join(report["columns"]) or "none",
         "partition by": f"{report['partition_label'] or 'class'} ({report['partition_classes']} values)",

@@ -100,7 +100,12 @@ _MORE = "Beside any partitioner"
 
 def partition(
     ctx: typer.Context,
-    dataset: Annotated[str, typer.Argument(help="The dataset, such as cifar10 ('fedbench data list').")],
+    dataset: Annotated[
+        str | None,
+        typer.Argument(
+            help="The dataset, such as cifar10 ('fedbench data list'), hf:NAME or torchvision:NAME.", show_default=False
+        ),
+    ] = None,
     scheme: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The partitioner, or FILE.py:Class; --scheme NAME --help has its options."),
@@ -152,6 +157,15 @@ def partition(
             rich_help_panel=_SHORT,
         ),
     ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="A CSV or Parquet file of client,sample,split; or a folder of PFLlib or LEAF, without DATASET.",
+            rich_help_panel=_SHORT,
+        ),
+    ] = None,
     subsample: Annotated[
         float | None,
         typer.Option(
@@ -195,7 +209,7 @@ def partition(
 
     store, roots = context.store(), context.roots()
     rules = protocols.load(protocol)
-    options = {name: ctx.params[name] for name in (*_short_forms(ctx.command), *COMMON)}
+    options = {name.rstrip("_"): ctx.params[name] for name in (*_short_forms(ctx.command), *COMMON)}
     kind = partitioner({**options, **dict.fromkeys(_own_names(ctx.args), "")}, rules)
     options |= own_options(ctx.args, kind)
     spec = spec_of(dataset, options, rules, store, roots, context.err().print)

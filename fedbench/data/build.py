@@ -8,6 +8,7 @@ classes and partition label in the schema metadata.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ def obtain(
     spec: DatasetSpec,
     store: Store,
     roots: Sequence[Path] = (),
-    notify: Callable[[str], None] | None = None,
+    notify: Callable[[str], object] | None = None,
     again: bool = False,
 ) -> Artifact:
     """The artifact of `spec`, built from its files or its parts if the store lacks it, or (`again`) if it is stale.
@@ -55,7 +56,8 @@ def obtain(
         with readable(f"the files of {recipe.name}"):
             joined = [obtain(part, store, roots, notify, again) for part in variant.parts]
             union = read_union(recipe, map(from_artifact, joined))
-            tables = _tables(recipe, source, list(union if joined else read(recipe, source, paths)))
+            parts = list(union if joined else read(recipe, source, paths))
+            tables = _tables(*_told(recipe, source, parts), parts)
 
         def write(writer: Writer) -> None:
             writer.provenance["files"] = [str(path) for path in paths]
@@ -95,6 +97,23 @@ def verify(file: File, path: Path) -> None:
                 f"({path.stat().st_size} bytes)",
                 "it is truncated, altered or of another version: delete it and get it again",
             )
+
+
+def _told(recipe: Recipe, source: Source, parts: list[Part]) -> tuple[Recipe, Source]:
+    """Recipe and source with shape, classes and columns as the files say where the recipe does not."""
+    if recipe.told or not parts:
+        return recipe, source
+    classes = parts[0].classes
+    if not classes:
+        labels = [part.column("label") for part in parts]
+        text = any(one.dtype.kind == "U" for one in labels)
+        names = np.unique(np.concatenate(labels)).tolist() if text else range(1 + max(one.max() for one in labels))
+        classes = tuple(map(str, names))
+    require(len(classes) >= 2, f"{recipe.name} holds one class only", "it takes two to tell apart")
+    columns = source.columns or {name: name for name in parts[0].columns if name != "label"}
+    shape = parts[0].images.shape[1:]
+    source = dataclasses.replace(source, columns=columns)
+    return dataclasses.replace(recipe, shape=shape, classes=classes, partition_classes=len(classes)), source
 
 
 def _tables(recipe: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.Table]:

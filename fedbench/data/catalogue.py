@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from functools import cache
 
+from fedbench.data import foreign
 from fedbench.data.parse import read
 from fedbench.data.recipe import Recipe, Source
 from fedbench.errors import FedbenchError, unknown
@@ -28,6 +29,9 @@ def recipe(name: str) -> Recipe:
 
     The parts of a user's own union may be recipes that lie beside it.
     """
+    if (of_files := foreign.recipe(name)) is not None:
+        _users[of_files.name] = of_files
+        return of_files
     if name.endswith(".toml") or "/" in name:
         path = path_of(name, "recipe")
         found = dataclasses.replace(read(path), folder=path.resolve().parent)
@@ -56,6 +60,8 @@ def called(name: str) -> str:
 
 def candidates(name: str) -> list[Recipe]:
     """Every recipe known by that name: the user's own first."""
+    if name not in _users and name.startswith((foreign.HUB, foreign.TORCHVISION)):
+        recipe(name)
     return [found[name] for found in (_users, recipes()) if name in found]
 
 
@@ -74,4 +80,4 @@ def fetchable(source: Source) -> bool:
     """Whether an address is known for every file of a source, or for all parts of a union."""
     if source.parts:
         return all(any(map(fetchable, part.sources)) for part in parts_of(source))
-    return all(file.urls for file in source.file)
+    return foreign.fetchable(source) or all(file.urls for file in source.file)

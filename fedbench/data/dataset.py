@@ -106,6 +106,15 @@ def info(which: DatasetSpec | str, store: Store | None = None) -> Info:
     return Info(named.name, named.shape, named.classes, named.partition_label, named.partition_classes, named.columns)
 
 
+def groups(spec: DatasetSpec, store: Store, column: str) -> int:
+    """How many values a natural column of a built data set has. Raises FedbenchError for an unknown column."""
+    artifact = store.open(spec.kind, spec.id)
+    table = artifact.table("data", [column] if column in info(spec, store).columns else [])
+    if not table.num_columns:
+        raise unknown(f"column of {spec.name}", column, info(spec, store).columns)
+    return len(table[column].unique())
+
+
 def class_counts(spec: DatasetSpec, store: Store) -> dict[str, tuple[int, int]] | None:
     """Training and test images of each class, or None if the data set has not been built."""
     artifact = store.get(spec)

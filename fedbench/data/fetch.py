@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fedbench.data import hub, torchvision_files
 from fedbench.data.catalogue import fetchable, parts_of, recipe
 from fedbench.data.download import Progress, download, whole
 from fedbench.data.guard import readable
@@ -37,6 +38,10 @@ def fetch(
     chosen = recipe(name)
     origin = _source(name, source)
     paths = []
+    if origin.kind == "hf":
+        return [hub.fetch(chosen, store)]
+    if origin.kind == "torchvision":
+        return torchvision_files.fetch(chosen, store)
     if origin.parts:
         return _fetch_parts(chosen.name, origin, store, progress, roots)
     for file in origin.file:

@@ -48,7 +48,7 @@ def decode(
             with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
                 size = image.size
                 if resize or size == (width, height):
-                    out[i] = _fitted(image, shape)
+                    out[i] = fitted(image, shape)
         except Exception as error:  # of a damaged image Pillow raises whatever its parsing stumbles over
             raise explained(error, where(i), "is not a readable image") from error
         if not resize and size != (width, height):
@@ -70,13 +70,14 @@ def fit(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
     def one(i: int) -> None:
         pixels = images[i]
-        out[i] = _fitted(Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]), shape)
+        out[i] = fitted(Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]), shape)
 
     _each(len(images), one)
     return out
 
 
-def _fitted(image: Image, shape: tuple[int, ...]) -> np.ndarray:
+def fitted(image: Image, shape: tuple[int, ...]) -> np.ndarray:
+    """One image as uint8 [H, W, C], or [H, W, 1] where it is grey. Raises ValueError for more than 8 bits."""
     from PIL import Image as pillow
 
     height, width, channels = shape
@@ -101,3 +102,19 @@ def _each(count: int, one: Callable[[int], None]) -> None:
     with bar("images", count) as advance, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for done in pool.map(block, range(0, count, _BLOCK)):
             advance(done)
+
+
+def shape_of(data: bytes | bytearray, where: str) -> tuple[int, int, int]:
+    """Height, width and channels (1 for a grey one, else 3) of an encoded image. Raises FedbenchError for none."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            return image.size[1], image.size[0], channels_of(image)
+    except Exception as error:
+        raise explained(error, f"the first image of {where}", "is not a readable image") from error
+
+
+def channels_of(image: Image) -> int:
+    """1 for a grey image, else 3."""
+    return 1 if image.mode in ("1", "L", "LA") else 3

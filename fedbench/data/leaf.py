@@ -7,6 +7,7 @@ levels in 0..1 (white paper is 1), and `y`, the classes.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
@@ -19,6 +20,7 @@ from fedbench.data import guard
 from fedbench.data.archive import Tree, open_tree
 from fedbench.data.part import Part, text
 from fedbench.data.recipe import Recipe, Source
+from fedbench.errors import FedbenchError
 from fedbench.specs import require
 
 #: As objects of Python, JSON of many small lists takes more than this many times its size.
@@ -34,12 +36,14 @@ def read_leaf(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator
     0..1, and a user that two files hold (LEAF's folders hold the same images several times: one of them is wanted).
     """
     for file, path in zip(source.file, paths, strict=True):
-        with open_tree(path, lambda name: fnmatch(name.rsplit("/", 1)[-1], PATTERN)) as tree:
-            require(bool(tree.names), f"{path} has no file like {PATTERN}", "it should be LEAF's folder all_data")
+        pattern = file.member[0].path if file.member else PATTERN
+        with open_tree(path, lambda name: fnmatch(name.rsplit("/", 1)[-1], pattern)) as tree:  # noqa: B023
+            require(bool(tree.names), f"{path} has no file like {pattern}", "it should be LEAF's folder all_data")
             file_of: dict[str, str] = {}
             for name in sorted(tree.names, key=lambda name: (len(name), name)):
                 where = f"{path}/{name}"
-                images, labels, writers = _users(_parsed(tree, name, where), where, recipe.shape)
+                content = _parsed(tree, name, where)
+                images, labels, writers = _users(content, where, recipe.shape or _shape(content, where))
                 for writer in dict.fromkeys(writers):
                     require(
                         writer not in file_of,
@@ -66,6 +70,20 @@ def _parsed(tree: Tree, name: str, where: str) -> dict[str, Any]:
         good = isinstance(content, dict) and isinstance(content.get(key), kind)
         require(good, f"{where} is not a LEAF file: it lacks '{key}' or that is no {kind.__name__}")
     return dict(content)
+
+
+def _shape(content: dict[str, Any], where: str) -> tuple[int, ...]:
+    """Of square images of grey levels or of three channels, by the length of the first row."""
+    first = next((own["x"][0] for own in content["user_data"].values() if isinstance(own, dict) and own.get("x")), None)
+    length = len(first) if isinstance(first, list) else 0
+    for channels in (1, 3):
+        side = math.isqrt(length // channels)
+        if side and side * side * channels == length:
+            return side, side, channels
+    raise FedbenchError(
+        f"{where}: its images are no rows of square ones ({length} numbers each)",
+        "write a recipe of kind leaf that says their shape",
+    )
 
 
 def _users(content: dict[str, Any], where: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, list[str]]:

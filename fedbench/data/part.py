@@ -36,6 +36,7 @@ class Part:
     split: str
     images: np.ndarray
     columns: dict[str, np.ndarray]
+    classes: tuple[str, ...] = ()  #: names of the classes, where a source says them and no recipe does
 
     def column(self, selector: str) -> np.ndarray:
         """A column by name, or 'name[k]' for one of several values a row."""

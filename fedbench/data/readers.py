@@ -10,12 +10,15 @@ import numpy as np
 from fedbench.data.archive import open_tree
 from fedbench.data.encoded import read_folder, read_parquet
 from fedbench.data.guard import content
+from fedbench.data.hub import read_repository
 from fedbench.data.idx import read_parts as read_idx_parts
 from fedbench.data.leaf import read_leaf
 from fedbench.data.mat import read_mat
 from fedbench.data.part import Part
+from fedbench.data.pflib import read_pflib
 from fedbench.data.recipe import Recipe, Source
 from fedbench.data.table import read_csv
+from fedbench.data.torchvision_files import read_torchvision
 from fedbench.errors import FedbenchError, unknown
 
 
@@ -76,4 +79,7 @@ _READERS: dict[str, Callable[[Recipe, Source, Sequence[Path]], Iterator[Part]]] 
     "leaf": read_leaf,
     "mat": read_mat,
     "csv": read_csv,
+    "pflib": read_pflib,
+    "hf": read_repository,
+    "torchvision": read_torchvision,
 }

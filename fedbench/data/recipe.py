@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-KINDS = ("builtin", "idx", "cifar-binary", "parquet", "folder", "leaf", "mat", "csv", "union")
+KINDS = ("builtin", "idx", "cifar-binary", "parquet", "folder", "leaf", "mat", "csv", "union", "pflib")
 SPLITS = ("train", "test")
 #: Columns that every data set has; natural columns need other names.
 RESERVED = ("image", "label", "split")
@@ -60,7 +60,7 @@ class Source:
     kind: str  #: one of KINDS
     title: str = ""
     file: tuple[File, ...] = ()
-    loader: str | None = None  #: kind builtin: which embedded data set
+    loader: str | None = None  #: kind builtin: which embedded data set; kinds hf and torchvision: options
     fields: tuple[str, ...] = ()  #: kind cifar-binary: names of the label bytes before the pixels
     image: str = "image"  #: kind parquet: column of the encoded images
     label: str = "label"  #: which of the source's columns is the class
@@ -85,7 +85,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A validated recipe. `shape` is (height, width, channels); `folder` is where a user's own recipe lies."""
+    """A validated recipe. `shape` is (height, width, channels); `folder` is where a user's own recipe lies.
+
+    One that stands for a data set without a recipe file (see `foreign`) has neither shape nor classes: its files say.
+    """
 
     name: str
     title: str
@@ -97,6 +100,11 @@ class Recipe:
     partition_label: str | None = None  #: column to partition by instead of the class
     partition_classes: int = 0  #: how many values that column has (0: as many as there are classes)
     folder: Path | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether shape and classes are known before the files are read."""
+        return bool(self.shape)
 
     @property
     def sources(self) -> tuple[Source, ...]:

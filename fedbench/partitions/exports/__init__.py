@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError, unknown
-from fedbench.files import write_whole
+from fedbench.files import disk_errors, scratch, write_whole
 from fedbench.partitions import modifiers, rows, schemes
 from fedbench.partitions.artifact import Partition
 from fedbench.partitions.distribution import Distribution
+from fedbench.partitions.exports.images import Images, write_leaf, write_pflib
 from fedbench.partitions.transforms import SHIFTS, of_clients
 from fedbench.specs import require
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 #: Formats that say who holds which sample, by the endings of their files.
 FILES = {"csv": (".csv",), "parquet": (".parquet", ".pq")}
-FORMATS = tuple(FILES)
+#: Formats that hold clients' images, in folders.
+FOLDERS = {"pflib": write_pflib, "leaf": write_leaf}
+FORMATS = (*FILES, *FOLDERS)
 
 
 def format_of(output: Path, given: str | None) -> str:
@@ -41,6 +45,8 @@ def write(partition: Partition, format: str, output: Path, images: Callable[[], 
 
     Returns what the reader should know, a line each. Raises FedbenchError for what the format cannot say.
     """
+    if format in FOLDERS:
+        return _write_folder(partition, format, output, images)
     _check(partition, format)
     own = rows.of(partition)
     if format == "csv":
@@ -52,6 +58,30 @@ def write(partition: Partition, format: str, output: Path, images: Callable[[], 
         pq.write_table(own.table(), sink, compression="zstd")
         write_whole(output, sink.getvalue())
     return [f"read it again with: fedbench partition {partition.spec.dataset.name} --from {output}{_beside(partition)}"]
+
+
+def _write_folder(p: Partition, format: str, output: Path, images: Callable[[], Dataset]) -> list[str]:
+    """Write a folder, whole or not at all."""
+    taken = output.exists() and (not output.is_dir() or any(output.iterdir()))
+    require(not taken, f"{output} is there already, and {format} is a new folder", "choose another --output")
+    content = Images(p, images())
+    part = scratch(output.absolute())
+    with disk_errors(f"exporting partition {p.id}", output.absolute().parent):
+        part.mkdir(parents=True)
+        try:
+            FOLDERS[format](part, content)
+            part.rename(output)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    remarks = ["validation images are among the training images"] if p.validation is not None else []
+    if p.scaling() is not None:
+        remarks.append("the clients' own means and standard deviations are not in it")
+    if format == "pflib":
+        remarks.append(
+            "PFLlib reads it with dict(np.load(f)) in place of np.load(f, allow_pickle=True)['data'].tolist()"
+        )
+    unseen = f" --unseen {p.spec.outsiders}" if p.spec.unseen else ""
+    return [*remarks, f"read it again with: fedbench partition --from {output}{unseen}"]
 
 
 def _check(p: Partition, format: str) -> None:

@@ -42,6 +42,11 @@ class File(Scheme):
     def count(cls, values: Mapping[str, Any]) -> int | None:
         return rows.by_digest(cls.create({"rows": values["rows"]}).rows).clients if values.get("rows") else None
 
+    @classmethod
+    def takes(cls, name: str, values: Mapping[str, Any]) -> bool:
+        # Of a protocol's defaults no shift and no modifier: the partition is as it comes unless the user says more.
+        return name in ("scheme", "clients", "seed") or name in cls.options()
+
     def label(self, spec: PartitionSpec) -> str:
         return f"from file {self.rows[:8]}"
 

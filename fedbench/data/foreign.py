@@ -1,0 +1,139 @@
+"""Data sets without a recipe file: what they hold is told by their own files when they are read.
+
+    ./FOLDER                       clients' images in the folders of PFLlib or of LEAF (train/ and test/)
+    hf:NAME[@REVISION][,OPTIONS]   a repository of the Hugging Face hub, or hf:./FOLDER, one that lies here
+    torchvision:NAME[,OPTIONS]     one of torchvision's data sets, where its files lie as torchvision lays them
+
+Each becomes a recipe without shape and classes (`Recipe.told` is false): `build` completes it from what the reader
+gives. OPTIONS are `KEY=VALUE` separated by commas, part of the identity; a name that a spec has is without them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedbench.data.recipe import File, Member, Recipe, Source
+from fedbench.data.torchvision_sets import SETS
+from fedbench.errors import FedbenchError, unknown
+from fedbench.specs import require
+from fedbench.words import path_of
+
+HUB, TORCHVISION = "hf:", "torchvision:"
+#: The folder of a data root in which repositories of the hub lie.
+REPOSITORIES = "hf"
+#: The file in which the digits of a repository's revision stand, which are part of its identity.
+REVISION = ".revision"
+#: Option -> what it says, for each of the kinds that take any.
+_HUB = {"image": "column", "label": "column", "config": "name", "train": "split", "test": "split", "size": "pixels"}
+_SIZE = re.compile(r"([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
+
+
+def recipe(name: str) -> Recipe | None:
+    """The recipe of such a name; None if it is none. Raises FedbenchError for one that cannot be."""
+    if name.startswith(HUB):
+        return _repository(*_options(name, HUB, _HUB))
+    if name.startswith(TORCHVISION):
+        return _torchvision(*_options(name, TORCHVISION, {"size": "pixels", "split": "name"}))
+    if "/" in name and not name.endswith(".toml") and path_of(name, "folder").is_dir():
+        return _federation(path_of(name, "folder").resolve())
+    return None
+
+
+def size_of(source: Source) -> tuple[int, int] | None:
+    """Height and width of the option `size`."""
+    match = _SIZE.fullmatch(options_of(source).get("size", ""))
+    return (int(match[1]), int(match[2] or match[1])) if match else None
+
+
+def options_of(source: Source) -> dict[str, str]:
+    """The options of a source that has them."""
+    return dict(pair.split("=", 1) for pair in (source.loader or "").split(",") if pair)
+
+
+def fetchable(source: Source) -> bool:
+    """Whether `fedbench data fetch` can ask the hub or torchvision for it."""
+    return source.kind == "torchvision" or (source.kind == "hf" and source.name == "hub")
+
+
+def _options(name: str, prefix: str, known: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    own, *pairs = name.removeprefix(prefix).split(",")
+    example = f"such as {prefix}{own or 'NAME'},size=32"
+    require(bool(own), f"{name} names no data set", example)
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if key not in known:
+            raise unknown(f"option of {name}", key, known)
+        require(bool(equals and value), f"option {key} of {name} needs a {known[key]}", f"{key}={known[key].upper()}")
+        require(key not in options, f"{name} has the option {key} twice", "leave one of the two out")
+        options[key] = value
+    good = "size" not in options or bool(_SIZE.fullmatch(options["size"]))
+    require(good, f"size of {name} must be pixels, not '{options.get('size')}'", "size=32, or size=HEIGHTxWIDTH")
+    return own, options
+
+
+def _loader(options: Mapping[str, str]) -> str | None:
+    return ",".join(f"{key}={value}" for key, value in sorted(options.items())) or None
+
+
+def _recipe(name: str, title: str, source: Source, folder: Path | None = None) -> Recipe:
+    return Recipe(name, title, "unknown", "unknown", (), (), (source,), folder=folder)
+
+
+def _repository(name: str, options: Mapping[str, str]) -> Recipe:
+    title = "repository of the Hugging Face hub"
+    if name.startswith(("./", "../", "/", "~")):
+        folder = path_of(name, "repository").resolve()
+        require(folder.is_dir(), f"there is no folder {folder}", "hf:./FOLDER is one that lies here, hf:NAME the hub's")
+        source = Source("folder", "hf", title, (File(folder.name),), _loader(options))
+        return _recipe(f"{HUB}{_plain(folder)}", f"{folder.name}, a {title}", source, folder.parent)
+    good = re.fullmatch(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?", name) and ".." not in name
+    require(bool(good), f"'{name}' is no name of a repository of the hub", "such as hf:ylecun/mnist or hf:mnist@main")
+    place = f"{REPOSITORIES}/{name}"
+    source = Source("hub", "hf", title, (File(place), File(f"{place}/{REVISION}")), _loader(options))
+    return _recipe(f"{HUB}{name}", f"{name}, a {title}", source)
+
+
+def _torchvision(name: str, options: Mapping[str, str]) -> Recipe:
+    if name not in SETS:
+        raise unknown("data set of torchvision", name, SETS)
+    known = SETS[name]
+    if known.variants:
+        if options.get("split") not in known.variants:
+            listed = f"one of {', '.join(known.variants)}"
+            raise FedbenchError(f"{TORCHVISION}{name} needs a split, {listed}", f"{TORCHVISION}{name},split=NAME")
+    else:
+        require("split" not in options, f"{TORCHVISION}{name} has no variants to split by", "leave split out")
+    files = tuple(File(path.format(**options)) for path in known.files)
+    return _recipe(
+        f"{TORCHVISION}{name}",
+        f"{name} as torchvision has it",
+        Source("torchvision", "torchvision", "torchvision's files", files, _loader({"name": name, **options})),
+    )
+
+
+def _federation(folder: Path) -> Recipe:
+    name = _plain(folder)
+    sides = [folder / side for side in ("train", "test")]
+    for kind, ending in (("pflib", "npz"), ("leaf", "json")):
+        if not all(side.is_dir() and any(side.glob(f"*.{ending}")) for side in sides):
+            continue
+        member = (Member(f"*.{ending}"),)
+        files = [File(f"{folder.name}/{side.name}", split=side.name, member=member) for side in sides]
+        if kind == "pflib" and (folder / "config.json").is_file():
+            files.append(File(f"{folder.name}/config.json", role="config"))
+        client = {"client": "client" if kind == "pflib" else "writer"}
+        source = Source(kind, kind, f"folders of {kind}", tuple(files), columns=client)
+        return _recipe(name, f"{folder.name}, clients' images in the folders of {kind}", source, folder.parent)
+    raise FedbenchError(
+        f"{folder} is a folder neither of PFLlib (train/*.npz and test/*.npz) nor of LEAF (train/*.json and "
+        "test/*.json)",
+        "a folder of images needs a recipe: fedbench new dataset NAME",
+    )
+
+
+def _plain(folder: Path) -> str:
+    """A data set's name that a folder gives."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", folder.name) or "folder"

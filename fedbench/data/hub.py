@@ -1,0 +1,227 @@
+"""Repositories of the Hugging Face hub, read through its library `datasets` (extra `hf`) from a folder that is here.
+
+Reading never asks the network: `fedbench data fetch hf:NAME` brings a repository, at one revision, whose digits it
+leaves in the folder. The folder's content is the data set's identity, and these digits are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from fedbench.data import foreign
+from fedbench.data.guard import IMAGE, content, fits, reading
+from fedbench.data.images import decode, shape_of
+from fedbench.data.locate import downloads
+from fedbench.data.part import LONGEST, Part, text
+from fedbench.data.recipe import RESERVED, Recipe, Source
+from fedbench.errors import FedbenchError, unknown
+from fedbench.files import disk_errors, scratch
+from fedbench.specs import require
+from fedbench.store import Store
+
+#: Names that a column of labels and a split for testing go by, in order of preference.
+_LABELS = ("label", "labels", "fine_label", "class", "target", "digit", "character")
+_TESTS = ("test", "validation", "valid", "val", "dev")
+
+
+def library(name: str) -> ModuleType:
+    """The module of that name. Raises FedbenchError naming the extra where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise FedbenchError(f"{error.name} is not installed", "pip install 'fedbench-fl[hf]'") from error
+
+
+def fetch(recipe: Recipe, store: Store) -> Path:
+    """Bring a repository, at the revision of its name or the newest, into the store's downloads; returns its folder.
+
+    Raises FedbenchError if the hub cannot be asked or does not have it.
+    """
+    (source,) = recipe.sources
+    require(source.name == "hub", f"{recipe.name} lies here already", f"fedbench partition {recipe.name} reads it")
+    target = downloads(store) / source.file[0].path
+    repository, _, revision = source.file[0].path.removeprefix(f"{foreign.REPOSITORIES}/").partition("@")
+    hub = library("huggingface_hub")
+    store.prepare()
+    part = scratch(target)
+    with disk_errors(f"downloading {recipe.name}", downloads(store)):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with reading(f"{recipe.name} on the hub", "cannot be had"):
+                commit = hub.HfApi().dataset_info(repository, revision=revision or None).sha
+                hub.snapshot_download(repository, repo_type="dataset", revision=commit, local_dir=part)
+            shutil.rmtree(part / ".cache", ignore_errors=True)  # what the library notes of the download
+            (part / foreign.REVISION).write_text(f"{commit}\n")
+            shutil.rmtree(target, ignore_errors=True)
+            part.rename(target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return target
+
+
+def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+    """The parts of a source of kind hf: training and test images, in the repository's order.
+
+    Columns of image and label are the given ones, else the only column of images and the first of _LABELS or the only
+    column of classes; further columns of numbers and text are natural ones. Splits are the given ones, else `train` and
+    the first of _TESTS. Raises FedbenchError naming what cannot be told, and for damaged files.
+    """
+    options, name, folder = foreign.options_of(source), recipe.name, paths[0]
+    with tempfile.TemporaryDirectory() as cache:
+        splits = _opened(folder, options.get("config"), cache)
+        sides = {side: _split(splits, side, options, name) for side in ("train", "test")}
+        features = next(iter(splits.values())).features
+        require(bool(features), f"{name} does not say which columns it has", "it is no data set of images")
+        image = options.get("image") or _image(features, name)
+        label = options.get("label") or _label(features, name)
+        for column in (image, label):
+            if column not in features:
+                raise unknown(f"column of {name}", column, features)
+        columns = [
+            column for column in features if column not in (image, label, *RESERVED) and _plain(features[column])
+        ]
+        tables = [(side, _rows(splits[split], [image, label, *columns], image, f"{name}, {split}"))
+                  for side, split in sides.items() if split is not None]  # fmt: skip
+    classes = _classes(features[label], [table[label] for _, table in tables], name)
+    short = [c for c in columns if all(_fits(value) for _, table in tables for value in table[c])]
+    first = next((one for _, table in tables for one in table[image]), None)
+    require(first is not None, f"{name} holds no image", "see its page on the hub")
+    size = foreign.size_of(source)
+    shape = shape_of(_bytes(first, folder), name)
+    shape = shape if size is None else (*size, shape[2])
+    for side, table in tables:
+        where = f"{name}, {sides[side]}"
+        images = _decoded(table[image], folder, where, shape, size is not None, name)
+        own = {column: _values(table[column], f"{where}: column {column}") for column in short}
+        yield Part(where, side, images, {"label": _codes(table[label], classes, where), **own}, classes)
+
+
+def _opened(folder: Path, config: str | None, cache: str) -> Mapping[str, Any]:
+    """Split -> its rows, which are read as they are asked for."""
+    datasets = library("datasets")
+    with reading(folder, "is no repository that the library datasets reads"):
+        opened = datasets.load_dataset(str(folder), config, streaming=True, cache_dir=cache)
+        return dict(opened)
+
+
+def _split(splits: Mapping[str, Any], side: str, options: Mapping[str, str], name: str) -> str | None:
+    if side in options:
+        if options[side] not in splits:
+            raise unknown(f"split of {name}", options[side], splits)
+        return options[side]
+    usual = ("train",) if side == "train" else _TESTS
+    split = next((one for one in usual if one in splits), None)
+    require(
+        split is not None or side == "test",
+        f"{name} has no split 'train' but {', '.join(map(str, splits))}",
+        f"say which are the training images: {name},train=SPLIT",
+    )
+    return split
+
+
+def _image(features: Mapping[str, Any], name: str) -> str:
+    images = [column for column, kind in features.items() if type(kind).__name__ == "Image" or _is_blob(kind)]
+    if len(images) != 1:
+        raise FedbenchError(
+            f"{name} has {len(images)} columns of images among {', '.join(features)}",
+            f"say which: {name},image=COLUMN",
+        )
+    return images[0]
+
+
+def _is_blob(kind: Any) -> bool:
+    """An image as hubs keep it where the schema does not say so."""
+    return isinstance(kind, Mapping) and "bytes" in kind
+
+
+def _label(features: Mapping[str, Any], name: str) -> str:
+    classes = [column for column, kind in features.items() if type(kind).__name__ == "ClassLabel"]
+    usual = [column for column in _LABELS if column in features and _plain(features[column])]
+    preferred = [column for column in usual if column in classes] or usual or classes
+    if not usual and len(classes) != 1:
+        raise FedbenchError(f"{name} has no column of classes that can be told among {', '.join(features)}",
+                            f"say which: {name},label=COLUMN")  # fmt: skip
+    return preferred[0]
+
+
+def _plain(kind: Any) -> bool:
+    """Whether a column holds whole numbers, classes or text."""
+    return type(kind).__name__ == "ClassLabel" or str(getattr(kind, "dtype", "")).startswith(
+        ("int", "uint", "string", "large_string", "bool")
+    )
+
+
+def _rows(rows: Any, columns: list[str], image: str, where: str) -> dict[str, list[Any]]:
+    """The columns of a split; images as bytes or as paths, not decoded."""
+    kind = rows.features[image]
+    if type(kind).__name__ == "Image":
+        rows = rows.cast_column(image, type(kind)(decode=False))
+    out: dict[str, list[Any]] = {column: [] for column in columns}
+    size = 0
+    with reading(where, "is damaged or not readable"):
+        for row in rows.select_columns(columns):
+            for column in columns:
+                out[column].append(row[column])
+            size += len((row[image] or {}).get("bytes") or b"")
+            fits(size, where)
+    return out
+
+
+def _bytes(image: Any, folder: Path) -> bytes | bytearray:
+    """An encoded image: in the row, or in a file of the repository."""
+    if image and image.get("bytes"):
+        return bytes(image["bytes"])
+    path = Path(str((image or {}).get("path") or ""))
+    require(path.resolve().is_relative_to(folder.resolve()), f"an image of {folder} does not lie in it: {path}")
+    return content(path, IMAGE)
+
+
+def _decoded(
+    images: list[Any], folder: Path, where: str, shape: tuple[int, ...], resize: bool, name: str
+) -> np.ndarray:
+    try:
+        return decode(len(images), lambda i: _bytes(images[i], folder), lambda i: f"{where}, row {i}", shape, resize)
+    except FedbenchError as error:
+        if resize or "pixels; the recipe says" not in error.message:
+            raise
+        message = error.message.replace("the recipe says", "the first image has")
+        raise FedbenchError(message, f"bring all to one size: {name},size={shape[0]}") from error
+
+
+def _classes(kind: Any, labels: list[list[Any]], name: str) -> tuple[str, ...]:
+    """Names of the classes: the column's own, else its values in order."""
+    if names := getattr(kind, "names", None):
+        return tuple(names)
+    values = {value for side in labels for value in side}
+    require(None not in values, f"{name}: images without a class", f"say which column has it: {name},label=COLUMN")
+    if all(isinstance(value, int) for value in values) and values:
+        require(min(values) >= 0 and max(values) < 1_000_000, f"{name}: classes must be numbers from 0 on")
+        return tuple(map(str, range(int(max(values)) + 1)))
+    return tuple(sorted(map(str, values)))
+
+
+def _codes(labels: list[Any], classes: tuple[str, ...], where: str) -> np.ndarray:
+    if labels and isinstance(labels[0], str):
+        return text(labels, f"{where}: the labels")
+    good = all(isinstance(value, int) and 0 <= value < len(classes) for value in labels)
+    require(good, f"{where}: labels must lie in 0..{len(classes) - 1}", "a split without labels cannot be tested on")
+    return np.array(labels, np.int64)
+
+
+def _fits(value: Any) -> bool:
+    return not isinstance(value, str) or (len(value) <= LONGEST and "\0" not in value)
+
+
+def _values(values: Iterable[Any], where: str) -> np.ndarray:
+    listed = list(values)
+    if all(isinstance(value, int) and abs(value) < 2**63 for value in listed):
+        return np.array(listed, np.int64)
+    return text(["" if value is None else str(value) for value in listed], where)

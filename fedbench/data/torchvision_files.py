@@ -1,0 +1,87 @@
+"""Data sets of torchvision by name, read by torchvision from files as it lays them; fetched by its own downloader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbench.data import foreign
+from fedbench.data.guard import fits, reading
+from fedbench.data.images import channels_of, fitted
+from fedbench.data.locate import downloads
+from fedbench.data.part import Part
+from fedbench.data.progress import bar
+from fedbench.data.recipe import SPLITS, Recipe, Source
+from fedbench.data.torchvision_sets import SETS
+from fedbench.errors import FedbenchError
+from fedbench.files import disk_errors
+from fedbench.models.vision import torchvision
+from fedbench.specs import require
+from fedbench.store import Store
+
+
+def fetch(recipe: Recipe, store: Store) -> list[Path]:
+    """Bring a data set's files into the store's downloads with torchvision's downloader; returns their paths.
+
+    Raises FedbenchError if they cannot be had.
+    """
+    (source,) = recipe.sources
+    store.prepare()
+    root = downloads(store)
+    with disk_errors(f"downloading {recipe.name}", root):
+        root.mkdir(parents=True, exist_ok=True)
+    with reading(recipe.name, "cannot be downloaded"):
+        for side in SPLITS:
+            _opened(source, root, side, download=True)
+    return [root / file.path for file in source.file]
+
+
+def read_torchvision(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+    """The parts of a source of kind torchvision: training and test images, in torchvision's order.
+
+    Raises FedbenchError for files that lie apart, are damaged, or hold images of several sizes where none is given.
+    """
+    roots = {Path(*path.parts[: -len(Path(file.path).parts)]) for file, path in zip(source.file, paths, strict=True)}
+    require(len(roots) == 1, f"the files of {recipe.name} lie in different folders: {', '.join(map(str, roots))}")
+    (root,) = roots
+    size = foreign.size_of(source)
+    shape: tuple[int, ...] = ()
+    for side in SPLITS:
+        where = f"{recipe.name}, {side}, in {root}"
+        with reading(where, "is damaged or not as torchvision lays it"):
+            content = _opened(source, root, side, download=False)
+            if not shape:
+                first = content[0][0]
+                shape = (*(size or first.size[::-1]), channels_of(first))
+            images, labels = _items(content, shape, size is not None, where, recipe.name)
+        yield Part(where, side, images, {"label": labels}, tuple(map(str, getattr(content, "classes", ()))))
+
+
+def _opened(source: Source, root: Path, side: str, download: bool) -> Any:
+    options = foreign.options_of(source)
+    name = options["name"]
+    key, value = SETS[name].sides[SPLITS.index(side)]
+    variant = {"split": options["split"]} if SETS[name].variants else {}
+    return getattr(torchvision().datasets, name)(root=str(root), **{key: value}, **variant, download=download)
+
+
+def _items(content: Any, shape: tuple[int, ...], resize: bool, where: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """uint8 [n, H, W, C] images and int64 [n] classes."""
+    fits(len(content) * int(np.prod(shape)), where)
+    images, labels = np.empty((len(content), *shape), np.uint8), np.empty(len(content), np.int64)
+    with bar("images", len(content)) as advance:
+        for i in range(len(content)):
+            image, labels[i] = content[i]
+            if not resize and image.size[::-1] != shape[:2]:
+                raise FedbenchError(
+                    f"{where}: image {i} is {image.size[0]} x {image.size[1]} pixels and the first one "
+                    f"{shape[1]} x {shape[0]}",
+                    f"bring all to one size: {name},size={shape[0]}",
+                )
+            images[i] = fitted(image, shape)
+            if i % 256 == 255:
+                advance(256)
+    return images, labels

@@ -1,0 +1,62 @@
+"""Natural groups in the data set's own split: a federation that comes as such (PFLlib's and LEAF's folders)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from fedbench.options import option
+from fedbench.partitions.scheme import Assignment, Scheme
+from fedbench.specs import PartitionSpec, require
+
+if TYPE_CHECKING:
+    from fedbench.data import Dataset
+
+
+@dataclass(frozen=True)
+class Presplit(Scheme):
+    """One client a group, such as a writer, in the order of their names. A client trains on the group's official
+    training images and is tested on its official test images, in their order: nothing is drawn.
+
+    Of more groups than clients those that have both are drawn as `natural` draws them.
+    """
+
+    short: ClassVar[Mapping[str, str]] = {"by": "by"}
+    modifiers: ClassVar[tuple[str, ...]] = ("validation", "duplicates", "unseen", "unseen_as")
+    by_class: ClassVar[bool] = False
+
+    by: str = option(help="column of the natural groups, such as client")
+
+    def check(self, spec: PartitionSpec) -> None:
+        require(bool(self.by), "a presplit partition needs the column to part by", "for example --by client")
+
+    @classmethod
+    def takes(cls, name: str, values: Mapping[str, Any]) -> bool:
+        # Of a protocol's defaults no shift and no modifier: the partition is as it comes unless the user says more.
+        return name in ("scheme", "clients", "seed") or name in cls.options()
+
+    def label(self, spec: PartitionSpec) -> str:
+        return f"by {self.by}, own split"
+
+    def draw(self, dataset: Dataset, spec: PartitionSpec) -> Assignment:
+        """Raises FedbenchError for an unknown column, and for more clients than there are groups with images of
+        both sides."""
+        _, group = np.unique(dataset.column(self.by), return_inverse=True)
+        sides = [np.bincount(group[dataset.split == side], minlength=group.max() + 1) for side in (0, 1)]
+        fit = np.flatnonzero((sides[0] > 0) & (sides[1] > 0))
+        require(
+            spec.clients <= len(fit),
+            f"{len(fit)} of the {len(sides[0])} groups by {self.by} have training and test images, too few for "
+            f"{spec.clients} clients",
+            f"ask for {len(fit)} with --clients" if len(fit) else "--scheme natural splits them at random",
+        )
+        chosen = fit
+        if spec.clients < len(fit):
+            chosen = np.sort(np.random.RandomState(spec.seed).permutation(fit)[: spec.clients])
+        order = np.lexsort((dataset.split, group))  # stable: the data set's order within a side of a group
+        ends = np.bincount(group * 2 + dataset.split, minlength=2 * len(sides[0])).cumsum()
+        pieces = np.split(order, ends[:-1])
+        return Assignment.of([(pieces[2 * g], pieces[2 * g + 1]) for g in chosen])

@@ -1,0 +1,305 @@
+"""Data sets without a recipe file: repositories of the Hugging Face hub and torchvision's, of files made here."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import struct
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from fedbench import data
+from fedbench.data import foreign, hub
+from fedbench.errors import FedbenchError
+from fedbench.store import Store
+
+RNG = np.random.default_rng(3)
+
+
+def pictures(count: int, *shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, (count, *shape), np.uint8)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+def image_folder(folder: Path, images: dict[str, np.ndarray]) -> Path:
+    """A repository of images in folders: SPLIT/CLASS/I.png, from 'SPLIT/CLASS' -> images."""
+    for where, those in images.items():
+        (folder / where).mkdir(parents=True)
+        for i, pixels in enumerate(those):
+            Image.fromarray(pixels).save(folder / where / f"{i}.png")
+    return folder
+
+
+FEATURES = {
+    "img": {"_type": "Image"},
+    "digit": {"names": ["zero", "one", "two"], "_type": "ClassLabel"},
+    "writer": {"dtype": "string", "_type": "Value"},
+    "caption": {"dtype": "string", "_type": "Value"},
+}
+
+
+def parquet(folder: Path, splits: dict[str, np.ndarray], features: dict[str, Any] = FEATURES) -> Path:
+    """A repository of Parquet files as the hub has them: images, classes in turn, four writers in turn."""
+    (folder / "data").mkdir(parents=True)
+    for split, images in splits.items():
+        n = len(images)
+        columns = {
+            "img": pa.array([{"bytes": png(one), "path": f"{i}.png"} for i, one in enumerate(images)]),
+            "digit": pa.array([i % 3 for i in range(n)], pa.int64()),
+            "writer": pa.array([f"w{i % 4}" for i in range(n)]),
+            "caption": pa.array(["x" * 1001] * n),
+        }
+        table = pa.table({name: columns[name] for name in features})
+        schema = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+        pq.write_table(table.replace_schema_metadata(schema), folder / "data" / f"{split}-00000-of-00001.parquet")
+    return folder
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hf:", "names no data set"),
+        ("hf:a b", "'a b' is no name of a repository of the hub"),
+        ("hf:../../etc", "there is no folder"),
+        ("hf:a/../b", "is no name of a repository"),
+        ("hf:mnist,lable=x", r"unknown option of hf:mnist,lable=x 'lable'; did you mean 'label'\?"),
+        ("hf:mnist,label", "option label of hf:mnist,label needs a column"),
+        ("hf:mnist,label=a,label=b", "has the option label twice"),
+        ("hf:mnist,size=big", "size of hf:mnist,size=big must be pixels, not 'big'"),
+        ("torchvision:FashonMNIST", r"unknown data set of torchvision 'FashonMNIST'; did you mean 'FashionMNIST'\?"),
+        ("torchvision:EMNIST", "torchvision:EMNIST needs a split, one of balanced, byclass"),
+        ("torchvision:MNIST,split=letters", "has no variants to split by"),
+    ],
+)
+def test_a_name_that_cannot_be_is_one_line(name: str, message: str) -> None:
+    with pytest.raises(FedbenchError, match=message):
+        data.recipe(name)
+
+
+def test_names_of_recipes_are_none_of_them() -> None:
+    assert foreign.recipe("mnist") is None
+    assert foreign.recipe("./mine.toml") is None
+
+
+def test_what_is_not_here_can_be_fetched(store: Store) -> None:
+    for name in ("hf:someone/something", "torchvision:KMNIST"):
+        with pytest.raises(FedbenchError, match=f"'fedbench data fetch {name}'"):
+            data.resolve(name, store)
+
+
+# -- the hub -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _datasets() -> None:
+    pytest.importorskip("datasets")
+
+
+@pytest.mark.usefixtures("_datasets")
+def test_image_folder(tmp_path: Path, store: Store) -> None:
+    images = {f"{split}/{name}": pictures(3, 6, 5, 3) for split in ("train", "test") for name in ("cat", "dog")}
+    folder = image_folder(tmp_path / "pets", images)
+    loaded = data.load(f"hf:{folder}", store)
+    assert (loaded.spec.name, loaded.classes, loaded.images.shape) == ("hf:pets", ("cat", "dog"), (12, 6, 5, 3))
+    assert loaded.split.tolist() == [0] * 6 + [1] * 6
+    assert loaded.labels.tolist() == [0, 0, 0, 1, 1, 1] * 2
+    assert np.array_equal(loaded.images, np.concatenate(list(images.values())))
+
+
+@pytest.mark.usefixtures("_datasets")
+def test_parquet_with_writers(tmp_path: Path, store: Store) -> None:
+    images = {"train": pictures(12, 8, 8), "test": pictures(8, 8, 8)}
+    loaded = data.load(f"hf:{parquet(tmp_path / 'digits', images)}", store)
+    assert loaded.classes == ("zero", "one", "two")
+    assert np.array_equal(loaded.images[..., 0], np.concatenate([images["train"], images["test"]]))
+    assert set(loaded.columns) == {"writer"}  # a text of 1,001 characters is no group
+    assert loaded.column("writer").tolist() == [f"w{i % 4}" for i in (*range(12), *range(8))]
+    assert data.groups(loaded.spec, store, "writer") == 4
+    with pytest.raises(FedbenchError, match=r"unknown column of hf:digits 'writr'; did you mean 'writer'\?"):
+        data.groups(loaded.spec, store, "writr")
+
+
+@pytest.mark.usefixtures("_datasets")
+def test_columns_and_size_are_options_and_part_of_the_identity(tmp_path: Path, store: Store) -> None:
+    folder = parquet(tmp_path / "digits", {"train": pictures(12, 8, 8)})
+    plain, chosen = (data.load(f"hf:{folder}{more}", store) for more in ("", ",label=writer,size=4x6,image=img"))
+    assert (chosen.classes, chosen.images.shape) == (("w0", "w1", "w2", "w3"), (12, 4, 6, 1))
+    assert chosen.spec.name == plain.spec.name
+    assert chosen.spec.id != plain.spec.id
+    with pytest.raises(FedbenchError, match=r"unknown column of hf:digits 'digt'; did you mean 'digit'\?"):
+        data.load(f"hf:{folder},label=digt", store)
+    with pytest.raises(FedbenchError, match="unknown split of hf:digits 'tests'"):
+        data.load(f"hf:{folder},test=tests", store)
+
+
+@pytest.mark.usefixtures("_datasets")
+def test_the_content_is_the_identity_not_the_place(tmp_path: Path, store: Store) -> None:
+    folder = parquet(tmp_path / "digits", {"train": pictures(6, 8, 8)})
+    shutil.copytree(folder, tmp_path / "elsewhere/digits")
+    specs = [data.resolve(f"hf:{place}/digits", store) for place in (tmp_path, tmp_path / "elsewhere")]
+    assert specs[0] == specs[1]
+    (folder / "data/test-00000-of-00001.parquet").write_bytes(b"another")
+    assert data.resolve(f"hf:{folder}", store) != specs[0]
+
+
+@pytest.mark.usefixtures("_datasets")
+def test_what_a_repository_does_not_say(tmp_path: Path, store: Store) -> None:
+    mixed = image_folder(tmp_path / "mixed", {"train/a": pictures(1, 6, 6), "train/b": pictures(1, 5, 6)})
+    with pytest.raises(FedbenchError, match=r"6 x 5 pixels.*; bring all to one size: hf:mixed,size=6"):
+        data.load(f"hf:{mixed}", store)
+    assert data.load(f"hf:{mixed},size=6", store).images.shape == (2, 6, 6, 1)
+    texts = {name: FEATURES[name] for name in ("writer", "caption")}
+    with pytest.raises(FedbenchError, match=r"hf:words has 0 columns of images among writer, caption"):
+        data.load(f"hf:{parquet(tmp_path / 'words', {'train': pictures(3, 4, 4)}, texts)}", store)
+    unlabelled = {name: FEATURES[name] for name in ("img", "writer")}
+    with pytest.raises(FedbenchError, match=r"no column of classes .* say which: hf:bare,label=COLUMN"):
+        data.load(f"hf:{parquet(tmp_path / 'bare', {'train': pictures(3, 4, 4)}, unlabelled)}", store)
+    with pytest.raises(FedbenchError, match=r"has no split 'train' but test"):
+        data.load(f"hf:{parquet(tmp_path / 'late', {'test': pictures(3, 4, 4)})}", store)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FedbenchError, match="is no repository that the library datasets reads"):
+        data.load(f"hf:{tmp_path / 'empty'}", store)
+
+
+@pytest.mark.usefixtures("_datasets")
+def test_damaged_images_are_one_line(tmp_path: Path, store: Store) -> None:
+    folder = image_folder(tmp_path / "pets", {"train/cat": pictures(2, 6, 6), "train/dog": pictures(1, 6, 6)})
+    (folder / "train/cat/1.png").write_bytes(b"no picture")
+    with pytest.raises(FedbenchError, match="row 1 is not a readable image"):
+        data.load(f"hf:{folder}", store)
+
+
+def test_without_the_extra_one_line_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(FedbenchError, match=r"datasets is not installed; pip install 'fedbench-fl\[hf\]'"):
+        hub.library("datasets")
+
+
+@pytest.mark.usefixtures("_datasets")
+def test_fetch_pins_the_revision(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's answers are made here; what comes is read as any folder."""
+    there = parquet(tmp_path / "there", {"train": pictures(6, 8, 8), "test": pictures(3, 8, 8)})
+    questions: list[tuple[str, str | None]] = []
+    commits = ["0a1b2c", "3d4e5f"]
+
+    class HfApi:
+        def dataset_info(self, name: str, revision: str | None) -> SimpleNamespace:
+            questions.append((name, revision))
+            return SimpleNamespace(sha=commits[len(questions) - 1])
+
+    def snapshot_download(name: str, repo_type: str, revision: str, local_dir: Path) -> None:
+        assert (name, repo_type, revision) == ("someone/digits", "dataset", commits[len(questions) - 1])
+        shutil.copytree(there, local_dir)
+        (local_dir / ".cache").mkdir()
+
+    fake = SimpleNamespace(HfApi=HfApi, snapshot_download=snapshot_download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", fake)  # type: ignore[arg-type]
+    (folder,) = data.fetch("hf:someone/digits@v2", store)
+    before = data.resolve("hf:someone/digits@v2", store)
+    data.fetch("hf:someone/digits", store)
+    assert questions == [("someone/digits", "v2"), ("someone/digits", None)]
+    other = data.resolve("hf:someone/digits", store)
+    monkeypatch.undo()
+    assert other.content != before.content  # the same files at another revision
+    assert (folder / ".revision").read_text() == "0a1b2c\n"
+    assert not (folder / ".cache").exists()
+    loaded = data.load("hf:someone/digits@v2", store)
+    assert (loaded.spec.name, len(loaded.images)) == ("hf:someone/digits@v2", 9)
+
+
+# -- torchvision -------------------------------------------------------------------------------------------------------
+
+
+def idx(folder: Path, images: dict[str, np.ndarray], front: str = "") -> None:
+    """MNIST's files as torchvision lays them, of classes in turn."""
+    folder.mkdir(parents=True)
+    for side, pixels in images.items():
+        head = struct.pack(">IIII", 0x803, *pixels.shape)
+        (folder / f"{front}{side}-images-idx3-ubyte").write_bytes(head + pixels.tobytes())
+        labels = bytes(i % 10 for i in range(len(pixels)))
+        (folder / f"{front}{side}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, len(labels)) + labels)
+
+
+def test_torchvision_reads_its_own_files(tmp_path: Path, store: Store) -> None:
+    images = {"train": pictures(12, 28, 28), "t10k": pictures(11, 28, 28)}
+    idx(tmp_path / "root/FashionMNIST/raw", images)
+    loaded = data.load("torchvision:FashionMNIST", store, [tmp_path / "root"])
+    assert (loaded.spec.name, loaded.classes[9]) == ("torchvision:FashionMNIST", "Ankle boot")
+    assert np.array_equal(loaded.images[..., 0], np.concatenate(list(images.values())))
+    assert loaded.labels.tolist() == [i % 10 for i in (*range(12), *range(11))]
+    assert loaded.split.tolist() == [0] * 12 + [1] * 11
+    small = data.load("torchvision:FashionMNIST,size=14", store, [tmp_path / "root"])
+    assert small.images.shape == (23, 14, 14, 1)
+    assert small.spec.id != loaded.spec.id
+
+
+def test_torchvision_reads_a_variant(tmp_path: Path, store: Store) -> None:
+    images = {"train": pictures(12, 28, 28), "test": pictures(10, 28, 28)}
+    idx(tmp_path / "EMNIST/raw", images, "emnist-digits-")
+    loaded = data.load("torchvision:EMNIST,split=digits", store, [tmp_path])
+    assert (len(loaded.classes), loaded.images.shape) == (10, (22, 28, 28, 1))
+
+
+def test_torchvision_reads_matlab_files(tmp_path: Path, store: Store) -> None:
+    """SVHN: torchvision checks its files' checksums before it reads them, so made ones are refused in one line."""
+    from scipy.io import savemat
+
+    for side in ("train", "test"):
+        savemat(tmp_path / f"{side}_32x32.mat", {"X": pictures(32, 32, 3, 4), "y": np.array([1, 2, 3, 10])})
+    with pytest.raises(FedbenchError, match=r"torchvision:SVHN, train, in .* is damaged or not as torchvision lays it"):
+        data.load("torchvision:SVHN", store, [tmp_path])
+
+
+def test_damaged_files_of_torchvision_are_one_line(tmp_path: Path, store: Store) -> None:
+    idx(tmp_path / "MNIST/raw", {"train": pictures(12, 28, 28), "t10k": pictures(11, 28, 28)})
+    path = tmp_path / "MNIST/raw/train-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(FedbenchError, match=r"torchvision:MNIST, train, in .* is damaged or not as torchvision lays"):
+        data.load("torchvision:MNIST", store, [tmp_path])
+
+
+def test_reading_never_downloads(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedbench.data import torchvision_files
+
+    asked = []
+
+    def opened(source: Any, root: Path, side: str, download: bool) -> Any:
+        asked.append((root, side, download))
+        raise RuntimeError("nothing there")
+
+    monkeypatch.setattr(torchvision_files, "_opened", opened)
+    idx(tmp_path / "MNIST/raw", {"train": pictures(2, 28, 28), "t10k": pictures(2, 28, 28)})
+    with pytest.raises(FedbenchError):
+        data.load("torchvision:MNIST", store, [tmp_path])
+    with pytest.raises(FedbenchError, match="torchvision:MNIST cannot be downloaded"):
+        data.fetch("torchvision:MNIST", store)
+    assert asked == [(tmp_path, "train", False), (data.downloads(store), "train", True)]
+
+
+def test_every_set_is_one_of_torchvisions() -> None:
+    import inspect
+
+    from fedbench.data.torchvision_sets import SETS
+    from fedbench.models.vision import torchvision
+
+    for name, one in SETS.items():
+        cls = getattr(torchvision().datasets, name)
+        known = {p for base in cls.__mro__[:2] for p in inspect.signature(base.__init__).parameters}
+        assert {"root", "download", *(key for key, _ in one.sides)} <= known, name

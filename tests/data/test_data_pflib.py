@@ -1,0 +1,177 @@
+"""PFLlib's folders: plain arrays are read, pickles are refused, and whatever a file holds ends in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedbench import data
+from fedbench.data.pflib import _pixels, read_pflib
+from fedbench.data.recipe import File, Recipe, Source
+from fedbench.errors import FedbenchError
+from fedbench.store import Store
+
+Clients = dict[int, tuple[Any, Any]]
+PATIENT = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def folder(place: Path, train: Clients, test: Clients, config: Any = None) -> Path:
+    for side, clients in (("train", train), ("test", test)):
+        (place / side).mkdir(parents=True)
+        for client, (x, y) in clients.items():
+            np.savez_compressed(place / side / f"{client}.npz", x=x, y=np.asarray(y))
+    if config is not None:
+        (place / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    return place
+
+
+def grey(count: int, side: int = 4) -> np.ndarray:
+    """Images as PFLlib has them: floats in [-1, 1]."""
+    pixels = np.arange(count * side * side).reshape(count, 1, side, side) % 256
+    return ((pixels / 255 - 0.5) / 0.5).astype(np.float32)
+
+
+def test_clients_come_in_the_order_of_their_numbers(tmp_path: Path, store: Store) -> None:
+    sizes = {0: 2, 2: 3, 10: 4}
+    train = {c: (grey(n), [c % 3] * n) for c, n in sizes.items()}
+    test = {c: (grey(1), [0]) for c in sizes}
+    loaded = data.load(str(folder(tmp_path / "fed", train, test, {"num_classes": 3})), store)
+    assert (loaded.spec.name, loaded.classes, loaded.images.shape) == ("fed", ("0", "1", "2"), (12, 4, 4, 1))
+    assert loaded.column("client").tolist() == [0, 0, 2, 2, 2, 10, 10, 10, 10, 0, 2, 10]
+    assert loaded.split.tolist() == [0] * 9 + [1] * 3
+    assert loaded.images[1].ravel().tolist() == list(range(16, 32))
+
+
+def test_names_of_classes_are_the_configs(tmp_path: Path, store: Store) -> None:
+    own = {0: (grey(2), [0, 1])}
+    assert data.load(str(folder(tmp_path / "a", own, own, {"classes": ["no", "yes"]})), store).classes == ("no", "yes")
+    assert data.load(str(folder(tmp_path / "b", own, own)), store).classes == ("0", "1")
+
+
+@given(st.integers(0, 255), st.sampled_from([np.float16, np.float32, np.float64, np.uint8]))
+def test_eight_bits_come_back_from_any_form(level: int, kind: Any) -> None:
+    value = level if kind is np.uint8 else (level / 255 - 0.5) / 0.5
+    for shape in ((2, 3, 4, 5), (2, 4, 5, 3), (2, 4, 5)):
+        pixels = _pixels(np.full(shape, value, kind), "here")
+        assert pixels.shape == (2, 4, 5, 1 if len(shape) == 3 else 3)
+        assert (pixels == level).all()
+
+
+class _Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("ran"),))
+
+
+def test_a_pickle_is_refused_and_never_run(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = folder(tmp_path / "fed", {0: (grey(2), [0, 1])}, {0: (grey(2), [0, 1])})
+    as_pflib = np.array({"x": grey(2), "y": np.array([0, 1])}, object)
+    np.savez_compressed(place / "train/0.npz", data=as_pflib)
+    with pytest.raises(FedbenchError, match=r"0\.npz holds a pickled object, .*; save the arrays x and y as such"):
+        data.load(str(place), store)
+    bomb = np.empty(1, object)
+    bomb[0] = _Bomb()
+    np.savez_compressed(place / "train/0.npz", x=bomb, y=np.array([0]))
+    with pytest.raises(FedbenchError, match="is damaged or not an npz file"):
+        data.load(str(place), store)
+    (place / "train/0.npz").write_bytes(pickle.dumps(_Bomb()))
+    with pytest.raises(FedbenchError, match="is damaged or not an npz file"):
+        data.load(str(place), store)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (grey(2), [0], "2 images but 1 classes"),
+        (grey(2), [0.0, 1.0], "y must be whole numbers"),
+        (grey(2) * 2, [0, 1], r"the images must lie in \[-1, 1\], as PFLlib normalises them"),
+        (grey(2) * np.nan, [0, 1], r"the images must lie in \[-1, 1\]"),
+        (grey(2).reshape(2, 16), [0, 1], r"x must be images \[n, C, H, W\] of 1 or 3 channels, not float32 \[2, 16\]"),
+        (np.zeros((2, 4, 4), int), [0, 1], "x must be images"),
+        (np.zeros((2, 2, 4, 4), np.uint8), [0, 1], "x must be images"),
+        (grey(2), [0, 7], r"labels must lie in 0\.\.1"),
+        (grey(2, 5), [0, 1], r"images of shape \[5, 5, 1\]; the recipe says \[4, 4, 1\]"),
+    ],
+)
+def test_wrong_arrays_are_one_line(tmp_path: Path, store: Store, x: Any, y: Any, message: str) -> None:
+    good = {0: (grey(2), [0, 1])}
+    place = folder(tmp_path / "fed", {**good, 1: (x, y)}, good, {"num_classes": 2})
+    with pytest.raises(FedbenchError, match=message):
+        data.load(str(place), store)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("{", "config.json is not JSON"),
+        ("[" * 10_000, "config.json is not JSON"),
+        ("[]", "num_classes must be a number of classes, 2 at least, not None"),
+        ({"num_classes": 1}, "not 1"),
+        ({"num_classes": True}, "not True"),
+        ({"classes": ["a", "a"], "num_classes": "2"}, "not 2"),
+    ],
+)
+def test_a_wrong_config_is_one_line(tmp_path: Path, store: Store, config: Any, message: str) -> None:
+    own = {0: (grey(2), [0, 1])}
+    with pytest.raises(FedbenchError, match=message):
+        data.load(str(folder(tmp_path / "fed", own, own, config)), store)
+
+
+def test_names_of_files_are_numbers(tmp_path: Path, store: Store) -> None:
+    own = {0: (grey(2), [0, 1])}
+    place = folder(tmp_path / "fed", own, own)
+    (place / "train/train0.npz").write_bytes(b"")
+    with pytest.raises(FedbenchError, match=r"train0\.npz should be called by its client's number; such as 0\.npz"):
+        data.load(str(place), store)
+
+
+def test_a_folder_of_nothing_known(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "fed/train").mkdir(parents=True)
+    with pytest.raises(FedbenchError, match="is a folder neither of PFLlib"):
+        data.load(str(tmp_path / "fed"), store)
+
+
+def _parts(path: Path) -> list[Any]:
+    own = Source("pflib", "pflib", file=(File("train"),))
+    return list(read_pflib(Recipe("fed", "", "", "", (), (), (own,)), own, [path]))
+
+
+@given(st.binary(max_size=300))
+@PATIENT
+def test_any_bytes_end_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "0.npz").write_bytes(content)
+    with pytest.raises(FedbenchError) as error:
+        _parts(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@given(st.data())
+@PATIENT
+def test_a_changed_byte_ends_in_one_line_or_in_images(tmp_path: Path, drawn: st.DataObject) -> None:
+    whole = io.BytesIO()
+    np.savez_compressed(whole, x=grey(2), y=np.array([0, 1]))
+    content = bytearray(whole.getvalue())
+    content[drawn.draw(st.integers(0, len(content) - 1))] ^= drawn.draw(st.integers(1, 255))
+    (tmp_path / "0.npz").write_bytes(content)
+    with contextlib.suppress(FedbenchError):  # which makes one line of anything
+        (part,) = _parts(tmp_path)
+        assert part.images.dtype == np.uint8
+
+
+def test_an_archive_that_says_less_than_it_unpacks_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedbench.data.guard.LIMIT", 1 << 20)
+    np.savez_compressed(tmp_path / "0.npz", x=np.zeros((64, 1, 256, 256), np.uint8), y=np.zeros(64, int))
+    assert zipfile.ZipFile(tmp_path / "0.npz").fp is not None
+    with pytest.raises(FedbenchError, match="would take"):
+        _parts(tmp_path)
