@@ -30,6 +30,8 @@ def recipe(name: str) -> Recipe:
     The parts of a user's own union may be recipes that lie beside it.
     """
     if (of_files := foreign.recipe(name)) is not None:
+        taken = of_files.name in recipes()
+        require(not taken, f"{name} has the name of fedbench's own data set {of_files.name}", "rename the folder")
         _users[of_files.name] = of_files
         return of_files
     if name.endswith(".toml") or "/" in name:
