@@ -1,4 +1,4 @@
-"""`fedbench figure`: draw a figure of a paper from artifacts: images, partitions, runs and their metrics."""
+"""`fedbench figure`: draw a figure of a paper, or of any runs and partitions, from what the store has of them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,17 @@ def figure(
         str,
         typer.Argument(
             help="The figure: feddrm/3 to 12 or 14, flux/4, 5, 8 or 10 to 12, ftw_erm/2 or 3, pfedfda/2 to 4; "
-            "of a --partition, bubbles, images, ratio or spectrum; or FILE.toml:NUMBER, yours."
+            "of partitions partition (or bubbles), images, ratio or spectrum; or FILE.toml:NUMBER, yours."
         ),
     ],
+    filters: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILTER]...",
+            help="Which runs (or whose partitions): ids or their beginnings, KEY=VALUE,VALUE or KEY!=VALUE, * is any "
+            "text (method=fedavg,ditto lr=0.1 dataset=mnist).",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The file: .png, .svg, .pdf, .csv or .json (default: PAPER-NUMBER.png)."),
@@ -70,6 +78,7 @@ def figure(
     if path and form not in (*draw.FORMATS, "csv", "json"):
         raise unknown("format of a figure", form, (*draw.FORMATS, "csv", "json"))
     chosen: dict[str, Any] = {
+        "filters": filters or None,
         "partition": partition,
         "run": run,
         "client": client or None,

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from fedbench.partitions.transforms import apply
 from fedbench.reports import figures
 from fedbench.reports.figures import draw, views
 from fedbench.store import Store
+from tests.reports.conftest import Lab
 from tests.support.real_images import RealImages
 
 Call = Callable[..., Result]
@@ -141,9 +143,35 @@ def test_what_is_not_there_is_told(store: Store, call: Call) -> None:
             call(*arguments)
 
 
+def test_partitions_by_their_ids_and_by_filters_of_runs(store: Store, lab: Lab, call: Call) -> None:
+    one, other, lost = made(store, 3), made(store, 4), made(store, 5)
+    setting = lab.setting("feddrm/1", "CIFAR-10/Dir-0.3")
+    for part, method in ((one, "fedavg"), (one, "feddrm"), (other, "feddrm"), (lost, "local")):
+        lab.run(replace(setting, partition=part.spec), method)
+
+    def ids(*filters: str) -> list[str]:
+        return [panel["partition"] for panel in json.loads(call("partition", *filters, "--json").stdout)["panels"]]
+
+    assert ids(other.id[:8], one.id) == [other.id, one.id]
+    assert ids("method=feddrm") == [one.id, other.id]
+    assert ids("method=feddrm", "clients=4") == [other.id]
+    call("images", "method=feddrm", "--client", "1", "-o", "images.png")
+    store.remove("partition", lost.id)
+    for arguments, message in (
+        (("method=local",), f"partition {lost.id} of run .* is no more; 'fedbench partition' makes it again"),
+        (("method=feddrm", "--partition", one.id), "--partition and FILTER exclude each other; choose one"),
+        (("method=feddrm", "--seed", "3"), "--seed does not go with FILTER, which has its own"),
+        (("metod=feddrm",), "unknown key of runs 'metod'; did you mean 'method'"),
+    ):
+        with pytest.raises(FedbenchError, match=message):
+            call("partition", *arguments)
+    with pytest.raises(FedbenchError, match="FILTER does not go with flux/8; it takes --budget"):
+        call("flux/8", "method=feddrm")
+
+
 def test_a_figure_by_its_kind_is_of_any_partition(store: Store, call: Call, tmp_path: Path) -> None:
     part = made(store, 3)
-    for name in figures.FREE:
+    for name in (name for name, figure in figures.FREE.items() if "partition" in figures.kind_of(figure).options):
         call(name, "--partition", part.id)
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 

@@ -50,13 +50,13 @@ class Counts:
 class Bubbles(Kind[Counts]):
     """Clients x classes."""
 
-    options = ("partition", "seed")
+    options = ("partition", "filters", "seed")
     columns = ("panel", "dataset", "partition", "client", "class", "name", "train", "test", "samples")
 
     def gather(self, figure: FigureSpec, ask: Ask) -> Content[Counts]:
-        """The panels of the figure's partitions, or of the one asked for. Raises FedbenchError for too many clients."""
-        if ask.partition is not None:
-            return Content([of_partition(source.chosen_partition(ask.partition, ask))])
+        """The panels of the figure's partitions, or of those asked for. Raises FedbenchError for too many clients."""
+        if chosen := source.chosen_partitions(ask):
+            return Content([of_partition(partition) for partition in chosen])
         return Content([of_partition(source.partition(figure, panel, ask), panel.title) for panel in figure.panels])
 
     def rows(self, marks: Counts) -> Iterator[Mapping[str, Any]]:

@@ -33,6 +33,7 @@ class Ask:
     seed: int | None = None
     ridge: float | None = None
     compare: bool | None = None  #: draw what the paper reports too
+    filters: Sequence[str] | None = None  #: which runs of the store, as `reports.runs.select` takes them
 
     def remark(self, text: str) -> None:
         if self.notify is not None:
@@ -41,7 +42,7 @@ class Ask:
     @property
     def options(self) -> Mapping[str, Any]:
         """What the user chose."""
-        names = ("partition", "run", "client", "image", "budget", "seed", "ridge", "compare")
+        names = ("filters", "partition", "run", "client", "image", "budget", "seed", "ridge", "compare")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
@@ -54,19 +55,23 @@ class Kind(ABC, Generic[Marks]):
     def check(self, figure: FigureSpec, ask: Ask) -> None:
         """Raise FedbenchError for an option that would change nothing."""
         given = ask.options
-        takes = ", ".join(f"--{name}" for name in self.options)
+        takes = ", ".join(_written(name) for name in self.options) or "no options"
         for name in given:
             if name not in self.options:
-                raise FedbenchError(f"--{name} does not go with {figure.id}", f"it takes {takes}")
-        for name in ("client", "image"):
-            if name in given and "partition" not in given:
-                raise FedbenchError(f"--{name} goes with --partition only", "leave it out")
-        if not figure.shows and "partition" in self.options and not given.keys() & {"partition", "run"}:
-            raise FedbenchError(f"figure {figure.id} shows a partition of yours", "name it: --partition ID")
-        for named in ("partition", "run"):
-            for name in ("budget", "seed"):
-                if named in given and name in given:
-                    raise FedbenchError(f"--{name} does not go with --{named}, which has its own", "leave it out")
+                raise FedbenchError(f"{_written(name)} does not go with {figure.id}", f"it takes {takes}")
+        theirs = [name for name in ("partition", "run", "filters") if name in given]
+        if len(theirs) > 1:
+            raise FedbenchError(f"{_written(theirs[0])} and {_written(theirs[1])} exclude each other", "choose one")
+        if "partition" in self.options and not theirs:
+            for name in ("client", "image"):
+                if name in given:
+                    raise FedbenchError(f"--{name} goes with --partition only", "leave it out")
+            if not figure.shows:
+                raise FedbenchError(f"figure {figure.id} shows a partition of yours", "name it: --partition ID")
+        for name in ("budget", "seed"):
+            if theirs and name in given:
+                named = _written(theirs[0])
+                raise FedbenchError(f"{_written(name)} does not go with {named}, which has its own", "leave it out")
 
     @abstractmethod
     def gather(self, figure: FigureSpec, ask: Ask) -> Content[Marks]:
@@ -91,3 +96,8 @@ class Kind(ABC, Generic[Marks]):
     def details(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[RenderableType]:
         """More of it, for a terminal."""
         return ()
+
+
+def _written(option: str) -> str:
+    """An option of `Ask` as the command line has it."""
+    return "FILTER" if option == "filters" else f"--{option}"

@@ -16,12 +16,17 @@ from fedbench.reports.figures.spec import FigureSpec, names, of_paper, of_user
 from fedbench.reports.figures.spectra import Ratio, Spectra
 from fedbench.reports.figures.views import Images
 
-#: Titles of the figures of any partition, which are called by their kind.
+_HOLDINGS = "Samples of each class that each client holds"
+#: The figures of any partitions or runs by their names.
 FREE = {
-    "bubbles": "Samples of each class that each client holds",
-    "images": "Images as clients see them",
-    "ratio": "Test against training eigenvalues of every client",
-    "spectrum": "Singular values of training and test images",
+    figure.id: figure
+    for figure in (
+        FigureSpec("partition", _HOLDINGS, "bubbles"),
+        FigureSpec("bubbles", _HOLDINGS, "bubbles"),
+        FigureSpec("images", "Images as clients see them", "images"),
+        FigureSpec("ratio", "Test against training eigenvalues of every client", "ratio"),
+        FigureSpec("spectrum", "Singular values of training and test images", "spectrum"),
+    )
 }
 
 KINDS: dict[str, Kind[Any]] = {
@@ -41,12 +46,12 @@ KINDS: dict[str, Kind[Any]] = {
 
 def load(name: str) -> FigureSpec:
     """The figure of that name, such as 'ftw_erm/2', one of a user's file ('./figures.toml:2'), or one of FREE, which
-    shows a partition of the user's.
+    shows what the user names.
 
     Raises FedbenchError for an unknown one, offering the nearest, and for a faulty file.
     """
     if name in FREE:
-        return FigureSpec(name, FREE[name], name)
+        return FREE[name]
     if ".toml" in name:
         return of_user(name)
     return of_paper(name, (*names(), *FREE))

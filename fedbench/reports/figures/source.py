@@ -43,11 +43,26 @@ def partition(figure: FigureSpec, panel: PanelSpec, ask: Ask) -> Partition:
     return partitions.build(spec, ask.store, ask.roots, ask.notify)
 
 
-def chosen_partition(id: str, ask: Ask) -> Partition:
-    """The partition of the store whose id starts with `id`."""
-    from fedbench import partitions
+def chosen_partitions(ask: Ask) -> list[Partition]:
+    """The partitions that the user names: by id, by an id among the filters, or as those of runs. None named: none.
 
-    return partitions.read(ask.store.find(id, ("partition",)))
+    Raises FedbenchError for one that is not there, or no more.
+    """
+    from fedbench import partitions
+    from fedbench.reports.runs import select
+
+    if ask.partition is not None:
+        return [partitions.read(ask.store.find(ask.partition, ("partition",)))]
+    words = ask.filters or ()
+    kinds = {word: ask.store.locate(word, ("partition", "run"))[0] for word in words if "=" not in word}
+    ids = [word for word, kind in kinds.items() if kind == "partition"]
+    chosen = [partitions.read(ask.store.find(id, ("partition",))) for id in ids]
+    others = [word for word in words if word not in ids]
+    of_runs = {run.spec.setting.partition.id: run.id for run in (select(ask.store, others) if others else ())}
+    for id, run in of_runs.items():
+        if not ask.store.path("partition", id).exists():
+            raise FedbenchError(f"partition {id} of run {run} is no more", "'fedbench partition' makes it again")
+    return chosen + [partitions.read(ask.store.open("partition", id)) for id in of_runs if id not in ids]
 
 
 def clients_of(partition: Partition, clients: Sequence[int] | None) -> Sequence[int]:

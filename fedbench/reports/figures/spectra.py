@@ -38,16 +38,16 @@ _TERMS = (
 class Spectra(Kind[Sequence[Curve]]):
     """Singular values by rank."""
 
-    options = ("partition", "client", "seed", "ridge")
+    options = ("partition", "filters", "client", "seed", "ridge")
     columns = (
         "panel", "dataset", "partition", "client", "rank", "train_singular_value", "test_singular_value", "raw_ratio",
         "ratio", "bound",
     )  # fmt: skip
 
     def gather(self, figure: FigureSpec, ask: Ask) -> Content[Sequence[Curve]]:
-        """All panels of a figure, or that of one partition. Raises FedbenchError without images."""
-        if ask.partition is not None:
-            return Content([of_partition(source.chosen_partition(ask.partition, ask), ask, clients=ask.client)])
+        """All panels of a figure, or those of the partitions asked for. Raises FedbenchError without images."""
+        if chosen := source.chosen_partitions(ask):
+            return Content([of_partition(partition, ask, clients=ask.client) for partition in chosen])
         # The paper counts its clients from 1.
         return Content([
             of_partition(source.partition(figure, panel, ask), ask, title=panel.title, clients=panel.clients, first=1)

@@ -60,13 +60,13 @@ class Views:
 class Images(Kind[Views]):
     """Images through clients' eyes, a cell a client, titled by its transform."""
 
-    options = ("partition", "client", "image", "seed")
+    options = ("partition", "filters", "client", "image", "seed")
     columns = ("panel", "dataset", "partition", "client", "transform", "sample", "class", "red", "green", "blue")
 
     def gather(self, figure: FigureSpec, ask: Ask) -> Content[Views]:
-        """All panels of a figure, or that of one partition. Raises FedbenchError without images."""
-        if ask.partition is not None:
-            return Content([of_partition(source.chosen_partition(ask.partition, ask), ask, clients=ask.client)])
+        """All panels of a figure, or those of the partitions asked for. Raises FedbenchError without images."""
+        if chosen := source.chosen_partitions(ask):
+            return Content([of_partition(partition, ask, clients=ask.client) for partition in chosen])
         return Content([
             of_partition(source.partition(figure, panel, ask), ask, panel.title, panel.clients, panel.samples)
             for panel in figure.panels
