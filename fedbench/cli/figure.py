@@ -19,13 +19,13 @@ def figure(
         str,
         typer.Argument(
             help="The figure: feddrm/3 to 12 or 14, flux/4, 5, 8 or 10 to 12, ftw_erm/2 or 3, pfedfda/2 to 4; "
-            "of partitions partition (or bubbles), images, ratio or spectrum; or FILE.toml:NUMBER, yours."
+            "of runs curves; of partitions partition (or bubbles), images, ratio or spectrum; or FILE.toml:NUMBER, yours."
         ),
     ],
     filters: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILTER]...",
+            metavar="FILTER",
             help="Which runs (or whose partitions): ids or their beginnings, KEY=VALUE,VALUE or KEY!=VALUE, * is any "
             "text (method=fedavg,ditto lr=0.1 dataset=mnist).",
         ),
@@ -48,6 +48,21 @@ def figure(
     image: Annotated[
         list[int] | None, typer.Option(help="Of images: these of the data set, from 0, through all clients' eyes.")
     ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Of runs: what is shown (fedbench metrics lists all); default: accuracy.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Of curves: round (default), bytes (both ways) or seconds (without evaluation).")
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Of runs: a line for each value of it (method, lr, ...; repeatable)."),
+    ] = None,
+    view: Annotated[
+        str | None,
+        typer.Option("--test-augmentation", help="Of runs: plain or crop (as in training); default: as evaluated."),
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print it as text only, as a terminal shows it.")] = False,
     compare: Annotated[
         bool, typer.Option("--compare", help="Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12).")
     ] = False,
@@ -61,7 +76,7 @@ def figure(
 ) -> None:
     """Draw a figure. Never trains; partitions that are not there are made.
 
-    With --json or --csv the numbers are printed, and a file is written only where -o names one.
+    With --json, --csv or --text it is printed, and a file is written only where -o names one.
     """
     from fedbench.files import write_whole
     from fedbench.reports import figures
@@ -69,9 +84,9 @@ def figure(
 
     wanted = figures.load(name)
     kind = figures.kind_of(wanted)
-    if as_json and as_csv:
-        raise FedbenchError("--json and --csv exclude each other", "choose one")
-    path = output or (None if as_json or as_csv else Path(f"{wanted.id.replace('/', '-')}.png"))
+    if as_json + as_csv + text > 1:
+        raise FedbenchError("--json, --csv and --text exclude each other", "choose one")
+    path = output or (None if as_json or as_csv or text else Path(f"{wanted.id.replace('/', '-')}.png"))
     form = path.suffix.removeprefix(".").lower() if path else ""
     if path and not form:
         raise FedbenchError(f"cannot tell the format from the name {path}", "end it in .png, .svg, .pdf, .csv or .json")
@@ -86,6 +101,7 @@ def figure(
         "budget": budget,
         "seed": seed,
     }
+    chosen |= {"metric": metric, "against": against, "by": by or None, "view": view}
     chosen |= {"ridge": ridge, "compare": compare or None}
     ask = figures.Ask(context.store(), context.roots(), context.err().print, **chosen)
     kind.check(wanted, ask)
@@ -95,7 +111,7 @@ def figure(
     if as_json or as_csv:
         typer.echo(texts["json" if as_json else "csv"](wanted, content), nl=False)
     else:
-        _show(wanted, kind, content)
+        _show(wanted, kind, content, text)
     if path:
         older = path.exists()
         file = texts[form](wanted, content).encode() if form in texts else draw.render(wanted, content, form)
@@ -103,10 +119,10 @@ def figure(
         context.err().print(f"{wanted.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True)
 
 
-def _show(wanted: FigureSpec, kind: Kind[Any], content: Any) -> None:
-    """What the figure says, in words; more of it on a terminal."""
+def _show(wanted: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:
+    """What the figure says, in words; more of it on a terminal, and as `text`."""
     out = context.out()
-    if out.is_terminal:
+    if out.is_terminal or text:
         for part in kind.details(wanted, content):
             out.print(part)
     for line in kind.words(wanted, content):

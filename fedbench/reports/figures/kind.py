@@ -34,6 +34,10 @@ class Ask:
     ridge: float | None = None
     compare: bool | None = None  #: draw what the paper reports too
     filters: Sequence[str] | None = None  #: which runs of the store, as `reports.runs.select` takes them
+    metric: str | None = None
+    against: str | None = None  #: what curves lie along
+    by: Sequence[str] | None = None  #: keys that group runs
+    view: str | None = None  #: of the test images
 
     def remark(self, text: str) -> None:
         if self.notify is not None:
@@ -42,7 +46,10 @@ class Ask:
     @property
     def options(self) -> Mapping[str, Any]:
         """What the user chose."""
-        names = ("filters", "partition", "run", "client", "image", "budget", "seed", "ridge", "compare")
+        names = (
+            "filters", "partition", "run", "client", "image", "metric", "against", "by", "view", "budget", "seed",
+            "ridge", "compare",
+        )  # fmt: skip
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
@@ -100,4 +107,4 @@ class Kind(ABC, Generic[Marks]):
 
 def _written(option: str) -> str:
     """An option of `Ask` as the command line has it."""
-    return "FILTER" if option == "filters" else f"--{option}"
+    return {"filters": "FILTER", "view": "--test-augmentation"}.get(option, f"--{option}")

@@ -10,6 +10,7 @@ from fedbench.reports.figures.descriptors import Descriptors
 from fedbench.reports.figures.drift import Drift
 from fedbench.reports.figures.epochs import Epochs
 from fedbench.reports.figures.kind import Kind
+from fedbench.reports.figures.learning import Learning
 from fedbench.reports.figures.rounds import Rounds
 from fedbench.reports.figures.series import Series, Sweep
 from fedbench.reports.figures.spec import FigureSpec, names, of_paper, of_user
@@ -21,6 +22,7 @@ _HOLDINGS = "Samples of each class that each client holds"
 FREE = {
     figure.id: figure
     for figure in (
+        FigureSpec("curves", "Learning curves of runs", "curves"),
         FigureSpec("partition", _HOLDINGS, "bubbles"),
         FigureSpec("bubbles", _HOLDINGS, "bubbles"),
         FigureSpec("images", "Images as clients see them", "images"),
@@ -41,6 +43,7 @@ KINDS: dict[str, Kind[Any]] = {
     "rounds": Rounds(),
     "descriptors": Descriptors(),
     "drift": Drift(),
+    "curves": Learning(),
 }
 
 

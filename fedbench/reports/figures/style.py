@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ _STYLE = {
     "savefig.dpi": 250,
     "svg.hashsalt": "fedbench",  # else the ids in an SVG are random
 }
+#: One a line, so that lines can be told apart in grey.
+MARKERS = "os^DvP*X"
+_DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))
 #: Of a mark that stands for one thing, such as a client.
 DOT: dict[str, Any] = {"linestyle": "none", "marker": "o", "markeredgecolor": "white", "markeredgewidth": 0.3}
 #: Nothing in a file may tell when or by which version it was written.
@@ -57,6 +61,19 @@ def applied() -> Iterator[None]:
 def colour(i: int) -> str:
     """The i-th of COLOURS, from the first again after the last."""
     return COLOURS[i % len(COLOURS)]
+
+
+def look(i: int) -> dict[str, Any]:
+    """How the i-th of a few lines looks, in colours and in grey."""
+    turn = i // len(COLOURS)
+    marker = MARKERS[(i + turn) % len(MARKERS)]
+    return {"color": colour(i), "marker": marker, "markersize": 4.0, "linestyle": _DASHES[turn % len(_DASHES)]}
+
+
+def shape(panels: int, widest: int = 3) -> tuple[int, int]:
+    """Rows and columns of so many panels: as square as can be, up to so many beside each other."""
+    columns = min(widest, panels, math.ceil(math.sqrt(panels)) if panels > widest else panels)
+    return -(-panels // columns), columns
 
 
 def subplots(size: tuple[float, float], rows: int, columns: int, **options: Any) -> tuple[Figure, list[list[Axes]]]:

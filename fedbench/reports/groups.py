@@ -1,0 +1,68 @@
+"""Runs as figures show them: a panel for each partition, a line for each group, named by what it differs in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedbench.errors import unknown
+from fedbench.partitions import schemes
+from fedbench.reports.runs import SEEDS, Run, by_seed, differing, label, text
+
+
+@dataclass(frozen=True)
+class RunPanel:
+    """Runs on one partition, or on its draws by several seeds."""
+
+    title: str
+    lines: Mapping[str, Sequence[Run]]  #: label -> runs, which differ in their seeds only unless grouped by a key
+
+
+def grouped(runs: Sequence[Run], by: Sequence[str] = ()) -> list[RunPanel]:
+    """The runs by partition and within it by all that they differ in besides their seeds, or by these keys only.
+
+    What differs from panel to panel only stands in the panels' titles. Raises FedbenchError for an unknown key.
+    """
+    keys = {key for run in runs for key in run.values}
+    for key in by:
+        if key not in keys:
+            raise unknown("key of runs", key, keys)
+    different = [key for key in differing(runs) if key not in SEEDS]
+    places = [key for key in different if key in _of_partitions(runs) and key not in by]
+    panels: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        panels.setdefault(tuple(text(run.values.get(key)) for key in places), []).append(run)
+    within = {key for own in panels.values() for key in differing(own)}
+    within |= {key for run in runs for key in run.hyper_parameters}  # which say nothing of a panel's other methods
+    own = list(by) or [key for key in different if key in within and key not in places]
+    common = [] if by else [key for key in different if key not in own]
+    return [
+        RunPanel(label(group[0], dict.fromkeys(("dataset", "split", *places, *common))), _lines(group, own, by))
+        for group in panels.values()
+    ]
+
+
+def _lines(runs: Sequence[Run], keys: Sequence[str], by: Sequence[str]) -> dict[str, list[Run]]:
+    if not by:
+        lines: dict[str, list[Run]] = {}
+        for group in by_seed(runs):
+            name = label(group[0], keys)
+            lines[f"{name} ({group[0].id})" if name in lines else name] = group
+        return lines
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(_named(run, by), []).append(run)
+    return groups
+
+
+def _named(run: Run, by: Iterable[str]) -> str:
+    """A run by the values of these keys, also of those that it does not have."""
+    none = [f"no {key.replace('_', ' ')}" for key in by if run.values.get(key) is None]
+    there = [key for key in by if run.values.get(key) is not None]
+    return ", ".join(([label(run, there)] if there else []) + none)
+
+
+def _of_partitions(runs: Iterable[Run]) -> set[str]:
+    """The keys that say what the runs' partitions are."""
+    specs = {run.spec.setting.partition for run in runs}
+    return {"dataset", "source", "split", *(key for spec in specs for key in schemes.facts(spec))}
