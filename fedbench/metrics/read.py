@@ -67,7 +67,7 @@ def load(artifact: Artifact) -> Metrics:
 
     path = artifact.file("metrics.parquet")
     try:
-        table = pq.ParquetFile(path, read_dictionary=["metric", "view"]).read()
+        table = pq.ParquetFile(path, read_dictionary=["metric", "view"]).read(use_threads=False)
         metric, view = (table.column(n).unify_dictionaries().combine_chunks() for n in ("metric", "view"))
         return Metrics(
             id=artifact.id,
