@@ -6,6 +6,7 @@ from typing import Any
 
 from fedbench.reports.figures.beta import Beta
 from fedbench.reports.figures.bubbles import Bubbles
+from fedbench.reports.figures.clients import Clients
 from fedbench.reports.figures.descriptors import Descriptors
 from fedbench.reports.figures.drift import Drift
 from fedbench.reports.figures.epochs import Epochs
@@ -23,6 +24,7 @@ FREE = {
     figure.id: figure
     for figure in (
         FigureSpec("curves", "Learning curves of runs", "curves"),
+        FigureSpec("clients", "Accuracies of single clients", "clients"),
         FigureSpec("partition", _HOLDINGS, "bubbles"),
         FigureSpec("bubbles", _HOLDINGS, "bubbles"),
         FigureSpec("images", "Images as clients see them", "images"),
@@ -44,6 +46,7 @@ KINDS: dict[str, Kind[Any]] = {
     "descriptors": Descriptors(),
     "drift": Drift(),
     "curves": Learning(),
+    "clients": Clients(),
 }
 
 

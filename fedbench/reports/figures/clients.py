@@ -1,0 +1,236 @@
+"""Accuracies of single clients: one method against another, or one alone, sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.metrics.definitions import all_metrics
+from fedbench.reports.figures.kind import Ask, Kind
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
+from fedbench.reports.figures.style import COLOURS, DOT, handle, shape, subplots
+from fedbench.reports.groups import grouped
+from fedbench.reports.runs import Run, select
+from fedbench.reports.table.spec import UNITS, VIEWS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: More panels are not seen in one picture.
+PANELS = 24
+#: What is shown unless a metric is named: the first that is measured.
+DEFAULTS = ("client_accuracy", "client_auc")
+#: So many clients have their numbers on the axis.
+_NAMED = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """N clients under one or two methods: those of one seed's runs after those of another's."""
+
+    labels: Sequence[str]  #: of the method along x, if there are two, and of the one along y
+    runs: Sequence[tuple[str, ...]]  #: [seeds] the ids of the runs that are compared
+    run: NDArray[np.int64]  #: [N] index into `runs`
+    client: NDArray[np.int64]  #: [N]
+    values: NDArray[np.float64]  #: [methods, N]
+    unseen: NDArray[np.bool_]  #: [N] clients that never train
+
+    @property
+    def gain(self) -> NDArray[np.float64]:
+        """[N]: of the last method over the first."""
+        gain: NDArray[np.float64] = self.values[-1] - self.values[0]
+        return gain
+
+
+class Clients(Kind[Pairs]):
+    """A dot a client: two methods span the plane, one alone is sorted."""
+
+    options = ("filters", "metric", "by", "view")
+    columns = ("panel", "metric", "unit", "test_images", "line", "run", "client", "unseen", "value", "against", "base")
+
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Pairs]:
+        """On each partition, the first of the groups of runs against each of the others, seed by seed.
+
+        Raises FedbenchError as `runs.select` does, if the metric has no values of clients, and if groups that are to
+        be compared have no partition and seed in common.
+        """
+        runs = select(ask.store, ask.filters or ())
+        view, metric = _view(runs, ask.view), ask.metric or _default(runs)
+        values = {run.id: run.metrics.per_client(metric, view) for run in runs}
+        lacking = [run.id for run in runs if not len(values[run.id])]
+        if len(lacking) == len(runs):
+            there = sorted({name for run in runs for name in run.metrics.names if len(_of(run, name, view))})
+            raise FedbenchError(
+                f"no run has {metric} of single clients", f"of clients: {', '.join(there) or 'nothing'}"
+            )
+        for id in lacking[:5]:
+            ask.remark(f"run {id} has no {metric} of single clients")
+        known = all_metrics().get(metric)
+        factor, unit = (1.0, known.unit if known else "")
+        if unit == "fraction":
+            factor, unit = UNITS["percent"]
+        panels = []
+        for group in grouped([run for run in runs if run.id not in lacking], ask.by or ()):
+            (first, base), *others = group.lines.items()
+            marks = [_pairs((first, name), (base, own), values, factor) for name, own in others]
+            panels += [Panel(group.title, {}, one) for one in marks or [_pairs((first,), (base,), values, factor)]]
+        return Content(panels, {"metric": metric, "unit": unit, "test_images": view})
+
+    def rows(self, marks: Pairs) -> Iterator[Mapping[str, Any]]:
+        """One line a client and seed; `base` is the value of the first method, where there are two."""
+        for i, client in enumerate(marks.client.tolist()):
+            row = {"line": marks.labels[-1], "run": marks.runs[marks.run[i]][-1], "client": client}
+            row |= {"unseen": bool(marks.unseen[i]), "value": float(marks.values[-1, i])}
+            yield row | ({"against": marks.labels[0], "base": float(marks.values[0, i])} if _two(marks) else {})
+
+    def values(self, marks: Pairs) -> Mapping[str, Any]:
+        """Values of the clients, run by run, in the order of the methods."""
+        runs = []
+        for i, ids in enumerate(marks.runs):
+            own = marks.run == i
+            values = dict(zip(marks.labels, marks.values[:, own].tolist(), strict=True))
+            runs.append({"runs": ids, "clients": marks.client[own].tolist(), "values": values})
+        return {"lines": list(marks.labels), "by_seed": runs}
+
+    def words(self, figure: FigureSpec, content: Content[Pairs]) -> Iterable[str]:
+        for panel in content.panels:
+            yield f"{panel.title}: {_summary(panel.marks, content.about['unit'])}"
+
+    def paint(self, figure: FigureSpec, content: Content[Pairs]) -> Figure:
+        """Small multiples. Raises FedbenchError for too many."""
+        if len(content.panels) > PANELS:
+            hint = "choose runs by filters such as dataset=mnist, or take --csv"
+            raise FedbenchError(f"{len(content.panels)} panels are too many for one picture (up to {PANELS})", hint)
+        rows, columns = shape(len(content.panels))
+        alone = not any(_two(panel.marks) for panel in content.panels)
+        wide = 4.6 if alone and len(content.panels) == 1 else 3.3
+        picture, grid = subplots((0.6 + wide * columns, 0.5 + 3.2 * rows), rows, columns)
+        every = [axes for row in grid for axes in row]
+        for axes, panel in zip(every, content.panels, strict=False):
+            (_against if _two(panel.marks) else _sorted)(axes, panel.marks, content)
+            axes.set_title(f"{panel.title}\n{_brief(panel.marks)}", fontsize=8)
+        for axes in every[len(content.panels) :]:
+            axes.set_visible(False)
+        if any(panel.marks.unseen.any() for panel in content.panels):
+            looks = {"trains": COLOURS[0], "unseen: never trains": "white"}
+            handles = [handle(name, **{**DOT, **_EDGE, "markerfacecolor": fill}) for name, fill in looks.items()]
+            picture.legend(handles=handles, loc="outside lower center", ncols=2)
+        return picture
+
+
+#: Of a dot, so that hollow ones are seen.
+_EDGE = {"color": COLOURS[0], "markeredgecolor": COLOURS[0], "markeredgewidth": 0.8}
+
+
+def _view(runs: Sequence[Run], chosen: str | None) -> str:
+    """Of the test images. Raises FedbenchError for an unknown one."""
+    if chosen not in (None, *VIEWS):
+        raise unknown("test augmentation", str(chosen), VIEWS)
+    return chosen or "plain"  # which every run has after its last round
+
+
+def _default(runs: Sequence[Run]) -> str:
+    return next((name for name in DEFAULTS if any(name in run.metrics.names for run in runs)), DEFAULTS[0])
+
+
+def _of(run: Run, metric: str, view: str) -> NDArray[np.float64]:
+    return run.metrics.per_client(metric, view)
+
+
+def _pairs(
+    labels: tuple[str, ...], lines: tuple[Sequence[Run], ...], values: Mapping[str, NDArray[np.float64]], factor: float
+) -> Pairs:
+    """The clients of runs of one partition and seed. Raises FedbenchError where none is common to all lines."""
+    by_draw = [{(run.spec.setting.partition.id, run.spec.setting.seed): run for run in line} for line in lines]
+    if all(len(own) == 1 for own in by_draw):  # two runs of one partition may well have two seeds
+        by_draw = [{(run.spec.setting.partition.id, 0): run for run in own.values()} for own in by_draw]
+    common = [draw for draw in by_draw[0] if all(draw in own for own in by_draw[1:])]
+    if not common:
+        raise FedbenchError(
+            f"{' and '.join(labels)} have no partition and seed in common", "their clients are not the same"
+        )
+    runs = [tuple(own[draw].id for own in by_draw) for draw in common]
+    counts = [min(len(values[id]) for id in ids) for ids in runs]
+    outsiders = [by_draw[0][draw].spec.setting.partition.outsiders for draw in common]
+    client = np.concatenate([np.arange(n) for n in counts])
+    unseen = [np.arange(n) >= n - out for n, out in zip(counts, outsiders, strict=True)]
+    each = [
+        np.concatenate([values[ids[m]][:n] for ids, n in zip(runs, counts, strict=True)]) for m in range(len(lines))
+    ]
+    of_run = np.repeat(np.arange(len(runs)), counts)
+    return Pairs(labels, runs, of_run, client, np.array(each) * factor, np.concatenate(unseen))
+
+
+def _two(marks: Pairs) -> bool:
+    return len(marks.labels) > 1
+
+
+def _brief(marks: Pairs) -> str:
+    """What a panel says, in a few words."""
+    if not _two(marks):
+        own = marks.values[0]
+        spread = f" ± {own.std(ddof=1):.2f} over clients" if len(own) > 1 else ""
+        return f"mean {own.mean():.2f}{spread}, worst {own.min():.2f}"
+    gain, seeds = marks.gain, len(marks.runs)
+    every = f"{len(gain)} clients" + (f" of {seeds} seeds" if seeds > 1 else "")
+    return f"of {every} {int((gain > 0).sum())} gain, {int((gain < 0).sum())} lose: {gain.mean():+.2f} on average"
+
+
+def _summary(marks: Pairs, unit: str) -> str:
+    """The same with names and unit."""
+    names = f"{marks.labels[1]} against {marks.labels[0]}" if _two(marks) else marks.labels[0]
+    return f"{names}: {_brief(marks)}" + (f" ({unit})" if unit else "")
+
+
+# -- drawing ------------------------------------------------------------------------------------------
+
+
+def _against(axes: Axes, marks: Pairs, content: Content[Pairs]) -> None:
+    """One method across, the other up; who lies above the diagonal gains."""
+    low, high = float(marks.values.min()), float(marks.values.max())
+    room = 0.05 * (high - low) or 1.0
+    axes.plot([low - room, high + room], [low - room, high + room], color="0.6", linewidth=0.8, zorder=1)
+    _dots(axes, marks, marks.values[0], marks.values[1])
+    axes.set_xlim(low - room, high + room)
+    axes.set_ylim(low - room, high + room)
+    axes.set_aspect("equal")
+    axes.grid()
+    axes.set_xlabel(f"{marks.labels[0]}: {_quantity(content)}")
+    axes.set_ylabel(f"{marks.labels[1]}: {_quantity(content)}")
+
+
+def _sorted(axes: Axes, marks: Pairs, content: Content[Pairs]) -> None:
+    """From the worst to the best."""
+    order = np.argsort(marks.values[0], kind="stable")
+    place = np.empty(len(order))
+    place[order] = np.arange(len(order))
+    axes.axhline(marks.values[0].mean(), color="0.6", linewidth=0.8, zorder=1)
+    _dots(axes, marks, place, marks.values[0])
+    axes.grid(axis="y")
+    axes.set_ylabel(f"{marks.labels[0]}: {_quantity(content)}")
+    if len(marks.runs) == 1 and len(order) <= _NAMED:
+        axes.set_xticks(range(len(order)), [str(c) for c in marks.client[order].tolist()])
+        axes.set_xlabel("client, from the worst to the best")
+    else:
+        axes.set_xticks([])
+        axes.set_xlabel(f"{len(order)} clients, from the worst to the best")
+
+
+def _dots(axes: Axes, marks: Pairs, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
+    for unseen, fill in ((False, COLOURS[0]), (True, "white")):
+        own = marks.unseen == unseen
+        look = {**DOT, **_EDGE, "markerfacecolor": fill, "markersize": 4.5, "alpha": 0.75}
+        axes.plot(x[own], y[own], **look, zorder=2)
+
+
+def _quantity(content: Content[Pairs]) -> str:
+    notes = [content.about["unit"], "cropped images" if content.about["test_images"] == "crop" else ""]
+    notes = [note for note in notes if note]
+    return str(content.about["metric"]).replace("_", " ") + (f" ({', '.join(notes)})" if notes else "")
