@@ -19,7 +19,7 @@ def figure(
         str,
         typer.Argument(
             help="The figure: feddrm/3 to 12 or 14, flux/4, 5, 8 or 10 to 12, ftw_erm/2 or 3, pfedfda/2 to 4; "
-            "of runs curves or clients; of partitions partition (or bubbles), images, ratio or spectrum; "
+            "of runs curves, clients or confusion; of partitions partition (or bubbles), images, ratio or spectrum; "
             "or FILE.toml:NUMBER, yours."
         ),
     ],
@@ -44,7 +44,7 @@ def figure(
         str | None, typer.Option(metavar="ID", help="Draw it of this run instead (pfedfda/2, flux/11).")
     ] = None,
     client: Annotated[
-        list[int] | None, typer.Option(help="With --partition: only these clients, from 0 (repeat it).")
+        list[int] | None, typer.Option(help="Of partitions and of confusion: only these clients, from 0 (repeat it).")
     ] = None,
     image: Annotated[
         list[int] | None, typer.Option(help="Of images: these of the data set, from 0, through all clients' eyes.")

@@ -7,6 +7,7 @@ from typing import Any
 from fedbench.reports.figures.beta import Beta
 from fedbench.reports.figures.bubbles import Bubbles
 from fedbench.reports.figures.clients import Clients
+from fedbench.reports.figures.confusion import Confusion
 from fedbench.reports.figures.descriptors import Descriptors
 from fedbench.reports.figures.drift import Drift
 from fedbench.reports.figures.epochs import Epochs
@@ -25,6 +26,7 @@ FREE = {
     for figure in (
         FigureSpec("curves", "Learning curves of runs", "curves"),
         FigureSpec("clients", "Accuracies of single clients", "clients"),
+        FigureSpec("confusion", "Which classes are taken for which", "confusion"),
         FigureSpec("partition", _HOLDINGS, "bubbles"),
         FigureSpec("bubbles", _HOLDINGS, "bubbles"),
         FigureSpec("images", "Images as clients see them", "images"),
@@ -47,6 +49,7 @@ KINDS: dict[str, Kind[Any]] = {
     "drift": Drift(),
     "curves": Learning(),
     "clients": Clients(),
+    "confusion": Confusion(),
 }
 
 

@@ -1,0 +1,192 @@
+"""Which classes a run's models take for which: confusion matrices of any runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.metrics.confusion import confusion
+from fedbench.reports.figures.kind import Ask, Kind
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
+from fedbench.reports.figures.style import COLOURS, named, subplots
+from fedbench.reports.groups import grouped
+from fedbench.reports.runs import Run, select
+from fedbench.reports.table.spec import VIEWS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: More matrices are not seen in one picture.
+PANELS = 8
+#: So many classes have their shares written into the cells, and so many their names beside.
+_WRITTEN, _NAMED = 12, 40
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """K classes."""
+
+    classes: tuple[str, ...]  #: names [K]
+    counts: NDArray[np.int64]  #: [K, K] images: true class by row, answer by column
+    runs: tuple[str, ...]  #: ids; their counts are added
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """[K, K]: of each class's images; NaN for a class without any."""
+        with np.errstate(invalid="ignore"):
+            shares: NDArray[np.float64] = self.counts / self.counts.sum(axis=1, keepdims=True)
+        return shares
+
+    @property
+    def accuracies(self) -> NDArray[np.float64]:
+        """[K]: of each class."""
+        return self.shares.diagonal()
+
+    @property
+    def accuracy(self) -> float:
+        """Of all images."""
+        return float(np.trace(self.counts) / self.counts.sum())
+
+
+class Confusion(Kind[Matrix]):
+    """A matrix for each group of runs, with the accuracy of each class."""
+
+    options = ("filters", "client", "by", "view")
+    columns = ("panel", "test_images", "client", "class", "name", "answer", "images", "share", "runs")
+
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Matrix]:
+        """Each image is answered by its owner's model after the last round; seeds of one run are added up.
+
+        Raises FedbenchError as `runs.select` and `confusion` do.
+        """
+        view = ask.view or "plain"
+        if view not in VIEWS:
+            raise unknown("test augmentation", view, VIEWS)
+        panels = []
+        for group in grouped(select(ask.store, ask.filters or ()), ask.by or ()):
+            for name, runs in group.lines.items():
+                for client in ask.client or [None]:
+                    matrix = _matrix(runs, view, client, ask)
+                    who = "" if client is None else f", client {client}"
+                    about = {"client": "all" if client is None else client}
+                    panels.append(Panel(f"{group.title}: {name}{who}", about, matrix))
+        return Content(panels, {"test_images": view})
+
+    def rows(self, marks: Matrix) -> Iterator[Mapping[str, Any]]:
+        """One line a class and answer."""
+        shares = marks.shares
+        for (k, answer), images in np.ndenumerate(marks.counts):
+            share = None if np.isnan(shares[k, answer]) else float(shares[k, answer])
+            about = {"class": k, "name": marks.classes[k], "answer": answer, "images": int(images), "share": share}
+            yield {**about, "runs": " ".join(marks.runs)}
+
+    def values(self, marks: Matrix) -> Mapping[str, Any]:
+        """Counts, a list a true class, and the share of each class's images that are answered rightly."""
+        accuracies = [None if np.isnan(one) else one for one in marks.accuracies.tolist()]
+        return {
+            "classes": list(marks.classes), "counts": marks.counts.tolist(), "class_accuracy": accuracies,
+            "accuracy": marks.accuracy, "runs": list(marks.runs),
+        }  # fmt: skip
+
+    def words(self, figure: FigureSpec, content: Content[Matrix]) -> Iterable[str]:
+        for panel in content.panels:
+            marks, off = panel.marks, panel.marks.shares.copy()
+            np.fill_diagonal(off, np.nan)
+            accuracies = marks.accuracies
+            worst, images = int(np.nanargmin(accuracies)), int(marks.counts.sum())
+            text = f"{panel.title}: {100 * marks.accuracy:.2f} % of {images:,} test images are answered rightly"
+            text += f"; the worst class is {marks.classes[worst]} ({100 * accuracies[worst]:.1f} %)"
+            if len(marks.classes) > 1 and np.nanmax(off) > 0:
+                k, answer = divmod(int(np.nanargmax(off)), len(marks.classes))
+                often = f"{100 * off[k, answer]:.1f} % of {marks.classes[k]} are taken for {marks.classes[answer]}"
+                text += f"; {often}"
+            yield text
+
+    def paint(self, figure: FigureSpec, content: Content[Matrix]) -> Figure:
+        """Panels below each other, the accuracies of the classes on the right. Raises FedbenchError for too many."""
+        from matplotlib.colors import LinearSegmentedColormap
+
+        if len(content.panels) > PANELS:
+            hint = "name one run, or take --csv"
+            raise FedbenchError(f"{len(content.panels)} matrices are too many for one picture (up to {PANELS})", hint)
+        shades = LinearSegmentedColormap.from_list("shares", ["white", COLOURS[0]])
+        sides = [_side(panel.marks) for panel in content.panels]
+        letters = max((len(name) for panel in content.panels for name in _names(panel.marks)), default=0)
+        picture, grid = subplots(
+            (1.6 + 0.07 * letters + max(sides), sum(1.0 + 0.04 * letters + side for side in sides)),
+            len(sides), 2, width_ratios=[max(sides), 0.9], height_ratios=sides,
+        )  # fmt: skip
+        for (axes, beside), panel in zip(grid, content.panels, strict=True):
+            _paint(axes, panel.marks, shades)
+            _bars(beside, panel.marks)
+            axes.set_title(panel.title)
+        return picture
+
+
+def _matrix(runs: Sequence[Run], view: str, client: int | None, ask: Ask) -> Matrix:
+    counts = [confusion(run.artifact, view, client) for run in runs]
+    size = max(len(one) for one in counts)
+    total = np.zeros((size, size), np.int64)
+    for one in counts:
+        total[: len(one), : len(one)] += one
+    return Matrix(_classes(runs[0], size, ask), total, tuple(run.id for run in runs))
+
+
+def _classes(run: Run, count: int, ask: Ask) -> tuple[str, ...]:
+    """The classes' names, as the partition has them; their numbers where it is no more."""
+    from fedbench import partitions
+
+    artifact = ask.store.whole(run.spec.setting.partition)
+    names = tuple(partitions.read(artifact).classes) if artifact else ()
+    return names if len(names) == count else tuple(map(str, range(count)))
+
+
+def _side(marks: Matrix) -> float:
+    """Inches."""
+    return max(1.6, min(6.5, (0.32 if len(marks.classes) <= _WRITTEN else 0.16) * len(marks.classes)))
+
+
+def _names(marks: Matrix) -> list[str]:
+    """Those that stand along the axes."""
+    return [named(name) for name in marks.classes] if len(marks.classes) <= _NAMED else []
+
+
+def _paint(axes: Axes, marks: Matrix, shades: Any) -> None:
+    """Shares of a class's images: in percent where there is room."""
+    shares, names = marks.shares, _names(marks)
+    axes.imshow(shares, cmap=shades, vmin=0, vmax=1, aspect="auto")
+    places = range(len(names))
+    # Words stand upright where they would run into each other.
+    axes.set_xticks(places, names, rotation=90 if max(map(len, names), default=0) > 2 else 0)
+    axes.set_yticks(places, names)
+    axes.set_xlabel("answer (% of the class)" if len(marks.classes) <= _WRITTEN else "answer")
+    axes.set_ylabel("class")
+    axes.tick_params(length=0)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(True)
+    if len(marks.classes) > _WRITTEN:
+        return
+    for (k, answer), share in np.ndenumerate(shares):
+        if share >= 0.005:
+            colour = "white" if share > 0.6 else "black"
+            axes.text(answer, k, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=colour)
+
+
+def _bars(axes: Axes, marks: Matrix) -> None:
+    """The accuracy of each class, in the rows of the matrix; a line at that of all images."""
+    places = np.arange(len(marks.classes))
+    axes.barh(places, 100 * np.nan_to_num(marks.accuracies), color=COLOURS[0], height=0.7)
+    axes.axvline(100 * marks.accuracy, color="0.3", linewidth=0.8, linestyle="--")
+    axes.set_ylim(len(places) - 0.5, -0.5)
+    axes.set_xlim(0, 100)
+    axes.set_xticks([0, 50, 100])
+    axes.set_yticks([])
+    axes.set_xlabel("right (%)")
+    axes.set_title(f"all: {100 * marks.accuracy:.1f} %", fontsize=8)
