@@ -1,3 +1,39 @@
-"""fedbench: benchmarks for federated learning, from a data recipe to the table in the paper."""
+"""fedbench: benchmarks for federated learning, from a data recipe to the table in the paper.
+
+From Python: `import fedbench as fb`, and the functions of `fedbench.api`, which is imported when one is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "FedbenchError",
+    "Observer",
+    "Store",
+    "check",
+    "curves",
+    "partition",
+    "report",
+    "run",
+    "runs",
+    "train",
+]
+
+if TYPE_CHECKING:
+    from fedbench.api import FedbenchError, Observer, Store, check, curves, partition, report, run, runs, train
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'fedbench' has no attribute '{name}'")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module("fedbench.api"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

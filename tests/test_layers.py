@@ -126,7 +126,8 @@ def test_no_import_points_up() -> None:
         f"{module} -> {other}"
         for module in MODULES
         for other in imported(module, True)
-        if room(other) not in ("", room(module)) and floor[room(other)] >= floor[room(module)]
+        # fedbench itself offers what `api` does, when it is asked for it.
+        if room(module) and room(other) not in ("", room(module)) and floor[room(other)] >= floor[room(module)]
     }
     assert not upward
 

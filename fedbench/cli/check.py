@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -17,8 +17,9 @@ from fedbench.errors import FedbenchError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedbench.conformance.partitioner import Partitioner
     from fedbench.conformance.suite import Outcome
+    from fedbench.methods.base import Method
+    from fedbench.partitions import Scheme
 
 #: holds -> (mark, colour)
 _MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("-", "yellow")}
@@ -39,19 +40,10 @@ def check(
 
     Exit code 1 if a check fails.
     """
-    from fedbench.conformance.partitioner import Partitioner
-    from fedbench.conformance.subject import Subject
-    from fedbench.conformance.suite import checks, outcomes
+    from fedbench.conformance.suite import checks, outcomes, subject_of
 
     with tempfile.TemporaryDirectory(prefix="fedbench-check-") as folder:
-        subject = _partitioner(what, Path(folder), ctx.args) or Subject.of(what, Path(folder))
-        if isinstance(subject, Partitioner):
-            subject.spec()
-        elif subject.model is None:
-            subject.overrides = hyperparameters.read(ctx.args, subject.kind.hyperparameters(), f"check {what}", check)
-            subject.kind.create(subject.overrides)
-        elif ctx.args:
-            raise FedbenchError(f"unexpected argument '{ctx.args[0]}'", "a model has no options")
+        subject = subject_of(what, Path(folder), lambda kind: _options(kind, what, ctx.args))
         wanted = checks(subject)
         console, width = context.out(), max(len(c.name) for c in wanted)
         results: list[Outcome] = []
@@ -74,23 +66,18 @@ def check(
         raise typer.Exit(1)
 
 
-def _partitioner(what: str, folder: Path, words: Sequence[str]) -> Partitioner | None:
-    """The partitioner of that name or file with its options among the words; None for what is none."""
+def _options(kind: type[Method] | type[Scheme] | None, what: str, words: Sequence[str]) -> Mapping[str, Any]:
+    """The options of a method or a partitioner among the words; a model has none."""
     from fedbench.cli.partition import own_options
-    from fedbench.conformance.partitioner import Partitioner
-    from fedbench.partitions import Scheme, schemes
-    from fedbench.plugins.classes import classes, is_file, place
-    from fedbench.plugins.load import load
+    from fedbench.partitions import Scheme
 
-    if not is_file(what):
-        return Partitioner(folder, what, own_options(words, schemes.load(what))) if what in schemes.names() else None
-    at = place(what, "method, model or partitioner")
-    own = {name: kind for name, kind in classes(load(at.file)[0]).items() if issubclass(kind, Scheme)}
-    name = at.name or (next(iter(own)) if len(own) == 1 else None)
-    if name not in own:
-        return None
-    reference = f"{at.file}:{name}"
-    return Partitioner(folder, reference, own_options(words, schemes.load(schemes.named(reference))))
+    if kind is None:
+        if words:
+            raise FedbenchError(f"unexpected argument '{words[0]}'", "a model has no options")
+        return {}
+    if issubclass(kind, Scheme):
+        return own_options(words, kind)
+    return hyperparameters.read(words, kind.hyperparameters(), f"check {what}", check)
 
 
 def _print(console: Console, outcome: Outcome, width: int) -> None:

@@ -55,45 +55,21 @@ def report(
     ] = False,
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
-    from fedbench.data import called
     from fedbench.errors import FedbenchError, unknown
     from fedbench.files import write_whole
     from fedbench.reports import render
-    from fedbench.reports import table as specs
-    from fedbench.reports.layout.build import build
-    from fedbench.reports.layout.grid import only_done as filled
-    from fedbench.reports.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION
-    from fedbench.reports.status.index import Index
-    from fedbench.reports.table.client_mean import with_client_mean
-    from fedbench.reports.table.spec import VIEWS
+    from fedbench.reports.layout.tables import laid_out
 
     if as_json and format not in (None, "json"):
         raise FedbenchError(f"--json or --format {format}?", "give one of them")
     chosen = render.choose("json" if as_json else format, output)
-    if view is not None and view not in VIEWS:
-        raise unknown("test augmentation", view, VIEWS)
     if notes not in NOTES:
         raise unknown("notes", notes, NOTES)
-    store, roots = context.store(), context.roots()
-    index = Index(store)
-    grids = []
-    for name in dict.fromkeys(table or [name for _, name in specs.headline().values()]):
-        wanted = specs.load(name)
-        if dataset is not None and not wanted.counted:
-            wanted = specs.on_dataset(wanted, called(dataset))
-        if column:
-            wanted = wanted.only(column)
-        if client_mean is not None:
-            wanted = with_client_mean(wanted, client_mean)
-        scope = {"precision": precision or DEFAULT_PRECISION, "view": view, "seeds": seed or ()}
-        grids.append(build(wanted, budget or DEFAULT_BUDGET, store, roots, **scope, compare=compare, index=index))
-    if only_done:
-        whole, grids = grids, [part for part in map(filled, grids) if part.lines]
-        if not grids:
-            command = whole[0].command
-            raise FedbenchError(
-                "no cell has a number yet", f"make them: {command}" if command else "leave out --only-done"
-            )
+    grids = laid_out(
+        table or (), context.store(), context.roots(), budget=budget, precision=precision, dataset=dataset,
+        columns=column or (), view=view, client_mean=client_mean, seeds=seed or (), compare=compare,
+        only_done=only_done,
+    )  # fmt: skip
     full = notes == "full"
     if chosen == "console" and output is None:
         from fedbench.reports.render.console import show

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedbench.conformance import agreement, declared, learning, network, partitioner, runs
 from fedbench.conformance.partitioner import Partitioner
 from fedbench.conformance.subject import Subject
 from fedbench.errors import FedbenchError
+from fedbench.methods.base import Method
+from fedbench.partitions import Scheme, schemes
+from fedbench.plugins.classes import classes, is_file, place
+from fedbench.plugins.load import load
 from fedbench.plugins.mistakes import in_words, mistake
 
 
@@ -87,6 +92,37 @@ PARTITIONER: tuple[Check, ...] = (
         )
     ),
 )
+
+
+#: The options of a method or a partitioner by its class (None: of a model, which has none).
+Options = Callable[[type[Method] | type[Scheme] | None], Mapping[str, Any]]
+
+
+def subject_of(what: str, folder: Path, options: Options) -> Subject | Partitioner:
+    """The method, model or partitioner of that name or 'FILE.py:Class', with what `options` says for it; runs are made
+    in the folder. Raises FedbenchError for what is none of them, and for a wrong option."""
+    name = _partitioner(what)
+    if name is not None:
+        partitioner = Partitioner(folder, name, options(schemes.load(schemes.named(name))))
+        partitioner.spec()
+        return partitioner
+    subject = Subject.of(what, folder)
+    if subject.model is not None:
+        options(None)
+        return subject
+    subject.overrides = options(subject.kind)
+    subject.kind.create(subject.overrides)
+    return subject
+
+
+def _partitioner(what: str) -> str | None:
+    """The partitioner by name or as 'FILE.py:Class'; None for what is none."""
+    if not is_file(what):
+        return what if what in schemes.names() else None
+    at = place(what, "method, model or partitioner")
+    own = {name: kind for name, kind in classes(load(at.file)[0]).items() if issubclass(kind, Scheme)}
+    name = at.name or (next(iter(own)) if len(own) == 1 else None)
+    return f"{at.file}:{name}" if name in own else None
 
 
 def checks(subject: Subject | Partitioner) -> tuple[Check, ...]:

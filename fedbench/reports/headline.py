@@ -22,13 +22,10 @@ HEADLINES = (
 )
 #: ... of multi-label images, which have no accuracies.
 AREAS = ("client_auc_mean", "test_phase_auc_mean")
+#: The test images that a run is judged by where nothing else is said: untouched ones.
+VIEW = "plain"
 #: What is measured of clients without labels.
 _UNLABELLED = ("test_phase_accuracy_mean", "test_phase_auc_mean")
-
-
-def main_view(metrics: Metrics) -> str:
-    """The view of the test images that a run is judged by: that of its training where there is one, else plain."""
-    return "crop" if "crop" in metrics.views else "plain"
 
 
 def headline(metrics: Metrics, setting: Setting, view: str) -> dict[str, float]:
@@ -44,9 +41,8 @@ def headline(metrics: Metrics, setting: Setting, view: str) -> dict[str, float]:
 
 
 def of_runs(runs: Sequence[Artifact], store: Store) -> dict[str, float]:
-    """The headline metrics of evaluated runs in their main view, and the means over them where they are several."""
+    """The headline metrics of evaluated runs, and the means over them where they are several."""
     each = []
     for run in runs:
-        metrics = load(evaluate(run, store))
-        each.append(headline(metrics, spec_of(run).run.setting, main_view(metrics)))
+        each.append(headline(load(evaluate(run, store)), spec_of(run).run.setting, VIEW))
     return {name: sum(one[name] for one in each) / len(each) for name in each[0] if all(name in one for one in each)}

@@ -19,6 +19,9 @@ _STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2.5rem 1.5rem; max-width: 72rem; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; }
+"""
+#: Of tables and what stands below them, wherever they stand.
+_TABLES = """
 section { margin-bottom: 3.5rem; }
 h2 { font-size: 1.15rem; font-weight: 600; margin: 0 0 .8rem; }
 h2 small { color: var(--soft); font-weight: 400; margin-left: .5rem; }
@@ -40,6 +43,8 @@ tr.reported th { padding-left: 1.8rem; font-style: italic; }
 ul { color: var(--soft); font-size: .87rem; margin: .8rem 0 0; padding-left: 1.1rem; } sup { font-size: .7em; }
 code { overflow-wrap: anywhere; }
 """
+#: Colours that can be read on any page, light or dark.
+_INKS = "--ink: currentColor; --soft: #808b9c; --line: #80808066; --best: #1f9d74; --off: #c07a1a; --shade: #80808022;"
 
 
 def document(grids: Sequence[Grid], full: bool) -> str:
@@ -50,8 +55,14 @@ def document(grids: Sequence[Grid], full: bool) -> str:
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>fedbench: {title}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<style>{_STYLE}{_TABLES}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
+
+
+def fragment(grids: Sequence[Grid]) -> str:
+    """The grids for a page that is another's, such as a notebook: nothing else on it looks different."""
+    body = "\n".join(_section(harmless(grid, escape), False) for grid in grids)
+    return f'<style>.fedbench {{ {_INKS}{_TABLES} }}</style>\n<div class="fedbench">\n{body}\n</div>'
 
 
 def _section(grid: Grid, full: bool) -> str:

@@ -1,0 +1,29 @@
+"""fedbench from Python: what `import fedbench` offers (README.md)."""
+
+from __future__ import annotations
+
+from fedbench.api.checks import Checks, check
+from fedbench.api.parts import Part, partition
+from fedbench.api.results import Run, curves, run, runs
+from fedbench.api.tables import Tables, report
+from fedbench.api.training import train
+from fedbench.errors import FedbenchError
+from fedbench.observers.observer import Observer
+from fedbench.store import Store
+
+__all__ = [
+    "Checks",
+    "FedbenchError",
+    "Observer",
+    "Part",
+    "Run",
+    "Store",
+    "Tables",
+    "check",
+    "curves",
+    "partition",
+    "report",
+    "run",
+    "runs",
+    "train",
+]

@@ -1,0 +1,133 @@
+"""Runs: one by its id, many as data frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from fedbench.api.places import Home, store_of
+from fedbench.reports import runs as stored
+from fedbench.reports.headline import VIEW, headline
+from fedbench.reports.runs import SEEDS, differing, label, select, text
+from fedbench.words import duration
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What the table of runs says of every run, whether it differs or not.
+MAIN = ("method", "dataset", "split", "seed")
+#: What a run's card says of it.
+CARD = ("dataset", "split", "model", "rounds", "epochs", "steps", "lr", "seed", "budget")
+
+
+@dataclass(frozen=True, repr=False)
+class Run(stored.Run):
+    """A complete run: what was decided (`values`, `spec`), what came of it, where it comes from (`provenance`)."""
+
+    @cached_property
+    def results(self) -> dict[str, float]:
+        """The headline metrics, means over the last evaluated rounds of the setting, on untouched test images."""
+        return headline(self.metrics, self.spec.setting, VIEW)
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of each client's own model on its own test images, weighted by training sizes; nan for multi-label
+        images, whose `results` have areas under curves."""
+        return self.results.get("average_accuracy", float("nan"))
+
+    @property
+    def accuracies(self) -> pd.Series[float]:
+        """The accuracy of each client after the last round."""
+        import pandas as pd
+
+        return pd.Series(self.metrics.per_client("client_accuracy", VIEW), name="accuracy").rename_axis("client")
+
+    @property
+    def predictions(self) -> pd.DataFrame:
+        """What each model answered for each test image."""
+        return self.artifact.frame("predictions")
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """Loss, learning rate, seconds and bytes of each round."""
+        return self.artifact.frame("rounds")
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """Sizes, groups and what the method measured of each client."""
+        return self.artifact.frame("clients")
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Versions, machine, times, and the fingerprint of the code."""
+        return dict(self.artifact.provenance)
+
+    def __repr__(self) -> str:
+        results = f", accuracy {self.accuracy:.1%}" if "average_accuracy" in self.results else ""
+        named = ", ".join([self.title, *(f"{k} {text(v)}" for k, v in self._overrides.items())])
+        return f"<run {self.id[:8]}: {named} on {self.values['dataset']} {self.values['split']}{results}>"
+
+    def _repr_html_(self) -> str:
+        from fedbench.api.pictures import card
+
+        rows = {name.replace("_", " "): f"{value:.2%}" for name, value in self.results.items()}
+        rows |= {key: text(self.values[key]) for key in CARD if self.values.get(key) is not None}
+        rows |= {name: text(value) for name, value in self.hyper_parameters.items()}
+        there = self.provenance
+        made = (there.get(key) for key in ("started", "device", "executor"))
+        rows["made"] = ", ".join([*(str(one) for one in made if one), duration(there.get("train_seconds", 0.0))])
+        rows["code"] = f"{there.get('git') or 'installed'}{' (has changed since)' if self.stale else ''}"
+        return card(f"{self.title}, run {self.id}", rows)
+
+    @property
+    def _overrides(self) -> dict[str, Any]:
+        return dict(self.provenance.get("overrides", {}))
+
+
+def run(id: str, *, store: Home = None) -> Run:
+    """The run of that id, or of the only id that begins so."""
+    (one,) = select(store_of(store), [id])
+    return Run(one.artifact, one.store)
+
+
+def runs(*filters: str, store: Home = None) -> pd.DataFrame:
+    """A row for each run that all filters name (`method=fedavg,ditto`, `lr=0.1`, an id; none: all): what it is, in what
+    the runs differ, and the headline metrics of its last rounds.
+
+    >>> runs("method=fedavg")[["method", "dataset", "split"]].values.tolist()
+    [['fedavg', 'digits', 'Dir-0.3']]
+    """
+    import pandas as pd
+
+    chosen = select(store_of(store), filters)
+    keys = [*MAIN, *(key for key in differing(chosen) if key not in MAIN)]
+    rows = []
+    for one in chosen:
+        values = {key: one.values.get(key) for key in keys}
+        rows.append({**values, **headline(one.metrics, one.spec.setting, VIEW), "stale": one.stale})
+    return pd.DataFrame(rows, index=pd.Index([one.id for one in chosen], name="run"))
+
+
+def curves(*filters: str | Run, metric: str | Sequence[str] = "average_accuracy", store: Home = None) -> pd.DataFrame:
+    """A row for each round in which a run has measured a metric (columns run, label, seed, round, metric, value); runs
+    that differ in nothing but their seeds have one label. Runs are named as in `runs`, or given.
+
+    >>> curves("method=fedavg", metric="train_loss").columns.tolist()
+    ['run', 'label', 'seed', 'round', 'metric', 'value']
+    """
+    import pandas as pd
+
+    given = [one for one in filters if isinstance(one, stored.Run)]
+    words = [one for one in filters if isinstance(one, str)]
+    chosen: list[stored.Run] = [*given, *(select(store_of(store), words) if words or not given else [])]
+    keys = [key for key in differing(chosen) if key not in SEEDS]
+    rows = [
+        (one.id, label(one, ["method", *keys]), one.spec.setting.seed, round, name, value)
+        for one in chosen
+        for name in ([metric] if isinstance(metric, str) else metric)
+        for round, value in one.metrics.series(name, VIEW).items()
+        if round  # 0 stands for the whole run
+    ]
+    return pd.DataFrame(rows, columns=["run", "label", "seed", "round", "metric", "value"])

@@ -1,0 +1,79 @@
+"""Tables: laid out, as text, HTML, LaTeX, Markdown, CSV and JSON, or as data frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedbench.api.places import Home, roots, store_of
+from fedbench.files import write_whole
+from fedbench.reports import render
+from fedbench.reports.layout.grid import Grid
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, repr=False)
+class Tables:
+    """Tables as they are printed: `print(tables)` at a prompt, HTML in a notebook."""
+
+    grids: tuple[Grid, ...]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each cell, as in CSV: table, row, column, value in the printed unit, std, the paper's number."""
+        import pandas as pd
+
+        from fedbench.reports.render.data import records
+
+        return pd.DataFrame([record for grid in self.grids for record in records(grid)])
+
+    def text(self, format: str = "console", *, full: bool = False, standalone: bool = False) -> str:
+        """Printed in a format: console, latex, markdown, csv, html or json; `full` with all notes."""
+        return render.render(self.grids, render.choose(format, None), full=full, standalone=standalone)
+
+    def save(self, path: str | Path, *, full: bool = False, standalone: bool = False) -> None:
+        """Write them to a file, whose suffix tells the format."""
+        path = Path(path)
+        text = render.render(self.grids, render.choose(None, path), full=full, standalone=standalone)
+        write_whole(path, text.encode())
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        from fedbench.reports.render.html import fragment
+
+        return fragment(self.grids)
+
+
+def report(
+    *tables: str,
+    budget: str | None = None,
+    dataset: str | None = None,
+    columns: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    precision: str | None = None,
+    compare: bool = False,
+    only_done: bool = False,
+    view: str | None = None,
+    client_mean: str | None = None,
+    store: Home = None,
+) -> Tables:
+    """Tables of measured numbers by number ("1"), name ("feddrm/1") or TOML file; none: the headline tables. The
+    options are those of `fedbench report`; never trains.
+
+    >>> table = report("5", dataset="digits", budget="smoke")
+    >>> table.frame.columns[:4].tolist()
+    ['table', 'budget', 'precision', 'row']
+    """
+    from fedbench.reports.layout.tables import laid_out
+
+    grids = laid_out(
+        tables, store_of(store), roots(), budget=budget, dataset=dataset, columns=columns, seeds=seeds,
+        precision=precision, compare=compare, only_done=only_done, view=view, client_mean=client_mean,
+    )  # fmt: skip
+    return Tables(tuple(grids))

@@ -1,0 +1,65 @@
+"""Tables by their names, laid out: what `fedbench report` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.data import called
+from fedbench.errors import FedbenchError, unknown
+from fedbench.reports import table as specs
+from fedbench.reports.layout.build import build
+from fedbench.reports.layout.grid import Grid
+from fedbench.reports.layout.grid import only_done as filled
+from fedbench.reports.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION
+from fedbench.reports.status.index import Index
+from fedbench.reports.table.client_mean import with_client_mean
+from fedbench.reports.table.spec import VIEWS
+from fedbench.store import Store
+
+
+def laid_out(
+    names: Sequence[str],
+    store: Store,
+    roots: list[Path],
+    *,
+    budget: str | None = None,
+    precision: str | None = None,
+    dataset: str | None = None,
+    columns: Sequence[str] = (),
+    view: str | None = None,
+    client_mean: str | None = None,
+    seeds: Sequence[int] = (),
+    compare: bool = False,
+    only_done: bool = False,
+) -> list[Grid]:
+    """The tables of these names (none: the headline tables), filled from the store; runs that lack metrics are
+    evaluated. The options are those of `fedbench report`.
+
+    Raises FedbenchError for an unknown table, column or value of an option, and for `only_done` where no cell is.
+    """
+    if view is not None and view not in VIEWS:
+        raise unknown("test augmentation", view, VIEWS)
+    index = Index(store)
+    grids = []
+    for name in dict.fromkeys(names or [name for _, name in specs.headline().values()]):
+        wanted = specs.load(name)
+        if dataset is not None and not wanted.counted:
+            wanted = specs.on_dataset(wanted, called(dataset))
+        if columns:
+            wanted = wanted.only(columns)
+        if client_mean is not None:
+            wanted = with_client_mean(wanted, client_mean)
+        grids.append(
+            build(
+                wanted, budget or DEFAULT_BUDGET, store, roots, precision=precision or DEFAULT_PRECISION, view=view,
+                seeds=seeds, compare=compare, index=index,
+            )
+        )  # fmt: skip
+    if not only_done:
+        return grids
+    left = [part for part in map(filled, grids) if part.lines]
+    if not left:
+        command = grids[0].command
+        raise FedbenchError("no cell has a number yet", f"make them: {command}" if command else "leave out --only-done")
+    return left

@@ -1,0 +1,198 @@
+"""What Python offers: partitions, runs and tables as a user meets them."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import fedbench as fb
+from fedbench import api
+from fedbench.core.trainer import Progress
+from fedbench.errors import FedbenchError
+from fedbench.observers import Training
+from tests.api.conftest import QUICK, Session
+from tests.support.cli_user import good
+
+
+def test_importing_is_quick_and_names_are_there() -> None:
+    heavy = ["torch", "pandas", "numpy", "rich", "typer", "matplotlib"]
+    text = (
+        f"import sys, fedbench; assert not set({heavy}) & set(sys.modules); assert 'fedbench.api' not in sys.modules;"
+        "assert set(fedbench.__all__) <= set(dir(fedbench)); import fedbench.store, fedbench.partitions;"
+        "assert all(callable(getattr(fedbench, name)) for name in fedbench.__all__)"
+    )
+    subprocess.run([sys.executable, "-c", text], check=True)
+    with pytest.raises(AttributeError, match="module 'fedbench' has no attribute 'tarin'"):
+        fb.tarin  # type: ignore[attr-defined]  # noqa: B018
+    submodules = {module.name for module in pkgutil.iter_modules(fb.__path__)}
+    assert not submodules & set(fb.__all__), "a submodule takes the place of a function when it is imported"
+
+
+def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path))
+    names = {name: getattr(fb, name) for name in fb.__all__}
+    modules = [importlib.import_module(f"fedbench.api.{name}") for name in ("parts", "training", "results", "tables")]
+    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for module in modules:
+        for test in finder.find(module, globs=dict(names)):
+            runner.run(test)
+    assert runner.summarize().failed == 0
+    assert runner.tries >= 10
+
+
+def test_a_partition(session: Session) -> None:
+    part, counts = session.part, session.part.counts
+    assert repr(part) == f"<partition {part.id[:8]} of digits: Dir-0.3, 3 clients>"
+    assert counts.shape == (3, 12)
+    assert counts.iloc[:, :10].sum(axis=1).tolist() == (counts["train"] + counts["test"]).tolist()
+    assert "3 clients" in part._repr_html_()
+    assert str(counts["train"][0]) in part._repr_html_()
+
+
+def test_a_run(session: Session) -> None:
+    run, again = session.runs[0], fb.train(session.part.id, "fedavg", seed=0, **QUICK, store=session.home)
+    assert again.id == run.id
+    assert fb.run(run.id[:8], store=session.home).accuracies.tolist() == run.accuracies.tolist()
+    own = run.predictions.query("round == 2 and view == 'plain'")
+    right = (own["label"] == own["own"]).groupby(own["client"]).mean()
+    assert run.accuracies.tolist() == pytest.approx(right.tolist())
+    weights = run.clients["n_train"]
+    assert run.accuracy == pytest.approx((right * weights).sum() / weights.sum())
+    assert repr(run) == f"<run {run.id[:8]}: FedAvg on digits Dir-0.3, accuracy {run.accuracy:.1%}>"
+    for text in (run.id, f"{run.accuracy:.2%}", "digits", run.provenance["started"]):
+        assert text in run._repr_html_()
+
+
+def test_the_command_line_makes_the_same_run(session: Session) -> None:
+    words = ("--partition", session.part.id, "--rounds", "2", "--steps", "2", "--seed", "0", "--method", "fedavg")
+    protocol = ("--protocol", session.part.protocol)
+    said = json.loads(good("--home", session.home, "train", *words, *protocol, "--json").out)
+    assert said[0]["run"] == session.runs[0].id
+    assert said[0]["headline"]["plain"]["average_accuracy"] == session.runs[0].accuracy
+
+
+def test_runs_and_curves_are_data_frames(session: Session) -> None:
+    ids = [run.id for run in session.runs]
+    table = fb.runs(*ids, store=session.home)
+    assert table.index.tolist() == ids
+    assert table["seed"].tolist() == [0, 1]
+    assert table["average_accuracy"].tolist() == [run.accuracy for run in session.runs]
+    curves = fb.curves(*session.runs, metric=["train_loss", "average_accuracy"])
+    assert curves.equals(fb.curves(*ids, metric=["train_loss", "average_accuracy"], store=session.home))
+    losses = curves.query("metric == 'train_loss'")
+    assert losses["value"].tolist() == [loss for run in session.runs for loss in run.rounds["loss"]]
+    assert losses["round"].tolist() == [1, 2] * 2
+    assert set(curves["label"]) == {"FedAvg"}, "seeds of one run have one label"
+    with pytest.raises(FedbenchError, match="unknown key of runs 'metod'; did you mean 'method'"):
+        fb.runs("metod=fedavg", store=session.home)
+
+
+def test_a_table(session: Session, tmp_path: Path) -> None:
+    tables = fb.report("1", dataset="digits", budget="smoke", store=session.home)
+    assert tables.frame["state"].eq("missing").any()
+    assert isinstance(tables.frame, pd.DataFrame)
+    assert "FedAvg" in repr(tables)
+    assert tables._repr_html_().startswith("<style>.fedbench {")
+    assert "body {" not in tables._repr_html_(), "the rest of a notebook stays as it is"
+    tables.save(tmp_path / "table.tex")
+    assert (tmp_path / "table.tex").read_text() == tables.text("latex")
+    with pytest.raises(FedbenchError, match="cannot tell the format"):
+        tables.save(tmp_path / "table.doc")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"method": "fedavgg"}, "unknown method 'fedavgg'; did you mean 'fedavg'"),
+        ({"method": "ditto", "round": 3}, "unknown option of ditto 'round'; did you mean 'rounds'"),
+        ({"method": "ditto", "mu": "much"}, "--mu of ditto takes a number, not 'much'"),
+        ({"method": "fedavg", "budget": "large"}, "unknown budget 'large'"),
+        ({"method": "fedavg", "observers": ["tensorbord"]}, "unknown observer 'tensorbord'"),
+    ],
+)
+def test_mistakes_are_one_line(session: Session, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(FedbenchError) as error:
+        fb.train(session.part, **options)
+    assert text in str(error.value)
+
+
+class Failing(fb.Observer):
+    """Fails after the first round."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def on_start(self, training: Training) -> None:
+        self.heard.append(training.title)
+
+    def on_round(self, now: Progress) -> None:
+        self.heard.append(str(now.round))
+        raise ZeroDivisionError("nothing\nto see")
+
+
+def test_an_observer_that_fails_does_not_end_the_run(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    failing, log = Failing(), session.home.parent / "log.jsonl"
+    run = fb.train(session.part, "local", seed=0, observers=[failing, f"jsonl:{log}"], **QUICK)
+    assert failing.heard == ["Local", "1"]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("Failing failed in on_round and watches no more: ZeroDivisionError: nothing")
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [one["event"] for one in events] == ["start", "round", "round", "end"]
+    assert events[-1]["results"] == run.results
+
+
+class Stopping(fb.Observer):
+    """Presses Ctrl-C after the first round."""
+
+    def on_round(self, now: Progress) -> None:
+        if now.round == 1:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_goes_on(session: Session) -> None:
+    with pytest.raises(KeyboardInterrupt, match="round 1 of 2 is saved; the same call goes on from there"):
+        fb.train(session.part, "fedavg", seed=7, observers=[Stopping()], **QUICK)
+    log = session.home.parent / "on.jsonl"
+    fb.train(session.part, "fedavg", seed=7, observers=[f"jsonl:{log}"], **QUICK)
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [one.get("round") for one in events] == [None, 2, None]
+
+
+def test_checks_of_a_partitioner_and_of_what_is_none(session: Session) -> None:
+    checks = fb.check("iid", store=session.home)
+    assert checks
+    assert repr(checks).startswith("iid: holds\n✓ ")
+    assert "iid holds" in checks._repr_html_()
+    with pytest.raises(FedbenchError, match="unknown method or model 'fedavgg'"):
+        fb.check("fedavgg", store=session.home)
+
+
+@pytest.mark.slow
+def test_the_session_of_the_page_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks as the cells of a notebook, in a kernel of their own."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    from tests.test_pages import blocks
+
+    cells = blocks(Path(api.__file__).with_name("README.md"), "python")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(fb.__file__).parents[1])]))
+    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [
+        "".join(out["data"].get("text/html", out["data"]["text/plain"]) for out in cell.outputs if "data" in out)
+        for cell in notebook.cells
+    ]
+    for text, part in zip(shown, ("Dir-0.3", "FedAvg", "accuracy", "Prox", "Prox"), strict=True):
+        assert part in text
+    (source,) = (tmp_path / "home" / "sources").iterdir()
+    assert source.name.startswith("Prox-")
