@@ -1,5 +1,5 @@
-"""Words from outside, of the command line and the environment: plain text, and the paths that they name; and a time in
-words."""
+"""Words from outside, of the command line and the environment: plain text, and the paths that they name; and times and
+sizes in words."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ def check(words: Iterable[str]) -> None:
     """Raise FedbenchError if a word of the command line is no plain text."""
     for word in words:
         one_line(word, "the command line")
+
+
+def size(bytes: int) -> str:
+    """Bytes in words: 12 kB, 3.4 MB, 1.2 GB."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB")):
+        if bytes >= unit:
+            return f"{bytes / unit:.1f} {name}"
+    return f"{bytes / 1e3:.0f} kB"
 
 
 def duration(seconds: float) -> str:

@@ -18,6 +18,7 @@ from fedbench.partitions.transforms import CORRUPTIONS, SEVERITIES, SHIFTS
 from fedbench.partitions.transforms.corruption import named as corruption
 from fedbench.specs import (
     PRECISIONS,
+    SCHEMA,
     SPECS,
     DatasetSpec,
     MetricsSpec,
@@ -185,6 +186,9 @@ def test_round_trip(spec: Spec) -> None:
     again = SPECS[body["kind"]].from_dict(body["spec"])
     assert again == spec
     assert again.canonical() == spec.canonical()
+    body = {"kind": spec.kind, "schema": SCHEMA, "spec": spec.to_dict()}
+    assert spec.canonical() == json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    assert type(spec).shared(spec.to_dict()) is type(spec).shared(dict(reversed(spec.to_dict().items()))) == spec
     assert again.id == spec.id
     assert hash(again) == hash(spec)
     assert len(spec.id) == 12

@@ -16,10 +16,14 @@ from fedbench.cli.demo import demo
 from fedbench.cli.evaluate import evaluate
 from fedbench.cli.export import export
 from fedbench.cli.figure import figure
+from fedbench.cli.listing import list_artifacts
 from fedbench.cli.metrics import metrics
 from fedbench.cli.new import new
 from fedbench.cli.partition import PartitionCommand, partition
+from fedbench.cli.remove import remove
 from fedbench.cli.report import report
+from fedbench.cli.resume import resume
+from fedbench.cli.status import status
 from fedbench.cli.store import store_app
 from fedbench.cli.strict import App
 from fedbench.cli.tables import tables
@@ -72,6 +76,8 @@ app.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )(train)
 app.command("evaluate", rich_help_panel="The way to a table")(evaluate)
+app.command("resume", rich_help_panel="The way to a table")(resume)
+app.command("status", rich_help_panel="The way to a table")(status)
 app.command("report", rich_help_panel="The way to a table")(report)
 app.command("figure", rich_help_panel="The way to a table")(figure)
 app.command("export", rich_help_panel="The way to a table")(export)
@@ -88,6 +94,6 @@ app.command("metrics", rich_help_panel="What there is")(metrics)
 app.command("methods", rich_help_panel="What there is")(browse.methods)
 app.add_typer(data_app, name="data", rich_help_panel="What there is")
 app.add_typer(store_app, name="store", rich_help_panel="What there is")
-app.command("list", rich_help_panel="What there is")(browse.list_artifacts)
+app.command("list", rich_help_panel="What there is")(list_artifacts)
 app.command("show", rich_help_panel="What there is")(browse.show)
-app.command("remove", rich_help_panel="What there is")(browse.remove)
+app.command("remove", rich_help_panel="What there is")(remove)

@@ -1,106 +1,23 @@
-"""`fedbench list`, `show`, `remove`, `methods`: what is there, and where it comes from."""
+"""`fedbench show`, `methods`: where something comes from, and what can be trained."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedbench.cli import context
-from fedbench.errors import FedbenchError, unknown
+from fedbench.cli.describe import describe
 from fedbench.measure import stored
-from fedbench.plain import plain
 from fedbench.plugins.mistakes import reported
-from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
-from fedbench.store import KINDS, Artifact
+from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Spec
+from fedbench.store import Artifact
 
 if TYPE_CHECKING:
     from fedbench.declaration import Declaration
     from fedbench.store import Store
-
-
-def describe(spec: Spec, telling: Mapping[str, Sequence[str]] | None = None) -> str:
-    """One line that tells a person what an artifact is; of a run with its method's `telling` hyper-parameters."""
-    if isinstance(spec, DatasetSpec):
-        return f"{spec.name} ({spec.source})"
-    if isinstance(spec, PartitionSpec):
-        from fedbench.partitions import schemes
-
-        head = f"{spec.dataset.name} {schemes.label(spec)}, {spec.clients} clients, shift {spec.shift}"
-        return ", ".join([head, f"seed {spec.seed}", *schemes.details(spec)])
-    if isinstance(spec, RunSpec):
-        from fedbench.partitions import schemes
-
-        setting, part = spec.setting, spec.setting.partition
-        precision = None if setting.precision == Setting.precision else setting.precision
-        differing = (setting.optimizer, setting.select and f"{setting.select} round", precision)
-        more = "".join(f", {value}" for value in differing if value)
-        values = ", ".join(f"{k} {spec.params[k]}" for k in (telling or {}).get(spec.method, ()) if k in spec.params)
-        method = f"{spec.method} ({values})" if values else spec.method
-        return (
-            f"{method} on {part.dataset.name} {schemes.label(part)}, {part.clients} clients, "
-            f"{setting.budget} budget ({setting.rounds} rounds, {setting.model}{more}), seed {setting.seed}"
-        )
-    if isinstance(spec, MetricsSpec):
-        return f"of run {spec.run.id}: {describe(spec.run, telling)}"
-    raise TypeError(spec)
-
-
-def _telling(specs: Iterable[Spec]) -> dict[str, list[str]]:
-    """By method, the hyper-parameters in which these runs of it differ."""
-    values: dict[str, dict[str, set[str]]] = {}
-    for spec in specs:
-        if isinstance(spec, RunSpec):
-            for name, value in spec.params.items():
-                values.setdefault(spec.method, {}).setdefault(name, set()).add(repr(value))
-    return {method: [k for k, seen in of.items() if len(seen) > 1] for method, of in values.items()}
-
-
-def list_artifacts(
-    kind: Annotated[str | None, typer.Argument(help="dataset, partition, run or metrics (default: all).")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
-) -> None:
-    """List the artifacts of the store, oldest first; * marks the current partition and run."""
-    if kind is not None and kind not in KINDS:
-        raise unknown("kind of artifact", kind, KINDS)
-    store = context.store()
-    there = [a for k in ([kind] if kind else KINDS) for a in store.scan(k)]
-    artifacts = [a for a in there if isinstance(a, Artifact)]
-    damaged = [a for a in there if isinstance(a, FedbenchError)]
-    telling = _telling(a.spec.run if isinstance(a.spec, MetricsSpec) else a.spec for a in artifacts)
-    for error in damaged:
-        context.err().print(str(error))
-    if json:
-        context.print_json([_brief(a, telling) for a in artifacts])
-        return
-    console = context.out()
-    if not there:
-        console.print(f"nothing in {store.home} yet; 'fedbench demo' or 'fedbench partition' makes a start")
-        return
-    from rich.table import Table
-
-    table = Table("kind", "id", "what", "made", box=None, header_style="bold", pad_edge=False)
-    table.add_column("size", justify="right", no_wrap=True)
-    current = set(store.current.values())
-    for a in artifacts:
-        mark = "*" if a.id in current else " "
-        size = _size(sum(f["bytes"] for f in a.manifest["files"].values()))
-        table.add_row(a.kind, f"{a.id}{mark}", describe(a.spec, telling), a.provenance["started"], size)
-    console.print(table)
-
-
-def _size(bytes: int) -> str:
-    return f"{bytes / 1e6:.1f} MB" if bytes >= 1e6 else f"{bytes / 1e3:.0f} kB"
-
-
-def _brief(artifact: Artifact, telling: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    what = describe(artifact.spec, telling)
-    return {
-        "kind": artifact.kind, "id": artifact.id, "what": what, "path": str(artifact.path),
-        "made": artifact.provenance["started"],
-    }  # fmt: skip
 
 
 def show(
@@ -174,28 +91,6 @@ def _executor(provenance: Mapping[str, Any]) -> str:
     measured = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
     others = f", together with {provenance['together'] - 1} other seeds" if "together" in provenance else ""
     return f"executor {provenance['executor']}" + (f" ({measured} client-steps/s)" if measured else "") + others
-
-
-def remove(
-    id: Annotated[str, typer.Argument(help="Id of an artifact, or its beginning.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
-    """Delete an artifact from the store."""
-    store = context.store()
-    kind, name = store.locate(id)
-    if not yes:
-        try:
-            what = describe(store.open(kind, name).spec)
-        except FedbenchError as error:
-            what = error.message
-        try:
-            sure = typer.confirm(plain(f"Delete {kind} {name}: {what}?"))
-        except typer.Abort:
-            raise FedbenchError("nothing was removed: there was no answer", "--yes removes without asking") from None
-        if not sure:
-            raise typer.Exit(1)
-    store.remove(kind, name)
-    context.out().print(f"removed {kind} {name}")
 
 
 def methods(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fedbench.engine import work
 from fedbench.engine.job import Job
 from fedbench.engine.place import check_place
+from fedbench.engine.progress import Notes
 from fedbench.engine.training import prepared, write
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import reported
@@ -75,11 +76,6 @@ def execute_all(
             return done
         stack.enter_context(_under_way(ours, store))
 
-        def beat(progress: Progress) -> None:
-            for _, claim in ours:
-                claim.beat()
-            observe(progress)
-
         trainers: list[Trainer] = []
         try:
             with (
@@ -90,6 +86,14 @@ def execute_all(
                 if several and ready.how["executor"] not in STACKING:
                     return []
                 trainers = ready.trainers
+                notes = Notes([store.work(job.spec.id) for job, _ in ours], ready.how)
+
+                def beat(progress: Progress) -> None:
+                    for _, claim in ours:
+                        claim.beat()
+                    notes.hear(progress)
+                    observe(progress)
+
                 train_together(trainers, beat)
                 return [write(job, store, t, ready.how) for (job, _), t in zip(ours, trainers, strict=True)]
         except Interrupted:

@@ -10,13 +10,14 @@ from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, read_json, write_json
 from fedbench.store import CHECKPOINT, Store
+from fedbench.store.unfinished import SPEC
 
 
 def announce(job: Job, store: Store) -> None:
     """Say in the run's work folder which run is under way."""
     folder = store.work(job.spec.id)
     with disk_errors("starting a run", folder):
-        write_json(folder / "spec.json", {"run": job.spec.to_dict(), "overrides": dict(job.overrides)})
+        write_json(folder / SPEC, {"run": job.spec.to_dict(), "overrides": dict(job.overrides)})
 
 
 def saved_round(job: Job, store: Store) -> int:

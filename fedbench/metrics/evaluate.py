@@ -13,10 +13,11 @@ import numpy as np
 
 from fedbench.metrics.accuracy import accuracies
 from fedbench.metrics.clusters import clustering
+from fedbench.metrics.headline import HEADLINE, headline
 from fedbench.metrics.method_metrics import Noted, of_clients
 from fedbench.metrics.predictions import read_clients, read_predictions
 from fedbench.metrics.probabilities import probabilistic
-from fedbench.metrics.read import metrics_of, spec_of, writing
+from fedbench.metrics.read import metrics_of, of_table, spec_of, writing
 from fedbench.metrics.scores import areas, read_scores, scored
 from fedbench.metrics.timing import timings
 from fedbench.store import Artifact, Store
@@ -49,6 +50,7 @@ def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
     table = _long_form(answered, len(clients), by_round, by_client)
     with writing(run, store) as writer:
         writer.table("metrics", table)
+        writer.provenance[HEADLINE] = headline(of_table(spec.id, table), spec.run.setting.window)
     return store.open(spec.kind, spec.id)
 
 

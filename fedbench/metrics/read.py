@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from fedbench.metrics.definitions import METRICS, all_metrics
 from fedbench.specs import MetricsSpec, RunSpec
 from fedbench.store import Artifact, Store, Writer
 from fedbench.store.provenance import fingerprint
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -67,19 +71,23 @@ def load(artifact: Artifact) -> Metrics:
 
     path = artifact.file("metrics.parquet")
     try:
-        table = pq.ParquetFile(path, read_dictionary=["metric", "view"]).read(use_threads=False)
-        metric, view = (table.column(n).unify_dictionaries().combine_chunks() for n in ("metric", "view"))
-        return Metrics(
-            id=artifact.id,
-            names=metric.dictionary.to_pylist(),
-            views=view.dictionary.to_pylist(),
-            # By DLPack: pyarrow's own to_numpy imports pandas, which every report would feel.
-            metric=np.from_dlpack(metric.indices),
-            view=np.from_dlpack(view.indices),
-            **{n: np.from_dlpack(table.column(n).combine_chunks()) for n in ("round", "client", "value")},
-        )
+        return of_table(artifact.id, pq.ParquetFile(path, read_dictionary=["metric", "view"]).read(use_threads=False))
     except (OSError, KeyError, pa.ArrowException) as error:
         raise FedbenchError(f"cannot read {path} ({error})", "'fedbench evaluate --again' makes it anew") from error
+
+
+def of_table(id: str, table: pa.Table) -> Metrics:
+    """The metrics of that id in long form, as `evaluate` writes them."""
+    metric, view = (table.column(n).unify_dictionaries().combine_chunks() for n in ("metric", "view"))
+    return Metrics(
+        id=id,
+        names=metric.dictionary.to_pylist(),
+        views=view.dictionary.to_pylist(),
+        # By DLPack: pyarrow's own to_numpy imports pandas, which every report would feel.
+        metric=np.from_dlpack(metric.indices),
+        view=np.from_dlpack(view.indices),
+        **{n: np.from_dlpack(table.column(n).combine_chunks()) for n in ("round", "client", "value")},
+    )
 
 
 def spec_of(run: Artifact) -> MetricsSpec:
@@ -104,6 +112,11 @@ def _inputs(run: Artifact) -> dict[str, str]:
     return {"run": run.id, "digest": run.digest}
 
 
+def of_this_making(metrics: Artifact, run: Artifact) -> bool:
+    """Whether these are the metrics of that run as it is, and not of one that was there before it."""
+    return bool(metrics.manifest["inputs"] == _inputs(run))
+
+
 def _code() -> str:
     return fingerprint("metrics")
 
@@ -114,7 +127,7 @@ def metrics_of(run: Artifact, store: Store) -> Artifact | None:
     Those of another making of it (`train --again`) or by other code count as not there: they cost nothing but time.
     """
     artifact = store.get(spec_of(run))
-    if artifact is None or artifact.manifest["inputs"] != _inputs(run) or artifact.provenance.get("code") != _code():
+    if artifact is None or not of_this_making(artifact, run) or artifact.provenance.get("code") != _code():
         return None
     return artifact
 

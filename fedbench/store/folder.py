@@ -16,12 +16,11 @@ from fedbench.files import abandoned, alone, disk_errors, read_json, scratched, 
 from fedbench.specs import SCHEMA, SPECS, Spec
 from fedbench.store.artifact import MANIFEST, Artifact, DamagedError, opened
 from fedbench.store.claim import Claim, hold, holder
+from fedbench.store.unfinished import CHECKPOINT
 from fedbench.store.writing import ASIDE, Writer, remove, restored, writing
 from fedbench.words import path_of
 
 KINDS = tuple(SPECS)
-#: The file of a work folder that a restart looks for.
-CHECKPOINT = "checkpoint.json"
 
 
 def default_home() -> Path:

@@ -37,13 +37,23 @@ def test_list(ready: Path) -> None:
     assert [one["kind"] for one in listed] == ["dataset", "partition", "run", "metrics"]
     assert {f"{one['kind']}/{one['id']}" for one in listed} == set(complete(ready))
     said = good("list").out
-    lines = said.splitlines()
-    assert len(lines) == 1 + len(listed), "one line an artifact where there is no terminal to be narrow"
+    lines = [line.split() for line in said.splitlines() if line]
     current = Store(ready).current
-    marked = {line.split()[1].removesuffix("*") for line in lines if "*" in line.split()[1]}
+    marked = {words[0].removesuffix("*") for words in lines if words[0].endswith("*")}
     assert marked == {current["partition"], current["run"]}
-    assert "fedavg on digits Dir-0.3, 8 clients, smoke budget (4 rounds, digits_cnn), seed 2025" in said
+    heads, rows = lines[::2], lines[1::2]
+    assert [head[0] for head in heads] == [row["kind"] for row in listed if row["kind"] != "metrics"], "a table a kind"
+    assert rows[-1][1:9] == ["fedavg", "digits", "Dir-0.3", "8", "digits_cnn", "smoke", "4", "0.01"]
+    headline = json.loads(good("evaluate", "--json").out)[0]["headline"]["plain"]
+    assert rows[-1][9:12] == [
+        "2025",
+        *(f"{100 * headline[k]:.2f}" for k in ("client_accuracy_mean", "system_accuracy")),
+    ]
+    assert listed[2]["client_accuracy_mean"] == headline["client_accuracy_mean"]
     assert "0.0 MB" not in said
+    (metrics,) = (one for one in listed if one["kind"] == "metrics")
+    assert f"of run {current['run']}: fedavg on digits" in good("list", "metrics").out
+    assert metrics["id"] in good("list", "metrics").out
     assert json.loads(good("list", "run", "--json").out) == [one for one in listed if one["kind"] == "run"]
 
 

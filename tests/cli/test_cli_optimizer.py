@@ -42,7 +42,7 @@ def test_a_run_by_adamw(ready: Path) -> None:
     )
     run = current(ready).id
     (listed,) = (line for line in good("list", "run").out.splitlines() if run in line)
-    assert "custom budget (4 rounds, digits_cnn, adamw), seed 2025" in listed
+    assert "digits_cnn, adamw  custom       4  0.001  2025" in listed
     assert "adamw), seed" in " ".join(good("show", run).out.split())
     assert "optimizer adamw" in " ".join(good("show", run).out.split())
     assert good("list", "run").out.count("adamw") == 1

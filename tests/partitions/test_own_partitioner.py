@@ -93,7 +93,7 @@ def test_from_the_partition_to_the_report_without_its_file(
     capsys.readouterr()
     monkeypatch.setenv("COLUMNS", "200")
     run("list")
-    assert "fedavg on digits Mine, 3 clients" in capsys.readouterr().out
+    assert "fedavg  digits    Mine         3  " in capsys.readouterr().out
     run("evaluate", made.id)
     assert "Mine" in capsys.readouterr().out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +178,14 @@ def at_hand(spec: PartitionSpec) -> bool:
 
 def label(spec: PartitionSpec) -> str:
     """The field's short name of a partition, such as Dir-0.3, 5-SPC, IID, or of the shift at its level."""
-    return of(spec).label(spec) if at_hand(spec) else spec.scheme.partition("@")[0]
+    if _own.is_plugin(spec.scheme):
+        return of(spec).label(spec) if at_hand(spec) else spec.scheme.partition("@")[0]
+    return _label(spec) if at_hand(spec) else spec.scheme
+
+
+@lru_cache(maxsize=2**12)  # a store's runs have few partitions
+def _label(spec: PartitionSpec) -> str:
+    return of(spec).label(spec)
 
 
 def details(spec: PartitionSpec) -> list[str]:

@@ -1,0 +1,217 @@
+"""`fedbench list`: what the store holds, runs with what they reached, and those that never ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from fedbench.cli import context
+from fedbench.cli.columns import columns
+from fedbench.cli.describe import describe, method_words, model_words, telling
+from fedbench.errors import FedbenchError, unknown
+from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec
+from fedbench.store import KINDS, Artifact, Store
+from fedbench.store.unfinished import Unfinished, unfinished
+from fedbench.words import size
+
+#: What may be listed beside the kinds of artifacts.
+UNFINISHED = "unfinished"
+#: Columns of runs that end at the right, and those that a narrow terminal lacks.
+_RIGHT = ("rounds", "lr", "seed", "accuracy", "AUC", "system", "size", "clients")
+_SPARE = ("size", "clients", "budget", "rounds", "system", "made", "model")
+
+Headlines = Mapping[str, Mapping[str, Any]]
+
+
+def list_artifacts(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KIND] [FILTER]...",
+            help="dataset, partition, run, metrics or unfinished (default: all), or filters of runs: "
+            "method=fedavg,ditto lr=0.1 dataset=mnist, an id.",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """List what the store holds, newest last; * marks the current partition and run.
+
+    A run's accuracy is the mean of its clients' accuracies in %, system that
+    of the whole federation, after the last rounds that count.
+    """
+    kinds, filters = _asked(what or [])
+    store = context.store()
+    artifacts, problems = _artifacts(store, kinds, filters)
+    left = unfinished(store) if UNFINISHED in kinds else []
+    for error in problems:
+        context.err().print(str(error))
+    told = telling([*(a.spec for a in artifacts), *(run.spec for run in left)])
+    headlines = _headlines(store, artifacts) if "run" in kinds else {}
+    if json:
+        documents = [_document(a, headlines, told) for a in artifacts]
+        context.print_json(documents + [{"kind": UNFINISHED, **document(run, told)} for run in left])
+        return
+    if not artifacts and not problems and not left:
+        context.out().print(f"nothing in {store.home} yet; 'fedbench demo' or 'fedbench partition' makes a start")
+        return
+    _print(store, artifacts, left, headlines, told, with_metrics=kinds == ["metrics"])
+
+
+def _asked(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The kinds to list, and filters of runs."""
+    known = (*KINDS, UNFINISHED)
+    if words and words[0] in known:
+        kind, *filters = words
+        if filters and kind != "run":
+            raise FedbenchError(f"filters are for runs, not for {kind}", f"fedbench list run {' '.join(filters)}")
+        return [kind], filters
+    if words and len(words) == 1 and "=" not in words[0] and not _hexadecimal(words[0]):
+        raise unknown("kind of artifact", words[0], known)
+    return (["run"], list(words)) if words else (list(known), [])
+
+
+def _hexadecimal(word: str) -> bool:
+    """Whether it may be the beginning of an id."""
+    return bool(word) and set(word) <= set("0123456789abcdef")
+
+
+def _artifacts(
+    store: Store, kinds: Sequence[str], filters: Sequence[str]
+) -> tuple[list[Artifact], list[FedbenchError]]:
+    """The artifacts of these kinds, oldest first, and an error for each that cannot be trusted or read."""
+    if filters:
+        from fedbench.reports.runs import select
+
+        return [run.artifact for run in select(store, filters)], []
+    there = [one for kind in kinds if kind != UNFINISHED for one in store.scan(kind)]
+    return [a for a in there if isinstance(a, Artifact)], [a for a in there if isinstance(a, FedbenchError)]
+
+
+def _headlines(store: Store, artifacts: Iterable[Artifact]) -> Headlines:
+    """Run id -> the headline of its metrics, where they are there and of this making of the run."""
+    from fedbench.metrics.headline import read_headline
+    from fedbench.metrics.read import of_this_making, spec_of
+
+    artifacts = list(artifacts)
+    listed = {a.spec.run.id: a for a in artifacts if isinstance(a.spec, MetricsSpec)}
+    headlines = {}
+    for run in (a for a in artifacts if a.kind == "run"):
+        try:
+            metrics = listed.get(run.id) if listed else store.get(spec_of(run))
+            if metrics is not None and of_this_making(metrics, run):
+                headlines[run.id] = read_headline(metrics)
+        except FedbenchError:
+            continue  # damaged: where metrics are listed it is told of
+    return headlines
+
+
+def _print(
+    store: Store,
+    artifacts: Sequence[Artifact],
+    left: Sequence[Unfinished],
+    headlines: Headlines,
+    told: Mapping[str, Sequence[str]],
+    with_metrics: bool,
+) -> None:
+    """A table a kind. Metrics are their runs' accuracies, unless nothing else is listed."""
+    console, current = context.out(), set(store.current.values())
+    rows: dict[str, list[dict[str, str]]] = {}
+    for a in artifacts:
+        if a.kind == "metrics" and not with_metrics:
+            continue
+        row = {a.kind: a.id + ("*" if a.id in current else ""), **_ROWS[a.kind](a, headlines, told)}
+        row |= {"made": _date(a), "size": size(sum(f["bytes"] for f in a.manifest["files"].values()))}
+        rows.setdefault(a.kind, []).append(row)
+    if left:
+        rows[UNFINISHED] = [_unfinished_row(run, told) for run in left]
+    for n, table in enumerate(rows.values()):
+        if n:
+            console.print()
+        columns(console, table, _RIGHT, _SPARE)
+
+
+def _dataset_row(a: Artifact, *_: Any) -> dict[str, str]:
+    assert isinstance(a.spec, DatasetSpec)
+    return {"data set": a.spec.name, "source": a.spec.source}
+
+
+def _partition_row(a: Artifact, *_: Any) -> dict[str, str]:
+    from fedbench.partitions import schemes
+
+    spec = a.spec
+    assert isinstance(spec, PartitionSpec)
+    row = {"data set": spec.dataset.name, "split": schemes.label(spec), "clients": str(spec.clients)}
+    return row | {"shift": spec.shift, "seed": str(spec.seed), "more": ", ".join(schemes.details(spec))}
+
+
+def _run_row(a: Artifact, headlines: Headlines, told: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    from fedbench.partitions import schemes
+
+    spec = a.spec
+    assert isinstance(spec, RunSpec)
+    setting, part, reached = spec.setting, spec.setting.partition, headlines.get(a.id, {})
+    return {
+        "method": method_words(spec, told), "data set": part.dataset.name, "split": schemes.label(part),
+        "clients": str(part.clients), "model": model_words(setting), "budget": setting.budget,
+        "rounds": str(setting.rounds), "lr": f"{setting.lr:g}", "seed": str(setting.seed),
+        "accuracy": _percent(reached.get("client_accuracy_mean")), "AUC": _percent(reached.get("client_auc_mean")),
+        "system": _percent(reached.get("system_accuracy")),
+    }  # fmt: skip
+
+
+def _metrics_row(a: Artifact, _: Headlines, told: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    return {"what": describe(a.spec, told)}
+
+
+_ROWS: Mapping[str, Callable[..., dict[str, str]]] = {
+    "dataset": _dataset_row, "partition": _partition_row, "run": _run_row, "metrics": _metrics_row,
+}  # fmt: skip
+
+
+def _unfinished_row(run: Unfinished, told: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    state = f"{run.state}: {run.reason}" if run.reason else str(run.state)
+    where = f" (process {run.holder['pid']} on {run.holder['host']})" if run.holder else ""
+    rounds = f"{run.round} of {run.spec.setting.rounds}"
+    return {UNFINISHED: run.id, "rounds": rounds, "run": describe(run.spec, told), "state": state + where}
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.2f}"
+
+
+def _date(artifact: Artifact) -> str:
+    """Day and minute, UTC."""
+    return str(artifact.provenance["started"])[:16].replace("T", " ")
+
+
+def _document(a: Artifact, headlines: Headlines, told: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """What --json says of an artifact."""
+    document: dict[str, Any] = {
+        "kind": a.kind, "id": a.id, "what": describe(a.spec, told), "path": str(a.path),
+        "made": a.provenance["started"], "bytes": sum(f["bytes"] for f in a.manifest["files"].values()),
+    }  # fmt: skip
+    if isinstance(a.spec, RunSpec):
+        document |= _of_run(a.spec) | dict(headlines.get(a.id, {}))
+    return document
+
+
+def _of_run(spec: RunSpec) -> dict[str, Any]:
+    from fedbench.partitions import schemes
+
+    setting, part = spec.setting, spec.setting.partition
+    return {
+        "method": spec.method, "dataset": part.dataset.name, "split": schemes.label(part), "partition": part.id,
+        "model": setting.model, "rounds": setting.rounds, "lr": setting.lr, "seed": setting.seed,
+    }  # fmt: skip
+
+
+def document(run: Unfinished, told: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+    """What --json says of a run that is no artifact."""
+    return {
+        **_of_run(run.spec), "id": run.id, "what": describe(run.spec, told), "state": str(run.state),
+        "round": run.round, "accuracy": run.accuracy, "reason": run.reason, "bytes": run.bytes, "time": run.time,
+        "holder": dict(run.holder) if run.holder else None, "seconds_left": run.seconds_left,
+        "progress": dict(run.progress),
+    }  # fmt: skip

@@ -1,0 +1,111 @@
+"""`fedbench status`: what runs where and how far it is, and what was interrupted; it reads, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedbench.cli import context
+from fedbench.cli.describe import describe
+from fedbench.cli.listing import document
+from fedbench.cli.resume import own_files
+from fedbench.errors import FedbenchError
+from fedbench.plain import plain
+from fedbench.store import Store
+from fedbench.store.unfinished import End, Unfinished, unfinished
+from fedbench.words import duration, size
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+#: Seconds between two looks.
+WATCH_SECONDS = 2.0
+_BAR = 12
+
+
+def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds, until Ctrl-C.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """Show the runs under way, by whichever process, and those that were interrupted or failed."""
+    if watch and json:
+        raise FedbenchError("--watch does not go with --json", "leave one of the two out")
+    store = context.store()
+    if json:
+        context.print_json([{**document(run), "goes_on": goes_on(run)} for run in unfinished(store)])
+    elif watch:
+        _watch(store)
+    else:
+        context.out().print(_view(store))
+
+
+def _watch(store: Store) -> None:
+    from rich.live import Live
+
+    console = context.out()
+    try:
+        with Live(_view(store), console=console, auto_refresh=False, screen=console.is_terminal) as live:
+            while True:
+                time.sleep(WATCH_SECONDS)
+                live.update(_view(store), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def goes_on(run: Unfinished) -> str | None:
+    """The command that goes on with a run that is not under way; None for one of a user's files."""
+    return f"fedbench resume {run.id}" if run.state is not End.RUNNING and own_files(run) is None else None
+
+
+def _view(store: Store) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    runs = unfinished(store)
+    under_way = [run for run in runs if run.state is End.RUNNING]
+    parts: list[RenderableType] = [_under_way(under_way)] if under_way else [Text(f"nothing runs in {store.home}")]
+    for run in (run for run in runs if run.state is not End.RUNNING):
+        style = "red" if run.state is End.FAILED else "yellow"
+        saved = f"round {run.round} of {run.spec.setting.rounds} is saved" if run.round else "nothing is saved"
+        reached = "" if run.accuracy is None else f", accuracy {run.accuracy:.1%}"
+        parts.append(Text.assemble(f"\n{run.id} ", (str(run.state), style), f": {plain(describe(run.spec))}"))
+        parts.append(Text(f"  {saved}{reached}, {_ago(run.time)}" + (f"; {plain(run.reason)}" if run.reason else "")))
+        parts.append(Text(f"  {goes_on(run) or 'the command that began it goes on with it'}", "bold"))
+    return Group(*parts)
+
+
+def _under_way(runs: Sequence[Unfinished]) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, side in (("run", "left"), ("what", "left"), ("rounds", "right"), ("left", "right"),
+                          ("accuracy", "right"), ("where", "left")):  # fmt: skip
+        table.add_column(heading, justify=side, no_wrap=heading in ("run", "left"))  # type: ignore[arg-type]
+    for run in runs:
+        rounds, left = run.spec.setting.rounds, run.seconds_left
+        bar = "━" * round(_BAR * run.round / rounds)
+        table.add_row(
+            run.id, plain(describe(run.spec)), f"{bar} {run.round}/{rounds}",
+            "–" if left is None else duration(left),
+            "–" if run.accuracy is None else f"{run.accuracy:.1%}", plain(_where(run)),
+        )  # fmt: skip
+    return table
+
+
+def _where(run: Unfinished) -> str:
+    """Process, host, device and executor, memory of the GPU, and what goes on before the first round."""
+    assert run.holder is not None
+    note = run.progress
+    words = [f"process {run.holder['pid']} on {run.holder['host']}"]
+    words += [str(note[name]) for name in ("device", "executor", "doing") if note.get(name)]
+    gpu = note.get("gpu")
+    if isinstance(gpu, dict):
+        words.append(f"{size(gpu.get('reserved', 0))} of {size(gpu.get('bytes', 0))}")
+    return ", ".join(words if note else [*words, "starting"])
+
+
+def _ago(at: float) -> str:
+    return f"{duration(time.time() - at)} ago"
