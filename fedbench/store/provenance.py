@@ -70,12 +70,13 @@ def provenance(started: float) -> dict[str, Any]:
 def fingerprint(*parts: str) -> str:
     """Digest of the code (not comments or docstrings) under package paths such as 'core' or 'methods/fedavg.py'.
 
-    Same version number but another fingerprint means that a result may come from older code.
+    Same version number but another fingerprint means that a result may come from older code. Without a file that is
+    gone it is another.
     """
     digest = hashlib.sha256()
     for part in parts:
         path = PACKAGE / part
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.exists() else []:
             digest.update(file.relative_to(PACKAGE).as_posix().encode())
             digest.update(_code(file.read_bytes()))
     return digest.hexdigest()[:12]
@@ -108,10 +109,7 @@ def is_stale(provenance: Mapping[str, Any]) -> bool:
     if any(is_stale(one) for one in provenance.get(MADE_FROM, {}).values()):
         return True
     parts = provenance.get("fingerprint_parts")
-    if not parts:
-        return False
-    gone = any(not (PACKAGE / part).exists() for part in parts)
-    return gone or fingerprint(*parts) != provenance.get("fingerprint")
+    return fingerprint(*parts) != provenance.get("fingerprint") if parts else False
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
