@@ -11,6 +11,7 @@ import typer
 from fedbench import __version__
 from fedbench.cli import browse, context
 from fedbench.cli.check import check
+from fedbench.cli.compare import compare
 from fedbench.cli.data import data_app
 from fedbench.cli.demo import demo
 from fedbench.cli.evaluate import evaluate
@@ -79,6 +80,7 @@ app.command("evaluate", rich_help_panel="The way to a table")(evaluate)
 app.command("resume", rich_help_panel="The way to a table")(resume)
 app.command("status", rich_help_panel="The way to a table")(status)
 app.command("report", rich_help_panel="The way to a table")(report)
+app.command("compare", rich_help_panel="The way to a table")(compare)
 app.command("figure", rich_help_panel="The way to a table")(figure)
 app.command("export", rich_help_panel="The way to a table")(export)
 app.command("new", rich_help_panel="Your own")(new)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedbench.cli import context
+from fedbench.cli import context, printing
 
 #: How much is said below a table.
 NOTES = ("brief", "full")
@@ -55,14 +55,10 @@ def report(
     ] = False,
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
-    from fedbench.errors import FedbenchError, unknown
-    from fedbench.files import write_whole
-    from fedbench.reports import render
+    from fedbench.errors import unknown
     from fedbench.reports.layout.tables import laid_out
 
-    if as_json and format not in (None, "json"):
-        raise FedbenchError(f"--json or --format {format}?", "give one of them")
-    chosen = render.choose("json" if as_json else format, output)
+    chosen = printing.form(format, output, as_json)
     if notes not in NOTES:
         raise unknown("notes", notes, NOTES)
     grids = laid_out(
@@ -70,15 +66,4 @@ def report(
         columns=column or (), view=view, client_mean=client_mean, seeds=seed or (), compare=compare,
         only_done=only_done,
     )  # fmt: skip
-    full = notes == "full"
-    if chosen == "console" and output is None:
-        from fedbench.reports.render.console import show
-
-        show(grids, context.out(), full)
-        return
-    text = render.render(grids, chosen, full=full, standalone=standalone)
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        write_whole(output, text.encode())
-        context.err().print(f"{', '.join(g.id for g in grids)} written to {output}", soft_wrap=True)
+    printing.put(grids, chosen, output, full=notes == "full", standalone=standalone)

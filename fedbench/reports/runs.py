@@ -76,7 +76,7 @@ class Run:
         """The method's name in print."""
         return title_of(self.spec.method, self.artifact.provenance)
 
-    @property
+    @cached_property
     def stale(self) -> bool:
         """Whether the code has changed since."""
         return is_stale(self.artifact.provenance)
@@ -167,8 +167,10 @@ def differing(runs: Sequence[Run]) -> list[str]:
         differs = len({text(run.values.get(key)) for run in runs if key not in run.hyper_parameters}) > 1
         if differs or any(len(values) > 1 for values in of_methods.get(key, {}).values()):
             different.append(key)
+    options = {key for run in runs for key in run.spec.setting.partition.options}
+    sources = {**dict.fromkeys(options, ("split",)), **_FROM}
     return [
-        key for key in different if not any(_follows(key, by, runs) for by in _FROM.get(key, ()) if by in different)
+        key for key in different if not any(_follows(key, by, runs) for by in sources.get(key, ()) if by in different)
     ]
 
 

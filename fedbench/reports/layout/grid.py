@@ -93,6 +93,7 @@ class Line:
     mark: str = ""  #: the letter of its method's footnotes
     method: str = ""
     source: str = ""  #: of a user's method: the SHA-256 of its file
+    keys: tuple[str, ...] = ()  #: the values of the grid's keys
 
     @property
     def asked(self) -> bool:
@@ -140,6 +141,7 @@ class Grid:
     problems: tuple[str, ...] = ()  #: why cells failed or could not be read
     counts: dict[str, int] = field(default_factory=dict)  #: cells by state
     of_paper: bool = True  #: whether the table stands for a paper's
+    keys: tuple[str, ...] = ()  #: what the rows differ in: a column each, in the place of that of the labels
 
     @property
     def unit(self) -> str:

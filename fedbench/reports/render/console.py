@@ -80,8 +80,9 @@ class _Layout:
 
     def __init__(self, grid: Grid, with_spread: bool) -> None:
         self.grid, self.with_spread = grid, with_spread
-        labels = [_label(line) for line in grid.lines]
-        self.stub = max((cell_len(x) for x in labels), default=0)
+        stubs = zip(grid.keys or ("",), *(line.keys or (_label(line),) for line in grid.lines), strict=True)
+        self.stubs = [max(map(cell_len, column)) for column in stubs]
+        self.stub = sum(self.stubs) + _GAP * (len(self.stubs) - 1)
         columns = list(zip(*(line.entries for line in grid.lines), strict=True))
         kinds = [line.kind for line in grid.lines]
         self.heads = [grid.heading(h) for h in grid.heads]
@@ -119,7 +120,7 @@ class _Layout:
                 rules.append(" " * _GAP + ("─" if group else " ") * width, "dim")
                 start += span
             out += [names, rules]
-        head = Text(" " * self.stub)
+        head = Text(self.left(grid.keys or ("",)), "bold")
         for name, width in zip(self.heads, self.widths, strict=True):
             head.append(" " * _GAP + name.center(width), "bold")
         out += [head, self.rule()]
@@ -131,6 +132,11 @@ class _Layout:
             out.append(self.row(line))
         return [*out, Text("━" * self.width, "dim")]
 
+    def left(self, texts: Sequence[str]) -> str:
+        """What stands before the values: a label, or a row's keys."""
+        padded = (text + " " * (width - cell_len(text)) for text, width in zip(texts, self.stubs, strict=True))
+        return (" " * _GAP).join(padded)
+
     def rule(self) -> Text:
         return Text("─" * self.width, "dim")
 
@@ -138,7 +144,7 @@ class _Layout:
         dim = line.kind == "reported"
         out = Text()
         empty = not any(e.text for e in line.entries)
-        out.append(_label(line).ljust(self.stub), "dim" if dim or empty else "cyan" if line.ours else "")
+        out.append(self.left(line.keys or (_label(line),)), "dim" if dim or empty else "cyan" if line.ours else "")
         for entry, width, values, tails in zip(line.entries, self.widths, self.values, self.tails, strict=True):
             left = (width - values - tails) // 2
             out.append(" " * (_GAP + left))

@@ -23,7 +23,7 @@ COLUMNS = (
 
 
 def records(grid: Grid) -> Iterator[dict[str, Any]]:
-    """One dictionary a cell, keyed by COLUMNS; None where there is nothing to say."""
+    """One dictionary a cell, keyed by COLUMNS; None where there is nothing to say. `keys` where the grid has any."""
     for line in grid.lines:
         if line.kind == "reported":  # stands beside the measured value
             continue
@@ -45,6 +45,7 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
                 "reported": reported[0] if reported else None, "reported_std": reported[1] if reported else None,
                 "difference": entry.difference, "within": entry.within, "runs": " ".join(entry.runs) or None,
                 "method": line.method or None, "source": line.source or None,
+                **({"keys": dict(zip(grid.keys, line.keys, strict=True))} if grid.keys else {}),
             }  # fmt: skip
 
 
@@ -57,14 +58,16 @@ def cell(value: Any) -> Any:
 
 
 def as_csv(grids: Sequence[Grid]) -> str:
-    """One line a cell, with a header; all tables below each other."""
+    """One line a cell, with a header; all tables below each other, each of their keys in a column of its own."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    keys = {key: f"run.{key}" if key in COLUMNS else key for grid in grids for key in grid.keys}
+    writer = csv.DictWriter(out, [*COLUMNS, *map(cell, keys.values())], lineterminator="\n")
     writer.writeheader()
     for grid in grids:
         for record in records(grid):
-            seeds = record["per_seed"] or {}
+            seeds, own = record["per_seed"] or {}, record.pop("keys", {})
             line = {**record, "per_seed": " ".join(f"{seed}:{value!r}" for seed, value in seeds.items())}
+            line |= {cell(keys[key]): value for key, value in own.items()}
             writer.writerow({name: cell(value) for name, value in line.items()})
     return out.getvalue()
 

@@ -30,7 +30,7 @@ details { margin-top: .8rem; } summary { color: var(--soft); font-size: .87rem; 
 table { border-collapse: collapse; border-top: 2px solid var(--ink); border-bottom: 2px solid var(--ink);
   font-variant-numeric: tabular-nums; width: 100%; }
 th, td { padding: .32rem .8rem; text-align: right; white-space: nowrap; }
-th { font-weight: 600; } tbody th, thead th:first-child { text-align: left; font-weight: 400; }
+th { font-weight: 600; } tbody th, thead th.key { text-align: left; font-weight: 400; }
 thead tr:last-child th { border-bottom: 1px solid var(--ink); }
 thead th.group { text-align: center; border-bottom: 1px solid var(--line); }
 tbody tr:hover { background: var(--shade); }
@@ -91,9 +91,11 @@ def _head(grid: Grid) -> str:
         f'<th class="group" colspan="{span}" scope="colgroup">{group}</th>' if group else f'<td colspan="{span}"></td>'
         for group, span in grid.groups
     )
-    first = f"<tr><td></td>{groups}</tr>\n" if groups else ""
-    labels = "".join(f'<th scope="col">{grid.heading(head)}</th>' for head in grid.heads)
-    return f'<thead>\n{first}<tr><th scope="col">{grid.stub}</th>{labels}</tr>\n</thead>'
+    stubs = grid.keys or (grid.stub,)
+    first = f"<tr>{'<td></td>' * len(stubs)}{groups}</tr>\n" if groups else ""
+    labels = "".join(f'<th scope="col" class="key">{key}</th>' for key in stubs)
+    labels += "".join(f'<th scope="col">{grid.heading(head)}</th>' for head in grid.heads)
+    return f"<thead>\n{first}<tr>{labels}</tr>\n</thead>"
 
 
 def _body(grid: Grid) -> str:
@@ -103,7 +105,8 @@ def _body(grid: Grid) -> str:
         before = line.ours
         marks = f"<sup>{line.mark}</sup>" if line.mark else ""
         cells = "".join(f"<td>{_cell(line, entry)}</td>" for entry in line.entries)
-        rows.append(f'<tr class="{kind}"><th scope="row">{line.label}{marks}</th>{cells}</tr>')
+        stubs = "".join(f'<th scope="row">{key}</th>' for key in line.keys or (f"{line.label}{marks}",))
+        rows.append(f'<tr class="{kind}">{stubs}{cells}</tr>')
     return "<tbody>\n" + "\n".join(rows) + "\n</tbody>"
 
 

@@ -101,23 +101,24 @@ def _float(grid: Grid, apart: _Apart, full: bool) -> str:
 
 def _tabular(grid: Grid, small: str = r"\scriptsize") -> str:
     """The tabular alone; needs the package booktabs. `small` is the font of what follows a value."""
-    n = len(grid.heads)
-    out = [f"\\begin{{tabular}}{{l{'c' * n}}}", "\\toprule"]
+    stubs = grid.keys or (grid.stub,)
+    out = [f"\\begin{{tabular}}{{{'l' * len(stubs)}{'c' * len(grid.heads)}}}", "\\toprule"]
     if grid.groups:
-        names, rules, start = [], [], 2
+        names, rules, start = [], [], len(stubs) + 1
         for group, span in grid.groups:
             names.append(rf"\multicolumn{{{span}}}{{c}}{{{group}}}")
             if group:
                 rules.append(rf"\cmidrule(lr){{{start}-{start + span - 1}}}")
             start += span
-        out += [f" & {' & '.join(names)} \\\\", "".join(rules)]
-    out += [f"{grid.stub} & {' & '.join(grid.heading(h) for h in grid.heads)} \\\\", "\\midrule"]
+        out += [f"{' &' * len(stubs)} {' & '.join(names)} \\\\", "".join(rules)]
+    out += [f"{' & '.join([*stubs, *(grid.heading(h) for h in grid.heads)])} \\\\", "\\midrule"]
     before = False
     for line in grid.lines:
         if line.ours and not before:
             out.append("\\midrule")
         before = line.ours
-        out.append(f"{_label(line)} & {' & '.join(_cell(line, e, small) for e in line.entries)} \\\\")
+        cells = [*(line.keys or [_label(line)]), *(_cell(line, e, small) for e in line.entries)]
+        out.append(f"{' & '.join(cells)} \\\\")
     return "\n".join([*out, "\\bottomrule", "\\end{tabular}", ""])
 
 
@@ -148,7 +149,7 @@ def _size(grid: Grid) -> tuple[str, bool]:
         max([len(grid.heading(h)), *(len(e.text + e.ratio + e.delta + e.spread) + 3 for e in column)])
         for h, column in zip(grid.heads, columns, strict=True)
     ]
-    width = max(len(line.label) for line in grid.lines) + sum(widths)
+    width = max(len("   ".join(line.keys) or line.label) for line in grid.lines) + sum(widths)
     gap = rf"\setlength{{\tabcolsep}}{{{2.5 if len(widths) > 7 else 3.5}pt}}" if width > 75 else ""
     size = r"\small" if width <= 85 else r"\footnotesize" if width <= 92 else r"\scriptsize"
     return size + gap, width > 118

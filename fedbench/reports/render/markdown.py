@@ -27,10 +27,11 @@ def _table(grid: Grid, full: bool) -> str:
         if line.ours and not parted:
             parted = True  # pipe tables have no rules between rows
             rows.append(["*not in the paper's table*" if grid.of_paper else "*others*", *[""] * len(heads)])
-        rows.append([_label(line), *(_cell(line, e) for e in line.entries)])
+        rows.append([*(line.keys or [_label(line)]), *(_cell(line, e) for e in line.entries)])
     out = [f"### {grid.id}: {grid.caption}", ""]
-    align = ("left", *["right"] * len(heads))
-    out.append(tabulate(rows, ["", *heads], tablefmt="pipe", colalign=align, disable_numparse=True))
+    stubs = grid.keys or ("",)
+    align = ("left",) * len(stubs) + ("right",) * len(heads)
+    out.append(tabulate(rows, [*stubs, *heads], tablefmt="pipe", colalign=align, disable_numparse=True))
     more = [] if full else map(escape, pointer(grid))
     out += ["", *(f"- {text}" for text in (*brief(grid, escape), *filling(grid), *more))]
     out += [f"- **Problem:** {text}" for text in grid.problems]

@@ -1,0 +1,61 @@
+"""`fedbench compare`: any runs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedbench.cli import context, printing
+
+
+def compare(
+    filter: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Which runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
+            "method=fedavg,ditto dataset=mnist lr=0.1; default: all.",
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", help="Print this metric instead of the usual numbers (repeatable; fedbench metrics)."),
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option(help="Rows by a number, the best first (average_accuracy), or by a key (lr).")
+    ] = None,
+    test: Annotated[
+        bool, typer.Option("--test", help="Test every two rows on the same data, over common seeds or clients.")
+    ] = False,
+    over: Annotated[
+        str | None, typer.Option(help="With --test: seeds or clients (default: seeds where three are common).")
+    ] = None,
+    view: Annotated[
+        str, typer.Option("--test-augmentation", help="crop (as in training, where a run has it) or plain (none).")
+    ] = "plain",
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="console, latex, markdown, csv, html or json.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file; its suffix tells the format.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
+) -> None:
+    """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains."""
+    from fedbench.errors import FedbenchError, unknown
+    from fedbench.reports.compare.comparison import compare as compared
+    from fedbench.reports.compare.layout import grid
+    from fedbench.reports.compare.pairs import OVER, in_pairs, pairs_grid
+    from fedbench.reports.runs import select
+    from fedbench.reports.table.spec import VIEWS
+
+    chosen = printing.form(format, output, as_json)
+    if view not in VIEWS:
+        raise unknown("test augmentation", view, VIEWS)
+    if over is not None and not test:
+        raise FedbenchError("--over goes with --test only", "add it, or leave --over out")
+    if over is not None and over not in OVER:
+        raise unknown("pairing", over, OVER)
+    side = compared(select(context.store(), filter or []), metric or [], sort=sort, view=view)
+    printing.put([grid(side), *([pairs_grid(side, in_pairs(side, over))] if test else [])], chosen, output)

@@ -1,0 +1,152 @@
+"""A comparison as a grid for every format, and what its numbers are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from fedbench.plain import plain
+from fedbench.reports.compare.comparison import Comparison, Group
+from fedbench.reports.compare.numbers import Number, scale, why_not
+from fedbench.reports.compare.places import Place, place
+from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
+from fedbench.reports.numbers.measured import Value
+from fedbench.reports.runs import Run, text
+from fedbench.reports.status.index import State
+from fedbench.reports.table.spec import Column
+
+
+def grid(side: Comparison) -> Grid:
+    """A line a group: what it differs in, then its numbers; the best of each data set and partition is marked."""
+    columns = [_column(side, number) for number in side.numbers]
+    if len({len(group) for group in side.groups}) > 1:
+        columns.append((Head("", "Seeds", "seeds", ""), [_count(group) for group in side.groups]))
+    keys = tuple(side.keys) or ("method",)
+    cells = zip(*(entries for _, entries in columns), strict=True)
+    return Grid(
+        id="compare",
+        title=_title(side),
+        stub="",
+        keys=keys,
+        budget="",
+        precision="",
+        scope="",
+        heads=tuple(head for head, _ in columns),
+        lines=tuple(_line(side, group, keys, entries) for group, entries in zip(side.groups, cells, strict=True)),
+        about=tuple(_notes(side)),
+        problems=tuple(side.problems),
+        of_paper=False,
+    )
+
+
+def _line(side: Comparison, group: Group, keys: Sequence[str], entries: tuple[Entry, ...]) -> Line:
+    spec, texts = group[0].spec, tuple(_print(group[0], key) for key in keys)
+    return Line(side.label(group), "paper", entries, method=spec.method, source=spec.source or "", keys=texts)
+
+
+def _count(group: Group) -> Entry:
+    return Entry(State.DONE, str(len(group)), value=Value(len(group)), runs=tuple(run.id for run in group))
+
+
+def _print(run: Run, key: str) -> str:
+    return run.title if key == "method" else "" if run.values.get(key) is None else text(run.values[key])
+
+
+def _title(side: Comparison) -> str:
+    """How many runs, and what all of them have in common of method, data set and partition."""
+    common = {key: {_print(run, key) for run in side.runs} for key in ("method", "dataset", "split")}
+    of, *on = (next(iter(values)) if len(values) == 1 else "" for values in common.values())
+    n = len(side.runs)
+    return f"{n} run{'s' * (n > 1)}{of and f' of {of}'}" + (f" on {', '.join(filter(None, on))}" if any(on) else "")
+
+
+def _column(side: Comparison, number: Number) -> tuple[Head, list[Entry]]:
+    values = [side.value(group, number) for group in side.groups]
+    factor, unit, decimals = scale(number.unit, [value.mean for value in values if value])
+    form = Column(number.label, decimals=decimals, std_decimals=max(decimals, 1))
+    entries = [_entry(side, group, value, factor, form) for group, value in zip(side.groups, values, strict=True)]
+    head = Head(number.group, number.label, number.name, unit)
+    return head, entries if number.best == "none" else _ranked(side, entries, number.best, decimals)
+
+
+def _entry(side: Comparison, group: Group, value: Value | None, factor: float, form: Column) -> Entry:
+    unread = any(run.id not in side.metrics for run in group)
+    if value is None:
+        return Entry(State.DAMAGED if unread else State.UNDEFINED)
+    state = State.DAMAGED if value.count < len(group) else State.STALE if any(r.stale for r in group) else State.DONE
+    # Rounds are not measured.
+    std = None if value.std is None or value.std == form.decimals == 0 else value.std * factor
+    seeds = {seed: one * factor for seed, one in value.per_seed.items()}
+    printed = dataclasses.replace(value, mean=value.mean * factor, std=std, seed_std=std, per_seed=seeds)
+    return filled(state, printed, form, tuple(run.id for run in group))
+
+
+def _ranked(side: Comparison, entries: Sequence[Entry], best: str, decimals: int) -> list[Entry]:
+    """The best and the second best of each data set and partition, as printed."""
+    sign, rivals = -1 if best == "max" else 1, defaultdict[Place, set[float]](set)
+    places = [place(group[0]) for group in side.groups]
+    printed = [sign * round(e.value.mean, decimals) if e.value else None for e in entries]
+    for at, number in zip(places, printed, strict=True):
+        rivals[at] |= set() if number is None else {number}
+    ranks = []
+    for at, number in zip(places, printed, strict=True):
+        first = sorted(rivals[at])[:2]
+        ranks.append(first.index(number) + 1 if number in first and len(first) > 1 else 0)
+    return [dataclasses.replace(entry, rank=rank) for entry, rank in zip(entries, ranks, strict=True)]
+
+
+def _notes(side: Comparison) -> Iterable[str]:
+    """Over what ± goes; what the numbers are; and what keeps some of them apart."""
+    best = " Best and second best are those of each data set and partition." if len(side.places) > 1 else ""
+    yield over_seeds(side.groups) + best
+    images = (
+        "test images as they are" if side.view == "plain" else f"test images in view {side.view}, where a run has it"
+    )
+    what = "; ".join(number.what for number in side.numbers if number.what)
+    yield f"After the last round, on {images}. {what[:1].upper()}{what[1:]}."
+    yield from _machines(side)
+    for (name, why), titles in _lacking(side).items():
+        yield f"No {name}: {', '.join(titles)} ({why})."
+
+
+def over_seeds(groups: Sequence[Group]) -> str:
+    """Over what the mean and the ± of groups go."""
+    counts = sorted({len(group) for group in groups})
+    if counts == [1]:
+        return "One run a row, so no ±: --seeds of 'fedbench train' makes more."
+    drawn = [len({run.values["partition"] for run in group}) for group in groups]
+    many = all(parts == len(group) for parts, group in zip(drawn, groups, strict=True))
+    of = (
+        "each with a draw of the partition of its own"
+        if many
+        else "on one draw of the partition"
+        if set(drawn) == {1}
+        else "on some draws of the partition"
+    )
+    n = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
+    fewer = " (column Seeds)" if len(counts) > 1 else ""
+    return f"Mean ± standard deviation (ddof 1) over {n} seeds{fewer}, {of}."
+
+
+def _machines(side: Comparison) -> Iterable[str]:
+    """Where times come from, if not from one place."""
+    if not any(number.unit == "seconds" for number in side.numbers):
+        return
+    where = {
+        f"{run.artifact.provenance.get('executor', 'unknown')} on {run.artifact.provenance.get('device', 'unknown')}"
+        for run in side.runs
+    }
+    if len(where) > 1:
+        yield f"Times are those of different executors, so not to be compared: {', '.join(sorted(map(plain, where)))}."
+
+
+def _lacking(side: Comparison) -> dict[tuple[str, str], dict[str, None]]:
+    """(number, why there is none) -> the methods whose runs have none, an ordered set."""
+    lacking: dict[tuple[str, str], dict[str, None]] = {}
+    for number in side.numbers:
+        for run in side.runs:
+            metrics = side.metrics.get(run.id)
+            if metrics is not None and side.values[run.id, number.name] is None:
+                lacking.setdefault((number.label, why_not(number, run, metrics)), {})[run.title] = None
+    return lacking

@@ -1,0 +1,41 @@
+"""What a run is about: its data set and its partition, but for the seed that drew it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fedbench.partitions import schemes
+from fedbench.reports.runs import SEEDS, Run, differing, label, text
+
+#: A data set under a partitioner with its options; runs of one place can be ranked among each other.
+Place = tuple[str, ...]
+
+
+def place(run: Run) -> Place:
+    """Of one run."""
+    part = run.spec.setting.partition
+    options = (f"{k} {text(v)}" for k, v in schemes.facts(part).items() if k not in ("dataset", "seed"))
+    return (part.dataset.id, *options)
+
+
+def keys_of_places(runs: Iterable[Run]) -> set[str]:
+    """The keys of `Run.values` that say what place a run is about."""
+    partitions = {run.values["partition"]: run.spec.setting.partition for run in runs}.values()
+    facts = (key for one in partitions for key in schemes.facts(one))
+    return {"dataset", "source", "split", *facts} - {*SEEDS, "version"}
+
+
+def by_place(groups: Iterable[Sequence[Run]]) -> dict[Place, list[Sequence[Run]]]:
+    """Groups of runs by what their runs are about."""
+    places: dict[Place, list[Sequence[Run]]] = {}
+    for group in groups:
+        places.setdefault(place(group[0]), []).append(group)
+    return places
+
+
+def names_of_places(places: Mapping[Place, list[Sequence[Run]]]) -> dict[Place, str]:
+    """Each in print: data set and partition, and what else tells them apart."""
+    runs = [groups[0][0] for groups in places.values()]
+    own = keys_of_places(runs)
+    keys = dict.fromkeys(["dataset", "split", *(key for key in differing(runs) if key in own)])
+    return {at: label(groups[0][0], keys) for at, groups in places.items()}
