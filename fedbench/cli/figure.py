@@ -33,7 +33,9 @@ def figure(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file: .png, .svg, .pdf, .csv or .json (default: PAPER-NUMBER.png)."),
+        typer.Option(
+            "--output", "-o", help="The file: .png, .svg, .pdf, .csv or .json (default: PAPER-NUMBER.png or KIND.png)."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON document.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the numbers as CSV.")] = False,
