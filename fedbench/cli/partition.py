@@ -49,7 +49,7 @@ class PartitionCommand(Command):
 
 def _short_forms(command: Any) -> list[str]:
     """The options of `fedbench partition` that stand for a partitioner, those in their own part of its help."""
-    return [one.name for one in command.params if getattr(one, "rich_help_panel", "") == _SHORT]
+    return [one.name.rstrip("_") for one in command.params if getattr(one, "rich_help_panel", "") == _SHORT]
 
 
 def _named(words: Sequence[str]) -> type[Scheme] | None:
@@ -209,7 +209,8 @@ def partition(
 
     store, roots = context.store(), context.roots()
     rules = protocols.load(protocol)
-    options = {name.rstrip("_"): ctx.params[name] for name in (*_short_forms(ctx.command), *COMMON)}
+    typed = {name.rstrip("_"): value for name, value in ctx.params.items()}
+    options = {name: typed[name] for name in (*_short_forms(ctx.command), *COMMON)}
     kind = partitioner({**options, **dict.fromkeys(_own_names(ctx.args), "")}, rules)
     options |= own_options(ctx.args, kind)
     spec = spec_of(dataset, options, rules, store, roots, context.err().print)
