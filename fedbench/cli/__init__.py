@@ -27,6 +27,7 @@ from fedbench.cli.resume import resume
 from fedbench.cli.status import status
 from fedbench.cli.store import store_app
 from fedbench.cli.strict import App
+from fedbench.cli.sweep import sweep
 from fedbench.cli.tables import tables
 from fedbench.cli.theory import theory
 from fedbench.cli.train import train
@@ -83,6 +84,12 @@ app.command("report", rich_help_panel="The way to a table")(report)
 app.command("compare", rich_help_panel="The way to a table")(compare)
 app.command("figure", rich_help_panel="The way to a table")(figure)
 app.command("export", rich_help_panel="The way to a table")(export)
+app.command(
+    "sweep",
+    rich_help_panel="Your own",
+    # Options of partitions, settings and methods are all options; the command reads them itself.
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)(sweep)
 app.command("new", rich_help_panel="Your own")(new)
 app.command(
     "check",

@@ -28,8 +28,8 @@ def demo(
     Real images, no download. Tables go to the terminal and, as LaTeX and HTML, to a folder.
     """
     from fedbench import data, partitions, protocol
+    from fedbench.cli.making import train_table
     from fedbench.cli.report import report
-    from fedbench.cli.sweep import train_table
     from fedbench.files import disk_errors
     from fedbench.partitions.view import display
 

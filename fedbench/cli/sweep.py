@@ -1,138 +1,195 @@
-"""`fedbench train --table`: the runs that a table lacks, and what became of each."""
+"""`fedbench sweep`: methods, options and seeds in a grid, and their means at once."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from fedbench.cli import context
-from fedbench.cli.live import run
-from fedbench.errors import FedbenchError
-from fedbench.plugins.mistakes import PluginError
-from fedbench.store.claim import HeldError
+from fedbench.errors import FedbenchError, unknown
 from fedbench.words import duration
 
 if TYPE_CHECKING:
-    from fedbench.engine.job import Job
-    from fedbench.engine.sweep import Outcome, Plan
-    from fedbench.observers import Observer
-    from fedbench.store import Artifact
+    from fedbench.engine.grid import Grid, Point
+    from fedbench.engine.search import Range
+    from fedbench.protocol import Protocol
 
 
-def train_table(
-    name: str,
-    *,
-    methods: Sequence[str] = (),
-    params: Mapping[str, str] | None = None,
-    dataset: str | None = None,
-    columns: Sequence[str] = (),
-    budget: str = "small",
-    precision: str | None = None,
-    seed: int | None = None,
-    device: str = "auto",
-    executor: str = "auto",
-    again: bool = False,
-    keep: frozenset[str] = frozenset(),
-    quiet: bool = False,
-    as_json: bool = False,
-    observers: Sequence[Observer] = (),
+def sweep(
+    ctx: typer.Context,
+    dataset: Annotated[str, typer.Argument(help="The data set, or a recipe's path.")],
+    method: Annotated[
+        list[str], typer.Option("--method", "-m", metavar="NAME", help="Method, or FILE.py:Class (repeatable).")
+    ],
+    seeds: Annotated[str | None, typer.Option(help="Seeds of the runs, such as 0-2 or 0,1,2.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="Whose defaults to take (default: as 'partition').")] = None,
+    budget: Annotated[str, typer.Option(help="small, paper, smoke, or another that the protocol has.")] = "small",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and what they cost here.")] = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="Write the sweep as a table for 'report --table'.")
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option(metavar="optuna", help="Look for values in ranges such as --lr 0.001:0.1.")
+    ] = None,
+    trials: Annotated[int, typer.Option(help="With --search: how many for each method.", min=1)] = 30,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
+    again: Annotated[bool, typer.Option("--again", help="Make stale runs anew.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
-    """Run what a table lacks (or each of `methods` in all of its settings, with these hyper-parameters).
+    """Train methods under all values of options, with all seeds, and print their means.
 
-    Any number of processes can do this on one store and share the runs out. One failed run does not stop the others;
-    it is listed at the end, and the exit code is then 1. `quiet` leaves out the closing lines where all went well.
+    Every option of 'partition' and 'train' and every hyper-parameter takes
+    values with commas, such as --dir 0.1,0.3 --lr 0.01,0.1 --mu 0.1,1 (of one
+    method alone: --ditto.mu 1). What is there already is not made again.
+
+    The best values are named only if images are held back to choose by
+    (--validation 0.1): test images must not choose.
     """
-    from fedbench.data import called
+    from fedbench import protocol as protocols
+    from fedbench.cli.making import make
+    from fedbench.engine import grid as grids
     from fedbench.engine.place import check_place
-    from fedbench.engine.sweep import End, Plan, plan, sweep
-    from fedbench.metrics.definitions import METRICS
-    from fedbench.observers.bars import Bars
-    from fedbench.reports import table as tables
-    from fedbench.reports.status.cells import DEFAULT_PRECISION, scope
 
-    console, store = context.err(), context.store()
-    precision = precision or DEFAULT_PRECISION
-    table = tables.load(name)
-    if table.counted:
-        counted = f"table {table.id} is counted by formula: 'fedbench report --table {name}' prints it as it is"
-        lacking = Plan((), [counted])
+    store, roots = context.store(), context.roots()
+    options = _options(ctx.args)
+    rules = protocols.load(protocol or protocols.DEFAULT)
+    ranges = _ranges(options, search)
+    if save and save.suffix != ".toml":
+        raise FedbenchError(f"--save takes a file that ends in .toml, not {save}", "such as sweep.toml")
+    check_place(device, executor, options.get("precision", ["fp32"])[0])
+    grid = grids.Grid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
+    if ranges:
+        points = _searched(grid, ranges, trials, rules, budget, {"device": device, "executor": executor})
     else:
-        table = table if dataset is None else tables.on_dataset(table, called(dataset))
-        table = table.only(columns) if columns else table
-        keep |= {METRICS[c.metric].needs for c in table.columns if c.metric in METRICS} - {""}
-        roots = context.roots()
-        scoped: dict[str, Any] = {"budget": budget, "precision": precision, "seed": seed, "again": again, "keep": keep}
-        lacking = plan(table, store, roots, only=methods, params=params, **scoped)
-    check_place(device, executor, precision)
-    runs, remarks = lacking.runs, [*lacking.remarks]
-    own = sorted({one.spec.setting.executor for one in runs if one.spec.setting.executor} - {executor})
-    if own and executor != "auto":
-        remarks.append(f"--executor {executor} is not taken where the table measures times with {' and '.join(own)}")
-    for remark in remarks:
-        console.print(remark, style="dim")
-    costs = _costs(lacking, device)
-    shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
-    if runs and not quiet:
-        about = f", about {duration(sum(shares.values()))} of training here" if costs else ""
-        console.print(f"{len(runs)} run{'s' * (len(runs) != 1)} to make, {scope(budget, precision)}{about}")
-    outcomes: dict[End, list[Outcome]] = {end: [] for end in End}
-    with Bars(console, shares) as bars:
-
-        def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
-            return run(jobs, store, device, executor, title, bars, observers)
-
-        for outcome in sweep(runs, store, execute, executor=executor, again=again, keep=keep):
-            if context.debug() and outcome.error and not isinstance(outcome.error, HeldError):
-                raise outcome.error
-            outcomes[outcome.end].append(outcome)
-            if outcome.end is End.APART:
-                console.print(f"not together: {_reason(outcome)}; one run after another instead")
-            else:
-                bars.end(shares.get(outcome.job.spec.id, 1.0) if outcome.job else 1.0)
-    ids = [one.artifact.id for one in outcomes[End.MADE] if one.artifact]
-    failures = [_failure(one) for one in outcomes[End.FAILED]]
-    if as_json:
-        context.print_json({"made": ids, "failed": failures, "left": [one.title for one in outcomes[End.HELD]]})
-    if not quiet or failures:
-        nothing = "no cell of the table is missing" if lacking.complete else "all that can be had is there"
-        more = f", {len(others)} by other processes" if (others := outcomes[End.MADE_ELSEWHERE]) else ""
-        console.print(f"{len(ids)} of {len(runs)} runs made{more}" if runs else f"nothing to run: {nothing}")
-    for one in outcomes[End.HELD]:
-        assert isinstance(one.error, HeldError)
-        console.print(f"left to {one.error.who}: {one.title}")
-    for failure in failures:
-        log = f" (log: {failure['log']})" if "log" in failure else ""
-        console.print(f"failed: {failure['run']}: {failure['reason']}{log}")
-    if failures:
-        sys.exit(1)
+        points = grid.points(rules, budget, store, roots)
+        if dry_run:
+            _print_cost(points, device)
+            return
+        runs = [run for point in points for run in point.runs if again or not store.has(run.spec)]
+        make(runs, f"budget {budget}", "all runs are there", device, executor, again=again)
+    if save:
+        _save(save, grid, points, rules)
+    _print(points, [*grid.varied, *ranges], as_json)
 
 
-def _costs(plan: Plan, device: str) -> dict[str, float]:
-    """Run's id -> its seconds here; empty if that cannot be told of one of them."""
-    from fedbench import methods
-    from fedbench.engine.speed.cost import seconds
-    from fedbench.plugins.mistakes import reported
+def _options(words: Sequence[str]) -> dict[str, list[str]]:
+    """Option -> its values, of the words that the command does not know itself; an option may be repeated."""
+    from fedbench.cli import strict
+    from fedbench.engine.grid import values
 
-    costs: dict[str, float] = {}
-    try:
-        for one in plan.runs:
-            with reported():
-                method = methods.load(one.method)[0].create(one.spec.params)
-            costs[one.spec.id] = seconds(one.spec.setting, method, context.store(), context.roots(), device)
-    except FedbenchError:
-        return {}
-    return costs
-
-
-def _failure(outcome: Outcome) -> dict[str, str]:
-    """A failed run as it is listed; with its log where the reason alone does not show whose mistake it is."""
-    failure = {"run": outcome.title, "reason": _reason(outcome)}
-    if outcome.job and (isinstance(outcome.error, PluginError) or not isinstance(outcome.error, FedbenchError)):
-        failure["log"] = str(context.store().home / "failed" / f"{outcome.job.spec.id}.json")
-    return failure
+    options: dict[str, list[str]] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise FedbenchError(f"unexpected argument '{word}'", "options begin with --")
+        name, equals, text = word.removeprefix("--").partition("=")
+        if not equals:
+            text = rest.pop(0) if rest and not rest[0].startswith("--") else "true"  # a flag, such as --iid
+        name = name.replace("-", "_")
+        more = values(name, strict.value(f"--{name}", text))
+        options[name] = list(dict.fromkeys([*options.get(name, []), *more]))
+    return options
 
 
-def _reason(outcome: Outcome) -> str:
-    error = outcome.error
-    return str(error) if isinstance(error, FedbenchError) else f"{type(error).__name__}: {error}"
+def _ranges(options: dict[str, list[str]], search: str | None) -> dict[str, Range]:
+    """The options that are ranges. Raises FedbenchError for a range without a search and the reverse."""
+    from fedbench.engine.search import Range
+
+    if search not in (None, "optuna"):
+        raise unknown("search", search, ["optuna"])
+    of = {name: Range.of(name, texts[0]) for name, texts in options.items() if len(texts) == 1}
+    ranges = {name: one for name, one in of.items() if one is not None}
+    if ranges and not search:
+        raise FedbenchError(f"--{next(iter(ranges))} is a range: what is to look for a value?", "add --search optuna")
+    if search and not ranges:
+        raise FedbenchError("--search needs an option with a range, such as --lr 0.001:0.1", "add one")
+    if search and "validation" not in options:
+        raise FedbenchError(
+            "--search needs images to choose by", "add --validation 0.1: a share of the training images"
+        )
+    return ranges
+
+
+def _searched(
+    grid: Grid, ranges: dict[str, Range], trials: int, rules: Protocol, budget: str, place: dict[str, str]
+) -> list[Point]:
+    """The points that the search has tried, a line each as they come."""
+    from fedbench.cli.making import make
+    from fedbench.engine.best import score
+    from fedbench.engine.search import search
+
+    store, console = context.store(), context.err()
+
+    def scored(point: Point, title: str) -> float | None:
+        make([run for run in point.runs if not store.has(run.spec)], title, "it is there", quiet=True, **place)
+        result = score(point, store)
+        values = ", ".join(f"{k} {v}" for k, v in {**point.setting, **point.params}.items() if k in ranges)
+        told = "failed" if result is None else f"validation accuracy {100 * result.mean:.2f} %"
+        console.print(f"{title}: {point.method}, {values}: {told}")
+        return None if result is None else result.mean
+
+    return search(grid, ranges, trials, rules, budget, store, context.roots(), scored)
+
+
+def _print_cost(points: Sequence[Point], device: str) -> None:
+    """What would run, and about how long it takes here."""
+    from rich.table import Table
+
+    from fedbench.cli.making import costs_of
+
+    store, console = context.store(), context.out()
+    runs = [run for point in points for run in point.runs]
+    missing = [run for run in runs if not store.has(run.spec)]
+    costs = costs_of(missing, device)
+    table = Table("method", "values", box=None, header_style="bold", pad_edge=False)
+    table.add_column("runs", justify="right")
+    table.add_column("to make", justify="right")
+    table.add_column("time here", justify="right")
+    for point in points:
+        lacking = [run for run in point.runs if run in missing]
+        values = ", ".join(f"{k} {v}" for k, v in {**point.partition, **point.setting, **point.params}.items())
+        seconds = duration(sum(costs.get(run.spec.id, 0.0) for run in lacking)) if costs and lacking else "–"
+        table.add_row(point.method, values, str(len(point.runs)), str(len(lacking)), seconds)
+    console.print(table)
+    about = f", about {duration(sum(costs.values()))} of training here" if costs else ""
+    console.print(f"{len(missing)} of {len(runs)} runs to make{about}")
+
+
+def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> None:
+    """The comparison of what is there, and what is best of it by validation images."""
+    from fedbench.cli import printing
+    from fedbench.engine import best
+    from fedbench.reports.compare.comparison import compare
+    from fedbench.reports.compare.layout import grid as layout
+
+    there = best.runs(points, context.store())
+    if not there:
+        return
+    printing.put([layout(compare(there, []))], "json" if as_json else "console", None)
+    console = context.err()
+    if not varied:
+        return
+    scores = best.best(points, context.store())
+    for one in scores:
+        values = {**one.point.partition, **one.point.setting, **one.point.params}
+        chosen = ", ".join(f"{k} {values[k]}" for k in varied if k in values) or "as it is"
+        over = f" ± {100 * one.std:.2f} over {one.seeds} seeds" if one.std is not None else ""
+        console.print(f"best by validation accuracy: {one.point.method}, {chosen} ({100 * one.mean:.2f} %{over})")
+    if not scores:
+        console.print(
+            "No values are chosen: test images must not choose. --validation 0.1 holds images back to choose by."
+        )
+
+
+def _save(path: Path, grid: Grid, points: Sequence[Point], rules: Protocol) -> None:
+    """The sweep as a table's file."""
+    from fedbench.engine.saved import text
+    from fedbench.files import write_whole
+
+    write_whole(path, text(grid, points, rules, path.absolute().parent).encode())
+    context.err().print(f"saved: fedbench report --table ./{path}" if not path.is_absolute() else f"saved as {path}")

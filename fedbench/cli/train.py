@@ -13,7 +13,7 @@ from rich.text import Text
 from fedbench import protocol as protocols
 from fedbench.cli import context, hyperparameters
 from fedbench.cli.live import run
-from fedbench.cli.sweep import train_table
+from fedbench.cli.making import train_table
 from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError
 from fedbench.words import duration

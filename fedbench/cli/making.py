@@ -1,0 +1,162 @@
+"""Runs made one after another or together, as a table or a sweep lacks them, and what became of each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedbench.cli import context
+from fedbench.cli.live import run
+from fedbench.errors import FedbenchError
+from fedbench.plugins.mistakes import PluginError
+from fedbench.store.claim import HeldError
+from fedbench.words import duration
+
+if TYPE_CHECKING:
+    from fedbench.engine.job import Job
+    from fedbench.engine.sweep import Outcome, Wanted
+    from fedbench.observers import Observer
+    from fedbench.store import Artifact
+
+
+def train_table(
+    name: str,
+    *,
+    methods: Sequence[str] = (),
+    params: Mapping[str, str] | None = None,
+    dataset: str | None = None,
+    columns: Sequence[str] = (),
+    budget: str = "small",
+    precision: str | None = None,
+    seed: int | None = None,
+    device: str = "auto",
+    executor: str = "auto",
+    again: bool = False,
+    keep: frozenset[str] = frozenset(),
+    quiet: bool = False,
+    as_json: bool = False,
+    observers: Sequence[Observer] = (),
+) -> None:
+    """Run what a table lacks (or each of `methods` in all of its settings, with these hyper-parameters).
+
+    Any number of processes can do this on one store and share the runs out. One failed run does not stop the others;
+    it is listed at the end, and the exit code is then 1. `quiet` leaves out the closing lines where all went well.
+    """
+    from fedbench.data import called
+    from fedbench.engine.place import check_place
+    from fedbench.engine.sweep import Plan, plan
+    from fedbench.metrics.definitions import METRICS
+    from fedbench.reports import table as tables
+    from fedbench.reports.status.cells import DEFAULT_PRECISION, scope
+
+    console, store = context.err(), context.store()
+    precision = precision or DEFAULT_PRECISION
+    table = tables.load(name)
+    if table.counted:
+        counted = f"table {table.id} is counted by formula: 'fedbench report --table {name}' prints it as it is"
+        lacking = Plan((), [counted])
+    else:
+        table = table if dataset is None else tables.on_dataset(table, called(dataset))
+        table = table.only(columns) if columns else table
+        keep |= {METRICS[c.metric].needs for c in table.columns if c.metric in METRICS} - {""}
+        roots = context.roots()
+        scoped: dict[str, Any] = {"budget": budget, "precision": precision, "seed": seed, "again": again, "keep": keep}
+        lacking = plan(table, store, roots, only=methods, params=params, **scoped)
+    check_place(device, executor, precision)
+    runs, remarks = lacking.runs, [*lacking.remarks]
+    own = sorted({one.spec.setting.executor for one in runs if one.spec.setting.executor} - {executor})
+    if own and executor != "auto":
+        remarks.append(f"--executor {executor} is not taken where the table measures times with {' and '.join(own)}")
+    for remark in remarks:
+        console.print(remark, style="dim")
+    nothing = "no cell of the table is missing" if lacking.complete else "all that can be had is there"
+    how: dict[str, Any] = {"again": again, "keep": keep, "quiet": quiet, "as_json": as_json, "observers": observers}
+    make(runs, scope(budget, precision), nothing, device, executor, **how)
+
+
+def make(
+    runs: Sequence[Wanted],
+    scope: str,
+    nothing: str,
+    device: str = "auto",
+    executor: str = "auto",
+    *,
+    again: bool = False,
+    keep: frozenset[str] = frozenset(),
+    quiet: bool = False,
+    as_json: bool = False,
+    observers: Sequence[Observer] = (),
+) -> None:
+    """Make runs and say what became of each; `scope` says which these are, `nothing` why there may be none.
+
+    One failed run does not stop the others; it is listed at the end, and the exit code is then 1.
+    """
+    from fedbench.engine.sweep import End, sweep
+    from fedbench.observers.bars import Bars
+
+    console, store = context.err(), context.store()
+    costs = costs_of(runs, device)
+    shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
+    if runs and not quiet:
+        about = f", about {duration(sum(shares.values()))} of training here" if costs else ""
+        console.print(f"{len(runs)} run{'s' * (len(runs) != 1)} to make, {scope}{about}")
+    outcomes: dict[End, list[Outcome]] = {end: [] for end in End}
+    with Bars(console, shares) as bars:
+
+        def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
+            return run(jobs, store, device, executor, title, bars, observers)
+
+        for outcome in sweep(runs, store, execute, executor=executor, again=again, keep=keep):
+            if context.debug() and outcome.error and not isinstance(outcome.error, HeldError):
+                raise outcome.error
+            outcomes[outcome.end].append(outcome)
+            if outcome.end is End.APART:
+                console.print(f"not together: {_reason(outcome)}; one run after another instead")
+            else:
+                bars.end(shares.get(outcome.job.spec.id, 1.0) if outcome.job else 1.0)
+    ids = [one.artifact.id for one in outcomes[End.MADE] if one.artifact]
+    failures = [_failure(one) for one in outcomes[End.FAILED]]
+    if as_json:
+        context.print_json({"made": ids, "failed": failures, "left": [one.title for one in outcomes[End.HELD]]})
+    if not quiet or failures:
+        more = f", {len(others)} by other processes" if (others := outcomes[End.MADE_ELSEWHERE]) else ""
+        console.print(f"{len(ids)} of {len(runs)} runs made{more}" if runs else f"nothing to run: {nothing}")
+    for one in outcomes[End.HELD]:
+        assert isinstance(one.error, HeldError)
+        console.print(f"left to {one.error.who}: {one.title}")
+    for failure in failures:
+        log = f" (log: {failure['log']})" if "log" in failure else ""
+        console.print(f"failed: {failure['run']}: {failure['reason']}{log}")
+    if failures:
+        sys.exit(1)
+
+
+def costs_of(runs: Sequence[Wanted], device: str) -> dict[str, float]:
+    """Run's id -> its seconds here; empty if that cannot be told of one of them."""
+    from fedbench import methods
+    from fedbench.engine.speed.cost import seconds
+    from fedbench.plugins.mistakes import reported
+
+    costs: dict[str, float] = {}
+    try:
+        for one in runs:
+            with reported():
+                method = methods.load(one.method)[0].create(one.spec.params)
+            costs[one.spec.id] = seconds(one.spec.setting, method, context.store(), context.roots(), device)
+    except FedbenchError:
+        return {}
+    return costs
+
+
+def _failure(outcome: Outcome) -> dict[str, str]:
+    """A failed run as it is listed; with its log where the reason alone does not show whose mistake it is."""
+    failure = {"run": outcome.title, "reason": _reason(outcome)}
+    if outcome.job and (isinstance(outcome.error, PluginError) or not isinstance(outcome.error, FedbenchError)):
+        failure["log"] = str(context.store().home / "failed" / f"{outcome.job.spec.id}.json")
+    return failure
+
+
+def _reason(outcome: Outcome) -> str:
+    error = outcome.error
+    return str(error) if isinstance(error, FedbenchError) else f"{type(error).__name__}: {error}"
