@@ -92,6 +92,12 @@ def spec_of(
     options = _spoken(options)
     if (folder := _folder(options)) is not None:
         require(dataset is None, f"{options['from']} is a data set with its clients", f"leave {dataset} out")
+        others = sorted({"scheme", "preset", *shorts()} & (set(options) - {"from"}))
+        require(
+            not others,
+            f"--from {options['from']} is dealt out already, so it takes no --{', --'.join(others)}",
+            f"deal its images out anew: fedbench partition {options['from']} with it",
+        )
         dataset, options = folder, {**options, "from": None, "scheme": "presplit", "by": "client"}
         options = _spoken(options)
     if dataset is None:
@@ -159,10 +165,9 @@ def _own(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
 
 
 def _spoken(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that say something, by their names in Python."""
-    return {
-        name.replace("-", "_"): value for name, value in options.items() if value is not None and value is not False
-    }
+    """Those that say something, by their names in Python, without the underscore behind a word of Python's own."""
+    spoken = {name: value for name, value in options.items() if value is not None and value is not False}
+    return {name.replace("-", "_").rstrip("_"): value for name, value in spoken.items()}
 
 
 def _unsaid(options: Mapping[str, Any], rules: Protocol) -> bool:

@@ -56,9 +56,10 @@ class Part:
         return coloured(render(self.data))
 
 
-def partition(dataset: str, *, protocol: str | None = None, store: Home = None, **options: Any) -> Part:
+def partition(dataset: str | None = None, *, protocol: str | None = None, store: Home = None, **options: Any) -> Part:
     """Deal a data set out to clients, or find it dealt out; options are those of `fedbench partition`.
 
+    `from_` is a file of rows (client, sample, split), or a folder of PFLlib or LEAF, then without a data set.
     A partitioner of your own is `scheme="FILE.py:Class"`, a class or an object. What is left open is the protocol's.
 
     >>> part = partition("digits", dir=0.3, clients=5)

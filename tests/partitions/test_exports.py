@@ -130,9 +130,18 @@ def test_a_folder_is_data_set_and_partition(tmp_path: Path, digits: data.Dataset
     rules = protocol.load("feddrm")
     with pytest.raises(FedbenchError, match="is a data set with its clients; leave digits out"):
         spec_of("digits", {"from": str(tmp_path / "out")}, rules, store)
-    with pytest.raises(FedbenchError, match="--dir and --scheme exclude each other"):
+    with pytest.raises(FedbenchError, match=r"is dealt out already, so it takes no --dir; deal its images out anew"):
         spec_of(None, {"from": str(tmp_path / "out"), "dir": 0.3}, rules, store)
     with pytest.raises(FedbenchError, match="a partition of which data set"):
         spec_of(None, {}, rules, store)
     dealt = spec_of(str(tmp_path / "out"), {"dir": "0.3", "clients": "2"}, rules, store)
     assert (dealt.scheme, dealt.clients) == ("dirichlet", 2)
+
+
+def test_from_python(tmp_path: Path, digits: data.Dataset, store: Store) -> None:
+    from fedbench import api
+
+    exports.write(made(digits), "pflib", tmp_path / "out", lambda: digits)
+    exports.write(made(digits), "csv", tmp_path / "rows.csv", lambda: digits)
+    assert api.partition(from_=tmp_path / "out", store=store.home).spec.scheme == "presplit"
+    assert api.partition("digits", from_=tmp_path / "rows.csv", store=store.home).spec.clients == 3
