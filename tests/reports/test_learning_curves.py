@@ -71,7 +71,7 @@ def test_mean_and_band_over_seeds(lab: Lab, setting: Setting, call: Call) -> Non
     (about,) = json.loads(call("curves", "method=fedavg", "--json").stdout)["panels"]
     assert about["lines"][0]["runs"] == ids
     words = call("curves", "-o", "c.svg").stdout
-    assert "cifar10, Dir-0.3: average accuracy (%) at the end: FedAvg 72 ± 21.17 (3 seeds, round 8)" in words
+    assert "cifar10, Dir-0.3: average accuracy (%) at the end\n  FedAvg: 72 ± 21 (3 seeds, round 8)\n" in words
 
 
 def test_against_bytes_and_seconds_up_to_the_round(lab: Lab, setting: Setting, call: Call) -> None:

@@ -74,11 +74,10 @@ class Learning(Kind[CurvePanel]):
     def words(self, figure: FigureSpec, content: Content[CurvePanel]) -> Iterable[str]:
         what = _quantity(content)
         for panel in content.panels:
-            ends = []
+            yield f"{panel.title}: {what} at the end"
             for name, curve in panel.marks.curves.items():
-                spread = "" if curve.std is None else f" ± {curve.std[-1]:.2f}"
-                ends.append(f"{name} {curve.mean[-1]:.4g}{spread} ({_count(curve)}, round {curve.rounds[-1]})")
-            yield f"{panel.title}: {what} at the end: {'; '.join(ends)}"
+                spread = "" if curve.std is None else f" ± {curve.std[-1]:.2g}"
+                yield f"  {name}: {curve.mean[-1]:.4g}{spread} ({_count(curve)}, round {curve.rounds[-1]})"
 
     def details(self, figure: FigureSpec, content: Content[CurvePanel]) -> Iterable[RenderableType]:
         """The curves themselves."""
@@ -108,7 +107,9 @@ class Learning(Kind[CurvePanel]):
             if content.about["axis"] == "bytes":
                 axes.xaxis.set_major_formatter(EngFormatter("B"))
             else:
-                axes.xaxis.set_major_locator(MaxNLocator(6, integer=content.about["axis"] == "round"))
+                axes.xaxis.set_major_locator(
+                    MaxNLocator(6, steps=[1, 2, 5, 10], integer=content.about["axis"] == "round")
+                )
         for axes in every[len(content.panels) :]:
             axes.set_visible(False)
         for i, axes in enumerate(every[: len(content.panels)]):
@@ -128,6 +129,7 @@ class Learning(Kind[CurvePanel]):
 
 def _paint(axes: Axes, panel: CurvePanel, looks: Mapping[str, dict[str, Any]]) -> None:
     """Lines with some markers, and their bands; one point is a marker with an error bar."""
+    shade = max(0.05, min(0.18, 0.6 / len(panel.curves)))  # many bands lie over one another
     for i, (name, curve) in enumerate(panel.curves.items()):
         step = max(1, len(curve.x) // 6)
         # A line's markers stand aside from the next one's, so that equal lines are seen to be two.
@@ -135,7 +137,7 @@ def _paint(axes: Axes, panel: CurvePanel, looks: Mapping[str, dict[str, Any]]) -
         axes.plot(curve.x, curve.mean, **looks[name], markevery=(first, step))
         if curve.std is not None and len(curve.x) > 1:
             low, high = curve.mean - curve.std, curve.mean + curve.std
-            axes.fill_between(curve.x, low, high, color=looks[name]["color"], alpha=0.18, linewidth=0)
+            axes.fill_between(curve.x, low, high, color=looks[name]["color"], alpha=shade, linewidth=0)
         elif curve.std is not None:
             axes.errorbar(curve.x, curve.mean, curve.std, color=looks[name]["color"], capsize=2, linewidth=0.8)
     axes.margins(x=0.03)
