@@ -35,8 +35,8 @@ def make(
     from fedbench.metrics.evaluate import evaluate
     from fedbench.reports.headline import of_runs
 
-    watching = _Watch(_training(jobs, title), [] if all(job.done(store) for job in jobs) else observers, warn)
-    with watching:
+    watched = [] if all(job.done(store) for job in jobs) else observers
+    with Watch(_training(jobs, title), watched, warn) as watching:
         made = execute_all(jobs, store, roots, device=device, executor=executor, observe=watching.on_round)
         for artifact in made:
             if remark := artifact.provenance.get("remark"):
@@ -55,7 +55,7 @@ def _training(jobs: Sequence[Job], title: str) -> Training:
     return Training(tuple(job.spec.id for job in jobs), title or jobs[0].method.title, own["rounds"], values)
 
 
-class _Watch:
+class Watch:
     """Tells observers what happens; one that fails is told no more.
 
     Whether several runs can be trained at the same time shows late: they begin with their first round.
@@ -66,9 +66,10 @@ class _Watch:
         self.begun = False
         self.results: Mapping[str, float] | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Watch:
         if len(self.training.ids) == 1:
             self._begin()
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self.begun:

@@ -59,6 +59,42 @@ def test_a_partition(session: Session) -> None:
     assert str(counts["train"][0]) in part._repr_html_()
 
 
+SCHEME = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbench.options import option
+from fedbench.partitions import Scheme
+
+
+@dataclass(frozen=True)
+class Bands(Scheme):
+    bands: int = option(2, "bands of brightness", least=1)
+
+    def deal(self, dataset, spec, rng):
+        order = np.argsort(dataset.images.mean(axis=(1, 2, 3)), kind="stable")
+        return [rng.permutation(band) for band in np.array_split(order, spec.clients)]
+"""
+
+
+def test_a_partitioner_of_ones_own(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its class, an object of it, and its file are the same."""
+    (tmp_path / "bands_of_mine.py").write_text(SCHEME)
+    monkeypatch.syspath_prepend(tmp_path)
+    own: Any = importlib.import_module("bands_of_mine")
+    options: dict[str, Any] = {"clients": 3, "store": session.home}
+    part = fb.partition("digits", scheme=own.Bands(bands=3), **options)
+    assert part.counts.shape[0] == 3
+    for scheme in (own.Bands, f"{tmp_path / 'bands_of_mine.py'}:Bands"):
+        assert fb.partition("digits", scheme=scheme, bands=3, **options).id == part.id
+    assert fb.partition("digits", scheme=own.Bands(), **options).id != part.id
+    built_in = importlib.import_module("fedbench.partitions.schemes.iid")
+    (kind,) = (one for one in vars(built_in).values() if getattr(one, "__module__", "") == built_in.__name__)
+    assert fb.partition("digits", scheme=kind, **options).id == fb.partition("digits", iid=True, **options).id
+    sys.modules.pop("bands_of_mine")
+
+
 def test_a_run(session: Session) -> None:
     run, again = session.runs[0], fb.train(session.part.id, "fedavg", seed=0, **QUICK, store=session.home)
     assert again.id == run.id

@@ -16,6 +16,7 @@ from fedbench import observers
 from fedbench.core.trainer import Progress
 from fedbench.errors import FedbenchError
 from fedbench.observers import Observer, Training
+from fedbench.observers.watch import Watch
 from fedbench.store import Store
 from tests.support.cli_user import fedbench, good
 
@@ -145,3 +146,26 @@ def test_what_is_no_observer_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
         observers.of("wandb")
     said = fedbench("--home", tmp_path, "train", "--table", "1", "--observe", "wandb")
     assert (said.code, "fedbench-fl[wandb]" in said.line) == (2, True)
+
+
+def test_several_runs_that_cannot_be_trained_together_are_not_watched() -> None:
+    """Whether they can shows when their first round ends: until then nobody is told."""
+    heard: list[str] = []
+
+    class Listening(Observer):
+        def on_start(self, training: Training) -> None:
+            heard.append(training.title)
+
+        def on_round(self, now: Progress) -> None:
+            heard.append(str(now.round))
+
+        def on_end(self, results: Mapping[str, float] | None) -> None:
+            heard.append("end")
+
+    both = Training(("0123456789ab", "ba9876543210"), "FedAvg, seeds 0, 1", 2, TRAINING.values)
+    with Watch(both, [Listening()], heard.append):
+        pass
+    assert heard == []
+    with Watch(both, [Listening()], heard.append) as watching:
+        watching.on_round(ROUNDS[1])
+    assert heard == ["FedAvg, seeds 0, 1", "1", "end"]
