@@ -5,7 +5,23 @@ From Python: `import fedbench as fb`, and the functions of `fedbench.api`, which
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # as type checkers read it; typing itself takes longer than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fedbench.api import (
+        FedbenchError,
+        Observer,
+        Store,
+        check,
+        compare,
+        curves,
+        partition,
+        report,
+        run,
+        runs,
+        train,
+    )
 
 __version__ = "0.1.0"
 
@@ -14,6 +30,7 @@ __all__ = [
     "Observer",
     "Store",
     "check",
+    "compare",
     "curves",
     "partition",
     "report",
@@ -21,9 +38,6 @@ __all__ = [
     "runs",
     "train",
 ]
-
-if TYPE_CHECKING:
-    from fedbench.api import FedbenchError, Observer, Store, check, curves, partition, report, run, runs, train
 
 
 def __getattr__(name: str) -> Any:

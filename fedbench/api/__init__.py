@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedbench.api.checks import Checks, check
 from fedbench.api.parts import Part, partition
 from fedbench.api.results import Run, curves, run, runs
-from fedbench.api.tables import Tables, report
+from fedbench.api.tables import Tables, compare, report
 from fedbench.api.training import train
 from fedbench.errors import FedbenchError
 from fedbench.observers.observer import Observer
@@ -20,6 +20,7 @@ __all__ = [
     "Store",
     "Tables",
     "check",
+    "compare",
     "curves",
     "partition",
     "report",

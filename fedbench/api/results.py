@@ -92,6 +92,13 @@ def run(id: str, *, store: Home = None) -> Run:
     return Run(one.artifact, one.store)
 
 
+def chosen(filters: Sequence[str | stored.Run], store: Home) -> list[stored.Run]:
+    """Runs that are given, and those that all words among them name; without either all of the store."""
+    given = [one for one in filters if isinstance(one, stored.Run)]
+    words = [one for one in filters if isinstance(one, str)]
+    return [*given, *(select(store_of(store), words) if words or not given else [])]
+
+
 def runs(*filters: str, store: Home = None) -> pd.DataFrame:
     """A row for each run that all filters name (`method=fedavg,ditto`, `lr=0.1`, an id; none: all): what it is, in what
     the runs differ, and the headline metrics of its last rounds.
@@ -101,13 +108,13 @@ def runs(*filters: str, store: Home = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    chosen = select(store_of(store), filters)
-    keys = [*MAIN, *(key for key in differing(chosen) if key not in MAIN)]
+    listed = select(store_of(store), filters)
+    keys = [*MAIN, *(key for key in differing(listed) if key not in MAIN)]
     rows = []
-    for one in chosen:
+    for one in listed:
         values = {key: one.values.get(key) for key in keys}
         rows.append({**values, **headline(one.metrics, one.spec.setting, VIEW), "stale": one.stale})
-    return pd.DataFrame(rows, index=pd.Index([one.id for one in chosen], name="run"))
+    return pd.DataFrame(rows, index=pd.Index([one.id for one in listed], name="run"))
 
 
 def curves(*filters: str | Run, metric: str | Sequence[str] = "average_accuracy", store: Home = None) -> pd.DataFrame:
@@ -119,13 +126,11 @@ def curves(*filters: str | Run, metric: str | Sequence[str] = "average_accuracy"
     """
     import pandas as pd
 
-    given = [one for one in filters if isinstance(one, stored.Run)]
-    words = [one for one in filters if isinstance(one, str)]
-    chosen: list[stored.Run] = [*given, *(select(store_of(store), words) if words or not given else [])]
-    keys = [key for key in differing(chosen) if key not in SEEDS]
+    shown = chosen(filters, store)
+    keys = [key for key in differing(shown) if key not in SEEDS]
     rows = [
         (one.id, label(one, ["method", *keys]), one.spec.setting.seed, round, name, value)
-        for one in chosen
+        for one in shown
         for name in ([metric] if isinstance(metric, str) else metric)
         for round, value in one.metrics.series(name, VIEW).items()
         if round  # 0 stands for the whole run

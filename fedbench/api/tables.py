@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedbench.api.places import Home, roots, store_of
+from fedbench.api.results import Run, chosen
 from fedbench.files import write_whole
 from fedbench.reports import render
+from fedbench.reports.headline import VIEW
 from fedbench.reports.layout.grid import Grid
 
 if TYPE_CHECKING:
@@ -77,3 +79,28 @@ def report(
         precision=precision, compare=compare, only_done=only_done, view=view, client_mean=client_mean,
     )  # fmt: skip
     return Tables(tuple(grids))
+
+
+def compare(
+    *filters: str | Run,
+    metrics: str | Sequence[str] = (),
+    sort: str | None = None,
+    test: bool = False,
+    over: str | None = None,
+    view: str = VIEW,
+    store: Home = None,
+) -> Tables:
+    """Runs side by side (`fedbench compare`): in what they differ, and mean ± standard deviation over seeds.
+
+    Runs are named as in `runs`, or given; `test` adds a table of every two rows on the same data, tested over seeds or
+    clients. `metrics` take the place of the usual numbers.
+
+    >>> compare("dataset=digits").frame["metric"].iloc[0]
+    'average_accuracy'
+    """
+    from fedbench.reports.compare.comparison import compare as compared
+    from fedbench.reports.compare.layout import grid
+    from fedbench.reports.compare.pairs import in_pairs, pairs_grid
+
+    side = compared(chosen(filters, store), [metrics] if isinstance(metrics, str) else metrics, sort=sort, view=view)
+    return Tables((grid(side), *([pairs_grid(side, in_pairs(side, over))] if test else [])))

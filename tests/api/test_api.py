@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pkgutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -146,6 +147,18 @@ def test_a_table(session: Session, tmp_path: Path) -> None:
         tables.save(tmp_path / "table.doc")
 
 
+def test_runs_side_by_side(session: Session) -> None:
+    side = fb.compare(*session.runs, metrics="average_accuracy")
+    (row,) = side.frame.query("metric == 'average_accuracy'").to_dict("records")
+    accuracies = [run.accuracy for run in session.runs]
+    factor = row["value"] / statistics.mean(accuracies)
+    assert factor == pytest.approx(100)
+    assert row["std"] == pytest.approx(factor * statistics.stdev(accuracies))
+    words = [run.id for run in session.runs]
+    assert fb.compare(*words, metrics="average_accuracy", store=session.home).frame.equals(side.frame)
+    assert "<table>" in side._repr_html_()
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -228,7 +241,7 @@ def test_the_session_of_the_page_in_a_notebook(tmp_path: Path, monkeypatch: pyte
         "".join(out["data"].get("text/html", out["data"]["text/plain"]) for out in cell.outputs if "data" in out)
         for cell in notebook.cells
     ]
-    for text, part in zip(shown, ("Dir-0.3", "FedAvg", "accuracy", "Prox", "Prox"), strict=True):
+    for text, part in zip(shown, ("Dir-0.3", "FedAvg", "accuracy", "Prox", "Prox", "Prox"), strict=True):
         assert part in text
     (source,) = (tmp_path / "home" / "sources").iterdir()
     assert source.name.startswith("Prox-")
