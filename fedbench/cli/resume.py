@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -42,7 +43,7 @@ def resume(
             raise FedbenchError(
                 f"run {run.id} is of another version of {run.spec.method}", f"remove it: fedbench remove {run.id}"
             )
-        jobs.append(job.again(store))
+        jobs.append(replace(job, keep=run.keep).again(store))
     if not jobs:
         context.err().print("no run was interrupted")
     show([artifact for job in jobs for artifact in train([job], store, device, executor)], store, json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import traceback
+from typing import Any
 
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
@@ -17,7 +18,12 @@ def announce(job: Job, store: Store) -> None:
     """Say in the run's work folder which run is under way."""
     folder = store.work(job.spec.id)
     with disk_errors("starting a run", folder):
-        write_json(folder / SPEC, {"run": job.spec.to_dict(), "overrides": dict(job.overrides)})
+        write_json(folder / SPEC, {"run": job.spec.to_dict(), **_wishes(job)})
+
+
+def _wishes(job: Job) -> dict[str, Any]:
+    """What a job is told by, beside its spec."""
+    return {"overrides": dict(job.overrides), "keep": sorted(job.keep)}
 
 
 def saved_round(job: Job, store: Store) -> int:
@@ -46,6 +52,6 @@ def leave(job: Job, store: Store) -> None:
 def record_failure(job: Job, store: Store, error: Exception) -> None:
     """Record why the run failed."""
     reason = str(error) if isinstance(error, FedbenchError) else f"{type(error).__name__}: {error}"
-    run = {"spec": job.spec.to_dict(), "overrides": dict(job.overrides)}
+    run = {"spec": job.spec.to_dict(), **_wishes(job)}
     with contextlib.suppress(FedbenchError):  # a full disk: what is raised already says so
         store.record_failure(job.spec.id, reason, "".join(traceback.format_exception(error)), **run)

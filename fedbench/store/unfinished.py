@@ -45,6 +45,7 @@ class Unfinished:
     reason: str  #: why it failed
     time: float  #: Unix seconds of the last sign of it
     bytes: int  #: on disk
+    keep: frozenset[str]  #: what it was to keep beyond its predictions
 
     @property
     def id(self) -> str:
@@ -74,7 +75,8 @@ def unfinished(store: Store) -> list[Unfinished]:
 def _read(store: Store, id: str) -> Unfinished | None:
     work, failure = store.work(id), store.home / "failed" / f"{id}.json"
     failed, progress, checkpoint = _json(failure), _json(work / PROGRESS), _json(work / CHECKPOINT)
-    raw = _json(work / SPEC).get("run") or failed.get("spec")
+    begun = _json(work / SPEC)
+    raw, keep = begun.get("run") or failed.get("spec"), begun.get("keep") or failed.get("keep")
     try:
         spec = RunSpec.shared(raw) if isinstance(raw, dict) else None
     except FedbenchError:
@@ -92,6 +94,7 @@ def _read(store: Store, id: str) -> Unfinished | None:
         spec=spec, state=state, round=round if isinstance(round, int) else 0, progress=progress, holder=claim,
         reason=str(failed.get("reason", "")) if state is End.FAILED else "",
         time=max(map(_changed, paths)), bytes=sum(map(_size, paths)),
+        keep=frozenset(map(str, keep)) if isinstance(keep, list) else frozenset(),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fedbench.engine import keep
 from fedbench.store import Store
 from tests.support.cli_user import SMOKE, complete, fedbench, good, own_method
 
@@ -29,7 +30,7 @@ def stop(*options: str, patch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
 
     with patch.context() as within:
-        within.setattr("fedbench.cli.live._lines", lambda *_: observe)
+        within.setattr("fedbench.observers.bars._lines", lambda *_: observe)
         assert fedbench("train", *options).code == 130
 
 
@@ -59,6 +60,12 @@ def test_resuming_ends_as_if_never_stopped(ready: Path, stopped: str) -> None:
     good("remove", stopped, "--yes")
     good("train", "--method", "ditto", *SMOKE)
     assert path.read_bytes() == stayed
+
+
+def test_resuming_keeps_what_was_to_be_kept(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop("--method", "local", "--keep", "model", *SMOKE, patch=monkeypatch)
+    (summary,) = json.loads(good("resume", "--all", "--json").out)
+    assert keep.of(Store(ready).open("run", summary["run"])) == {"model"}
 
 
 def test_a_run_of_ones_own_file_names_no_command(ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
