@@ -13,6 +13,7 @@ from fedbench.reports.figures.drift import Drift
 from fedbench.reports.figures.epochs import Epochs
 from fedbench.reports.figures.kind import Kind
 from fedbench.reports.figures.learning import Learning
+from fedbench.reports.figures.ranks import Ranking
 from fedbench.reports.figures.rounds import Rounds
 from fedbench.reports.figures.series import Series, Sweep
 from fedbench.reports.figures.spec import FigureSpec, names, of_paper, of_user
@@ -27,6 +28,7 @@ FREE = {
         FigureSpec("curves", "Learning curves of runs", "curves"),
         FigureSpec("clients", "Accuracies of single clients", "clients"),
         FigureSpec("confusion", "Which classes are taken for which", "confusion"),
+        FigureSpec("ranks", "Average ranks over data sets and partitions", "ranks"),
         FigureSpec("partition", _HOLDINGS, "bubbles"),
         FigureSpec("bubbles", _HOLDINGS, "bubbles"),
         FigureSpec("images", "Images as clients see them", "images"),
@@ -50,6 +52,7 @@ KINDS: dict[str, Kind[Any]] = {
     "curves": Learning(),
     "clients": Clients(),
     "confusion": Confusion(),
+    "ranks": Ranking(),
 }
 
 

@@ -1,0 +1,117 @@
+"""Average ranks over data sets and partitions, as a critical-difference diagram (Demšar, JMLR 2006, Figure 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fedbench.errors import unknown
+from fedbench.reports.compare.comparison import VIEW
+from fedbench.reports.compare.ranks import Ranks, ranked
+from fedbench.reports.compare.significance import LEVEL
+from fedbench.reports.figures.kind import Ask, Kind
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
+from fedbench.reports.figures.style import subplots
+from fedbench.reports.runs import select
+from fedbench.reports.table.spec import VIEWS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Ranking(Kind[Ranks]):
+    """Methods along an axis of ranks; a bar joins those between which Nemenyi's test finds no difference."""
+
+    options = ("filters", "metric", "by", "view")
+    columns = ("metric", "line", "average_rank", "place", "value", "rank")
+
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Ranks]:
+        """Of the runs that the filters name. Raises FedbenchError as `runs.select` and `ranks.ranked` do."""
+        if ask.view is not None and ask.view not in VIEWS:
+            raise unknown("test augmentation", ask.view, VIEWS)
+        ranks = ranked(select(ask.store, ask.filters or ()), ask.metric, ask.by or (), ask.view or VIEW)
+        for text in ranks.left_out:
+            ask.remark(f"left out: {text}")
+        return Content([Panel(ranks.number.label, {}, ranks)], {"metric": ranks.number.name})
+
+    def rows(self, marks: Ranks) -> Iterator[Mapping[str, Any]]:
+        """One line a method and place."""
+        for j, (line, average) in enumerate(zip(marks.lines, marks.result.average.tolist(), strict=True)):
+            for i, place in enumerate(marks.places):
+                value, rank = float(marks.values[i, j]), float(marks.result.ranks[i, j])
+                yield {"line": line, "average_rank": average, "place": place, "value": value, "rank": rank}
+
+    def values(self, marks: Ranks) -> Mapping[str, Any]:
+        """Friedman's test, the critical difference, and ranks by place."""
+        result = marks.result
+        f = None if result.f == float("inf") else result.f
+        return {
+            "places": list(marks.places), "chi2": result.chi2, "f": f, "p": result.p, "level": LEVEL,
+            "critical_difference": result.difference,
+            "lines": [
+                {"line": line, "average_rank": float(result.average[j]), "ranks": result.ranks[:, j].tolist(),
+                 "values": marks.values[:, j].tolist()}
+                for j, line in enumerate(marks.lines)
+            ],
+            "alike": [[marks.lines[j] for j in together] for together in result.alike],
+        }  # fmt: skip
+
+    def words(self, figure: FigureSpec, content: Content[Ranks]) -> Iterable[str]:
+        for panel in content.panels:
+            marks, result = panel.marks, panel.marks.result
+            order = sorted(range(len(marks.lines)), key=lambda j: result.average[j])
+            yield "Average ranks: " + ", ".join(f"{marks.lines[j]} {result.average[j]:.2f}" for j in order)
+            yield (
+                f"Friedman over {len(marks.places)} data sets and partitions: chi squared {result.chi2:.2f}, F "
+                f"{result.f:.2f}, p {result.p:.3g}; Nemenyi's critical difference {result.difference:.2f} at {LEVEL}"
+            )
+            if result.p > LEVEL:
+                yield f"p is above {LEVEL}: the ranks tell no difference between any two."
+
+    def paint(self, figure: FigureSpec, content: Content[Ranks]) -> Figure:
+        """Ranks from left (best) to right, the better half named on the left."""
+        (panel,) = content.panels
+        k = len(panel.marks.lines)
+        half = (k + 1) // 2
+        picture, ((axes,),) = subplots((6.4, 1.2 + 0.2 * half + 0.12 * len(panel.marks.result.alike)), 1, 1)
+        _paint(axes, panel.marks)
+        result = panel.marks.result
+        picture.suptitle(
+            f"{panel.title}: average rank over {len(panel.marks.places)} data sets and partitions (Friedman p "
+            f"{result.p:.2g})",
+            fontsize=8,
+        )
+        return picture
+
+
+def _paint(axes: Axes, marks: Ranks) -> None:
+    """Ranks lie along x, y counts lines of text downwards from the axis at 0."""
+    result, k = marks.result, len(marks.lines)
+    order = sorted(range(k), key=lambda j: result.average[j])
+    half, bars = (k + 1) // 2, 0.5 * len(result.alike)
+    width = max(k - 1, 1)
+    black: dict[str, Any] = {"color": "black", "linewidth": 0.8, "clip_on": False}
+    axes.plot([1, k], [0, 0], **black)
+    for rank in range(1, k + 1):
+        axes.plot([rank, rank], [0, -0.25], **black)
+        axes.text(rank, -0.4, str(rank), ha="center", va="bottom")
+    axes.plot([1, 1 + result.difference], [-1.6, -1.6], marker="|", **black)
+    axes.text(1 + result.difference / 2, -1.75, f"CD = {result.difference:.2f}", ha="center", va="bottom", fontsize=7)
+    for place, j in enumerate(order):
+        left = place < half
+        row = place if left else k - 1 - place
+        y, x = 1 + bars + row, float(result.average[j])
+        end = 1 - 0.08 * width if left else k + 0.08 * width
+        axes.plot([x, x, end], [0, y, y], **black)
+        text = f"{marks.lines[j]}  {x:.2f}" if left else f"{x:.2f}  {marks.lines[j]}"
+        gap = -0.015 * width if left else 0.015 * width
+        axes.text(end + gap, y, text, ha="right" if left else "left", va="center")
+    for i, together in enumerate(result.alike):
+        first, last = (float(result.average[j]) for j in (together[0], together[-1]))
+        y = 0.5 + 0.5 * i
+        axes.plot([first - 0.01 * width, last + 0.01 * width], [y, y], color="black", linewidth=3.2)
+    axes.set_xlim(1 - 0.1 * width, max(k, 1 + result.difference) + 0.1 * width)
+    axes.set_ylim(1.4 + bars + half, -2.6)
+    axes.set_axis_off()
