@@ -65,6 +65,16 @@ def test_a_table_prints_before_and_after_it_is_trained() -> None:
     assert "FedAvg" in printed
 
 
+def test_the_row_that_a_table_has_in_a_comment_is_the_method_that_new_writes() -> None:
+    good("new", "table", "ours")
+    good("new", "method", "mine")
+    table = Path("ours.toml")
+    table.write_text(table.read_text().replace('# { method = "./mine.py', '{ method = "./mine.py'))
+    states = good("tables", "./ours.toml", *SMOKE).out
+    assert "Mine (mu = 0.1)  missing  missing" in states
+    assert "6 missing" in states
+
+
 def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("x = 1\n")
     said = fedbench("new", "method", "mine")
