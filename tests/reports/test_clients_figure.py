@@ -84,8 +84,8 @@ def test_one_run_is_sorted_and_unseen_clients_are_hollow(lab: Lab, setting: Sett
     picture = draw.draw(figure, content)
     (axes,) = picture.axes
     _, trained, hollow = axes.get_lines()
-    np.testing.assert_allclose(trained.get_xydata(), [[2, 90], [0, 50]])
-    np.testing.assert_allclose(hollow.get_xydata(), [[1, 70]])
+    np.testing.assert_allclose(np.array(trained.get_data()), [[2, 0], [90, 50]])
+    np.testing.assert_allclose(np.array(hollow.get_data()), [[1], [70]])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "0"]
     (legend,) = picture.legends
     assert [text.get_text() for text in legend.get_texts()] == ["trains", "unseen: never trains"]

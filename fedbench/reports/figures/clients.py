@@ -126,7 +126,7 @@ class Clients(Kind[Pairs]):
 
 
 #: Of a dot, so that hollow ones are seen.
-_EDGE = {"color": COLOURS[0], "markeredgecolor": COLOURS[0], "markeredgewidth": 0.8}
+_EDGE: dict[str, Any] = {"color": COLOURS[0], "markeredgecolor": COLOURS[0], "markeredgewidth": 0.8}
 
 
 def _view(runs: Sequence[Run], chosen: str | None) -> str:

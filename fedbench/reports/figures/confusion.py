@@ -69,10 +69,10 @@ class Confusion(Kind[Matrix]):
         view = ask.view or "plain"
         if view not in VIEWS:
             raise unknown("test augmentation", view, VIEWS)
-        panels = []
+        panels, clients = [], ask.client or (None,)
         for group in grouped(select(ask.store, ask.filters or ()), ask.by or ()):
             for name, runs in group.lines.items():
-                for client in ask.client or [None]:
+                for client in clients:
                     matrix = _matrix(runs, view, client, ask)
                     who = "" if client is None else f", client {client}"
                     about = {"client": "all" if client is None else client}
