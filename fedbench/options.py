@@ -48,9 +48,9 @@ def of(cls: type) -> dict[str, dataclasses.Field[Any]]:
     return {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
 
 
-def parse(owner: str, name: str, kind: Any, given: Any, choices: tuple[str, ...] = ()) -> Plain:
-    """The value of `owner`'s option of this type (one of VALUES) that is given, perhaps as text. Raises FedbenchError
-    for one that is none."""
+def parse(owner: str, name: str, kind: Any, given: Any, choices: tuple[str, ...] = (), most: float = MOST) -> Plain:
+    """The value of `owner`'s option of this type (one of VALUES) that is given, perhaps as text; a whole number is at
+    `most` this. Raises FedbenchError for one that is none."""
     option = name.replace("_", "-")
     try:
         if kind is bool:
@@ -62,7 +62,7 @@ def parse(owner: str, name: str, kind: Any, given: Any, choices: tuple[str, ...]
     except (ValueError, KeyError, TypeError, OverflowError):
         raise FedbenchError(f"--{option} of {owner} takes {VALUES[kind]}, not '{given}'") from None
     if isinstance(value, int):
-        check(value <= MOST, owner, option, value, f"at most {MOST:,}")
+        check(value <= most, owner, option, value, f"at most {most:,}")
     if choices and value not in choices:
         raise unknown(f"value of --{option}", str(value), choices)
     return value

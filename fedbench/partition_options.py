@@ -7,6 +7,7 @@ partitioner's own. A value is a text as it was written, or what it stands for; a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -79,7 +80,7 @@ def spec_of(
     rules: Protocol,
     store: Store,
     roots: Sequence[Path] = (),
-    remark: Callable[[str], object] = lambda line: None,
+    remark: Callable[[str], None] = lambda line: None,
 ) -> PartitionSpec:
     """The spec of a partition of `dataset` (a name, or a recipe's path) by these options; what they leave open is the
     protocol's. `remark` is told what was taken in the user's place. With `from` a folder, that is data set and
@@ -108,7 +109,10 @@ def spec_of(
         options["dir"] = ALPHA
     own = _own(options, kind)
     common: dict[str, Any] = {
-        name: parse("partition", name, COMMON[name], options[name]) for name in options if name in COMMON
+        # Their bounds are the spec's to check.
+        name: parse("partition", name, COMMON[name], value, most=math.inf)
+        for name, value in options.items()
+        if name in COMMON
     }
     source = data.resolve(dataset, store, roots)
     about = data.info(source, store)
@@ -125,8 +129,13 @@ def spec_of(
         common["train_fraction"] = common.pop("split")
     if "unseen_as" in common:
         common["unseen_as"] = _corruptions(str(common["unseen_as"]))
+
+    def groups(column: str) -> int:
+        data.obtain(source, store, roots, remark)
+        return data.groups(source, store, column, least=2)  # one to train on and one to test on
+
     preset: Any = common.pop("preset", None)
-    return rules.partition_spec(source, about.partition_classes, preset, **{**own, **common})
+    return rules.partition_spec(source, about.partition_classes, preset, groups, **{**own, **common})
 
 
 def _folder(options: Mapping[str, Any]) -> str | None:

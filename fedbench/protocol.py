@@ -1,4 +1,4 @@
-"""Protocols: a paper's experimental setting as data (tables/PAPER/protocol.toml), and its budgets.
+"""Protocols: an experimental setting as data (tables/PAPER/protocol.toml), and its budgets; `plain` is no paper's.
 
 A protocol gives the defaults of `fedbench partition` and `fedbench train`, and the settings of its paper's
 tables, so that a plain `train` makes the very run that a table's cell asks for.
@@ -7,7 +7,7 @@ tables, so that a plain `train` makes the very run that a table's cell asks for.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -19,7 +19,8 @@ from fedbench.remark import Remark
 from fedbench.resources import TABLES
 from fedbench.specs import DatasetSpec, PartitionSpec, Plain, Setting
 
-DEFAULT = "feddrm"
+#: Whose defaults hold for the papers' data sets, and whose for any other.
+DEFAULT, OWN = "feddrm", "plain"
 
 _SETTING_FIELDS = {f.name for f in dataclasses.fields(Setting)}
 #: What holds where nothing is said.
@@ -67,7 +68,8 @@ _CLASSES = {"min_size": int | Literal["classes"]}
 _DEFAULTS = {**_CLASSES, "preset": str, "seed": Seed | Literal["run"]}
 
 _Preset = Annotated[Mapping[str, Any], OfPartition(_CLASSES)]
-_CASES = {"datasets": Mapping[str, _Preset], "shifts": Mapping[str, _Preset]}
+_OfScheme = Annotated[Mapping[str, Any], OfPartition({**_CLASSES, "clients": int | Literal["groups"]})]
+_CASES = {"datasets": Mapping[str, _Preset], "shifts": Mapping[str, _Preset], "schemes": Mapping[str, _OfScheme]}
 _Partition = Annotated[Mapping[str, Any], OfPartition({**_DEFAULTS, **_CASES})]
 _Train = Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION, _TRAIN)]
 _Budget = Annotated[
@@ -95,7 +97,7 @@ class Protocol:
     A preset is a named partition of the paper, over the `partition` defaults; `partition.preset` names the one that
     holds where no partitioner is chosen. `phases.N` in a budget holds where training data drift through N phases,
     `datasets.NAME` in `partition`, in `train` or in a budget for that data set only, `shifts.NAME` in `partition` under
-    that shift.
+    that shift, `schemes.NAME` with that partitioner.
     """
 
     name: str
@@ -118,12 +120,18 @@ class Protocol:
         return self.partition.get("preset")
 
     def partition_spec(
-        self, dataset: DatasetSpec, classes: int, preset: str | None = None, **chosen: Any
+        self,
+        dataset: DatasetSpec,
+        classes: int,
+        preset: str | None = None,
+        groups: Callable[[str], int] | None = None,
+        **chosen: Any,
     ) -> PartitionSpec:
         """The partition of `dataset` (with that many classes to partition by).
 
         A preset overrides the defaults, and `chosen` overrides both. Of the defaults those hold that say something to
-        the partitioner. A value of "classes" means as many as there are classes (FedDRM's code: the smallest client).
+        the partitioner. A value of "classes" means as many as there are classes (FedDRM's code: the smallest client),
+        and "groups" as many clients as `groups` says that the column of natural groups has.
         Where runs redraw, the seed is that of a run with the default seed. Raises FedbenchError on an unknown preset,
         and on a partitioner that is not the chosen preset's.
         """
@@ -132,8 +140,9 @@ class Protocol:
         chosen = {k: v for k, v in chosen.items() if v is not None}
         own = {**self._preset(preset, chosen.get("scheme")), **chosen}
         values = _of_dataset(self.partition, dataset)
-        by_shift = values.pop("shifts", {})
-        values |= {**by_shift.get(own.get("shift", values.get("shift")), {}), **own}
+        by_shift, by_scheme = values.pop("shifts", {}), values.pop("schemes", {})
+        values |= by_shift.get(own.get("shift", values.get("shift")), {})
+        values |= {**by_scheme.get(own.get("scheme", values.get("scheme")), {}), **own}
         values.pop("preset", None)
         if self.redraws and "seed" not in own:
             values["seed"] = self.train.get("seed", 0)
@@ -145,6 +154,10 @@ class Protocol:
                 raise FedbenchError(f"protocol {self.name} says nothing of a partition's {name}", "say it")
         scheme = schemes.load(schemes.named(values["scheme"]))
         values = {k: v for k, v in values.items() if k in own or scheme.takes(k, values)}
+        if values["clients"] == "groups":
+            if groups is None:
+                raise FedbenchError(f"nobody counts the groups by {values.get('by')} here", "say how many clients")
+            values["clients"] = groups(str(values.get("by")))
         return schemes.spec(dataset, **{k: classes if v == "classes" else v for k, v in values.items()})
 
     def _preset(self, name: str | None, scheme: str | None) -> Mapping[str, Any]:
@@ -246,6 +259,19 @@ def _check(values: Mapping[str, Any], known: set[str], where: str) -> None:
             raise unknown(f"key in {where}", name, known)
 
 
+def default_for(dataset: str | None) -> str:
+    """The protocol whose defaults hold for a data set (its name, or its recipe's path) where none is chosen: its
+    recipe's, else FedDRM's for the papers' data sets and `plain` for others. Raises FedbenchError for a faulty recipe.
+    """
+    from fedbench import data
+
+    shipped = data.recipes().get(dataset or "")
+    if shipped is not None:
+        return shipped.protocol or DEFAULT
+    own = data.recipe(dataset).protocol if dataset is not None and dataset.endswith(".toml") else None
+    return own or OWN
+
+
 def names() -> list[str]:
     """The protocols that there are."""
     return sorted(p.parent.name for p in TABLES.glob("*/protocol.toml"))
@@ -253,7 +279,7 @@ def names() -> list[str]:
 
 @cache
 def load(name: str) -> Protocol:
-    """The protocol of a paper, such as 'feddrm'."""
+    """The protocol of that name, such as 'feddrm'."""
     if name not in names():
         raise unknown("protocol", name, names())
     path = TABLES / name / "protocol.toml"

@@ -13,8 +13,9 @@ import typer
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
-from fedbench import methods
 from fedbench.cli import app, hyperparameters
+from fedbench.cli.dealt import dataset_among
+from fedbench.cli.own_runs import hyper_parameters
 from fedbench.cli.train import train
 from fedbench.data.catalogue import recipe as load_recipe
 from fedbench.partitions.schemes import all_options
@@ -84,8 +85,12 @@ def test_commands_have_these_options(page: str, line: str) -> None:
     context = parsed(line)
     if context.info_name == "partition" and ".py:" not in str(context.params["scheme"]):
         assert {word[2:].replace("-", "_") for word in context.args if word.startswith("--")} <= set(all_options())
-    elif context.info_name != "partition" and context.args and ".py:" not in (method := str(context.params["method"])):
-        hyperparameters.read(context.args, methods.load(method)[0], f"train --method {method}", train)
+    elif context.info_name == "train":
+        dataset, words = dataset_among(context.params["words"] or ())
+        assert dataset is None or context.params["table"] is None
+        own = context.params["method"] or []
+        if own and not any(".py:" in method for method in own):
+            hyperparameters.read(words, hyper_parameters(own), "train", train)
 
 
 def test_a_command_that_is_not_there_is_found_out() -> None:

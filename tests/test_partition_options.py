@@ -24,6 +24,7 @@ def test_texts_and_values_make_one_spec(store: Store) -> None:
     assert made == spec(store, **values)
     assert (made.clients, made.seed, made.train_fraction, made.shift) == (5, 3, 0.6, "none")
     assert made.options == {"alpha": 0.5, "min_size": 2}
+    assert spec(store, seed=str(2**32 - 1)).seed == 2**32 - 1, "more than any other option's whole number"
 
 
 def test_a_flag_and_a_short_form_with_options_of_its_partitioner(store: Store) -> None:

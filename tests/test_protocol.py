@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedbench import declared, resources
 from fedbench import protocol as module
-from fedbench import resources
+from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError, unknown
-from fedbench.protocol import DEFAULT, Protocol, load, names
+from fedbench.protocol import DEFAULT, OWN, Protocol, load, names
 from fedbench.specs import DatasetSpec, PartitionSpec, Setting
 
 CIFAR10 = DatasetSpec("cifar10", "png", "0123456789ab")
@@ -106,7 +107,7 @@ def test_layouts_of_ftw_erm_are_complete_on_their_data_sets() -> None:
 def test_every_protocol_serves_every_budget_on_digits() -> None:
     """The embedded data set must run everywhere, and every budget must be a valid setting."""
     assert DEFAULT in names()
-    for name in names():
+    for name in set(names()) - {OWN}:
         protocol = load(name)
         assert {"paper", "small", "smoke"} <= set(protocol.budgets)
         rounds = []
@@ -117,6 +118,62 @@ def test_every_protocol_serves_every_budget_on_digits() -> None:
             assert (s.budget, s.model) == (budget, "digits_cnn")
             rounds.append((s.rounds, len(protocol.seeds(budget))))
         assert rounds == sorted(set(rounds)), "smoke < small < paper"
+
+
+def test_plain_is_neutral() -> None:
+    """No paper's: no shift but that of labels, no augmentation, the value after the last round, every client in it."""
+    rules = load(OWN)
+    p = partition(OWN)
+    assert (p.clients, p.shift, p.train_fraction, p.seed) == (10, "none", 0.8, 0)
+    for dataset in (CIFAR10, DIGITS, MNIST, DatasetSpec("mine", "", "")):
+        for budget in rules.budgets:
+            s = rules.setting(partition(OWN, dataset), budget)
+            assert (s.augment, s.window, s.participation, s.epochs, s.schedule) == ("none", 1, 1.0, 1, "constant")
+            assert (s.descent, s.budget, s.precision) == ("SGD with momentum 0.9", budget, "fp32")
+            assert s.every >= 1, "there is a curve"
+    assert rules.setting(partition(OWN, CIFAR10), "small", rounds=7).budget == "custom"
+
+
+#: Methods that send one gradient a round, and one that needs a network with layers that normalise: they say so.
+_PARTICULAR = {"fedsgd", "ftw_erm", "fitw_erm", "grayscale", "fedbn"}
+
+
+@pytest.mark.parametrize("method", sorted(set(declared.names()) - _PARTICULAR))
+def test_plain_fits_a_method_with_its_own_hyper_parameters(method: str) -> None:
+    of = load(OWN).partition_spec(DIGITS, 10, scheme="equal", validation=0.2)
+    for budget in load(OWN).budgets:
+        assert Job.of(load(OWN).setting(of, budget), method, {}).spec.setting.budget == budget
+
+
+def test_natural_groups_say_how_many_clients() -> None:
+    rules, femnist = load(OWN), DatasetSpec("femnist", "", "")
+    counted: list[str] = []
+
+    def groups(column: str) -> int:
+        counted.append(column)
+        return 17
+
+    by_writer = {"scheme": "natural", "by": "writer"}
+    assert rules.partition_spec(femnist, 62, groups=groups, **by_writer).clients == 17
+    assert counted == ["writer"]
+    assert rules.partition_spec(femnist, 62, groups=groups, **by_writer, clients=5).clients == 5
+    assert rules.partition_spec(femnist, 62, groups=groups, scheme="iid").clients == 10
+    assert counted == ["writer"], "nothing is counted where the user says, or there are no groups"
+    assert load(DEFAULT).partition_spec(femnist, 62, groups=groups, **by_writer).clients == 8, (
+        "a paper's is the paper's"
+    )
+    with pytest.raises(FedbenchError, match="say how many clients"):
+        rules.partition_spec(femnist, 62, **by_writer)
+
+
+def test_whose_defaults_hold_for_a_data_set(tmp_path: Path) -> None:
+    assert {module.default_for(name) for name in ("cifar10", "mnist", "femnist", "office_home")} == {DEFAULT}
+    assert {module.default_for(name) for name in ("digits", "gone_from_here")} == {OWN}
+    text = (resources.RECIPES / "mnist.toml").read_text()
+    (tmp_path / "mnist.toml").write_text(text)
+    (tmp_path / "other.toml").write_text(f'protocol = "flux"\n{text}')
+    assert module.default_for(f"{tmp_path}/mnist.toml") == OWN, "a recipe of one's own, whatever it is called"
+    assert module.default_for(f"{tmp_path}/other.toml") == "flux"
 
 
 def test_settings_of_one_data_set() -> None:

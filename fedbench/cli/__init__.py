@@ -13,6 +13,7 @@ from fedbench.cli import browse, context
 from fedbench.cli.check import check
 from fedbench.cli.compare import compare
 from fedbench.cli.data import data_app
+from fedbench.cli.dealt import DealtCommand
 from fedbench.cli.demo import demo
 from fedbench.cli.evaluate import evaluate
 from fedbench.cli.export import export
@@ -37,7 +38,6 @@ app = App(
     help="Benchmarks for federated learning: from a data recipe to the table in the paper.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -73,9 +73,10 @@ app.command(
 )(partition)
 app.command(
     "train",
+    cls=DealtCommand,
     rich_help_panel="The way to a table",
-    # A method's hyper-parameters are options too; the command reads them itself.
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    # A method's hyper-parameters are options too, and a partitioner's; the command reads them itself.
+    context_settings={"ignore_unknown_options": True},
 )(train)
 app.command("evaluate", rich_help_panel="The way to a table")(evaluate)
 app.command("resume", rich_help_panel="The way to a table")(resume)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedbench.cli import context
+from fedbench.cli import complete, context
 from fedbench.cli.describe import describe
 from fedbench.measure import stored
 from fedbench.plugins.mistakes import reported
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    id: Annotated[str, typer.Argument(help="Id of an artifact, or its beginning.")],
+    id: Annotated[str, typer.Argument(help="Id of an artifact, or its beginning.", autocompletion=complete.artifacts)],
     json: Annotated[bool, typer.Option("--json", help="The manifests, machine-readable.")] = False,
 ) -> None:
     """Show where an artifact comes from: from a metric back to the images."""
@@ -94,7 +94,9 @@ def _executor(provenance: Mapping[str, Any]) -> str:
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="One method, or FILE.py:Class.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="One method, or FILE.py:Class.", autocompletion=complete.methods)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """List the methods, or one method's hyper-parameters and deviations."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedbench.cli import context
+from fedbench.cli import complete, context
 from fedbench.cli.strict import App
 from fedbench.errors import FedbenchError
 
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 data_app = App(help="Data sets: list, show, fetch and check them.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Name = Annotated[str, typer.Argument(help="A data set, or the path of a recipe (./mine.toml).")]
-Names = Annotated[list[str], typer.Argument(help="Data sets, or paths of recipes (./mine.toml).")]
+Name = Annotated[
+    str, typer.Argument(help="A data set, or the path of a recipe (./mine.toml).", autocompletion=complete.datasets)
+]
+Names = Annotated[
+    list[str], typer.Argument(help="Data sets, or paths of recipes (./mine.toml).", autocompletion=complete.datasets)
+]
 
 
 @data_app.command("list")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedbench.cli import context
+from fedbench.cli import complete, context
 from fedbench.errors import FedbenchError
 
 if TYPE_CHECKING:
@@ -17,13 +17,24 @@ if TYPE_CHECKING:
 
     from fedbench.store import Artifact, Store
 
+#: Column -> what must be there, and what stands in it.
+_MEANINGS = (
+    ("system", "system_accuracy", "of all clients' test images, answered by the federation (by routing, else by vote)"),
+    ("average", "average_accuracy", "of each client's model on its own test images, weighted by training images"),
+    ("clients", "client_accuracy_mean", "the same, unweighted mean ± standard deviation over clients"),
+)
 #: What is said of a run's clusters, one number each.
 _CLUSTERS = ("clusters", "true_clusters", "adjusted_rand_index")
 
 
 def evaluate(
     id: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="A run's id or its beginning (default: the current run).")
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="A run's id or its beginning (default: the current run).",
+            autocompletion=complete.runs,
+        ),
     ] = None,
     on: Annotated[
         str | None,
@@ -139,6 +150,9 @@ def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
         these = [one for one in summaries if one["on"] == on]
         many = any(name in values for one in these for values in one["headline"].values() for name in AREAS)
         context.out().print(_areas(on, these) if many else _table(on, these))
+        for heading, metric, meaning in _MEANINGS:
+            if _some(these, metric):
+                context.out().print(f"{heading}: {meaning}", style="dim")
         for one in these:
             measured = [f"{name} {value:.4g}" for name, value in one["method_metrics"].items() if name not in _CLUSTERS]
             if measured:
@@ -150,25 +164,39 @@ def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
 
     from fedbench.reports.headline import HEADLINES
 
-    title = f"{on}: accuracy in %, mean over the last rounds"
+    title = f"{on}: accuracy in %, {_when(summaries)}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for heading in ("run", "method", "view", "rounds"):
         table.add_column(heading, no_wrap=True)
+    system, routed = (_some(summaries, metric) for metric in ("system_accuracy", "routing_accuracy"))
     met = any("test_phase_accuracy_mean" in values for one in summaries for values in one["headline"].values())
     grouped = any("clusters" in one["clusters"] for one in summaries)
-    last = [*(["test phase"] if met else []), *(["clusters", "adj. Rand"] if grouped else []), "routing"]
-    for heading in ("system", "average", "clients", *last):
+    last = [*(["test phase"] if met else []), *(["clusters", "adj. Rand"] if grouped else [])]
+    last += ["routing"] if routed else []
+    for heading in (*(["system"] if system else []), "average", "clients", *last):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in summaries:
         for view, values in one["headline"].items():
-            system, average, clients, spread, unlabelled, routing = (
+            pooled, average, clients, spread, unlabelled, routing = (
                 f"{100 * values[m]:.2f}" if m in values else "–" for m in HEADLINES
             )
-            row = [one["run"], one["method"], view, values["rounds"], system, average, f"{clients} ± {spread}"]
-            row += [unlabelled] if met else []
+            row = [one["run"], one["method"], view, values["rounds"], *([pooled] if system else []), average]
+            row += [f"{clients} ± {spread}", *([unlabelled] if met else [])]
             row += _grouping(one["clusters"]) if grouped else []
-            table.add_row(*row, routing)
+            table.add_row(*row, *([routing] if routed else []))
     return table
+
+
+def _some(summaries: list[dict[str, Any]], metric: str) -> bool:
+    return any(metric in values for one in summaries for values in one["headline"].values())
+
+
+def _when(summaries: list[dict[str, Any]]) -> str:
+    """After which round the numbers are, or over which they are a mean."""
+    rounds = {values["rounds"] for one in summaries for values in one["headline"].values()}
+    if len(rounds) > 1:
+        return "mean over the last rounds"
+    return "".join(f"mean over rounds {one}" if "-" in one else f"after round {one}" for one in rounds)
 
 
 def _grouping(clusters: dict[str, float]) -> list[str]:

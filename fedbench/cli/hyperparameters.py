@@ -13,9 +13,9 @@ from fedbench.errors import FedbenchError, unknown
 
 
 def read(
-    arguments: Sequence[str], options: Mapping[str, Field[Any]], called: str, command: Callable[..., Any]
+    arguments: Sequence[str], options: Mapping[str, Field[Any]], called: str, *commands: Callable[..., Any]
 ) -> dict[str, str]:
-    """Option -> its text, of the words that are left of a `command`, which users call `called` (such as "train --method
+    """Option -> its text, of the words that are left of `commands`, which users call `called` (such as "train --method
     prox"). Raises FedbenchError for an option that neither has, one that is given twice or has no value."""
     known = {name.replace("_", "-"): name for name in options}
     out: dict[str, str] = {}
@@ -26,7 +26,8 @@ def read(
             raise FedbenchError(f"unexpected argument '{word}'", "options begin with --")
         option, equals, value = word.removeprefix("--").partition("=")
         if option not in known:
-            raise unknown(f"option of {called}", f"--{option}", [f"--{o}" for o in (*known, *_options(command))])
+            offered = {f"--{o}" for o in (*known, *(o for command in commands for o in _options(command)))}
+            raise unknown(f"option of {called}", f"--{option}", offered)
         if not equals:
             if options[known[option]].type in (bool, "bool") and (not rest or rest[0].startswith("--")):
                 value = "true"

@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import Field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from fedbench.cli import context, hyperparameters
+from fedbench.cli import complete, context, hyperparameters
 from fedbench.cli.strict import Command
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import ALPHA, COMMON, partitioner, shorts, spec_of, values
-from fedbench.protocol import DEFAULT
 
 if TYPE_CHECKING:
     from fedbench.partitions import Partition, Scheme
@@ -103,12 +103,18 @@ def partition(
     dataset: Annotated[
         str | None,
         typer.Argument(
-            help="The dataset, such as cifar10 ('fedbench data list'), hf:NAME or torchvision:NAME.", show_default=False
+            help="The dataset, such as cifar10 ('fedbench data list'), hf:NAME or torchvision:NAME.",
+            show_default=False,
+            autocompletion=complete.datasets,
         ),
     ] = None,
     scheme: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The partitioner, or FILE.py:Class; --scheme NAME --help has its options."),
+        typer.Option(
+            metavar="NAME",
+            help="The partitioner, or FILE.py:Class; --scheme NAME --help has its options.",
+            autocompletion=complete.partitioners,
+        ),
     ] = None,
     preset: Annotated[
         str | None, typer.Option(metavar="NAME", help="One of the protocol's own partitions, such as ftw_erm's five.")
@@ -122,7 +128,13 @@ def partition(
         typer.Option(metavar="NAME", help="Covariate shift: none, low, mid, high, pool, corrupted; more with --equal."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of all draws of the partition.")] = None,
-    protocol: Annotated[str, typer.Option(help="The paper whose setting gives the defaults.")] = DEFAULT,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose setting gives the defaults (a paper's data: FedDRM's; digits and your own: plain).",
+            autocompletion=complete.protocols,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     dir: Annotated[
         float | None,
@@ -208,18 +220,18 @@ def partition(
     from fedbench import protocol as protocols
 
     store, roots = context.store(), context.roots()
-    rules = protocols.load(protocol)
+    rules = protocols.load(protocol or protocols.default_for(dataset))
     typed = {name.rstrip("_"): value for name, value in ctx.params.items()}
     options = {name: typed[name] for name in (*_short_forms(ctx.command), *COMMON)}
-    kind = partitioner({**options, **dict.fromkeys(_own_names(ctx.args), "")}, rules)
+    kind = partitioner({**options, **dict.fromkeys(own_names(ctx.args), "")}, rules)
     options |= own_options(ctx.args, kind)
     spec = spec_of(dataset, options, rules, store, roots, context.err().print)
     before = store.get(spec)
     result = partitions.build(spec, store, roots, context.err().print)
-    store.set_current(partition=result.id, protocol=protocol)
+    store.set_current(partition=result.id, protocol=rules.name)
     path = store.path("partition", result.id)
     if as_json:
-        context.print_json({**_describe(result), "path": str(path), "protocol": protocol, "made": before is None})
+        context.print_json({**_describe(result), "path": str(path), "protocol": rules.name, "made": before is None})
         return
 
     from fedbench.partitions.view import display
@@ -232,16 +244,21 @@ def partition(
 
 def own_options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
     """The options of a partitioner among the words, as their values."""
+    return values(hyperparameters.read(words, own_fields(words, kind), f"partition by {kind.title()}", partition), kind)
+
+
+def own_fields(words: Sequence[str], kind: type[Scheme], others: Container[str] = ()) -> dict[str, Field[Any]]:
+    """A partitioner's options that words can give. Raises FedbenchError if the words have another partitioner's, unless
+    that is what one of the `others` is called, too."""
     from fedbench.partitions import schemes
 
-    for option in _own_names(words):
-        if option not in kind.options() and option in schemes.all_options():
+    for option in own_names(words):
+        if option not in kind.options() and option in schemes.all_options() and option not in others:
             raise schemes.not_of(kind, option)
-    fields = {option: field for option, field in kind.options().items() if kind.kind(option) is not None}
-    return values(hyperparameters.read(words, fields, f"partition by {kind.title()}", partition), kind)
+    return {option: field for option, field in kind.options().items() if kind.kind(option) is not None}
 
 
-def _own_names(words: Sequence[str]) -> list[str]:
+def own_names(words: Sequence[str]) -> list[str]:
     """The options that words such as --test-size=5 give: test_size."""
     return [word.removeprefix("--").partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
 

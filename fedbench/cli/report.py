@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedbench.cli import context, printing
+from fedbench.cli import complete, context, printing
 
 #: How much is said below a table.
 NOTES = ("brief", "full")
@@ -16,7 +16,12 @@ NOTES = ("brief", "full")
 def report(
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", help="Number (1), name (feddrm/1) or TOML file; default: the headline tables."),
+        typer.Option(
+            "--table",
+            "-t",
+            help="Number (1), name (feddrm/1) or TOML file; default: the headline tables.",
+            autocompletion=complete.tables,
+        ),
     ] = None,
     format: Annotated[
         str | None, typer.Option("--format", "-f", help="console, latex, markdown, csv, html or json.")
@@ -33,7 +38,10 @@ def report(
     ] = False,
     budget: Annotated[str | None, typer.Option(help="Of the runs: small (default), paper, ...")] = None,
     precision: Annotated[str | None, typer.Option(help="Of the runs: fp32 (default), tf32 or bf16.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Show the table's columns on this data set instead.")] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Show the table's columns on this data set instead.", autocompletion=complete.datasets),
+    ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(metavar="GROUP/LABEL", help="Only this column, * is any text (repeatable)."),

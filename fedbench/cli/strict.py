@@ -30,7 +30,8 @@ class _Strict:
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         parsed, _, order = self.make_parser(ctx).parse_args(args=list(args))  # type: ignore[attr-defined]
-        called = {p.name: max(p.opts, key=len) for p in order}
+        # The words of an argument that takes any number are the command's own to read.
+        called = {p.name: max(p.opts, key=len) for p in order if p.nargs != -1}
         for parameter, count in Counter(order).items():
             once = parameter.param_type_name == "option" and not parameter.multiple and not parameter.is_eager
             if once and count > 1:

@@ -56,7 +56,7 @@ def sweep(
 
     store, roots = context.store(), context.roots()
     options = _options(ctx.args)
-    rules = protocols.load(protocol or protocols.DEFAULT)
+    rules = protocols.load(protocol or protocols.default_for(dataset))
     ranges = _ranges(options, search)
     if save and save.suffix != ".toml":
         raise FedbenchError(f"--save takes a file that ends in .toml, not {save}", "such as sweep.toml")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedbench.cli import context
+from fedbench.cli import complete, context
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -25,7 +25,10 @@ COLOURS = {"done": "green", "stale": "yellow", "failed": "red", "damaged": "red"
 
 def tables(
     name: Annotated[
-        str | None, typer.Argument(help="A paper (feddrm): its tables. A table (feddrm/1): its cells.")
+        str | None,
+        typer.Argument(
+            help="A paper (feddrm): its tables. A table (feddrm/1): its cells.", autocompletion=complete.tables
+        ),
     ] = None,
     budget: Annotated[str | None, typer.Option(help="Of the runs: small (default), paper, ...")] = None,
     precision: Annotated[str | None, typer.Option(help="Of the runs: fp32 (default), tf32 or bf16.")] = None,

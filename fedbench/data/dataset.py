@@ -106,13 +106,15 @@ def info(which: DatasetSpec | str, store: Store | None = None) -> Info:
     return Info(named.name, named.shape, named.classes, named.partition_label, named.partition_classes, named.columns)
 
 
-def groups(spec: DatasetSpec, store: Store, column: str) -> int:
-    """How many values a natural column of a built data set has. Raises FedbenchError for an unknown column."""
+def groups(spec: DatasetSpec, store: Store, column: str, least: int = 1) -> int:
+    """How many values a natural column of a built data set has, of those with so many images. Raises FedbenchError for
+    an unknown column."""
     artifact = store.open(spec.kind, spec.id)
     table = artifact.table("data", [column] if column in info(spec, store).columns else [])
     if not table.num_columns:
         raise unknown(f"column of {spec.name}", column, info(spec, store).columns)
-    return len(table[column].unique())
+    counts = table[column].value_counts().field("counts").to_numpy()
+    return int((counts >= least).sum())
 
 
 def class_counts(spec: DatasetSpec, store: Store) -> dict[str, tuple[int, int]] | None:

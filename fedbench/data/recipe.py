@@ -99,6 +99,7 @@ class Recipe:
     source: tuple[Source, ...]
     partition_label: str | None = None  #: column to partition by instead of the class
     partition_classes: int = 0  #: how many values that column has (0: as many as there are classes)
+    protocol: str | None = None  #: whose defaults hold for it (None: FedDRM's for the papers' data sets, else `plain`)
     folder: Path | None = None
 
     @property

@@ -30,9 +30,11 @@ def commands(spec: RunSpec) -> list[str] | None:
 
 
 def _partition(spec: PartitionSpec) -> str:
+    # The shift is said in any case, as protocols have one by default.
     fields = {name: getattr(spec, name) for name in ("scheme", "clients", "seed", *MODIFIERS)}
     usual = {f.name: f.default for f in dataclasses.fields(PartitionSpec)}
     options = {n: v for n, v in fields.items() if v is not None and (n not in usual or v != usual[n])}
+    options["shift"] = spec.shift
     own = dict(spec.options)
     if schemes.at_hand(spec):
         of = schemes.of(spec)

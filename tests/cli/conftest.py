@@ -82,7 +82,7 @@ def _prepared(tmp_path_factory: pytest.TempPathFactory, _speeds_measured_once: N
     folder = tmp_path_factory.mktemp("prepared") / "store"
     with pytest.MonkeyPatch.context() as patch:
         _smaller(patch)
-        good("partition", "digits", "--dir", "0.3", "--home", folder)
+        good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--home", folder)
         good("train", "--method", "fedavg", *SMOKE, "--home", folder)
     return folder
 

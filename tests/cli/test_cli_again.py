@@ -125,7 +125,7 @@ def test_partition_says_that_older_code_drew_it(ready: Path) -> None:
     age(ready, "partition")
     assert (
         "stale (the code that drew it has changed): 'train --again' draws it anew"
-        in good("partition", "digits", "--dir", "0.3").out
+        in good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm").out
     )
 
 

@@ -43,7 +43,7 @@ CASES = [
     ((*FEDDRM, "--lambda", "much"), "--lambda of feddrm takes a number, not 'much'"),
     ((*FEDDRM, "--lambda", "1.5"), "--lambda of feddrm must be in (0, 1], not 1.5"),
     ((*FEDDRM, "--lambda=nan"), "--lambda of feddrm must be in (0, 1], not nan"),
-    ((*FEDDRM, "--lambda", "0.7", "more"), "unexpected argument 'more'"),
+    ((*FEDDRM, "--lambda", "0.7", "more"), "unknown dataset 'more'"),
     (("train", "--method", "pfedfda", *SMOKE, "--betas", "1.5"), "--betas of pfedfda takes a whole number, not '1.5'"),
     (("train", "--method", "pfedfda", *SMOKE, "--feature-store", "all_epoch"), "did you mean 'all_epochs'?"),
     ((*FT, "--finetune-rounds", "4"), "--finetune-rounds of fedavgft must be below the number of rounds, 4, not 4"),
@@ -74,9 +74,9 @@ CASES = [
     (("partition", "digits", "--clients", "0"), "the number of clients must be at least 1, not 0"),
     # what the data cannot give
     (("partition", "digits", "--iid", "--clients", "1000"), "1797 samples cannot serve 1000 clients"),
-    (("partition", "digits", "--dir", "0.3", "--clients", "500"), "500 clients"),
+    (("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--clients", "500"), "500 clients"),
     (("partition", "digits", "--iid", "--clients", "700", "--split", "0.1", "--shift", "none"), "client"),
-    (("partition", "digits", "--spc", "400"), "3200 shards"),
+    (("partition", "digits", "--spc", "400"), "4000 shards"),
     (("partition", "digits", "--by", "writer"), "unknown column of digits 'writer'"),
     (("partition", "cifar10"), "the images of cifar10 are not at hand"),
     (("train", "--table", "flux/13"), "nothing can be run: the images of mnist are not at hand"),
@@ -86,7 +86,26 @@ CASES = [
     # what does not go together
     (("train", "--method", "fedavg", "--dataset", "digits"), "--dataset goes with --table only"),
     (("train",), "train needs --method NAME or --table NAME"),
-    ((*TRAIN, "--method", "local"), "several methods go with --table only"),
+    ((*TRAIN, "--dir", "0.3"), "--dir says how a data set is dealt out, and none is named"),
+    ((*TRAIN, "--partition-seed", "3"), "--partition-seed says how a data set"),
+    (("train", "digits", "-m", "fedavg", "--dir", "0.3", "--spc", "2"), "--dir and --spc exclude each other"),
+    (("train", "digits", "-m", "fedavg", "--partition", "ffff"), "give either digits or --partition ffff, not both"),
+    (("train", "digits", "mnist", "-m", "fedavg"), "unexpected argument 'mnist'"),
+    (("train", "digits"), "train needs --method NAME or --table NAME"),
+    (("train", "digtis", "-m", "fedavg"), "unknown dataset 'digtis'; did you mean 'digits'?"),
+    (("train", "digits", "-m", "fedavgg"), "unknown method 'fedavgg'; did you mean 'fedavg'?"),
+    (("train", "digits", "-m", "fedprox", "--muu", "1"), "'--muu'; did you mean '--mu'?"),
+    (("train", "digits", "-m", "fedprox", "--clints", "3"), "'--clints'; did you mean '--clients'?"),
+    (
+        ("train", "digits", "-m", "fedavg", "--iid", "--min-size", "3"),
+        "iid has no min size: only dirichlet can have it",
+    ),
+    (
+        ("train", "digits", "-m", "fedavg", "-m", "local", "--mu", "1"),
+        "unknown option of train --method fedavg --method",
+    ),
+    (("train", "digits", "--table", "1"), "with --table it is --dataset digits"),
+    (("train", "--table", "1", "--clients", "3"), "--clients does not go with --table"),
     ((*TRAIN, "--partition", "ffff"), "no partition 'ffff'"),
     (("evaluate", "ffff"), "no run 'ffff'"),
     (("evaluate", "ffff", "--all"), "give either a run's id or --all, not both"),
@@ -119,7 +138,7 @@ def test_no_current_partition(home: Path) -> None:
     assert said.code == 2
     assert said.err == (
         "fedbench: there is no current partition (none was made, or the last 'partition' failed); "
-        "make one: fedbench partition cifar10 --dir 0.3\n"
+        "name a data set: fedbench train digits --dir 0.3 --method fedavg\n"
     )
     assert complete(home) == {}
 

@@ -19,7 +19,7 @@ from tests.support.cli_user import SMOKE, artifact, complete, fedbench, good, ow
     [
         ("list",), ("list", "run"), ("methods",), ("methods", "feddrm"), ("tables",), ("tables", "feddrm/1"),
         ("tables", "pfedfda/8"), ("data", "list"), ("data", "show", "digits"), ("data", "check", "digits"),
-        ("evaluate",), ("evaluate", "--all"), ("partition", "digits", "--dir", "0.3"),
+        ("evaluate",), ("evaluate", "--all"), ("partition", "digits", "--dir", "0.3", "--protocol", "feddrm"),
     ],
     ids=" ".join,
 )  # fmt: skip

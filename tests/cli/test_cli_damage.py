@@ -38,7 +38,7 @@ def tamper(path: Path) -> None:
     [
         ("dataset", "data", OTHER),
         ("partition", "samples", OTHER),
-        ("partition", "clients", ("partition", "digits", "--dir", "0.3")),
+        ("partition", "clients", ("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")),
         ("run", "predictions", ("evaluate", "--again")),
         ("run", "clients", ("evaluate", "--again")),
         ("run", "rounds", ("evaluate", "--again")),
@@ -61,7 +61,7 @@ def test_damaged_files(
         return
     # What the line advises works.
     good("remove", artifact(ready, kind).name, "--yes")
-    good("partition", "digits", "--dir", "0.3")
+    good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
     good(*TRAIN)
     good(*command)
 
@@ -176,7 +176,7 @@ def full(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
 @pytest.mark.parametrize(
     ("folder", "command"),
     [
-        ("dataset", ("partition", "digits", "--dir", "0.3")),
+        ("dataset", ("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")),
         ("partition", ("partition", "digits", "--iid")),
         ("work", OTHER),
         ("run", OTHER),
@@ -228,7 +228,8 @@ def test_a_read_only_store(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None
         patch.setattr(os, "mkdir", makes)
         patch.setattr(os, "rename", renames)
         for command in (
-            OTHER, ("partition", "digits", "--iid"), ("partition", "digits", "--dir", "0.3"), ("evaluate", "--again"),
+            OTHER, ("partition", "digits", "--iid"), ("partition", "digits", "--dir", "0.3", "--protocol", "feddrm"),
+            ("evaluate", "--again"),
             ("remove", artifact(ready, "run").name, "--yes"),
         ):  # fmt: skip
             said = fedbench(*command)

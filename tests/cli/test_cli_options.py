@@ -92,7 +92,7 @@ def test_a_home_folder_is_found(home: Path, tmp_path: Path, monkeypatch: pytest.
 def test_a_store_with_a_colon_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for _ in range(2):  # written, then read
-        good("partition", "digits", "--dir", "0.3", "--home", "s3:mine")
+        good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--home", "s3:mine")
     assert len(complete(tmp_path / "s3:mine")) == 2
 
 

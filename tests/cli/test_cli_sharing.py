@@ -21,7 +21,7 @@ METHODS = ("-m", "fedavg", "-m", "local")
 @pytest.fixture
 def local(home: Path) -> str:
     """The id that the run of `local` in the table will have; the store is empty but for its inputs."""
-    good("partition", "digits", "--dir", "0.3")
+    good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
     good(*TABLE, "-m", "local")
     id = artifact(home, "run").name
     good("remove", id, "--yes")
@@ -62,7 +62,7 @@ def test_what_another_process_lets_go_of_is_made_in_the_end(
 
 @pytest.mark.slow
 def test_two_processes_make_a_table(home: Path) -> None:
-    good("partition", "digits", "--dir", "0.3")
+    good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
     command = [sys.executable, "-m", "fedbench", *TABLE, "-m", "fedavg", "-m", "local", "-m", "fedavgft", "--json"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [child.communicate(timeout=300) for child in both]
@@ -112,11 +112,11 @@ def test_no_terminal_undoes_anothers_choice(tmp_path: Path) -> None:
 
 def test_a_failed_partition_is_not_followed_by_training_on_another(ready: Path) -> None:
     for wrong in (("--dir", "-1"), ("--dirr", "0.3"), ("--dir", "x"), ("--dir", "0.3", "--clients", "100000")):
-        good("partition", "digits", "--dir", "0.3")
+        good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
         assert fedbench("partition", "digits", *wrong).code == 2
         said = fedbench("train", "--method", "local", *SMOKE)
         assert said.code == 2
         assert "there is no current partition (none was made, or the last 'partition' failed)" in said.line
-    good("partition", "digits", "--dir", "0.3")
+    good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
     good("partition", "--help")
     good("train", "--method", "fedavg", *SMOKE)

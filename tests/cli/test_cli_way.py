@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fedbench.cli.train import _job, _partition, train
+from fedbench.cli import own_runs
+from fedbench.cli.train import _partition, train
 from fedbench.reports import table as tables
 from fedbench.reports.status.cells import DEFAULT_BUDGET, find
 from fedbench.store import Store
@@ -18,7 +19,7 @@ from tests.support.real_images import RealImages
 
 
 def test_three_commands_on_digits(home: Path) -> None:
-    made = good("partition", "digits", "--dir", "0.3")
+    made = good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
     partition = artifact(home, "partition")
     assert partition.name in made.out
     trained = good("train", "--method", "pfedfda", *SMOKE)
@@ -36,7 +37,7 @@ def test_three_commands_on_digits(home: Path) -> None:
 
 @pytest.mark.parametrize(("options", "column"), [(("--dir", "0.3"), "Dir-0.3"), (("--spc", "5"), "5-SPC")])
 def test_a_plain_run_is_the_tables_cell(home: Path, options: tuple[str, ...], column: str) -> None:
-    good("partition", "digits", *options)
+    good("partition", "digits", *options, "--protocol", "feddrm")
     good("train", "--method", "feddrm", *SMOKE)
     rows = cells(good("report", "--table", "1", "--format", "json", *DIGITS))
     done = [(row, key) for row, line in rows.items() for key, cell in line.items() if cell["state"] == "done"]
@@ -61,7 +62,8 @@ def plain_setting(home: Path) -> str:
     """Id of the setting of `fedbench train --method feddrm` now."""
     part, rules = _partition(Store(home), None, None)
     budget = inspect.signature(train).parameters["budget"].default
-    return _job("feddrm", part, rules, budget, {}, []).spec.setting.id
+    (job,) = own_runs.jobs(["feddrm"], part, rules, budget, {}, {})
+    return job.spec.setting.id
 
 
 def table_setting(home: Path, root: Path, column: str) -> str:
@@ -87,9 +89,10 @@ def test_every_hyper_parameter_is_an_option(ready: Path) -> None:
 
 @pytest.mark.full_smoke
 def test_train_says_what_it_does(home: Path) -> None:
-    good("partition", "digits", "--dir", "0.3")
+    good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
     said = good("train", "--method", "fedavg", *SMOKE)
-    for words in ("FedAvg on digits, Dir-0.3, 8 clients", "4 rounds x 10 steps of 16 images, digits_cnn, about ",
+    name = f"partition {Store(home).current['partition']}: digits, Dir-0.3, 8 clients, shift high"
+    for words in (f"{name} (protocol feddrm)\nFedAvg\n", "4 rounds x 10 steps of 16 images, digits_cnn, about ",
                   "the paper's budget: not for this data (images of 8x8x1", "round 4 of 4, loss "):  # fmt: skip
         assert words in said.err
     assert "\x1b" not in said.err + said.out, "no colours and no live display in a file"
@@ -100,7 +103,11 @@ def test_train_says_what_it_does(home: Path) -> None:
     assert crop.split()[3:6] == ["3-4"] + [f"{100 * headline[k]:.2f}" for k in ("system_accuracy", "average_accuracy")]
     custom = good("train", "--method", "fedavg", *SMOKE, "--rounds", "2")
     assert "budget custom: 2 rounds" in custom.err
-    assert "no table has this setting" in custom.line
+    assert custom.line == (
+        "next: fedbench compare partition={0} (side by side), fedbench figure curves partition={0} (by round)".format(
+            Store(home).current["partition"]
+        )
+    )
 
 
 @pytest.mark.full_smoke

@@ -13,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedbench import protocol
 from fedbench.data import Dataset, load, recipe, resolve
 from fedbench.data.leaf import read_leaf
 from fedbench.errors import FedbenchError
+from fedbench.partition_options import spec_of
+from fedbench.partitions import build
 from fedbench.store import Store
 from tests.support.data_makers import encoded, pixels, recipe_text
 
@@ -62,6 +65,20 @@ def test_files_in_the_order_of_their_numbers(tmp_path: Path, store: Store) -> No
     assert got.labels.tolist() == [0, 1, 2, 0, 1] * 3
     assert got.columns["writer"].tolist() == [f"f{i}_{who}" for i in range(3) for who in "aabbb"]
     assert got.split.max() == 0  # a partition splits each client's own images
+
+
+def test_natural_groups_are_the_clients(tmp_path: Path, store: Store) -> None:
+    """Of a data set of one's own, where the user says natural; one with a single image cannot be one."""
+    content, _ = held({"a": 4, "b": 1, "c": 2, "d": 3})
+    write(tmp_path / "leaf", "all_data_0.json", content)
+    (tmp_path / "toy.toml").write_text(recipe_text(BODY))
+    toy, rules = str(tmp_path / "toy.toml"), protocol.load(protocol.default_for(str(tmp_path / "toy.toml")))
+    assert rules.name == "plain"
+    assert spec_of(toy, {"by": "writer"}, rules, store).clients == 3
+    assert spec_of(toy, {"by": "writer", "clients": "2"}, rules, store).clients == 2
+    assert build(spec_of(toy, {"by": "writer"}, rules, store), store).class_counts().sum(1).tolist() == [4, 2, 3]
+    with pytest.raises(FedbenchError, match="unknown column of toy 'writers'; did you mean 'writer'"):
+        spec_of(toy, {"by": "writers"}, rules, store)
 
 
 def test_white_paper_stays_white_and_greys_are_rounded(tmp_path: Path, store: Store) -> None:

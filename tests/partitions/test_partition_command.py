@@ -53,7 +53,7 @@ def table(p: Partition, width: int, **options: object) -> str:
 
 
 def test_defaults_are_the_main_setting(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("digits")
+    run("digits", "--protocol", "feddrm")
     said = capsys.readouterr()
     assert "taking --dir 0.3" in said.err
     made = current(home)
@@ -66,7 +66,7 @@ def test_defaults_are_the_main_setting(home: Path, capsys: pytest.CaptureFixture
 
 
 def test_plain_text_is_aligned_and_complete(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("digits", "--dir", "0.3")
+    run("digits", "--dir", "0.3", "--protocol", "feddrm")
     said = capsys.readouterr()
     assert "taking" not in said.err
     assert "\x1b" not in said.out
@@ -96,7 +96,7 @@ def test_every_option_reaches_the_spec(home: Path) -> None:
 
 
 def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("digits", "--iid", "--json")
+    run("digits", "--iid", "--json", "--protocol", "feddrm")
     said = json.loads(capsys.readouterr().out)
     made = current(home)
     assert said["id"] == made.id
@@ -108,7 +108,7 @@ def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nothing = dict.fromkeys(("hue", "saturation", "posterize", "corruption", "severity", "mean", "std"))
     assert said["clients"][1]["shift"] == {"gamma": 1.4, **nothing}
     assert [c["unseen"] for c in said["clients"]] == [False] * 8
-    run("digits", "--iid", "--json")
+    run("digits", "--iid", "--json", "--protocol", "feddrm")
     assert json.loads(capsys.readouterr().out)["made"] is False
 
 

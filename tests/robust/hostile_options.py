@@ -131,7 +131,12 @@ def hyperparameters() -> dict[str, dict[str, type]]:
 
 def kind_of(command: Any, parameter: str) -> str:
     """The first of int, float and Path that the annotation of a command's parameter names, else str."""
-    hint = str(inspect.signature(command.callback, eval_str=False).parameters[parameter].annotation)
+    known = {
+        name: one.annotation
+        for of in (commands()["partition"], command)  # whose options others have, too
+        for name, one in inspect.signature(of.callback, eval_str=False).parameters.items()
+    }
+    hint = str(known[parameter])
     return next((kind for kind in ("int", "float", "Path") if re.search(rf"\b{kind}\b", hint.split("typer")[0])), "str")
 
 

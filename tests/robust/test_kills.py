@@ -18,7 +18,7 @@ from fedbench.files import sha256_of
 
 SMOKE = ("--budget", "smoke")
 TABLE = ("--table", "1", "--dataset", "digits", *SMOKE)
-PARTITION = ("partition", "digits", "--dir", "0.3")
+PARTITION = ("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
 TRAIN = ("train", "--method", "fedavg", *SMOKE)
 #: What is killed, and what was done in its store before.
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]] = {

@@ -24,7 +24,7 @@ from fedbench.store import KINDS, Store
 SMOKE = ("--budget", "smoke")
 CELLS = ("--table", "1", "--dataset", "digits", *SMOKE)
 COLUMN = ("--column", "*Dir-0.3")
-PARTITION = ("partition", "digits", "--dir", "0.3")
+PARTITION = ("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
 #: Methods whose runs are complete, one that is interrupted, one that fails.
 DONE, STOPPED, FAILS = ("fedavg", "local"), "feddrm", "fails.py:Fails"
 

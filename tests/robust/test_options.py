@@ -82,7 +82,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         for name, value in {"HOME": folder, "FEDBENCH_HOME": folder / "store", "FEDBENCH_DATA": ""}.items():
             patch.setenv(name, str(value))
         os.chdir(folder)
-        assert fedbench(["partition", "digits", "--dir", "0.3"])[0] == 0
+        assert fedbench(["partition", "digits", "--dir", "0.3", "--protocol", "feddrm"])[0] == 0
         assert fedbench(["train", "--method", "fedavg", "--budget", "smoke", "--rounds", "1", "--steps", "1"])[0] == 0
         patch.setattr(engine, "execute_all", refuse)
         current = Store().current

@@ -1,0 +1,146 @@
+"""`fedbench train -m METHOD`: one run of each method in one setting, what will run before and what came out after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, replace
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from fedbench.cli import context
+from fedbench.cli.live import run
+from fedbench.engine import keep as keeping
+from fedbench.errors import FedbenchError
+from fedbench.words import duration
+
+if TYPE_CHECKING:
+    from fedbench.engine.job import Job
+    from fedbench.observers import Observer
+    from fedbench.protocol import Protocol
+    from fedbench.specs import PartitionSpec, Setting
+    from fedbench.store import Artifact
+
+
+def hyper_parameters(methods: Sequence[str]) -> dict[str, Field[Any]]:
+    """Those of all of the methods. Raises FedbenchError for an unknown method."""
+    from fedbench.methods import load
+
+    return {name: field for method in methods for name, field in load(method)[0].hyperparameters().items()}
+
+
+def called(methods: Sequence[str]) -> str:
+    """The command that trains them, as users know it."""
+    from fedbench.methods import load
+
+    return "train " + " ".join(f"--method {load(method)[0].name}" for method in methods)
+
+
+def jobs(
+    methods: Sequence[str],
+    partition: PartitionSpec,
+    rules: Protocol,
+    budget: str,
+    chosen: Mapping[str, Any],
+    options: Mapping[str, str],
+    keep: frozenset[str] = frozenset(),
+) -> list[Job]:
+    """A job of each method in the partition. `chosen` are values of the setting, `options` texts of hyper-parameters,
+    each for the methods that have it; `keep` what the runs keep."""
+    from fedbench.engine.job import Job
+    from fedbench.methods import load
+
+    setting = rules.setting(partition, budget, **chosen)
+    made = []
+    for method in methods:
+        kind, _ = load(method)
+        usual = rules.method_params(kind.name, budget, partition.dataset.name)
+        own = {name: text for name, text in options.items() if name in kind.hyperparameters()}
+        made.append(replace(Job.of(setting, method, {**usual, **own}), keep=keep))
+    return made
+
+
+def train_all(
+    jobs: Sequence[Job],
+    rules: Protocol,
+    budget: str,
+    *,
+    device: str = "auto",
+    executor: str = "auto",
+    observers: Sequence[Observer] = (),
+) -> list[Artifact]:
+    """The runs of these jobs, made one after another where they are not there, and announced; the last is the current
+    one."""
+    from fedbench.engine.place import check_place
+
+    store, artifacts = context.store(), []
+    setting = jobs[0].spec.setting
+    check_place(device, executor, setting.precision)
+    for job in jobs:
+        job.check_kept(store)
+    _announce_setting(setting, rules)
+    for job in jobs:
+        _announce(job, rules, budget, device)
+        artifacts += run([job], store, device, executor, observers=observers)
+        store.set_current(run=artifacts[-1].id)
+    return artifacts
+
+
+def show_all(artifacts: Sequence[Artifact], rules: Protocol, as_json: bool = False) -> None:
+    """What came out, and what to do next with it."""
+    from fedbench.cli.evaluate import show
+    from fedbench.cli.hint import next_command
+
+    show(artifacts, context.store(), as_json)
+    if not as_json:
+        context.err().print(next_command(artifacts[-1], rules.name), style="dim")
+
+
+def _announce_setting(setting: Setting, rules: Protocol) -> None:
+    """Say on what it will run: the partition's id and name."""
+    from fedbench.partitions import schemes
+
+    part = setting.partition
+    shift = "no covariate shift" if part.shift == "none" else f"shift {part.shift}"
+    what = ", ".join([part.dataset.name, schemes.label(part), f"{part.clients} clients", shift])
+    context.err().print(Text.assemble((f"partition {part.id}", "bold"), f": {what} (protocol {rules.name})"))
+
+
+def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
+    """Say what will run, under which budget, what the paper's would be, and how long both would take here.
+
+    Raises FedbenchError if the images do not suit the model.
+    """
+    from fedbench.engine.speed.cost import seconds
+    from fedbench.engine.work import saved_round
+    from fedbench.reports.status.cells import DEFAULT_PRECISION
+    from fedbench.store.provenance import is_stale
+
+    setting, store, console = job.spec.setting, context.store(), context.err()
+    options = ", ".join(f"{name} {value}" for name, value in job.overrides.items())
+    console.print(Text.assemble((job.method.title, "bold"), f" ({options})" if options else ""))
+    if (there := job.done(store)) is not None:
+        older = ", but stale (its code has changed): --again makes it anew" if is_stale(there.provenance) else ""
+        console.print(f"run {there.id} is already there{older}")
+        return
+
+    def words(of: Setting) -> str:
+        passes, unit = (of.steps, "step") if of.steps is not None else (of.epochs, "epoch")
+        local = f"{passes} {unit}{'s' * (passes != 1)}"
+        took = duration(seconds(of, job.method, store, context.roots(), device))
+        model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
+        own = protocol.own_descent(of, budget if of.budget == "custom" else of.budget)
+        what = ", ".join(filter(None, (f"{of.batch_size} images", model, own)))
+        return f"{of.rounds} rounds x {local} of {what}, about {took} here"
+
+    console.print(Text.assemble("budget ", (setting.budget, "bold"), f": {words(setting)}"))
+    if setting.budget != "paper" and "paper" in protocol.budgets:
+        try:
+            paper = f"{words(protocol.setting(setting.partition, 'paper'))} (--budget paper)"
+        except FedbenchError as error:
+            paper = f"not for this data ({error.message})"
+        console.print(f"the paper's budget: {paper}", style="dim")
+    if line := keeping.estimate(job, store):
+        console.print(line)
+    saved = saved_round(job, store)
+    console.print(f"run {job.spec.id}" + (f" goes on after round {saved}" if saved else ""), style="dim")
