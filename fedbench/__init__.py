@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         report,
         run,
         runs,
+        sweep,
         train,
     )
 
@@ -36,6 +37,7 @@ __all__ = [
     "report",
     "run",
     "runs",
+    "sweep",
     "train",
 ]
 

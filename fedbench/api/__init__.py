@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedbench.api.checks import Checks, check
 from fedbench.api.parts import Part, partition
 from fedbench.api.results import Run, curves, run, runs
+from fedbench.api.sweeping import Sweep, sweep
 from fedbench.api.tables import Tables, compare, report
 from fedbench.api.training import train
 from fedbench.errors import FedbenchError
@@ -18,6 +19,7 @@ __all__ = [
     "Part",
     "Run",
     "Store",
+    "Sweep",
     "Tables",
     "check",
     "compare",
@@ -26,5 +28,6 @@ __all__ = [
     "report",
     "run",
     "runs",
+    "sweep",
     "train",
 ]

@@ -69,7 +69,7 @@ def partition(dataset: str | None = None, *, protocol: str | None = None, store:
     1797
     """
     home = store_of(store)
-    rules = protocols.load(protocol or protocols.DEFAULT)
+    rules = protocols.load(protocol or protocols.default_for(dataset))
     scheme = options.get("scheme")
     if scheme is not None:
         options = {**options_of(scheme), **options, "scheme": name_of(scheme, home)}

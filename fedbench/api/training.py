@@ -85,7 +85,7 @@ def _where(part: Part | str, home: Any, protocol: str | None) -> tuple[Partition
         return part.spec, protocol or part.protocol
     spec = home.find(part, ("partition",)).spec
     assert isinstance(spec, PartitionSpec)
-    return spec, protocol or protocols.DEFAULT
+    return spec, protocol or protocols.default_for(spec.dataset.name)
 
 
 def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: dict[str, Any], home: Any) -> Job:

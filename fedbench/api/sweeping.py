@@ -1,0 +1,122 @@
+"""A grid of runs from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedbench import protocol as protocols
+from fedbench.api.own import name_of, options_of
+from fedbench.api.places import Home, roots, say, screen, store_of
+from fedbench.api.results import Run
+from fedbench.api.tables import Tables, compare
+from fedbench.store import Store
+
+if TYPE_CHECKING:
+    from fedbench.engine.grid import Point
+    from fedbench.engine.job import Job
+    from fedbench.store import Artifact
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """The runs of a grid, and what could not be made."""
+
+    store: Store
+    points: Sequence[Point]
+    failures: Mapping[str, Exception]  #: run's title -> why
+
+    @property
+    def runs(self) -> list[Run]:
+        """Those that are there, in the order of the grid."""
+        from fedbench.engine import best
+
+        return [Run(one.artifact, self.store) for one in best.runs(self.points, self.store)]
+
+    @property
+    def table(self) -> Tables:
+        """They side by side, mean ± standard deviation over seeds."""
+        return compare(*self.runs, store=self.store)
+
+    @property
+    def best(self) -> list[dict[str, Any]]:
+        """Of each method in each partition the values that did best on images held back (`validation=0.1`), with that
+        accuracy; none without such images: test images must not choose."""
+        from fedbench.engine.best import best
+
+        return [
+            {
+                "method": one.point.method, **one.point.partition, **one.point.setting, **one.point.params,
+                "validation_accuracy": one.mean,
+            }
+            for one in best(self.points, self.store)
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        return self.table.text() if self.runs else "<sweep of no run>"
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_() if self.runs else repr(self)
+
+
+def sweep(
+    dataset: str,
+    methods: str | type | object | Sequence[Any],
+    *,
+    seeds: Sequence[int] = (),
+    protocol: str | None = None,
+    budget: str = "small",
+    store: Home = None,
+    device: str = "auto",
+    executor: str = "auto",
+    progress: bool = True,
+    **options: Any,
+) -> Sweep:
+    """Every method under every value of every option with every seed, as `fedbench sweep` makes them; what is there
+    is not made again. An option's values are a list; of one method alone `**{"ditto.mu": [0.1, 1]}`.
+
+    >>> grid = sweep("digits", ["local", "fedavg"], seeds=[0, 1], dir=0.3, clients=5, rounds=2, validation=0.2)
+    >>> len(grid.runs), sorted({one["method"] for one in grid.best})
+    (4, ['fedavg', 'local'])
+    """
+    from fedbench.engine.grid import Grid
+    from fedbench.engine.place import check_place
+    from fedbench.engine.sweep import End
+    from fedbench.engine.sweep import sweep as made
+    from fedbench.methods import load
+    from fedbench.observers.bars import Bars
+    from fedbench.observers.watch import make
+
+    home = store_of(store)
+    several = list(methods) if isinstance(methods, list | tuple) else [methods]
+    names = [name_of(one, home) for one in several]
+    axes = {name: [_text(one) for one in _listed(value)] for name, value in options.items() if value is not None}
+    for one, name in zip(several, names, strict=True):  # what an object of a method was made with
+        axes |= {f"{load(name)[0].name}.{option}": [_text(value)] for option, value in options_of(one).items()}
+    grid = Grid.of(dataset, names, axes, list(seeds))
+    check_place(device, executor, axes.get("precision", ["fp32"])[0])
+    points = grid.points(protocols.load(protocol or protocols.default_for(dataset)), budget, home, roots())
+    missing = [run for point in points for run in point.runs if not home.has(run.spec)]
+    failures = {}
+    with Bars(screen(), dict.fromkeys((run.spec.id for run in missing), 1.0)) as bars:
+
+        def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
+            shown = [bars] if progress else []
+            return make(jobs, home, roots(), device=device, executor=executor, title=title, observers=shown, warn=say)
+
+        for outcome in made(missing, home, execute, executor=executor):
+            if outcome.end is End.FAILED and outcome.error is not None:
+                failures[outcome.title] = outcome.error
+            if outcome.end is not End.APART:
+                bars.end(1.0)
+    return Sweep(home, points, failures)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _text(value: Any) -> str:
+    """A value as the command line has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
