@@ -98,9 +98,7 @@ def compare(
     >>> compare("dataset=digits").frame["metric"].iloc[0]
     'average_accuracy'
     """
-    from fedbench.reports.compare.comparison import compare as compared
-    from fedbench.reports.compare.layout import grid
-    from fedbench.reports.compare.pairs import in_pairs, pairs_grid
+    from fedbench.reports.compare.layout import side_by_side
 
-    side = compared(chosen(filters, store), [metrics] if isinstance(metrics, str) else metrics, sort=sort, view=view)
-    return Tables((grid(side), *([pairs_grid(side, in_pairs(side, over))] if test else [])))
+    names = [metrics] if isinstance(metrics, str) else metrics
+    return Tables(tuple(side_by_side(chosen(filters, store), names, sort=sort, test=test, over=over, view=view)))

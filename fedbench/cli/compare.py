@@ -43,19 +43,10 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
 ) -> None:
     """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains."""
-    from fedbench.errors import FedbenchError, unknown
-    from fedbench.reports.compare.comparison import compare as compared
-    from fedbench.reports.compare.layout import grid
-    from fedbench.reports.compare.pairs import OVER, in_pairs, pairs_grid
+    from fedbench.reports.compare.layout import side_by_side
     from fedbench.reports.runs import select
-    from fedbench.reports.table.spec import VIEWS
 
     chosen = printing.form(format, output, as_json)
-    if view not in VIEWS:
-        raise unknown("test augmentation", view, VIEWS)
-    if over is not None and not test:
-        raise FedbenchError("--over goes with --test only", "add it, or leave --over out")
-    if over is not None and over not in OVER:
-        raise unknown("pairing", over, OVER)
-    side = compared(select(context.store(), filter or []), metric or [], sort=sort, view=view)
-    printing.put([grid(side), *([pairs_grid(side, in_pairs(side, over))] if test else [])], chosen, output)
+    runs = select(context.store(), filter or [])
+    grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view)
+    printing.put(grids, chosen, output)

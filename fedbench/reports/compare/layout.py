@@ -6,15 +6,40 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from fedbench.errors import FedbenchError, unknown
 from fedbench.plain import plain
-from fedbench.reports.compare.comparison import Comparison, Group
+from fedbench.reports.compare.comparison import VIEW, Comparison, Group, compare
 from fedbench.reports.compare.numbers import Number, scale, why_not
+from fedbench.reports.compare.pairs import OVER, in_pairs, pairs_grid
 from fedbench.reports.compare.places import Place, place
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.reports.numbers.measured import Value
 from fedbench.reports.runs import Run, text
 from fedbench.reports.status.index import State
-from fedbench.reports.table.spec import Column
+from fedbench.reports.table.spec import VIEWS, Column
+
+
+def side_by_side(
+    runs: Sequence[Run],
+    metrics: Sequence[str] = (),
+    *,
+    sort: str | None = None,
+    test: bool = False,
+    over: str | None = None,
+    view: str = VIEW,
+) -> list[Grid]:
+    """The runs as a grid, and with `test` their pairs, `over` one of `OVER`, as another.
+
+    Raises FedbenchError as `compare` and `in_pairs` do, and for options that do not fit.
+    """
+    if view not in VIEWS:
+        raise unknown("test augmentation", view, VIEWS)
+    if over is not None and not test:
+        raise FedbenchError("--over goes with --test only", "add it, or leave --over out")
+    if over is not None and over not in OVER:
+        raise unknown("pairing", over, OVER)
+    side = compare(runs, metrics, sort=sort, view=view)
+    return [grid(side), *([pairs_grid(side, in_pairs(side, over))] if test else [])]
 
 
 def grid(side: Comparison) -> Grid:

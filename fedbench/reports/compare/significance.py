@@ -57,7 +57,7 @@ class Friedman:
     ranks: np.ndarray  #: [N, k], 1 the best, ties have their mean
     chi2: float
     f: float  #: Iman and Davenport's, which is less conservative
-    p: float  #: of f
+    p: float  #: of f; of chi2 where f is infinite, as all data sets have one order
     difference: float  #: critical difference of average ranks (Nemenyi) at LEVEL
 
     @property
@@ -95,8 +95,11 @@ def friedman(values: np.ndarray, best: str = "max") -> Friedman:
     average = ranks.mean(axis=0)
     chi2 = 12 * n / (k * (k + 1)) * (float((average**2).sum()) - k * (k + 1) ** 2 / 4)
     rest = n * (k - 1) - chi2
-    f = (n - 1) * chi2 / rest if rest > 1e-9 else math.inf
-    p = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
+    if rest > 1e-9:
+        f = (n - 1) * chi2 / rest
+        p = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
+    else:
+        f, p = math.inf, float(stats.chi2.sf(chi2, k - 1))
     return Friedman(ranks, chi2, f, p, critical_value(k) * math.sqrt(k * (k + 1) / (6 * n)))
 
 
