@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -160,3 +161,26 @@ def test_a_row_without_a_label_is_called_as_its_method_is_titled(lab: Any, tmp_p
         with pytest.raises(FedbenchError) as raised:
             tables.load(str(own_table(tmp_path, change)))
         assert told in str(raised.value)
+
+
+def test_a_folder_of_clients_is_a_data_set_beside_the_table(lab: Any, tmp_path: Path) -> None:
+    for side in ("train", "test"):
+        (tmp_path / "fed" / side).mkdir(parents=True)
+        for client in range(4):
+            x, y = np.zeros((12, 1, 8, 8), np.float32), np.arange(12) % 3
+            np.savez_compressed(tmp_path / "fed" / side / f"{client}.npz", x=x, y=y)
+    path = own_table(tmp_path, ('"digits"', '"./fed"'))
+    spec = stored(path, lab, "Mine", "Net", 0.5)
+    assert spec.setting.partition.dataset.name == "fed"
+    assert printed(path, lab)["Mine"] == ["50.0", ""]
+
+
+def test_a_folder_of_the_hubs_form_and_its_options_are_a_data_set_too(lab: Any, tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    own_images(tmp_path)
+    path = own_table(tmp_path, ('"digits"', '"hf:./pets,size=8"'))
+    stored(path, lab, "Mine", "Net", 0.5)
+    only = ("  { " + MINE + " },\n", "")
+    assert printed(path, lab)["Mine"] == ["50.0", ""]
+    assert printed(own_table(tmp_path, ('"digits"', '"hf:./pets,size=8"'), only), lab)["Idea"] == ["50.0", ""]
+    assert printed(own_table(tmp_path, ('"digits"', '"hf:./pets,size=9"')), lab)["Mine"] == ["", ""]

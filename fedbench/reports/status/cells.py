@@ -137,7 +137,7 @@ def find(
     settings = Settings(table, budget, precision, seeds, at_hand, index.settings)
     sources = {row.label: declared.of(row.method) for row in table.rows if is_file(row.method)}
     built = {row.label for row in table.rows if row.method in methods.names()} | sources.keys()
-    stored = {name for name in at_hand if index.knows(name, budget, precision)}
+    stored = {name for name, (spec, _) in at_hand.items() if index.knows(spec.name, budget, precision)}
 
     def runs(row: Row, column: Column) -> Iterator[RunSpec]:
         method = sources.get(row.label) or declared.of(row.method)

@@ -38,7 +38,11 @@ def others(cells: Cells) -> dict[str, Hits]:
     own = {record.id for cell in cells.all for record in cell.records if record}
     rules = protocol.load(cells.table.protocol)
     places: dict[Key, Hits] = {}
-    columns = [c for c in cells.table.measured if cells.index.knows(c.dataset, cells.budget, cells.precision)]
+    names = {called: spec.name for called, (spec, _) in cells.made.datasets.items()}
+    columns = [
+        c for c in cells.table.measured
+        if c.dataset in names and cells.index.knows(names[c.dataset], cells.budget, cells.precision)
+    ]  # fmt: skip
     for column, setting in [(c, setting) for c in columns for setting in cells.made.of(c)]:
         latest: dict[Key, Record] = {}
         for record in cells.index.records.get(setting.id, []):

@@ -74,13 +74,20 @@ def _setting(
 
 
 def dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec, int]:
-    """The data set and how many classes it is partitioned by. Raises FedbenchError if it is not at hand."""
-    from fedbench.data import info, recipe, recipes, resolve
+    """The data set and how many classes it is partitioned by. One without a recipe file is read for that, once.
+
+    Raises FedbenchError if it is not at hand.
+    """
+    from fedbench.data import info, obtain, recipe, recipes, resolve
 
     try:
-        recipe(name)
+        chosen = recipe(name)
     except FedbenchError:
         if name in recipes():
             raise
         raise FedbenchError(f"there is no recipe for the data set {name} yet") from None
-    return resolve(name, store, list(roots)), info(name).partition_classes
+    spec = resolve(name, store, list(roots))
+    if chosen.told:
+        return spec, info(name).partition_classes
+    obtain(spec, store, list(roots))
+    return spec, info(spec, store).partition_classes

@@ -96,12 +96,20 @@ class _Files:
         return out | {key: name(raw[key]) for key, name in names.items() if isinstance(raw.get(key), str)}
 
     def dataset(self, text: str) -> str:
-        """The name of a data set, which may be a recipe of the user's. Raises FedbenchError where two have one name."""
-        from fedbench import data
+        """The name of a data set, which may be a recipe of the user's, or a folder in PFLlib's, LEAF's or the hub's
+        form.
 
-        if not text.endswith(".toml"):
+        Raises FedbenchError where two have one name.
+        """
+        from fedbench import data
+        from fedbench.data.foreign import HUB
+
+        place = text.removeprefix(HUB)
+        if not (text.endswith(".toml") or place.startswith(("./", "../", "/", "~"))):
             return text
-        path = self._path(text)
+        path = self._path(place)
+        if text != place:
+            return f"{HUB}{path}"
         name = data.called(path)
         if (other := self._recipes.setdefault(name, path)) != path:
             raise FedbenchError(f"two data sets are called {name}: {other} and {path}", "rename one of the files")
