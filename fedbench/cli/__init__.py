@@ -25,6 +25,7 @@ from fedbench.cli.partition import PartitionCommand, partition
 from fedbench.cli.remove import remove
 from fedbench.cli.report import report
 from fedbench.cli.resume import resume
+from fedbench.cli.site import site
 from fedbench.cli.status import status
 from fedbench.cli.store import store_app
 from fedbench.cli.strict import App
@@ -83,6 +84,7 @@ app.command("resume", rich_help_panel="The way to a table")(resume)
 app.command("status", rich_help_panel="The way to a table")(status)
 app.command("report", rich_help_panel="The way to a table")(report)
 app.command("compare", rich_help_panel="The way to a table")(compare)
+app.command("site", rich_help_panel="The way to a table")(site)
 app.command("figure", rich_help_panel="The way to a table")(figure)
 app.command("export", rich_help_panel="The way to a table")(export)
 app.command(

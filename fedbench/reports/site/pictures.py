@@ -1,0 +1,107 @@
+"""The pictures of a run: how it learned, what its clients reach, and which samples they hold."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedbench.errors import FedbenchError
+from fedbench.metrics.read import Metrics
+from fedbench.partitions.counts import class_counts
+from fedbench.reports.curves import DEFAULTS, VIEWS
+from fedbench.reports.figures.clients import DEFAULTS as OF_CLIENTS
+from fedbench.reports.site import svg
+from fedbench.reports.site.page import e
+
+if TYPE_CHECKING:
+    from fedbench.specs import PartitionSpec
+    from fedbench.store import Store
+
+#: So many cells with samples are drawn of a partition: a page must stay small.
+CELLS = 3000
+
+
+def learning(own: Metrics, others: Sequence[Metrics]) -> str:
+    """What a run reached by round, before the same of its other seeds; a text where nothing was measured by round."""
+    metric = next((name for name in DEFAULTS if name in own.names), DEFAULTS[0])
+    view = max(VIEWS, key=lambda one: len(own.series(metric, one)))
+    label = f"{metric.replace('_', ' ')}, %"
+    drawn = _curve(own, others, metric, view, 100, label)
+    if not drawn:
+        return f"<p>No {e(metric.replace('_', ' '))} was measured by round.</p>"
+    few = len(_points(own, metric, view, 100)) < 3
+    notes = ["Test images are cropped as in training."] * (view != "plain")
+    notes += ["fedbench train --every 1 evaluates every round."] * few
+    notes += ["Grey: the other seeds."] * bool(others)
+    return f"<h3>{e(label)}</h3>{drawn}" + (f"<p>{e(' '.join(notes))}</p>" if notes else "")
+
+
+def loss(own: Metrics, others: Sequence[Metrics]) -> str:
+    """The training loss by round, or nothing where the run has none."""
+    drawn = _curve(own, others, "train_loss", "", 1, "training loss")
+    return f"<h3>training loss, nats</h3>{drawn}" if drawn else ""
+
+
+def _curve(own: Metrics, others: Sequence[Metrics], metric: str, view: str, factor: float, label: str) -> str:
+    line = _points(own, metric, view, factor)
+    rest = [points for other in others if (points := _points(other, metric, view, factor))]
+    return svg.lines(f"{label}, by round", line, rest, "round") if line else ""
+
+
+def _points(metrics: Metrics, metric: str, view: str, factor: float) -> svg.Points:
+    """Without round 0, which stands for the whole run."""
+    every = metrics.series(metric, view).items()
+    return [(t, factor * value) for t, value in every if t and math.isfinite(value)]
+
+
+def clients(metrics: Metrics, outsiders: int) -> str:
+    """The accuracy of each client on its own test images, the last `outsiders` of them hollow; nothing where there is
+    none."""
+    metric = next((name for name in OF_CLIENTS if name in metrics.names), "")
+    values = 100 * metrics.per_client(metric, "plain") if metric else np.zeros(0)
+    if not np.isfinite(values).any():
+        return ""
+    unseen = [client >= len(values) - outsiders for client in range(len(values))]
+    titles = [
+        f"client {c}{', never trains' * out}: {v:.2f} %" for (c, v), out in zip(enumerate(values), unseen, strict=True)
+    ]
+    own = values[np.isfinite(values) & ~np.array(unseen)]
+    what = metric.replace("_", " ").replace("auc", "AUC")
+    drawn = svg.bars(f"{what} of each client, %", values.tolist(), titles, unseen, "client")
+    return f"<h3>{e(what)}, %</h3>{drawn}<p>{e(' '.join(_spread(own, any(unseen))))}</p>"
+
+
+def _spread(values: np.ndarray, unseen: bool) -> list[str]:
+    if not len(values):
+        return []
+    std = f" ± {values.std(ddof=1):.2f} over clients" if len(values) > 1 else ""
+    words = [f"Unweighted mean (dashed) {values.mean():.2f}{std}, worst {values.min():.2f}, best {values.max():.2f}."]
+    return words + ["Hollow: clients that never train."] * unseen
+
+
+def partition(spec: PartitionSpec, store: Store) -> str:
+    """How many samples of each class each client holds; a text where the partition is not there or damaged."""
+    artifact = store.whole(spec)
+    try:
+        if artifact is None:
+            return f"<p>Partition {e(spec.id)} is not in this store.</p>"
+        classes, counts, labels = class_counts(artifact)
+    except FedbenchError as error:
+        return f"<p>{e(error)}</p>"
+    sizes, several = counts.sum(axis=1), (counts > 0).sum(axis=1)
+    cells = list(itertools.accumulate(several.tolist()))
+    first = max(1, sum(total <= CELLS for total in cells))
+    image = svg.cells("samples of each class by client", counts[:first].tolist(), classes, "client")
+    held = f"{_range(sizes)} {'labels' if labels else 'samples'} of {_range(several)} classes a client"
+    words = [f"{held}; the stronger a cell, the more, up to {counts.max():,}."]
+    words += [f"Clients 0 to {first - 1} of {len(counts)}."] * (first < len(counts))
+    return f"<h3>class</h3>{image}<p>{e(' '.join(words))}</p>"
+
+
+def _range(values: np.ndarray) -> str:
+    low, high = int(values.min()), int(values.max())
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
