@@ -34,7 +34,7 @@ def learning(own: Metrics, others: Sequence[Metrics]) -> str:
     if not drawn:
         return f"<p>No {e(metric.replace('_', ' '))} was measured by round.</p>"
     few = len(_points(own, metric, view, 100)) < 3
-    notes = ["Test images are cropped as in training."] * (view != "plain")
+    notes = ["Test images are cropped as in training; the numbers above are of whole ones."] * (view != "plain")
     notes += ["fedbench train --every 1 evaluates every round."] * few
     notes += ["Grey: the other seeds."] * bool(others)
     return f"<h3>{e(label)}</h3>{drawn}" + (f"<p>{e(' '.join(notes))}</p>" if notes else "")
