@@ -27,7 +27,7 @@ def test_a_file_of_rows_there_and_back(ready: Path, tmp_path: Path) -> None:
     said = good("partition", "digits", "--from", tmp_path / "rows.csv", "--shift", "high", "--json")
     again = json.loads(said.out)
     assert again["spec"]["rows"] == hashlib.sha256((tmp_path / "rows.csv").read_bytes()).hexdigest()
-    before = json.loads(good("partition", "digits", "--dir", "0.3", "--json").out)
+    before = json.loads(good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--json").out)
     for name in ("train_counts", "test_counts", "shift"):
         assert [one[name] for one in again["clients"]] == [one[name] for one in before["clients"]]
     same = json.loads(good("partition", "digits", "--from", tmp_path / "rows.parquet", "--shift", "high", "--json").out)
@@ -41,7 +41,7 @@ def test_a_folder_there_and_back(ready: Path, tmp_path: Path, form: str) -> None
     (id,) = [path.name for path in (ready / "partition").iterdir()]
     good("export", id, "--format", form, "--output", tmp_path / "clients")
     again = json.loads(good("partition", "--from", tmp_path / "clients", "--json").out)
-    before = json.loads(good("partition", "digits", "--dir", "0.3", "--json").out)
+    before = json.loads(good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--json").out)
     for name in ("train_counts", "test_counts"):
         assert [one[name] for one in again["clients"]] == [one[name] for one in before["clients"]]
     good("data", "show", tmp_path / "clients")
