@@ -151,7 +151,7 @@ def test_help(home: Path, command: str) -> None:
     assert f"Usage: fedbench {command}" in said
     assert "--no-" not in said, "a switch is off unless given"
     if command == "train":
-        assert "Every hyper-parameter of the method is an option too, such as --lambda 0.8" in said
+        assert "Every hyper-parameter of a method is an option too, such as --lambda 0.8" in said
 
 
 def test_lists_on_a_narrow_terminal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ def over_seeds(groups: Sequence[Group]) -> str:
     """Over what the mean and the ± of groups go."""
     counts = sorted({len(group) for group in groups})
     if counts == [1]:
-        return "One run a row, so no ±: --seeds of 'fedbench train' makes more."
+        return "One run a row, so no ±: 'fedbench sweep --seeds 0-2' makes more."
     drawn = [len({run.values["partition"] for run in group}) for group in groups]
     many = all(parts == len(group) for parts, group in zip(drawn, groups, strict=True))
     of = (
