@@ -78,11 +78,13 @@ def test_the_systems_refusal_is_one_line(
 ) -> None:
     """Say, a store of another user's."""
 
-    def refuse(self: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(self))
+    def refuse(folder: Path) -> list[str]:
+        if folder.name == "run":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return []
 
     (tmp_path / "run").mkdir()
-    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr("fedbench.store.folder.os.listdir", refuse)
     with pytest.raises(SystemExit) as stop:
         main(["list", "--home", str(tmp_path)])
     assert stop.value.code == 2

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedbench.cli import context
+from fedbench.cli import context, strict
 from fedbench.cli.describe import describe
 from fedbench.errors import FedbenchError
 from fedbench.plain import plain
@@ -47,7 +47,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete from the store: what, and how much, is said before the question."""
-    words, store = list(dict.fromkeys(what or [])), context.store()
+    words, store = [strict.value("id", word) for word in dict.fromkeys(what or [])], context.store()
     if bool(words) is all_unfinished:
         raise FedbenchError("remove needs ids, filters or --unfinished", "'fedbench list' shows what is there")
     things = _unfinished(store) if all_unfinished else _named(store, words)

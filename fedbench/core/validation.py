@@ -22,8 +22,8 @@ def accuracy(run: Simulation, server: Server, t: int, trained: Mapping[int, Stat
 
     None where no client that trains holds images back, or clients answer without scores.
     """
-    clients = [run.answering(server, i, MEMBER, t, trained.get(i)) for i in range(run.plan.trainees)]
-    clients = [client for client in clients if client.count("validation")]
+    holding = [i for i in range(run.plan.trainees) if len(run.federation.validation[i])]
+    clients = [run.answering(server, i, MEMBER, t, trained.get(i)) for i in holding]
     right, images = 0.0, 0
     for block in run.executor.blocks(clients):
         run.executor.run(block, _update(run.method.personalise))

@@ -18,9 +18,9 @@ from fedbench.data.recipe import SPLITS, Recipe, Source
 from fedbench.data.torchvision_sets import SETS
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors
-from fedbench.models.vision import torchvision
 from fedbench.specs import require
 from fedbench.store import Store
+from fedbench.vision import torchvision
 
 
 def fetch(recipe: Recipe, store: Store) -> list[Path]:

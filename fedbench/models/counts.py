@@ -118,7 +118,7 @@ def _mobilenet(shape: Shape, classes: int) -> tuple[nn.Module, list[nn.Module]]:
     """torchvision's; its head has two layers, and d are the features between them."""
     from torch import nn
 
-    from fedbench.models.vision import torchvision
+    from fedbench.vision import torchvision
 
     if shape[2] != 3:
         raise FedbenchError(f"{MOBILENET} is counted on images of three channels, not of {shape[2]}")

@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.models.base import FLModel, Pixels
-from fedbench.models.vision import torchvision
+from fedbench.vision import torchvision
 
 #: What torchvision's weights expect of the three channels of pixels in [0, 1].
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -18,7 +18,7 @@ def test_a_plain_run_under_the_protocol_is_the_tables_cell(home: Path) -> None:
     made = good("partition", "digits", "--protocol", "ftw_erm")
     assert "target shift" in made.out
     trained = good("train", "--method", "ftw_erm", *SMOKE)
-    assert "budget smoke: 10 rounds x 1 steps of 64 images, digits_cnn" in trained.err
+    assert "budget smoke: 10 rounds x 1 step of 64 images, digits_cnn" in trained.err
     rows = cells(good("report", *TABLE, "--seed", "0", "--format", "json"))
     assert rows["FTW-ERM"]["Average"]["state"] == "done"
     assert rows["FITW-ERM"]["Average"]["state"] == "missing"

@@ -33,7 +33,7 @@ def test_a_run_in_bf16(ready: Path) -> None:
     assert run.manifest["spec"]["setting"]["budget"] == "smoke"
     assert "precision" not in run.provenance
     (listed,) = (line for line in good("list", "run").out.splitlines() if run.id in line)
-    assert "8        digits_cnn, bf16  smoke        4  " in listed
+    assert "8  digits_cnn, bf16  smoke        4  " in listed
     assert good("list", "run").out.count("bf16") == 1
     assert "precision bf16" in " ".join(good("show", run.id).out.split())
 

@@ -43,9 +43,9 @@ def test_what_another_process_lets_go_of_is_made_in_the_end(
     home: Path, local: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was interrupted, say, while this process was at another run."""
-    from fedbench.cli import sweep
+    from fedbench.cli import making
 
-    run, order = sweep.run, []
+    run, order = making.run, []
     claim = Store(home).claim(local)
     claim.__enter__()
 
@@ -55,7 +55,7 @@ def test_what_another_process_lets_go_of_is_made_in_the_end(
             claim.__exit__(None, None, None)
         return run(jobs, *rest)
 
-    monkeypatch.setattr(sweep, "run", running)
+    monkeypatch.setattr(making, "run", running)
     assert good(*TABLE, "-m", "local", "-m", "fedavg").err.splitlines()[-1] == "2 of 2 runs made"
     assert order == ["local", "fedavg", "local"]
 

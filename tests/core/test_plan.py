@@ -124,7 +124,7 @@ def test_windows_are_those_of_the_paper_at_32_pixels() -> None:
 
 def test_windows_follow_torchvisions_distribution() -> None:
     torch = pytest.importorskip("torch")
-    from fedbench.models.vision import torchvision
+    from fedbench.vision import torchvision
 
     torchvision()
     from torchvision.transforms import RandomResizedCrop

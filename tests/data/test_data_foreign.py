@@ -297,7 +297,7 @@ def test_every_set_is_one_of_torchvisions() -> None:
     import inspect
 
     from fedbench.data.torchvision_sets import SETS
-    from fedbench.models.vision import torchvision
+    from fedbench.vision import torchvision
 
     for name, one in SETS.items():
         cls = getattr(torchvision().datasets, name)

@@ -50,7 +50,7 @@ def test_who_trained_before_changes_no_prediction(store: Store, tmp_path: Path) 
     a, shifted, redrawn = part(store), part(store, shift="high"), part(store, seed=7)
     order = [job(a), job(a, seed=1), job(shifted), job(redrawn), job(a, seed=2)]
     loads: list[int] = []
-    load = inputs._load
+    load = inputs.loaded
 
     def counting(*given: Any) -> list[Federation]:
         loads.append(1)
@@ -65,7 +65,7 @@ def test_who_trained_before_changes_no_prediction(store: Store, tmp_path: Path) 
         return out
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inputs, "_load", counting)
+        patch.setattr(inputs, "loaded", counting)
         together = predictions(store, fresh=False)
         assert len(loads) == 4, "the second run has the partition of the first, and no other that of the one before"
         alone = predictions(Store(tmp_path / "alone"), fresh=True)
@@ -135,14 +135,14 @@ def test_the_last_images_are_gone_before_the_next_are_loaded(store: Store, monke
     (first,) = kept(store, job(a))
     images = weakref.ref(first.images)
     del first
-    load, alive = inputs._load, []
+    load, alive = inputs.loaded, []
 
     def watched(*given: Any) -> list[Federation]:
         gc.collect()
         alive.append(images() is not None)
         return load(*given)
 
-    monkeypatch.setattr(inputs, "_load", watched)
+    monkeypatch.setattr(inputs, "loaded", watched)
     kept(store, job(a))
     assert images() is not None
     assert alive == []
@@ -161,7 +161,7 @@ def test_a_federation_that_cannot_be_loaded_leaves_nothing_behind(
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(inputs, "_load", broken)
+        patch.setattr(inputs, "loaded", broken)
         with pytest.raises(MemoryError):
             kept(store, job(a))
     (found,) = kept(store, job(a))

@@ -12,7 +12,7 @@ import torch
 from fedbench import models
 from fedbench.errors import FedbenchError
 from fedbench.models.form import check
-from fedbench.models.vision import torchvision
+from fedbench.vision import torchvision
 from tests.support.lab import Run, federation, setting, train
 
 SHAPE = (32, 32, 3)

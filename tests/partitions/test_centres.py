@@ -16,7 +16,7 @@ from fedbench.core.federation import Federation
 from fedbench.core.worker import Worker
 from fedbench.data import Dataset
 from fedbench.data.build import obtain
-from fedbench.engine.inputs import _load
+from fedbench.engine.inputs import loaded
 from fedbench.errors import FedbenchError
 from fedbench.models.build import initial
 from fedbench.partitions import Partition, Transform
@@ -74,7 +74,7 @@ def _worker(federation: Federation) -> Worker:
 def _federations(retina: Dataset, store: Store, *specs: PartitionSpec) -> list[Federation]:
     """Of these partitions, on common images."""
     made = [partitions.obtain(spec, store) for spec in specs]
-    return _load(obtain(retina.spec, store), made, torch.device("cpu"))
+    return loaded(obtain(retina.spec, store), made, torch.device("cpu"))
 
 
 def test_a_network_gets_normalised_images(retina: Dataset, store: Store) -> None:

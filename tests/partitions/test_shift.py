@@ -126,7 +126,7 @@ def test_against_the_formulas(shift: Transform) -> None:
 
 @pytest.mark.parametrize("shift", ALL, ids=str)
 def test_against_torchvision(shift: Transform) -> None:
-    pytest.importorskip("fedbench.models.vision").torchvision()  # makes it importable beside any build of torch
+    pytest.importorskip("fedbench.vision").torchvision()  # makes it importable beside any build of torch
     from torchvision.transforms import functional as F
 
     for image in noise(4, seed=2):

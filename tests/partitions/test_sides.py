@@ -320,7 +320,7 @@ def weights_file(folder: Path) -> str:
 def test_counts_option(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A client a row, whatever the protocol's number; neither its split nor its shift."""
     made = run("--counts", weights_file(home), "--json")
-    assert (made.spec.scheme, made.clients, made.spec.seed, made.spec.shift) == ("mixture", 2, 2025, "none")
+    assert (made.spec.scheme, made.clients, made.spec.seed, made.spec.shift) == ("mixture", 2, 0, "none")
     assert (made.spec.options.get("train_mix"), made.spec.options.get("test_mix")) == (
         mixture().options["train_mix"],
         mixture().options["test_mix"],
@@ -349,7 +349,7 @@ def test_layout_option(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (("--counts", "x.csv", "--iid"), "--iid and --counts exclude each other"),
         (("--counts", "x.csv", "--preset", "two"), "--counts and --preset exclude each other"),
         (("--protocol", "ftw_erm", "--preset", "tow"), "unknown preset of protocol ftw_erm 'tow'; did you mean 'two'"),
-        (("--preset", "two"), "protocol feddrm has no preset 'two'; --protocol ftw_erm has it"),
+        (("--preset", "two"), "protocol plain has no preset 'two'; --protocol ftw_erm has it"),
         (("--protocol", "ftw_erm", "--min-size", "3"), "partitioner mixture has no min size: only dirichlet"),
         (("--protocol", "ftw_erm", "--split", "0.5"), "a mixture partition has no training share"),
         (("--protocol", "ftw_erm", "--shift", "low"), "a mixture partition has no shift low"),

@@ -223,7 +223,7 @@ def test_a_terminal_gets_the_findings(call: Call, digits: str, monkeypatch: pyte
         (["ftw_erm/4"], "unknown figure 'ftw_erm/4'; did you mean"),
         (["ftw_erm/2", "-o", "two.pgn"], "unknown format of a figure 'pgn'; did you mean 'png'"),
         (["ftw_erm/2", "-o", "two"], "cannot tell the format from the name two"),
-        (["ftw_erm/2", "--json", "--csv"], "--json and --csv exclude each other"),
+        (["ftw_erm/2", "--json", "--csv"], "--json, --csv and --text exclude each other"),
         (["ftw_erm/2", "--client", "1"], "--client goes with --partition only"),
         (["ftw_erm/2", "--partition", "DIGITS", "--client", "3"], "has no client 3; it has 0..2"),
         (["ftw_erm/2", "--partition", "DIGITS", "--ridge", "0"], "ridge penalty must be above 0"),

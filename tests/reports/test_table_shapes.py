@@ -105,8 +105,8 @@ def test_a_placeholder_in_a_value_is_text_and_not_filled_again(tmp_path: Path) -
     path.write_text(FAMILY.replace('{ id = "digits"', '{ name = "{dataset.name}", id = "digits"', 1))
     assert tables.load(f"{path}:1").title == "digits"
     path = tmp_path / "self.family.toml"
-    path.write_text(FAMILY.replace('id = "digits"', 'id = "{dataset.id}"', 1))
-    assert tables.load(f"{path}:1").title == "{dataset.id}"
+    text = FAMILY.replace('id = "digits"', 'id = "{dataset.id}"', 1)
+    assert "unknown dataset '{dataset.id}'" in _error(path, text, ":1")
 
 
 def test_long_texts_do_not_multiply_without_end(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 import torch
 
+from fedbench import vision
 from fedbench.errors import FedbenchError
-from fedbench.models import vision
 
 MISSING = "operator torchvision::nms does not exist"
 
@@ -19,7 +19,7 @@ MISSING = "operator torchvision::nms does not exist"
 def test_mobilenet_v3_small_has_the_counts_of_table_8() -> None:
     """In a process of its own: whatever a plain import does here, the door opens, twice to the same module."""
     code = (
-        "from fedbench.models.vision import torchvision\n"
+        "from fedbench.vision import torchvision\n"
         "tv = torchvision(); assert torchvision() is tv\n"
         "net = tv.models.mobilenet_v3_small()\n"
         "print(*(sum(p.numel() for p in part.parameters()) for part in (net.features, net.classifier)))"
