@@ -204,7 +204,7 @@ class Protocol:
     def own_descent(self, setting: Setting, budget: str) -> str:
         """The setting's optimiser in words, where it is not what this protocol has under `budget`; else empty."""
         values = self._values(setting.partition, budget)
-        usual = {k: values.get(k, _UNSAID[k]) for k in ("optimizer", "momentum", "weight_decay")}
+        usual = {k: values.get(k, _UNSAID[k]) for k in ("optimizer", "momentum", "momentum_lives", "weight_decay")}
         return setting.descent if setting.descent != dataclasses.replace(setting, **usual).descent else ""
 
     def seeds(self, budget: str) -> tuple[int, ...]:
@@ -243,8 +243,10 @@ def _of_dataset(values: Mapping[str, Any], dataset: DatasetSpec) -> dict[str, An
 
 def _lay(values: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`values` with `over` laid over them; local steps replace local epochs and the reverse, and another optimiser
-    than SGD its momentum."""
+    than SGD its momentum, and momentum that lives its restarts."""
     out = {**values, **over}
+    if over.get("momentum_lives") and "momentum_restarts" not in over:
+        out["momentum_restarts"] = None
     if over.get("optimizer", "sgd") != "sgd" and "momentum" not in over:
         out["momentum"] = 0.0
     for one, other in (("steps", "epochs"), ("epochs", "steps")):

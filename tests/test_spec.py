@@ -150,7 +150,8 @@ def settings(draw: st.DrawFn) -> Setting:
         schedule=draw(st.sampled_from(SCHEDULES)),
         optimizer=(optimizer := draw(st.sampled_from((None, "adamw")))),
         select=draw(st.sampled_from((None, "best"))),
-        momentum=0.0 if optimizer else draw(st.floats(0, 1, exclude_max=True)),
+        momentum=(momentum := 0.0 if optimizer else draw(st.floats(0, 1, exclude_max=True))),
+        momentum_lives=bool(momentum or optimizer) and draw(st.booleans()),
         weight_decay=draw(st.floats(0, 1)),
         participation=draw(st.floats(0.01, 1)) if cohort is None else 1.0,
         cohort=cohort,
@@ -230,7 +231,7 @@ def test_any_changed_field_changes_the_id(setting: Setting, data: st.DataObject)
         "budget": setting.budget + "x", "model": setting.model + "x", "rounds": setting.rounds + 1,
         "batch_size": setting.batch_size + 1, "lr": setting.lr * 2, "seed": setting.seed ^ 1,
         "tail": TAILS[1 - TAILS.index(setting.tail)], "schedule": SCHEDULES[1 - SCHEDULES.index(setting.schedule)],
-        "momentum": (setting.momentum + 0.5) % 1, "weight_decay": setting.weight_decay + 0.5,
+        "momentum": (1 + setting.momentum) / 2 if setting.momentum < 0.5 else setting.momentum / 2, "weight_decay": setting.weight_decay + 0.5,
         "participation": setting.participation / 2, "full_last_round": not setting.full_last_round,
         "augment": AUGMENTS[AUGMENTS.index(setting.augment) - 1], "window": setting.window + 1,
         "every": setting.every + 1, "votes": not setting.votes, "version": setting.version + 1,
@@ -242,6 +243,7 @@ def test_any_changed_field_changes_the_id(setting: Setting, data: st.DataObject)
         "momentum_restarts": not setting.momentum_restarts, "test_phase": not setting.test_phase,
         "init_seed": (setting.init_seed or 0) + 1, "init": None if setting.init else "torch", "drifts": (2,),
         "optimizer": None if setting.optimizer else "adamw", "select": None if setting.select else "best",
+        "momentum_lives": not setting.momentum_lives,
     }  # fmt: skip
     passes = "epochs" if setting.epochs is not None else "steps"
     changes[passes] = getattr(setting, passes) + 1
@@ -251,6 +253,10 @@ def test_any_changed_field_changes_the_id(setting: Setting, data: st.DataObject)
     if passes == "epochs":
         del changes["passes"]
     del changes["momentum" if setting.optimizer else "optimizer"]  # AdamW takes no momentum; below
+    if setting.momentum_restarts or not (setting.momentum or setting.optimizer):
+        del changes["momentum_lives"]  # there is no momentum, or it restarts
+    if setting.momentum_lives:
+        del changes["momentum_restarts"]
     changes.pop("cohort" if setting.participation < 1 else "participation" if setting.cohort else "", None)
     name = data.draw(st.sampled_from(sorted(changes)))
     assert dataclasses.replace(setting, **{name: changes[name]}).id != setting.id

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: What can be chosen of a run's setting; the rest is the protocol's.
 SETTING = (
-    "model", "rounds", "epochs", "steps", "batch_size", "lr", "optimizer", "momentum", "weight_decay", "select",
-    "every", "participation", "drifts", "seed", "precision",
+    "model", "rounds", "epochs", "steps", "batch_size", "lr", "optimizer", "momentum", "momentum_lives", "weight_decay",
+    "select", "every", "participation", "drifts", "seed", "precision",
 )  # fmt: skip
 
 

@@ -81,6 +81,9 @@ def train(
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="Of the local steps: sgd or adamw (torch's betas).")] = None,
     momentum: Annotated[float | None, typer.Option(help="Of SGD.")] = None,
+    momentum_lives: Annotated[
+        bool | None, typer.Option("--momentum-lives", help="Momentum goes on between a client's rounds.")
+    ] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay of the optimiser.")] = None,
     select: Annotated[
         str | None, typer.Option(help="best: the models of the round with the lowest validation loss answer.")
@@ -131,7 +134,7 @@ def train(
         "model": model, "rounds": rounds, "epochs": epochs, "steps": steps, "batch_size": batch_size, "lr": lr,
         "participation": participation, "seed": seed, "precision": precision,
         "optimizer": optimizer, "momentum": momentum, "weight_decay": weight_decay, "every": every,
-        "select": select,
+        "select": select, "momentum_lives": momentum_lives,
         "drifts": None if drifts is None else _rounds(drifts),
     }  # fmt: skip
     data, rest = dataset_among(words or ())

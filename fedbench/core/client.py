@@ -57,7 +57,8 @@ LossFunction = Callable[[Any, Batch], Loss]
 class Train:
     """Request: minibatch training on the client's training set, starting from and updating `client.state`.
 
-    Every request starts a fresh optimiser and a fresh shuffled pass. None means the setting's value. The optimiser is
+    Every request starts a fresh shuffled pass, and a fresh optimiser unless the setting has momentum that lives. None
+    means the setting's value. The optimiser is
     the setting's (SGD or AdamW); a request with a momentum of its own, be it 0, is SGD in every setting. A proximal
     term is part of the gradient, and with `follow` the centre moves, whichever optimiser takes the steps. The centre of
     every model is the network as the client received it.
@@ -74,6 +75,9 @@ class Train:
     repeat: int = 1  #: steps on each batch
     follow: float = 0.0  #: after the steps on a batch, the share of its way to the weights that the centre moves
     rules: tuple[Rule, ...] = ()  #: what each step's gradient is changed by, in this order
+    #: Whose momentum goes on, where momentum lives: that of the model of this name (default: of `model`). As `extras`,
+    #: it may differ between clients that are stacked.
+    momentum_of: str | None = field(default=None, compare=False)
     #: This client's tensors for the loss. No part of equality: equal requests of many clients can be stacked.
     extras: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 

@@ -170,6 +170,7 @@ def _names(parameter: str) -> tuple[str, str, str]:
 def optimizer(setting: Setting, momentum: float | None = None) -> Optimizer:
     """The optimiser of a request: SGD where it has a momentum of its own, else the setting's."""
     if setting.optimizer == "adamw" and momentum is None:
-        # Where it begins anew with every pass, clients with fewer batches a pass do so after fewer steps.
-        return AdamW(setting.weight_decay, in_step=not setting.momentum_restarts)
+        # Where it begins anew with every pass, clients with fewer batches a pass do so after fewer steps; where it
+        # lives, who was in more rounds has taken more.
+        return AdamW(setting.weight_decay, in_step=not (setting.momentum_restarts or setting.momentum_lives))
     return SGD(setting.weight_decay, setting.momentum if momentum is None else momentum)

@@ -39,6 +39,7 @@ class Server:
     assigned: dict[int, int] = field(default_factory=dict)  #: client -> cluster
     best: Best | None = None  #: itself after an earlier round, if that is what answers
     context: Context = None  # type: ignore[assignment]  # the trainer's
+    momenta: dict[int, State] = field(default_factory=dict)  #: where momentum lives, each client's (core/momentum.py)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse what would not last or would make the run unreadable, where a method does it."""
@@ -72,6 +73,7 @@ class Server:
             dict(self.assigned),
             self.best,
             self.context,
+            dict(self.momenta),
         )
 
     def forget(self, is_personal: Callable[[str], bool]) -> None:
@@ -86,6 +88,8 @@ class Server:
         out.update(message.tensors(self.best, "best"))
         for i, state in self.personal.items():
             out.update({f"personal/{i}/{name}": t for name, t in state.items()})
+        for i, state in self.momenta.items():
+            out.update({f"momentum/{i}/{name}": t for name, t in state.items()})
         for m, state in enumerate(self.models):
             out.update({f"model/{m}/{name}": t for name, t in state.items()})
         if self.assigned:
@@ -94,11 +98,12 @@ class Server:
 
     def restore(self, tensors: State) -> None:
         """Inverse of `tensors`; what the server remembers has the type of what it began with."""
-        self.shared, self.personal, self.assigned = {}, {}, {}
+        self.shared, self.personal, self.assigned, self.momenta = {}, {}, {}, {}
         if self.memory is not None:
             self.memory = message.restored(type(self.memory), tensors, "memory")
         self.best = message.restored(Best | None, tensors, "best")
         models: dict[int, State] = {}
+        slots = {"personal": self.personal, "momentum": self.momenta, "model": models}
         for key, tensor in tensors.items():
             slot, rest = key.split("/", 1)
             if key == ASSIGNED:
@@ -107,7 +112,7 @@ class Server:
                 self.shared[rest] = tensor
             elif slot not in ("memory", "best"):
                 index, name = rest.split("/", 1)
-                (self.personal if slot == "personal" else models).setdefault(int(index), {})[name] = tensor
+                slots[slot].setdefault(int(index), {})[name] = tensor
         self.models = [models[m] for m in sorted(models)]
 
     def answering(self) -> Server:

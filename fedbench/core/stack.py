@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.client import Client, Train
+from fedbench.core.momentum import recall
 from fedbench.core.network import Network
 from fedbench.core.optimizer import Optimizer, optimizer
 from fedbench.core.pieces import on_device
@@ -156,6 +157,9 @@ def stack_of(clients: Sequence[Client], requests: Sequence[Train], network: Netw
     common = {n: first.state[n] for n in fixed if all(c.state[n] is first.state[n] for c in clients)}
     own = {n: stacked([c.state[n] for c in clients]) for n in network.tensors if n not in common}
     trained = {n: own[n] for n in network.parameters if n not in fixed}
+    memory = rule.memory(trained, stacked=True)
+    for i, (client, its) in enumerate(zip(clients, requests, strict=True)):
+        recall(client, its, {n: t[i] for n, t in memory.items()})
     besides = [_flat(beside(request.rules, c.state, trained)) for c in clients] if request.rules else [{}]
     return Stack(
         request=request,
@@ -166,7 +170,7 @@ def stack_of(clients: Sequence[Client], requests: Sequence[Train], network: Netw
         frozen={n: own[n] for n in fixed if n not in common},
         common=common,
         centre={n: stacked([c.received[plain(n)] for c in clients]) for n in trained} if request.prox else {},
-        memory=rule.memory(trained, stacked=True),
+        memory=memory,
         extras={n: stacked([r.extras[n] for r in requests]) for n in request.extras},
         beside={n: stacked([b[n] for b in besides]) for n in besides[0]},
     )

@@ -31,6 +31,7 @@ from fedbench.core.convolution import as_products
 from fedbench.core.federation import Federation
 from fedbench.core.gradients import check_finite, gradients, gradients_at
 from fedbench.core.grouped import with_clients_among_channels
+from fedbench.core.momentum import remember
 from fedbench.core.plan import Ints
 from fedbench.core.rules import Rule
 from fedbench.core.stack import Record, Stack, Step, Tick, by_model, stack_of, ticks
@@ -152,6 +153,7 @@ class StackedWorker(StackedCollector):
         moved = self.moved(stack)
         for i, (client, ok) in enumerate(zip(clients, finite.tolist(), strict=True)):
             client.state = {**client.state, **{name: parts[i] for name, parts in moved.items()}}
+            remember(client, requests[i], {n: t[i] for n, t in stack.memory.items()})
             check_finite(client, means[i], ok)
             client.work.losses.append((means[i], images[i]))
         collected, labels = record.by_client()

@@ -126,6 +126,8 @@ class Trainer(Simulation):
         server = self.server.copy(t)
         cohort = [self.client(i, server.view(i), t) for i in self.plan.cohort(t)]
         for client in cohort:
+            if self.setting.momentum_lives:
+                client.work.momenta = dict(server.momenta.get(client.index, {}))
             self.change(self.method.broadcast, server, client)
             self.check_message(client, "inbox")
             client.received = dict(client.state)
@@ -151,6 +153,8 @@ class Trainer(Simulation):
                 server.keep(
                     client.index, {n: v for n, v in client.state.items() if not communicates or method.is_personal(n)}
                 )
+                if client.work.momenta:
+                    server.momenta[client.index] = client.work.momenta
             if cohort and communicates:
                 self.change(method.aggregate, server, cohort, t)
                 server.forget(method.is_personal)

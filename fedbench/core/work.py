@@ -41,6 +41,7 @@ class Work:
     parts: dict[str, float] = field(default_factory=dict)  #: of it by part of the work: "network", and what was `timed`
     puts_by: Callable[[str], bool] | None = None  #: what of its state waits in host memory when it is not at work
     home: State = field(default_factory=dict)  #: its state where it waited, before it was fetched to the device
+    momenta: State | None = None  #: what optimisers remember of the rounds so far; None where momentum does not live
 
     def rows_of(self, split: str, part: tuple[int, int] | None = None) -> Tensor:
         """Rows of the federation that are a split (one of SPLITS) of the client's data, or a part of it."""

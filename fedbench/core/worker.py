@@ -34,6 +34,7 @@ from fedbench.core.client import (
 )
 from fedbench.core.federation import Federation
 from fedbench.core.gradients import apply, check_finite, follow, to_train
+from fedbench.core.momentum import recall, remember
 from fedbench.core.network import Networks
 from fedbench.core.optimizer import optimizer
 from fedbench.core.pieces import Piece, on_device, on_host, pieces, windows_of
@@ -165,6 +166,7 @@ class Worker:
         parameters = list(trained.values())
         rule = optimizer(self.setting, request.momentum)
         memory = rule.memory(trained, stacked=False)
+        recall(client, request, memory)
         lr = client.lr if request.lr is None else request.lr
         crops = client.work.plan.crops("train", client.round, client.index, client.work.phase)
         collected: list[Tensor] = []
@@ -214,6 +216,7 @@ class Worker:
                 if name in trained or name in network.buffers
             },
         }
+        remember(client, request, memory)
         mean = float(total) / max(images, 1)
         sums = [p.detach().sum() for p in parameters]  # of what is not finite neither is the sum
         check_finite(client, mean, not sums or bool(torch.stack(sums).isfinite().all()))

@@ -15,8 +15,8 @@ from fedbench.specs import MODIFIERS, PartitionSpec, RunSpec, Setting
 
 #: Fields of a setting that `train` has an option for.
 _OPTIONS = (
-    "model", "rounds", "epochs", "steps", "batch_size", "lr", "optimizer", "momentum", "weight_decay", "select",
-    "every", "participation", "drifts", "seed", "precision",
+    "model", "rounds", "epochs", "steps", "batch_size", "lr", "optimizer", "momentum", "momentum_lives", "weight_decay",
+    "select", "every", "participation", "drifts", "seed", "precision",
 )  # fmt: skip
 #: Names of a partition's fields on the command line, where they are others.
 _SPOKEN = {"train_fraction": "split"}

@@ -43,7 +43,8 @@ class APFLFlux(Method):
     and is moved towards w afterwards.
 
     deviates: in that code (FedRC's; `variant` fedrc) the two models are an ensemble of equal shares, so that each
-    learns from half of the loss, and a round is as many passes as it has local epochs, of so many epochs each.
+    learns from half of the loss, and a round is as many passes as it has local epochs, of so many epochs each. Both
+    models' momentum lives on between rounds (`--momentum-lives`).
 
     deviates: alpha is fixed unless `adaptive`, as in that code; FLUX's paper describes it as learned and gives no
     formula.

@@ -41,7 +41,7 @@ class CFL(Clustered):
     0.4 and 0.6 are that comparison's.
 
     deviates: the mean update weighs clients by training images, as the average does; in FedRC's code it is the plain
-    mean (`mean` plain).
+    mean (`mean` plain), and a client's momentum lives on between rounds (`--momentum-lives`).
 
     deviates: with partial participation the updates of the round's members decide. Members who are absent, or met for
     the first time, are in the larger half, which keeps the cluster's number (of equals, that of the first member), and

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import weighted_mean
+from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
 from fedbench.methods.parts.parameters import moved, trainable
 from fedbench.methods.parts.plain_sgd import check_sgd
@@ -46,6 +47,8 @@ class FedNova(Method):
 
     def check_setting(self, setting: Setting) -> None:
         check_sgd(self.name, setting)
+        if setting.momentum_lives:
+            raise FedbenchError("fednova counts how far momentum goes from rest", "leave --momentum-lives out")
         # Beyond, a step would go past what the client received.
         most = f"at most 1/lr, {1 / setting.lr:g} at a learning rate of {setting.lr:g}"
         check(setting.lr * self.mu <= 1, self.name, "mu", self.mu, most)

@@ -41,7 +41,8 @@ class FeSEM(LowestLoss):
     deviates: in the code that FLUX names (FedRC's; `variant` fedrc) a client trains all M models in its first round,
     each on 1/M of the loss, and stays in that round with the one of lowest loss then. Later one that moves to another
     cluster contributes that cluster's model as it received it, and what it has trained is lost. Models that nobody came
-    to become zeros there (`unchosen` zero).
+    to become zeros there (`unchosen` zero), and momentum lives on between rounds, with each client and each model that
+    it has trained (`--momentum-lives`; a client is then told its cluster's number).
     """
 
     name = "fesem"
@@ -54,6 +55,8 @@ class FeSEM(LowestLoss):
 
     def broadcast(self, server: Server, client: Client) -> None:
         offer_to_unassigned(server, client)
+        if client.setting.momentum_lives and client.index in server.assigned:
+            client.inbox = Choice(server.assigned[client.index])  # so that it goes on with this model's momentum
 
     def local(self, client: Client) -> ClientUpdate:
         count = count_of(client.state)
@@ -64,9 +67,8 @@ class FeSEM(LowestLoss):
                 )
             client.upload = Choice((yield from choose(client)))
             return
-        if count:
-            yield from choose(client)
-        yield Train(cross_entropy)
+        choice = (yield from choose(client)) if count else client.inbox and client.inbox.model
+        yield Train(cross_entropy, momentum_of=None if choice is None else str(choice))
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         for client in cohort:

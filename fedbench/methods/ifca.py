@@ -32,7 +32,8 @@ class IFCA(LowestLoss):
 
     deviates: in the code that FLUX names (FedRC's) a model that nobody chose in a round is the mean of no models, which
     are zeros (`unchosen` zero, which FLUX's protocol sets): its loss is that of a uniform answer, so that it draws in
-    clients whom the specialised models serve worse, and nothing of it but the last bias can learn.
+    clients whom the specialised models serve worse, and nothing of it but the last bias can learn. That code's momentum
+    lives on between rounds, with each client and each model that it has trained (`--momentum-lives`).
     """
 
     name = "ifca"
@@ -42,8 +43,9 @@ class IFCA(LowestLoss):
         offer(server, client)
 
     def local(self, client: Client) -> ClientUpdate:
-        client.upload = Choice((yield from choose(client)))
-        yield Train(cross_entropy)
+        choice = yield from choose(client)
+        client.upload = Choice(choice)
+        yield Train(cross_entropy, momentum_of=str(choice))
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         server.assigned |= {c.index: c.upload.model for c in cohort if c.upload}

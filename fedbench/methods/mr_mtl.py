@@ -26,7 +26,8 @@ class MRMTL(Method):
     is ours (protocol, section 8).
 
     deviates: in that code (FedRC's) the optimiser is made once and its momentum lives on from round to round; here it
-    begins at rest in every request. On 1,920 training images a client that is worth about two points.
+    begins at rest in every request, unless the setting says otherwise (`--momentum-lives`). On 1,920 training images a
+    client that is worth about two points.
     """
 
     name = "mr_mtl"

@@ -57,6 +57,8 @@ class Setting(Spec):
     executor: str | None = None
     #: The optimiser, and with it the momentum, begins anew with every pass over the data (else with every request).
     momentum_restarts: bool | None = None
+    #: Each client's optimiser of a model is made once: what it remembers lives on from round to round.
+    momentum_lives: bool | None = None
     init_seed: int | None = None  #: of the initial weights (None: the run's seed)
     #: "torch": the initial weights are those of torch.manual_seed; None: of a stream of their own.
     init: str | None = None
@@ -93,8 +95,17 @@ class Setting(Spec):
             self.passes != "endless" or self.steps is not None, "endless passes go with local steps, not local epochs"
         )
         # What changes nothing is left out, so that a setting has one id.
-        for name in ("momentum_restarts", "test_phase"):
+        for name in ("momentum_restarts", "momentum_lives", "test_phase"):
             object.__setattr__(self, name, getattr(self, name) or None)
+        require(
+            not (self.momentum_restarts and self.momentum_lives),
+            "momentum cannot both live and begin anew with every pass",
+        )
+        require(
+            not self.momentum_lives or self.momentum > 0 or self.optimizer == "adamw",
+            "there is no momentum that could live",
+            "for example --momentum 0.9 --momentum-lives",
+        )
         if self.init_seed is not None:
             check_seed(self.init_seed, "init_seed")
         phases, drifts = self.partition.phases or 1, self.drifts or ()
@@ -129,7 +140,8 @@ class Setting(Spec):
     @property
     def descent(self) -> str:
         """The optimiser in words, such as SGD with momentum 0.9 and weight decay 0.0005."""
-        named = (("momentum", self.momentum), ("weight decay", self.weight_decay))
+        momentum = "living momentum" if self.momentum_lives else "momentum"
+        named = ((momentum, self.momentum), ("weight decay", self.weight_decay))
         values = " and ".join(f"{name} {value:g}" for name, value in named if value)
         return ("AdamW" if self.optimizer == "adamw" else "SGD") + (f" with {values}" if values else "")
 
