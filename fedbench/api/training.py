@@ -103,5 +103,4 @@ def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: 
         chosen["model"] = name_of(chosen["model"], home)
     rules = protocols.load(protocol)
     setting = rules.setting(part, budget, **chosen)
-    usual = rules.method_params(kind.name, budget, part.dataset.name)
-    return Job.of(setting, method, {**usual, **{name: value for name, value in options.items() if name in own}})
+    return Job.under(rules, budget, setting, method, options)

@@ -48,16 +48,9 @@ def jobs(
     """A job of each method in the partition. `chosen` are values of the setting, `options` texts of hyper-parameters,
     each for the methods that have it; `keep` what the runs keep."""
     from fedbench.engine.job import Job
-    from fedbench.methods import load
 
     setting = rules.setting(partition, budget, **chosen)
-    made = []
-    for method in methods:
-        kind, _ = load(method)
-        usual = rules.method_params(kind.name, budget, partition.dataset.name)
-        own = {name: text for name, text in options.items() if name in kind.hyperparameters()}
-        made.append(replace(Job.of(setting, method, {**usual, **own}), keep=keep))
-    return made
+    return [replace(Job.under(rules, budget, setting, method, options), keep=keep) for method in methods]
 
 
 def train_all(

@@ -107,7 +107,6 @@ class Grid:
             of, dot, option = name.rpartition(".")
             if option in kind.hyperparameters() and (not dot or of == kind.name):
                 own[option] = texts
-        preset = rules.method_params(kind.name, budget, partition.dataset.name)
         for params in _product(own):
             runs = []
             for seed in self.seeds or (None,):
@@ -116,7 +115,7 @@ class Grid:
                     drawn = dataclasses.replace(partition, seed=seed)
                 # As a table's file would say it: a saved grid is one.
                 setting = rules.setting(drawn, budget, values, seed=seed)
-                runs.append(Wanted(Job.of(setting, method, {**preset, **params}).spec, method))
+                runs.append(Wanted(Job.under(rules, budget, setting, method, params).spec, method))
             yield Point(method, at, values, params, runs)
 
 

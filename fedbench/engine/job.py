@@ -21,6 +21,7 @@ from fedbench.store.provenance import fingerprint, is_stale, libraries
 
 if TYPE_CHECKING:
     from fedbench.methods.base import Method
+    from fedbench.protocol import Protocol
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,14 @@ class Job:
         declared = of_class(kind, source)
         spec = declared.run(setting, overrides)
         return cls(spec, method, declared.differing(spec.params))
+
+    @classmethod
+    def under(cls, rules: Protocol, budget: str, setting: Setting, name: str, own: Mapping[str, Any]) -> Job:
+        """The job of a method under a protocol's budget: with what the protocol sets for the method, and over it those
+        of these hyper-parameters that the method has."""
+        kind, _ = methods.load(name)
+        usual = rules.method_params(kind.name, budget, setting.partition.dataset.name)
+        return cls.of(setting, name, {**usual, **{k: v for k, v in own.items() if k in kind.hyperparameters()}})
 
     def again(self, store: Store, *, only_stale: bool = False) -> Job:
         """The job that takes the place of the run in the store (if `only_stale`, of one that stale code made or that

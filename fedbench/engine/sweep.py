@@ -23,7 +23,7 @@ from fedbench.partitions import schemes
 from fedbench.plugins.mistakes import PluginError, reported, shown
 from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
 from fedbench.reports.status.index import State
-from fedbench.specs import Plain, RunSpec, Setting
+from fedbench.specs import Plain, RunSpec
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
 
@@ -153,19 +153,13 @@ def _check_values(runs: Sequence[Wanted], cells: Cells) -> None:
             raise error if label is None else error.at(f"{cells.table.path}, row {label}") from error
 
 
-def but_for_seeds(setting: Setting) -> Hashable:
-    """The same for settings that differ in nothing but the seeds of the run and of the partition."""
-    return replace(setting, seed=0, partition=replace(setting.partition, seed=0))
-
-
 def groups(runs: Sequence[Wanted], executor: str) -> list[list[int]]:
     """The numbers of the runs that can go together: those that differ in nothing but their seeds, where the executor
     (or the one that may be chosen) stacks clients; else each run by itself."""
     alike: dict[Hashable, list[int]] = {}
     for k, spec in enumerate(run.spec for run in runs):
-        same = (but_for_seeds(spec.setting), spec.method, spec.source, tuple(sorted(spec.params.items())))
         stacks = (spec.setting.executor or executor) in ("auto", *STACKING)
-        alike.setdefault(same if stacks else k, []).append(k)
+        alike.setdefault(spec.but_for_seeds if stacks else k, []).append(k)
     return list(alike.values())
 
 

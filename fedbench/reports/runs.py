@@ -191,10 +191,9 @@ def _follows(key: str, by: str, runs: Sequence[Run]) -> bool:
 
 def by_seed(runs: Iterable[Run]) -> list[list[Run]]:
     """The runs in groups that differ in nothing but their seeds, each in the order of its seeds."""
-    groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
+    groups: dict[RunSpec, list[Run]] = {}
     for run in runs:
-        key = tuple((k, text(v)) for k, v in run.values.items() if k not in SEEDS + IDS)
-        groups.setdefault(key, []).append(run)
+        groups.setdefault(run.spec.but_for_seeds, []).append(run)
     return [sorted(group, key=lambda run: (run.spec.setting.seed, run.id)) for group in groups.values()]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from fedbench.specs.base import Plain, Spec, coerce, require
@@ -27,6 +27,12 @@ class RunSpec(Spec):
             require(isinstance(name, str), f"RunSpec.params: a hyper-parameter's name cannot be {name!r}")
         params = {name: coerce(f"hyper-parameter {name}", Plain, value) for name, value in self.params.items()}
         object.__setattr__(self, "params", params)
+
+    @property
+    def but_for_seeds(self) -> RunSpec:
+        """The same for runs that differ in nothing but the seeds of run, partition and initial weights."""
+        partition = replace(self.setting.partition, seed=0)
+        return replace(self, setting=replace(self.setting, seed=0, init_seed=None, partition=partition))
 
     def __hash__(self) -> int:
         return hash(self.id)
