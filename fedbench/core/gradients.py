@@ -32,7 +32,13 @@ def apply(rule: Rule, weights: Mapping[str, Tensor], besides: Mapping[str, State
         if rule.two_passes:
             gradient = gradients_at(rule.elsewhere(at, gradient, besides), touched, again)
         for n, g in rule.direction(at, gradient, besides).items():
-            touched[n].grad = g
+            touched[n].grad = laid_as(touched[n], g)
+
+
+def laid_as(weight: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient, in memory in the order of its weight: torch's fused steps go by addresses, and on a CPU take another
+    order for the same without a word."""
+    return gradient if gradient.stride() == weight.stride() else torch.empty_like(weight).copy_(gradient)
 
 
 def gradients(weights: Mapping[str, Tensor]) -> State:

@@ -29,7 +29,7 @@ from fedbench.core.client import (
 )
 from fedbench.core.convolution import as_products
 from fedbench.core.federation import Federation
-from fedbench.core.gradients import check_finite, gradients, gradients_at
+from fedbench.core.gradients import check_finite, gradients, gradients_at, laid_as
 from fedbench.core.grouped import with_clients_among_channels
 from fedbench.core.momentum import remember
 from fedbench.core.plan import Ints
@@ -239,7 +239,7 @@ class StackedWorker(StackedCollector):
             if rule.two_passes:
                 gradient = gradients_at(torch.func.vmap(rule.elsewhere)(at, gradient, besides), touched, again)
             for n, g in torch.func.vmap(rule.direction)(at, gradient, besides).items():
-                touched[n].grad = g
+                touched[n].grad = laid_as(touched[n], g)
 
     def backward(self, stack: Stack, tick: Tick) -> tuple[State, State, Step]:
         """(leaves that hold their gradients, running statistics moved on, the step) of the tick's clients.

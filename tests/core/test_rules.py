@@ -184,6 +184,21 @@ def test_a_rule_of_ones_own(kind: type[Worker]) -> None:
         near(one.model(), loop(one.index, clip), start)
 
 
+@dataclass(frozen=True)
+class Turned(Rule):
+    """The gradient as it is, in another order in memory."""
+
+    def direction(self, weights: State, gradient: State, beside: Mapping[str, State]) -> State:
+        return {n: g.T.clone(memory_format=torch.contiguous_format).T if g.dim() == 2 else g.contiguous()
+                for n, g in gradient.items()}  # fmt: skip
+
+
+@workers
+def test_what_order_a_gradient_has_in_memory_is_no_matter(kind: type[Worker]) -> None:
+    for one in trained(kind, [Turned()]):
+        near(one.model(), loop(one.index, lambda model, loss: None), state_of(small()))
+
+
 def test_rules_are_values() -> None:
     """By which requests are stacked: equal ones are one."""
     assert Add("control") == Add("control", 1.0) != Add("other")
