@@ -191,7 +191,7 @@ def _follows(key: str, by: str, runs: Sequence[Run]) -> bool:
 
 def by_seed(runs: Iterable[Run]) -> list[list[Run]]:
     """The runs in groups that differ in nothing but their seeds, each in the order of its seeds."""
-    groups: dict[RunSpec, list[Run]] = {}
+    groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.spec.but_for_seeds, []).append(run)
     return [sorted(group, key=lambda run: (run.spec.setting.seed, run.id)) for group in groups.values()]

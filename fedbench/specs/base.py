@@ -65,12 +65,12 @@ class Spec:
     def text(self) -> str:
         """`to_dict` as JSON: sorted keys, no spaces, no NaN."""
         fields = sorted(self._stored().items())
-        texts = (f"{_json(key)}:{v.text if isinstance(v, Spec) else _json(v)}" for key, v in fields)
+        texts = (f"{to_json(key)}:{v.text if isinstance(v, Spec) else to_json(v)}" for key, v in fields)
         return f"{{{','.join(texts)}}}"
 
     def canonical(self) -> str:
         """The canonical JSON: `text` with kind and schema version."""
-        return f'{{"kind":{_json(self.kind)},"schema":{SCHEMA},"spec":{self.text}}}'
+        return f'{{"kind":{to_json(self.kind)},"schema":{SCHEMA},"spec":{self.text}}}'
 
     @cached_property
     def id(self) -> str:
@@ -95,7 +95,7 @@ def _fields(cls: Any) -> tuple[tuple[str, str], ...]:
 _keys: Callable[[type], tuple[tuple[str, str], ...]] = cache(_fields)
 
 #: Canonical JSON of a value.
-_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
+to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
 
 #: The spec of a class and its JSON. A store of a thousand runs has no more of them.
 _shared: Callable[[type, str], Any] = lru_cache(2**14)(lambda cls, text: cls.from_dict(json.loads(text)))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fedbench.specs.base import Plain, Spec, coerce, require
+from fedbench.specs.base import Plain, Spec, coerce, require, to_json
 from fedbench.specs.setting import Setting
 
 
@@ -29,10 +29,10 @@ class RunSpec(Spec):
         object.__setattr__(self, "params", params)
 
     @property
-    def but_for_seeds(self) -> RunSpec:
-        """The same for runs that differ in nothing but the seeds of run, partition and initial weights."""
-        partition = replace(self.setting.partition, seed=0)
-        return replace(self, setting=replace(self.setting, seed=0, init_seed=None, partition=partition))
+    def but_for_seeds(self) -> str:
+        """Canonical JSON, the same for runs that differ in nothing but seeds: of run, partition, initial weights."""
+        rest = {"method": self.method, "params": self.params, "version": self.method_version, "source": self.source}
+        return to_json([self.setting.but_for_seeds, rest])
 
     def __hash__(self) -> int:
         return hash(self.id)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 from fedbench.errors import unknown
@@ -131,6 +132,11 @@ class Setting(Spec):
             f"momentum is SGD's: {self.optimizer} has betas of its own",
             "leave the momentum out, or take --optimizer sgd",
         )
+
+    @cached_property
+    def but_for_seeds(self) -> str:
+        """Canonical JSON, the same for settings that differ in nothing but seeds."""
+        return replace(self, seed=0, init_seed=None, partition=replace(self.partition, seed=0)).text
 
     @property
     def initial_seed(self) -> int:
