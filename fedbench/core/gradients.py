@@ -36,8 +36,8 @@ def apply(rule: Rule, weights: Mapping[str, Tensor], besides: Mapping[str, State
 
 
 def laid_as(weight: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient, in memory in the order of its weight: torch's fused steps go by addresses, and on a CPU take another
-    order for the same without a word."""
+    """The gradient, in memory in the order of its weight: torch's fused steps go by addresses, and on a CPU do not
+    say when these differ."""
     return gradient if gradient.stride() == weight.stride() else torch.empty_like(weight).copy_(gradient)
 
 
