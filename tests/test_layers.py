@@ -33,6 +33,7 @@ FLOORS = (
     ("ratios",),
     ("methods",),
     ("metrics",),
+    ("results",),
     ("conformance", "reports"),
     ("engine",),
     ("observers",),

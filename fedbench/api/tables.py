@@ -63,6 +63,7 @@ def report(
     only_done: bool = False,
     view: str | None = None,
     client_mean: str | None = None,
+    mine: bool = False,
     store: Home = None,
 ) -> Tables:
     """Tables of measured numbers by number ("1"), name ("feddrm/1") or TOML file; none: the headline tables. The
@@ -76,7 +77,7 @@ def report(
 
     grids = laid_out(
         tables, store_of(store), roots(), budget=budget, dataset=dataset, columns=columns, seeds=seeds,
-        precision=precision, compare=compare, only_done=only_done, view=view, client_mean=client_mean,
+        precision=precision, compare=compare, only_done=only_done, view=view, client_mean=client_mean, mine=mine,
     )  # fmt: skip
     return Tables(tuple(grids))
 

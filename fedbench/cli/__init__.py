@@ -24,6 +24,7 @@ from fedbench.cli.new import new
 from fedbench.cli.partition import PartitionCommand, partition
 from fedbench.cli.remove import remove
 from fedbench.cli.report import report
+from fedbench.cli.results import results_app
 from fedbench.cli.resume import resume
 from fedbench.cli.site import site
 from fedbench.cli.status import status
@@ -105,6 +106,7 @@ app.command("theory", rich_help_panel="What there is")(theory)
 app.command("metrics", rich_help_panel="What there is")(metrics)
 app.command("methods", rich_help_panel="What there is")(browse.methods)
 app.add_typer(data_app, name="data", rich_help_panel="What there is")
+app.add_typer(results_app, name="results", rich_help_panel="What there is")
 app.add_typer(store_app, name="store", rich_help_panel="What there is")
 app.command("list", rich_help_panel="What there is")(list_artifacts)
 app.command("show", rich_help_panel="What there is")(browse.show)

@@ -41,12 +41,14 @@ def compare(
         Path | None, typer.Option("--output", "-o", help="Write to this file; its suffix tells the format.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
 ) -> None:
     """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains."""
     from fedbench.reports.compare.layout import side_by_side
     from fedbench.reports.runs import select
+    from fedbench.results.shelf import Shelf
 
-    chosen = printing.form(format, output, as_json)
-    runs = select(context.store(), filter or [])
+    chosen, store = printing.form(format, output, as_json), context.store()
+    runs = select(store, filter or [], None if mine else Shelf.of(store))
     grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view)
     printing.put(grids, chosen, output)

@@ -69,6 +69,7 @@ def figure(
     compare: Annotated[
         bool, typer.Option("--compare", help="Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12).")
     ] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
     budget: Annotated[str | None, typer.Option(help="Which runs count: small (default), paper, ...")] = None,
     ridge: Annotated[
         float | None, typer.Option(metavar="λ", help="Penalty that the bound on the ratio is taken for (default: 1).")
@@ -105,7 +106,7 @@ def figure(
         "seed": seed,
     }
     chosen |= {"metric": metric, "against": against, "by": by or None, "view": view}
-    chosen |= {"ridge": ridge, "compare": compare or None}
+    chosen |= {"ridge": ridge, "compare": compare or None, "mine": mine}
     ask = figures.Ask(context.store(), context.roots(), context.err().print, **chosen)
     kind.check(wanted, ask)
     content = kind.gather(wanted, ask)

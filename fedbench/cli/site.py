@@ -23,6 +23,7 @@ def site(
             "method=fedavg,ditto dataset=mnist lr=0.1; default: all.",
         ),
     ] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
 ) -> None:
     """Write a lab notebook: a sortable table of runs, a page a run; each file stands alone, without a network."""
     from rich.progress import track
@@ -31,8 +32,10 @@ def site(
     from fedbench.files import write_whole
     from fedbench.reports.runs import select
     from fedbench.reports.site.pages import pages
+    from fedbench.results.shelf import Shelf
 
-    runs = select(context.store(), filter or [])
+    store = context.store()
+    runs = select(store, filter or [], None if mine else Shelf.of(store))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -52,8 +55,13 @@ def site(
 def _tell(run: Run) -> Told:
     from fedbench.cli.origin import chain, details
     from fedbench.engine.repeat import commands
+    from fedbench.reports.layout.shipped import of_runs
     from fedbench.reports.site.run import Told
 
     links = chain(run.store, run.artifact)
+    if run.shipped:
+        return Told(
+            [(what, list(of_runs([run.shipped])) * (not i)) for i, (what, _) in enumerate(links)], commands(run.spec)
+        )
     origin = [(what if one else f"{what} (not in this store)", details(one) if one else []) for what, one in links]
     return Told(origin, commands(run.spec))

@@ -95,6 +95,7 @@ def prepared(
             "executor_choice": asdict(choice),
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),
+            "cpu": torch.backends.cpu.get_cpu_capability(),
         }
         if len(jobs) > 1:  # the seconds of the clients' local work are then this share of what all took
             how["together"] = len(jobs)

@@ -18,6 +18,8 @@ from fedbench.metrics.read import Metrics, load, metrics_of
 from fedbench.partitions import schemes
 from fedbench.plain import plain
 from fedbench.reports.status.others import title_of
+from fedbench.results.shelf import Shelf
+from fedbench.results.shipped import Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import is_stale
@@ -81,16 +83,25 @@ class Run:
         """Whether the code has changed since."""
         return is_stale(self.artifact.provenance)
 
+    @property
+    def shipped(self) -> Shipped | None:
+        """The run as its result pack has it, if it is not of the store."""
+        return self.artifact if isinstance(self.artifact, Shipped) else None
+
     @cached_property
     def metrics(self) -> Metrics:
         """Its metrics, computed now if need be. Raises FedbenchError if they cannot be."""
         from fedbench.metrics.evaluate import evaluate
 
+        if self.shipped:
+            return self.shipped.metrics
         return load(metrics_of(self.artifact, self.store) or evaluate(self.artifact, self.store))
 
 
-def select(store: Store, filters: Sequence[str] = ()) -> list[Run]:
+def select(store: Store, filters: Sequence[str] = (), shelf: Shelf | None = None) -> list[Run]:
     """The store's runs that every filter names, oldest first; all without a filter. Damaged ones are left out.
+
+    Filters may also name the runs of a shelf, which come first; one that the store has is taken from there.
 
     A filter is a run's id or the beginning of it (several ids: each of these runs), or KEY=VALUE, KEY=VALUE,VALUE or
     KEY!=VALUE, where a * in a value stands for any text and `none` for no value. Keys are those of `Run.values`.
@@ -98,11 +109,35 @@ def select(store: Store, filters: Sequence[str] = ()) -> list[Run]:
     Raises FedbenchError for an unknown key, for an id that names no run or several, and if no run is left.
     """
     ids = [word for word in filters if "=" not in word]
-    conditions = [_Condition.of(word) for word in filters if "=" in word]
-    artifacts = [store.find(id, ("run",)) for id in dict.fromkeys(ids)] if ids else list(store.list("run"))
+    if ids:
+        artifacts = [_found(store, shelf, id) for id in dict.fromkeys(ids)]
+    else:
+        artifacts = list(store.list("run"))
+        own = {artifact.id for artifact in artifacts}
+        artifacts = [run for run in (shelf.all() if shelf and filters else ()) if run.id not in own] + artifacts
     runs = [Run(artifact, store) for artifact in artifacts]
     if not runs:
-        raise FedbenchError(f"there is no run in {store.home} yet", "'fedbench train' makes one")
+        named = ", filters such as method=fedavg name shipped ones" if shelf and shelf.places else ""
+        raise FedbenchError(f"there is no run in {store.home} yet", f"'fedbench train' makes one{named}")
+    return _which(runs, filters)
+
+
+def shipped(shelf: Shelf, store: Store, filters: Sequence[str] = ()) -> list[Run]:
+    """The runs of a shelf that every filter names, oldest first, whether the store has them or not; all without a
+    filter. Raises FedbenchError as `select` does."""
+    ids = [word for word in filters if "=" not in word]
+    hits = [(id, shelf.find(id)) for id in ids]
+    if missing := [id for id, run in hits if run is None]:
+        raise FedbenchError(f"no shipped run '{missing[0]}'", "'fedbench results list' shows the packs")
+    runs = [run for _, run in hits if run is not None] if ids else shelf.all()
+    return _which([Run(run, store) for run in runs], filters)
+
+
+def _which(runs: Sequence[Run], filters: Sequence[str]) -> list[Run]:
+    """Those of the runs that every filter KEY=VALUE names. Raises FedbenchError if none is."""
+    conditions = [_Condition.of(word) for word in filters if "=" in word]
+    if not conditions:
+        return list(runs)
     keys = {key for run in runs for key in run.values}
     for condition in conditions:
         if condition.key not in keys:
@@ -113,6 +148,16 @@ def select(store: Store, filters: Sequence[str] = ()) -> list[Run]:
         there = "; ".join(f"{key}: {', '.join(few[:8])}" for key, few in values.items())
         raise FedbenchError(f"no run is {' and '.join(c.word for c in conditions)}", f"there are {there}")
     return hits
+
+
+def _found(store: Store, shelf: Shelf | None, prefix: str) -> Artifact:
+    """The run of an id or the beginning of it, the store's before one of the shelf."""
+    try:
+        return store.find(prefix, ("run",))
+    except FedbenchError:
+        if shelf is None or (run := shelf.find(prefix)) is None:
+            raise
+        return run
 
 
 @dataclass(frozen=True)

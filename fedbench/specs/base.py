@@ -18,6 +18,9 @@ from fedbench.errors import FedbenchError
 #: Version of the layout of specs, manifests and Parquet columns. A store written by a newer one is refused.
 SCHEMA = 1
 
+#: Fields that say by which version of the code something is made.
+VERSIONS = ("version", "method_version", "model_version")
+
 #: A value that a spec may hold besides other specs.
 Plain = str | int | float | bool | None
 
@@ -76,6 +79,18 @@ class Spec:
     def id(self) -> str:
         """Twelve hexadecimal digits of the SHA-256 of the canonical form."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:12]
+
+    @cached_property
+    def stem(self) -> str:
+        """What specs have in common that differ in nothing but versions of the code: an id of the rest."""
+        return hashlib.sha256(f"{self.kind} {self._unversioned}".encode()).hexdigest()[:12]
+
+    @cached_property
+    def _unversioned(self) -> str:
+        fields = ((key, value) for key, value in sorted(self._stored().items()) if key not in VERSIONS)
+        return ",".join(
+            f"{key}:{{{v._unversioned}}}" if isinstance(v, Spec) else f"{key}:{_json(v)}" for key, v in fields
+        )
 
     def _check_types(self) -> None:
         """Integers given for float fields become floats (1 and 1.0 are one id); other mismatches are errors."""

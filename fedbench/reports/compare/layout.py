@@ -13,6 +13,7 @@ from fedbench.reports.compare.numbers import Number, scale, why_not
 from fedbench.reports.compare.pairs import OVER, in_pairs, pairs_grid
 from fedbench.reports.compare.places import Place, place
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
+from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.measured import Value
 from fedbench.reports.runs import Run, text
 from fedbench.reports.status.index import State
@@ -104,7 +105,8 @@ def _entry(side: Comparison, group: Group, value: Value | None, factor: float, f
     std = None if value.std is None or value.std == form.decimals == 0 else value.std * factor
     seeds = {seed: one * factor for seed, one in value.per_seed.items()}
     printed = dataclasses.replace(value, mean=value.mean * factor, std=std, seed_std=std, per_seed=seeds)
-    return filled(state, printed, form, tuple(run.id for run in group))
+    entry = filled(state, printed, form, tuple(run.id for run in group))
+    return dataclasses.replace(entry, shipped=any(run.shipped for run in group))
 
 
 def _ranked(side: Comparison, entries: Sequence[Entry], best: str, decimals: int) -> list[Entry]:
@@ -131,6 +133,7 @@ def _notes(side: Comparison) -> Iterable[str]:
     what = "; ".join(number.what for number in side.numbers if number.what)
     yield f"After the last round, on {images}. {what[:1].upper()}{what[1:]}."
     yield from _machines(side)
+    yield from of_runs(run.shipped for run in side.runs if run.shipped)
     for (name, why), titles in _lacking(side).items():
         yield f"No {name}: {', '.join(titles)} ({why})."
 

@@ -16,7 +16,7 @@ from fedbench.reports.figures.panel import Content, Panel
 from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import COLOURS, DOT, handle, shape, subplots
 from fedbench.reports.groups import grouped
-from fedbench.reports.runs import Run, select
+from fedbench.reports.runs import Run
 from fedbench.reports.table.spec import UNITS, VIEWS
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Clients(Kind[Pairs]):
         Raises FedbenchError as `runs.select` does, if the metric has no values of clients, and if groups that are to
         be compared have no partition and seed in common.
         """
-        runs = select(ask.store, ask.filters or ())
+        runs = ask.runs()
         view, metric = _view(runs, ask.view), ask.metric or _default(runs)
         values = {run.id: run.metrics.per_client(metric, view) for run in runs}
         lacking = [run.id for run in runs if not len(values[run.id])]

@@ -16,7 +16,7 @@ from fedbench.reports.figures.panel import Content, Panel
 from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import COLOURS, named, subplots
 from fedbench.reports.groups import grouped
-from fedbench.reports.runs import Run, select
+from fedbench.reports.runs import Run
 from fedbench.reports.table.spec import VIEWS
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Confusion(Kind[Matrix]):
         if view not in VIEWS:
             raise unknown("test augmentation", view, VIEWS)
         panels, clients = [], ask.client or (None,)
-        for group in grouped(select(ask.store, ask.filters or ()), ask.by or ()):
+        for group in grouped(ask.runs(), ask.by or ()):
             for name, runs in group.lines.items():
                 for client in clients:
                     matrix = _matrix(runs, view, client, ask)

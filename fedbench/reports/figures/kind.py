@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures.panel import Content, Marks
 from fedbench.reports.figures.spec import FigureSpec
+from fedbench.reports.layout.shipped import of_runs
+from fedbench.reports.runs import Run, select
+from fedbench.results.shelf import Shelf
 from fedbench.store import Store
 
 if TYPE_CHECKING:
@@ -38,6 +42,19 @@ class Ask:
     against: str | None = None  #: what curves lie along
     by: Sequence[str] | None = None  #: keys that group runs
     view: str | None = None  #: of the test images
+    mine: bool = False  #: leave out shipped results
+
+    @cached_property
+    def shelf(self) -> Shelf:
+        """The shipped results that it may show."""
+        return Shelf([]) if self.mine else Shelf.of(self.store)
+
+    def runs(self) -> list[Run]:
+        """The runs that its filters name; who made the shipped ones among them is remarked."""
+        runs = select(self.store, self.filters or (), self.shelf)
+        for line in of_runs(run.shipped for run in runs if run.shipped):
+            self.remark(line)
+        return runs
 
     def remark(self, text: str) -> None:
         if self.notify is not None:

@@ -14,7 +14,6 @@ from fedbench.reports.figures.panel import Content, Panel
 from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import handle, look, shape, subplots
 from fedbench.reports.figures.text import text_curves
-from fedbench.reports.runs import select
 from fedbench.reports.table.spec import UNITS
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Learning(Kind[CurvePanel]):
         Raises FedbenchError as `runs.select` and `curves.curves` do.
         """
         axis = ask.against or "round"
-        made = numbers.curves(select(ask.store, ask.filters or ()), ask.metric, axis, ask.by or (), ask.view)
+        made = numbers.curves(ask.runs(), ask.metric, axis, ask.by or (), ask.view)
         for problem in made.problems[:_REMARKS]:
             ask.remark(problem)
         if len(made.problems) > _REMARKS:

@@ -13,7 +13,6 @@ from fedbench.reports.figures.kind import Ask, Kind
 from fedbench.reports.figures.panel import Content, Panel
 from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import subplots
-from fedbench.reports.runs import select
 from fedbench.reports.table.spec import VIEWS
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Ranking(Kind[Ranks]):
         """Of the runs that the filters name. Raises FedbenchError as `runs.select` and `ranks.ranked` do."""
         if ask.view is not None and ask.view not in VIEWS:
             raise unknown("test augmentation", ask.view, VIEWS)
-        ranks = ranked(select(ask.store, ask.filters or ()), ask.metric, ask.by or (), ask.view or VIEW)
+        ranks = ranked(ask.runs(), ask.metric, ask.by or (), ask.view or VIEW)
         for text in ranks.left_out:
             ask.remark(f"left out: {text}")
         return Content([Panel(ranks.number.label, {}, ranks)], {"metric": ranks.number.name})

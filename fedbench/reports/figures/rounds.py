@@ -18,6 +18,7 @@ from fedbench.reports.table.spec import UNITS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from fedbench.reports.status.index import Index
     from fedbench.reports.table.spec import Column
 
 
@@ -33,7 +34,7 @@ class Rounds(Series):
         from fedbench.reports.status.settings import sketch
 
         assert figure.series is not None
-        index = Index(ask.store)
+        index = Index(ask.store, ask.shelf)
         panels: list[Panel[Lines]] = []
         every: list[source.Filled] = []
         for heading, name in figure.series.tables.items():
@@ -48,7 +49,7 @@ class Rounds(Series):
                 for line in (line for line in filled.grid.lines if line.asked):
                     entry, cell = line.entries[i], f"{line.label} at {column.key}"
                     if entry.value is not None:
-                        marks.lines[line.label] = _points(ask, column, str(filled.table.view), entry.runs[0])
+                        marks.lines[line.label] = _points(index, column, str(filled.table.view), entry.runs[0])
                         others += [f"{cell} ({entry.state})"] if entry.state is not State.DONE else []
                     elif entry.state is not State.UNDEFINED:
                         missing.append(f"{cell} ({entry.state})")
@@ -109,12 +110,9 @@ class Rounds(Series):
 _FEW = 30
 
 
-def _points(ask: Ask, column: Column, view: str, run: str) -> list[Point]:
+def _points(index: Index, column: Column, view: str, run: str) -> list[Point]:
     """The column's metric after each round of a run."""
-    from fedbench.metrics.read import read
-
-    metrics = read(ask.store, run)
-    assert metrics is not None  # else the cell would have no value
+    metrics = index.read(run)
     seen, factor = view if view in metrics.views else "plain", UNITS[str(column.unit)][0]
     by_round = metrics.series(str(column.metric), seen)
     return [Point(t, Value(value * factor), None, None, max(by_round), (run,)) for t, value in by_round.items() if t]

@@ -43,7 +43,7 @@ class Series(Kind[Lines]):
         from fedbench.reports.status.index import Index
 
         assert figure.series is not None
-        axis, index = figure.series, Index(ask.store)
+        axis, index = figure.series, Index(ask.store, ask.shelf)
         tables = [(heading, source.filled(name, ask, index)) for heading, name in axis.tables.items()]
         read = [self._read(filled, heading, axis, bool(ask.compare)) for heading, filled in tables]
         panels = [panel for own, _, _ in read for panel in own if panel.marks.lines]

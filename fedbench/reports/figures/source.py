@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fedbench.errors import FedbenchError, unknown
 from fedbench.reports.figures.kind import Ask
 from fedbench.reports.figures.spec import CellSpec, FigureSpec, PanelSpec
+from fedbench.reports.layout.grid import SHIPPED
 
 if TYPE_CHECKING:
     from fedbench.partitions import Partition
@@ -132,7 +133,9 @@ def filled(name: str, ask: Ask, index: Index) -> Filled:
 
 
 def say(figure: FigureSpec, ask: Ask, filled: Filled, missing: Sequence[str], others: Sequence[str]) -> None:
-    """Remark on the cells that are missing, and on those not quite done."""
+    """Remark on the cells that are missing, on those not quite done, and on who made shipped ones."""
+    for line in (line for line in filled.grid.about if line.startswith(SHIPPED)):
+        ask.remark(line)
     if others:
         ask.remark(f"{figure.id} shows as they are: {_some(others)}")
     if missing:

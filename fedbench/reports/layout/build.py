@@ -17,7 +17,7 @@ from fedbench.reports.numbers.derived import derived
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
 from fedbench.reports.numbers.pairs import over_pairs, xi
 from fedbench.reports.status.cells import DEFAULT_PRECISION, Cell, Cells, find, worst
-from fedbench.reports.status.index import Index, Record, State, evaluated
+from fedbench.reports.status.index import Index, Record, State
 from fedbench.reports.status.others import others, title_of
 from fedbench.reports.table.claims import judge, of_part
 from fedbench.reports.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
@@ -60,7 +60,7 @@ class _Layout:
     def __init__(self, cells: Cells, view: str, compare: bool) -> None:
         self.cells, self.table, self.view, self.compare = cells, cells.table, view, compare
         #: An ordered set. Whose cells damaged runs would fill nobody knows.
-        self.problems: dict[str, None] = {str(error): None for error in cells.index.damaged}
+        self.problems = {str(error): None for error in (*cells.index.damaged, *cells.index.shelf.problems)}
         self.views: set[tuple[str, bool]] = set()  #: of the test images, and whether asked for once, so without ±
         #: (metric, why there is none) -> the methods whose runs have none, an ordered set
         self.without: dict[tuple[str, str], dict[str, None]] = {}
@@ -178,6 +178,9 @@ class _Layout:
             try:
                 value, seen = measure(metrics, setting, column, self.view)
             except FedbenchError as error:
+                if record.shipped:
+                    state = State.NOT_PACKED
+                    continue
                 self.problems[str(error)] = None
                 state = State.DAMAGED
                 continue
@@ -189,7 +192,9 @@ class _Layout:
             return Entry(state)
         if state is State.UNEVALUATED:  # it has just been evaluated
             state = State.STALE if any(r.state is State.STALE for _, r in pairs) else State.DONE
-        return filled(state, over_seeds(values, OVER_SEEDS.get(str(column.statistic))), column, tuple(runs))
+        shipped = any(record.shipped and record.id in runs for _, record in pairs)
+        value = over_seeds(values, OVER_SEEDS.get(str(column.statistic)))
+        return dataclasses.replace(filled(state, value, column, tuple(runs)), shipped=shipped)
 
     def _without(self, column: Column, record: Record, metrics: Metrics) -> State | None:
         """How it stands with the cell of a run whose method does not measure the metric; None if it does."""
@@ -205,9 +210,9 @@ class _Layout:
 
     def _over_pairs(self, column: Column, records: list[Record], state: State) -> Entry:
         """The value over all pairs of snapshots of the runs that are there."""
-        runs = [r.artifact for r in records if r.artifact is not None]
+        runs = [r.artifact for r in records if r.artifact is not None and not r.shipped]
         if not runs:
-            return Entry(state)
+            return Entry(State.NOT_PACKED if any(r.shipped for r in records) else state)
         ids = tuple(run.id for run in runs)
         if ids not in self._xi:
             try:
@@ -222,13 +227,11 @@ class _Layout:
         return filled(state, over_pairs(found, column, len(runs)), column, ids)
 
     def _read(self, record: Record) -> Metrics | None:
-        from fedbench.metrics.read import load
-
         if record.artifact is None:
             return None
         if record.id not in self._metrics:
             try:
-                self._metrics[record.id] = load(evaluated(self.cells.index, record))
+                self._metrics[record.id] = self.cells.index.metrics(record)
             except FedbenchError as error:
                 self._metrics[record.id] = None
                 self.problems[str(error)] = None
@@ -328,7 +331,8 @@ def _mean(column: Column, entries: Sequence[Entry], base: Sequence[Entry]) -> En
         return Entry(state)
     value = derived(column, values[: len(entries)], values[len(entries) :])
     runs = dict.fromkeys(run for e in every for run in e.runs)
-    return filled(state, value, column, tuple(runs)) if value else Entry(state)
+    entry = filled(state, value, column, tuple(runs)) if value else Entry(state)
+    return dataclasses.replace(entry, shipped=any(e.shipped for e in every))
 
 
 def _printed(line: Line, columns: Sequence[Column]) -> Line:

@@ -21,11 +21,14 @@ SYMBOLS = {
     State.UNEVALUATED: "?",
     State.DAMAGED: "!",
     State.UNDEFINED: "N/A",
+    State.NOT_PACKED: "",
 }
 #: Mark of a value of a stale run.
 STALE = "†"
 #: Mark of a value that not all of its seeds have gone into.
 PARTIAL = "‡"
+#: Mark of a value that runs of a result pack have gone into.
+SHIPPED = "°"
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,15 @@ class Entry:
     difference: float | None = None  #: measured - reported, in the printed unit (of the ratio, where there is one)
     within: bool | None = None  #: whether that lies within the table's tolerance
     runs: tuple[str, ...] = ()
+    shipped: bool = False  #: whether a run of a result pack has gone into it
 
     @property
     def mark(self) -> str:
-        """Sign behind a value that needs one."""
-        if not self.text or self.state is State.DONE:
+        """Signs behind a value that needs them."""
+        if not self.text:
             return ""
-        return STALE if self.state is State.STALE else PARTIAL
+        state = "" if self.state is State.DONE else STALE if self.state is State.STALE else PARTIAL
+        return state + SHIPPED * self.shipped
 
     @property
     def symbol(self) -> str:
@@ -192,9 +197,9 @@ def legend(grid: Grid) -> list[tuple[str, str]]:
     """(symbol, meaning) of the marks that occur in the grid."""
     entries = [entry for line in grid.lines if line.kind != "reported" for entry in line.entries]
     asked = [entry for line in grid.lines if line.asked for entry in line.entries]
-    found = [(SYMBOLS[s], s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in asked)]
-    marks = ((STALE, "stale: the code has changed since"), (PARTIAL, "not of all its seeds yet"))
-    found += [(mark, meaning) for mark, meaning in marks if any(e.mark == mark for e in entries)]
+    found = [(SYMBOLS[s] or "blank", s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in asked)]
+    marks = ((STALE, "stale: the code has changed since"), (PARTIAL, "not of all its seeds yet"), (SHIPPED, "shipped"))
+    found += [(mark, meaning) for mark, meaning in marks if any(mark in e.mark for e in entries)]
     compared = any(line.kind == "reported" for line in grid.lines)
     if any(e.text.endswith("?") for line in grid.lines if line.kind == "reported" for e in line.entries):
         found.append(("5.0?", "doubtful in the paper, no target"))

@@ -12,6 +12,7 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.reports.layout.budgets import hyper_parameters, in_words, own_budgets, the_papers
 from fedbench.reports.layout.facts import departures, holding
+from fedbench.reports.layout.shipped import shipped
 from fedbench.reports.layout.taken import VIEWS, expected, statistics
 from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
 from fedbench.reports.status.index import Record, State
@@ -62,6 +63,7 @@ class Notes:
             *(_times(executors) if len(executors) > 1 else []),
             *(self._augmentation() if self._other_view else []),
             *self._completeness(),
+            *shipped(records(self.cells, {})),
             *other_texts(self.cells, self.extra),
         ]
 
@@ -138,6 +140,8 @@ class Notes:
         rest = [f"{counts[state]} {state}" for state in open_states if counts.get(state)]
         stale = [f"{counts[State.STALE.value]} stale"] if counts.get(State.STALE.value) else []
         lines = [f"{'; '.join([f'{done} of {sum(counts.values())} cells', *rest, *stale])}."]
+        empty = {cell.column.dataset for cell in self.cells.all if cell.state is State.NO_DATA}
+        absent = {name: why for name, why in absent.items() if name in empty}
         if absent and counts.get(State.NO_DATA.value):
             why = "; ".join(absent.values()) if self.table.part else f"'fedbench tables {_name(self.table)}' says why"
             lines.append(f"No images of {', '.join(absent)} are at hand ({why}).")
@@ -192,14 +196,15 @@ def _sources(cells: Cells) -> list[str]:
     """Data sets whose images are not those of the recipe's first source, such as a copy or a part."""
     from fedbench.data import recipe
 
-    lines = []
-    for name, (spec, _) in cells.made.datasets.items():
+    lines: dict[str, None] = {}
+    packed = (record.spec.setting.partition.dataset for record in records(cells, {}) if record.shipped)
+    for spec in (*(spec for spec, _ in cells.made.datasets.values()), *packed):
         try:
-            others = recipe(name).sources[1:]
+            others = recipe(spec.name).sources[1:]
         except FedbenchError:  # a recipe of the user's own that is not here now
             continue
-        lines += [f"{name} images: {source.title}." for source in others if source.name == spec.source]
-    return lines
+        lines |= {f"{spec.name} images: {source.title}.": None for source in others if source.name == spec.source}
+    return list(lines)
 
 
 def _name(table: Table) -> str:

@@ -15,6 +15,7 @@ from fedbench.reports.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION
 from fedbench.reports.status.index import Index
 from fedbench.reports.table.client_mean import with_client_mean
 from fedbench.reports.table.spec import VIEWS
+from fedbench.results.shelf import Shelf
 from fedbench.store import Store
 
 
@@ -32,15 +33,16 @@ def laid_out(
     seeds: Sequence[int] = (),
     compare: bool = False,
     only_done: bool = False,
+    mine: bool = False,
 ) -> list[Grid]:
-    """The tables of these names (none: the headline tables), filled from the store; runs that lack metrics are
-    evaluated. The options are those of `fedbench report`.
+    """The tables of these names (none: the headline tables), filled from the store, and from result packs where it
+    lacks a run (not if `mine`); runs that lack metrics are evaluated. The options are those of `fedbench report`.
 
     Raises FedbenchError for an unknown table, column or value of an option, and for `only_done` where no cell is.
     """
     if view is not None and view not in VIEWS:
         raise unknown("test augmentation", view, VIEWS)
-    index = Index(store)
+    index = Index(store, None if mine else Shelf.of(store))
     grids = []
     for name in dict.fromkeys(names or [name for _, name in specs.headline().values()]):
         wanted = specs.load(name)

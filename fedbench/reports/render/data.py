@@ -18,7 +18,7 @@ from fedbench.reports.layout.grid import Grid
 COLUMNS = (
     "table", "budget", "precision", "row", "kind", "group", "column", "metric", "unit", "state", "value", "std", "n",
     "weighted", "unweighted", "seeds", "seed_std", "per_seed", "ratio", "reported", "reported_std", "difference",
-    "within", "runs", "method", "source",
+    "within", "runs", "method", "source", "shipped",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
                 "ratio": float(entry.ratio[:-1]) if entry.ratio else None,
                 "reported": reported[0] if reported else None, "reported_std": reported[1] if reported else None,
                 "difference": entry.difference, "within": entry.within, "runs": " ".join(entry.runs) or None,
-                "method": line.method or None, "source": line.source or None,
+                "method": line.method or None, "source": line.source or None, "shipped": entry.shipped,
                 **({"keys": dict(zip(grid.keys, line.keys, strict=True))} if grid.keys else {}),
             }  # fmt: skip
 

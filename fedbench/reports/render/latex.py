@@ -47,6 +47,8 @@ _MATH = {
     "ξ": r"\xi", "π": r"\pi", "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau", "φ": r"\varphi", "ω": r"\omega",
     "Δ": r"\Delta", "Θ": r"\Theta", "Σ": r"\Sigma", "Φ": r"\Phi", "Ω": r"\Omega", "²": "^2", "³": "^3",
 }  # fmt: skip
+#: Of values.
+_MARKS = {"†": r"\dagger", "‡": r"\ddagger", "°": r"\circ"}
 _TEXT = {"–": r"\textendash{}", "—": r"\textemdash{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\u00a0": "~"}
 
 
@@ -139,7 +141,7 @@ def _cell(line: Line, entry: Entry, small: str) -> str:
     if line.kind == "reported":
         off = rf" {{{small}({escape(entry.delta)})}}" if entry.delta else ""
         return rf"{{\itshape {text}{off}}}"
-    return text + (rf"$^{{{_MATH[entry.mark]}}}$" if entry.mark else "")
+    return text + (rf"$^{{{''.join(map(_MARKS.__getitem__, entry.mark))}}}$" if entry.mark else "")
 
 
 def _size(grid: Grid) -> tuple[str, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from fedbench import declared, methods, protocol
@@ -13,7 +13,7 @@ from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError, unknown
 from fedbench.plugins.classes import is_file
 from fedbench.reports.status.index import Index, Record, State
-from fedbench.reports.status.settings import Settings, dataset
+from fedbench.reports.status.settings import Settings, dataset, shipped_dataset
 from fedbench.reports.table.spec import Column, Row, Table
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import DamagedError, Store
@@ -26,7 +26,7 @@ DEFAULT_PRECISION = Setting.precision
 
 #: A cell that needs several runs (seeds) stands as the one of them that comes first here.
 _WORST = (State.UNDEFINED, State.NOT_BUILT, State.NO_DATA, State.FAILED, State.DAMAGED, State.MISSING, State.RUNNING,
-          State.UNEVALUATED, State.STALE, State.DONE)  # fmt: skip
+          State.NOT_PACKED, State.UNEVALUATED, State.STALE, State.DONE)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -128,21 +128,26 @@ def find(
     usual = rules.seeds(budget)  # an unknown budget is the first thing to say
     absent: dict[str, str] = {}
     at_hand: dict[str, tuple[DatasetSpec, int]] = {}
+    packed: dict[str, tuple[DatasetSpec, int]] = {}
     for name in dict.fromkeys(c.dataset for c in table.measured):
         try:
             at_hand[name] = dataset(name, store, roots)
         except FedbenchError as error:
             absent[name] = str(error)
+        if (shipped := shipped_dataset(name, index.shelf)) and shipped != at_hand.get(name):
+            packed[name] = shipped
     seeds = tuple(seeds) or tuple(table.seeds) or usual
     settings = Settings(table, budget, precision, seeds, at_hand, index.settings)
+    theirs = Settings(table, budget, precision, seeds, packed, index.settings)
     sources = {row.label: declared.of(row.method) for row in table.rows if is_file(row.method)}
     built = {row.label for row in table.rows if row.method in methods.names()} | sources.keys()
-    stored = {name for name, (spec, _) in at_hand.items() if index.knows(spec.name, budget, precision)}
+    every = [*at_hand.items(), *packed.items()]
+    stored = {name for name, (spec, _) in every if index.knows(spec.name, budget, precision)}
 
-    def runs(row: Row, column: Column) -> Iterator[RunSpec]:
+    def runs(row: Row, column: Column, of: Settings = settings) -> Iterator[RunSpec]:
         method = sources.get(row.label) or declared.of(row.method)
         overrides = {**rules.method_params(method.name, budget, column.dataset), **row.params}
-        at = settings.of(column, row)
+        at = of.of(column, row)
         try:
             yield from (method.run(setting, overrides) for setting in at)
         except FedbenchError as error:
@@ -156,10 +161,17 @@ def find(
             return Cell(row, column, worst(cells[label, key].state for label in rows for key in column.of))
         if row.label not in built:
             return Cell(row, column, State.NOT_BUILT)
+        own = Cell(row, column, State.MISSING, (None,) * len(seeds), "", runs)
         if column.dataset in absent:
-            return Cell(row, column, State.NO_DATA, reason=absent[column.dataset])
-        missing = Cell(row, column, State.MISSING, (None,) * len(seeds), "", runs)
-        return _looked_up(missing, index) if column.dataset in stored else missing
+            own = Cell(row, column, State.NO_DATA, reason=absent[column.dataset])
+        elif column.dataset in stored:
+            own = _looked_up(own, index)
+        if column.dataset in packed and column.dataset in stored and not any(own.records):
+            # Shipped runs may be of a copy of the images that is not here.
+            missing = Cell(row, column, State.MISSING, (None,) * len(seeds), "", partial(runs, of=theirs))
+            shipped = _looked_up(missing, index)
+            return shipped if any(shipped.records) else own
+        return own
 
     cells: dict[tuple[str, str], Cell] = {}
     for column in table.columns:  # parts stand before their means
@@ -191,7 +203,7 @@ def _state(index: Index, record: Record | None) -> State:
     if record is None:
         return State.MISSING
     try:
-        missing = record.artifact is not None and index.metrics(record) is None
+        missing = record.artifact is not None and not index.evaluated(record)
     except DamagedError:
         return State.DAMAGED
     return State.UNEVALUATED if missing else record.state

@@ -1,4 +1,4 @@
-"""What the store knows about runs: done, under way, failed; found by their ids."""
+"""What is known about runs: done here or shipped, under way, failed; found by their ids."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import Any
 
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
+from fedbench.metrics.read import Metrics, load, metrics_of
+from fedbench.results.shelf import Shelf
+from fedbench.results.shipped import Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import is_stale
@@ -30,6 +33,7 @@ class State(StrEnum):
     NO_DATA = "no data"  #: the images are not at hand, so the run cannot be named yet
     NOT_BUILT = "not built"  #: the method does not exist yet
     UNDEFINED = "not defined"  #: there is no such number, so nothing is to be made
+    NOT_PACKED = "not in the pack"  #: the run is a shipped one, and its pack has too little of it for this number
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,19 @@ class Record:
     artifact: Artifact | None = None
     reason: str = ""
 
+    @property
+    def shipped(self) -> Shipped | None:
+        """The run, if it comes out of a result pack."""
+        return self.artifact if isinstance(self.artifact, Shipped) else None
+
 
 class Index:
-    """All runs of a store, read once. Looking up is then free of disk access but for the metrics themselves."""
+    """All runs of a store, and those of result packs behind them, read once. Looking up is then free of disk access but
+    for the metrics themselves."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, shelf: Shelf | None = None) -> None:
         self.store = store
+        self.shelf = shelf or Shelf([])
         self.settings: dict[str, Setting] = {}  #: what tables have asked for, many of them the same
         #: Runs that cannot be read, so that nobody knows which cells they belong to; known after `records`.
         self.damaged: list[FedbenchError] = []
@@ -68,20 +79,35 @@ class Index:
 
     def knows(self, dataset: str, budget: str, precision: str) -> bool:
         """Whether there is any run on a data set at that budget and precision."""
-        return (dataset, budget, precision) in self._scopes
+        return (dataset, budget, precision) in self._scopes | self.shelf.scopes
 
     def find(self, spec: RunSpec) -> Record | None:
-        """The run: as it is when complete, by present code before older, else under way, else failed."""
+        """The run: as it is when complete, by present code before older, else shipped, else under way, else failed.
+
+        Raises FedbenchError for a damaged row of a pack.
+        """
         hits = [r for r in self.records.get(spec.setting.id, []) if r.id == spec.id]
+        if (shipped := self.shelf.get(spec.id)) is not None:
+            hits.append(Record(spec.id, shipped.origin.spec, State.DONE, shipped.provenance, shipped))
         order = (State.DONE, State.STALE, State.RUNNING, State.FAILED)
-        return min(hits, key=lambda r: order.index(r.state), default=None)
+        return min(hits, key=lambda r: (r.artifact is None, r.shipped is not None, order.index(r.state)), default=None)
 
-    def metrics(self, record: Record) -> Artifact | None:
-        """The metrics of a complete run, if they have been computed."""
-        from fedbench.metrics.read import metrics_of
-
+    def evaluated(self, record: Record) -> bool:
+        """Whether the metrics of a complete run are there."""
         assert record.artifact is not None
-        return metrics_of(record.artifact, self.store)
+        return record.shipped is not None or metrics_of(record.artifact, self.store) is not None
+
+    def metrics(self, record: Record) -> Metrics:
+        """The metrics of a complete run, computed now if need be. Raises FedbenchError if they cannot be."""
+        assert record.artifact is not None
+        return record.shipped.metrics if record.shipped else self.read(record.id)
+
+    def read(self, id: str) -> Metrics:
+        """The metrics of a complete run: of the store, else shipped. Raises FedbenchError if there is none."""
+        from fedbench.metrics.evaluate import evaluate
+
+        shipped = None if self.store.path("run", id).exists() else self.shelf.get(id)
+        return shipped.metrics if shipped else load(evaluate(self.store.open("run", id), self.store))
 
     def _complete(self) -> list[Record]:
         found = []
@@ -116,11 +142,3 @@ def _noted(paths: Iterable[Path], key: str, state: State) -> list[Record]:
                 told, reason = {"overrides": overrides}, str(raw.get("reason", ""))
                 found.append(Record(run.id, run, state, told, reason=reason))
     return found
-
-
-def evaluated(index: Index, record: Record) -> Artifact:
-    """The metrics of a complete run, computed now if need be. Raises FedbenchError if they cannot be."""
-    from fedbench.metrics.evaluate import evaluate
-
-    assert record.artifact is not None
-    return evaluate(record.artifact, index.store)

@@ -10,6 +10,7 @@ from pathlib import Path
 from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.reports.table.spec import Column, Row, Table
+from fedbench.results.shelf import Shelf
 from fedbench.specs import DatasetSpec, Setting
 from fedbench.store import Store
 
@@ -91,3 +92,16 @@ def dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec
         return spec, info(name).partition_classes
     obtain(spec, store, list(roots))
     return spec, info(spec, store).partition_classes
+
+
+def shipped_dataset(name: str, shelf: Shelf) -> tuple[DatasetSpec, int] | None:
+    """The images that shipped runs of the data set are of, and by how many classes they are partitioned; None without
+    such runs."""
+    from fedbench.data import info, recipe
+
+    try:
+        own = recipe(name).name
+    except FedbenchError:
+        return None
+    spec = shelf.datasets.get(own)
+    return None if spec is None else (spec, info(own).partition_classes)

@@ -1,0 +1,154 @@
+"""`fedbench results`: shipped results listed, made, taken in and verified."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedbench.cli import context
+from fedbench.cli.strict import App
+from fedbench.errors import FedbenchError
+from fedbench.words import duration, path_of, size
+
+results_app = App(no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
+
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable.")]
+Filters = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FILTER", help="Which runs: ids, KEY=VALUE,VALUE or KEY!=VALUE, * is any text."),
+]
+
+
+@results_app.callback()
+def _about() -> None:
+    """Result packs: finished runs that travel without their predictions, and fill tables where the store has none."""
+
+
+@results_app.command("list")
+def list_(json: Json = False) -> None:
+    """List the packs at hand, those of fedbench first, with who made their runs, when, and on what."""
+    from fedbench.cli.columns import columns
+    from fedbench.results.shelf import Shelf, summary
+
+    shelf = Shelf.of(context.store())
+    packs = [summary(pack) for pack in shelf.packs]
+    for problem in shelf.problems:
+        context.err().print(str(problem), soft_wrap=True)
+    if json:
+        context.print_json(packs)
+        return
+    if not packs:
+        context.out().print("no result packs are at hand; 'fedbench results import FILE' takes one in")
+        return
+    rows = [
+        {
+            "pack": one["name"], "runs": str(one["runs"]), "data sets": ", ".join(one["datasets"]),
+            "by": ", ".join(one["by"]), "made": " to ".join(dict.fromkeys((one["first"][:10], one["last"][:10]))),
+            "on": ", ".join(one["machines"]), "trained": duration(one["seconds"]), "size": size(one["bytes"]),
+        }
+        for one in packs
+    ]  # fmt: skip
+    columns(context.out(), rows, right=("runs", "trained", "size"), spare=("on", "size", "trained"))
+    runs, bytes = len(shelf.places), sum(one["bytes"] for one in packs)
+    context.out().print(f"{runs} runs in {size(bytes)}: tables take them where the store has none.", style="dim")
+
+
+@results_app.command("export")
+def export(
+    filters: Filters = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The pack (.parquet); runs are added to one that is there.")
+    ] = Path("results.parquet"),
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", help="Only runs that this table reads, or a paper's: feddrm (repeatable)."),
+    ] = None,
+    by: Annotated[str, typer.Option(help="Who made them, as tables are to say it.")] = "",
+    json: Json = False,
+) -> None:
+    """Put finished runs of the store into a pack: their specs, metrics, origin, and the checksum of their predictions.
+
+    The same runs are the same bytes. Runs of code of your own are refused: nobody else could make them again.
+    """
+    from rich.progress import track
+
+    from fedbench.reports.runs import select
+    from fedbench.reports.status.asked import of_tables
+    from fedbench.results.making import row_of
+    from fedbench.results.pack import Pack, write
+    from fedbench.words import one_line
+
+    output = path_of(str(output), "--output")
+    if output.suffix != ".parquet":
+        raise FedbenchError(f"a result pack is a Parquet file, and {output} does not end so", "-o NAME.parquet")
+    store, console, by = context.store(), context.err(), one_line(by, "--by")
+    runs = select(store, filters or [])
+    if table:
+        asked = of_tables(table, store, context.roots())
+        runs = [run for run in runs if run.id in asked]
+    if not runs:
+        raise FedbenchError(f"the store has no such run that {' or '.join(table or ())} reads", "fedbench list run")
+    before = Pack(output) if output.exists() else None
+    older = [before.row(k) for k in range(len(before.heads["id"]))] if before else []
+    steps = track(runs, "runs", console=console, transient=True)
+    rows = [row_of(run.artifact, store, by) for run in steps]
+    bytes = write(output, [*older, *rows])
+    total = len({row.id for row in (*older, *rows)})
+    if json:
+        context.print_json({"pack": str(output), "exported": len(rows), "runs": total, "bytes": bytes})
+        return
+    more = f" ({total} in all)" if total > len(rows) else ""
+    console.print(
+        f"{len(rows)} run{'s' * (len(rows) != 1)}{more} in {output}, {size(bytes)}", soft_wrap=True, markup=False
+    )
+
+
+@results_app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pack that somebody else has exported.")],
+    by: Annotated[str, typer.Option(help="Whose runs they are (default: who the pack says).")] = "",
+) -> None:
+    """Take in somebody else's pack: tables fill from it where your store has no run, and say whose numbers they are."""
+    from fedbench.results.importing import take_in
+    from fedbench.words import one_line
+
+    place, rows = take_in(path_of(str(file), "FILE"), context.store(), one_line(by, "--by"))
+    makers = ", ".join(dict.fromkeys(row.by for row in rows))
+    context.err().print(
+        f"{len(rows)} run{'s' * (len(rows) != 1)} by {makers}, in {place}", soft_wrap=True, markup=False
+    )
+
+
+@results_app.command("verify")
+def verify(
+    filters: Filters = None,
+    sample: Annotated[int, typer.Option(min=1, help="So many of them, drawn at random (default: 3).")] = 3,
+    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    minutes: Annotated[
+        float | None, typer.Option(help="Only runs that took at most so long where they were made.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="How far accuracies may lie apart (points) where bits may differ.")
+    ] = 1.0,
+    again: Annotated[bool, typer.Option("--again", help="Also train those that the store has.")] = False,
+    json: Json = False,
+) -> None:
+    """Train some shipped runs again, and compare predictions: the same bits on the same kind of machine, else
+    accuracies within a tolerance.
+
+    A run that the store has is compared as it is. The exit code is 1 if one does not come out again.
+    """
+    from fedbench.cli.verifying import show, verified
+    from fedbench.reports.runs import shipped
+    from fedbench.results.shelf import Shelf
+
+    store = context.store()
+    runs = [run.shipped for run in shipped(Shelf.of(store), store, filters or []) if run.shipped]
+    runs = [run for run in runs if minutes is None or run.origin.seconds <= 60 * minutes]
+    results = verified(runs, sample, seed, tolerance / 100, again)
+    show(results, json)
+    if not all(one.checked.verdict.good for one in results):
+        sys.exit(1)

@@ -1,0 +1,76 @@
+"""Shipped runs made again under bars, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fedbench.cli import context
+from fedbench.cli.live import run as train
+from fedbench.words import duration
+
+if TYPE_CHECKING:
+    from fedbench.engine.verify import Checked
+    from fedbench.results.shipped import Shipped
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A shipped run, and how it stands beside the one made here."""
+
+    run: Shipped
+    checked: Checked
+    trained: bool  #: now; else the store had it
+
+
+def verified(runs: Sequence[Shipped], n: int, seed: int, tolerance: float, again: bool) -> list[Verified]:
+    """Some of the runs, made again where the store does not have them (or `again`), and compared."""
+    from fedbench.engine.verify import compare, executor_of, job_of, sample
+
+    store, console = context.store(), context.err()
+    chosen = sample(runs, n, seed, store, context.roots())
+    took = duration(sum(run.origin.seconds for run in chosen))
+    console.print(f"{len(chosen)} of {len(runs)} shipped runs, {took} of training where they were made")
+    results = []
+    for run in chosen:
+        job = job_of(run)
+        job = job.again(store) if again else replace(job, keep=frozenset())
+        trained = job.done(store) is None
+        (artifact,) = train([job], store, "auto", executor_of(run), title=_name(run))
+        results.append(Verified(run, compare(run, artifact, store, tolerance), trained))
+    return results
+
+
+def show(results: Sequence[Verified], as_json: bool) -> None:
+    """A line a run."""
+    if as_json:
+        context.print_json(
+            [
+                {
+                    "run": one.run.id, "verdict": one.checked.verdict.name.lower(), "good": one.checked.verdict.good,
+                    "trained": one.trained, "difference": one.checked.difference, "metric": one.checked.metric or None,
+                    "made_on": one.run.origin.machine, "here": one.checked.here,
+                }
+                for one in results
+            ]
+        )  # fmt: skip
+        return
+    for one in results:
+        far = f", largest difference {100 * one.checked.difference:.2f} points ({one.checked.metric})"
+        sign, style = ("✓", "green") if one.checked.verdict.good else ("✗", "red")
+        how = "trained now" if one.trained else "as the store has it"
+        rest = "" if one.checked.verdict.value == "the same predictions" else far
+        line = f"{sign} run {one.run.id} {_name(one.run)}: {one.checked.verdict}{rest} ({how})"
+        context.out().print(line, style=style, soft_wrap=True, markup=False)
+    bad = sum(not one.checked.verdict.good for one in results)
+    context.out().print(f"{len(results) - bad} of {len(results)} come out again")
+
+
+def _name(run: Shipped) -> str:
+    from fedbench.partitions import schemes
+
+    setting = run.origin.spec.setting
+    part = setting.partition
+    title = run.provenance.get("title", run.origin.spec.method)
+    return f"{title} on {part.dataset.name} {schemes.label(part)}, {setting.rounds} rounds"

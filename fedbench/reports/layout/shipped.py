@@ -1,0 +1,34 @@
+"""What is said of the runs of result packs that have gone into a table: who made them, when, on what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fedbench.reports.layout.grid import SHIPPED
+from fedbench.reports.status.index import Record
+from fedbench.results.shipped import Shipped
+from fedbench.words import duration
+
+#: Who made runs of a pack that does not say.
+NOBODY = "somebody who does not say"
+
+
+def shipped(records: Iterable[Record]) -> Iterator[str]:
+    """A line for each maker, machine and version of torch."""
+    yield from of_runs(record.shipped for record in records if record.shipped)
+
+
+def of_runs(runs: Iterable[Shipped]) -> Iterator[str]:
+    makers: dict[tuple[str, str, str], list[Shipped]] = {}
+    for run in runs:
+        torch = run.provenance.get("libraries", {}).get("torch", "")
+        makers.setdefault((run.origin.by or NOBODY, run.origin.machine, torch), []).append(run)
+    for (by, machine, torch), own in makers.items():
+        days = sorted({run.origin.started[:10] for run in own})
+        on = ", ".join(word for word in (machine, f"torch {torch}" if torch else "") if word)
+        seconds = duration(sum(run.origin.seconds for run in own))
+        when = " to ".join(dict.fromkeys((days[0], days[-1])))
+        yield (
+            f"{SHIPPED} {len(own)} run{'s' * (len(own) > 1)} by {by}, {when}, "
+            f"on {on} ({seconds} of training): 'fedbench results verify' trains some again; --mine leaves them out."
+        )

@@ -1,0 +1,61 @@
+"""From runs of a store to rows of a pack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fedbench.errors import FedbenchError
+from fedbench.metrics.evaluate import evaluate
+from fedbench.metrics.read import load
+from fedbench.models.plugin import is_plugin
+from fedbench.results import checksum
+from fedbench.results.pack import Row
+from fedbench.specs import RunSpec
+from fedbench.store import Artifact, Store
+
+#: What is taken over of a run's provenance: no host, user or path, and not the list of its source files.
+ABOUT = (
+    "title", "overrides", "defaults", "deviations", "measures", "device", "cpu", "threads", "executor", "together",
+    "libraries", "git", "fingerprint",
+)  # fmt: skip
+
+
+def row_of(run: Artifact, store: Store, by: str = "") -> Row:
+    """A run as a row of a pack; its metrics are computed if need be.
+
+    Raises FedbenchError for a run of code that does not come with fedbench: nobody else could make it again.
+    """
+    spec = run.spec
+    assert isinstance(spec, RunSpec)
+    if own := own_code(spec):
+        raise FedbenchError(
+            f"run {run.id} is of a {own} of your own, which others cannot make again, so no pack takes it",
+            f"leave it out, for example with method!={spec.method.partition('@')[0]}",
+        )
+    told = run.provenance
+    return Row(
+        spec, checksum.predictions(run), by, str(told["started"]), float(told["train_seconds"]), machine(told),
+        {name: told[name] for name in ABOUT if told.get(name) is not None}, load(evaluate(run, store)),
+    )  # fmt: skip
+
+
+def own_code(spec: RunSpec) -> str:
+    """Which part of a run is a file of the user's: "method", "network", "partitioner", or "" if none is."""
+    setting = spec.setting
+    if spec.source is not None or "@" in spec.method:
+        return "method"
+    if is_plugin(setting.model):
+        return "network"
+    return "partitioner" if "@" in setting.partition.scheme else ""
+
+
+def machine(provenance: Mapping[str, Any]) -> str:
+    """The kind of machine on which the bits of a run depend, such as 'Linux x86_64 AVX512': no name, no owner."""
+    if provenance.get("device", "cpu") != "cpu":
+        return str(provenance["device"])
+    platform = str(provenance.get("platform", ""))
+    kind = re.search(r"x86_64|AMD64|aarch64|arm64", platform)
+    words = (platform.partition("-")[0], kind[0] if kind else "", str(provenance.get("cpu", "")))
+    return " ".join(word for word in words if word) or "unknown"

@@ -1,0 +1,194 @@
+"""The format of a result pack: one Parquet file, a row a run, sorted by the runs' ids.
+
+| column | holds |
+|---|---|
+| id, stem, spec | the run's id, what it has in common with its other versions, and its spec as canonical JSON |
+| data, budget, precision | of its data set the spec; so that tables need not read all specs |
+| predictions | SHA-256 of its predictions (`checksum`) |
+| by, started, seconds, machine | who made it, when (UTC), how long training took, on which kind of machine |
+| about | JSON of what its provenance says besides: title, deviations, executor, versions, the code's fingerprint |
+| names, views | its metrics and the views of test images that they are of |
+| metric, view, round, client, value | its metrics in long form, the first two as places in `names` and `views` |
+
+All metrics are there, exactly, but that seconds, shares of seconds and losses of single rounds have 18 bits (five
+digits): they are noise beyond that, and most of what a pack would hold.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedbench.errors import FedbenchError
+from fedbench.files import disk_errors, write_whole
+from fedbench.metrics.read import Metrics
+from fedbench.specs import RunSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VERSION = 1
+#: In the file's metadata: the version of this layout.
+KEY = b"fedbench_pack"
+TEXTS = ("id", "stem", "spec", "data", "budget", "precision", "predictions", "by", "started", "machine", "about")
+#: Of the metrics in long form.
+LONG = ("metric", "view", "round", "client")
+#: Runs that are read together: few, since a table needs few of a pack's.
+GROUP = 32
+#: Ends of the names of metrics that are noise in their last digits, and the bits that are left of each round's.
+NOISY, BITS = ("seconds", "_share", "_loss"), 18
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run in a pack."""
+
+    spec: RunSpec
+    predictions: str  #: SHA-256
+    by: str
+    started: str  #: such as 2026-11-23T03:44:05Z
+    seconds: float
+    machine: str
+    about: Mapping[str, Any]
+    metrics: Metrics
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+
+class Pack:
+    """A pack on disk, read as far as it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def heads(self) -> Mapping[str, Sequence[Any]]:
+        """The columns that tell of the runs, without their metrics. Raises FedbenchError unless it is a pack."""
+        import pyarrow as pa
+
+        try:
+            version = json.loads((self._file.metadata.metadata or {}).get(KEY, b"null"))
+            table = self._file.read([*TEXTS, "seconds"], use_threads=False) if version == VERSION else None
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            raise self._damaged(next(iter(str(error).splitlines()), "")) from error
+        if isinstance(version, int) and version > VERSION:
+            raise FedbenchError(f"{self.path} was written by a newer fedbench", "upgrade fedbench")
+        if table is None or {*table.column_names} != {*TEXTS, "seconds"}:
+            raise self._damaged("it is no result pack")
+        return {name: table.column(name).to_pylist() for name in table.column_names}
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Run's id -> its row."""
+        return {id: row for row, id in enumerate(self.heads["id"])}
+
+    def spec(self, row: int) -> RunSpec:
+        """Raises FedbenchError unless it is what the row's id says."""
+        try:
+            spec = RunSpec.shared(json.loads(self.heads["spec"][row])["spec"])
+        except (ValueError, KeyError, TypeError, FedbenchError) as error:
+            raise self._damaged(f"a spec cannot be read: {error}") from error
+        if (spec.id, spec.stem) != (self.heads["id"][row], self.heads["stem"][row]):
+            raise self._damaged(f"run {self.heads['id'][row]} has the spec of {spec.id}")
+        return spec
+
+    def metrics(self, row: int) -> Metrics:
+        import pyarrow as pa
+
+        try:
+            group = self._group(row // GROUP)
+            own = {name: group.column(name)[row % GROUP].values for name in ("names", "views", *LONG, "value")}
+            return Metrics(
+                id=self.heads["id"][row], names=own["names"].to_pylist(), views=own["views"].to_pylist(),
+                **{name: np.from_dlpack(own[name]) for name in (*LONG, "value")},
+            )  # fmt: skip
+        except (OSError, KeyError, IndexError, AttributeError, BufferError, pa.ArrowException) as error:
+            raise self._damaged(f"the metrics of run {self.heads['id'][row]} cannot be read") from error
+
+    def row(self, row: int) -> Row:
+        """The whole of a run."""
+        try:
+            about = json.loads(self.heads["about"][row])
+        except (ValueError, TypeError) as error:
+            raise self._damaged("what is said about a run cannot be read") from error
+        head = {name: self.heads[name][row] for name in ("predictions", "by", "started", "seconds", "machine")}
+        return Row(self.spec(row), **head, about=about, metrics=self.metrics(row))
+
+    @cached_property
+    def _file(self) -> Any:
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(self.path, memory_map=True)
+
+    def _group(self, number: int) -> pa.Table:
+        groups = self.__dict__.setdefault("_groups", {})
+        if number not in groups:
+            groups[number] = self._file.read_row_group(number, ["names", "views", *LONG, "value"], use_threads=False)
+        return groups[number]
+
+    def _damaged(self, why: str) -> FedbenchError:
+        return FedbenchError(f"cannot read the result pack {self.path} ({why})", "delete it, or get it anew")
+
+
+def write(path: Path, rows: Iterable[Row]) -> int:
+    """Write a pack of these runs, each once (of several rows of a run the last), and return how many bytes it has. The
+    same runs are the same bytes."""
+    data = packed(rows)
+    with disk_errors("writing a result pack", path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
+    return len(data)
+
+
+def packed(rows: Iterable[Row]) -> bytes:
+    """The bytes of a pack."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    unique = [row for _, row in sorted({row.id: row for row in rows}.items())]
+    texts = {name: pa.array([_texts(row)[name] for row in unique], pa.string()) for name in TEXTS}
+    numbers = {name: pa.array([getattr(row.metrics, name) for row in unique], pa.list_(pa.int32())) for name in LONG}
+    table = pa.table(
+        {
+            **texts,
+            "seconds": pa.array([row.seconds for row in unique], pa.float64()),
+            "names": pa.array([row.metrics.names for row in unique], pa.list_(pa.string())),
+            "views": pa.array([row.metrics.views for row in unique], pa.list_(pa.string())),
+            **numbers,
+            "value": pa.array([shortened(row.metrics) for row in unique], pa.list_(pa.float64())),
+        }
+    ).replace_schema_metadata({KEY: json.dumps(VERSION)})
+    buffer = io.BytesIO()
+    split = "value.list.element"
+    pq.write_table(
+        table, buffer, row_group_size=GROUP, compression="zstd", compression_level=19,
+        use_dictionary=[*TEXTS, *(f"{name}.list.element" for name in ("names", "views", *LONG))],
+        column_encoding={split: "BYTE_STREAM_SPLIT"},
+    )  # fmt: skip
+    return buffer.getvalue()
+
+
+def _texts(row: Row) -> dict[str, str]:
+    setting = row.spec.setting
+    return {
+        "id": row.id, "stem": row.spec.stem, "spec": row.spec.canonical(), "data": setting.partition.dataset.text,
+        "budget": setting.budget, "precision": setting.precision, "predictions": row.predictions, "by": row.by,
+        "started": row.started, "machine": row.machine, "about": json.dumps(row.about, sort_keys=True),
+    }  # fmt: skip
+
+
+def shortened(metrics: Metrics) -> np.ndarray:
+    """The values, those of noisy metrics of single rounds rounded to BITS bits."""
+    noisy = np.array([name.endswith(NOISY) for name in metrics.names], bool)[metrics.metric] & (metrics.round > 0)
+    mantissa, exponent = np.frexp(metrics.value)
+    rounded: np.ndarray = np.where(noisy, np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS), metrics.value)
+    return rounded

@@ -1,0 +1,116 @@
+"""All result packs at hand: those that come with fedbench, then those that a store has imported."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedbench import resources
+from fedbench.errors import FedbenchError
+from fedbench.results.pack import Pack
+from fedbench.results.shipped import Shipped
+from fedbench.specs import DatasetSpec, RunSpec
+from fedbench.store import Store
+
+#: Beside a paper's tables, and in a store.
+FOLDER = "results"
+
+
+def with_fedbench() -> list[Path]:
+    """The packs that come with fedbench."""
+    return sorted(resources.TABLES.glob(f"*/{FOLDER}/*.parquet"))
+
+
+def imported(store: Store) -> list[Path]:
+    """The packs that a store has imported."""
+    return sorted(path for path in (store.home / FOLDER).glob("*.parquet") if not path.name.startswith("."))
+
+
+class Shelf:
+    """The runs of some packs; of a run in several of them the first counts."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+        self.problems: list[FedbenchError] = []  #: packs that cannot be read; known when the runs have been asked for
+        self._runs: dict[str, Shipped] = {}
+
+    @classmethod
+    def of(cls, store: Store) -> Shelf:
+        """All that are at hand where this store is."""
+        return cls([*with_fedbench(), *imported(store)])
+
+    @cached_property
+    def packs(self) -> list[Pack]:
+        """Those that can be read."""
+        packs = []
+        for pack in map(Pack, self.paths):
+            try:
+                assert pack.heads
+                packs.append(pack)
+            except FedbenchError as error:
+                self.problems.append(error)
+        return packs
+
+    @cached_property
+    def places(self) -> dict[str, tuple[Pack, int]]:
+        """Run's id -> its pack, and its row there."""
+        places: dict[str, tuple[Pack, int]] = {}
+        for pack in self.packs:
+            places = {**{id: (pack, row) for id, row in pack.places.items()}, **places}
+        return places
+
+    def get(self, id: str) -> Shipped | None:
+        """The run of that id. Raises FedbenchError if its row is damaged."""
+        if id not in self._runs and id in self.places:
+            self._runs[id] = Shipped.of(*self.places[id])
+        return self._runs.get(id)
+
+    def find(self, prefix: str) -> Shipped | None:
+        """The one run whose id starts with `prefix`. Raises FedbenchError if there are several."""
+        hits = [id for id in self.places if id.startswith(prefix)]
+        if len(hits) > 1:
+            raise FedbenchError(f"'{prefix}' is ambiguous: {', '.join(f'run {id}' for id in sorted(hits))}")
+        return self.get(hits[0]) if hits else None
+
+    def all(self) -> list[Shipped]:
+        """Every run, oldest first."""
+        runs = [run for id in self.places if (run := self.get(id)) is not None]
+        return sorted(runs, key=lambda run: (run.origin.started, run.id))
+
+    def specs(self) -> Iterator[RunSpec]:
+        return (pack.spec(row) for pack, row in self.places.values())
+
+    @cached_property
+    def scopes(self) -> set[tuple[str, str, str]]:
+        """Data set, budget and precision of all runs."""
+        return {
+            (json.loads(data)["name"], budget, precision)
+            for data, budget, precision in {row for pack in self.packs for row in _scopes(pack)}
+        }
+
+    @cached_property
+    def datasets(self) -> dict[str, DatasetSpec]:
+        """Name of a data set -> the images that most of its runs are of."""
+        counts = Counter(data for pack in self.packs for data in pack.heads["data"])
+        specs = [DatasetSpec.shared(json.loads(data)) for data, _ in counts.most_common()]
+        return {spec.name: spec for spec in reversed(specs)}
+
+
+def _scopes(pack: Pack) -> Iterator[tuple[str, str, str]]:
+    return zip(pack.heads["data"], pack.heads["budget"], pack.heads["precision"], strict=True)
+
+
+def summary(pack: Pack) -> dict[str, Any]:
+    """What a pack holds, in brief."""
+    heads, days = pack.heads, sorted(pack.heads["started"])
+    return {
+        "name": f"{pack.path.parent.parent.name}/{pack.path.stem}", "path": str(pack.path),
+        "bytes": pack.path.stat().st_size, "runs": len(heads["id"]), "by": sorted({*heads["by"]}),
+        "datasets": sorted({json.loads(data)["name"] for data in heads["data"]}),
+        "machines": sorted({*heads["machine"]}), "first": days[0] if days else "", "last": days[-1] if days else "",
+        "seconds": sum(heads["seconds"]),
+    }  # fmt: skip

@@ -1,0 +1,107 @@
+"""`results` as a user types it: a pack from one store to another, where tables fill from it, and made again there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli_user import DIGITS, fedbench, good
+
+METHOD = """
+from dataclasses import dataclass
+from fedbench.methods.base import Method
+
+@dataclass(frozen=True)
+class Mine(Method):
+    \"\"\"FedAvg again (nobody).\"\"\"
+    name = "mine"
+    title = "Mine"
+"""
+
+
+def bad(*arguments: str | Path) -> str:
+    """The one line of a command that must fail."""
+    said = fedbench(*arguments)
+    assert said.code == 2, said.out
+    assert "Traceback" not in said.err
+    return said.line
+
+
+@pytest.fixture
+def pack(ready: Path, tmp_path: Path) -> Path:
+    """A pack of the store's one run."""
+    good("results", "export", "-o", tmp_path / "ada.parquet", "--by", "Ada")
+    return tmp_path / "ada.parquet"
+
+
+def table(home: Path, *more: str) -> str:
+    return good("report", "--table", "1", *DIGITS, *more, "--home", home).out
+
+
+def test_a_pack_fills_tables_elsewhere_and_is_verified(pack: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    assert "1 run by Ada, in" in good("results", "import", pack, "--home", other).err
+    assert "Ada" in good("results", "list", "--home", other).out
+    printed = table(other)
+    assert "°" in printed
+    assert "° 1 run by Ada" in printed
+    assert "°" not in table(other, "--mine")
+    listed = json.loads(good("results", "list", "--json", "--home", other).out)
+    assert [(one["runs"], one["by"], one["datasets"]) for one in listed] == [(1, ["Ada"], ["digits"])]
+    (one,) = json.loads(good("results", "verify", "--sample", "3", "--json", "--home", other).out)
+    assert (one["verdict"], one["trained"]) == ("same", True)
+    assert "as the store has it" in good("results", "verify", "--home", other).out
+    assert "°" not in table(other)  # it is the store's own now
+
+
+def test_other_predictions_are_found_out(pack: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from fedbench.results.pack import Pack, write
+
+    row = Pack(pack).row(0)
+    higher = replace(row.metrics, value=row.metrics.value * 0.5)
+    about = {**row.about, "cpu": "another"}
+    write(tmp_path / "bad.parquet", [replace(row, predictions="0" * 64, metrics=higher, about=about)])
+    good("results", "import", tmp_path / "bad.parquet", "--home", tmp_path / "other")
+    said = fedbench("results", "verify", "--home", tmp_path / "other")
+    assert said.code == 1
+    assert "accuracies beyond the tolerance" in said.out
+    good("results", "export", "-o", tmp_path / "here.parquet", "--by", "Ada", "--home", tmp_path / "other")
+    write(tmp_path / "bad.parquet", [replace(Pack(tmp_path / "here.parquet").row(0), predictions="0" * 64)])
+    good("results", "import", tmp_path / "bad.parquet", "--home", tmp_path / "other")
+    said = fedbench("results", "verify", "--home", tmp_path / "other")
+    assert (said.code, "other bits on the same kind of machine" in said.out) == (1, True)
+
+
+def test_an_export_is_the_same_bytes_and_adds_to_a_pack(pack: Path, ready: Path, tmp_path: Path) -> None:
+    before = pack.read_bytes()
+    good("results", "export", "-o", pack, "--by", "Ada")
+    assert pack.read_bytes() == before
+    good("train", "--method", "local", "--budget", "smoke")
+    said = good("results", "export", "method=local", "-o", pack, "--by", "Ada")
+    assert "1 run (2 in all)" in said.err
+    assert "no such run that feddrm reads" in bad(
+        "results", "export", "--table", "feddrm", "-o", tmp_path / "x.parquet"
+    )
+
+
+def test_what_cannot_be_is_one_line(pack: Path, tmp_path: Path) -> None:
+    assert "does not end so" in bad("results", "export", "-o", tmp_path / "x.csv")
+    assert "did you mean 'feddrm'" in bad("results", "export", "--table", "fedrm", "-o", tmp_path / "x.parquet")
+    assert "there is no file" in bad("results", "import", tmp_path / "none.parquet")
+    (tmp_path / "text.parquet").write_text("no pack")
+    assert "cannot read the result pack" in bad("results", "import", tmp_path / "text.parquet")
+    good("results", "export", "-o", tmp_path / "nobody.parquet")
+    assert "does not say who made its runs" in bad("results", "import", tmp_path / "nobody.parquet")
+    assert "there is none" in bad("results", "verify")
+    assert "no shipped run 'abc'" in bad("results", "verify", "abc")
+
+
+def test_runs_of_own_code_are_refused(ready: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(METHOD)
+    good("train", "--method", f"{tmp_path / 'mine.py'}:Mine", "--budget", "smoke")
+    assert "is of a method of your own" in bad("results", "export", "-o", tmp_path / "x.parquet")
+    assert not (tmp_path / "x.parquet").exists()

@@ -1,0 +1,142 @@
+"""Tables, comparisons and figures take shipped numbers where the store has none, and say so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbench import data
+from fedbench.errors import FedbenchError
+from fedbench.metrics.read import load, metrics_of
+from fedbench.reports import table as tables
+from fedbench.reports.compare.layout import side_by_side
+from fedbench.reports.layout.build import build
+from fedbench.reports.layout.grid import Entry, Grid
+from fedbench.reports.render import render
+from fedbench.reports.runs import select
+from fedbench.reports.status.asked import of_tables
+from fedbench.reports.status.index import Index, State
+from fedbench.results.pack import Row, write
+from fedbench.results.shelf import Shelf
+from fedbench.specs import DatasetSpec
+from fedbench.store import Artifact, Store
+
+DIR = "CIFAR-10/Dir-0.3"
+
+
+def row(lab: Any, run: Artifact) -> Row:
+    metrics = metrics_of(run, lab.store)
+    assert metrics is not None
+    about = {"title": "FedAvg", "device": "cpu", "libraries": {"torch": "9.9"}, "measures": []}
+    return Row(run.spec, "0" * 64, "Ada", "2026-01-02T03:04:05Z", 7200.0, "Linux x86_64", about, load(metrics))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def shelf(lab: Any, tmp_path: Path) -> Shelf:
+    """FedAvg and Local in the first column of Table 1, made elsewhere and gone from the store."""
+    setting = lab.setting("feddrm/1", DIR)
+    runs = [lab.run(setting, "fedavg", value=0.25), lab.run(setting, "local", value=0.75)]
+    write(tmp_path / "pack.parquet", [row(lab, run) for run in runs])
+    for run in runs:
+        lab.store.remove("run", run.id)
+    return Shelf([tmp_path / "pack.parquet"])
+
+
+def grid(store: Store, shelf: Shelf | None, name: str = "feddrm/1") -> Grid:
+    return build(tables.load(name), "small", store, [], index=Index(store, shelf))
+
+
+def entry(grid: Grid, label: str) -> Entry:
+    return next(line for line in grid.lines if line.label == label).entries[0]
+
+
+def test_a_shipped_number_says_so(lab: Any, shelf: Shelf) -> None:
+    printed = grid(lab.store, shelf)
+    assert (entry(printed, "FedAvg").text, entry(printed, "FedAvg").mark) == ("25.00", "°")
+    (line,) = [line for line in printed.about if line.startswith("°")]
+    assert line.startswith("° 2 runs by Ada, 2026-01-02, on Linux x86_64, torch 9.9 (4.0 h of training)")
+    for form, mark in (("console", "25.00 ± 0.00°"), ("latex", r"\circ"), ("html", "°"), ("markdown", "°")):
+        assert mark in render([printed], form)
+    cells = json.loads(render([printed], "json"))[0]["cells"]
+    assert {c["row"] for c in cells if c["shipped"]} == {"FedAvg", "Local"}
+
+
+def test_mine_leaves_them_out(lab: Any, shelf: Shelf) -> None:
+    printed = grid(lab.store, None)
+    assert entry(printed, "FedAvg").state is State.MISSING
+    assert not any(line.startswith("°") for line in printed.about)
+
+
+def test_the_store_comes_first(lab: Any, shelf: Shelf) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "fedavg", value=0.5)
+    printed = grid(lab.store, shelf)
+    assert (entry(printed, "FedAvg").text, entry(printed, "FedAvg").mark) == ("50.00", "")
+    assert (entry(printed, "Local").text, entry(printed, "Local").mark) == ("75.00", "°")
+
+
+def test_shipped_numbers_need_no_images(shelf: Shelf, tmp_path: Path) -> None:
+    empty = Store(tmp_path / "empty")
+    printed = grid(empty, shelf)
+    assert (entry(printed, "FedAvg").text, entry(printed, "FedAvg").mark) == ("25.00", "°")
+    assert entry(printed, "FedDRM").state is State.NO_DATA
+    assert any("No images of cifar10" in line for line in printed.about)
+
+
+def test_shipped_numbers_of_another_copy_of_the_images(lab: Any, tmp_path: Path) -> None:
+    """Who has the data in another form has other ids; what is shipped stands all the same, and says of which form."""
+    copy = data.recipe("cifar10").sources[1]
+    lab.store.remove("dataset", next(lab.store.list("dataset")).id)
+    with lab.store.writing(DatasetSpec("cifar10", copy.name, "0")):
+        pass
+    run = lab.run(lab.setting("feddrm/1", DIR), "fedavg", value=0.25)
+    write(tmp_path / "pack.parquet", [row(lab, run)])
+    shelf, other = Shelf([tmp_path / "pack.parquet"]), Store(tmp_path / "other")
+    with other.writing(DatasetSpec("cifar10", "another copy", "1")):
+        pass
+    printed = grid(other, shelf)
+    assert entry(printed, "FedAvg").text == "25.00"
+    assert entry(printed, "FedDRM").state is State.MISSING
+    assert f"cifar10 images: {copy.title}." in printed.notes
+
+
+def test_a_number_that_the_pack_lacks_is_an_empty_cell(lab: Any, tmp_path: Path) -> None:
+    setting = lab.setting("pfedfda/2", "CIFAR10/Dir(0.5)")
+    run = lab.run(setting, "pfedfda", rules="pfedfda")  # without the accuracies of single clients
+    write(tmp_path / "pack.parquet", [row(lab, run)])
+    lab.store.remove("run", run.id)
+    printed = grid(lab.store, Shelf([tmp_path / "pack.parquet"]), "pfedfda/2")
+    columns = [head.group + "/" + head.label for head in printed.heads]
+    cell = next(line for line in printed.lines if line.label == "pFedFDA").entries[columns.index("CIFAR10/Dir(0.5)")]
+    assert (cell.state, cell.text) == (State.NOT_PACKED, "")
+    assert printed.problems == ()
+
+
+def test_filters_name_shipped_runs_too(lab: Any, shelf: Shelf) -> None:
+    own = lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    assert [run.id for run in select(lab.store, (), shelf)] == [own.id]
+    runs = select(lab.store, ["dataset=cifar10"], shelf)
+    assert [(run.spec.method, run.shipped is not None) for run in runs] == [
+        ("fedavg", True), ("local", True), ("feddrm", False),
+    ]  # fmt: skip
+    assert len(select(lab.store, ["method=fedavg"], shelf)) == 1
+    by_id = select(lab.store, [runs[0].id[:6]], shelf)
+    assert by_id[0].id == runs[0].id
+    (printed,) = side_by_side(runs)
+    assert sorted(line.entries[0].mark for line in printed.lines) == ["", "°", "°"]
+    assert any(line.startswith("° 2 runs by Ada") for line in printed.about)
+
+
+def test_the_runs_of_a_paper_are_those_that_its_tables_read(lab: Any) -> None:
+    setting = lab.setting("feddrm/1", DIR)
+    own = lab.run(setting, "fedavg")
+    other_seed = lab.run(replace(setting, seed=7), "fedavg")
+    lab.run(replace(setting, lr=0.5), "fedavg")
+    assert of_tables(["feddrm"], lab.store, []) == {own.id, other_seed.id}
+    assert of_tables(["feddrm/2", "pfedfda"], lab.store, []) == {own.id, other_seed.id}
+    assert of_tables(["pfedfda"], lab.store, []) == set()
+    with pytest.raises(FedbenchError, match="did you mean 'feddrm'"):
+        of_tables(["fedrm"], lab.store, [])

@@ -1,0 +1,150 @@
+"""Result packs: what goes in comes out, the same runs are the same bytes, and what is damaged is one line."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fedbench.errors import FedbenchError
+from fedbench.metrics.evaluate import evaluate
+from fedbench.metrics.read import load
+from fedbench.results import checksum
+from fedbench.results.making import ABOUT, machine, row_of
+from fedbench.results.pack import GROUP, Pack, Row, packed, shortened, write
+from fedbench.results.shelf import Shelf
+from fedbench.results.shipped import NotPacked
+from fedbench.specs import RunSpec
+from fedbench.store import Artifact, Store
+from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run
+
+
+def finished(store: Store, spec: RunSpec, answers: tuple[int, ...] = (0, 1, 2, 2), **told: object) -> Artifact:
+    """A run of two clients with two test images each, as the engine leaves it."""
+    labels = (0, 1, 2, 1)
+    rows = [
+        {"round": t + 1, "view": "plain", "client": k // 2, "label": labels[k], "own": answers[k]}
+        for t in range(spec.setting.rounds)
+        for k in range(4)
+    ]
+    with store.writing(spec) as writer:
+        writer.table("predictions", predictions(rows, classes=3))
+        writer.table("clients", clients_table([30, 10], [2, 2]))
+        rounds = spec.setting.rounds
+        writer.table("rounds", rounds_table(rounds, local_seconds=np.linspace(0.1, 0.3, rounds)))
+        writer.provenance = {"title": "FedAvg", "train_seconds": 3.0, "device": "cpu", "cpu": "AVX9", **told}
+    return store.open("run", spec.id)
+
+
+@pytest.fixture
+def rows(store: Store) -> list[Row]:
+    specs = [run_spec(2, 3, window=2, seed=seed) for seed in range(GROUP + 2)]
+    return [row_of(finished(store, spec), store, "us") for spec in specs]
+
+
+def test_what_goes_in_comes_out(store: Store, rows: list[Row], tmp_path: Path) -> None:
+    write(tmp_path / "one.parquet", rows)
+    pack = Pack(tmp_path / "one.parquet")
+    for row in rows:
+        again = pack.row(pack.places[row.id])
+        assert (again.spec, again.predictions, again.by, again.about) == (row.spec, row.predictions, "us", row.about)
+        stored = load(evaluate(store.open("run", row.id), store))
+        assert again.metrics.names == stored.names
+        for name in stored.names:
+            for view in stored.views:
+                assert again.metrics.series(name, view) == pytest.approx(stored.series(name, view), rel=2**-18)
+        assert again.metrics.series("average_accuracy", "plain") == stored.series("average_accuracy", "plain")
+        assert again.metrics.per_client("client_accuracy", "plain").tolist() == [1.0, 0.5]
+        assert again.metrics.whole_run("local_training_seconds") == stored.whole_run("local_training_seconds")
+
+
+def test_the_same_runs_are_the_same_bytes_each_once(rows: list[Row], tmp_path: Path) -> None:
+    assert packed(rows) == packed([*reversed(rows), rows[0]])
+    write(tmp_path / "one.parquet", rows)
+    pack = Pack(tmp_path / "one.parquet")
+    assert packed([pack.row(k) for k in range(len(rows))]) == packed(rows)
+    assert pack.heads["id"] == sorted(row.id for row in rows)
+
+
+def test_only_noise_of_single_rounds_is_rounded(rows: list[Row]) -> None:
+    metrics = rows[0].metrics
+    odd = dataclasses.replace(metrics, value=np.full(len(metrics.value), 1 / 3))
+    changed = {metrics.names[k] for k in metrics.metric[shortened(odd) != odd.value]}
+    assert {"local_training_seconds", "train_loss"} <= changed
+    assert not any("accuracy" in name or "bytes" in name for name in changed)
+    assert (shortened(odd)[metrics.round == 0] == 1 / 3).all()
+    assert np.allclose(shortened(odd), odd.value, rtol=2**-18, atol=0)
+
+
+def test_nothing_of_the_machine_but_its_kind(rows: list[Row]) -> None:
+    assert rows[0].machine.startswith("Linux ")
+    assert rows[0].machine.endswith(" AVX9")
+    assert not {"host", "process", "platform", "executor_choice", "remark", "fingerprint_parts"} & {*ABOUT}
+    assert machine({"device": "NVIDIA H100", "platform": "Linux-6.1-x86_64"}) == "NVIDIA H100"
+    assert machine({"device": "cpu", "platform": "Linux-6.18.44-name-x86_64-with-glibc2.36"}) == "Linux x86_64"
+
+
+def test_the_checksum_is_of_the_predictions_and_not_of_the_file(tmp_path: Path) -> None:
+    spec = run_spec(2, 2)
+    one, same = finished(Store(tmp_path / "a"), spec), finished(Store(tmp_path / "b"), spec)
+    other = finished(Store(tmp_path / "c"), spec, answers=(0, 1, 2, 1))
+    assert checksum.predictions(one) == checksum.predictions(same) != checksum.predictions(other)
+    votes = checksum.predictions(small_run(Store(tmp_path / "d")))
+    assert len(votes) == 64
+    table = one.table("predictions")
+    encoded = table.set_column(1, "view", table["view"].dictionary_encode())
+    with Store(tmp_path / "e").writing(spec) as writer:
+        writer.table("predictions", encoded.cast(pa.schema([f.with_metadata(None) for f in encoded.schema])))
+        writer.provenance["note"] = "another file"
+    assert checksum.predictions(Store(tmp_path / "e").open("run", spec.id)) == checksum.predictions(one)
+
+
+def test_runs_of_own_code_are_refused(store: Store) -> None:
+    spec = dataclasses.replace(run_spec(2, 2), method="mine", source="a" * 64)
+    with pytest.raises(FedbenchError, match="is of a method of your own, which others cannot make again"):
+        row_of(finished(store, spec), store)
+
+
+def test_a_shipped_run_has_no_files(rows: list[Row], tmp_path: Path) -> None:
+    write(tmp_path / "one.parquet", rows)
+    run = Shelf([tmp_path / "one.parquet"]).get(rows[0].id)
+    assert run is not None
+    assert (run.id, run.spec, run.provenance["title"]) == (rows[0].id, rows[0].spec, "FedAvg")
+    with pytest.raises(NotPacked, match="its predictions are not in the pack"):
+        run.table("predictions")
+
+
+def test_of_a_run_in_two_packs_the_first_counts(rows: list[Row], tmp_path: Path) -> None:
+    write(tmp_path / "one.parquet", rows[:2])
+    write(tmp_path / "two.parquet", [dataclasses.replace(row, by="others") for row in rows[1:3]])
+    shelf = Shelf([tmp_path / "one.parquet", tmp_path / "two.parquet"])
+    assert {run.id: run.origin.by for run in shelf.all()} == {
+        rows[0].id: "us", rows[1].id: "us", rows[2].id: "others",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", ["nothing", "text", "half", "other"])
+def test_a_damaged_pack_is_one_line_and_hides_no_other(rows: list[Row], tmp_path: Path, damage: str) -> None:
+    good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
+    write(good, rows[:2])
+    if damage == "other":
+        pa.parquet.write_table(pa.table({"id": [1]}), bad)
+    else:
+        bad.write_bytes({"nothing": b"", "text": b"PAR1 and more", "half": good.read_bytes()[:900]}[damage])
+    shelf = Shelf([bad, good])
+    assert len(shelf.all()) == 2
+    (problem,) = shelf.problems
+    assert "cannot read the result pack" in problem.message
+    assert "\n" not in str(problem)
+
+
+def test_a_spec_that_is_not_its_ids(rows: list[Row], tmp_path: Path) -> None:
+    write(tmp_path / "one.parquet", rows[:1])
+    table = pa.parquet.read_table(tmp_path / "one.parquet")
+    forged = table.set_column(0, "id", pa.array(["0" * 12]))
+    pa.parquet.write_table(forged, tmp_path / "forged.parquet")
+    with pytest.raises(FedbenchError, match=f"run 000000000000 has the spec of {rows[0].id}"):
+        Pack(tmp_path / "forged.parquet").spec(0)
