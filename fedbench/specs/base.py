@@ -89,7 +89,7 @@ class Spec:
     def _unversioned(self) -> str:
         fields = ((key, value) for key, value in sorted(self._stored().items()) if key not in VERSIONS)
         return ",".join(
-            f"{key}:{{{v._unversioned}}}" if isinstance(v, Spec) else f"{key}:{_json(v)}" for key, v in fields
+            f"{key}:{{{v._unversioned}}}" if isinstance(v, Spec) else f"{key}:{to_json(v)}" for key, v in fields
         )
 
     def _check_types(self) -> None:
