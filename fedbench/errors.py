@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Iterable
+from typing import Any
 
 
 class FedbenchError(Exception):
@@ -18,9 +19,19 @@ class FedbenchError(Exception):
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
+    def __reduce__(self) -> Any:
+        """So that it can be sent to another process, whatever its class asks for."""
+        return _again, (type(self), self.args, self.__dict__)
+
     def at(self, where: str) -> FedbenchError:
         """The error with the place in the user's file that it is about, such as "mine.toml, row 2", before it."""
         return FedbenchError(f"{where}: {self.message}", self.hint)
+
+
+def _again(kind: type[FedbenchError], args: tuple[Any, ...], values: dict[str, Any]) -> FedbenchError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(values)
+    return error
 
 
 def _one_line(text: str) -> str:

@@ -70,18 +70,21 @@ def sweep(
     store: Home = None,
     device: str = "auto",
     executor: str = "auto",
+    jobs: int | None = None,
+    cpus_per_run: float | None = None,
     progress: bool = True,
     **options: Any,
 ) -> Sweep:
     """Every method under every value of every option with every seed, as `fedbench sweep` makes them; what is there
-    is not made again. An option's values are a list; of one method alone `**{"ditto.mu": [0.1, 1]}`.
+    is not made again. An option's values are a list; of one method alone `**{"ditto.mu": [0.1, 1]}`. With `jobs` so
+    many runs are made at a time, each in a process of its own.
 
     >>> grid = sweep("digits", ["local", "fedavg"], seeds=[0, 1], dir=0.3, clients=5, rounds=2, validation=0.2)
     >>> len(grid.runs), sorted({one["method"] for one in grid.best})
     (4, ['fedavg', 'local'])
     """
+    from fedbench.engine.engines import Where
     from fedbench.engine.grid import Grid
-    from fedbench.engine.place import check_place
     from fedbench.engine.sweep import End
     from fedbench.engine.sweep import sweep as made
     from fedbench.methods import load
@@ -95,17 +98,18 @@ def sweep(
     for one, name in zip(several, names, strict=True):  # what an object of a method was made with
         axes |= {f"{load(name)[0].name}.{option}": [_text(value)] for option, value in options_of(one).items()}
     grid = Grid.of(dataset, names, axes, list(seeds))
-    check_place(device, executor, axes.get("precision", ["fp32"])[0])
+    where = Where(device, executor, jobs, cpus_per_run)
+    at_work = where.engine_for(home, roots(), axes.get("precision", ["fp32"])[0])
     points = grid.points(protocols.load(protocol or protocols.default_for(dataset)), budget, home, roots())
     missing = [run for point in points for run in point.runs if not home.has(run.spec)]
     failures = {}
-    with Bars(screen(), dict.fromkeys((run.spec.id for run in missing), 1.0)) as bars:
+    with at_work, Bars(screen(), dict.fromkeys((run.spec.id for run in missing), 1.0)) as bars:
+        at_work.get_ready([(run.method, run.spec) for run in missing])
 
         def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
-            shown = [bars] if progress else []
-            return make(jobs, home, roots(), device=device, executor=executor, title=title, observers=shown, warn=say)
+            return make(jobs, at_work, title=title, observers=[bars.twin()] if progress else [], warn=say)
 
-        for outcome in made(missing, home, execute, executor=executor):
+        for outcome in made(missing, home, execute, engine=at_work, executor=executor):
             if outcome.end is End.FAILED and outcome.error is not None:
                 failures[outcome.title] = outcome.error
             if outcome.end is not End.APART:

@@ -57,22 +57,19 @@ def train(
     """
     from fedbench import observers as named
     from fedbench.core.trainer import Interrupted
-    from fedbench.engine.place import check_place
+    from fedbench.engine.engines import Where
     from fedbench.observers.bars import Bars
     from fedbench.observers.watch import make
 
     home = part.store if isinstance(part, Part) else store_of(store)
     spec, rules = _where(part, home, protocol)
     job = _job(name_of(method, home), spec, rules, budget, {**options_of(method), **options}, home)
-    check_place(device, executor, job.spec.setting.precision)
+    engine = Where(device=device, executor=executor).engine_for(home, roots(), job.spec.setting.precision)
     job = job.again(home) if again else job
     watching = [named.of(one) if isinstance(one, str) else one for one in observers]
     try:
-        with Bars(screen()) as bars:
-            (artifact,) = make(
-                [job], home, roots(), device=device, executor=executor,
-                observers=[*([bars] if progress else []), *watching], warn=say,
-            )  # fmt: skip
+        with engine, Bars(screen()) as bars:
+            (artifact,) = make([job], engine, observers=[*([bars] if progress else []), *watching], warn=say)
     except Interrupted as stop:
         rounds = job.spec.setting.rounds
         raise KeyboardInterrupt(f"round {stop.round} of {rounds} is saved; the same call goes on from there") from None

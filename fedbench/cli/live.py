@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fedbench.cli import context
 
 if TYPE_CHECKING:
+    from fedbench.engine.engines import Engine
     from fedbench.engine.job import Job
     from fedbench.observers import Observer
     from fedbench.observers.bars import Bars
@@ -18,25 +19,38 @@ if TYPE_CHECKING:
 
 def run(
     jobs: Sequence[Job],
-    store: Store,
-    device: str,
-    executor: str,
+    engine: Engine,
     title: str = "",
     bars: Bars | None = None,
     observers: Sequence[Observer] = (),
 ) -> list[Artifact]:
     """Make and evaluate runs (`observers.watch.make`) under bars, a sweep's if there are such. At an interrupt: say how
-    to go on, and exit with 130."""
+    to go on, and exit with 130; but of an engine that makes several at a time that is its caller's (`stoppable`)."""
     from fedbench.observers.bars import Bars
     from fedbench.observers.watch import make
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_stoppable(jobs, store))
-        bars = bars or stack.enter_context(Bars(context.err()))
+        if engine.slots == 1:
+            stack.enter_context(_stoppable(jobs, engine.store))
+        watching = [bars or stack.enter_context(Bars(context.err())), *observers]
+        if engine.slots > 1:
+            watching = [one.twin() for one in watching]
         return make(
-            jobs, store, context.roots(), device=device, executor=executor, title=title, observers=[bars, *observers],
+            jobs, engine, title=title, observers=watching,
             warn=lambda line: context.err().print(line, markup=False),
         )  # fmt: skip
+
+
+@contextlib.contextmanager
+def stoppable(engine: Engine) -> Iterator[None]:
+    """Around runs that are made several at a time: at an interrupt say how to go on, and exit with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if engine.slots == 1:
+            raise
+        context.err().print(f"stopped. {engine.goes_on}")
+        sys.exit(130)
 
 
 @contextlib.contextmanager

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedbench.cli import context
-from fedbench.cli.live import run
+from fedbench.cli.live import run, stoppable
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import PluginError
 from fedbench.store.claim import HeldError
 from fedbench.words import duration
 
 if TYPE_CHECKING:
+    from fedbench.engine.engines import Engine, Where
     from fedbench.engine.job import Job
-    from fedbench.engine.sweep import Outcome, Wanted
+    from fedbench.engine.sweep import End, Outcome, Wanted
     from fedbench.observers import Observer
     from fedbench.store import Artifact
 
@@ -30,8 +31,7 @@ def train_table(
     budget: str = "small",
     precision: str | None = None,
     seed: int | None = None,
-    device: str = "auto",
-    executor: str = "auto",
+    where: Where,
     again: bool = False,
     keep: frozenset[str] = frozenset(),
     quiet: bool = False,
@@ -44,7 +44,6 @@ def train_table(
     it is listed at the end, and the exit code is then 1. `quiet` leaves out the closing lines where all went well.
     """
     from fedbench.data import called
-    from fedbench.engine.place import check_place
     from fedbench.engine.sweep import Plan, plan
     from fedbench.metrics.definitions import METRICS
     from fedbench.reports import table as tables
@@ -63,24 +62,27 @@ def train_table(
         roots = context.roots()
         scoped: dict[str, Any] = {"budget": budget, "precision": precision, "seed": seed, "again": again, "keep": keep}
         lacking = plan(table, store, roots, only=methods, params=params, **scoped)
-    check_place(device, executor, precision)
+    engine = where.engine_for(store, context.roots(), precision)
     runs, remarks = lacking.runs, [*lacking.remarks]
-    own = sorted({one.spec.setting.executor for one in runs if one.spec.setting.executor} - {executor})
-    if own and executor != "auto":
-        remarks.append(f"--executor {executor} is not taken where the table measures times with {' and '.join(own)}")
+    own = sorted({one.spec.setting.executor for one in runs if one.spec.setting.executor} - {where.executor})
+    if own and where.executor != "auto":
+        remarks.append(
+            f"--executor {where.executor} is not taken where the table measures times with {' and '.join(own)}"
+        )
     for remark in remarks:
         console.print(remark, style="dim")
     nothing = "no cell of the table is missing" if lacking.complete else "all that can be had is there"
     how: dict[str, Any] = {"again": again, "keep": keep, "quiet": quiet, "as_json": as_json, "observers": observers}
-    make(runs, scope(budget, precision), nothing, device, executor, **how)
+    with engine:
+        make(runs, scope(budget, precision), nothing, engine, where, **how)
 
 
 def make(
     runs: Sequence[Wanted],
     scope: str,
     nothing: str,
-    device: str = "auto",
-    executor: str = "auto",
+    engine: Engine,
+    where: Where,
     *,
     again: bool = False,
     keep: frozenset[str] = frozenset(),
@@ -92,29 +94,12 @@ def make(
 
     One failed run does not stop the others; it is listed at the end, and the exit code is then 1.
     """
-    from fedbench.engine.sweep import End, sweep
-    from fedbench.observers.bars import Bars
+    from fedbench.engine.sweep import End
 
-    console, store = context.err(), context.store()
-    costs = costs_of(runs, device)
-    shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
-    if runs and not quiet:
-        about = f", about {duration(sum(shares.values()))} of training here" if costs else ""
-        console.print(f"{len(runs)} run{'s' * (len(runs) != 1)} to make, {scope}{about}")
-    outcomes: dict[End, list[Outcome]] = {end: [] for end in End}
-    with Bars(console, shares) as bars:
-
-        def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
-            return run(jobs, store, device, executor, title, bars, observers)
-
-        for outcome in sweep(runs, store, execute, executor=executor, again=again, keep=keep):
-            if context.debug() and outcome.error and not isinstance(outcome.error, HeldError):
-                raise outcome.error
-            outcomes[outcome.end].append(outcome)
-            if outcome.end is End.APART:
-                console.print(f"not together: {_reason(outcome)}; one run after another instead")
-            else:
-                bars.end(shares.get(outcome.job.spec.id, 1.0) if outcome.job else 1.0)
+    console = context.err()
+    with stoppable(engine):
+        engine.get_ready([(one.method, one.spec) for one in runs])
+        outcomes = _made(runs, scope, engine, where, again=again, keep=keep, quiet=quiet, observers=observers)
     ids = [one.artifact.id for one in outcomes[End.MADE] if one.artifact]
     failures = [_failure(one) for one in outcomes[End.FAILED]]
     if as_json:
@@ -130,6 +115,45 @@ def make(
         console.print(f"failed: {failure['run']}: {failure['reason']}{log}")
     if failures:
         sys.exit(1)
+
+
+def _made(
+    runs: Sequence[Wanted],
+    scope: str,
+    engine: Engine,
+    where: Where,
+    *,
+    again: bool,
+    keep: frozenset[str],
+    quiet: bool,
+    observers: Sequence[Observer],
+) -> dict[End, list[Outcome]]:
+    """What became of the runs, which are made under bars."""
+    from fedbench.engine.sweep import End, sweep
+    from fedbench.observers.bars import Bars
+
+    console = context.err()
+    costs = costs_of(runs, where.kind)
+    shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
+    if runs and not quiet:
+        about = f", about {duration(sum(shares.values()))} of training here" if costs else ""
+        console.print(f"{len(runs)} run{'s' * (len(runs) != 1)} to make, {scope}{about}")
+    outcomes: dict[End, list[Outcome]] = {end: [] for end in End}
+    with Bars(console, shares) as bars:
+
+        def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
+            return run(jobs, engine, title, bars, observers)
+
+        how: dict[str, Any] = {"executor": where.executor, "again": again, "keep": keep}
+        for outcome in sweep(runs, engine.store, execute, engine=engine, **how):
+            if context.debug() and outcome.error and not isinstance(outcome.error, HeldError):
+                raise outcome.error
+            outcomes[outcome.end].append(outcome)
+            if outcome.end is End.APART:
+                console.print(f"not together: {_reason(outcome)}; one run after another instead")
+            else:
+                bars.end(shares.get(outcome.job.spec.id, 1.0) if outcome.job else 1.0)
+    return outcomes
 
 
 def costs_of(runs: Sequence[Wanted], device: str) -> dict[str, float]:

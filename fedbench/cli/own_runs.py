@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from fedbench.cli import context
-from fedbench.cli.live import run
+from fedbench.cli.live import run, stoppable
 from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError
 from fedbench.words import duration
 
 if TYPE_CHECKING:
+    from fedbench.engine.engines import Where
     from fedbench.engine.job import Job
     from fedbench.observers import Observer
+    from fedbench.observers.bars import Bars
     from fedbench.protocol import Protocol
     from fedbench.specs import PartitionSpec, Setting
     from fedbench.store import Artifact
@@ -58,25 +62,42 @@ def train_all(
     rules: Protocol,
     budget: str,
     *,
-    device: str = "auto",
-    executor: str = "auto",
+    where: Where | None = None,
     observers: Sequence[Observer] = (),
 ) -> list[Artifact]:
-    """The runs of these jobs, made one after another where they are not there, and announced; the last is the current
-    one."""
-    from fedbench.engine.place import check_place
+    """The runs of these jobs, made one after another (or as many at a time as the engine has slots) where they are not
+    there, and announced; the last is the current one."""
+    from fedbench.engine.at_once import at_once
+    from fedbench.engine.engines import Where
+    from fedbench.observers.bars import Bars
 
-    store, artifacts = context.store(), []
-    setting = jobs[0].spec.setting
-    check_place(device, executor, setting.precision)
+    store, setting = context.store(), jobs[0].spec.setting
+    artifacts: dict[str, Artifact] = {}
+    where = where or Where()
+    engine = where.engine_for(store, context.roots(), setting.precision)
     for job in jobs:
         job.check_kept(store)
     _announce_setting(setting, rules)
-    for job in jobs:
-        _announce(job, rules, budget, device)
-        artifacts += run([job], store, device, executor, observers=observers)
-        store.set_current(run=artifacts[-1].id)
-    return artifacts
+
+    def made(job: Job) -> Iterator[Artifact]:
+        if engine.slots == 1:
+            _announce(job, rules, budget, where.kind)
+        yield from run([job], engine, "", bars, observers)
+
+    bars: Bars | None = None
+    with engine, stoppable(engine), contextlib.ExitStack() as stack:
+        engine.get_ready([(job.named, job.spec) for job in jobs])
+        if engine.slots > 1:
+            for job in jobs:
+                _announce(job, rules, budget, where.kind)
+            bars = stack.enter_context(Bars(context.err(), dict.fromkeys((job.spec.id for job in jobs), 1.0)))
+        for artifact in at_once([partial(made, job) for job in jobs], engine.slots, engine.stop):
+            artifacts[artifact.id] = artifact
+            store.set_current(run=artifact.id)
+            if bars:
+                bars.end(1.0)
+    store.set_current(run=jobs[-1].spec.id)
+    return [artifacts[job.spec.id] for job in jobs]
 
 
 def show_all(artifacts: Sequence[Artifact], rules: Protocol, as_json: bool = False) -> None:

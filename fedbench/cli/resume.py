@@ -26,6 +26,7 @@ def resume(
     Of a user's own files the command that began a run is to be given again.
     """
     from fedbench.cli.live import run as train
+    from fedbench.engine.engines import Here
     from fedbench.engine.job import Job
 
     store = context.store()
@@ -46,7 +47,8 @@ def resume(
         jobs.append(replace(job, keep=run.keep).again(store))
     if not jobs:
         context.err().print("no run was interrupted")
-    show([artifact for job in jobs for artifact in train([job], store, device, executor)], store, json)
+    engine = Here(store, context.roots(), device, executor)
+    show([artifact for job in jobs for artifact in train([job], engine)], store, json)
 
 
 def _one(waiting: list[Unfinished], prefix: str, store: Store) -> Unfinished:

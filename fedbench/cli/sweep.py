@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedbench.cli import context
+from fedbench.cli.where import CpusPerRun, DeviceName, JobCount
 from fedbench.errors import FedbenchError, unknown
 from fedbench.words import duration
 
 if TYPE_CHECKING:
+    from fedbench.engine.engines import Engine, Where
     from fedbench.engine.grid import Grid, Point
     from fedbench.engine.search import Range
     from fedbench.protocol import Protocol
@@ -35,8 +37,10 @@ def sweep(
         str | None, typer.Option(metavar="optuna", help="Look for values in ranges such as --lr 0.001:0.1.")
     ] = None,
     trials: Annotated[int, typer.Option(help="With --search: how many for each method.", min=1)] = 30,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: DeviceName = "auto",
     executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
+    jobs: JobCount = None,
+    cpus_per_run: CpusPerRun = None,
     again: Annotated[bool, typer.Option("--again", help="Make stale runs anew.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
@@ -52,7 +56,7 @@ def sweep(
     from fedbench import protocol as protocols
     from fedbench.cli.making import make
     from fedbench.engine import grid as grids
-    from fedbench.engine.place import check_place
+    from fedbench.engine.engines import Where
 
     store, roots = context.store(), context.roots()
     options = _options(ctx.args)
@@ -60,17 +64,19 @@ def sweep(
     ranges = _ranges(options, search)
     if save and save.suffix != ".toml":
         raise FedbenchError(f"--save takes a file that ends in .toml, not {save}", "such as sweep.toml")
-    check_place(device, executor, options.get("precision", ["fp32"])[0])
+    where = Where(device, executor, jobs, cpus_per_run)
+    at_work = where.engine_for(store, roots, options.get("precision", ["fp32"])[0])
     grid = grids.Grid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
-    if ranges:
-        points = _searched(grid, ranges, trials, rules, budget, {"device": device, "executor": executor})
-    else:
-        points = grid.points(rules, budget, store, roots)
-        if dry_run:
-            _print_cost(points, device)
-            return
-        runs = [run for point in points for run in point.runs if again or not store.has(run.spec)]
-        make(runs, f"budget {budget}", "all runs are there", device, executor, again=again)
+    with at_work:
+        if ranges:
+            points = _searched(grid, ranges, trials, rules, budget, at_work, where)
+        else:
+            points = grid.points(rules, budget, store, roots)
+            if dry_run:
+                _print_cost(points, where.kind)
+                return
+            runs = [run for point in points for run in point.runs if again or not store.has(run.spec)]
+            make(runs, f"budget {budget}", "all runs are there", at_work, where, again=again)
     if save:
         _save(save, grid, points, rules)
     _print(points, [*grid.varied, *ranges], as_json)
@@ -116,7 +122,7 @@ def _ranges(options: dict[str, list[str]], search: str | None) -> dict[str, Rang
 
 
 def _searched(
-    grid: Grid, ranges: dict[str, Range], trials: int, rules: Protocol, budget: str, place: dict[str, str]
+    grid: Grid, ranges: dict[str, Range], trials: int, rules: Protocol, budget: str, engine: Engine, where: Where
 ) -> list[Point]:
     """The points that the search has tried, a line each as they come."""
     from fedbench.cli.making import make
@@ -126,7 +132,7 @@ def _searched(
     store, console = context.store(), context.err()
 
     def scored(point: Point, title: str) -> float | None:
-        make([run for run in point.runs if not store.has(run.spec)], title, "it is there", quiet=True, **place)
+        make([run for run in point.runs if not store.has(run.spec)], title, "it is there", engine, where, quiet=True)
         result = score(point, store)
         values = ", ".join(f"{k} {v}" for k, v in {**point.setting, **point.params}.items() if k in ranges)
         told = "failed" if result is None else f"validation accuracy {100 * result.mean:.2f} %"

@@ -15,7 +15,9 @@ from fedbench.cli.dealt import dataset_among, dealing, partition_of
 from fedbench.cli.making import train_table
 from fedbench.cli.partition import own_fields, own_names
 from fedbench.cli.partition import partition as partition_command
+from fedbench.cli.where import CpusPerRun, DeviceName, JobCount
 from fedbench.engine import keep as keeping
+from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import partitioner
 
@@ -101,8 +103,10 @@ def train(
         int | None, typer.Option(help="With DATASET: of all draws of the partition (the protocol's).")
     ] = None,
     precision: Annotated[str | None, typer.Option(help="fp32 (default), tf32 or bf16.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: DeviceName = "auto",
     executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
+    jobs: JobCount = None,
+    cpus_per_run: CpusPerRun = None,
     keep: Annotated[
         str | None,
         typer.Option(metavar="WHAT", help="Keep with the run model, logits, or both: model,logits."),
@@ -130,6 +134,7 @@ def train(
     is given again.
     """
     to_keep = keeping.parsed(keep)
+    where = Where(device, executor, jobs, cpus_per_run)
     chosen = {
         "model": model, "rounds": rounds, "epochs": epochs, "steps": steps, "batch_size": batch_size, "lr": lr,
         "participation": participation, "seed": seed, "precision": precision,
@@ -148,8 +153,8 @@ def train(
             "columns": column or (), "budget": budget, "precision": precision, "seed": seed,
         }  # fmt: skip
         watching = _observers(log, observe)
-        scope |= {"device": device, "executor": executor, "again": again, "keep": to_keep}
-        train_table(table, **scope, as_json=json, observers=watching)
+        scope |= {"again": again, "keep": to_keep}
+        train_table(table, **scope, where=where, as_json=json, observers=watching)
         return
     if every is not None and every < 1:
         raise FedbenchError(f"--every must be at least 1, not {every}", "the last round is evaluated in any case")
@@ -181,10 +186,10 @@ def train(
             deal.setdefault("seed", seed)
         texts = _texts(rest, deal, fields, rules, called)
         part = partition_of(data, deal | {k: v for k, v in texts.items() if k not in fields}, rules)
-    jobs = own_runs.jobs(method, part, rules, budget, chosen, texts, to_keep)
-    jobs = [job.again(store) for job in jobs] if again else jobs
+    wanted = own_runs.jobs(method, part, rules, budget, chosen, texts, to_keep)
+    wanted = [job.again(store) for job in wanted] if again else wanted
     watching = _observers(log, observe)
-    runs = own_runs.train_all(jobs, rules, budget, device=device, executor=executor, observers=watching)
+    runs = own_runs.train_all(wanted, rules, budget, where=where, observers=watching)
     own_runs.show_all(runs, rules, json)
 
 

@@ -227,11 +227,13 @@ def _largest_first(clients: Sequence[Client]) -> list[Client]:
 
 
 def available_cores() -> int:
-    """Processors this process may use."""
+    """Processors this process may use: at most FEDBENCH_CORES, where several processes share the machine."""
     try:
-        return len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on this platform
-        return os.cpu_count() or 1
+        cores = os.cpu_count() or 1
+    share = os.environ.get("FEDBENCH_CORES", "")
+    return min(cores, int(share)) if share.isdecimal() and int(share) else cores
 
 
 EXECUTORS: dict[str, Callable[..., Executor]] = {e.name: e for e in (Sequential, Cores, Stacked, Graphed)}

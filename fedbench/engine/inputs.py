@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+import warnings
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.engine.job import Job
+from fedbench.specs import PartitionSpec
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import origin
 
@@ -19,53 +22,92 @@ if TYPE_CHECKING:
 _last: dict[Hashable, list[Federation]] = {}
 
 
-def federations_of(
-    jobs: Sequence[Job], store: Store, roots: list[Path], device: torch.device
-) -> tuple[list[Federation], dict[str, Any]]:
-    """Each job's federation, all on common images (jobs of one partition see the very same ones), and the origins of
-    what they were loaded from."""
+@dataclass(frozen=True)
+class Data:
+    """A partition and its images in memory: what `Federation.of` takes, as arrays on the host. It can be sent to other
+    processes, which may share the arrays and never write to them."""
+
+    digests: tuple[str, str]  #: of the images and of the partition, as artifacts
+    origins: Mapping[str, Any]  #: what a run's provenance says of both
+    arrays: Mapping[str, Any]
+
+
+def artifacts(spec: PartitionSpec, store: Store, roots: list[Path], again: bool) -> tuple[Artifact, Artifact]:
+    """The images and the partition, made if the store lacks them, or (`again`) where they are stale."""
     from fedbench.data.build import obtain as images_of
     from fedbench.partitions.builder import obtain as partition_of
 
-    specs = [job.spec.setting.partition for job in jobs]
+    return images_of(spec.dataset, store, roots, again=again), partition_of(spec, store, roots, again=again)
+
+
+def data_of(spec: PartitionSpec, store: Store, roots: list[Path], again: bool = False) -> Data:
+    """A partition and its images, loaded."""
+    images, partition = artifacts(spec, store, roots, again)
+    (arrays,) = _arrays(images, [partition])
+    origins = {one.id: origin(one) for one in (images, partition)}
+    return Data((images.digest, partition.digest), origins, arrays)
+
+
+def federations_of(
+    jobs: Sequence[Job], store: Store, roots: list[Path], device: torch.device, data: Mapping[str, Data] | None = None
+) -> tuple[list[Federation], dict[str, Any]]:
+    """Each job's federation, all on common images (jobs of one partition see the very same ones), and the origins of
+    what they were loaded from: from `data` by the ids of their partitions, else from the store."""
+    specs = {job.spec.setting.partition.id: job.spec.setting.partition for job in jobs}
     again = any(job.replaces is not None for job in jobs)
-    images = images_of(specs[0].dataset, store, roots, again=again)
-    partitions = {spec.id: partition_of(spec, store, roots, again=again) for spec in specs}
-    key = (store.home, device, images.digest, *(partitions[spec.id].digest for spec in specs))
+    if data is None:
+        both = {id: artifacts(spec, store, roots, again) for id, spec in specs.items()}
+        inputs = {artifact.id: origin(artifact) for pair in both.values() for artifact in pair}
+        (images, _), *_ = both.values()
+        digests: list[str] = [images.digest, *(partition.digest for _, partition in both.values())]
+    else:
+        inputs = {id: told for one in specs for id, told in data[one].origins.items()}
+        digests = [digest for one in specs for digest in data[one].digests]
+    key = (store.home, device, *digests)
     if key not in _last:
         _last.clear()  # before the next ones take their memory
-        _last[key] = loaded(images, partitions.values(), device)
-    federations = dict(zip(partitions, _last[key], strict=True))
-    inputs = {artifact.id: origin(artifact) for artifact in (images, *partitions.values())}
-    return [federations[spec.id] for spec in specs], inputs
+        if data is None:
+            _last[key] = loaded(images, [partition for _, partition in both.values()], device)
+        else:
+            _last[key] = _joined((data[one].arrays for one in specs), device)
+    federations = dict(zip(specs, _last[key], strict=True))
+    return [federations[job.spec.setting.partition.id] for job in jobs], inputs
 
 
 def loaded(images: Artifact, partitions: Iterable[Artifact], device: torch.device) -> list[Federation]:
     """The federation of each partition, on common images of one data set."""
-    from fedbench.core.federation import Federation
+    return _joined(_arrays(images, partitions), device)
+
+
+def _arrays(images: Artifact, partitions: Iterable[Artifact]) -> Iterable[Mapping[str, Any]]:
+    """What `Federation.of` takes, of each partition."""
     from fedbench.data.dataset import from_artifact
     from fedbench.partitions.tables import read
 
     dataset = from_artifact(images)
-    parts = []
     for p in map(read, partitions):
         distinct, image = p.distinct(dataset)
         copies = len(distinct) < len(image)
-        part = Federation.of(
-            distinct if copies else distinct[image],
-            p.label,
-            p.client,
-            p.sample,
-            p.test,
-            len(p.classes),
-            device,
-            p.densities,
-            validation=p.validation,
-            stage=p.phase,
-            groups=p.groups,
-            test_groups=p.test_groups,
-            image=image if copies else None,
-            scaling=p.scaling(),
-        )
-        parts.append(part)
-    return Federation.joined(parts)
+        yield {
+            "images": distinct if copies else distinct[image],
+            "labels": p.label,
+            "client": p.client,
+            "sample": p.sample,
+            "is_test": p.test,
+            "classes": len(p.classes),
+            "densities": p.densities,
+            "validation": p.validation,
+            "stage": p.phase,
+            "groups": p.groups,
+            "test_groups": p.test_groups,
+            "image": image if copies else None,
+            "scaling": p.scaling(),
+        }
+
+
+def _joined(parts: Iterable[Mapping[str, Any]], device: torch.device) -> list[Federation]:
+    from fedbench.core.federation import Federation
+
+    with warnings.catch_warnings():  # shared memory cannot be written to; nobody does
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return Federation.joined([Federation.of(**arrays, device=device) for arrays in parts])

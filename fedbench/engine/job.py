@@ -36,6 +36,8 @@ class Job:
     replaces: str | None = None
     #: What the run keeps beyond its predictions (engine/keep.py); no part of its id.
     keep: frozenset[str] = frozenset()
+    #: The method as it was asked for: its name, or FILE.py:Class.
+    named: str = ""
 
     @classmethod
     def of(cls, setting: Setting, name: str, overrides: Mapping[str, Any]) -> Job:
@@ -61,7 +63,7 @@ class Job:
             )
         declared = of_class(kind, source)
         spec = declared.run(setting, overrides)
-        return cls(spec, method, declared.differing(spec.params))
+        return cls(spec, method, declared.differing(spec.params), named=name)
 
     @classmethod
     def under(cls, rules: Protocol, budget: str, setting: Setting, name: str, own: Mapping[str, Any]) -> Job:

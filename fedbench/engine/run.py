@@ -4,11 +4,12 @@ them under their claims, write their artifacts."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedbench.engine import work
+from fedbench.engine.inputs import Data
 from fedbench.engine.job import Job
 from fedbench.engine.place import check_place
 from fedbench.engine.progress import Notes
@@ -54,13 +55,15 @@ def execute_all(
     device: str = "auto",
     executor: str = "auto",
     observe: Observer = lambda _: None,
+    data: Mapping[str, Data] | None = None,
 ) -> list[Artifact]:
     """Make runs that differ in nothing but their seeds, at the same time, and return their artifacts.
 
     One run is made as `execute` does. Of several, those that are done or that another process holds are left out, and
     nothing is made if fewer than two remain or the executor ('auto': the one measured to be fastest) is none of
     STACKING. An error is then not held against a run: what is done of each is saved, so that they can go on one after
-    another, which shows whose error it is.
+    another, which shows whose error it is. Partitions and images are those of `data` by the partitions' ids, if there
+    are any, else the store's.
     """
     for job in jobs:
         job.check_kept(store)
@@ -81,7 +84,7 @@ def execute_all(
             with (
                 reported(),
                 arithmetic(jobs[0].spec.setting.precision, place),
-                prepared(ours, store, roots, place, executor) as ready,
+                prepared(ours, store, roots, place, executor, data) as ready,
             ):
                 if several and ready.how["executor"] not in STACKING:
                     return []

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from fedbench import declared, methods, protocol
 from fedbench.declaration import Declaration
 from fedbench.engine import keep as keeping
+from fedbench.engine.at_once import at_once
 from fedbench.engine.job import Job
 from fedbench.engine.run import STACKING
 from fedbench.errors import FedbenchError
@@ -28,6 +31,7 @@ from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
 
 if TYPE_CHECKING:
+    from fedbench.engine.engines import Engine
     from fedbench.reports.table.spec import Table
 
 #: Makes jobs that differ in nothing but their seeds, shown under a title, as `engine.run.execute_all` does.
@@ -153,12 +157,13 @@ def _check_values(runs: Sequence[Wanted], cells: Cells) -> None:
             raise error if label is None else error.at(f"{cells.table.path}, row {label}") from error
 
 
-def groups(runs: Sequence[Wanted], executor: str) -> list[list[int]]:
+def groups(runs: Sequence[Wanted], executor: str, slots: int = 1) -> list[list[int]]:
     """The numbers of the runs that can go together: those that differ in nothing but their seeds, where the executor
-    (or the one that may be chosen) stacks clients; else each run by itself."""
+    (or, of an engine with one slot, the one that may be chosen) stacks clients; else each run by itself."""
+    stacking = STACKING if slots > 1 else ("auto", *STACKING)
     alike: dict[Hashable, list[int]] = {}
     for k, spec in enumerate(run.spec for run in runs):
-        stacks = (spec.setting.executor or executor) in ("auto", *STACKING)
+        stacks = (spec.setting.executor or executor) in stacking
         alike.setdefault(spec.but_for_seeds if stacks else k, []).append(k)
     return list(alike.values())
 
@@ -168,22 +173,28 @@ def sweep(
     store: Store,
     execute: Execute,
     *,
+    engine: Engine | None = None,
     executor: str = "auto",
     again: bool = False,
     keep: frozenset[str] = frozenset(),
 ) -> Iterator[Outcome]:
     """Make the runs, several seeds of one together where that is faster, and yield what became of each.
 
+    `execute` is called in as many threads at a time as the engine has slots; without an engine here, one after another.
     A failed run does not stop the others. One that another process holds is left until the end, and then to that
     process if it still is at it. With `again` stale runs are made anew; those that are made keep what `keep` says.
     """
     left: list[tuple[str, Job]] = []
-    for group in groups(runs, executor):
+    slots, stop = (engine.slots, engine.stop) if engine else (1, lambda: None)
+    lock = Lock()
+
+    def of_group(group: Sequence[int]) -> Iterator[Outcome]:
         jobs: dict[str, Job] = {}
         for k in group:
             title = f"({k + 1}/{len(runs)}) {_name(runs[k])}"
             try:
-                job = replace(Job.of(runs[k].spec.setting, runs[k].method, runs[k].spec.params), keep=keep)
+                with lock:  # users' files are loaded by one thread at a time
+                    job = replace(Job.of(runs[k].spec.setting, runs[k].method, runs[k].spec.params), keep=keep)
                 jobs[title] = job.again(store, only_stale=True) if again else job
             except Exception as error:
                 yield Outcome(title, End.FAILED, error=error)
@@ -196,18 +207,22 @@ def sweep(
                 yield Outcome(title, End.APART, error=error)
         for title, job in jobs.items():
             if job.spec.id in together:
-                yield _ended(title, job, together[job.spec.id])
+                yield _ended(title, job, together[job.spec.id], engine)
                 continue
-            outcome = _attempt(title, job, execute)
+            outcome = _attempt(title, job, execute, engine)
             if outcome.end is End.HELD:
                 left.append((title, job))
             else:
                 yield outcome
-    for title, job in left:
-        yield _attempt(title, job, execute)
+
+    def of_one(title: str, job: Job) -> Iterator[Outcome]:
+        yield _attempt(title, job, execute, engine)
+
+    yield from at_once([partial(of_group, group) for group in groups(runs, executor, slots)], slots, stop)
+    yield from at_once([partial(of_one, *one) for one in left], slots, stop)
 
 
-def _attempt(title: str, job: Job, execute: Execute) -> Outcome:
+def _attempt(title: str, job: Job, execute: Execute, engine: Engine | None) -> Outcome:
     """One run by itself."""
     try:
         (artifact,) = execute([job], title)
@@ -215,11 +230,11 @@ def _attempt(title: str, job: Job, execute: Execute) -> Outcome:
         return Outcome(title, End.HELD, error=error, job=job)
     except Exception as error:
         return Outcome(title, End.FAILED, error=error, job=job)
-    return _ended(title, job, artifact)
+    return _ended(title, job, artifact, engine)
 
 
-def _ended(title: str, job: Job, artifact: Artifact) -> Outcome:
-    ours = artifact.provenance.get("process") == process()
+def _ended(title: str, job: Job, artifact: Artifact, engine: Engine | None) -> Outcome:
+    ours = engine.ours(artifact) if engine else artifact.provenance.get("process") == process()
     return Outcome(title, End.MADE if ours else End.MADE_ELSEWHERE, artifact, job=job)
 
 

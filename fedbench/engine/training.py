@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench import models
 from fedbench.engine import keep as keeping
 from fedbench.engine.association import known_association
-from fedbench.engine.inputs import federations_of
+from fedbench.engine.inputs import Data, federations_of
 from fedbench.engine.job import Job
 from fedbench.engine.speed.choice import choose
 from fedbench.errors import FedbenchError
@@ -44,10 +44,15 @@ class Prepared:
 
 @contextlib.contextmanager
 def prepared(
-    ours: Sequence[tuple[Job, Claim]], store: Store, roots: list[Path], device: torch.device, executor: str
+    ours: Sequence[tuple[Job, Claim]],
+    store: Store,
+    roots: list[Path],
+    device: torch.device,
+    executor: str,
+    data: Mapping[str, Data] | None = None,
 ) -> Iterator[Prepared]:
     """The trainers of claimed jobs that differ in nothing but their seeds, each in its work folder; their inputs are
-    loaded, or made if need be."""
+    those of `data` by the ids of their partitions, else loaded, or made if need be."""
     import torch
 
     from fedbench.core import executors
@@ -63,7 +68,7 @@ def prepared(
     how: dict[str, Any] = {
         "fingerprint": fingerprint(*job.parts), "fingerprint_parts": job.parts, **_said(job.method),
     }  # fmt: skip
-    federations, how[MADE_FROM] = federations_of(jobs, store, roots, device)
+    federations, how[MADE_FROM] = federations_of(jobs, store, roots, device, data)
     plans = [Plan(j.spec.setting, f.n_train, f.shape[:2]) for j, f in zip(jobs, federations, strict=True)]
     starts = []
     for j, f in zip(jobs, federations, strict=True):

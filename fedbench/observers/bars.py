@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,19 @@ QUIET_SECONDS = 30.0
 SPEED_SECONDS = 3600.0
 
 
+@dataclass
+class _Total:
+    """How far a sweep is, in the unit of its runs' costs; all twins have the same one."""
+
+    ended: int = 0
+    spent: float = 0.0
+    under_way: dict[tuple[str, ...], float] = field(default_factory=dict)
+
+    @property
+    def completed(self) -> float:
+        return self.spent + sum(self.under_way.copy().values())
+
+
 class Bars(Observer):
     """What is under way: on a terminal a bar of the run's rounds, and of a sweep's runs; elsewhere plain lines.
 
@@ -32,7 +46,7 @@ class Bars(Observer):
 
     def __init__(self, console: Console, costs: Mapping[str, float] = MappingProxyType({})) -> None:
         self.console, self.costs = console, costs
-        self.ended, self.spent = 0, 0.0
+        self.total = _Total()
         title = Column(ratio=1, no_wrap=True, overflow="ellipsis")
         self.progress = Progress(
             TextColumn("{task.description}", style="bold", markup=False, table_column=title),
@@ -63,9 +77,11 @@ class Bars(Observer):
 
     def end(self, cost: float) -> None:
         """A run of the sweep, which cost so much, has ended this way or that."""
-        self.ended, self.spent = self.ended + 1, self.spent + cost
+        self.total.ended += 1
+        self.total.spent += cost
         if self.sweep is not None:
-            self.progress.update(self.sweep, completed=self.spent, count=f"{self.ended}/{len(self.costs)}")
+            count = f"{self.total.ended}/{len(self.costs)}"
+            self.progress.update(self.sweep, completed=self.total.completed, count=count)
 
     def on_start(self, training: Training) -> None:
         self.training = training
@@ -88,9 +104,11 @@ class Bars(Observer):
             self.progress.update(self.run, description=title, completed=now.round, **texts)
             if self.sweep is not None:
                 cost = sum(self.costs.get(id, 1.0) for id in self.training.ids)
-                self.progress.update(self.sweep, completed=self.spent + cost * now.round / now.rounds)
+                self.total.under_way[self.training.ids] = cost * now.round / now.rounds
+                self.progress.update(self.sweep, completed=self.total.completed)
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
+        self.total.under_way.pop(self.training.ids, None)
         if self.run is None or self.sweep is None:  # a run alone: its bar stays as it is
             return
         texts = self.progress.tasks[self.progress.task_ids.index(self.run)].fields

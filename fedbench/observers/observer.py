@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,15 @@ class Training:
 class Observer:
     """Watches training; override what you need. The defaults do nothing.
 
-    One observer may watch several trainings, one after another. What it raises is reported in one line and ends its
+    One observer may watch several trainings, one after another; of several at the same time each has a twin of it. What
+    it raises is reported in one line and ends its
     watch over that training, never the run.
     """
+
+    def twin(self) -> Observer:
+        """An observer for one of several trainings at the same time: a copy, which shares what this one was made
+        with."""
+        return copy(self)
 
     def on_start(self, training: Training) -> None:
         """Before the first round; for a run that goes on, before the next. Not called for a run that is there."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.observers.observer import Observer, Training
@@ -11,33 +10,31 @@ from fedbench.plugins.mistakes import in_words
 
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress
+    from fedbench.engine.engines import Engine
     from fedbench.engine.job import Job
-    from fedbench.store import Artifact, Store
+    from fedbench.store import Artifact
 
 
 def make(
     jobs: Sequence[Job],
-    store: Store,
-    roots: list[Path],
+    engine: Engine,
     *,
-    device: str = "auto",
-    executor: str = "auto",
     title: str = "",
     observers: Sequence[Observer] = (),
     warn: Callable[[str], object] = lambda line: None,
 ) -> list[Artifact]:
     """Make a run, or find it made, or make at the same time what can be of runs that differ in nothing but their seeds
-    (`engine.run.execute_all`, which says what it raises); and evaluate them.
+    (`engine.run.execute_all` says what is raised); and evaluate them.
 
     `warn` is told of an observer that failed, and what a run has to remark.
     """
-    from fedbench.engine.run import execute_all
     from fedbench.metrics.evaluate import evaluate
     from fedbench.reports.headline import of_runs
 
+    store = engine.store
     watched = [] if all(job.done(store) for job in jobs) else observers
     with Watch(_training(jobs, title), watched, warn) as watching:
-        made = execute_all(jobs, store, roots, device=device, executor=executor, observe=watching.on_round)
+        made = engine.make(jobs, watching.on_round)
         for artifact in made:
             if remark := artifact.provenance.get("remark"):
                 warn(str(remark))

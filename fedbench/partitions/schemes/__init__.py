@@ -14,7 +14,7 @@ from fedbench.partitions import modifiers
 from fedbench.partitions.scheme import Scheme
 from fedbench.plugins.classes import is_file, pick
 from fedbench.plugins.mistakes import in_words, mistake, reported
-from fedbench.plugins.named import Named
+from fedbench.plugins.named import Known, Named
 from fedbench.specs import MODIFIERS, DatasetSpec, PartitionSpec, require
 from fedbench.specs.base import thawed, type_hints
 
@@ -207,6 +207,11 @@ def facts(spec: PartitionSpec) -> Mapping[str, Any]:
 def code_of(scheme: str) -> tuple[str, ...]:
     """The file of fedbench that defines the partitioner; none for a user's, which is part of the spec."""
     return () if _own.is_plugin(scheme) else (f"partitions/schemes/{scheme}.py",)
+
+
+def file_of(scheme: str) -> Known | None:
+    """Where a user's partitioner is, if this process was given its file; None of any other."""
+    return _own.known(scheme) if scheme in _own else None
 
 
 def is_users(scheme: str) -> bool:

@@ -1,0 +1,83 @@
+"""Where runs are made, a file an engine: `here` in this process, `jobs` in several on this machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedbench.engine.engines.engine import Engine as Engine
+from fedbench.engine.engines.here import Here as Here
+from fedbench.errors import FedbenchError
+
+if TYPE_CHECKING:
+    from fedbench.store import Store
+
+#: A GPU by its number, as --device names several.
+_GPU = re.compile(r"cuda:(\d+)")
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where runs are to be made, as a user says it."""
+
+    device: str = "auto"  #: or cpu, cuda, or GPUs by their numbers: cuda:0,cuda:1
+    executor: str = "auto"
+    jobs: int | None = None  #: worker processes of this machine
+    cpus_per_run: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """The device without its number, as one process is told it."""
+        return self.device.partition(":")[0]
+
+    def engine_for(self, store: Store, roots: list[Path], precision: str) -> Engine:
+        """The engine, not yet at work. Raises FedbenchError for what this machine cannot do."""
+        from fedbench.engine.place import check_place
+
+        gpus = self._gpus()
+        check_place(self.kind, self.executor, precision)
+        if gpus:
+            import torch
+
+            if (there := torch.cuda.device_count()) <= max(gpus):
+                raise FedbenchError(
+                    f"there is no cuda:{max(gpus)} here, of {there} GPUs", "name others, from cuda:0 on"
+                )
+        if self.jobs is None and not gpus:
+            if self.cpus_per_run is not None:
+                raise FedbenchError("--cpus-per-run goes with --jobs", "add --jobs 2")
+            return Here(store, roots, self.device, self.executor)
+        return self._in_processes(store, roots, gpus)
+
+    def _in_processes(self, store: Store, roots: list[Path], gpus: Sequence[int]) -> Engine:
+        import torch
+
+        from fedbench.core.executors import available_cores
+        from fedbench.engine.engines.jobs import Jobs
+
+        if self.jobs is not None and self.jobs < 1:
+            raise FedbenchError(f"--jobs must be at least 1, not {self.jobs}")
+        count, cores = self.jobs or len(gpus), available_cores()
+        if count < len(gpus):
+            raise FedbenchError(
+                f"--jobs {count} are too few for {len(gpus)} GPUs", f"--jobs {len(gpus)}, or fewer GPUs"
+            )
+        share = self.cpus_per_run or max(cores // count, 1)
+        if share < 1 or share > cores or share != int(share):
+            raise FedbenchError(f"--cpus-per-run {share:g} of {cores} cores", f"with --jobs a number from 1 to {cores}")
+        if not gpus and self.device != "cpu":
+            gpus = range(torch.cuda.device_count())
+        return Jobs(store, roots, count, int(share), self.kind, self.executor, gpus)
+
+    def _gpus(self) -> list[int]:
+        """The numbers of the GPUs that are named."""
+        if ":" not in self.device:
+            return []
+        names = self.device.split(",")
+        numbers = [int(hit[1]) for name in names if (hit := _GPU.fullmatch(name.strip()))]
+        if len(numbers) < len(names) or len({*numbers}) < len(numbers):
+            raise FedbenchError(f"--device cannot be '{self.device}'", "auto, cpu, cuda, or GPUs: cuda:0,cuda:1")
+        return numbers

@@ -1,0 +1,49 @@
+"""What every engine offers: groups of jobs become artifacts of one store, wherever they are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+from fedbench.engine.run import Observer
+from fedbench.files import process
+
+if TYPE_CHECKING:
+    from fedbench.engine.job import Job
+    from fedbench.specs import RunSpec
+    from fedbench.store import Artifact, Store
+
+
+class Engine:
+    """Makes jobs; a context, whose end closes it. `make` is called by as many threads at a time as there are slots."""
+
+    store: Store
+    slots: int = 1
+    #: What the same command does after an interrupt.
+    goes_on: str = "The same command goes on from the rounds that are saved."
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def get_ready(self, runs: Sequence[tuple[str, RunSpec]]) -> None:
+        """Before any of these runs is made, of methods as they were named: begin what takes its time. Raises
+        FedbenchError where they cannot be made."""
+
+    def make(self, jobs: Sequence[Job], observe: Observer = lambda _: None) -> list[Artifact]:
+        """The artifacts of a run, or of several that differ in nothing but their seeds, as `engine.run.execute_all`
+        says, which also says what is raised."""
+        raise NotImplementedError
+
+    def ours(self, artifact: Artifact) -> bool:
+        """Whether this engine has made an artifact, and not another process on the same store."""
+        return artifact.provenance.get("process") == process()
+
+    def stop(self) -> None:
+        """End what is under way in other threads, each run saved as after an interrupt; `make` raises Interrupted
+        there."""
+
+    def close(self) -> None:
+        """Let go of processes and connections."""
