@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -33,6 +33,18 @@ class Context:
     fresh: Callable[[int], State]  #: the state of a network from the k-th seed after the run's own
     strata: tuple[NDArray[np.float64], NDArray[np.float64]]  #: [M, S] each: declared training and test densities
     device: torch.device
+
+    def stage(self, t: int) -> int:
+        """The drift phase of the training data in round t, from 0."""
+        return sum(t >= drift for drift in self.setting.drifts or ())
+
+    def share_of(self, images: int) -> float:
+        """|S| / N: what part so many training images are of those of all clients that train."""
+        return images / self._trained_on
+
+    @cached_property
+    def _trained_on(self) -> int:
+        return sum(self.n_train[: self.trainees])
 
     @classmethod
     def of(cls, federation: Federation, setting: Setting, network: Callable[[int], nn.Module] | None = None) -> Context:

@@ -53,6 +53,7 @@ class Executor(Protocol):
     name: str
     federation: Federation
     model: nn.Module  #: the network that the workers copy
+    width: int  #: clients that it is busy with at a time
 
     def run(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
         """Run `update` for every client; each client's `state`, `losses` and `metrics` are updated."""
@@ -70,7 +71,7 @@ class Executor(Protocol):
 class Sequential:
     """Client after client, in the calling thread."""
 
-    name = "sequential"
+    name, width = "sequential", 1
 
     def __init__(self, model: nn.Module, federation: Federation, setting: Setting) -> None:
         keep_freed_pages()
@@ -105,6 +106,7 @@ class Cores:
         self.device = federation.images.device
         self.cancel = threading.Event()
         self.count = cores or (available_cores() if self.device.type == "cpu" else self.streams)
+        self.width = self.count
         self.workers: SimpleQueue[Worker] = SimpleQueue()
         for _ in range(self.count):
             self.workers.put(self.worker())
@@ -185,6 +187,7 @@ class Stacked(Cores):
         self.options: dict[str, Any] = {"convolution": convolution, "compiled": compiled}
         super().__init__(model, federation, setting, cores)
         self.block = block or self._fit()
+        self.width = self.block * self.count
 
     def worker(self) -> Worker:
         return self.kind(self.model, self.federation, self.setting, self.cancel, **self.options)

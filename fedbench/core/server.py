@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,10 +23,10 @@ class Server:
     """State between rounds.
 
     `shared`: one copy of what the method sends around; `memory`: what the server keeps to itself, a dataclass of which
-    `start` makes the first (core/message.py). `personal[i]`: what
-    client i keeps and never sends; a client that has not trained yet has no entry and stands at `initial`, the start
-    that all have in common. In clustered learning `models[m]` is what the clients of cluster m share, and
-    `assigned[i]` the cluster of client i, if it has one.
+    `start` makes the first (core/message.py). `personal[i]`: what client i keeps and never sends; a client that has
+    not trained yet has no entry and stands at `initial`, the start that all have in common. `copies[i]`: what it has
+    trained of the shared state in rounds that did not communicate, until the next one that does. In clustered learning
+    `models[m]` is what the clients of cluster m share, and `assigned[i]` the cluster of client i, if it has one.
     """
 
     initial: State
@@ -40,6 +39,7 @@ class Server:
     best: Best | None = None  #: itself after an earlier round, if that is what answers
     context: Context = None  # type: ignore[assignment]  # the trainer's
     momenta: dict[int, State] = field(default_factory=dict)  #: where momentum lives, each client's (core/momentum.py)
+    copies: dict[int, State] = field(default_factory=dict)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse what would not last or would make the run unreadable, where a method does it."""
@@ -74,22 +74,17 @@ class Server:
             self.best,
             self.context,
             dict(self.momenta),
+            dict(self.copies),
         )
-
-    def forget(self, is_personal: Callable[[str], bool]) -> None:
-        """Drop what clients hold beyond their personal state: their copies from rounds that did not communicate."""
-        personal = {i: {n: t for n, t in state.items() if is_personal(n)} for i, state in self.personal.items()}
-        self.personal = {i: state for i, state in personal.items() if state}
 
     def tensors(self) -> State:
         """Everything that a checkpoint must hold (the initial state comes again from the seed)."""
         out = {f"shared/{name}": t for name, t in self.shared.items()}
         out.update(message.tensors(self.memory, "memory"))
         out.update(message.tensors(self.best, "best"))
-        for i, state in self.personal.items():
-            out.update({f"personal/{i}/{name}": t for name, t in state.items()})
-        for i, state in self.momenta.items():
-            out.update({f"momentum/{i}/{name}": t for name, t in state.items()})
+        for slot, of in (("personal", self.personal), ("momentum", self.momenta), ("copy", self.copies)):
+            for i, state in of.items():
+                out.update({f"{slot}/{i}/{name}": t for name, t in state.items()})
         for m, state in enumerate(self.models):
             out.update({f"model/{m}/{name}": t for name, t in state.items()})
         if self.assigned:
@@ -98,12 +93,12 @@ class Server:
 
     def restore(self, tensors: State) -> None:
         """Inverse of `tensors`; what the server remembers has the type of what it began with."""
-        self.shared, self.personal, self.assigned, self.momenta = {}, {}, {}, {}
+        self.shared, self.personal, self.assigned, self.momenta, self.copies = {}, {}, {}, {}, {}
         if self.memory is not None:
             self.memory = message.restored(type(self.memory), tensors, "memory")
         self.best = message.restored(Best | None, tensors, "best")
         models: dict[int, State] = {}
-        slots = {"personal": self.personal, "momentum": self.momenta, "model": models}
+        slots = {"personal": self.personal, "momentum": self.momenta, "copy": self.copies, "model": models}
         for key, tensor in tensors.items():
             slot, rest = key.split("/", 1)
             if key == ASSIGNED:
@@ -123,22 +118,25 @@ class Server:
         earlier.restore(self.best.server)
         return earlier
 
-    def keep(self, client: int, state: State) -> None:
-        """Make this client i's personal state. What it merely received (the same tensor objects) is left out."""
+    def keep(self, client: int, personal: State, copies: State | None = None) -> None:
+        """Make these client i's personal state and its copies of shared tensors. What it merely received (the same
+        tensor objects) is left out."""
         common = {**self.initial, **self.shared, **self.model(client)}
-        own = {name: compact(t) for name, t in state.items() if t is not common.get(name)}
-        if own:
-            self.personal[client] = own
-        else:
-            self.personal.pop(client, None)
+        for place, state in ((self.personal, personal), (self.copies, copies or {})):
+            own = {name: compact(t) for name, t in state.items() if t is not common.get(name)}
+            if own:
+                place[client] = own
+            else:
+                place.pop(client, None)
 
     def model(self, client: int) -> State:
         """The model of client i's cluster; empty if it has none."""
         return self.models[self.assigned[client]] if client in self.assigned else {}
 
     def view(self, client: int) -> State:
-        """What client i holds: shared laid over initial, its cluster's model and its personal state over both.
+        """What client i holds: shared laid over initial, its cluster's model, its personal state and copies over both.
 
         The dictionary is new, the tensors are not: clients that share a body hold the same tensor objects.
         """
-        return {**self.initial, **self.shared, **self.model(client), **self.personal.get(client, {})}
+        own = {**self.personal.get(client, {}), **self.copies.get(client, {})}
+        return {**self.initial, **self.shared, **self.model(client), **own}

@@ -56,7 +56,7 @@ def new_client(
 ) -> Client:
     """Client `index` at the start of round t, with the state that it has received; `phase` is where its count of
     requests begins, which keys its random streams."""
-    stage = sum(t >= drift for drift in context.setting.drifts or ())
+    stage = context.stage(t)
     rows, held_back = (side[index] for side in federation.at(stage))
     counts = federation.counts(rows) if stage else federation.class_counts[index]
     return Client(

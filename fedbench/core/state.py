@@ -51,29 +51,71 @@ def size_in_bytes(state: State) -> int:
     return sum(t.numel() * t.element_size() for t in state.values())
 
 
-#: Bytes of clients' tensors that a mean takes at once.
+#: Bytes, in float64, of each tensor's copies that a mean takes at once.
 PIECE = 64 << 20
 
 
-def weighted_mean(states: Sequence[State], weights: Sequence[float], names: Iterable[str]) -> State:
-    """Weighted mean of the named tensors over clients, accumulated in float64 in the given order.
+class Mean:
+    """The weighted mean of the named tensors of states that come one after another, in float64 and in that order.
 
-    Integer tensors (counters of a norm layer) take the first client's value. The weights need not sum to one.
+    Integer tensors (counters of a norm layer) take the first state's value. The weights, one a state, need not sum to
+    one.
     """
-    share = torch.tensor(weights, dtype=torch.float64) / float(sum(weights))
-    out: State = {}
-    for name in names:
-        first = states[0][name]
-        if not first.is_floating_point():
-            out[name] = first.clone()
-            continue
-        mean = torch.zeros(first.numel(), dtype=torch.float64, device=first.device)
+
+    def __init__(self, names: Iterable[str], weights: Sequence[float]) -> None:
+        self.share = torch.tensor(weights, dtype=torch.float64) / float(sum(weights))
+        self.names, self.count = tuple(names), 0  #: states so far
+        self.sums: dict[str, _Sum] = {}
+        self.counters: State = {}
+
+    def add(self, state: State) -> None:
+        """Take the next state; nothing of it is held alive."""
+        for name in self.names:
+            tensor = state[name]
+            if not tensor.is_floating_point():
+                if name not in self.counters:
+                    self.counters[name] = tensor.clone()
+                continue
+            if name not in self.sums:
+                self.sums[name] = _Sum(tensor, self.share)
+            self.sums[name].add(tensor)
+        self.count += 1
+
+    def result(self) -> State:
+        """The mean, after as many states as there are weights."""
+        assert self.count == len(self.share), f"{self.count} of {len(self.share)} states"
+        return {n: self.counters[n] if n in self.counters else self.sums[n].result() for n in self.names}
+
+
+class _Sum:
+    """Of one tensor. No more copies of it are held than PIECE has room for: many in few operations, since with a
+    thousand clients a launch for each would take longer than the sums."""
+
+    def __init__(self, first: Tensor, share: Tensor) -> None:
+        self.shape, self.share, self.at = first.shape, share.to(first.device), 0
         size = max(1, PIECE // (8 * first.numel()))
-        # Many clients in few operations: with a thousand of them a launch for each would take longer than the sums.
-        for at in range(0, len(states), size):
-            tensors = torch.stack([state[name].reshape(-1) for state in states[at : at + size]])
-            mean += share[at : at + size].to(first.device) @ tensors.double()
-        out[name] = mean.to(first.dtype).view(first.shape)
+        self.copies = first.new_empty(min(size, len(share)), first.numel())
+        self.total = torch.zeros(first.numel(), dtype=torch.float64, device=first.device)
+
+    def add(self, tensor: Tensor) -> None:
+        at, self.at = self.at, self.at + 1
+        row = at % len(self.copies)
+        self.copies[row].copy_(tensor.reshape(-1))
+        if row + 1 == len(self.copies) or self.at == len(self.share):
+            self.total += self.share[at - row : self.at] @ self.copies[: row + 1].double()
+
+    def result(self) -> Tensor:
+        return self.total.to(self.copies.dtype).view(self.shape)
+
+
+def weighted_mean(states: Sequence[State], weights: Sequence[float], names: Iterable[str]) -> State:
+    """`Mean` of states that are all there, in this order."""
+    out: State = {}
+    for name in names:  # one after another: only one tensor's copies at a time
+        mean = Mean([name], weights)
+        for state in states:
+            mean.add(state)
+        out |= mean.result()
     return out
 
 

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from fedbench.core import communication, tables
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client
+from fedbench.core.clock import Clock
 from fedbench.core.context import Context
 from fedbench.core.evaluation import Associate, consider, evaluate
 from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation
 from fedbench.core.hooks import Hooks
 from fedbench.core.plan import Plan
+from fedbench.core.round import Round
 from fedbench.core.server import Server
 from fedbench.core.simulation import Simulation
 from fedbench.core.start import learning_rate
-from fedbench.core.state import State, matches
+from fedbench.core.state import Mean, State, matches, size_in_bytes
 from fedbench.core.survey import survey
 from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 10.0
 #: ... and than saving takes, so many times over: at most this share of the time goes into checkpoints.
 CHECKPOINT_SHARE = 0.05
+#: What the clients that are at work together may hold at their start, in bytes.
+BLOCK_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -54,18 +59,6 @@ class Interrupted(Exception):
     def __init__(self, round: int) -> None:
         super().__init__(f"interrupted after round {round}")
         self.round = round
-
-
-@dataclass
-class Round:
-    """A round under way."""
-
-    server: Server  #: the server's copy to be brought to the end of the round
-    cohort: list[Client]
-    seconds: float  #: spent before the local work
-    bytes_down: int  #: what the cohort was sent
-    line: dict[str, Any] = field(default_factory=dict)  #: of the run's `rounds` table
-    accuracy: float | None = None  #: average accuracy if the round was evaluated
 
 
 class Trainer(Simulation):
@@ -120,59 +113,88 @@ class Trainer(Simulation):
         self.checkpoint.save(self.server.round, self.server.tensors())
 
     def begin(self) -> Round:
-        """The next round, up to its clients' local work."""
+        """The next round, before anyone of its cohort is at work."""
         started = time.perf_counter()
         t = self.server.round + 1
-        server = self.server.copy(t)
-        cohort = [self.client(i, server.view(i), t) for i in self.plan.cohort(t)]
-        for client in cohort:
+        server, cohort = self.server.copy(t), self.plan.cohort(t)
+        communicates, mean = self.method.communicates(t, self.setting.rounds), None
+        if cohort and communicates and self.method.streams:
+            rows, _ = self.federation.at(self.context.stage(t))
+            mean = Mean(server.shared, [len(rows[i]) for i in cohort])
+        return Round(server, cohort, communicates, mean, seconds=time.perf_counter() - started)
+
+    def blocks(self, round: Round) -> list[list[int]]:
+        """The cohort in the parts that are at work together, in its order: as many as keep the workers busy, or whose
+        states fit into BLOCK_BYTES if those are more."""
+        size = max(4 * self.executor.width, BLOCK_BYTES // size_in_bytes(self.server.initial))
+        return [round.cohort[at : at + size] for at in range(0, len(round.cohort), size)]
+
+    def enter(self, round: Round, block: Sequence[int]) -> list[Client]:
+        """Clients of the cohort, ready for their local work."""
+        started = time.perf_counter()
+        server = round.server
+        clients = [self.client(i, server.view(i), server.round) for i in block]
+        for client in clients:
             if self.setting.momentum_lives:
                 client.work.momenta = dict(server.momenta.get(client.index, {}))
             self.change(self.method.broadcast, server, client)
             self.check_message(client, "inbox")
             client.received = dict(client.state)
-        down = 0
-        if self.method.communicates(t, self.setting.rounds):
-            down = sum(communication.down(server, client, self.method.is_personal) for client in cohort)
-        return Round(server, cohort, time.perf_counter() - started, down)
+            if round.communicates:
+                round.tally.down += communication.down(server, client, self.method.is_personal)
+        round.seconds += time.perf_counter() - started
+        return clients
+
+    def leave(self, round: Round, clients: Sequence[Client]) -> None:
+        """Take what the clients have done: their uploads, and what they keep to themselves."""
+        started = time.perf_counter()
+        server, is_personal = round.server, self.method.is_personal
+        with self.clock.phase("server"), one_thread():
+            for client in clients:
+                self.check_message(client, "upload")
+                up = communication.up(server, client, is_personal) if round.communicates else 0
+                round.tally.count(client, up)
+                own = {n: v for n, v in client.state.items() if is_personal(n)}
+                rest = {} if round.communicates else {n: v for n, v in client.state.items() if n not in own}
+                server.keep(client.index, own, rest)
+                if client.work.momenta:
+                    server.momenta[client.index] = client.work.momenta
+                # Before the server's step, which may put other tensors into what clients keep.
+                if self.method.answers_after_local and server.round in self.evaluated:
+                    round.trained[client.index] = client.state
+                if round.mean is not None:
+                    round.mean.add(client.state)
+                elif round.communicates:
+                    round.clients.append(client)
+        round.seconds += time.perf_counter() - started
 
     def finish(self, round: Round, local_seconds: float) -> None:
         """The rest of the round: server's step, evaluation, the line for the run's `rounds` table."""
         started = time.perf_counter()
-        method, setting, server, cohort = self.method, self.setting, round.server, round.cohort
-        t = server.round
-        communicates = method.communicates(t, setting.rounds)
-        for client in cohort:
-            self.check_message(client, "upload")
-        up = sum(communication.up(server, client, method.is_personal) for client in cohort) if communicates else 0
+        method, setting, server, tally = self.method, self.setting, round.server, round.tally
+        t, who = server.round, round.cohort
         asked_up, asked_down = self.surveyed if t == 1 else (0, 0)
-        # Before the server's step, which may put other tensors into what clients keep.
-        trained = {c.index: c.state for c in cohort} if method.answers_after_local and t in self.evaluated else {}
         with self.clock.phase("server"), one_thread():
-            for client in cohort:
-                server.keep(
-                    client.index, {n: v for n, v in client.state.items() if not communicates or method.is_personal(n)}
-                )
-                if client.work.momenta:
-                    server.momenta[client.index] = client.work.momenta
-            if cohort and communicates:
-                self.change(method.aggregate, server, cohort, t)
-                server.forget(method.is_personal)
-        who = [c.index for c in cohort]
-        parts = sorted({part for client in cohort for part in client.work.parts} | {"network"})
+            if round.mean is not None:
+                before, server.shared = server.shared, round.mean.result()
+                self.change(method.step, server, before, self.context.share_of(tally.n_train))
+            elif round.clients:
+                self.change(method.aggregate, server, round.clients, t)
+            if who and round.communicates:
+                server.copies = {}
+        round.mean, round.clients = None, []  # what the clients uploaded need not live through the evaluation
         line = {
             "round": t,
-            "participants": len(cohort),
-            "images": sum(c.work.processed for c in cohort),
-            "loss": sum(c.n_train * c.loss for c in cohort) / max(sum(c.n_train for c in cohort), 1),
+            "participants": len(who),
+            "images": tally.images,
+            "loss": tally.loss / max(tally.n_train, 1),
             "lr": learning_rate(setting, t),
-            "client_seconds": sum(c.work.seconds for c in cohort),
-            "bytes_up": up + asked_up,
-            "bytes_down": round.bytes_down + asked_down,
-            **{f"part_{part}_seconds": sum(c.work.parts.get(part, 0.0) for c in cohort) for part in parts},
+            "client_seconds": tally.seconds,
+            "bytes_up": tally.up + asked_up,
+            "bytes_down": tally.down + asked_down,
+            **{f"part_{part}_seconds": tally.parts[part] for part in sorted(tally.parts)},
         }
-        cohort.clear()  # what the clients uploaded need not live through the evaluation
-        if who and communicates:
+        if who and round.communicates:
             asked_up, asked_down = survey(self, server, who, t)
             line["bytes_up"] += asked_up
             line["bytes_down"] += asked_down
@@ -185,15 +207,15 @@ class Trainer(Simulation):
         answers = models = None
         with self.clock.phase("evaluation"):
             if t in self.evaluated:
-                evaluated = evaluate(self, server, t, trained, self.associate, self.checkpoint.keep)
+                evaluated = evaluate(self, server, t, round.trained, self.associate, self.checkpoint.keep)
                 answers, self.checkpoint.notes, validated, models = evaluated
                 if validated is not None:
                     line["validation_accuracy"] = validated
         seconds = {"local": local_seconds, **self.clock.reset()}
-        before = self.survey_seconds if t == 1 else 0.0
-        total = before + round.seconds + local_seconds + time.perf_counter() - started
+        before_first = self.survey_seconds if t == 1 else 0.0
+        total = before_first + round.seconds + local_seconds + time.perf_counter() - started
         round.line = {**line, **{f"{phase}_seconds": s for phase, s in seconds.items()}}
-        round.line |= {"describe_seconds": before, "total_seconds": total}
+        round.line |= {"describe_seconds": before_first, "total_seconds": total}
         if answers is not None:
             self.checkpoint.save_predictions(t, tables.predictions(t, answers, self.federation))
             if (logits := tables.logits(t, answers, self.federation)) is not None:
@@ -254,13 +276,25 @@ def train_together(trainers: Sequence[Trainer], observe: Callable[[Progress], No
         raise Interrupted(min(trainer.server.round for trainer in trainers)) from None
 
 
+def work(blocks: Sequence[tuple[Trainer, Round, list[int]]], local: Clock) -> None:
+    """The local work of a block of each."""
+    clients = [trainer.enter(round, block) for trainer, round, block in blocks]
+    first, _, _ = blocks[0]
+    with local.phase("local"):
+        # One method object for all: by it the losses of requests that could be stacked are told apart.
+        first.executor.run([client for some in clients for client in some], first.method.local)
+    for (trainer, round, _), some in zip(blocks, clients, strict=True):
+        trainer.leave(round, some)
+
+
 def _train_round(trainers: Sequence[Trainer]) -> Progress:
     """One round of each."""
     first, under_way = trainers[0], [trainer.begin() for trainer in trainers]
-    with first.clock.phase("local"):
-        # One method object for all: by it the losses of requests that could be stacked are told apart.
-        first.executor.run([client for round in under_way for client in round.cohort], first.method.local)
-    seconds = first.clock.reset()["local"] / len(trainers)
+    local = Clock(first.device)
+    blocks = (trainer.blocks(round) for trainer, round in zip(trainers, under_way, strict=True))
+    for block in zip_longest(*blocks, fillvalue=[]):
+        work(list(zip(trainers, under_way, block, strict=True)), local)
+    seconds = local.reset().get("local", 0.0) / len(trainers)
     for trainer, round in zip(trainers, under_way, strict=True):
         trainer.finish(round, seconds)
     for trainer, round in zip(trainers, under_way, strict=True):

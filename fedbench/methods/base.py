@@ -130,8 +130,16 @@ class Method:
         return _sgd()
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        """The server's step on what the cohort has uploaded: by default the mean weighted by training sizes."""
+        """The server's step on all that the cohort has uploaded: by default the mean weighted by training sizes, and
+        `step`. Where it is left as it is, uploads are added up as they come and none is held (`streams`)."""
+        before, context = server.shared, cohort[0].context
         server.shared = weighted_mean([c.state for c in cohort], [c.n_train for c in cohort], server.shared)
+        self.step(server, before, context.share_of(sum(c.n_train for c in cohort)))
+
+    def step(self, server: Server, before: State, share: float) -> None:
+        """The server's step from the mean of the uploads, which `server.shared` now is; `before` is what it was,
+        `share` |S|/N the cohort's part of the training images of all that train. By default it stays there."""
+        return
 
     def ask(self, server: Server, t: int, k: int) -> Any:
         """The server's k-th question (from 0) after round t to that round's cohort, before the first (t = 0) to all
@@ -148,6 +156,12 @@ class Method:
         return
 
     # -- answering ---------------------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> bool:
+        """Whether the server needs no more of the uploads than their mean: those of a cohort of any size then take no
+        memory. So it is unless `aggregate` is the method's own."""
+        return type(self).aggregate is Method.aggregate
 
     @property
     def answers_after_local(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +13,7 @@ from fedbench.core.rules import Add
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in, name_in
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.parameters import moved, participation_share, zeros
+from fedbench.methods.parts.parameters import moved, zeros
 from fedbench.methods.parts.plain_sgd import check_sgd
 from fedbench.specs import Setting
 
@@ -79,8 +78,6 @@ class FedDC(Method):
         client.put(drift, DRIFT)
         client.put(change, OWN)
 
-    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        before = server.shared
-        super().aggregate(server, cohort, t)
+    def step(self, server: Server, before: State, share: float) -> None:
         names = [name_in(MEAN, n) for n in model_in(before, MEAN)]
-        server.shared = {**server.shared, **moved(before, server.shared, participation_share(cohort), names)}
+        server.shared = {**server.shared, **moved(before, server.shared, share, names)}

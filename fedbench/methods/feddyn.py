@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +13,7 @@ from fedbench.core.rules import Add
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.parameters import participation_share, zeros
+from fedbench.methods.parts.parameters import zeros
 
 #: The gradient of a client's loss where it last stopped: a tensor for each parameter.
 GRADIENT = "own_gradient"
@@ -64,10 +63,8 @@ class FedDyn(Method):
         start, end = client.received, client.state
         client.put({n: g - self.alpha * (end[n] - start[n]) for n, g in client.model(GRADIENT).items()}, GRADIENT)
 
-    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        before = server.shared
-        super().aggregate(server, cohort, t)
-        mean, share = server.shared, participation_share(cohort)
+    def step(self, server: Server, before: State, share: float) -> None:
+        mean = server.shared
         h = {n: old - self.alpha * share * (mean[n] - before[n]) for n, old in server.memory.h.items()}
         server.memory = Memory(h)
         server.shared = {**mean, **{n: mean[n] - h[n] / self.alpha for n in h}}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Client
 from fedbench.core.server import Server
+from fedbench.core.state import State
 from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts.parameters import trainable
 
@@ -64,9 +63,7 @@ class FedOpt(Method):
     def start(self, server: Server) -> None:
         server.memory = Moments()
 
-    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        before = server.shared
-        super().aggregate(server, cohort, t)
+    def step(self, server: Server, before: State, share: float) -> None:
         # Sorted: in another process, after a checkpoint, the state may come in another order.
         moving = sorted(trainable(before))
         x, mean = (torch.cat([state[n].reshape(-1) for n in moving]) for state in (before, server.shared))

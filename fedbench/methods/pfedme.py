@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from fedbench.core.client import Client, ClientUpdate, Collect, Train, logits
 from fedbench.core.server import Server
+from fedbench.core.state import State
 from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
 from fedbench.methods.parts.plain_sgd import check_sgd
@@ -69,9 +69,7 @@ class PFedMe(Method):
         client.put(client.model(), "own")
         client.put(trained.centre)
 
-    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        before = server.shared
-        super().aggregate(server, cohort, t)
+    def step(self, server: Server, before: State, share: float) -> None:
         if self.beta != 1:
             server.shared = {
                 name: torch.lerp(before[name], mean, self.beta) if mean.is_floating_point() else mean

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +13,7 @@ from fedbench.core.rules import Add
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in, name_in
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.parameters import moved, participation_share, zeros
+from fedbench.methods.parts.parameters import moved, zeros
 from fedbench.methods.parts.plain_sgd import check_sgd
 from fedbench.specs import Setting
 
@@ -64,10 +63,8 @@ class Scaffold(Method):
         client.put({n: c[n] + new[n] - own[n] for n in c}, CONTROL)
         client.put(new, OWN)
 
-    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        before = server.shared
-        super().aggregate(server, cohort, t)
+    def step(self, server: Server, before: State, share: float) -> None:
         means, names = server.shared, model_in(before, CONTROL)
         x = moved(before, means, self.server_lr, names)
-        c = moved(before, means, participation_share(cohort), [name_in(CONTROL, n) for n in names])
+        c = moved(before, means, share, [name_in(CONTROL, n) for n in names])
         server.shared = {**means, **x, **c}

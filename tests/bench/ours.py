@@ -15,9 +15,11 @@ from workloads import Workload
 from fedbench import methods
 from fedbench.core import evaluation, executors
 from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.clock import Clock
+from fedbench.core.round import Round
 from fedbench.core.start import initialise
 from fedbench.core.state import state_of
-from fedbench.core.trainer import Round, Trainer
+from fedbench.core.trainer import Trainer, work
 
 REFERENCE = "sequential"
 ROUNDS = 3
@@ -60,10 +62,10 @@ class Ours:
     def round(self) -> Round:
         """A round of FedAvg without evaluation. The trainer does not go on from it unless it is committed."""
         trainer = self.trainer
-        under_way = trainer.begin()
-        started = time.perf_counter()
-        self.executor.run(under_way.cohort, trainer.method.local)
-        trainer.finish(under_way, time.perf_counter() - started)
+        under_way, local = trainer.begin(), Clock(self.device)
+        for block in trainer.blocks(under_way):
+            work([(trainer, under_way, block)], local)
+        trainer.finish(under_way, local.reset()["local"])
         return under_way
 
     def votes(self) -> np.ndarray:

@@ -63,7 +63,9 @@ def seconds(it: Trainer) -> float:
     """Of a whole round, evaluation included: of this thread, whatever else the machine is at."""
     started = time.thread_time()
     round = it.begin()
-    it.executor.run(round.cohort, it.method.local)
+    cohort = it.enter(round, round.cohort)
+    it.executor.run(cohort, it.method.local)
+    it.leave(round, cohort)
     it.finish(round, 0.0)
     it.commit(round)
     return time.thread_time() - started

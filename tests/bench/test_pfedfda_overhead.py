@@ -39,9 +39,11 @@ def trainer(name: str) -> Trainer:
 def seconds(it: Trainer) -> float:
     """Of the clients' work in the next round: of this thread, whatever else the machine is at."""
     round = it.begin()
+    cohort = it.enter(round, round.cohort)
     started = time.thread_time()
-    it.executor.run(round.cohort, it.method.local)
+    it.executor.run(cohort, it.method.local)
     taken = time.thread_time() - started
+    it.leave(round, cohort)
     it.finish(round, taken)
     it.commit(round)
     return taken

@@ -149,7 +149,8 @@ def passed(how: Method, s: Setting, where: Path) -> tuple[int, int]:
     model: nn.Module = it.executor.worker.model  # type: ignore[attr-defined]
     next(layer for layer in model.modules() if not list(layer.children())).register_forward_pre_hook(count)
     it.resume()
-    it.executor.run(it.begin().cohort, how.local)
+    round = it.begin()
+    it.executor.run(it.enter(round, round.cohort), how.local)
     return images, sum(p.numel() for p in model.parameters())
 
 

@@ -118,9 +118,10 @@ def test_the_uploaded_gradient_is_that_of_the_weighted_mean(tmp_path: Path) -> N
     model = it.executor.model
     model.load_state_dict({n: t for n, t in it.server.shared.items() if not n.startswith("ratio")})
     round = it.begin()
-    it.executor.run(round.cohort, it.method.local)
+    cohort = it.enter(round, round.cohort)
+    it.executor.run(cohort, it.method.local)
     p, q = data.densities.train, data.densities.test.mean(0)
-    for k, client in enumerate(round.cohort):
+    for k, client in enumerate(cohort):
         at = next(Plan(s, data.n_train, (8, 8)).batches(k, 1, 1, None, 1))
         rows = data.train[k][torch.from_numpy(at)]
         y = data.labels[rows]

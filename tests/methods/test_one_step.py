@@ -95,10 +95,11 @@ def test_a_round_is_one_step_on_all_batches_together(scale: str, tmp_path: Path)
 def test_clients_count_equally_whatever_their_sizes(tmp_path: Path) -> None:
     it = trainer(method("fedsgd"), DATA, tmp_path, one_step())
     round = it.begin()
-    it.executor.run(round.cohort, it.method.local)
-    gradients = [c.upload.gradient["head.bias"] for c in round.cohort]
-    assert len({c.n_train for c in round.cohort}) > 1
-    it.method.aggregate(round.server, round.cohort, 1)
+    cohort = it.enter(round, round.cohort)
+    it.executor.run(cohort, it.method.local)
+    gradients = [c.upload.gradient["head.bias"] for c in cohort]
+    assert len({c.n_train for c in cohort}) > 1
+    it.method.aggregate(round.server, cohort, 1)
     mean = round.server.memory.mean[-len(gradients[0]) :] / 0.1
     torch.testing.assert_close(mean, torch.stack(gradients).mean(0), rtol=1e-5, atol=1e-7)
 
@@ -146,10 +147,11 @@ def test_averaged_statistics_are_the_plain_mean_of_the_participants(tmp_path: Pa
     executor = executors.make("sequential", model, DATA, s)
     it = Trainer(s, how, DATA, model, initial, executor, Plan(s, DATA.n_train, (8, 8)), Checkpoint(tmp_path))
     round = it.begin()
-    executor.run(round.cohort, how.local)
-    means = torch.stack([c.state["backbone.norm.running_mean"] for c in round.cohort])
+    cohort = it.enter(round, round.cohort)
+    executor.run(cohort, how.local)
+    means = torch.stack([c.state["backbone.norm.running_mean"] for c in cohort])
     assert (means.std(0) > 0).all()
-    how.aggregate(round.server, round.cohort, 1)
+    how.aggregate(round.server, cohort, 1)
     torch.testing.assert_close(round.server.shared["backbone.norm.running_mean"], means.mean(0))
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import nn
 
-from fedbench.core.client import Client
 from fedbench.core.state import STATISTICS, State, name_in
 
 
@@ -24,9 +23,3 @@ def trainable(state: State) -> list[str]:
 def moved(before: State, after: State, share: float, names: Iterable[str]) -> State:
     """The named tensors on that share of their way from one state to another; beyond the end if it is above 1."""
     return {n: torch.lerp(before[n], after[n], share) for n in names}
-
-
-def participation_share(cohort: Sequence[Client]) -> float:
-    """|S| / N with clients counted by training images: the cohort's, of those of all clients that train."""
-    at = cohort[0].context
-    return sum(c.n_train for c in cohort) / sum(at.n_train[: at.trainees])
