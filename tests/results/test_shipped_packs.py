@@ -1,0 +1,42 @@
+"""The packs that come with fedbench: small, whole, without anybody's names, and readable by the tables they are for."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fedbench.reports import table as tables
+from fedbench.reports.layout.build import build
+from fedbench.reports.status.index import Index
+from fedbench.results.importing import check
+from fedbench.results.pack import Pack
+from fedbench.results.shelf import Shelf, with_fedbench
+from fedbench.store import Store
+
+pytestmark = pytest.mark.shipped
+
+
+def test_they_are_small() -> None:
+    assert with_fedbench()
+    assert sum(path.stat().st_size for path in with_fedbench()) < 10e6
+
+
+@pytest.mark.parametrize("path", with_fedbench(), ids=lambda path: path.stem)
+def test_every_run_is_whole_and_names_nobody(path) -> None:  # type: ignore[no-untyped-def]
+    pack = Pack(path)
+    for k in range(len(pack.heads["id"])):
+        row = pack.row(k)
+        check(row, path)
+        assert re.fullmatch("[0-9a-f]{64}", row.predictions)
+        assert row.by
+        assert {"host", "process"}.isdisjoint(row.about)
+        assert not re.search(r"/(home|root|tmp|work|Users)/", pack.heads["about"][k] + row.machine)
+
+
+def test_the_first_headline_table_has_numbers_without_data(store: Store) -> None:
+    printed = build(tables.load("1"), "small", store, [], index=Index(store, Shelf.of(store)))
+    columns = [k for k, head in enumerate(printed.heads) if head.group == "CIFAR-10"]
+    rows = [line for line in printed.lines if line.asked]
+    assert all(line.entries[k].text and line.entries[k].shipped for line in rows for k in columns)
+    assert printed.problems == ()
