@@ -199,6 +199,8 @@ class Protocol:
         if chosen.get("rounds") is not None and "window" not in chosen:
             values["window"] = min(values.get("window", 1), values["rounds"])
         _check(values, _SETTING_FIELDS, f"protocol {self.name}, budget {budget}")
+        if (version := models.version(values["model"])) > 1:
+            values["model_version"] = version
         return Setting.from_dict({"partition": partition, **values})
 
     def own_descent(self, setting: Setting, budget: str) -> str:

@@ -225,6 +225,22 @@ def test_a_later_field_keeps_older_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Later.from_dict(old.to_dict()) == Later("digits", "sklearn", "abc")
 
 
+@given(settings())
+def test_versions_change_the_id_and_not_the_stem(setting: Setting) -> None:
+    part = setting.partition
+    dataset = dataclasses.replace(part.dataset, version=part.dataset.version + 1)
+    others = [
+        dataclasses.replace(setting, version=setting.version + 1),
+        dataclasses.replace(setting, model_version=7),
+        dataclasses.replace(setting, partition=dataclasses.replace(part, version=part.version + 1)),
+        dataclasses.replace(setting, partition=dataclasses.replace(part, dataset=dataset)),
+    ]
+    assert len({other.id for other in [setting, *others]}) == 5
+    assert {other.stem for other in others} == {setting.stem}
+    assert dataclasses.replace(setting, seed=setting.seed ^ 1).stem != setting.stem
+    assert dataclasses.replace(setting, model_version=1) == dataclasses.replace(setting, model_version=None)
+
+
 @given(settings(), st.data())
 def test_any_changed_field_changes_the_id(setting: Setting, data: st.DataObject) -> None:
     changes: dict[str, Any] = {
@@ -244,7 +260,7 @@ def test_any_changed_field_changes_the_id(setting: Setting, data: st.DataObject)
         "momentum_restarts": not setting.momentum_restarts, "test_phase": not setting.test_phase,
         "init_seed": (setting.init_seed or 0) + 1, "init": None if setting.init else "torch", "drifts": (2,),
         "optimizer": None if setting.optimizer else "adamw", "select": None if setting.select else "best",
-        "momentum_lives": not setting.momentum_lives,
+        "momentum_lives": not setting.momentum_lives, "model_version": (setting.model_version or 1) + 1,
     }  # fmt: skip
     passes = "epochs" if setting.epochs is not None else "steps"
     changes[passes] = getattr(setting, passes) + 1

@@ -78,7 +78,7 @@ class Run(stored.Run):
         there = self.provenance
         made = (there.get(key) for key in ("started", "device", "executor"))
         rows["made"] = ", ".join([*(str(one) for one in made if one), duration(there.get("train_seconds", 0.0))])
-        rows["code"] = f"{there.get('git') or 'installed'}{' (has changed since)' if self.stale else ''}"
+        rows["code"] = f"{there.get('git') or 'installed'}{' (another version)' if self.stale else ''}"
         return card(f"{self.title}, run {self.id}", rows)
 
     @property

@@ -128,14 +128,14 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
     from fedbench.engine.speed.cost import seconds
     from fedbench.engine.work import saved_round
     from fedbench.reports.status.cells import DEFAULT_PRECISION
-    from fedbench.store.provenance import is_stale
+    from fedbench.store.provenance import other_code
 
     setting, store, console = job.spec.setting, context.store(), context.err()
     options = ", ".join(f"{name} {value}" for name, value in job.overrides.items())
     console.print(Text.assemble((job.method.title, "bold"), f" ({options})" if options else ""))
     if (there := job.done(store)) is not None:
-        older = ", but stale (its code has changed): --again makes it anew" if is_stale(there.provenance) else ""
-        console.print(f"run {there.id} is already there{older}")
+        changed = ", made by code that has changed since: --again makes it anew" if other_code(there.provenance) else ""
+        console.print(f"run {there.id} is already there{changed}")
         return
 
     def words(of: Setting) -> str:

@@ -266,10 +266,10 @@ def own_names(words: Sequence[str]) -> list[str]:
 def _remark(artifact: Artifact | None) -> str:
     if artifact is None:
         return ""
-    from fedbench.store.provenance import is_stale
+    from fedbench.store.provenance import other_code
 
-    stale = is_stale(artifact.provenance)
-    remark = ", but stale (the code that drew it has changed): 'train --again' draws it anew" if stale else ""
+    changed = other_code(artifact.provenance)
+    remark = ", drawn by code that has changed since: 'train --again' draws it anew" if changed else ""
     return f"  (was there already{remark})"
 
 

@@ -41,7 +41,7 @@ def sweep(
     executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
     jobs: JobCount = None,
     cpus_per_run: CpusPerRun = None,
-    again: Annotated[bool, typer.Option("--again", help="Make stale runs anew.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Make runs of other code anew.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Train methods under all values of options, with all seeds, and print their means.

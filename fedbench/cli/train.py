@@ -111,7 +111,9 @@ def train(
         str | None,
         typer.Option(metavar="WHAT", help="Keep with the run model, logits, or both: model,logits."),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Make stale runs anew: those whose code has changed.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Make runs anew; of a table those of another version of the code.")
+    ] = False,
     log: Annotated[
         Path | None, typer.Option(metavar="FILE.jsonl", help="Append what happens, round by round, as JSON lines.")
     ] = None,

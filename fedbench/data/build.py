@@ -40,7 +40,8 @@ def obtain(
     notify: Callable[[str], object] | None = None,
     again: bool = False,
 ) -> Artifact:
-    """The artifact of `spec`, built from its files or its parts if the store lacks it, or (`again`) if it is stale.
+    """The artifact of `spec`, built from its files or its parts if the store lacks it, or (`again`) if other code
+    built it.
 
     `notify` hears what goes on. Raises FedbenchError for absent, altered, truncated or unreadable files, and for
     labels, shapes or sizes other than the recipe's.

@@ -17,7 +17,7 @@ from fedbench.plugins.load import statements
 from fedbench.plugins.mistakes import reported
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
-from fedbench.store.provenance import fingerprint, is_stale, libraries
+from fedbench.store.provenance import fingerprint, libraries, other_code
 
 if TYPE_CHECKING:
     from fedbench.methods.base import Method
@@ -31,8 +31,8 @@ class Job:
     spec: RunSpec
     method: Method
     overrides: Mapping[str, Any]
-    #: With `--again`: digest of the artifact that this run is to take the place of ("": of none), while stale inputs
-    #: are drawn anew. It stays until the new one is done; one of another digest is somebody else's.
+    #: With `--again`: digest of the artifact that this run is to take the place of ("": of none), while inputs of other
+    #: code are drawn anew. It stays until the new one is done; one of another digest is somebody else's.
     replaces: str | None = None
     #: What the run keeps beyond its predictions (engine/keep.py); no part of its id.
     keep: frozenset[str] = frozenset()
@@ -73,11 +73,11 @@ class Job:
         usual = rules.method_params(kind.name, budget, setting.partition.dataset.name)
         return cls.of(setting, name, {**usual, **{k: v for k, v in own.items() if k in kind.hyperparameters()}})
 
-    def again(self, store: Store, *, only_stale: bool = False) -> Job:
-        """The job that takes the place of the run in the store (if `only_stale`, of one that stale code made or that
-        lacks what this keeps), and keeps what that has kept."""
+    def again(self, store: Store, *, only_changed: bool = False) -> Job:
+        """The job that takes the place of the run in the store (if `only_changed`, of one that other code made or
+        that lacks what this keeps), and keeps what that has kept."""
         before = store.get(self.spec)
-        if before is None or (only_stale and not is_stale(before.provenance) and self.keep <= keeping.of(before)):
+        if before is None or (only_changed and not other_code(before.provenance) and self.keep <= keeping.of(before)):
             return replace(self, replaces="")
         return replace(self, replaces=before.digest, keep=self.keep | keeping.of(before))
 

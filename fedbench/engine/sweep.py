@@ -6,7 +6,7 @@ how that is shown, is the caller's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -29,6 +29,7 @@ from fedbench.reports.status.index import State
 from fedbench.specs import Plain, RunSpec
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
+from fedbench.store.provenance import other_code
 
 if TYPE_CHECKING:
     from fedbench.engine.engines import Engine
@@ -90,45 +91,71 @@ def plan(
     keep: frozenset[str] = frozenset(),
 ) -> Plan:
     """The runs that the table lacks, or those that each of the methods `only` lacks in its settings; with `again` also
-    stale ones, and those without what `keep` says. Raises FedbenchError if none of its data sets is at hand."""
+    stale ones, those that other code made, and those without what `keep` says. Raises FedbenchError if none of its data
+    sets is at hand."""
     cells = find(table, budget, store, roots, seeds=() if seed is None else (seed,), precision=precision)
     if cells.absent and not cells.settings:
         raise FedbenchError("nothing can be run: " + "; ".join(cells.absent.values()))
-    states = (State.MISSING, State.FAILED, *((State.STALE,) if again else ()))
+    lacks = _Lacks(cells, store, again, keep)
     remarks = list(cells.absent.values())
     if only:
-        runs = [
-            run for method in dict.fromkeys(only) for run in _of_method(cells, method, params or {}, budget, states)
-        ]
+        runs = [run for method in dict.fromkeys(only) for run in _of_method(lacks, method, params or {}, budget)]
     else:
-        runs = [Wanted(*run) for run in cells.runs(*states).items()]
-        done = cells.runs(State.DONE, State.UNEVALUATED) if again and keep else {}
-        without = [spec for spec in done if (run := store.whole(spec)) is not None and not keep <= keeping.of(run)]
-        runs += [Wanted(spec, done[spec]) for spec in without]
+        runs = [Wanted(*run) for run in lacks.runs().items()]
         absent = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
         if absent:
             remarks.append(f"not built yet, so left out: {', '.join(absent)}")
     _check_values(runs, cells)
     if cells.counts[State.STALE] and not again:
-        remarks.append(f"{cells.counts[State.STALE]} cells are stale (their code has changed); --again makes them anew")
+        remarks.append(
+            f"{cells.counts[State.STALE]} cells are stale (of another version of the code); --again makes them anew"
+        )
     return Plan(runs, remarks, not cells.absent)
 
 
-def _of_method(
-    cells: Cells, method: str, params: Mapping[str, Plain | str], budget: str, states: tuple[State, ...]
-) -> list[Wanted]:
+@dataclass(frozen=True)
+class _Lacks:
+    """Which runs a table lacks."""
+
+    cells: Cells
+    store: Store
+    again: bool
+    keep: frozenset[str]
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        return (State.MISSING, State.FAILED, *((State.STALE,) if self.again else ()))
+
+    def runs(self, rows: Collection[str] | None = None) -> dict[RunSpec, str]:
+        """Those of its cells (of the rows of these labels) -> the method as a row names it."""
+        done = self.cells.runs(State.DONE, State.UNEVALUATED, rows=rows) if self.again else {}
+        other = {spec: method for spec, method in done.items() if self.made_otherwise(spec)}
+        return self.cells.runs(*self.states, rows=rows) | other
+
+    def run(self, spec: RunSpec) -> bool:
+        """Whether it lacks a run that none of its rows asks for."""
+        record = self.cells.index.find(spec)
+        return record is None or record.state in self.states or (self.again and self.made_otherwise(spec))
+
+    def made_otherwise(self, spec: RunSpec) -> bool:
+        """Whether a run that is there was made by other code, or lacks what it is to keep."""
+        run = self.store.whole(spec)
+        return run is not None and (other_code(run.provenance) or not self.keep <= keeping.of(run))
+
+
+def _of_method(lacks: _Lacks, method: str, params: Mapping[str, Plain | str], budget: str) -> list[Wanted]:
     """The runs of one method that the table lacks: its rows', or one in every setting if it is an extra row, as one
     with hyper-parameters of its own is. A user's file is a row's wherever a file of the same text lies."""
+    cells = lacks.cells
     own, rules = declared.of(method), protocol.load(cells.table.protocol)
     rows = [row.label for row in cells.table.rows if _same(cells.declaration(row), own)]
     if rows and not params:
-        return [Wanted(*run) for run in cells.runs(*states, rows=rows).items()]
+        return [Wanted(*run) for run in lacks.runs(rows).items()]
     runs = []
     for setting in {s.id: s for column in cells.settings.values() for s in column}.values():
         preset = rules.method_params(own.name, budget, setting.partition.dataset.name)
         spec = own.run(setting, {**preset, **params})
-        record = cells.index.find(spec)
-        if record is None or record.state in states:
+        if lacks.run(spec):
             runs.append(Wanted(spec, method))
     return runs
 
@@ -182,7 +209,8 @@ def sweep(
 
     `execute` is called in as many threads at a time as the engine has slots; without an engine here, one after another.
     A failed run does not stop the others. One that another process holds is left until the end, and then to that
-    process if it still is at it. With `again` stale runs are made anew; those that are made keep what `keep` says.
+    process if it still is at it. With `again` those that other code made are made anew; those that are
+    made keep what `keep` says.
     """
     left: list[tuple[str, Job]] = []
     slots, stop = (engine.slots, engine.stop) if engine else (1, lambda: None)
@@ -195,7 +223,7 @@ def sweep(
             try:
                 with lock:  # users' files are loaded by one thread at a time
                     job = replace(Job.of(runs[k].spec.setting, runs[k].method, runs[k].spec.params), keep=keep)
-                jobs[title] = job.again(store, only_stale=True) if again else job
+                jobs[title] = job.again(store, only_changed=True) if again else job
             except Exception as error:
                 yield Outcome(title, End.FAILED, error=error)
         together: dict[str, Artifact] = {}

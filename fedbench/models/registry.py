@@ -32,6 +32,9 @@ _MODELS = {
     "resnet9": "fedbench.models.resnet9:ResNet9",
 }
 
+#: Network -> its version, where that is not 1. Raise it when a change gives other numbers (tests/golden says when).
+_VERSIONS: dict[str, int] = {}
+
 #: What a name may say of a network: by option its default, or its choices, of which the first is the default.
 _OPTIONS: dict[str, dict[str, int | tuple[str, ...]]] = {
     "cifar_cnn_projection": {"projection_size": 128},
@@ -57,6 +60,11 @@ def named(name: str) -> str:
     base, options = _parsed(name)
     text = ",".join(f"{option}={value}" for option, value in options.items() if value != _default(base, option))
     return f"{base}:{text}" if text else base
+
+
+def version(name: str) -> int:
+    """The version of a network; users' own are known by their text and are always of the first."""
+    return _VERSIONS.get(name.partition(":")[0], 1)
 
 
 def _parsed(name: str) -> tuple[str, dict[str, Any]]:

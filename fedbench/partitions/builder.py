@@ -43,7 +43,7 @@ def obtain(
     notify: Callable[[str], None] | None = None,
     again: bool = False,
 ) -> Artifact:
-    """The artifact of `spec`, drawn if the store lacks it, or (`again`) if stale code drew it or read its images."""
+    """The artifact of `spec`, drawn if the store lacks it, or (`again`) if other code drew it or read its images."""
     from fedbench.data.build import obtain as images_of
     from fedbench.data.dataset import from_artifact
 

@@ -64,6 +64,7 @@ class Scheme:
     """A partitioner. Its fields, made by `fedbench.options.option`, are its options."""
 
     name: ClassVar[str] = ""  #: in specs; the file's name, or a user's class with its source's digest
+    version: ClassVar[int] = 1  #: raise it when the same options should give other clients (tests/golden says when)
     #: Options of `fedbench partition` that stand for it -> its own option that they give a value to ("": none).
     short: ClassVar[Mapping[str, str]] = {}
     shifts: ClassVar[tuple[str, ...]] = SHIFTS  #: values of --shift that it takes

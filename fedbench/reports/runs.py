@@ -18,11 +18,11 @@ from fedbench.metrics.read import Metrics, load, metrics_of
 from fedbench.partitions import schemes
 from fedbench.plain import plain
 from fedbench.reports.status.others import title_of
+from fedbench.reports.status.versions import stale
 from fedbench.results.shelf import Shelf
 from fedbench.results.shipped import Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
-from fedbench.store.provenance import is_stale
 
 #: What two seeds of one run differ in.
 SEEDS = ("seed", "partition_seed", "init_seed")
@@ -80,8 +80,8 @@ class Run:
 
     @cached_property
     def stale(self) -> bool:
-        """Whether the code has changed since."""
-        return is_stale(self.artifact.provenance)
+        """Whether it is of another version of the code than today's."""
+        return stale(self.spec)
 
     @property
     def shipped(self) -> Shipped | None:

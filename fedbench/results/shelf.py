@@ -69,6 +69,15 @@ class Shelf:
             self._runs[id] = Shipped.of(*self.places[id])
         return self._runs.get(id)
 
+    @cached_property
+    def stems(self) -> dict[str, str]:
+        """What runs of other versions have in common -> the id of the last of them."""
+        return {stem: id for pack in self.packs for stem, id in zip(pack.heads["stem"], pack.heads["id"], strict=True)}
+
+    def of_stem(self, stem: str) -> Shipped | None:
+        """A run of that stem, of whatever versions. Raises FedbenchError if its row is damaged."""
+        return self.get(self.stems.get(stem, ""))
+
     def find(self, prefix: str) -> Shipped | None:
         """The one run whose id starts with `prefix`. Raises FedbenchError if there are several."""
         hits = [id for id in self.places if id.startswith(prefix)]

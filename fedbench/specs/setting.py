@@ -72,6 +72,7 @@ class Setting(Spec):
     #: One of SELECTIONS: "best", the models of the round with the lowest validation loss answer; None: the last's.
     select: str | None = None
     version: int = 1  #: of the trainer core
+    model_version: int | None = None  #: of the network (None: 1)
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -98,6 +99,8 @@ class Setting(Spec):
         # What changes nothing is left out, so that a setting has one id.
         for name in ("momentum_restarts", "momentum_lives", "test_phase"):
             object.__setattr__(self, name, getattr(self, name) or None)
+        if self.model_version == 1:
+            object.__setattr__(self, "model_version", None)
         require(
             not (self.momentum_restarts and self.momentum_lives),
             "momentum cannot both live and begin anew with every pass",

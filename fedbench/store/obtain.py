@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fedbench.specs import Spec
 from fedbench.store.artifact import Artifact
 from fedbench.store.folder import Store
-from fedbench.store.provenance import MADE_FROM, code_of, is_stale, origin
+from fedbench.store.provenance import MADE_FROM, code_of, origin, other_code
 from fedbench.store.writing import Writer
 
 
@@ -24,12 +24,12 @@ class Contents:
 def artifact_of(
     spec: Spec, store: Store, code: Sequence[str], make: Callable[[], Contents], again: bool = False
 ) -> Artifact:
-    """The artifact of `spec`: `make` gives its contents if the store lacks it, or (`again`) if stale code made it.
+    """The artifact of `spec`: `make` gives its contents if the store lacks it, or (`again`) if other code made it.
 
     `code` are the files of the package that make it, such as "data/build.py". Nothing half-made stays.
     """
     before = store.get(spec)
-    if before is not None and not (again and is_stale(before.provenance)):
+    if before is not None and not (again and other_code(before.provenance)):
         return before
     by = code_of(*code)  # as it is now, not when all is made
     contents = make()

@@ -70,8 +70,8 @@ def provenance(started: float) -> dict[str, Any]:
 def fingerprint(*parts: str) -> str:
     """Digest of the code (not comments or docstrings) under package paths such as 'core' or 'methods/fedavg.py'.
 
-    Same version number but another fingerprint means that a result may come from older code. Without a file that is
-    gone it is another.
+    Same version number but another fingerprint means that the code was written otherwise: a checkpoint of it is not
+    continued, and `--again` makes its results anew. Without a file that is gone it is another.
     """
     digest = hashlib.sha256()
     for part in parts:
@@ -101,12 +101,13 @@ def origin(artifact: Artifact) -> dict[str, Any]:
     return {"digest": artifact.digest, **{k: artifact.provenance[k] for k in keys if k in artifact.provenance}}
 
 
-def is_stale(provenance: Mapping[str, Any]) -> bool:
-    """Whether the code that made an artifact, or what that was made from, has changed since.
+def other_code(provenance: Mapping[str, Any]) -> bool:
+    """Whether the code that made an artifact, or what that was made from, has changed since in any letter that counts.
 
-    An artifact whose provenance does not name its code is taken as it is.
+    Its numbers may well be the same: what says that they are not is a version (reports/status/versions.py). An artifact
+    whose provenance does not name its code is taken as it is.
     """
-    if any(is_stale(one) for one in provenance.get(MADE_FROM, {}).values()):
+    if any(other_code(one) for one in provenance.get(MADE_FROM, {}).values()):
         return True
     parts = provenance.get("fingerprint_parts")
     return fingerprint(*parts) != provenance.get("fingerprint") if parts else False

@@ -9,6 +9,9 @@ import pytest
 
 from tests.support.cli_user import DIGITS, fedbench, good
 
+#: One run of FedAvg on the digits, in the smoke budget of the protocol plain.
+DIGITS_PACK = Path(__file__).parents[1] / "fixtures/results/digits.parquet"
+
 METHOD = """
 from dataclasses import dataclass
 from fedbench.methods.base import Method
@@ -105,3 +108,11 @@ def test_runs_of_own_code_are_refused(ready: Path, tmp_path: Path) -> None:
     good("train", "--method", f"{tmp_path / 'mine.py'}:Mine", "--budget", "smoke")
     assert "is of a method of your own" in bad("results", "export", "-o", tmp_path / "x.parquet")
     assert not (tmp_path / "x.parquet").exists()
+
+
+@pytest.mark.slow
+def test_a_run_made_long_ago_comes_out_again(home: Path) -> None:
+    """At every build: what this machine trains is what was trained when the pack was made."""
+    good("results", "import", DIGITS_PACK)
+    (one,) = json.loads(good("results", "verify", "dataset=digits", "--json").out)
+    assert (one["good"], one["trained"]) == (True, True)

@@ -183,8 +183,8 @@ def test_an_interrupt_saves_all_of_them(table: str, home: Path, monkeypatch: pyt
 def test_all_of_them_again(table: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good(*train(table, "--executor", "stacked"))
     before = {seed: run.manifest["provenance"] for seed, run in runs(home).items()}
-    for room in ("reports.status.index", "engine.job"):
-        monkeypatch.setattr(f"fedbench.{room}.is_stale", lambda provenance: True)
+    for room in ("engine.sweep", "engine.job"):
+        monkeypatch.setattr(f"fedbench.{room}.other_code", lambda provenance: True)
     assert good(*train(table, "--executor", "stacked", "--again")).line == "3 of 3 runs made"
     after = {seed: run.manifest["provenance"] for seed, run in runs(home).items()}
     assert all(after[seed] != before[seed] for seed in (1, 2, 3))

@@ -17,7 +17,7 @@ from fedbench.engine.job import Job
 from fedbench.imports import LOOKUPS, PACKAGE, ROOMS
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.store import Store, provenance
-from fedbench.store.provenance import code_of, fingerprint, is_stale
+from fedbench.store.provenance import code_of, fingerprint, other_code
 from tests.support.lab import setting
 
 #: Loaded only because a package's __init__ offers them too; nothing that a run computes goes through them.
@@ -87,10 +87,10 @@ def test_packages_that_do_not_count_only_hand_on_names(edited: Path) -> None:
 def test_code_that_decides_results_makes_a_run_older(edited: Path, file: str, old: str, new: str) -> None:
     job = Job.of(setting(), "fedavg", {})
     told = {"fingerprint": fingerprint(*job.parts), "fingerprint_parts": job.parts}
-    assert not is_stale(told)
+    assert not other_code(told)
     before = job.code
     change(edited, file, old, new)
-    assert is_stale(told)
+    assert other_code(told)
     assert job.code != before
 
 
@@ -119,8 +119,8 @@ def test_partitions_and_data_sets_tell_their_code(store: Store, edited: Path) ->
     assert {"partitions/scheme.py", "partitions/schemes/iid.py", "partitions/split.py"} <= of["partition"]
     assert of["dataset"] <= of["partition"] <= parts("fedavg")
     change(edited, "partitions/scheme.py", "def draw", "def drawn")
-    assert is_stale(artifacts["partition"].provenance)
-    assert not is_stale(artifacts["dataset"].provenance)
+    assert other_code(artifacts["partition"].provenance)
+    assert not other_code(artifacts["dataset"].provenance)
 
 
 def test_code_of_names_files_and_their_fingerprint() -> None:

@@ -1,4 +1,4 @@
-"""What has changed between two measurements of the same names."""
+"""What has changed between two measurements of the same names, and whether a version says so."""
 
 from __future__ import annotations
 
@@ -13,3 +13,10 @@ def compare(before: Mapping[str, str], now: Mapping[str, str]) -> int:
         print(f"{name}: {before.get(name)} before, {now.get(name)} now")
     print(f"{len(names) - len(changed)} of {len(names)} the same")
     return int(bool(changed))
+
+
+def unsaid(
+    before: Mapping[str, str], now: Mapping[str, str], ids: Mapping[str, str], ids_now: Mapping[str, str]
+) -> list[str]:
+    """The names whose value is another though their id, in which all versions stand, is the same."""
+    return [n for n in now if n in before and n in ids and (now[n] != before[n]) and ids_now.get(n) == ids[n]]

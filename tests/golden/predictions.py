@@ -2,7 +2,12 @@
 
     python -m tests.golden.predictions compare    before and after a change that is to change nothing
     python -m tests.golden.predictions write      after one that is to change predictions: say why in the commit
-    python -m tests.golden.predictions compare ditto ifca     these methods alone
+    python -m tests.golden.predictions compare ditto ifca     these methods alone (write, too)
+
+Predictions that change make stored and shipped results stale, so a version must say it, which every run's id holds:
+that of the method (`version` of its class), the partitioner (`version` of its class), the network
+(`models/registry.py:_VERSIONS`) or, where all methods change, the trainer (`Setting.version`). `write` refuses
+predictions that have changed under the same id, and test_golden.py finds them.
 
 Every method runs on the embedded digits by the sequential executor in each setting that suits it: clients that take
 part at times and vote; true groups with validation images, late clients, drift and a test phase; clients that never
@@ -28,7 +33,7 @@ from fedbench.engine.run import execute
 from fedbench.errors import FedbenchError
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
-from tests.golden.compare import compare
+from tests.golden.compare import compare, unsaid
 from tests.support.cases import CASES
 
 FILE = Path(__file__).with_name("predictions.json")
@@ -67,21 +72,24 @@ def digest(run: Any) -> str:
     return hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:16]
 
 
-def measure(only: Sequence[str] = ()) -> dict[str, str]:
-    """Scenario and method -> checksum, or why they do not go together; of some methods `only`."""
+def measure(only: Sequence[str] = (), train: bool = True) -> tuple[dict[str, str], dict[str, str]]:
+    """Scenario and method -> checksum, or why they do not go together; and -> the run's id. Of some methods `only`."""
     sums: dict[str, str] = {}
+    ids: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         for scenario, setting in settings(store):
             for name, chosen in ((n, c) for n, c in CASES if not only or n in only):
                 place = "/".join((scenario, name, *(f"{option}={value}" for option, value in chosen.items())))
                 try:
-                    run = execute(Job.of(setting, name, chosen), store, [], device="cpu", executor="sequential")
-                    sums[place] = digest(run)
+                    job = Job.of(setting, name, chosen)
+                    if train:
+                        sums[place] = digest(execute(job, store, [], device="cpu", executor="sequential"))
+                    ids[place] = job.spec.id
                 except FedbenchError as error:
                     sums[place] = f"refused: {error.message}"
-                print(place, sums[place], file=sys.stderr)
-    return sums
+                print(place, sums.get(place, ""), file=sys.stderr)
+    return sums, ids
 
 
 def here() -> dict[str, str]:
@@ -90,14 +98,20 @@ def here() -> dict[str, str]:
 
 
 def main(command: str, *only: str) -> int:
-    if command == "write":
-        FILE.write_text(json.dumps({"where": here(), "predictions": measure()}, indent=1) + "\n")
-        return 0
     golden = json.loads(FILE.read_text())
+    if command == "write":
+        sums, ids = measure(only)
+        if golden["where"] == here() and (names := unsaid(golden["predictions"], sums, golden["runs"], ids)):
+            print(f"changed, and no version says so: {', '.join(names)}", file=sys.stderr)
+            return 1
+        kept = {key: golden[key] if only else {} for key in ("runs", "predictions")}
+        new = {"where": here(), "runs": {**kept["runs"], **ids}, "predictions": {**kept["predictions"], **sums}}
+        FILE.write_text(json.dumps(new, indent=1) + "\n")
+        return 0
     if golden["where"] != here():
         print(f"made on {golden['where']}, and this is {here()}: write one here before the change", file=sys.stderr)
     before = {name: sum for name, sum in golden["predictions"].items() if not only or name.split("/")[1] in only}
-    return compare(before, measure(only))
+    return compare(before, measure(only)[0])
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from fedbench.reports import table as tables
 from fedbench.reports.status.cells import Cells, find
 from fedbench.reports.status.index import Index, State
 from fedbench.reports.status.others import others
+from fedbench.reports.status.versions import other_versions
 from fedbench.reports.table.spec import Table
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Store
@@ -77,7 +78,7 @@ def test_cifar20_is_partitioned_by_its_hundred_fine_classes(lab: Any) -> None:
 def test_done_older_and_missing(lab: Any) -> None:
     setting = lab.setting("feddrm/1", DIR)
     lab.run(setting, "feddrm")
-    lab.run(setting, "fedavgft", fingerprint="something else", fingerprint_parts=["errors.py"])
+    lab.run(setting, "fedavgft", version=99)
     cells = lab.cells("feddrm/1")
     assert state(cells, "FedDRM", DIR) is State.DONE
     assert state(cells, "FedAvgFT", DIR) is State.STALE
@@ -86,22 +87,39 @@ def test_done_older_and_missing(lab: Any) -> None:
     assert cells.counts[State.DONE] == 1
 
 
-def test_code_that_is_gone_is_older_code_and_present_code_is_not(lab: Any) -> None:
-    from fedbench.store.provenance import fingerprint
+def test_other_code_of_the_same_versions_makes_nothing_stale(lab: Any) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", fingerprint="0", fingerprint_parts=["methods/gone.py"])
+    assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.DONE
 
-    parts = ["errors.py", "specs/base.py"]
-    lab.run(lab.setting("feddrm/1", DIR), "feddrm", fingerprint=fingerprint(*parts), fingerprint_parts=parts)
-    lab.run(lab.setting("feddrm/1", SPC), "feddrm", fingerprint="0", fingerprint_parts=["methods/gone.py"])
+
+@pytest.mark.parametrize("part", ["method", "trainer", "network", "partitioner", "images"])
+def test_a_run_of_another_version_stands_as_stale_until_todays_is_there(lab: Any, part: str) -> None:
+    """Whatever part of it has another version."""
+    setting = lab.setting("feddrm/1", DIR)
+    partition = setting.partition
+    older = {
+        "method": setting,
+        "trainer": replace(setting, version=99),
+        "network": replace(setting, model_version=99),
+        "partitioner": replace(setting, partition=replace(partition, version=99)),
+        "images": replace(
+            setting, partition=replace(partition, dataset=replace(partition.dataset, version=99))
+        ),
+    }[part]  # fmt: skip
+    run = lab.run(older, "feddrm", version=99 if part == "method" else None)
+    assert [word.split()[0] for word in other_versions(run.spec)] == [part]
     cells = lab.cells("feddrm/1")
-    assert (state(cells, "FedDRM", DIR), state(cells, "FedDRM", SPC)) == (State.DONE, State.STALE)
+    assert state(cells, "FedDRM", DIR) is State.STALE
+    assert "FedDRM" not in others(cells)
+    lab.run(setting, "feddrm")
+    assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.DONE
 
 
-def test_a_run_of_another_version_of_the_method_is_another_run(lab: Any) -> None:
-    """As it is to training, which would make the present version's."""
-    lab.run(lab.setting("feddrm/1", DIR), "feddrm", version=2)
-    cells = lab.cells("feddrm/1")
-    assert state(cells, "FedDRM", DIR) is State.MISSING
-    assert list(others(cells)) == ["FedDRM (version 2)"]
+def test_beside_todays_run_one_of_another_version_is_a_row_of_its_own(lab: Any) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", version=99)
+    assert not others(lab.cells("feddrm/1"))
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    assert list(others(lab.cells("feddrm/1"))) == ["FedDRM (version 99)"]
 
 
 def test_a_run_without_metrics_is_not_evaluated(lab: Any) -> None:

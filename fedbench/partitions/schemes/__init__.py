@@ -106,7 +106,7 @@ def spec(
     name = named(scheme)
     cls = load(name)
     values = {key: value for key, value in values.items() if value is not None}
-    common = {key: value for key, value in values.items() if key in _FIELDS}
+    common = {"version": cls.version, **{key: value for key, value in values.items() if key in _FIELDS}}
     own = {key: value for key, value in values.items() if key not in _FIELDS}
     for option in own:
         if option not in cls.options():

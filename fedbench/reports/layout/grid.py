@@ -198,7 +198,11 @@ def legend(grid: Grid) -> list[tuple[str, str]]:
     entries = [entry for line in grid.lines if line.kind != "reported" for entry in line.entries]
     asked = [entry for line in grid.lines if line.asked for entry in line.entries]
     found = [(SYMBOLS[s] or "blank", s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in asked)]
-    marks = ((STALE, "stale: the code has changed since"), (PARTIAL, "not of all its seeds yet"), (SHIPPED, "shipped"))
+    marks = (
+        (STALE, "stale: of another version of the code"),
+        (PARTIAL, "not of all its seeds yet"),
+        (SHIPPED, "shipped"),
+    )
     found += [(mark, meaning) for mark, meaning in marks if any(mark in e.mark for e in entries)]
     compared = any(line.kind == "reported" for line in grid.lines)
     if any(e.text.endswith("?") for line in grid.lines if line.kind == "reported" for e in line.entries):

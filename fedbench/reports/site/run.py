@@ -36,7 +36,7 @@ def page(side: Comparison, group: Group, run: Run, told: Told, partition: str) -
     way = f'<a href="index.html">All runs</a>{_seeds(group, run)}'
     title = label(run, sorted(side.keys, key=lambda key: key != "method") or ["method"])
     about = [f"{run.values['dataset']} {run.values['split']}", f"seed {run.spec.setting.seed}", f"run {run.id}"]
-    stale = [*(["shipped"] if run.shipped else []), *["stale: the code has changed since"] * run.stale]
+    stale = [*(["shipped"] if run.shipped else []), *["stale: of another version of the code"] * run.stale]
     body = [f"<h1>{e(title)}</h1>", f'<p class="about">{e(" · ".join([*about, *stale]))}</p>', _tiles(side, run)]
     body += ['<div class="cards">', *_cards(side, group, run, told, partition), "</div>"]
     return document(f"{title}, seed {run.spec.setting.seed}", way, body)

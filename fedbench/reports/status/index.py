@@ -13,18 +13,18 @@ from typing import Any
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
 from fedbench.metrics.read import Metrics, load, metrics_of
+from fedbench.reports.status.versions import stale
 from fedbench.results.shelf import Shelf
 from fedbench.results.shipped import Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
-from fedbench.store.provenance import is_stale
 
 
 class State(StrEnum):
     """How it stands with a cell, or with the run that it needs."""
 
     DONE = "done"
-    STALE = "stale"  #: done, by code that has changed since under the same version number
+    STALE = "stale"  #: done, by another version of the code
     UNEVALUATED = "not evaluated"  #: the run is there, its metrics are not
     DAMAGED = "damaged"
     RUNNING = "running"
@@ -82,15 +82,28 @@ class Index:
         return (dataset, budget, precision) in self._scopes | self.shelf.scopes
 
     def find(self, spec: RunSpec) -> Record | None:
-        """The run: as it is when complete, by present code before older, else shipped, else under way, else failed.
+        """The run: of today's versions if it is complete, shipped or under way; else of others; else as it failed.
 
-        Raises FedbenchError for a damaged row of a pack.
+        The store's comes before a shipped one. Raises FedbenchError for a damaged row of a pack.
         """
         hits = [r for r in self.records.get(spec.setting.id, []) if r.id == spec.id]
-        if (shipped := self.shelf.get(spec.id)) is not None:
-            hits.append(Record(spec.id, shipped.origin.spec, State.DONE, shipped.provenance, shipped))
+        hits += [self._of_pack(run, State.DONE) for run in (self.shelf.get(spec.id),) if run]
+        if not any(r.artifact for r in hits) and (self._stale or self.shelf.stems):
+            hits += self._stale.get(spec.stem, ())
+            hits += [self._of_pack(run, State.STALE) for run in (self.shelf.of_stem(spec.stem),) if run]
         order = (State.DONE, State.STALE, State.RUNNING, State.FAILED)
-        return min(hits, key=lambda r: (r.artifact is None, r.shipped is not None, order.index(r.state)), default=None)
+        return min(hits, key=lambda r: (order.index(r.state), r.shipped is not None), default=None)
+
+    def _of_pack(self, run: Shipped, state: State) -> Record:
+        return Record(run.id, run.origin.spec, state, run.provenance, run)
+
+    @cached_property
+    def _stale(self) -> dict[str, list[Record]]:
+        """Stem -> the store's runs of other versions, the latest first."""
+        stems: dict[str, list[Record]] = {}
+        for record in (r for records in self.records.values() for r in reversed(records) if r.state is State.STALE):
+            stems.setdefault(record.spec.stem, []).append(record)
+        return stems
 
     def evaluated(self, record: Record) -> bool:
         """Whether the metrics of a complete run are there."""
@@ -115,7 +128,7 @@ class Index:
             if isinstance(run, FedbenchError):
                 self.damaged.append(run)
             elif isinstance(spec := run.spec, RunSpec):
-                state = State.STALE if is_stale(run.provenance) else State.DONE
+                state = State.STALE if stale(spec) else State.DONE
                 found.append(Record(run.id, spec, state, run.provenance, run))
         return found
 

@@ -1,0 +1,104 @@
+"""What changes results has a version that says so: the golden predictions, partitions and networks are as recorded, or
+their ids, in which all versions stand, are others. On another processor or torch the bits are others too: skipped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbench import methods
+from fedbench.models import registry
+from fedbench.partitions import schemes
+from fedbench.store import Store
+from tests.golden import ids, networks, predictions
+from tests.golden.compare import unsaid
+from tests.support.cases import CASES
+
+RAISE = (
+    "{} changed, so that stored and shipped results are stale, and no version says so. Was it meant? Then raise {}, "
+    "record it (python -m tests.golden.{} write) and say why in the changelog, marked **numbers**."
+)
+
+
+def golden(module: Any) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(module.FILE.read_text())
+    return found
+
+
+def here(module: Any) -> Mapping[str, Any]:
+    """What is recorded, if it was on a machine of this kind."""
+    found = golden(module)
+    if found["where"] != predictions.here():
+        pytest.skip(f"recorded on {found['where']}, and this is {predictions.here()}")
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", sorted({name for name, _ in CASES}))
+def test_predictions(method: str) -> None:
+    recorded = here(predictions)
+    sums, now = predictions.measure([method])
+    names = unsaid(recorded["predictions"], sums, recorded["runs"], now)
+    assert not names, RAISE.format(f"The predictions of {', '.join(names)}", f"version of {method}", "predictions")
+
+
+@pytest.mark.slow
+def test_networks() -> None:
+    recorded = here(networks)
+    sums, versions = networks.measure()
+    names = unsaid(recorded["networks"], sums, recorded["versions"], versions)
+    assert not names, RAISE.format(f"What {', '.join(names)} computes", "_VERSIONS of models/registry.py", "networks")
+
+
+@pytest.mark.slow
+def test_partitions(store: Store) -> None:
+    """Drawn by NumPy alone: the same on every machine."""
+    before, now = golden(ids), dict(ids.drawn(store))
+    drawn, drawn_now = ({place: text.split()[1:5] for place, text in one.items()} for one in (before, now))
+    names = unsaid(
+        drawn, drawn_now, *({place: text.split()[0] for place, text in one.items()} for one in (before, now))
+    )
+    assert not names, RAISE.format(f"The clients of {', '.join(names)}", "version of the partitioner", "ids")
+
+
+def test_every_run_is_recorded_with_the_versions_of_today() -> None:
+    """Trains nothing: the ids alone."""
+    _, now = predictions.measure(train=False)
+    before = golden(predictions)["runs"]
+    others = sorted(place for place in {*now, *before} if now.get(place) != before.get(place))
+    assert not others, f"record them anew: python -m tests.golden.predictions write METHOD ({', '.join(others[:5])})"
+
+
+def test_every_method_partitioner_and_network_is_recorded() -> None:
+    trained = {name for name in methods.names() if methods.load(name)[0].trains}
+    assert {place.split("/")[1] for place in golden(predictions)["runs"]} == trained
+    versions = golden(networks)["versions"]
+    assert versions == {name: str(registry.version(name)) for name in registry.names()}
+    drawn = {
+        scheme for _, chosen in ids.PARTITIONS for scheme in [chosen.get("scheme", "colored" if not chosen else "")]
+    }
+    assert {*schemes.names()} - drawn <= {"file", "mixture", "presplit"}  # which read a file
+
+
+def test_a_change_without_another_version_is_found() -> None:
+    before, ids_before = {"a": "1", "b": "2", "c": "3"}, {"a": "x", "b": "y", "c": "z"}
+    now, ids_now = {"a": "1", "b": "5", "c": "6", "d": "7"}, {"a": "x", "b": "y", "c": "zz", "d": "w"}
+    assert unsaid(before, now, ids_before, ids_now) == ["b"]
+
+
+def test_write_refuses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "predictions.json"
+    recorded = {"where": predictions.here(), "runs": {"votes/fedavg": "x"}, "predictions": {"votes/fedavg": "1"}}
+    file.write_text(json.dumps(recorded))
+    monkeypatch.setattr(predictions, "FILE", file)
+    monkeypatch.setattr(predictions, "measure", lambda only: ({"votes/fedavg": "2"}, {"votes/fedavg": "x"}))
+    assert predictions.main("write", "fedavg") == 1
+    assert "changed, and no version says so: votes/fedavg" in capsys.readouterr().err
+    assert json.loads(file.read_text()) == recorded
+    monkeypatch.setattr(predictions, "measure", lambda only: ({"votes/fedavg": "2"}, {"votes/fedavg": "y"}))
+    assert predictions.main("write", "fedavg") == 0
+    assert json.loads(file.read_text())["predictions"] == {"votes/fedavg": "2"}
