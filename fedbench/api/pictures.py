@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedbench.plain import plain
 
@@ -21,7 +21,9 @@ def coloured(parts: Iterable[RenderableType]) -> str:
     """What a terminal would show, as HTML."""
     from fedbench.screen import Screen
 
-    console = Screen(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    # In a notebook rich would show every part as an output of the cell's own.
+    shape: dict[str, Any] = {"width": WIDTH, "force_terminal": True, "force_jupyter": False}
+    console = Screen(record=True, file=io.StringIO(), color_system="truecolor", **shape)
     for part in parts:
         console.print(part, soft_wrap=False)
     return console.export_html(code_format=_FORMAT, inline_styles=True)

@@ -226,6 +226,18 @@ def test_checks_of_a_partitioner_and_of_what_is_none(session: Session) -> None:
         fb.check("fedavgg", store=session.home)
 
 
+def test_what_a_notebook_shows_is_one_output(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rich would take the lines of a text for outputs of the cell, so that a table stood there twice."""
+    outputs: list[object] = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *shown: outputs.append(shown))
+    tables = fb.compare(store=session.home)
+    assert "Average accuracy" in repr(tables)
+    assert "Average accuracy" in tables._repr_html_()
+    assert "3 clients" in session.part._repr_html_()
+    assert not outputs
+
+
 @pytest.mark.slow
 def test_the_session_of_the_page_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its blocks as the cells of a notebook, in a kernel of their own."""

@@ -28,7 +28,8 @@ def show(grids: Sequence[Grid], console: Console, full: bool = False) -> None:
 
 def plain(grids: Sequence[Grid], full: bool = False) -> str:
     """The same as text without colour, for a file."""
-    console = Console(file=io.StringIO(), width=110, color_system=None, highlight=False)
+    # In a notebook rich would show every line as an output of the cell's own.
+    console = Console(file=io.StringIO(), width=110, color_system=None, highlight=False, force_jupyter=False)
     show(grids, console, full)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
