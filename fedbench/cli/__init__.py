@@ -11,6 +11,7 @@ import typer
 from fedbench import __version__
 from fedbench.cli import browse, context
 from fedbench.cli.check import check
+from fedbench.cli.claims import claims
 from fedbench.cli.compare import compare
 from fedbench.cli.data import data_app
 from fedbench.cli.dealt import DealtCommand
@@ -84,6 +85,7 @@ app.command("evaluate", rich_help_panel="The way to a table")(evaluate)
 app.command("resume", rich_help_panel="The way to a table")(resume)
 app.command("status", rich_help_panel="The way to a table")(status)
 app.command("report", rich_help_panel="The way to a table")(report)
+app.command("claims", rich_help_panel="The way to a table")(claims)
 app.command("compare", rich_help_panel="The way to a table")(compare)
 app.command("site", rich_help_panel="The way to a table")(site)
 app.command("figure", rich_help_panel="The way to a table")(figure)

@@ -51,6 +51,7 @@ class Verdict:
     made: int  #: comparisons whose numbers are there
     asked: int  #: comparisons of the claim
     detail: str = ""  #: where it fails, or where it holds most narrowly
+    where: str = ""  #: that place
 
 
 def of_part(verdict: Verdict) -> Verdict:
@@ -87,7 +88,7 @@ def judge(
         asked += KINDS[claim.kind](claim, numbers, chosen_rows, chosen_columns, list(rows), best)
     made = [(where, margin) for where, margin, _ in asked if margin is not None]
     failed = [(where, margin) for where, margin in made if not _passes(claim, margin)]
-    detail = ""
+    detail = where = ""
     if failed:
         where, margin = min(failed, key=lambda x: x[1])
         detail = f"fails by {abs(margin):.4g} at {where}"
@@ -96,7 +97,7 @@ def judge(
         detail = f"smallest margin {margin:.4g} at {where}"
     complete = all(whole for *_, whole in asked)
     state = FAILS if failed else OPEN if not made else HOLDS if complete else SO_FAR
-    return Verdict(claim, state, len(made) - len(failed), len(made), len(asked), detail)
+    return Verdict(claim, state, len(made) - len(failed), len(made), len(asked), detail, where)
 
 
 def _passes(claim: Claim, margin: float) -> bool:

@@ -1,0 +1,108 @@
+"""Every claim that papers draw from their tables, as it stands on the numbers that there are, budget by budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedbench import protocol
+from fedbench.errors import unknown
+from fedbench.reports import table as tables
+from fedbench.reports.layout.build import build
+from fedbench.reports.layout.grid import Grid
+from fedbench.reports.status.cells import find
+from fedbench.reports.status.index import Index
+from fedbench.reports.table.claims import OPEN, Verdict
+from fedbench.reports.table.spec import Table
+from fedbench.store import Store
+
+#: Numbers of rivals that are told beside a row that is to be among the best.
+RIVALS = 2
+
+
+@dataclass(frozen=True)
+class Stand:
+    """How it stands with a claim."""
+
+    verdict: Verdict  #: on our numbers
+    reported: Verdict  #: on the paper's own
+    numbers: Mapping[str, str]  #: at the place that decides: row (and column) -> number in print
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The claims of a table at a budget; "" where nothing is measured at any, and for counted tables."""
+
+    table: Table
+    budget: str
+    scope: str  #: the budget in print
+    shipped: bool  #: whether shipped results have gone into it
+    stands: Sequence[Stand]
+
+
+def claims(
+    names: Sequence[str], store: Store, roots: Sequence[Path], index: Index, budget: str | None = None
+) -> Iterator[Claims]:
+    """The claims of these tables and papers (none: of all), at each budget (or the one) that has a number.
+
+    Raises FedbenchError for an unknown table, paper or budget.
+    """
+    every = list(map(tables.load, _named(names)))
+    budgets = {b for table in every if table.protocol for b in protocol.load(table.protocol).budgets}
+    if budget is not None and budget not in budgets:
+        raise unknown("budget", budget, budgets)
+    for table in (table for table in every if table.claim):
+        own = [""] if table.counted else list(protocol.load(table.protocol).budgets)
+        measured = [b for b in own if b in ("", budget or b) and _has_numbers(table, b, store, roots, index)]
+        for at in measured or own[:1]:
+            grid = build(table, at, store, roots, compare=True, index=index)
+            stands = [Stand(ours, theirs, _numbers(grid, table, ours)) for ours, theirs in grid.verdicts]
+            shipped = any(entry.shipped for line in grid.lines for entry in line.entries)
+            yield Claims(table, at if measured else "", grid.scope if measured else "", shipped, stands)
+
+
+def _named(names: Sequence[str]) -> list[str]:
+    """The tables of these names, a paper's name standing for all of its own; all without names."""
+    every = tables.names()
+    papers = {name.partition("/")[0] for name in every}
+    chosen = [own for name in names for own in ([t for t in every if t.startswith(f"{name}/")] or [name])]
+    for name in chosen:
+        if "/" not in name and name not in tables.headline() and not name.endswith(".toml"):
+            raise unknown("table or paper", name, {*every, *papers})
+    return list(dict.fromkeys(chosen)) or every
+
+
+def _has_numbers(table: Table, budget: str, store: Store, roots: Sequence[Path], index: Index) -> bool:
+    if table.counted:
+        return True
+    cells = find(table, budget, store, roots, index=index)
+    return any(record and record.artifact for cell in cells.all for record in cell.records)
+
+
+def _numbers(grid: Grid, table: Table, verdict: Verdict) -> dict[str, str]:
+    """The numbers at the place where a claim fails or holds most narrowly: of the rows that it names there, and of the
+    best others where a row is to be among the best."""
+    if verdict.state == OPEN or not verdict.where:
+        return {}
+    lines = [line for line in grid.lines if line.kind == "paper"]
+    printed = {c.key: k for k, c in enumerate(table.printed)}
+    ends = {f", {key}": [key] for key in printed} | {
+        f", {a} to {b}": [a, b] for a in printed for b in printed if a != b
+    }
+    end = max((end for end in ends if verdict.where.endswith(end)), key=len, default="")
+    if not end:
+        return {}  # a hidden column
+    columns, who = ends[end], verdict.where.removesuffix(end)
+    rows = [line for line in lines if f" and {line.label} and " in f" and {who} and "]
+    if verdict.claim.kind in ("best", "top"):
+        column = table.printed[printed[columns[0]]]
+        values = [(line.entries[printed[column.key]].value, line) for line in lines if line not in rows]
+        there = [(value.mean, k, line) for k, (value, line) in enumerate(values) if value]
+        rows += [line for *_, line in sorted(there, reverse=column.best != "min")[:RIVALS]]
+    return {
+        f"{line.label} at {key}" if len(columns) > 1 else line.label: line.entries[printed[key]].text
+        for line in rows
+        for key in columns
+        if line.entries[printed[key]].text
+    }
