@@ -70,14 +70,16 @@ def sweep(
     store: Home = None,
     device: str = "auto",
     executor: str = "auto",
+    engine: str = "here",
     jobs: int | None = None,
     cpus_per_run: float | None = None,
+    gpus_per_run: float | None = None,
     progress: bool = True,
     **options: Any,
 ) -> Sweep:
     """Every method under every value of every option with every seed, as `fedbench sweep` makes them; what is there
     is not made again. An option's values are a list; of one method alone `**{"ditto.mu": [0.1, 1]}`. With `jobs` so
-    many runs are made at a time, each in a process of its own.
+    many runs are made at a time, each in a process of its own; with `engine="ray"` on Ray.
 
     >>> grid = sweep("digits", ["local", "fedavg"], seeds=[0, 1], dir=0.3, clients=5, rounds=2, validation=0.2)
     >>> len(grid.runs), sorted({one["method"] for one in grid.best})
@@ -98,7 +100,7 @@ def sweep(
     for one, name in zip(several, names, strict=True):  # what an object of a method was made with
         axes |= {f"{load(name)[0].name}.{option}": [_text(value)] for option, value in options_of(one).items()}
     grid = Grid.of(dataset, names, axes, list(seeds))
-    where = Where(device, executor, jobs, cpus_per_run)
+    where = Where(device, executor, jobs, cpus_per_run, gpus_per_run, engine)
     at_work = where.engine_for(home, roots(), axes.get("precision", ["fp32"])[0])
     points = grid.points(protocols.load(protocol or protocols.default_for(dataset)), budget, home, roots())
     missing = [run for point in points for run in point.runs if not home.has(run.spec)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedbench.cli import context
-from fedbench.cli.where import CpusPerRun, DeviceName, JobCount
+from fedbench.cli.where import CpusPerRun, DeviceName, EngineName, GpusPerRun, JobCount
 from fedbench.errors import FedbenchError, unknown
 from fedbench.words import duration
 
@@ -39,8 +39,10 @@ def sweep(
     trials: Annotated[int, typer.Option(help="With --search: how many for each method.", min=1)] = 30,
     device: DeviceName = "auto",
     executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
+    engine: EngineName = "here",
     jobs: JobCount = None,
     cpus_per_run: CpusPerRun = None,
+    gpus_per_run: GpusPerRun = None,
     again: Annotated[bool, typer.Option("--again", help="Make runs of other code anew.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
@@ -64,7 +66,7 @@ def sweep(
     ranges = _ranges(options, search)
     if save and save.suffix != ".toml":
         raise FedbenchError(f"--save takes a file that ends in .toml, not {save}", "such as sweep.toml")
-    where = Where(device, executor, jobs, cpus_per_run)
+    where = Where(device, executor, jobs, cpus_per_run, gpus_per_run, engine)
     at_work = where.engine_for(store, roots, options.get("precision", ["fp32"])[0])
     grid = grids.Grid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
     with at_work:

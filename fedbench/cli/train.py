@@ -15,7 +15,7 @@ from fedbench.cli.dealt import dataset_among, dealing, partition_of
 from fedbench.cli.making import train_table
 from fedbench.cli.partition import own_fields, own_names
 from fedbench.cli.partition import partition as partition_command
-from fedbench.cli.where import CpusPerRun, DeviceName, JobCount
+from fedbench.cli.where import CpusPerRun, DeviceName, EngineName, GpusPerRun, JobCount
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
@@ -105,8 +105,10 @@ def train(
     precision: Annotated[str | None, typer.Option(help="fp32 (default), tf32 or bf16.")] = None,
     device: DeviceName = "auto",
     executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
+    engine: EngineName = "here",
     jobs: JobCount = None,
     cpus_per_run: CpusPerRun = None,
+    gpus_per_run: GpusPerRun = None,
     keep: Annotated[
         str | None,
         typer.Option(metavar="WHAT", help="Keep with the run model, logits, or both: model,logits."),
@@ -136,7 +138,7 @@ def train(
     is given again.
     """
     to_keep = keeping.parsed(keep)
-    where = Where(device, executor, jobs, cpus_per_run)
+    where = Where(device, executor, jobs, cpus_per_run, gpus_per_run, engine)
     chosen = {
         "model": model, "rounds": rounds, "epochs": epochs, "steps": steps, "batch_size": batch_size, "lr": lr,
         "participation": participation, "seed": seed, "precision": precision,

@@ -61,8 +61,8 @@ class Notes:
 
 
 def _gpu(device: Any) -> dict[str, int] | None:
-    """Bytes of its GPU that this process has reserved, and that there are; None on a CPU."""
-    if device == "cpu":
+    """Bytes of its GPU that this process has reserved, and that there are; None on a CPU, and elsewhere (no device)."""
+    if device in ("cpu", None):
         return None
     torch = sys.modules["torch"]
     own = torch.cuda.get_device_properties(torch.cuda.current_device())

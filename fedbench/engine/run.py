@@ -73,11 +73,11 @@ def execute_all(
 
     several = len(jobs) > 1
     with contextlib.ExitStack() as stack:
-        ours = _claimed(jobs, store, stack)
+        ours = claimed(jobs, store, stack)
         done = [artifact for job in jobs if (artifact := job.done(store))]
         if len(ours) < (2 if several else 1):
             return done
-        stack.enter_context(_under_way(ours, store))
+        stack.enter_context(under_way(ours, store))
 
         trainers: list[Trainer] = []
         try:
@@ -109,7 +109,7 @@ def execute_all(
             raise
 
 
-def _claimed(jobs: Sequence[Job], store: Store, claims: contextlib.ExitStack) -> list[tuple[Job, Claim]]:
+def claimed(jobs: Sequence[Job], store: Store, claims: contextlib.ExitStack) -> list[tuple[Job, Claim]]:
     """The jobs that are to be made, with their claims; of several those that nobody else is at."""
     ours = []
     for job in jobs:
@@ -123,7 +123,7 @@ def _claimed(jobs: Sequence[Job], store: Store, claims: contextlib.ExitStack) ->
 
 
 @contextlib.contextmanager
-def _under_way(ours: Sequence[tuple[Job, Claim]], store: Store) -> Iterator[None]:
+def under_way(ours: Sequence[tuple[Job, Claim]], store: Store) -> Iterator[None]:
     """Announce the runs, and at the end leave of their work folders what is of further use."""
     try:
         for job, _ in ours:

@@ -17,7 +17,7 @@ from fedbench.specs import SCHEMA, SPECS, Spec
 from fedbench.store.artifact import MANIFEST, Artifact, DamagedError, opened
 from fedbench.store.claim import Claim, hold, holder
 from fedbench.store.unfinished import CHECKPOINT
-from fedbench.store.writing import ASIDE, Writer, remove, restored, writing
+from fedbench.store.writing import ASIDE, Writer, remove, restored, take_in, writing
 from fedbench.words import path_of
 
 KINDS = tuple(SPECS)
@@ -129,6 +129,15 @@ class Store:
         self.prepare()
         with writing(self.home, spec, inputs or {}, replaces) as writer:
             yield writer
+
+    def take_in(self, kind: str, id: str, files: Mapping[str, bytes], replaces: str | None = None) -> None:
+        """Put an artifact that was made in another store in its place: all its files, the manifest too, by their names.
+        One that is there already stays, as in `writing`.
+
+        Raises DamagedError unless the files are what their manifest says.
+        """
+        self.prepare()
+        take_in(self.home, kind, id, files, replaces)
 
     def remove(self, kind: str, id: str) -> None:
         """Delete an artifact, damaged or not. What was made from it stays, with its id in the provenance."""

@@ -79,6 +79,25 @@ def writing(home: Path, spec: Spec, inputs: Mapping[str, str], replaces: str | N
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def take_in(home: Path, kind: str, id: str, files: Mapping[str, bytes], replaces: str | None) -> None:
+    """As `Store.take_in`, in the store at `home`."""
+    final = home / kind / id
+    folder = scratch(final)
+    with disk_errors(f"writing {kind} {id}", home):
+        folder.mkdir(parents=True)
+        try:
+            for name, content in files.items():
+                path = folder / Path(name).name
+                path.write_bytes(content)
+                _flush(path)
+            arrived = opened(folder, kind, id)
+            for name in arrived.manifest["files"]:
+                arrived.file(name)
+            _install(home, folder, final, replaces)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _install(home: Path, folder: Path, final: Path, replaces: str | None) -> None:
     """Put a complete artifact into its place."""
     with alone(home):

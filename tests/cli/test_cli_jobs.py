@@ -105,12 +105,28 @@ def _wait(until) -> None:  # type: ignore[no-untyped-def]
         time.sleep(0.05)
 
 
+def test_without_ray_one_line_names_the_extra(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for name in ("on_ray", "cluster"):
+        monkeypatch.delitem(sys.modules, f"fedbench.engine.engines.{name}", raising=False)
+    said = fedbench(*TRAIN, "digits", "-m", "local", "--engine", "ray")
+    assert said.code == 2
+    assert "--engine ray needs Ray, which is not installed" in said.line
+    assert said.line.endswith("pip install 'fedbench-fl[ray]'")
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         (("--jobs", "0"), "--jobs must be at least 1, not 0"),
         (("--jobs", "2", "--cpus-per-run", "9999"), "--cpus-per-run 9999 of"),
-        (("--cpus-per-run", "1"), "--cpus-per-run goes with --jobs; add --jobs 2"),
+        (("--cpus-per-run", "1"), "--cpus-per-run goes with --jobs or --engine ray; add --jobs 2"),
+        (("--jobs", "2", "--gpus-per-run", "1"), "--gpus-per-run goes with --engine ray"),
+        (("--engine", "ray", "--jobs", "2"), "--jobs does not go with --engine ray; --cpus-per-run says"),
+        (("--engine", "ray", "--cpus-per-run", "0"), "--cpus-per-run and --gpus-per-run are numbers above 0"),
+        (("--engine", "ray", "--device", "cuda:0"), "--device cuda:0 does not go with --engine ray; --gpus-per-run 1"),
+        (("--engine", "ray", "--device", "cpu", "--gpus-per-run", "1"), "--device cpu does not go with --gpus-per-run"),
+        (("--engine", "rey"), "unknown engine 'rey'; did you mean 'ray'?"),
         (("--device", "cuda:0,cuda:999"), " here"),  # or no GPU at all
         (("--device", "cuda:0,cuda:0"), "--device cannot be 'cuda:0,cuda:0'"),
         (("--device", "cuda:x"), "--device cannot be 'cuda:x'; auto, cpu, cuda, or GPUs: cuda:0,cuda:1"),

@@ -1,7 +1,8 @@
-"""Where runs are made, a file an engine: `here` in this process, `jobs` in several on this machine."""
+"""Where runs are made, a file an engine: `here` in this process, `jobs` in several on this machine, `ray` on Ray."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedbench.engine.engines.engine import Engine as Engine
 from fedbench.engine.engines.here import Here as Here
-from fedbench.errors import FedbenchError
+from fedbench.errors import FedbenchError, unknown
 
 if TYPE_CHECKING:
     from fedbench.store import Store
@@ -27,6 +28,8 @@ class Where:
     executor: str = "auto"
     jobs: int | None = None  #: worker processes of this machine
     cpus_per_run: float | None = None
+    gpus_per_run: float | None = None
+    engine: str = "here"  #: or ray (the cluster of RAY_ADDRESS, else one of this machine), or ray://HOST:PORT
 
     @property
     def kind(self) -> str:
@@ -34,9 +37,17 @@ class Where:
         return self.device.partition(":")[0]
 
     def engine_for(self, store: Store, roots: list[Path], precision: str) -> Engine:
-        """The engine, not yet at work. Raises FedbenchError for what this machine cannot do."""
+        """The engine, not yet at work. Raises FedbenchError for one that there is not, and for what this machine cannot
+        do."""
         from fedbench.engine.place import check_place
 
+        name = self.engine.partition(":")[0]
+        if name not in ("here", "ray"):
+            raise unknown("engine", self.engine, ("here", "ray", "ray://HOST:PORT"))
+        if name == "ray":
+            return self._on_ray(store, roots, precision)
+        if self.gpus_per_run is not None:
+            raise FedbenchError("--gpus-per-run goes with --engine ray", "name GPUs: --device cuda:0,cuda:1")
         gpus = self._gpus()
         check_place(self.kind, self.executor, precision)
         if gpus:
@@ -48,7 +59,7 @@ class Where:
                 )
         if self.jobs is None and not gpus:
             if self.cpus_per_run is not None:
-                raise FedbenchError("--cpus-per-run goes with --jobs", "add --jobs 2")
+                raise FedbenchError("--cpus-per-run goes with --jobs or --engine ray", "add --jobs 2")
             return Here(store, roots, self.device, self.executor)
         return self._in_processes(store, roots, gpus)
 
@@ -71,6 +82,28 @@ class Where:
         if not gpus and self.device != "cpu":
             gpus = range(torch.cuda.device_count())
         return Jobs(store, roots, count, int(share), self.kind, self.executor, gpus)
+
+    def _on_ray(self, store: Store, roots: list[Path], precision: str) -> Engine:
+        from fedbench.engine.place import check_place
+
+        if self.jobs is not None:
+            raise FedbenchError("--jobs does not go with --engine ray", "--cpus-per-run says how many runs fit")
+        if ":" in self.device:
+            raise FedbenchError(f"--device {self.device} does not go with --engine ray", "--gpus-per-run 1")
+        cpus = 1.0 if self.cpus_per_run is None else self.cpus_per_run
+        if cpus <= 0 or (self.gpus_per_run or 0.0) < 0:
+            raise FedbenchError("--cpus-per-run and --gpus-per-run are numbers above 0", "such as 2 and 0.25")
+        if self.device == "cpu" and self.gpus_per_run:
+            raise FedbenchError("--device cpu does not go with --gpus-per-run", "leave one of them out")
+        check_place("cpu", self.executor, precision if self.device == "cpu" else "fp32")
+        try:
+            from fedbench.engine.engines.on_ray import Ray
+        except ImportError as error:
+            raise FedbenchError(
+                f"--engine ray needs Ray, which is not installed ({error})", "pip install 'fedbench-fl[ray]'"
+            ) from error
+        address = self.engine if "//" in self.engine else os.environ.get("RAY_ADDRESS") or "local"
+        return Ray(store, roots, address, cpus, self.gpus_per_run, self.device, self.executor)
 
     def _gpus(self) -> list[int]:
         """The numbers of the GPUs that are named."""

@@ -1,0 +1,129 @@
+"""A Ray cluster before anything is trained: connected to, with room for a run, its nodes such as here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from fedbench.engine.engines.node import SAME as DECISIVE
+from fedbench.engine.engines.node import About, Token, versions
+from fedbench.engine.engines.own import Own
+from fedbench.errors import FedbenchError
+
+#: Seconds within which a cluster must answer, and within which all of its nodes must have told about themselves.
+ANSWER, TELL = 10.0, 300.0
+SAME = "install the same fedbench, Python and torch on all nodes"
+
+
+def connected(address: str) -> bool:
+    """Connect to ray://HOST:PORT or HOST:PORT, or start a cluster of this machine alone (`local`). False in a session
+    that is connected already, a notebook's say. Raises FedbenchError where no such cluster answers."""
+    if ray.is_initialized():
+        return False
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "error"}
+    if address == "local":
+        from fedbench.core.executors import available_cores
+
+        os.environ.setdefault("RAY_worker_niceness", "0")  # the runs are the work, not something beside it
+        options |= {"num_cpus": available_cores(), "include_dashboard": False}
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if colon and port.isdecimal():
+            socket.create_connection((host, int(port)), ANSWER).close()
+        with _signals_as_they_are():
+            ray.init(**options)
+    except (OSError, RuntimeError, ValueError, ImportError, AssertionError) as error:
+        raise FedbenchError(f"no Ray cluster to work with at {address} ({error})", "'ray status' shows one") from error
+    return True
+
+
+def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:
+    """GPUs of a run (where none are said: one, if there are any and the device may be one), and how many runs the
+    cluster has room for. Raises FedbenchError if no node has room for one."""
+    nodes = [one["Resources"] for one in ray.nodes() if one["Alive"]]
+    if gpus is None:
+        gpus = float(device == "cuda" or (device == "auto" and any(one.get("GPU") for one in nodes)))
+    for kind, number, what in (("CPU", cpus, "cores"), ("GPU", gpus, "GPUs")):
+        most = max((one.get(kind, 0.0) for one in nodes), default=0.0)
+        if number > most:
+            option = f"--{kind.lower()}s-per-run"
+            raise FedbenchError(
+                f"a run is to have {number:g} {what}, and no node of the cluster has more than {most:g}",
+                f"see {option}",
+            )
+    room = (min(one.get(kind, 0.0) / n for kind, n in (("CPU", cpus), ("GPU", gpus)) if n) for one in nodes)
+    return gpus, max(sum(map(int, room)), 1)
+
+
+def checked(token: Token, files: Sequence[Own]) -> bool:
+    """Whether all nodes see the driver's store. Raises FedbenchError for a node that cannot make runs, lacks what a
+    user's file needs, or would make other runs than here."""
+    ours, nodes = versions(), _about(token, files)
+    for one in nodes:
+        for what in DECISIVE:
+            if (theirs := one.versions.get(what)) != ours[what]:
+                name = "code of fedbench" if what == "code" else what
+                raise FedbenchError(f"node {one.host} has {name} {theirs}, and here it is {ours[what]}", SAME)
+        if one.trouble:
+            raise FedbenchError(f"node {one.host}: {one.trouble}", "nothing was trained")
+    return all(one.shares for one in nodes)
+
+
+def _about(token: Token, files: Sequence[Own]) -> list[About]:
+    """What each node tells of itself."""
+
+    def look(packed: bytes) -> Any:  # sent by value, as what it is to look at: fedbench may not be there
+        import pickle
+        import platform
+
+        try:
+            from fedbench.engine.engines.node import about
+
+            return about(*pickle.loads(packed))
+        except (ImportError, AttributeError) as error:
+            return platform.node(), f"{error}"
+
+    packed = pickle.dumps((token, files))
+    tasks = [
+        ray.remote(look)
+        .options(
+            num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(one["NodeID"], soft=False)
+        )
+        .remote(packed)
+        for one in ray.nodes()
+        if one["Alive"]
+    ]
+    try:
+        answers = ray.get(tasks, timeout=TELL)
+    except RayError as error:
+        why = next(iter(str(error).strip().splitlines()[::-1]), "")
+        raise FedbenchError(f"a node of the Ray cluster cannot run fedbench ({why})", SAME) from error
+    for answer in answers:
+        if not isinstance(answer, About):
+            raise FedbenchError(f"node {answer[0]} has no such fedbench ({answer[1]})", SAME)
+    return list(answers)
+
+
+@contextlib.contextmanager
+def _signals_as_they_are() -> Iterator[None]:
+    """Ray handles SIGTERM in its own way; here it stops a command as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,181 @@
+"""`--engine ray`: the same bytes as here, whatever becomes of a node, and with no disk in common."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ray = pytest.importorskip("ray", reason="needs the extra ray: pip install 'fedbench-fl[ray]'")
+
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from fedbench.engine.engines import cluster as clusters  # noqa: E402
+from fedbench.engine.engines import node  # noqa: E402
+from fedbench.engine.engines.node import About, Token  # noqa: E402
+from fedbench.engine.inputs import data_of  # noqa: E402
+from fedbench.errors import FedbenchError  # noqa: E402
+from fedbench.store import Store  # noqa: E402
+from tests.support.cli_user import SMOKE, fedbench, good, own_method  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+SWEEP = ("sweep", "digits", *SMOKE, "--clients", "4", "--executor", "cores")
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    """Two nodes of one core each on this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        there = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        there.add_node(num_cpus=1)
+        patch.setenv("RAY_ADDRESS", there.address)
+        yield there
+        there.shutdown()
+
+
+def predictions(home: Path) -> dict[str, bytes]:
+    """Run's id -> the bytes of its predictions."""
+    return {run.id: run.file("predictions.parquet").read_bytes() for run in Store(home).list("run")}
+
+
+def test_a_node_is_killed_in_the_middle(nodes: Cluster, tmp_path: Path) -> None:
+    """Its run goes on elsewhere, the sweep ends complete, and the bytes are those of a sweep in one process."""
+    slow = own_method(tmp_path, "import time; time.sleep(0.05); yield Train(cross_entropy, lr=self.half * client.lr)")
+    sweep = (*SWEEP, "--rounds", "12", "-m", slow, "--half", "0.25,0.5", "--seeds", "0-3")
+    here, there = tmp_path / "here", tmp_path / "there"
+    lost = nodes.add_node(num_cpus=1)
+    killed = threading.Event()
+
+    def kill() -> None:
+        end = time.monotonic() + 300
+        while time.monotonic() < end:
+            at_work = [n for n in ray.nodes() if n["NodeID"] == lost.node_id] if ray.is_initialized() else []
+            if at_work and len(list(there.glob("work/*/progress.json"))) == 3:
+                nodes.remove_node(lost, allow_graceful=False)
+                killed.set()
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    said = good(*sweep, "--engine", "ray", "--home", there)
+    thread.join()
+    assert killed.is_set(), "the third node was at work and died"
+    assert "8 of 8 runs made" in said.err
+    assert "its node was lost; it goes on elsewhere" in said.err
+    good(*sweep, "--home", here)
+    assert len(predictions(there)) == 8
+    assert predictions(there) == predictions(here)
+    assert not list(there.glob(".engine-*"))
+
+
+def test_without_a_disk_in_common(nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Artifacts come as bytes and are verified; a failure is recorded here; users' files travel."""
+    laid = Token.laid.__func__  # type: ignore[attr-defined]
+
+    def elsewhere(cls: type[Token], store: Store) -> Token:
+        token = laid(cls, store)
+        return cls(token.path, "what no node reads there")
+
+    monkeypatch.setattr(Token, "laid", classmethod(elsewhere))
+    here, there = tmp_path / "here", tmp_path / "there"
+    bad = own_method(tmp_path, "yield 1 / 0")
+    sweep = (*SWEEP, "-m", "fedavg", "-m", "local", "--seeds", "0")
+    said = fedbench(*sweep, "-m", bad, "--engine", "ray", "--home", there)
+    assert said.code == 1
+    assert "2 of 3 runs made" in said.err
+    assert "ZeroDivisionError: division by zero" in said.err
+    good(*sweep, "--home", here)
+    assert predictions(there) == predictions(here)
+    (failed,) = (there / "failed").iterdir()
+    assert failed.stem not in predictions(there)
+    assert not list(there.glob("work/[!.]*"))
+    store = Store(there)
+    assert {run.provenance["process"] for run in store.list("run")}.isdisjoint({str(os.getpid())})
+    assert len(list(store.list("metrics"))) == 2
+
+
+def test_what_no_node_can_do_is_one_line(nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = own_method(tmp_path)
+    text = "import os\nif 'RAY_RAYLET_PID' in os.environ:\n    import nowhere_to_be_had\n"
+    (tmp_path / "mine.py").write_text(
+        (tmp_path / "mine.py").read_text().replace("from dataclasses", f"{text}from dataclasses", 1)
+    )
+    there = tmp_path / "there"
+    for words, line in (
+        (
+            ("-m", "fedavg", "--cpus-per-run", "99"),
+            "a run is to have 99 cores, and no node of the cluster has more than",
+        ),
+        (
+            ("-m", "fedavg", "--gpus-per-run", "2"),
+            "a run is to have 2 GPUs, and no node of the cluster has more than 0",
+        ),
+        (("-m", own), "No module named 'nowhere_to_be_had'; nothing was trained"),
+    ):
+        said = fedbench(*SWEEP, *words, "--engine", "ray", "--home", there)
+        assert said.code == 2
+        assert line in said.line
+        assert "Traceback" not in said.err
+    monkeypatch.setattr(clusters, "versions", lambda: {**node.versions(), "torch": "1.0"})
+    said = fedbench(*SWEEP, "-m", "fedavg", "--engine", "ray", "--home", there)
+    assert said.code == 2
+    assert "and here it is 1.0; install the same fedbench, Python and torch on all nodes" in said.line
+    assert predictions(there) == {}
+
+
+def test_images_are_shared_and_not_copied(nodes: Cluster, tmp_path: Path) -> None:
+    """What a task is given lies in the memory of the object store, and the federation's images are that memory."""
+    good("partition", "digits", "--dir", "0.3", "--clients", "4", "--home", tmp_path)
+    store = Store(tmp_path)
+    spec = store.find(store.current["partition"], ("partition",)).spec
+    data = data_of(spec, store, [])  # type: ignore[arg-type]
+
+    def look(data) -> tuple[bool, bool]:  # type: ignore[no-untyped-def]
+        import torch
+
+        from fedbench.engine.inputs import _joined
+
+        (federation,) = _joined([data.arrays], torch.device("cpu"))
+        images = data.arrays["images"]
+        return images.flags.writeable, federation.images.data_ptr() == images.ctypes.data
+
+    ray.init(address=nodes.address, log_to_driver=False, logging_level="error")
+    try:
+        assert ray.get(ray.remote(look).remote(ray.put(data))) == (False, True)
+    finally:
+        ray.shutdown()
+
+
+def test_a_node_that_cannot_write_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = Token.laid(Store(tmp_path))
+    assert node.about(token, []) == About(os.uname().nodename, node.versions(), True)
+
+    def refuse(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    assert node.about(token, []).trouble == f"cannot write into the store {tmp_path} (Permission denied)"
+
+
+def test_no_cluster_at_the_address() -> None:
+    with pytest.raises(FedbenchError, match=r"no Ray cluster to work with at ray://127\.0\.0\.1:1 "):
+        clusters.connected("ray://127.0.0.1:1")
+
+
+def test_errors_travel() -> None:
+    from fedbench.store.claim import HeldError
+
+    error = pickle.loads(pickle.dumps(HeldError("run 1", "process 7 on x")))
+    assert (str(error), error.who) == (
+        "run 1 is being trained by process 7 on x; wait for it, or stop it first",
+        "process 7 on x",
+    )
