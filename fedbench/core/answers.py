@@ -39,6 +39,13 @@ class Answers:
     #: [T, K] float16: log-probabilities of the classes (log-odds of labels) by the owner's model, where asked for.
     logits: np.ndarray | None = None
 
+    @classmethod
+    def joined(cls, parts: Sequence[Answers]) -> Answers:
+        """Own answers of clients after clients."""
+        logits = [part.logits for part in parts if part.logits is not None]
+        rows, own = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "own"))
+        return cls(rows, own, None, {}, logits=np.concatenate(logits) if len(logits) == len(parts) else None)
+
 
 def answer(clients: Sequence[Client], executor: Executor, view: str, router: Router | None) -> Answers:
     """Ask every client's model (`client.state`) for its answer to every client's test images.

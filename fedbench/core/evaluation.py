@@ -53,46 +53,58 @@ def evaluate(
     if assigned != server.assigned:
         served = server.copy(server.round)
         served.assigned = dict(assigned)
-    clients = [
-        run.answering(served, i, MEMBER if i < run.plan.trainees else UNSEEN, t, trained.get(i))
-        for i in range(run.federation.clients)
-    ]
+    everybody = range(run.federation.clients)
+
+    def clients(who: Sequence[int]) -> list[Client]:
+        return [run.answering(served, i, MEMBER if i < run.plan.trainees else UNSEEN, t, trained.get(i)) for i in who]
+
     usual = "crop" if run.setting.augment == "crop" else "plain"
     views = (usual,) if t < run.setting.rounds else tuple(dict.fromkeys((usual, "plain")))
     keeper = Keeper(served, run.executor.model.state_dict(), run.method)
     noted: dict[int, Noted] = {}
+    notes: Notes = {}
 
     def note(client: Client) -> None:
         if MODEL in keep and t == run.setting.rounds:
             noted[client.index] = keeper.note(client)
 
+    def measured(some: Sequence[Client]) -> None:
+        where = f"{run.method.name}: client.metrics"
+        for client in some:
+            if client.metrics:
+                notes[str(client.index)] = {k: tables.number(f"{where}['{k}']", v) for k, v in client.metrics.items()}
+
     if run.setting.votes:
-        run.executor.run(clients, run.method.personalise)
+        all_clients = clients(everybody)  # everyone's model is asked about everyone's images
+        run.executor.run(all_clients, run.method.personalise)
         router = run.method.route if run.method.routes else None
-        answers = {view: answer(clients, run.executor, view, router) for view in views}
-        for client in clients:
+        answers = {view: answer(all_clients, run.executor, view, router) for view in views}
+        for client in all_clients:
             note(client)
+        measured(all_clients)
         if LOGITS in keep:
-            own = own_answers(clients, run.executor, views, lambda _: None, logits=True)
+            own = own_answers(all_clients, run.executor, views, lambda _: None, logits=True)
             answers = {view: replace(a, logits=own[view].logits) for view, a in answers.items()}
     else:
-        personalise = run.method.personalise
-        answers = own_answers(clients, run.executor, views, personalise, logits=LOGITS in keep, note=note)
+        parts, personalise = [], run.method.personalise
+        for block in run.blocks(everybody):
+            some = clients(block)
+            parts.append(own_answers(some, run.executor, views, personalise, logits=LOGITS in keep, note=note))
+            measured(some)
+        answers = {view: Answers.joined([part[view] for part in parts]) for view in views}
     if run.setting.test_phase and t == run.setting.rounds and UNLABELLED in run.method.serves:
         answers["plain"] = replace(answers["plain"], test_phase=_answers_without_labels(run, server, t))
-    notes = {
-        str(c.index): {k: tables.number(f"{run.method.name}: client.metrics['{k}']", v) for k, v in c.metrics.items()}
-        for c in clients
-        if c.metrics
-    }
-    models = keeper.models([noted[c.index] for c in clients]) if noted else None
+    models = keeper.models([noted[i] for i in everybody]) if noted else None
     return Evaluated(answers, notes, validation.accuracy(run, served, t, trained), models)
 
 
 def _answers_without_labels(run: Simulation, server: Server, t: int) -> np.ndarray:
     """What each client's test images are answered when it comes as one without labels [T]."""
-    clients = [run.answering(server, i, UNLABELLED, t) for i in range(run.federation.clients)]
-    return own_answers(clients, run.executor, ("plain",), run.method.personalise)["plain"].own
+    parts = []
+    for block in run.blocks(range(run.federation.clients)):
+        clients = [run.answering(server, i, UNLABELLED, t) for i in block]
+        parts.append(own_answers(clients, run.executor, ("plain",), run.method.personalise)["plain"])
+    return Answers.joined(parts).own
 
 
 def consider(run: Simulation, server: Server, who: Sequence[int]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.core.by_client import ByClient, moved, sizes
 from fedbench.core.task import Task, task_of
-from fedbench.partitions.density import Densities, realised
+from fedbench.partitions.density import Densities, counted, realised
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,19 @@ class Federation:
         """
         clients = int(client.max()) + 1
         held_back = np.zeros(len(client), bool) if validation is None else validation
-        ends = np.searchsorted(client, np.arange(clients + 1))
 
-        def rows(mask: np.ndarray) -> list[Tensor]:
-            """The chosen rows of each client."""
-            spans = itertools.pairwise(ends.tolist())
-            return [torch.from_numpy(np.flatnonzero(mask[a:b]) + a).to(device) for a, b in spans]
+        def rows(mask: np.ndarray) -> ByClient:
+            return ByClient.of(mask, client, clients, device)
 
         trains, drifts = ~is_test & ~held_back, range(0 if stage is None else int(stage.max()) + 1)
         stages = [(rows(trains & (stage == s)), rows(held_back & (stage == s))) for s in drifts]
         first = np.ones(len(client), bool) if stage is None else stage == 0
-        counts = np.zeros((clients, classes), np.float32)
         mask = trains & first
         if labels.ndim > 1:
+            counts = np.zeros((clients, classes), np.float32)
             np.add.at(counts, client[mask], labels[mask])
         else:
-            np.add.at(counts, (client[mask], labels[mask]), 1)
+            counts = counted(client[mask], labels[mask], clients, classes).astype(np.float32)
         groups = groups or [0] * clients
         return cls(
             images=torch.from_numpy(np.ascontiguousarray(images)).to(device),
@@ -131,10 +128,10 @@ class Federation:
         return [
             replace(
                 whole,
-                train=[rows + at for rows in p.train],
-                test=[rows + at for rows in p.test],
-                validation=[rows + at for rows in p.validation],
-                stages=[([r + at for r in train], [r + at for r in held]) for train, held in p.stages],
+                train=moved(p.train, at),
+                test=moved(p.test, at),
+                validation=moved(p.validation, at),
+                stages=[(moved(train, at), moved(held, at)) for train, held in p.stages],
                 class_counts=p.class_counts,
                 groups=p.groups,
                 test_groups=p.test_groups,
@@ -192,10 +189,10 @@ class Federation:
         h, w, c = self.images.shape[1:]
         return h, w, c
 
-    @property
+    @cached_property
     def n_train(self) -> list[int]:
-        return [len(rows) for rows in self.train]
+        return sizes(self.train)
 
-    @property
+    @cached_property
     def n_test(self) -> list[int]:
-        return [len(rows) for rows in self.test]
+        return sizes(self.test)

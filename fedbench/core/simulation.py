@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ from fedbench.specs import Setting
 
 #: Where a client's count of requests starts when it personalises, and when the server asks it.
 PERSONALISING, SURVEYING = 1000, 2000
+#: What the clients that are there together may hold at their start, in bytes.
+BLOCK_BYTES = 128 << 20
 
 
 class Simulation:
@@ -45,9 +47,16 @@ class Simulation:
         self.device = federation.images.device
         self.clock = Clock(self.device)
         self.context = context or Context.of(federation, setting)
+        self.client_bytes = size_in_bytes(initial)
         personal = size_in_bytes({name: t for name, t in initial.items() if method.is_personal(name)})
         #: What of a client's state waits in host memory while others are at work, if not all fit on the device.
         self.puts_by = None if fits(personal * federation.clients, self.device) else method.is_personal
+
+    def blocks(self, who: Sequence[int]) -> list[Sequence[int]]:
+        """These clients in parts that are there together, in their order: as many as keep the workers busy, or whose
+        states fit into BLOCK_BYTES if those are more."""
+        size = max(4 * self.executor.width, BLOCK_BYTES // self.client_bytes)
+        return [who[at : at + size] for at in range(0, len(who), size)]
 
     def client(self, index: int, state: State, t: int, phase: int = 0) -> Client:
         client = new_client(index, t, state, self.context, self.federation, self.plan, phase)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from fedbench.core import communication, tables
+from fedbench.core.by_client import sizes
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client
 from fedbench.core.clock import Clock
@@ -24,7 +25,7 @@ from fedbench.core.round import Round
 from fedbench.core.server import Server
 from fedbench.core.simulation import Simulation
 from fedbench.core.start import learning_rate
-from fedbench.core.state import Mean, State, matches, size_in_bytes
+from fedbench.core.state import Mean, State, matches
 from fedbench.core.survey import survey
 from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 10.0
 #: ... and than saving takes, so many times over: at most this share of the time goes into checkpoints.
 CHECKPOINT_SHARE = 0.05
-#: What the clients that are at work together may hold at their start, in bytes.
-BLOCK_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -119,15 +118,9 @@ class Trainer(Simulation):
         server, cohort = self.server.copy(t), self.plan.cohort(t)
         communicates, mean = self.method.communicates(t, self.setting.rounds), None
         if cohort and communicates and self.method.streams:
-            rows, _ = self.federation.at(self.context.stage(t))
-            mean = Mean(server.shared, [len(rows[i]) for i in cohort])
+            n_train = sizes(self.federation.at(self.context.stage(t))[0])
+            mean = Mean(server.shared, [n_train[i] for i in cohort])
         return Round(server, cohort, communicates, mean, seconds=time.perf_counter() - started)
-
-    def blocks(self, round: Round) -> list[list[int]]:
-        """The cohort in the parts that are at work together, in its order: as many as keep the workers busy, or whose
-        states fit into BLOCK_BYTES if those are more."""
-        size = max(4 * self.executor.width, BLOCK_BYTES // size_in_bytes(self.server.initial))
-        return [round.cohort[at : at + size] for at in range(0, len(round.cohort), size)]
 
     def enter(self, round: Round, block: Sequence[int]) -> list[Client]:
         """Clients of the cohort, ready for their local work."""
@@ -276,7 +269,7 @@ def train_together(trainers: Sequence[Trainer], observe: Callable[[Progress], No
         raise Interrupted(min(trainer.server.round for trainer in trainers)) from None
 
 
-def work(blocks: Sequence[tuple[Trainer, Round, list[int]]], local: Clock) -> None:
+def work(blocks: Sequence[tuple[Trainer, Round, Sequence[int]]], local: Clock) -> None:
     """The local work of a block of each."""
     clients = [trainer.enter(round, block) for trainer, round, block in blocks]
     first, _, _ = blocks[0]
@@ -291,7 +284,7 @@ def _train_round(trainers: Sequence[Trainer]) -> Progress:
     """One round of each."""
     first, under_way = trainers[0], [trainer.begin() for trainer in trainers]
     local = Clock(first.device)
-    blocks = (trainer.blocks(round) for trainer, round in zip(trainers, under_way, strict=True))
+    blocks = (trainer.blocks(round.cohort) for trainer, round in zip(trainers, under_way, strict=True))
     for block in zip_longest(*blocks, fillvalue=[]):
         work(list(zip(trainers, under_way, block, strict=True)), local)
     seconds = local.reset().get("local", 0.0) / len(trainers)

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedbench.core.by_client import sizes
 from fedbench.core.client import Batch, Client, ClientUpdate, Collect, logits
 from fedbench.core.server import Server
 from fedbench.core.simulation import Simulation
@@ -22,17 +23,15 @@ def accuracy(run: Simulation, server: Server, t: int, trained: Mapping[int, Stat
 
     None where no client that trains holds images back, or clients answer without scores.
     """
-    holding = [i for i in range(run.plan.trainees) if len(run.federation.validation[i])]
-    clients = [run.answering(server, i, MEMBER, t, trained.get(i)) for i in holding]
+    holding = [i for i, n in enumerate(sizes(run.federation.validation)[: run.plan.trainees]) if n]
     right, images = 0.0, 0
-    for block in run.executor.blocks(clients):
+    for who in run.blocks(holding):
+        block = [run.answering(server, i, MEMBER, t, trained.get(i)) for i in who]
         run.executor.run(block, _update(run.method.personalise))
         if any(client.answer is not None for client in block):
             return None
         right += sum(client.upload for client in block)
         images += sum(client.count("validation") for client in block)
-        for client in block:
-            client.state, client.answers_by = {}, None
     return right / images if images else None
 
 

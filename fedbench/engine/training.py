@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import torch
 
+    from fedbench.core.client import Client
     from fedbench.core.federation import Federation
     from fedbench.core.server import Server
     from fedbench.core.trainer import Trainer
@@ -78,12 +79,13 @@ def prepared(
 
         starts.append(initialise(job.method, build, f, j.spec.setting))
     model = starts[0][0]
-    cohort = [
-        new_client(i, 1, start[1], Context.of(f, setting), f, plan)
-        for f, start, plan in zip(federations, starts, plans, strict=True)
-        for i in plan.cohort(1) or range(plan.trainees)
-    ]
-    choice = choose(setting.executor or executor, model, federations[0], setting, cohort, store)
+    cohort = [(k, i) for k, plan in enumerate(plans) for i in plan.cohort(1) or range(plan.trainees)]
+
+    def client(which: tuple[int, int]) -> Client:
+        k, i = which
+        return new_client(i, 1, starts[k][1], Context.of(federations[k], setting), federations[k], plans[k])
+
+    choice = choose(setting.executor or executor, model, federations[0], setting, cohort, client, store)
     runner = executors.make(choice.name, model, federations[0], setting)
     try:
         trainers = [

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.partitions import distinct, modifiers
-from fedbench.partitions.density import Densities, realised
+from fedbench.partitions.density import Densities, counted, realised
 from fedbench.partitions.distribution import Distribution, Drawn
 from fedbench.partitions.transforms import Transform, apply, paint
 from fedbench.partitions.transforms.corruption.pixels import Images
@@ -142,8 +142,7 @@ class Partition:
             counts = np.zeros((self.clients, len(self.classes)), np.int64)
             np.add.at(counts, self.client[chosen], self.label[chosen])
             return counts
-        flat = self.client[chosen].astype(np.int64) * len(self.classes) + self.label[chosen]
-        return np.bincount(flat, minlength=self.clients * len(self.classes)).reshape(self.clients, -1)
+        return counted(self.client[chosen], self.label[chosen], self.clients, len(self.classes))
 
     def image_shape(self, shape: Sequence[int]) -> tuple[int, int, int]:
         """(H, W, C) of an image as the clients see it, given that of the data set: coloured ones have 3 channels.
@@ -164,7 +163,7 @@ class Partition:
         """
         if dataset.spec.id != self.spec.dataset.id:
             raise FedbenchError(f"partition {self.id} is of dataset {self.spec.dataset.id}, not {dataset.spec.id}")
-        plain = not any(transform.alters for transform in self.transforms)
+        plain = not any(transform.alters for transform in set(self.transforms))
         if self.colour is not None:
             images, index = paint(dataset.images[self.sample], self.colour), np.arange(len(self.sample))
         elif plain or self.drawn is not None:

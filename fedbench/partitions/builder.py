@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from fedbench.errors import FedbenchError
 from fedbench.partitions import modifiers, schemes
 from fedbench.partitions.artifact import Partition, numbered
 from fedbench.partitions.scheme import Assignment
-from fedbench.partitions.split import Indices
+from fedbench.partitions.split import Indices, cut
 from fedbench.partitions.tables import read, write
 from fedbench.partitions.transforms import SHIFTS, Transform, of_clients
 from fedbench.plugins.mistakes import reported
@@ -82,7 +83,7 @@ def _partition(spec: PartitionSpec, dataset: Dataset, assignment: Assignment) ->
     """The partition of what a partitioner drew."""
     a = assignment
     sizes = [[*map(len, train), len(test)] for train, test in zip(a.train, a.test, strict=True)]
-    rows = iter(np.split(np.arange(sum(map(sum, sizes))), np.cumsum([n for mine in sizes for n in mine])[:-1]))
+    rows = iter(cut(np.arange(sum(map(sum, sizes))), [n for mine in sizes for n in mine]))
     pieces: list[list[Indices]] = []  # [M][2P + 1]: training and validation rows of each phase, and test rows
     for c, mine in enumerate(sizes):
         if a.held_back is None:
@@ -140,5 +141,9 @@ def _transforms(spec: PartitionSpec, assignment: Assignment, grey: bool) -> list
     """[M] the partitioner's own, and the shift's behind them."""
     shift = of_clients(spec.shift, spec.clients) if spec.shift in SHIFTS else [Transform()] * spec.clients
     own = assignment.transforms or [Transform()] * spec.clients
-    both = [a | b for a, b in zip(own, shift, strict=True)]
-    return [transform.on_grey() for transform in both] if grey else both
+
+    @cache
+    def both(a: Transform, b: Transform) -> Transform:
+        return (a | b).on_grey() if grey else a | b
+
+    return [both(a, b) for a, b in zip(own, shift, strict=True)]

@@ -38,7 +38,12 @@ def realised(label: NDArray[np.integer], client: NDArray[np.integer], clients: i
     """
     if label.ndim > 1:
         return Densities(np.zeros(len(label), np.int64), np.ones((clients, 1)), np.ones((clients, 1)))
-    counts = np.zeros((clients, classes))
-    np.add.at(counts, (client, label), 1)
+    counts = counted(client, label, clients, classes)
     shares = np.asarray(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))
     return Densities(label.astype(np.int64), shares, shares)
+
+
+def counted(client: NDArray[np.integer], label: NDArray[np.integer], clients: int, classes: int) -> NDArray[np.int64]:
+    """[M, K]: samples of each class, from client and class of each sample [R]."""
+    flat = client.astype(np.int64) * classes + label
+    return np.bincount(flat, minlength=clients * classes).reshape(clients, classes)

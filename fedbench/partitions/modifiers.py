@@ -48,7 +48,7 @@ def subsampled(part: Indices, spec: PartitionSpec) -> Indices:
 
 def repeated(part: Indices, spec: PartitionSpec) -> Indices:
     """Every training sample so many times."""
-    return np.tile(part, spec.duplicates or 1)
+    return part if spec.duplicates is None else np.tile(part, spec.duplicates)
 
 
 def again(spec: PartitionSpec) -> list[tuple[int, Transform]]:

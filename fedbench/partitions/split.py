@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,4 +48,10 @@ def split(
 
 def shards(samples: Indices, clients: int) -> list[Indices]:
     """Equal consecutive pieces, one a client; the last one takes what is left over."""
-    return np.split(samples, len(samples) // clients * np.arange(1, clients))
+    return cut(samples, [len(samples) // clients] * (clients - 1) + [len(samples)])
+
+
+def cut(samples: Indices, sizes: Sequence[int]) -> list[Indices]:
+    """Consecutive pieces of these sizes (np.split takes ten times as long for so many)."""
+    ends = np.cumsum([0, *sizes]).tolist()
+    return [samples[a:b] for a, b in pairwise(ends)]

@@ -26,7 +26,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def read(artifact: Artifact) -> Partition:
     import pyarrow.compute as pc
 
     samples, clients = artifact.table("samples"), artifact.table("clients")
-    steps = clients.select([f.name for f in fields(Transform) if f.name in clients.column_names]).to_pylist()
+    steps = clients.select([f.name for f in fields(Transform) if f.name in clients.column_names])
     split = samples["split"].cast("string")
     back = pc.equal(split, "validation").to_numpy()
     partition = Partition(
@@ -64,7 +65,7 @@ def read(artifact: Artifact) -> Partition:
         sample=samples["sample"].to_numpy(),
         test=pc.equal(split, "test").to_numpy(),
         label=as_array(samples["label"]),
-        transforms=tuple(Transform(**row) for row in steps),
+        transforms=_transforms(steps),
         groups=clients["group"].to_pylist(),
         colour=samples["colour"].to_numpy() if "colour" in samples.column_names else None,
         validation=back if back.any() else None,
@@ -80,6 +81,17 @@ def read(artifact: Artifact) -> Partition:
             f"remove it with 'fedbench remove {artifact.id}' and make it again",
         )
     return replace(partition, declared=_declared(artifact, partition, samples))
+
+
+def _transforms(steps: pa.Table) -> tuple[Transform, ...]:
+    """[M] how each client sees its images, from a column a step; equal ones are one."""
+    columns = [[tuple(v) if isinstance(v, list) else v for v in column.to_pylist()] for column in steps.columns]
+
+    @cache
+    def transform(*values: Any) -> Transform:
+        return Transform(**dict(zip(steps.column_names, values, strict=True)))
+
+    return tuple(transform(*values) for values in zip(*columns, strict=True))
 
 
 def _declared(artifact: Artifact, p: Partition, samples: pa.Table) -> Densities | None:

@@ -63,7 +63,7 @@ class Ours:
         """A round of FedAvg without evaluation. The trainer does not go on from it unless it is committed."""
         trainer = self.trainer
         under_way, local = trainer.begin(), Clock(self.device)
-        for block in trainer.blocks(under_way):
+        for block in trainer.blocks(under_way.cohort):
             work([(trainer, under_way, block)], local)
         trainer.finish(under_way, local.reset()["local"])
         return under_way

@@ -10,6 +10,7 @@ import torch
 
 from fedbench import models
 from fedbench.core import executors
+from fedbench.core.client import Client
 from fedbench.core.context import Context
 from fedbench.core.plan import Plan
 from fedbench.core.start import initialise, new_client
@@ -32,9 +33,12 @@ def pick(store: Store, s: Setting | None = None, wanted: str = "auto", clients: 
         method("fedavg"), lambda: models.build(s.model, shape=DATA.shape, classes=10, seed=1), DATA, s
     )
     plan = Plan(s, DATA.n_train, DATA.shape[:2])
-    cohort = [new_client(i, 1, initial, Context.of(DATA, s), DATA, plan) for i in range(clients)]
     store.home.mkdir(parents=True, exist_ok=True)
-    return choose(wanted, model, DATA, s, cohort, store)
+
+    def client(i: int) -> Client:
+        return new_client(i, 1, initial, Context.of(DATA, s), DATA, plan)
+
+    return choose(wanted, model, DATA, s, range(clients), client, store)
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fedbench.errors import FedbenchError
 from fedbench.files import alone, disk_errors, read_json, write_json
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fedbench.core.client import Client
     from fedbench.core.federation import Federation
     from fedbench.specs import Setting
+
+T = TypeVar("T")
 
 #: In the store's home: what was measured, by network, shapes and device.
 FILE = "executors.json"
@@ -48,10 +50,12 @@ def choose(
     model: nn.Module,
     federation: Federation,
     setting: Setting,
-    cohort: Sequence[Client],
+    cohort: Sequence[T],
+    client: Callable[[T], Client],
     store: Store,
 ) -> Choice:
-    """The executor `wanted`, or for 'auto' the fastest one here, measured on the clients of a round.
+    """The executor `wanted`, or for 'auto' the fastest one here, measured on clients of a round: `client` makes those
+    of the `cohort` that take part in that.
 
     A measurement takes a second or so; the same network, shapes and device are measured once a store.
     """
@@ -60,7 +64,8 @@ def choose(
     path, key = store.home / FILE, _key(setting, model, federation, len(cohort))
     choice = _remembered(path).get(key)
     if choice is None:
-        choice = _measured(model, federation, setting, cohort)
+        some = [client(i) for i in cohort[: CLIENTS[federation.images.device.type]]]
+        choice = _measured(model, federation, setting, some)
         with disk_errors("remembering the executors' speeds", store.home), alone(store.home):
             write_json(path, {k: asdict(c) for k, c in {**_remembered(path), key: choice}.items()})
     return choice
@@ -81,12 +86,11 @@ def _remembered(path: Path) -> dict[str, Choice]:
     return choices
 
 
-def _measured(model: nn.Module, federation: Federation, setting: Setting, cohort: Sequence[Client]) -> Choice:
+def _measured(model: nn.Module, federation: Federation, setting: Setting, clients: Sequence[Client]) -> Choice:
     from fedbench.core.executors import available_cores
 
     device = federation.images.device.type
     workers = available_cores() if device == "cpu" else 1
-    clients = cohort[: CLIENTS[device]]
     default, *others = CANDIDATES[device]
     rates = {default: _rate(default, model, federation, setting, clients)}
     # Autocast under vmap is not the same arithmetic on a CPU: convolutions would stay float32.
