@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,7 +54,8 @@ def sweep(
     method alone: --ditto.mu 1). What is there already is not made again.
 
     The best values are named only if images are held back to choose by
-    (--validation 0.1): test images must not choose.
+    (--validation 0.1): test images must not choose. A run that fails, such as
+    one that diverges, is listed and stops no other; the exit code is then 1.
     """
     from fedbench import protocol as protocols
     from fedbench.cli.making import make
@@ -72,16 +74,19 @@ def sweep(
     with at_work:
         if ranges:
             points = _searched(grid, ranges, trials, rules, budget, at_work, where)
+            whole = any(store.has(run.spec) for point in points for run in point.runs)  # a failed trial counts, too
         else:
             points = grid.points(rules, budget, store, roots)
             if dry_run:
                 _print_cost(points, where.kind)
                 return
             runs = [run for point in points for run in point.runs if again or not store.has(run.spec)]
-            make(runs, f"budget {budget}", "all runs are there", at_work, where, again=again)
+            whole = make(runs, f"budget {budget}", "all runs are there", at_work, where, again=again)
     if save:
         _save(save, grid, points, rules)
     _print(points, [*grid.varied, *ranges], as_json)
+    if not whole:
+        sys.exit(1)
 
 
 def _options(words: Sequence[str]) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ how that is shown, is the caller's.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from fedbench.partitions import schemes
 from fedbench.plugins.mistakes import PluginError, reported, shown
 from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
 from fedbench.reports.status.index import State
-from fedbench.specs import Plain, RunSpec
+from fedbench.specs import Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
 from fedbench.store.provenance import other_code
@@ -214,12 +214,13 @@ def sweep(
     """
     left: list[tuple[str, Job]] = []
     slots, stop = (engine.slots, engine.stop) if engine else (1, lambda: None)
-    lock = Lock()
+    lock, varied = Lock(), _varied(runs)
 
     def of_group(group: Sequence[int]) -> Iterator[Outcome]:
         jobs: dict[str, Job] = {}
         for k in group:
-            title = f"({k + 1}/{len(runs)}) {_name(runs[k])}"
+            seed = f", seed {runs[k].spec.setting.seed}" if "seed" in varied else ""
+            title = f"({k + 1}/{len(runs)}) {_name(runs[k], varied)}{seed}"
             try:
                 with lock:  # users' files are loaded by one thread at a time
                     job = replace(Job.of(runs[k].spec.setting, runs[k].method, runs[k].spec.params), keep=keep)
@@ -228,7 +229,8 @@ def sweep(
                 yield Outcome(title, End.FAILED, error=error)
         together: dict[str, Artifact] = {}
         if len(jobs) > 1:
-            title = f"{next(iter(jobs))}, seeds {', '.join(str(job.spec.setting.seed) for job in jobs.values())}"
+            seeds = ", ".join(str(job.spec.setting.seed) for job in jobs.values())
+            title = f"({group[0] + 1}/{len(runs)}) {_name(runs[group[0]], varied)}, seeds {seeds}"
             try:
                 together = {artifact.id: artifact for artifact in execute(list(jobs.values()), title)}
             except Exception as error:
@@ -266,8 +268,19 @@ def _ended(title: str, job: Job, artifact: Artifact, engine: Engine | None) -> O
     return Outcome(title, End.MADE if ours else End.MADE_ELSEWHERE, artifact, job=job)
 
 
-def _name(run: Wanted) -> str:
-    """Method, hyper-parameters, data set and partition."""
-    part = run.spec.setting.partition
-    options = "".join(f" {k}={v}" for k, v in declared.of(run.method).differing(run.spec.params).items())
-    return f"{shown(run.method)}{options} {part.dataset.name} {schemes.label(part)}"
+def _varied(runs: Sequence[Wanted]) -> list[str]:
+    """The fields of settings in which runs on one data set differ, such as the learning rate of a sweep."""
+    settings: dict[str, list[Setting]] = {}
+    for run in runs:
+        settings.setdefault(run.spec.setting.partition.dataset.id, []).append(run.spec.setting)
+    names = [field.name for field in fields(Setting) if field.name != "partition"]
+    return [n for n in names if any(len({getattr(s, n) for s in alike}) > 1 for alike in settings.values())]
+
+
+def _name(run: Wanted, varied: Sequence[str]) -> str:
+    """Method, hyper-parameters, what is varied of the setting but its seed, data set and partition."""
+    setting = run.spec.setting
+    own = declared.of(run.method).differing(run.spec.params)
+    values = {**own, **{n: getattr(setting, n) for n in varied if n != "seed"}}
+    options = "".join(f" {k}={v}" for k, v in values.items() if v is not None)
+    return f"{shown(run.method)}{options} {setting.partition.dataset.name} {schemes.label(setting.partition)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def test_a_grid_is_made_compared_and_saved(home: Path, tmp_path: Path, monkeypat
     assert runs(home) == 0
     said = good(*words, "--save", "mine.toml", "--json")
     assert runs(home) == 8
+    assert re.search(r"\(1/8\) fedavg lr=0.05 digits Dir-0.3, (seeds 0, 1|seed 0): ", said.err)
     assert "saved: fedbench report --table ./mine.toml" in said.err
     for method in ("fedavg", "ditto"):
         assert f"best by validation accuracy: {method}, lr 0." in said.err
@@ -42,6 +44,19 @@ def test_test_images_choose_nothing(home: Path) -> None:
     said = good(*SMALL, "-m", "local", "--lr", "0.05,0.1")
     assert "best by" not in said.err
     assert "test images must not choose" in said.err
+
+
+def test_a_run_that_diverges_stops_neither_the_comparison_nor_the_choice(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    words = ("-m", "fedavg", "--lr", "0.05,1e30", "--seeds", "0-1", "--validation", "0.2", "--save", str(file))
+    said = fedbench(*SMALL, *words, "--json")
+    assert said.code == 1
+    assert "2 of 4 runs made" in said.err
+    assert said.err.count("training diverged") >= 2
+    assert "best by validation accuracy: fedavg, lr 0.05 (" in said.err
+    (table,) = json.loads(said.out)
+    assert {cell["seeds"] for cell in table["cells"]} == {2}
+    assert "1 failed" in good("report", "--table", str(file), "--budget", "smoke").out
 
 
 @pytest.mark.parametrize(
@@ -65,6 +80,16 @@ def test_bad_input_is_one_line_before_anything_is_made(home: Path, words: tuple[
     assert text in said.err
     assert "Traceback" not in said.err
     assert runs(home) == 0
+
+
+def test_a_trial_that_diverges_does_not_end_the_search(home: Path) -> None:
+    pytest.importorskip("optuna")
+    words = ("-m", "fedavg", "--lr", "1e-23:1e18", "--validation", "0.2", "--search", "optuna", "--trials", "4")
+    said = good(*SMALL, *words)
+    assert "failed: (1/1) fedavg" in said.err
+    assert ": failed" in said.err
+    assert "trial 4/4" in said.err
+    assert "best by validation accuracy: fedavg, lr " in said.err
 
 
 def test_a_search_tries_and_scores_by_validation_images(home: Path) -> None:
