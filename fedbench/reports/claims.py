@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench import protocol
+from fedbench.data import called
 from fedbench.errors import unknown
 from fedbench.reports import table as tables
-from fedbench.reports.layout.build import build
+from fedbench.reports.layout.build import build, verdicts
 from fedbench.reports.layout.grid import Grid
-from fedbench.reports.status.cells import find
+from fedbench.reports.status.cells import DEFAULT_PRECISION, find
 from fedbench.reports.status.index import Index
 from fedbench.reports.table.claims import OPEN, Verdict
 from fedbench.reports.table.spec import Table
@@ -55,11 +56,13 @@ def claims(
     for table in (table for table in every if table.claim):
         own = [""] if table.counted else list(protocol.load(table.protocol).budgets)
         measured = [b for b in own if b in ("", budget or b) and _has_numbers(table, b, store, roots, index)]
-        for at in measured or own[:1]:
+        if not measured:
+            yield Claims(table, "", "", False, [Stand(ours, theirs, {}) for ours, theirs in verdicts(table, {})])
+        for at in measured:
             grid = build(table, at, store, roots, compare=True, index=index)
             stands = [Stand(ours, theirs, _numbers(grid, table, ours)) for ours, theirs in grid.verdicts]
             shipped = any(entry.shipped for line in grid.lines for entry in line.entries)
-            yield Claims(table, at if measured else "", grid.scope if measured else "", shipped, stands)
+            yield Claims(table, at, grid.scope, shipped, stands)
 
 
 def _named(names: Sequence[str]) -> list[str]:
@@ -76,6 +79,9 @@ def _named(names: Sequence[str]) -> list[str]:
 def _has_numbers(table: Table, budget: str, store: Store, roots: Sequence[Path], index: Index) -> bool:
     if table.counted:
         return True
+    names = {called(column.dataset) for column in table.measured}
+    if not any(index.knows(name, budget, DEFAULT_PRECISION) for name in names):
+        return False
     cells = find(table, budget, store, roots, index=index)
     return any(record and record.artifact for cell in cells.all for record in cell.records)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from fedbench.reports.numbers.pairs import over_pairs, xi
 from fedbench.reports.status.cells import DEFAULT_PRECISION, Cell, Cells, find, worst
 from fedbench.reports.status.index import Index, Record, State
 from fedbench.reports.status.others import others, title_of
-from fedbench.reports.table.claims import judge, of_part
+from fedbench.reports.table.claims import Numbers, Verdict, judge, of_part
 from fedbench.reports.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.specs import Setting
 from fedbench.store import Store
@@ -305,22 +305,24 @@ class _Layout:
             printed = dataclasses.replace(printed, text=f"{printed.text}?")
         return dataclasses.replace(printed, ratio=ratio, difference=entry.difference, within=entry.within)
 
-    def _verdicts(self, paper: list[list[Entry]]):  # type: ignore[no-untyped-def]
-        table = self.table
-        rows, columns = [r.label for r in table.rows], [c.key for c in table.printed]
-        paper_rows = [r.label for r in table.rows if not r.added]
-        best = {c.key: str(c.best) for c in table.columns}
+    def _verdicts(self, paper: list[list[Entry]]) -> Iterator[tuple[Verdict, Verdict]]:
         ours = {
-            (row, column): e.value.mean
-            for row, line in zip(rows, paper, strict=True)
-            for column, e in zip([c.key for c in table.columns], line, strict=True)
+            (row.label, column.key): e.value.mean
+            for row, line in zip(self.table.rows, paper, strict=True)
+            for column, e in zip(self.table.columns, line, strict=True)
             if e.value is not None
         }
-        theirs = {place: value for place, (value, _) in table.trusted.items()}
-        given = paper_rows, columns, best, table.no_numbers
-        for claim in table.claim:
-            verdicts = judge(claim, ours, *given), judge(claim, theirs, *given)
-            yield tuple(map(of_part, verdicts)) if table.part and not claim.columns else verdicts
+        return verdicts(self.table, ours)
+
+
+def verdicts(table: Table, ours: Numbers) -> Iterator[tuple[Verdict, Verdict]]:
+    """Each claim of a table, on our numbers and on the paper's."""
+    best = {c.key: str(c.best) for c in table.columns}
+    theirs = {place: value for place, (value, _) in table.trusted.items()}
+    given = [r.label for r in table.rows if not r.added], [c.key for c in table.printed], best, table.no_numbers
+    for claim in table.claim:
+        both = judge(claim, ours, *given), judge(claim, theirs, *given)
+        yield (of_part(both[0]), of_part(both[1])) if table.part and not claim.columns else both
 
 
 def _mean(column: Column, entries: Sequence[Entry], base: Sequence[Entry]) -> Entry:
