@@ -26,7 +26,8 @@ class Verified:
 
 def verified(runs: Sequence[Shipped], n: int, seed: int, tolerance: float, again: bool) -> list[Verified]:
     """Some of the runs, made again where the store does not have them (or `again`), and compared."""
-    from fedbench.engine.verify import compare, executor_of, job_of, sample
+    from fedbench.engine.engines.here import Here
+    from fedbench.engine.verify import compare, job_of, sample, where_of
 
     store, console = context.store(), context.err()
     chosen = sample(runs, n, seed, store, context.roots())
@@ -37,7 +38,7 @@ def verified(runs: Sequence[Shipped], n: int, seed: int, tolerance: float, again
         job = job_of(run)
         job = job.again(store) if again else replace(job, keep=frozenset())
         trained = job.done(store) is None
-        (artifact,) = train([job], store, "auto", executor_of(run), title=_name(run))
+        (artifact,) = train([job], Here(store, context.roots(), *where_of(run)), title=_name(run))
         results.append(Verified(run, compare(run, artifact, store, tolerance), trained))
     return results
 

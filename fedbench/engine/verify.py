@@ -74,9 +74,11 @@ def job_of(run: Shipped) -> Job:
     return job
 
 
-def executor_of(run: Shipped) -> str:
-    """The one that it was made by, on whose order of sums its bits depend."""
-    return str(run.provenance.get("executor", "auto")) if run.provenance.get("device") == "cpu" else "auto"
+def where_of(run: Shipped) -> tuple[str, str]:
+    """The device and the executor that make it again: those that made it if on a CPU, where bits depend on them."""
+    return (
+        ("cpu", str(run.provenance.get("executor", "auto"))) if run.provenance.get("device") == "cpu" else ("auto",) * 2
+    )
 
 
 def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLERANCE) -> Checked:

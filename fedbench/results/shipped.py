@@ -45,7 +45,7 @@ class Shipped(Artifact):
         table = name.partition(".")[0]
         raise NotPacked(
             f"run {self.id} is a shipped result, and its {table} are not in the pack",
-            f"'fedbench results verify {self.id} --keep' trains it here",
+            f"'fedbench results verify {self.id}' trains it here",
         )
 
 
