@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -130,6 +134,32 @@ def test_what_no_node_can_do_is_one_line(nodes: Cluster, tmp_path: Path, monkeyp
     assert said.code == 2
     assert "and here it is 1.0; install the same fedbench, Python and torch on all nodes" in said.line
     assert predictions(there) == {}
+
+
+def test_stopped_and_gone_on(nodes: Cluster, tmp_path: Path) -> None:
+    """Ctrl-C: what is under way is saved in the shared store, and another engine goes on from there."""
+    slow = own_method(tmp_path, "import time; time.sleep(0.05); yield Train(cross_entropy, lr=self.half * client.lr)")
+    sweep = (*SWEEP, "--rounds", "30", "-m", slow, "--half", "0.25,0.5", "--home", str(tmp_path / "home"))
+    command = [sys.executable, "-m", "fedbench", *sweep, "--engine", "ray"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 200
+    while sum(_round(path) >= 2 for path in tmp_path.glob("home/work/*/progress.json")) < 2:
+        assert time.monotonic() < end
+        assert child.poll() is None, child.communicate()
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    said = child.communicate(timeout=120)[1]
+    assert child.returncode == 130, said
+    assert said.splitlines()[-1] == "stopped. The same command goes on from the rounds that are saved."
+    saved = [json.loads(path.read_text())["round"] for path in tmp_path.glob("home/work/*/checkpoint.json")]
+    assert len(saved) == 2
+    assert min(saved) >= 2
+    assert "2 of 2 runs made" in good(*sweep).err
+    assert not list((tmp_path / "home").glob(".engine-*"))
+
+
+def _round(progress: Path) -> int:
+    return int(json.loads(progress.read_text())["round"])
 
 
 def test_images_are_shared_and_not_copied(nodes: Cluster, tmp_path: Path) -> None:
