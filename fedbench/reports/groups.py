@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedbench.errors import unknown
 from fedbench.partitions import schemes
-from fedbench.reports.runs import SEEDS, Run, by_seed, differing, label, text
+from fedbench.reports.runs import SEEDS, Run, by_seed, differing, label, telling, text
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class RunPanel:
 def grouped(runs: Sequence[Run], by: Sequence[str] = ()) -> list[RunPanel]:
     """The runs by partition and within it by all that they differ in besides their seeds, or by these keys only.
 
-    What differs from panel to panel only stands in the panels' titles. Raises FedbenchError for an unknown key.
+    Panels are titled by as much as tells them apart. Raises FedbenchError for an unknown key.
     """
     keys = {key for run in runs for key in run.values}
     for key in by:
@@ -35,9 +35,9 @@ def grouped(runs: Sequence[Run], by: Sequence[str] = ()) -> list[RunPanel]:
     within = {key for own in panels.values() for key in differing(own)}
     within |= {key for run in runs for key in run.hyper_parameters}  # which say nothing of a panel's other methods
     own = list(by) or [key for key in different if key in within and key not in places]
-    common = [] if by else [key for key in different if key not in own]
+    apart = telling([group[0] for group in panels.values()], ("dataset", "split", *places))
     return [
-        RunPanel(label(group[0], dict.fromkeys(("dataset", "split", *places, *common))), _lines(group, own, by))
+        RunPanel(label(group[0], dict.fromkeys(("dataset", "split", *apart))), _lines(group, own, by))
         for group in panels.values()
     ]
 

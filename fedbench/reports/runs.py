@@ -234,6 +234,17 @@ def _follows(key: str, by: str, runs: Sequence[Run]) -> bool:
     return len(pairs) == len({value for value, _ in pairs})
 
 
+def telling(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:
+    """Those of the keys, the first ones first, that tell the runs apart as well as all of them do."""
+    needed: list[str] = []
+    parts = 1
+    for key in dict.fromkeys(keys):
+        finer = len({tuple(text(run.values.get(k)) for k in (*needed, key)) for run in runs})
+        if finer > parts:
+            needed, parts = [*needed, key], finer
+    return needed
+
+
 def by_seed(runs: Iterable[Run]) -> list[list[Run]]:
     """The runs in groups that differ in nothing but their seeds, each in the order of its seeds."""
     groups: dict[str, list[Run]] = {}

@@ -128,6 +128,16 @@ def test_lines_are_what_differs_and_panels_partitions(lab: Lab, setting: Setting
         shape("metod")
 
 
+def test_a_panel_is_titled_by_as_much_as_tells_it_apart(lab: Lab, setting: Setting) -> None:
+    part = replace(setting.partition, clients=7, train_fraction=0.5, shift="none")
+    other = replace(setting, partition=part, lr=0.5, batch_size=99, schedule="constant", momentum=0.5)
+    for at in (setting, other):
+        lab.run(at, "fedavg")
+    panels = grouped(select(lab.store))
+    assert [panel.title for panel in panels] == ["cifar10, Dir-0.3, clients 8", "cifar10, Dir-0.3, clients 7"]
+    assert [list(panel.lines) for panel in panels] == [["FedAvg"], ["FedAvg"]]
+
+
 def test_remarks_say_what_is_no_curve_and_no_mean_over_seeds(lab: Lab, setting: Setting, call: Call) -> None:
     lab.run(setting, "fedavg")
     lab.run(replace(setting, lr=0.2), "fedavg")

@@ -12,9 +12,9 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.read import Metrics
 from fedbench.metrics.statistics import across_seeds
 from fedbench.reports.compare.numbers import USUAL, Number, of_metric
-from fedbench.reports.compare.places import Place, by_place, keys_of_places, names_of_places
+from fedbench.reports.compare.places import Place, by_place, keys_of, keys_of_places, names_of_places
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.runs import SEEDS, Run, by_seed, differing, label
+from fedbench.reports.runs import SEEDS, Run, by_seed, label
 
 #: The view of the test images that every run has after its last round.
 VIEW = "plain"
@@ -28,6 +28,7 @@ class Comparison:
 
     groups: Sequence[Group]
     keys: Sequence[str]  #: in what they differ, those of their data first
+    others: Sequence[str]  #: in what they differ only from one data set or partition to another
     numbers: Sequence[Number]
     view: str
     metrics: Mapping[str, Metrics]  #: by the run's id
@@ -63,6 +64,11 @@ class Comparison:
         """What tells the group from the others."""
         return label(group[0], self.keys or ["method"])
 
+    def label_there(self, group: Group) -> str:
+        """What tells the group from the others on its data."""
+        data = keys_of_places(self.runs)
+        return label(group[0], [key for key in self.keys if key not in data] or ["method"])
+
 
 def compare(
     runs: Sequence[Run], metrics: Sequence[str] = (), *, sort: str | None = None, view: str = VIEW
@@ -82,10 +88,9 @@ def compare(
             problems[str(error)] = None
     evaluated = [run for run in runs if run.id in by_run]
     values = {(run.id, one.name): one.read(run, by_run[run.id], view) for one in numbers for run in evaluated}
-    data = keys_of_places(runs)
-    keys = sorted((key for key in differing(runs) if key not in (*SEEDS, "rounds")), key=lambda key: key not in data)
+    keys, others = keys_of(by_seed(runs))
     groups = sorted(by_seed(runs), key=lambda group: [_order(group[0].values.get(key)) for key in keys])
-    side = Comparison(groups, keys, numbers, view, by_run, values, list(problems))
+    side = Comparison(groups, keys, others, numbers, view, by_run, values, list(problems))
     side = side if metrics else _measured(side)
     return side if sort is None else _sorted(side, sort)
 
@@ -108,7 +113,7 @@ def _order(value: Any) -> tuple[int, float, str]:
 def _sorted(side: Comparison, by: str) -> Comparison:
     """By a number, the best first (the least where none is best) and groups without it last; or by a key."""
     number = next((one for one in side.numbers if one.name == by), None)
-    keys = {*side.keys, *SEEDS, "rounds"}
+    keys = {*side.keys, *side.others, *SEEDS, "rounds"}
     if number is None and by not in keys:
         raise unknown("key to sort by", by, {*keys, *(one.name for one in side.numbers)})
 

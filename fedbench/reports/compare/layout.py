@@ -127,6 +127,9 @@ def _notes(side: Comparison) -> Iterable[str]:
     """Over what ± goes; what the numbers are; and what keeps some of them apart."""
     best = " Best and second best are those of each data set and partition." if len(side.places) > 1 else ""
     yield over_seeds(side.groups) + best
+    if side.others:
+        names = ", ".join(key.replace("_", " ") for key in side.others)
+        yield f"From one data set or partition to another differ also: {names}."
     images = (
         "test images as they are" if side.view == "plain" else f"test images in view {side.view}, where a run has it"
     )

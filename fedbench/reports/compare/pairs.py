@@ -116,10 +116,11 @@ def pairs_grid(side: Comparison, pairs: Sequence[Pair]) -> Grid:
     )
     lines = []
     for pair in pairs:
-        first, second = side.label(pair.first), side.label(pair.second)
-        paired = f"{len(pair.differences)} {pair.over}"
-        texts = ((side.names_of_places[pair.place],) if places else ()) + (first, second, paired)
-        lines.append(Line(f"{first} against {second}", "paper", tuple(_cells(pair, factor, decimals)), keys=texts))
+        first, second = side.label_there(pair.first), side.label_there(pair.second)
+        data = (side.names_of_places[pair.place],) if places else ()
+        texts = (*data, first, second, f"{len(pair.differences)} {pair.over}")
+        line = ": ".join([*data, f"{first} against {second}"])
+        lines.append(Line(line, "paper", tuple(_cells(pair, factor, decimals)), keys=texts))
     return Grid(
         id="test",
         title=f"{number.label} in pairs",

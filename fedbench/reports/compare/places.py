@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedbench.partitions import schemes
-from fedbench.reports.runs import SEEDS, Run, differing, label, text
+from fedbench.reports.runs import SEEDS, Run, differing, label, telling, text
 
 #: A data set under a partitioner with its options; runs of one place can be ranked among each other.
 Place = tuple[str, ...]
@@ -37,5 +37,17 @@ def names_of_places(places: Mapping[Place, list[Sequence[Run]]]) -> dict[Place, 
     """Each in print: data set and partition, and what else tells them apart."""
     runs = [groups[0][0] for groups in places.values()]
     own = keys_of_places(runs)
-    keys = dict.fromkeys(["dataset", "split", *(key for key in differing(runs) if key in own)])
+    keys = dict.fromkeys(["dataset", "split", *telling(runs, (key for key in differing(runs) if key in own))])
     return {at: label(groups[0][0], keys) for at, groups in places.items()}
+
+
+def keys_of(groups: Sequence[Sequence[Run]]) -> tuple[list[str], list[str]]:
+    """The keys that tell groups of runs apart, those of their data first; and those that differ from one place to
+    another only, so that they tell nothing more."""
+    runs = [group[0] for group in groups]
+    data, different = keys_of_places(runs), [key for key in differing(runs) if key not in (*SEEDS, "rounds")]
+    within = {"method", *(key for run in runs for key in run.hyper_parameters)}
+    within |= {key for alike in by_place(groups).values() for key in differing([group[0] for group in alike])}
+    places = telling(runs, (key for key in different if key in data))
+    keys = [*places, *(key for key in different if key not in data and key in within)]
+    return keys, [key for key in different if key not in keys]
