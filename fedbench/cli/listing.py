@@ -38,8 +38,9 @@ def list_artifacts(
 ) -> None:
     """List what the store holds, newest last; * marks the current partition and run.
 
-    A run's accuracy is the mean of its clients' accuracies in %, system that
-    of the whole federation, after the last rounds that count.
+    A run's accuracy is its average accuracy in %, of each client's model
+    weighted by training images, as 'train' and 'compare' print it; system is
+    that of the whole federation; both after the last rounds that count.
     """
     kinds, filters = _asked(what or [])
     store = context.store()
@@ -54,7 +55,10 @@ def list_artifacts(
         context.print_json(documents + [{"kind": UNFINISHED, **document(run, told)} for run in left])
         return
     if not artifacts and not problems and not left:
-        context.out().print(f"nothing in {store.home} yet; 'fedbench demo' or 'fedbench partition' makes a start")
+        if what:
+            context.out().print(f"nothing in {store.home} of the kind {what[0]}")
+        else:
+            context.out().print(f"nothing in {store.home} yet; 'fedbench demo' or 'fedbench partition' makes a start")
         return
     _print(store, artifacts, left, headlines, told, with_metrics=kinds == ["metrics"])
 
@@ -156,7 +160,7 @@ def _run_row(a: Artifact, headlines: Headlines, told: Mapping[str, Sequence[str]
         "method": method_words(spec, told), "data set": part.dataset.name, "split": schemes.label(part),
         "clients": str(part.clients), "model": model_words(setting), "budget": setting.budget,
         "rounds": str(setting.rounds), "lr": f"{setting.lr:g}", "seed": str(setting.seed),
-        "accuracy": _percent(reached.get("client_accuracy_mean")), "AUC": _percent(reached.get("client_auc_mean")),
+        "accuracy": _percent(reached.get("average_accuracy")), "AUC": _percent(reached.get("client_auc_mean")),
         "system": _percent(reached.get("system_accuracy")),
     }  # fmt: skip
 

@@ -47,9 +47,9 @@ def test_list(ready: Path) -> None:
     headline = json.loads(good("evaluate", "--json").out)[0]["headline"]["plain"]
     assert rows[-1][9:12] == [
         "2025",
-        *(f"{100 * headline[k]:.2f}" for k in ("client_accuracy_mean", "system_accuracy")),
+        *(f"{100 * headline[k]:.2f}" for k in ("average_accuracy", "system_accuracy")),
     ]
-    assert listed[2]["client_accuracy_mean"] == headline["client_accuracy_mean"]
+    assert listed[2]["average_accuracy"] == headline["average_accuracy"]
     assert "0.0 MB" not in said
     (metrics,) = (one for one in listed if one["kind"] == "metrics")
     assert f"of run {current['run']}: fedavg on digits" in good("list", "metrics").out

@@ -49,7 +49,7 @@ def test_an_interrupted_run_is_told_and_goes_on(ready: Path, stopped: str) -> No
     (summary,) = json.loads(good("resume", stopped[:6], "--json").out)
     assert summary["run"] == stopped
     assert json.loads(good("status", "--json").out) == []
-    assert good("list", "unfinished").out.startswith("nothing in")
+    assert good("list", "unfinished").out == f"nothing in {ready} of the kind unfinished\n"
     assert good("resume", "--all").err == "no run was interrupted\n"
 
 
