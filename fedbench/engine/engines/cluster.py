@@ -44,7 +44,10 @@ def connected(address: str) -> bool:
         with _signals_as_they_are():
             ray.init(**options)
     except (OSError, RuntimeError, ValueError, ImportError, AssertionError) as error:
-        raise FedbenchError(f"no Ray cluster to work with at {address} ({error})", "'ray status' shows one") from error
+        raise FedbenchError(
+            f"no Ray cluster to work with at {address} ({error})",
+            "'ray status' shows one; if it asks for a token, set RAY_AUTH_MODE=token",
+        ) from error
     return True
 
 
