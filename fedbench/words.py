@@ -41,6 +41,11 @@ def check(words: Iterable[str]) -> None:
         one_line(word, "the command line")
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, such as 1 epoch, or 3,000 steps."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def size(bytes: int) -> str:
     """Bytes in words: 12 kB, 3.4 MB, 1.2 GB."""
     for unit, name in ((1e9, "GB"), (1e6, "MB")):

@@ -117,7 +117,10 @@ def _elsewhere(
     if as_json:
         whole = {name: None if isnan(v) else v for name, v in there.federation.items()}
         each = {name: [None if isnan(v) else v for v in values] for name, values in there.clients.items()}
-        answer = {"run": run.id, "partition": other.id, "answered_by": there.by, "metrics": whole, "clients": each}
+        answer = {
+            "run": run.id, "partition": other.id, "answered_by": there.by, "test_images": there.images,
+            "trained_on": there.trained_on, "metrics": whole, "clients": each,
+        }  # fmt: skip
         context.print_json(answer)
         return
     assert isinstance(run.spec, RunSpec)
@@ -136,6 +139,12 @@ def _elsewhere(
         percent = METRICS[name].unit == "fraction"
         table.add_row(name, "–" if isnan(value) else f"{100 * value:.2f} %" if percent else f"{value:.4f}")
     context.out().print(table)
+    if there.trained_on:
+        context.out().print(
+            f"The run has trained on {there.trained_on:,} of these {there.images:,} test images: "
+            "another split of its own data says little of images that it has not seen.",
+            style="yellow",
+        )
 
 
 def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:

@@ -13,6 +13,7 @@ from fedbench.metrics.read import load
 from fedbench.partitions import schemes
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     from fedbench.core.keep import Models
@@ -39,7 +40,7 @@ def card(
     assert isinstance(spec, RunSpec)
     part, setting = spec.setting.partition, spec.setting
     sizes = "x".join(map(str, shape))
-    length = f"{setting.steps} steps" if setting.steps is not None else f"{setting.epochs} epochs"
+    length = counted(setting.steps, "step") if setting.steps is not None else counted(setting.epochs or 1, "epoch")
     facts = {
         "method": f"{p.get('title', spec.method)} ({spec.method}, version {spec.method_version})",
         "hyper-parameters": ", ".join(f"{k} {v}" for k, v in spec.params.items()) or "none",

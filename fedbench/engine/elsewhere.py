@@ -37,6 +37,8 @@ class Elsewhere:
     by: str  #: "client": the client of the same number answers, "server": the one shared model does
     federation: dict[str, float]  #: metric -> value, as of a run's own metrics
     clients: dict[str, list[float]]  #: metric -> [M]; NaN of what a client has none of
+    images: int  #: test images that were answered, each once
+    trained_on: int  #: ... of them those that the run's clients have trained on: of these accuracy says little
 
 
 def evaluate(
@@ -68,7 +70,23 @@ def evaluate(
         result = answers(them, network, lambda: method_of(spec, method), federation, spec.setting)
     trainees = read(other).spec.trainees
     sizes = Clients(np.array(federation.n_train), np.array(federation.n_test), trainees)
-    return Elsewhere(other.spec, by, *_measured(result, federation, sizes))
+    known = _trained_on(run, other, store, roots)
+    return Elsewhere(other.spec, by, *_measured(result, federation, sizes), *known)
+
+
+def _trained_on(run: Artifact, other: Artifact, store: Store, roots: list[Path]) -> tuple[int, int]:
+    """(test images of the other partition, how many of these the run's clients had as training images)."""
+    from fedbench.engine.inputs import artifacts
+    from fedbench.partitions.tables import read
+
+    assert isinstance(run.spec, RunSpec)
+    theirs, own = read(other), run.spec.setting.partition
+    tested = np.unique(theirs.sample[theirs.test])
+    if own.dataset != theirs.spec.dataset:
+        return len(tested), 0
+    _, drawn = artifacts(own, store, roots, False)
+    ours = read(drawn)
+    return len(tested), len(np.intersect1d(tested, ours.sample[~ours.test]))
 
 
 def network_of(them: Models, spec: RunSpec, shape: tuple[int, int, int], classes: int) -> FLModel:

@@ -22,7 +22,7 @@ class WandB(Observer):
 
     def on_start(self, training: Training) -> None:
         config = {**training.values, "fedbench_runs": " ".join(training.ids)}
-        self.run = wandb.init(project=self.project, name=training.title, config=config, reinit="finish_previous")
+        self.run = wandb.init(project=self.project, name=training.title, config=config, reinit="create_new")
 
     def on_round(self, now: Progress) -> None:
         if not now.doing:

@@ -12,7 +12,7 @@ from fedbench.reports.compare.comparison import VIEW
 from fedbench.reports.compare.numbers import Number, of_metric
 from fedbench.reports.compare.significance import Friedman, friedman
 from fedbench.reports.groups import grouped
-from fedbench.reports.runs import Run
+from fedbench.reports.runs import SEEDS, Run, differing
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +25,7 @@ class Ranks:
     values: np.ndarray  #: [N, k], each the mean over the seeds of a line there, as stored
     result: Friedman
     left_out: Sequence[str] = ()  #: places that lack some of the lines, and which
+    mixed: Sequence[str] = ()  #: keys that runs of one line differ in at some place, besides their seeds
 
 
 def ranked(runs: Sequence[Run], metric: str | None = None, by: Sequence[str] = (), view: str = VIEW) -> Ranks:
@@ -42,7 +43,7 @@ def ranked(runs: Sequence[Run], metric: str | None = None, by: Sequence[str] = (
     lines = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     if len(lines) < 2:
         raise FedbenchError(f"there is nothing to rank {lines[0]} against", "choose runs of two methods at least")
-    values, places, left_out = [], [], []
+    values, places, left_out, mixed = [], [], [], set[str]()
     for panel in panels:
         means = {name: _mean(number, group, view) for name, group in panel.lines.items()}
         lacking = [name for name in lines if means.get(name) is None]
@@ -50,6 +51,7 @@ def ranked(runs: Sequence[Run], metric: str | None = None, by: Sequence[str] = (
             left_out.append(f"{panel.title} has no {number.name} of {', '.join(lacking)}")
         else:
             places.append(panel.title)
+            mixed |= {key for group in panel.lines.values() for key in differing(group) if key not in SEEDS}
             values.append([means[name] for name in lines])
     if len(places) < 2:
         hint = left_out[0] if left_out else "train them on others, too"
@@ -58,7 +60,7 @@ def ranked(runs: Sequence[Run], metric: str | None = None, by: Sequence[str] = (
             f"{hint}; filters and --by KEY choose what is ranked",
         )
     matrix = np.array(values, np.float64)
-    return Ranks(number, lines, places, matrix, friedman(matrix, number.best), left_out)
+    return Ranks(number, lines, places, matrix, friedman(matrix, number.best), left_out, sorted(mixed))
 
 
 def _mean(number: Number, group: Sequence[Run], view: str) -> float | None:

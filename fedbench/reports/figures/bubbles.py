@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,16 @@ class Bubbles(Kind[Counts]):
     def gather(self, figure: FigureSpec, ask: Ask) -> Content[Counts]:
         """The panels of the figure's partitions, or of those asked for. Raises FedbenchError for too many clients."""
         if chosen := source.chosen_partitions(ask):
-            return Content([of_partition(partition) for partition in chosen])
+            own = [of_partition(partition) for partition in chosen]
+            titles = Counter(panel.title for panel in own)
+            return Content(
+                [
+                    replace(panel, title=f"{panel.title}, partition {panel.about['partition']}")
+                    if titles[panel.title] > 1
+                    else panel
+                    for panel in own
+                ]
+            )
         return Content([of_partition(source.partition(figure, panel, ask), panel.title) for panel in figure.panels])
 
     def rows(self, marks: Counts) -> Iterator[Mapping[str, Any]]:
@@ -81,9 +91,12 @@ class Bubbles(Kind[Counts]):
             )
 
     def paint(self, figure: FigureSpec, content: Content[Counts]) -> Figure:
-        """Panels beside each other where a page holds them, else below; areas mean the same in all of them."""
+        """Panels beside each other where a page holds them, else below; areas mean the same in those of one data."""
         counts = [panel.marks.samples for panel in content.panels]
-        most, clients = max(int(c.max()) for c in counts), max(map(len, counts))
+        clients = max(map(len, counts))
+        most: dict[str, int] = {}  # data set -> the largest bubble of its panels
+        for panel, c in zip(content.panels, counts, strict=True):
+            most[panel.about["dataset"]] = max(most.get(panel.about["dataset"], 1), int(c.max()))
         # Inches from one client to the next and from one class to the next: what a page can hold, and no more air
         # than the eye needs.
         across = min(0.3, 9.0 / clients)
@@ -98,10 +111,13 @@ class Bubbles(Kind[Counts]):
         else:
             picture, grid = subplots((1.9 + across * clients, sum(tall)), len(tall), 1, height_ratios=tall)
         for i, (axes, panel) in enumerate(zip(chain(*grid), content.panels, strict=True)):
-            _paint(axes, panel.marks, diameter**2 / most)
+            _paint(axes, panel.marks, diameter**2 / most[panel.about["dataset"]])
+            if len(most) > 1:
+                _legend(axes, most[panel.about["dataset"]], diameter, loc="upper left", bbox_to_anchor=(1.01, 1.0))
             axes.set_title(panel.title)
             axes.set_ylabel("class" if i == 0 or not abreast else "")
-        _legend(picture, most, diameter)
+        if len(most) == 1:
+            _legend(picture, next(iter(most.values())), diameter, loc="outside right upper")
         return picture
 
 
@@ -135,7 +151,7 @@ def _paint(axes: Axes, marks: Counts, area: float) -> None:
     axes.spines[["left", "bottom"]].set_visible(False)
 
 
-def _legend(picture: Figure, most: int, diameter: float) -> None:
+def _legend(beside: Figure | Axes, most: int, diameter: float, **place: Any) -> None:
     """A few round numbers of samples, as large as they are in the panels."""
     top = 10 ** math.floor(math.log10(most))
     largest = max(n for n in (top, 2 * top, 5 * top) if n <= most)
@@ -143,6 +159,4 @@ def _legend(picture: Figure, most: int, diameter: float) -> None:
     handles = [
         handle(f"{n:,}", color=COLOURS[0], alpha=0.6, markersize=diameter * math.sqrt(n / most), **DOT) for n in sizes
     ]
-    picture.legend(
-        handles=handles, title="samples", loc="outside right upper", labelspacing=1.1, handlelength=1.2 * diameter / 8
-    )
+    beside.legend(handles=handles, title="samples", labelspacing=1.1, handlelength=1.2 * diameter / 8, **place)

@@ -33,6 +33,8 @@ class Ranking(Kind[Ranks]):
         ranks = ranked(ask.runs(), ask.metric, ask.by or (), ask.view or VIEW)
         for text in ranks.left_out:
             ask.remark(f"left out: {text}")
+        if ranks.mixed:
+            ask.remark(f"a line is a mean over runs that differ in {', '.join(ranks.mixed)}, too")
         return Content([Panel(ranks.number.label, {}, ranks)], {"metric": ranks.number.name})
 
     def rows(self, marks: Ranks) -> Iterator[Mapping[str, Any]]:

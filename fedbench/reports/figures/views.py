@@ -89,13 +89,12 @@ class Images(Kind[Views]):
     def words(self, figure: FigureSpec, content: Content[Views]) -> Iterable[str]:
         for panel in content.panels:
             marks, about = panel.marks, panel.about
-            shown = "images of their own"
+            shown = f"images of {about['dataset']} of their own"
             if marks.common:
-                shown = ", ".join(f"image {sample} ({marks.labels[sample]})" for sample in marks.views[0].samples)
-            yield (
-                f"{panel.title}: {len(marks.views)} clients see {shown} of {about['dataset']} through {marks.looks} "
-                f"transform{'s' if marks.looks > 1 else ''}; partition {about['partition']}"
-            )
+                names = (f"image {sample} ({marks.labels[sample]})" for sample in marks.views[0].samples)
+                shown = f"{', '.join(names)} of {about['dataset']}"
+            looks = f" through {marks.looks} transforms" if marks.looks > 1 else ""
+            yield f"{panel.title}: {len(marks.views)} clients see {shown}{looks}; partition {about['partition']}"
 
     def paint(self, figure: FigureSpec, content: Content[Views]) -> Figure:
         """Panels below each other, each a grid of its clients."""
