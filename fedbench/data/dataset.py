@@ -75,11 +75,11 @@ def from_artifact(artifact: Artifact) -> Dataset:
     """The data set of a built artifact, verified against its manifest."""
     spec = artifact.spec
     assert isinstance(spec, DatasetSpec)
-    table = artifact.table("data")
-    facts = _facts(table.schema.metadata, artifact)
+    facts = _facts(artifact.schema("data").metadata, artifact)
+    table = artifact.table("data", ["label", "split", *facts["columns"]])
     return Dataset(
         spec=spec,
-        images=_pixels(table["image"], tuple(facts["shape"])),
+        images=_pixels(artifact, len(table), tuple(facts["shape"])),
         labels=as_array(table["label"]),
         split=table["split"].to_numpy().copy(),
         columns={name: _plain(table[name].to_numpy()) for name in facts["columns"]},
@@ -134,15 +134,15 @@ def _facts(metadata: dict[bytes, bytes] | None, artifact: Artifact) -> dict[str,
     return dict(json.loads(metadata[METADATA]))
 
 
-def _pixels(column: Any, shape: tuple[int, ...]) -> np.ndarray:
-    # Straight from Arrow's buffers: one copy, into memory of our own.
+def _pixels(artifact: Artifact, count: int, shape: tuple[int, ...]) -> np.ndarray:
+    # Some at a time, straight from Arrow's buffers: one copy, into memory of our own.
     size = int(np.prod(shape))
-    images = np.empty((len(column), *shape), np.uint8)
+    images = np.empty((count, *shape), np.uint8)
     at = 0
-    for chunk in column.chunks:
-        flat = np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * size, chunk.offset * size)
-        images[at : at + len(chunk)] = flat.reshape(-1, *shape)
-        at += len(chunk)
+    for part in artifact.batches("data", "image"):
+        flat = np.frombuffer(part.buffers()[1], np.uint8, len(part) * size, part.offset * size)
+        images[at : at + len(part)] = flat.reshape(-1, *shape)
+        at += len(part)
     return images
 
 

@@ -81,15 +81,16 @@ def loaded(images: Artifact, partitions: Iterable[Artifact], device: torch.devic
 
 def _arrays(images: Artifact, partitions: Iterable[Artifact]) -> Iterable[Mapping[str, Any]]:
     """What `Federation.of` takes, of each partition."""
+    import numpy as np
+
     from fedbench.data.dataset import from_artifact
     from fedbench.partitions.tables import read
 
     dataset = from_artifact(images)
     for p in map(read, partitions):
         distinct, image = p.distinct(dataset)
-        copies = len(distinct) < len(image)
         yield {
-            "images": distinct if copies else distinct[image],
+            "images": distinct,
             "labels": p.label,
             "client": p.client,
             "sample": p.sample,
@@ -100,7 +101,8 @@ def _arrays(images: Artifact, partitions: Iterable[Artifact]) -> Iterable[Mappin
             "stage": p.phase,
             "groups": p.groups,
             "test_groups": p.test_groups,
-            "image": image if copies else None,
+            # Not laid out in the clients' order: that would take the memory of all images once more.
+            "image": None if np.array_equal(image, np.arange(len(distinct))) else image,
             "scaling": p.scaling(),
         }
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedbench.partitions.distribution import Distribution
 from fedbench.partitions.transforms.corruption.pixels import Images
-from fedbench.partitions.transforms.rotation import rotated
+from fedbench.partitions.transforms.rotation import Rotation, rotated
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset
@@ -42,6 +42,8 @@ def images(
     key = table[distribution, classes] * n + sample
     present = np.zeros(len(rotations) * n, bool)
     present[key] = True
+    if rotations == [Rotation()] and channels == dataset.images.shape[-1] and present.all():
+        return dataset.images, sample.astype(np.int64)  # as they are: no copy of them all
     place = np.cumsum(present) - 1
     out = np.empty((int(place[-1]) + 1, *dataset.images.shape[1:3], channels), np.uint8)
     for i, rotation in enumerate(rotations):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MANIFEST = "artifact.json"
+#: Rows of a part of a table that is read part by part.
+ROWS = 4096
 
 
 class DamagedError(FedbenchError):
@@ -75,15 +78,39 @@ class Artifact:
         import pyarrow.parquet as pq
 
         path = self.file(f"{name}.parquet")
-        try:
+        with _readable(path):
             return pq.read_table(path, columns=columns, memory_map=True)
-        except (OSError, ValueError) as error:
-            raise FedbenchError(f"cannot read {path} ({next(iter(str(error).splitlines()), '')})") from error
+
+    def schema(self, name: str) -> pa.Schema:
+        """The columns of `name`.parquet, and what is said of them."""
+        import pyarrow.parquet as pq
+
+        path = self.file(f"{name}.parquet")
+        with _readable(path):
+            return pq.read_schema(path)
+
+    def batches(self, name: str, column: str) -> Iterator[pa.Array]:
+        """A column of `name`.parquet in parts of ROWS, which together take no more memory than one of them."""
+        import pyarrow.parquet as pq
+
+        path = self.file(f"{name}.parquet")
+        with _readable(path), pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+            for part in file.iter_batches(ROWS, columns=[column], use_threads=False):
+                yield part.column(0)
 
     def frame(self, name: str) -> pd.DataFrame:
         """`table` as a data frame, for a notebook."""
         frame: pd.DataFrame = self.table(name).to_pandas()
         return frame
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raise FedbenchError where the file cannot be read."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise FedbenchError(f"cannot read {path} ({next(iter(str(error).splitlines()), '')})") from error
 
 
 def opened(path: Path, kind: str, id: str) -> Artifact:
