@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import resource
+import sys
 from functools import cache
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +64,29 @@ def clients_that_fit(model: nn.Module, images: Tensor, moments: int = 1) -> int:
     """How many clients one stack may hold on the model's device; at least one."""
     free = int(torch.cuda.mem_get_info(images.device)[0]) if images.device.type == "cuda" else 0
     return max(1, (int(GPU_SHARE * free) or CPU_BYTES) // bytes_of_step(model, images, moments))
+
+
+def forget_peak(device: torch.device) -> None:
+    """Let `peak_bytes` count from now on, where the system can."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes(device: torch.device) -> int:
+    """Most memory so far: of the GPU's tensors, or of this process.
+
+    Not ru_maxrss where Linux tells more: a process inherits that figure from the one that started it.
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1 << 10)
 
 
 def fits(personal: int, device: torch.device) -> bool:

@@ -20,6 +20,7 @@ from fedbench.core.evaluation import Associate, consider, evaluate
 from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation
 from fedbench.core.hooks import Hooks
+from fedbench.core.memory import forget_peak, peak_bytes
 from fedbench.core.plan import Plan
 from fedbench.core.round import Round
 from fedbench.core.server import Server
@@ -94,6 +95,7 @@ class Trainer(Simulation):
 
     def resume(self, observe: Callable[[Progress], None] = lambda _: None) -> None:
         """Stand where the checkpoint left off, or else ask the clients what the server asks before the first round."""
+        forget_peak(self.device)
         saved = self.checkpoint.load()
         if saved is None:
             if self.method.ask(self.server, 0, 0) is not None:
@@ -208,7 +210,7 @@ class Trainer(Simulation):
         before_first = self.survey_seconds if t == 1 else 0.0
         total = before_first + round.seconds + local_seconds + time.perf_counter() - started
         round.line = {**line, **{f"{phase}_seconds": s for phase, s in seconds.items()}}
-        round.line |= {"describe_seconds": before_first, "total_seconds": total}
+        round.line |= {"describe_seconds": before_first, "total_seconds": total, "peak_bytes": peak_bytes(self.device)}
         if answers is not None:
             self.checkpoint.save_predictions(t, tables.predictions(t, answers, self.federation))
             if (logits := tables.logits(t, answers, self.federation)) is not None:

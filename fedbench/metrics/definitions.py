@@ -160,6 +160,14 @@ METRICS: dict[str, Definition] = {
     "total_runtime_seconds": Definition(
         "wall seconds of all rounds, evaluation included", "seconds", "pFedFDA, Table 6", False
     ),
+    "round_seconds": Definition(
+        "wall seconds of one round without its evaluation; for the run the mean over rounds without the first",
+        "seconds", "fedbench", False,
+    ),
+    "peak_memory": Definition(
+        "most memory since the run began: of the whole process, images included, or of the tensors on the GPU",
+        "bytes", "fedbench", False,
+    ),
     "bytes_up": Definition("bytes sent by clients in a round; for the run the sum", "bytes", "fedbench", False),
     "bytes_down": Definition("bytes sent to clients in a round; for the run the sum", "bytes", "fedbench", False),
 }  # fmt: skip

@@ -24,6 +24,8 @@ _COLUMNS = {
 #: Parts of the clients' work that are metrics where a run tells them: column `part_NAME_seconds` of `rounds`, as a
 #: share of what the clients took.
 PARTS = ("network", "estimation", "interpolation")
+#: Column of the most memory so far.
+PEAK = "peak_bytes"
 
 
 def timings(run: Artifact, rounds: int) -> dict[str, dict[int, float]]:
@@ -44,6 +46,13 @@ def timings(run: Artifact, rounds: int) -> dict[str, dict[int, float]]:
         total = values[1 if rounds > 2 else 0 :].mean() if whole == "warm mean" else values.sum()
         by_round = {} if whole == "only sum" else dict(zip(number.tolist(), values.tolist(), strict=True))
         out[metric] = {0: float(total), **by_round}
+    total, evaluation = (numbers(run, table, "rounds", f"{part}_seconds") for part in ("total", "evaluation"))
+    alone = total - evaluation
+    warm = alone[1 if rounds > 2 else 0 :].mean()
+    out["round_seconds"] = {0: float(warm), **dict(zip(number.tolist(), alone.tolist(), strict=True))}
+    if PEAK in table.column_names:  # runs before it was measured have none
+        peak = numbers(run, table, "rounds", PEAK)
+        out["peak_memory"] = {0: float(peak.max()), **dict(zip(number.tolist(), peak.tolist(), strict=True))}
     out |= _shares(run, table, number)
     loss = numbers(run, table, "rounds", "loss")
     # Nobody trained: an empty cohort, or one that only told of its data.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from fedbench.core.executors import available_cores
+from fedbench.core.memory import peak_bytes
 
 
 def choose(device: str) -> torch.device:
@@ -52,18 +52,8 @@ def wait(device: torch.device) -> None:
 
 
 def peak_mb(device: torch.device) -> float:
-    """Most memory so far, in MB (2**20 bytes): of the GPU's tensors, or of this process.
-
-    Not ru_maxrss where Linux tells more: a process inherits that figure from the one that started it.
-    """
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    status = Path("/proc/self/status")
-    for line in status.read_text().splitlines() if status.exists() else ():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 2**10
-    unit = 1 if platform.system() == "Darwin" else 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+    """Most memory so far, in MB (2**20 bytes): of the GPU's tensors, or of this process."""
+    return peak_bytes(device) / 2**20
 
 
 class Others:

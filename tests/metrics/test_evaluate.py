@@ -54,6 +54,8 @@ def test_by_hand(store: Store) -> None:
     assert found.series("train_loss") == {1: 0.5, 2: 0.25}
     assert found.series("validation_accuracy") == {2: 0.75}
     assert found.series("total_runtime_seconds") == {0: 2}
+    assert found.series("round_seconds") == {0: 0.625, 1: 0.75, 2: 0.5}
+    assert found.series("peak_memory") == {0: 7e8, 1: 5e8, 2: 7e8}
     assert found.series("network_share") == {0: 0.7, 1: 0.75, 2: 0.5}
     assert found.series("estimation_share") == {0: 0.1, 1: 0.125, 2: 0}
     assert found.series("interpolation_share") == {0: 0.1, 1: 0.0625, 2: 0.25}

@@ -107,6 +107,8 @@ def small_run(store: Store, **changed: Any) -> Artifact:
             part_estimation_seconds=[1.0, 0.0],
             part_interpolation_seconds=[0.5, 0.5],
             validation_accuracy=[None, 0.75],
+            evaluation_seconds=[0.25, 0.5],
+            peak_bytes=[5e8, 7e8],
             figure_clusters=[None, 2.0],
             figure_elbow=[0.25, None],
             figure_clustering_round=[None, 2.0],

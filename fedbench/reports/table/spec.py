@@ -49,6 +49,7 @@ UNITS = {
     "minutes": (1 / 60, "min"),
     "count": (1.0, ""),
     "kilobytes": (1e-3, "kB"),
+    "megabytes": (1e-6, "MB"),
     "millions": (1e-6, "million"),
     "gigamacs": (1e-9, "GMAC"),
     "marks": (1.0, ""),
