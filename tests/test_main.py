@@ -183,7 +183,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["--help"], ["train", "--help"], ["list"], ["report", "--table", "1"], ["data", "list"]]
+    "command", [["--help"], ["train", "--help"], ["list"], ["report", "--table", "1", "--mine"], ["data", "list"]]
 )
 def test_no_heavy_import(command: list[str], tmp_path: Path) -> None:
     """Looking around must not wait for torch and its like."""
@@ -192,6 +192,14 @@ def test_no_heavy_import(command: list[str], tmp_path: Path) -> None:
     loaded = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert "typer" in loaded, "the list of imports must be read"
     assert loaded & {"torch", "torchvision", "pandas", "sklearn", "scipy", "pyarrow"} == set()
+
+
+def test_shipped_results_are_read_without_torch_and_pandas(tmp_path: Path) -> None:
+    done = run("report", "--table", "1", "--home", tmp_path, python=("-X", "importtime"))
+    assert (done.returncode, "°" in done.stdout) == (0, True)
+    loaded = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert "pyarrow" in loaded
+    assert loaded & {"torch", "torchvision", "pandas", "sklearn", "scipy"} == set()
 
 
 @pytest.mark.bench

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures.panel import Content, Marks
 from fedbench.reports.figures.spec import FigureSpec
-from fedbench.reports.layout.shipped import of_runs
-from fedbench.reports.runs import Run, select
-from fedbench.results.shelf import Shelf
 from fedbench.store import Store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
+
+    from fedbench.reports.runs import Run
+    from fedbench.results.shelf import Shelf
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,15 @@ class Ask:
     @cached_property
     def shelf(self) -> Shelf:
         """The shipped results that it may show."""
+        from fedbench.results.shelf import Shelf
+
         return Shelf([]) if self.mine else Shelf.of(self.store)
 
     def runs(self) -> list[Run]:
         """The runs that its filters name; who made the shipped ones among them is remarked."""
+        from fedbench.reports.layout.shipped import of_runs
+        from fedbench.reports.runs import select
+
         runs = select(self.store, self.filters or (), self.shelf)
         for line in of_runs(run.shipped for run in runs if run.shipped):
             self.remark(line)
