@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
-from fedbench.engine.run import Observer
 from fedbench.files import process
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
+    from fedbench.engine.run import Observer
     from fedbench.specs import RunSpec
     from fedbench.store import Artifact, Store
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedbench.engine.engines.engine import Engine
-from fedbench.engine.run import Observer, execute_all
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
+    from fedbench.engine.run import Observer
     from fedbench.store import Artifact, Store
 
 
@@ -25,4 +25,6 @@ class Here(Engine):
     executor: str = "auto"
 
     def make(self, jobs: Sequence[Job], observe: Observer = lambda _: None) -> list[Artifact]:
+        from fedbench.engine.run import execute_all
+
         return execute_all(jobs, self.store, self.roots, device=self.device, executor=self.executor, observe=observe)
