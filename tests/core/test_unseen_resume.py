@@ -38,6 +38,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("fedbabu", {"finetune_rounds": 2, "finetune_epochs": 1}),
 ]
 
+#: Ends of names of what differs from one run to the next.
+VARIES = ("seconds", "peak_bytes")
+
 
 def four(**changes: Any) -> Setting:
     """Four rounds in which clients come and go."""
@@ -62,7 +65,7 @@ def equal(resumed: Run, whole: Run) -> None:
     assert parquet_bytes(resumed.predictions) == parquet_bytes(whole.predictions)
     assert resumed.trainer.clients_table().equals(whole.trainer.clients_table())
     lines, others = (
-        [{k: v for k, v in line.items() if not k.endswith("seconds")} for line in run.trainer.checkpoint.rounds]
+        [{k: v for k, v in line.items() if not k.endswith(VARIES)} for line in run.trainer.checkpoint.rounds]
         for run in (resumed, whole)
     )
     assert lines == others

@@ -344,7 +344,7 @@ def test_random_assignment_is_on_average_each_cluster_as_often_as_another(tmp_pa
     found = train(method("flux", **chosen), data, tmp_path, grouped_setting(rounds=8))
     server, labels = found.trainer.server, answers(found, "label")
     assert len(server.models) == 3
-    rows = torch.cat(data.test)
+    rows = torch.cat(list(data.test))
     each = np.stack([network(data, state)(pixels(data, rows)).argmax(1).numpy() for state in server.models])
     ours = answers(found, "test_phase")
     assert (each == ours).any(0).all()

@@ -63,7 +63,7 @@ def test_fine_tuning_rounds_begin_from_fedavg(tmp_path: Path) -> None:
     assert [line["bytes_up"] > 0 for line in run.trainer.checkpoint.rounds] == [True, True, False, False]
     average = train("fedavg", DATA, tmp_path / "two", setting(rounds=2))
     assert same(run.shared, average.shared), "what is shared stands still while nobody communicates"
-    assert set(run.trainer.server.personal) == {0, 1, 2, 3}
+    assert set(run.trainer.server.copies) == {0, 1, 2, 3}
 
 
 def test_fine_tuning_epochs_touch_only_the_answers_of_the_last_round(fedavg: Run, tmp_path: Path) -> None:
