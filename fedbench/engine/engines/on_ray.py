@@ -227,7 +227,8 @@ def _train(
     delivery = node.train(
         order, token, shared, speeds, cores, lambda now: mailbox.put.remote(key, now), dict(zip(ids, data, strict=True))
     )
-    ray.get(mailbox.put.remote(key, None))
+    with contextlib.suppress(RayError):  # the notes' node may be the lost one
+        ray.get(mailbox.put.remote(key, None))
     return delivery
 
 
