@@ -11,6 +11,9 @@ from typer.models import OptionInfo
 from fedbench.cli import strict
 from fedbench.errors import FedbenchError, unknown
 
+#: So many options are read in a line; more are looked up.
+LINE = 30
+
 
 def read(
     arguments: Sequence[str], options: Mapping[str, Field[Any]], called: str, *commands: Callable[..., Any]
@@ -27,7 +30,8 @@ def read(
         option, equals, value = word.removeprefix("--").partition("=")
         if option not in known:
             offered = {f"--{o}" for o in (*known, *(o for command in commands for o in _options(command)))}
-            raise unknown(f"option of {called}", f"--{option}", offered)
+            listed = f"fedbench {called.split()[0]} --help" if len(offered) > LINE else ""
+            raise unknown(f"option of {called}", f"--{option}", offered, listed)
         if not equals:
             if options[known[option]].type in (bool, "bool") and (not rest or rest[0].startswith("--")):
                 value = "true"

@@ -68,7 +68,7 @@ def grid(side: Comparison) -> Grid:
 
 def _line(side: Comparison, group: Group, keys: Sequence[str], entries: tuple[Entry, ...]) -> Line:
     spec, texts = group[0].spec, tuple(_print(group[0], key) for key in keys)
-    return Line(side.label(group), "paper", entries, method=spec.method, source=spec.source or "", keys=texts)
+    return Line(side.label(group), "run", entries, method=spec.method, source=spec.source or "", keys=texts)
 
 
 def _count(group: Group) -> Entry:

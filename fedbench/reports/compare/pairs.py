@@ -120,7 +120,7 @@ def pairs_grid(side: Comparison, pairs: Sequence[Pair]) -> Grid:
         data = (side.names_of_places[pair.place],) if places else ()
         texts = (*data, first, second, f"{len(pair.differences)} {pair.over}")
         line = ": ".join([*data, f"{first} against {second}"])
-        lines.append(Line(line, "paper", tuple(_cells(pair, factor, decimals)), keys=texts))
+        lines.append(Line(line, "run", tuple(_cells(pair, factor, decimals)), keys=texts))
     return Grid(
         id="test",
         title=f"{number.label} in pairs",

@@ -89,7 +89,7 @@ class Line:
     """A row of the printed table.
 
     kind: "paper" (a row of the paper), "reported" (what it prints), "added" (a row that our table adds to the
-    paper's), "extra" (a method in the store that no row asks for).
+    paper's), "extra" (a method in the store that no row asks for), "run" (of runs that are compared).
     """
 
     label: str
@@ -103,7 +103,7 @@ class Line:
     @property
     def asked(self) -> bool:
         """Whether the table asks for it, so that an empty cell needs a sign."""
-        return self.kind in ("paper", "added")
+        return self.kind in ("paper", "added", "run")
 
     @property
     def filled(self) -> bool:
