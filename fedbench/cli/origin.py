@@ -50,8 +50,9 @@ def details(artifact: Artifact) -> list[str]:
 
 
 def _executor(provenance: Mapping[str, Any]) -> str:
-    """Which executor ran, and why: what was measured of each, in client-steps a second."""
+    """Which executor ran, and why: what was measured of each, in client-steps a second; or on which workers."""
     rates = provenance.get("executor_choice", {}).get("steps_per_second", {})
     measured = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
     others = f", together with {provenance['together'] - 1} other seeds" if "together" in provenance else ""
-    return f"executor {provenance['executor']}" + (f" ({measured} client-steps/s)" if measured else "") + others
+    how = f"{measured} client-steps/s" if measured else provenance.get("workers", "")
+    return f"executor {provenance['executor']}" + (f" ({how})" if how else "") + others

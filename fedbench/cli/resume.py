@@ -9,6 +9,7 @@ import typer
 
 from fedbench.cli import context
 from fedbench.cli.evaluate import show
+from fedbench.cli.where import ExecutorName
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from fedbench.store.unfinished import End, Unfinished, unfinished
@@ -18,7 +19,7 @@ def resume(
     id: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of runs, or their beginnings.")] = None,
     all: Annotated[bool, typer.Option("--all", help="All interrupted runs.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
+    executor: ExecutorName = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the runs' ids and metrics as JSON.")] = False,
 ) -> None:
     """Go on with runs that were interrupted or failed ('fedbench status' lists them).
@@ -26,7 +27,7 @@ def resume(
     Of a user's own files the command that began a run is to be given again.
     """
     from fedbench.cli.live import run as train
-    from fedbench.engine.engines import Here
+    from fedbench.engine.engines import Where
     from fedbench.engine.job import Job
 
     store = context.store()
@@ -47,8 +48,11 @@ def resume(
         jobs.append(replace(job, keep=run.keep).again(store))
     if not jobs:
         context.err().print("no run was interrupted")
-    engine = Here(store, context.roots(), device, executor)
-    show([artifact for job in jobs for artifact in train([job], engine)], store, json)
+        show([], store, json)
+        return
+    where = Where(device, executor)
+    with where.engine_for(store, context.roots(), jobs[0].spec.setting.precision) as engine:
+        show([artifact for job in jobs for artifact in train([job], engine)], store, json)
 
 
 def _one(waiting: list[Unfinished], prefix: str, store: Store) -> Unfinished:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedbench.cli import context
-from fedbench.cli.where import CpusPerRun, DeviceName, EngineName, GpusPerRun, JobCount
+from fedbench.cli.where import CpusPerRun, DeviceName, EngineName, ExecutorName, GpusPerRun, JobCount
 from fedbench.errors import FedbenchError, unknown
 from fedbench.words import duration
 
@@ -39,7 +39,7 @@ def sweep(
     ] = None,
     trials: Annotated[int, typer.Option(help="With --search: how many for each method.", min=1)] = 30,
     device: DeviceName = "auto",
-    executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
+    executor: ExecutorName = "auto",
     engine: EngineName = "here",
     jobs: JobCount = None,
     cpus_per_run: CpusPerRun = None,

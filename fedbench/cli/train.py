@@ -15,7 +15,7 @@ from fedbench.cli.dealt import dataset_among, dealing, partition_of
 from fedbench.cli.making import train_table
 from fedbench.cli.partition import own_fields, own_names
 from fedbench.cli.partition import partition as partition_command
-from fedbench.cli.where import CpusPerRun, DeviceName, EngineName, GpusPerRun, JobCount
+from fedbench.cli.where import CpusPerRun, DeviceName, EngineName, ExecutorName, GpusPerRun, JobCount
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
@@ -104,7 +104,7 @@ def train(
     ] = None,
     precision: Annotated[str | None, typer.Option(help="fp32 (default), tf32 or bf16.")] = None,
     device: DeviceName = "auto",
-    executor: Annotated[str, typer.Option(help="auto (measured), sequential, cores, stacked, graphed.")] = "auto",
+    executor: ExecutorName = "auto",
     engine: EngineName = "here",
     jobs: JobCount = None,
     cpus_per_run: CpusPerRun = None,

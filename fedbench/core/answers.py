@@ -72,15 +72,15 @@ def own_answers(
     personalise: Callable[[Client], ClientUpdate | None],
     *,
     logits: bool = False,
-    note: Callable[[Client], Any] = lambda _: None,
+    note: Callable[[Client], Any] | None = None,
 ) -> dict[str, Answers]:
     """Personalise each client and ask its model for its own test images: view -> answers.
 
-    Block by block, so that no more personal models are alive than the workers are busy with: who needs more of one than
-    its answers `note`s it then. A client that has set its `answer` is not asked; it has seen whole images. With
+    Block by block, so that no more personal models are alive than the workers are busy with, unless these clients are
+    to be `note`d with theirs. A client that has set its `answer` is not asked; it has seen whole images. With
     `logits` the answers have them, unless a client has given classes alone.
     """
-    task = executor.federation.task
+    task, lets_go = executor.federation.task, note is None
 
     def job(worker: Worker, block: list[Client]) -> list[list[_Own]]:
         worker.serve(block, personalise)
@@ -101,13 +101,16 @@ def own_answers(
                 each = [_Own(one) for one in worker.answers(by_model, asked)]
             of = dict(zip(map(id, by_model), each, strict=True))
             by_view.append([of[id(c)] if c.answer is None else _given(c.answer, task, logits) for c in block])
-        for client in block:
-            note(client)
-            client.state, client.answer, client.answers_by = {}, None, None
+        if lets_go:
+            _let_go(block)
         return by_view
 
     views, blocks = tuple(views), executor.blocks(clients)
     parts = executor.map(job, blocks)
+    if note is not None:
+        for client in clients:
+            note(client)
+        _let_go(clients)
     out = {}
     for k, view in enumerate(views):
         own = _in_order(clients, blocks, [part[k] for part in parts])
@@ -115,6 +118,12 @@ def own_answers(
         whole = np.concatenate(logs) if len(logs) == len(own) else None
         out[view] = Answers(_rows(clients), np.concatenate([one.answers for one in own]), None, {}, logits=whole)
     return out
+
+
+def _let_go(clients: Sequence[Client]) -> None:
+    """Let personal models that have answered go."""
+    for client in clients:
+        client.state, client.answer, client.answers_by = {}, None, None
 
 
 class _Own(NamedTuple):
@@ -194,11 +203,12 @@ def _answers_of_shared_body(clients: Sequence[Client], executor: Executor, view:
     bias = torch.stack([c.state["head.bias"].to(device) for c in clients])  # [M, K]
     n = torch.tensor([c.n_train for c in clients], dtype=torch.float32, device=weight.device)
     log_shares = (n / n.sum()).log()
+    body = clients[0].state
 
     @torch.no_grad()
     def job(worker: Worker, piece: Piece) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         worker.stop_if_cancelled()
-        model = worker.load(clients[0].state).eval()
+        model = worker.load(body).eval()
         with worker.autocast():
             h = model.backbone(worker.batch(*piece))  # type: ignore[operator]
             z = model.projection(h)  # type: ignore[operator]

@@ -65,8 +65,9 @@ def evaluate(
     notes: Notes = {}
 
     def note(client: Client) -> None:
-        if MODEL in keep and t == run.setting.rounds:
-            noted[client.index] = keeper.note(client)
+        noted[client.index] = keeper.note(client)
+
+    to_note = note if MODEL in keep and t == run.setting.rounds else None
 
     def measured(some: Sequence[Client]) -> None:
         where = f"{run.method.name}: client.metrics"
@@ -79,7 +80,7 @@ def evaluate(
         run.executor.run(all_clients, run.method.personalise)
         router = run.method.route if run.method.routes else None
         answers = {view: answer(all_clients, run.executor, view, router) for view in views}
-        for client in all_clients:
+        for client in all_clients if to_note else ():
             note(client)
         measured(all_clients)
         if LOGITS in keep:
@@ -89,7 +90,7 @@ def evaluate(
         parts, personalise = [], run.method.personalise
         for block in run.blocks(everybody):
             some = clients(block)
-            parts.append(own_answers(some, run.executor, views, personalise, logits=LOGITS in keep, note=note))
+            parts.append(own_answers(some, run.executor, views, personalise, logits=LOGITS in keep, note=to_note))
             measured(some)
         answers = {view: Answers.joined([part[view] for part in parts]) for view in views}
     if run.setting.test_phase and t == run.setting.rounds and UNLABELLED in run.method.serves:

@@ -193,12 +193,7 @@ class Stacked(Cores):
         return self.kind(self.model, self.federation, self.setting, self.cancel, **self.options)
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
-        # Clients of like size together, all blocks of like length, and as many for each core.
-        ordered = _largest_first(clients)
-        n = len(ordered)
-        rounds = -(-n // (self.block * self.count))
-        count = min(rounds * self.count, n)
-        return [ordered[i * n // count : (i + 1) * n // count] for i in range(count)]
+        return even_blocks(clients, self.block, self.count)
 
     def _fit(self) -> int:
         height, width, channels = self.federation.shape
@@ -227,6 +222,16 @@ def _single() -> None:
 def _largest_first(clients: Sequence[Client]) -> list[Client]:
     """The round ends when the last worker does."""
     return sorted(clients, key=lambda c: (-c.n_train, c.index))
+
+
+def even_blocks(clients: Sequence[Client], block: int, count: int) -> list[list[Client]]:
+    """The clients in blocks of at most so many for so many workers: clients of like size together, all blocks of like
+    length, and as many for each worker."""
+    ordered = _largest_first(clients)
+    n = len(ordered)
+    rounds = -(-n // (block * count))
+    blocks = min(rounds * count, n)
+    return [ordered[i * n // blocks : (i + 1) * n // blocks] for i in range(blocks)]
 
 
 def available_cores() -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from fedbench.core import message
 from fedbench.core.client import Client
 from fedbench.core.clock import Clock
@@ -17,7 +15,7 @@ from fedbench.core.hooks import Hooks
 from fedbench.core.memory import fits
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
-from fedbench.core.start import new_client
+from fedbench.core.start import new_client, without_labels
 from fedbench.core.state import State, size_in_bytes
 from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
@@ -67,9 +65,8 @@ class Simulation:
         """A client that is to answer from `state`, else from what the method serves it."""
         client = self.client(index, server.view(index) if state is None else state, t, PERSONALISING)
         client.kind = kind
-        if kind == UNLABELLED:  # nothing of what it has trained on is there
-            client.work.rows, client.work.validation_rows = client.work.rows[:0], client.work.validation_rows[:0]
-            client.class_counts = torch.zeros_like(client.class_counts)
+        if kind == UNLABELLED:
+            without_labels(client)
             client.state = {**server.initial, **server.shared}
         if state is None:
             self.change(self.method.serve, server, client)

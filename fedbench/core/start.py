@@ -69,3 +69,9 @@ def new_client(
         state=state,
         received=dict(state),
     )
+
+
+def without_labels(client: Client) -> None:
+    """Leave a client nothing of what it could train on."""
+    client.work.rows, client.work.validation_rows = client.work.rows[:0], client.work.validation_rows[:0]
+    client.class_counts = torch.zeros_like(client.class_counts)

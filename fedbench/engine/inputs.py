@@ -79,6 +79,12 @@ def loaded(images: Artifact, partitions: Iterable[Artifact], device: torch.devic
     return _joined(_arrays(images, partitions), device)
 
 
+def federation_of(data: Data, device: torch.device) -> Federation:
+    """The federation of a partition that is in memory."""
+    (federation,) = _joined([data.arrays], device)
+    return federation
+
+
 def _arrays(images: Artifact, partitions: Iterable[Artifact]) -> Iterable[Mapping[str, Any]]:
     """What `Federation.of` takes, of each partition."""
     import numpy as np

@@ -7,29 +7,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fedbench import models
 from fedbench.engine import keep as keeping
 from fedbench.engine.association import known_association
 from fedbench.engine.inputs import Data, federations_of
 from fedbench.engine.job import Job
-from fedbench.engine.speed.choice import choose
+from fedbench.engine.speed.choice import Choice, choose
 from fedbench.errors import FedbenchError
 from fedbench.measure import stored
 from fedbench.metrics import method_metrics
 from fedbench.plugins.mistakes import in_words, mistake
-from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import MADE_FROM, fingerprint
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import torch
+    from torch import nn
 
     from fedbench.core.client import Client
+    from fedbench.core.executors import Executor
     from fedbench.core.federation import Federation
     from fedbench.core.server import Server
+    from fedbench.core.state import State
     from fedbench.core.trainer import Trainer
     from fedbench.methods.base import Method
     from fedbench.store.claim import Claim
@@ -43,6 +45,26 @@ class Prepared:
     how: Mapping[str, Any]
 
 
+class Over(Protocol):
+    """Workers of other processes, which a run can be spread over."""
+
+    def inputs(self, job: Job) -> Mapping[str, Data]:
+        """The job's partition by its id, with the images, which the workers have, too."""
+
+    def executor(self, job: Job, model: nn.Module, same: Mapping[str, Any]) -> tuple[Executor, str]:
+        """The job's executor, for `same` objects as the workers have, and the names of their devices."""
+
+
+def start_of(job: Job, federation: Federation) -> tuple[nn.Module, State]:
+    """The network and the state that the clients of a job's run start from."""
+    from fedbench.core.start import initialise
+
+    setting = job.spec.setting
+    return initialise(
+        job.method, lambda: models.initial(setting, federation.shape, federation.classes), federation, setting
+    )
+
+
 @contextlib.contextmanager
 def prepared(
     ours: Sequence[tuple[Job, Claim]],
@@ -51,16 +73,18 @@ def prepared(
     device: torch.device,
     executor: str,
     data: Mapping[str, Data] | None = None,
+    over: Over | None = None,
 ) -> Iterator[Prepared]:
     """The trainers of claimed jobs that differ in nothing but their seeds, each in its work folder; their inputs are
-    those of `data` by the ids of their partitions, else loaded, or made if need be."""
+    those of `data` by the ids of their partitions, else loaded, or made if need be. With `over`, what computes are its
+    workers, unless the setting names an executor."""
     import torch
 
     from fedbench.core import executors
     from fedbench.core.checkpoint import Checkpoint
     from fedbench.core.context import Context
     from fedbench.core.plan import Plan
-    from fedbench.core.start import initialise, new_client
+    from fedbench.core.start import new_client
     from fedbench.core.trainer import Trainer
 
     jobs = [job for job, _ in ours]
@@ -69,15 +93,12 @@ def prepared(
     how: dict[str, Any] = {
         "fingerprint": fingerprint(*job.parts), "fingerprint_parts": job.parts, **_said(job.method),
     }  # fmt: skip
+    over = None if setting.executor else over
+    if over is not None:
+        data = over.inputs(job)
     federations, how[MADE_FROM] = federations_of(jobs, store, roots, device, data)
     plans = [Plan(j.spec.setting, f.n_train, f.shape[:2]) for j, f in zip(jobs, federations, strict=True)]
-    starts = []
-    for j, f in zip(jobs, federations, strict=True):
-
-        def build(s: Setting = j.spec.setting, f: Federation = f) -> Any:
-            return models.initial(s, f.shape, f.classes)
-
-        starts.append(initialise(job.method, build, f, j.spec.setting))
+    starts = [start_of(j, f) for j, f in zip(jobs, federations, strict=True)]
     model = starts[0][0]
     cohort = [(k, i) for k, plan in enumerate(plans) for i in plan.cohort(1) or range(plan.trainees)]
 
@@ -85,8 +106,16 @@ def prepared(
         k, i = which
         return new_client(i, 1, starts[k][1], Context.of(federations[k], setting), federations[k], plans[k])
 
-    choice = choose(setting.executor or executor, model, federations[0], setting, cohort, client, store)
-    runner = executors.make(choice.name, model, federations[0], setting)
+    if over is not None:
+        same = {
+            "method": job.method, "federation": federations[0], "plan": plans[0],
+            "context": Context.of(federations[0], setting),
+        }  # fmt: skip
+        choice = Choice("workers", "forced")
+        runner, how["workers"] = over.executor(job, model, same)
+    else:
+        choice = choose(setting.executor or executor, model, federations[0], setting, cohort, client, store)
+        runner = executors.make(choice.name, model, federations[0], setting)
     try:
         trainers = [
             # The first job's method does for all: it is the same, and stacks are made by the method object.

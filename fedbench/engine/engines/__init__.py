@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,8 @@ class Where:
         name = self.engine.partition(":")[0]
         if name not in ("here", "ray"):
             raise unknown("engine", self.engine, ("here", "ray", "ray://HOST:PORT"))
+        if self.executor == "workers":
+            return self._on_workers(store, roots, precision)
         if name == "ray":
             return self._on_ray(store, roots, precision)
         if self.gpus_per_run is not None:
@@ -96,14 +99,32 @@ class Where:
         if self.device == "cpu" and self.gpus_per_run:
             raise FedbenchError("--device cpu does not go with --gpus-per-run", "leave one of them out")
         check_place("cpu", self.executor, precision if self.device == "cpu" else "fp32")
-        try:
+        with _ray_needed("--engine ray"):
             from fedbench.engine.engines.on_ray import Ray
-        except ImportError as error:
-            raise FedbenchError(
-                f"--engine ray needs Ray, which is not installed ({error})", "pip install 'fedbench-fl[ray]'"
-            ) from error
-        address = self.engine if "//" in self.engine else os.environ.get("RAY_ADDRESS") or "local"
-        return Ray(store, roots, address, cpus, self.gpus_per_run, self.device, self.executor)
+        return Ray(store, roots, self._address, cpus, self.gpus_per_run, self.device, self.executor)
+
+    def _on_workers(self, store: Store, roots: list[Path], precision: str) -> Engine:
+        from fedbench.engine.place import check_place
+
+        if self.jobs is not None:
+            raise FedbenchError("--jobs does not go with --executor workers", "--cpus-per-run says how many they are")
+        if ":" in self.device:
+            raise FedbenchError(f"--device {self.device} does not go with --executor workers", "--gpus-per-run 2")
+        if self.device == "cpu" and self.gpus_per_run:
+            raise FedbenchError("--device cpu does not go with --gpus-per-run", "leave one of them out")
+        for number in (self.cpus_per_run, self.gpus_per_run):
+            if number is not None and (number < 1 or number != int(number)):
+                raise FedbenchError(f"{number:g} workers are none", "each has a whole core or a whole GPU")
+        check_place("cpu", "auto", precision if self.device == "cpu" else "fp32")
+        with _ray_needed("--executor workers"):
+            from fedbench.engine.engines.on_workers import OnWorkers
+        cpus, gpus = (None if n is None else int(n) for n in (self.cpus_per_run, self.gpus_per_run))
+        return OnWorkers(store, roots, self._address, cpus, gpus, self.device)
+
+    @property
+    def _address(self) -> str:
+        """Of the Ray cluster."""
+        return self.engine if "//" in self.engine else os.environ.get("RAY_ADDRESS") or "local"
 
     def _gpus(self) -> list[int]:
         """The numbers of the GPUs that are named."""
@@ -114,3 +135,14 @@ class Where:
         if len(numbers) < len(names) or len({*numbers}) < len(numbers):
             raise FedbenchError(f"--device cannot be '{self.device}'", "auto, cpu, cuda, or GPUs: cuda:0,cuda:1")
         return numbers
+
+
+@contextlib.contextmanager
+def _ray_needed(by: str) -> Iterator[None]:
+    """Around the import of what stands on Ray."""
+    try:
+        yield
+    except ImportError as error:
+        raise FedbenchError(
+            f"{by} needs Ray, which is not installed ({error})", "pip install 'fedbench-fl[ray]'"
+        ) from error

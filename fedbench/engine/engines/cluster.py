@@ -8,7 +8,7 @@ import pickle
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -67,6 +67,21 @@ def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:
             )
     room = (min(one.get(kind, 0.0) / n for kind, n in (("CPU", cpus), ("GPU", gpus)) if n) for one in nodes)
     return gpus, max(sum(map(int, room)), 1)
+
+
+def workers(wanted: Mapping[str, int | None], device: str) -> tuple[str, int]:
+    """What the workers of a run are each to have one of, CPU or GPU, and how many they are: as wanted, else GPUs if
+    there are any and the device may be one, else as many as there are. Raises FedbenchError if there are fewer."""
+    nodes = [one["Resources"] for one in ray.nodes() if one["Alive"]]
+    there = {kind: sum(int(one.get(kind, 0)) for one in nodes) for kind in wanted}
+    gpus = device == "cuda" or wanted["GPU"] or (device == "auto" and there["GPU"] and not wanted["CPU"])
+    kind, what = ("GPU", "GPUs") if gpus else ("CPU", "cores")
+    number = wanted[kind] or max(there[kind], 1)
+    if number > there[kind]:
+        raise FedbenchError(
+            f"a run is to have {number} {what}, and the cluster has {there[kind]}", f"see --{kind.lower()}s-per-run"
+        )
+    return kind, number
 
 
 def checked(token: Token, files: Sequence[Own]) -> bool:
