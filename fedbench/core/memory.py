@@ -22,7 +22,7 @@ CPU_BYTES = 1 << 30
 #: Share of a GPU's free memory that clients' personal states may take; beyond it they wait in pinned host memory.
 PERSONAL_SHARE = 0.3
 
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 
 
 @cache
@@ -30,7 +30,8 @@ def keep_freed_pages() -> bool:
     """Tell glibc's allocator to keep what is freed, for the whole process; False where there is no such allocator.
 
     By default every activation above 128 KB to 32 MB is mapped anew at each step and faulted in page by page: a
-    quarter of the time of a training step of `cifar_cnn` on a CPU.
+    quarter of the time of a training step of `cifar_cnn` on a CPU. All threads share them: else each keeps pages of
+    its own, and a heap of 64 MB for every activation of 40.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -39,7 +40,14 @@ def keep_freed_pages() -> bool:
     # mallopt returns 1 for success and takes ints; older versions take no threshold above 32 MB.
     large = mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 1 << 25)
     trim = mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
-    return bool(large and trim and mallopt(_M_TOP_PAD, 16 << 20))
+    return bool(large and trim and mallopt(_M_ARENA_MAX, 1) and mallopt(_M_TOP_PAD, 16 << 20))
+
+
+def give_back_pages() -> None:
+    """Give freed pages back to the system, where that can be said: before work that allocates in other sizes, which
+    would come to lie beside them."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def bytes_of_step(model: nn.Module, images: Tensor, moments: int = 1) -> int:

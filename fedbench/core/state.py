@@ -51,8 +51,10 @@ def size_in_bytes(state: State) -> int:
     return sum(t.numel() * t.element_size() for t in state.values())
 
 
-#: Bytes, in float64, of each tensor's copies that a mean takes at once.
+#: Bytes, in float64, of each tensor's copies that a mean takes at once; it shapes float rounding.
 PIECE = 64 << 20
+#: Numbers of each copy that stand in float64 at a time: all would take twice the copies' memory, and no cache has them.
+COLUMNS = 4096
 
 
 class Mean:
@@ -102,7 +104,9 @@ class _Sum:
         row = at % len(self.copies)
         self.copies[row].copy_(tensor.reshape(-1))
         if row + 1 == len(self.copies) or self.at == len(self.share):
-            self.total += self.share[at - row : self.at] @ self.copies[: row + 1].double()
+            share, copies = self.share[at - row : self.at], self.copies[: row + 1]
+            for part, total in zip(torch.split(copies, COLUMNS, 1), torch.split(self.total, COLUMNS), strict=True):
+                total += share @ part.double()
 
     def result(self) -> Tensor:
         return self.total.to(self.copies.dtype).view(self.shape)

@@ -20,7 +20,7 @@ from fedbench.core.evaluation import Associate, consider, evaluate
 from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation
 from fedbench.core.hooks import Hooks
-from fedbench.core.memory import forget_peak, peak_bytes
+from fedbench.core.memory import forget_peak, give_back_pages, peak_bytes
 from fedbench.core.plan import Plan
 from fedbench.core.round import Round
 from fedbench.core.server import Server
@@ -159,6 +159,7 @@ class Trainer(Simulation):
                     round.trained[client.index] = client.state
                 if round.mean is not None:
                     round.mean.add(client.state)
+                    client.state, client.received = {}, {}  # not to wait for the block's last
                 elif round.communicates:
                     round.clients.append(client)
         round.seconds += time.perf_counter() - started
@@ -202,6 +203,7 @@ class Trainer(Simulation):
         answers = models = None
         with self.clock.phase("evaluation"):
             if t in self.evaluated:
+                give_back_pages()
                 evaluated = evaluate(self, server, t, round.trained, self.associate, self.checkpoint.keep)
                 answers, self.checkpoint.notes, validated, models = evaluated
                 if validated is not None:

@@ -15,7 +15,7 @@ from torch import nn
 
 from fedbench.conformance.small import small
 from fedbench.core import memory
-from fedbench.core.memory import bytes_of_step, clients_that_fit, fits, keep_freed_pages
+from fedbench.core.memory import bytes_of_step, clients_that_fit, fits, give_back_pages, keep_freed_pages
 from fedbench.core.state import size_in_bytes, state_of
 
 
@@ -78,7 +78,7 @@ STEPS = """
 import resource
 import torch
 from torch import nn
-from fedbench.core.memory import keep_freed_pages
+from fedbench.core.memory import give_back_pages, keep_freed_pages
 torch.set_num_threads(1)
 net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
 x = torch.zeros(64, 3, 32, 32)
@@ -91,7 +91,12 @@ def faults():
     for _ in range(5):
         step()
     return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 5
+def resident():
+    return int(open("/proc/self/statm").read().split()[1])
 print(faults(), keep_freed_pages(), faults())
+before = resident()
+give_back_pages()
+print(before - resident())
 """
 
 
@@ -103,10 +108,11 @@ def test_pages_that_are_kept_are_not_faulted_in_again() -> None:
     done = subprocess.run(
         [sys.executable, "-c", STEPS], env=environment, capture_output=True, text=True, timeout=120, check=True
     )
-    freed, said, kept = done.stdout.split()
+    freed, said, kept, back = done.stdout.split()
     assert said == "True"
     assert int(freed) > 1000, "this allocator keeps its pages anyway"
     assert int(kept) < int(freed) / 4
+    assert int(back) > 1000
 
 
 def test_where_there_is_no_such_allocator_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,3 +129,4 @@ def test_where_there_is_no_such_allocator_nothing_happens(monkeypatch: pytest.Mo
     for error in (OSError, TypeError, AttributeError):
         monkeypatch.setattr(memory.ctypes, "CDLL", absent(error))
         assert keep_freed_pages.__wrapped__() is False
+        give_back_pages()

@@ -45,9 +45,12 @@ class AtOnce(FedAvg):
         super().aggregate(server, cohort, t)
 
 
-@pytest.mark.parametrize("piece", [1, 5000, 64 << 20])
-def test_the_mean_added_up_is_that_of_all_at_once(piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("piece", "columns"), [(1, 4096), (5000, 64), (64 << 20, 4096), (64 << 20, 1 << 20)])
+def test_the_mean_added_up_is_that_of_all_at_once(
+    piece: int, columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state_module, "PIECE", piece)
+    monkeypatch.setattr(state_module, "COLUMNS", columns)
     streams, holds = (
         train(how, DATA, tmp_path / type(how).__name__, setting(rounds=2)) for how in (FedAvg(), AtOnce())
     )

@@ -14,9 +14,19 @@ from sklearn.model_selection import StratifiedKFold
 
 from fedbench.methods.pfedfda import interpolation
 from fedbench.methods.pfedfda.gaussian import Gaussian, Moments, estimate, prior
-from fedbench.methods.pfedfda.interpolation import Rows, halves, held_out_loss, search_beta
+from fedbench.methods.pfedfda.interpolation import FOLDS, Rows, folds_of, halves, held_out_loss, search_beta
 
 K, D = 6, 8
+
+
+@given(st.lists(st.integers(0, 7), min_size=2, max_size=200))
+def test_the_folds_are_those_of_scikit_learn(labels: list[int]) -> None:
+    y = np.array(labels)
+    y = y[np.bincount(y)[y] >= FOLDS]
+    if len(y):
+        theirs = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(y, y)
+        for k, (_, rows) in enumerate(theirs):
+            np.testing.assert_array_equal(np.flatnonzero(folds_of(y) == k), rows)
 
 
 class Problem:
