@@ -11,6 +11,7 @@ from fedbench.api.places import Home, store_of
 from fedbench.reports import runs as stored
 from fedbench.reports.headline import VIEW, headline
 from fedbench.reports.runs import SEEDS, differing, label, select, text
+from fedbench.results.shelf import Shelf
 from fedbench.words import duration
 
 if TYPE_CHECKING:
@@ -87,37 +88,47 @@ class Run(stored.Run):
 
 
 def run(id: str, *, store: Home = None) -> Run:
-    """The run of that id, or of the only id that begins so."""
-    (one,) = select(store_of(store), [id])
+    """The run of that id, or of the only id that begins so. A shipped one is without its predictions and rounds."""
+    (one,) = listed([id], store)
     return Run(one.artifact, one.store)
 
 
-def chosen(filters: Sequence[str | stored.Run], store: Home) -> list[stored.Run]:
+def listed(words: Sequence[str], store: Home, mine: bool = False) -> list[stored.Run]:
+    """The runs that all words name, of the store, then unless `mine` shipped ones; without words all of the store."""
+    home = store_of(store)
+    return select(home, words, None if mine else Shelf.of(home))
+
+
+def chosen(filters: Sequence[str | stored.Run], store: Home, mine: bool = False) -> list[stored.Run]:
     """Runs that are given, and those that all words among them name; without either all of the store."""
     given = [one for one in filters if isinstance(one, stored.Run)]
     words = [one for one in filters if isinstance(one, str)]
-    return [*given, *(select(store_of(store), words) if words or not given else [])]
+    return [*given, *(listed(words, store, mine) if words or not given else [])]
 
 
-def runs(*filters: str, store: Home = None) -> pd.DataFrame:
-    """A row for each run that all filters name (`method=fedavg,ditto`, `lr=0.1`, an id; none: all): what it is, in what
-    the runs differ, and the headline metrics of its last rounds.
+def runs(*filters: str, mine: bool = False, store: Home = None) -> pd.DataFrame:
+    """A row for each run that all filters name (`method=fedavg,ditto`, `lr=0.1`, an id; none: all of the store): what
+    it is, in what the runs differ, and the headline metrics of its last rounds. Filters name shipped runs, too (column
+    `shipped`), unless `mine` leaves them out.
 
     >>> runs("method=fedavg")[["method", "dataset", "split"]].values.tolist()
     [['fedavg', 'digits', 'Dir-0.3']]
     """
     import pandas as pd
 
-    listed = select(store_of(store), filters)
-    keys = [*MAIN, *(key for key in differing(listed) if key not in MAIN)]
+    named = listed(filters, store, mine)
+    keys = [*MAIN, *(key for key in differing(named) if key not in MAIN)]
     rows = []
-    for one in listed:
+    for one in named:
         values = {key: one.values.get(key) for key in keys}
-        rows.append({**values, **headline(one.metrics, one.spec.setting, VIEW), "stale": one.stale})
-    return pd.DataFrame(rows, index=pd.Index([one.id for one in listed], name="run"))
+        said = {"stale": one.stale, "shipped": one.shipped is not None}
+        rows.append({**values, **headline(one.metrics, one.spec.setting, VIEW), **said})
+    return pd.DataFrame(rows, index=pd.Index([one.id for one in named], name="run"))
 
 
-def curves(*filters: str | Run, metric: str | Sequence[str] = "average_accuracy", store: Home = None) -> pd.DataFrame:
+def curves(
+    *filters: str | Run, metric: str | Sequence[str] = "average_accuracy", mine: bool = False, store: Home = None
+) -> pd.DataFrame:
     """A row for each round in which a run has measured a metric (columns run, label, seed, round, metric, value); runs
     that differ in nothing but their seeds have one label. Runs are named as in `runs`, or given.
 
@@ -126,7 +137,7 @@ def curves(*filters: str | Run, metric: str | Sequence[str] = "average_accuracy"
     """
     import pandas as pd
 
-    shown = chosen(filters, store)
+    shown = chosen(filters, store, mine)
     keys = [key for key in differing(shown) if key not in SEEDS]
     rows = [
         (one.id, label(one, ["method", *keys]), one.spec.setting.seed, round, name, value)

@@ -89,12 +89,14 @@ def compare(
     test: bool = False,
     over: str | None = None,
     view: str = VIEW,
+    mine: bool = False,
     store: Home = None,
 ) -> Tables:
     """Runs side by side (`fedbench compare`): in what they differ, and mean ± standard deviation over seeds.
 
     Runs are named as in `runs`, or given; `test` adds a table of every two rows on the same data, tested over seeds or
-    clients. `metrics` take the place of the usual numbers.
+    clients. `metrics` take the place of the usual numbers. Filters name shipped runs, too, unless `mine`
+    leaves them out.
 
     >>> compare("dataset=digits").frame["metric"].iloc[0]
     'average_accuracy'
@@ -102,4 +104,4 @@ def compare(
     from fedbench.reports.compare.layout import side_by_side
 
     names = [metrics] if isinstance(metrics, str) else metrics
-    return Tables(tuple(side_by_side(chosen(filters, store), names, sort=sort, test=test, over=over, view=view)))
+    return Tables(tuple(side_by_side(chosen(filters, store, mine), names, sort=sort, test=test, over=over, view=view)))

@@ -21,6 +21,10 @@ from fedbench import api
 from fedbench.core.trainer import Progress
 from fedbench.errors import FedbenchError
 from fedbench.observers import Training
+from fedbench.results.importing import take_in
+from fedbench.results.making import row_of
+from fedbench.results.pack import write
+from fedbench.store import Store
 from tests.api.conftest import QUICK, Session
 from tests.support.cli_user import good
 
@@ -132,6 +136,24 @@ def test_runs_and_curves_are_data_frames(session: Session) -> None:
     assert set(curves["label"]) == {"FedAvg"}, "seeds of one run have one label"
     with pytest.raises(FedbenchError, match="unknown key of runs 'metod'; did you mean 'method'"):
         fb.runs("metod=fedavg", store=session.home)
+
+
+def test_filters_name_shipped_runs_too(session: Session, tmp_path: Path) -> None:
+    pack, home = tmp_path / "theirs.parquet", tmp_path / "fresh"
+    write(pack, [row_of(one.artifact, one.store, "Ada") for one in session.runs])
+    take_in(pack, Store(home))
+    named = fb.runs("method=fedavg", store=home)
+    assert named["shipped"].tolist() == [True, True]
+    assert sorted(named["average_accuracy"]) == sorted(one.accuracy for one in session.runs)
+    assert fb.run(session.runs[0].id, store=home).accuracy == session.runs[0].accuracy
+    assert set(fb.curves("method=fedavg", store=home)["run"]) == {one.id for one in session.runs}
+    assert len(fb.compare("method=fedavg", store=home).frame)
+    assert not fb.runs("method=fedavg", store=session.home)["shipped"].any(), "those of the store come first"
+    for attempt in (fb.runs, fb.curves, fb.compare):
+        with pytest.raises(fb.FedbenchError, match="there is no run"):
+            attempt("method=fedavg", store=home, mine=True)
+        with pytest.raises(fb.FedbenchError, match="there is no run"):
+            attempt(store=home)
 
 
 def test_a_table(session: Session, tmp_path: Path) -> None:
