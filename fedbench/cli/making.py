@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedbench.cli import context
@@ -73,6 +73,22 @@ def train_table(
         console.print(remark, style="dim")
     nothing = "no cell of the table is missing" if lacking.complete else "all that can be had is there"
     how: dict[str, Any] = {"again": again, "keep": keep, "quiet": quiet, "as_json": as_json, "observers": observers}
+    planned = {one.spec.id for one in runs}
+
+    def more() -> list[Wanted]:
+        """What the values that have been chosen meanwhile ask for."""
+        rest = [
+            one
+            for one in plan(table, store, roots, only=methods, params=params, **scoped).runs
+            if one.spec.id not in planned
+        ]
+        planned.update(one.spec.id for one in rest)
+        return rest
+
+    if table.tune and not table.counted:
+        first = ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in table.tune.items())
+        console.print(f"each cell chooses on validation images: {first}; the other seeds follow with its best")
+        how["more"] = more
     with engine:
         whole = make(runs, scope(budget, precision), nothing, engine, where, **how)
     if not whole:
@@ -91,8 +107,10 @@ def make(
     quiet: bool = False,
     as_json: bool = False,
     observers: Sequence[Observer] = (),
+    more: Callable[[], Sequence[Wanted]] = tuple,
 ) -> bool:
-    """Make runs and say what became of each; `scope` says which these are, `nothing` why there may be none.
+    """Make runs and say what became of each; `scope` says which these are, `nothing` why there may be none, `more`
+    which ones these have led to.
 
     One failed run does not stop the others; it is listed at the end. False if there is one.
     """
@@ -100,8 +118,12 @@ def make(
 
     console = context.err()
     with stoppable(engine):
-        engine.get_ready([(one.method, one.spec) for one in runs])
-        outcomes = _made(runs, scope, engine, where, again=again, keep=keep, quiet=quiet, observers=observers)
+        how: dict[str, Any] = {"again": again, "keep": keep, "quiet": quiet, "observers": observers}
+        outcomes = _made(runs, scope, engine, where, **how)
+        while batch := more():
+            runs = [*runs, *batch]
+            for end, those in _made(batch, scope, engine, where, **how).items():
+                outcomes[end] += those
     ids = [one.artifact.id for one in outcomes[End.MADE] if one.artifact]
     failures = [_failure(one) for one in outcomes[End.FAILED]]
     if as_json:
@@ -134,6 +156,7 @@ def _made(
     from fedbench.observers.bars import Bars
 
     console = context.err()
+    engine.get_ready([(one.method, one.spec) for one in runs])
     costs = costs_of(runs, where.kind)
     shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
     if runs and not quiet:

@@ -151,6 +151,11 @@ def _of_method(lacks: _Lacks, method: str, params: Mapping[str, Plain | str], bu
     rows = [row.label for row in cells.table.rows if _same(cells.declaration(row), own)]
     if rows and not params:
         return [Wanted(*run) for run in lacks.runs(rows).items()]
+    if cells.table.tune:
+        raise FedbenchError(
+            f"table {cells.table.id} tunes its rows, and {method} with these values is none",
+            "write a table of your own with such a row: copy its file",
+        )
     runs = []
     for setting in {s.id: s for column in cells.settings.values() for s in column}.values():
         preset = rules.method_params(own.name, budget, setting.partition.dataset.name)

@@ -26,6 +26,12 @@ def _summary(values: Iterable[float], ddof: int) -> Summary:
     return Summary(float(array.mean()), std, len(array))
 
 
+def worst_tenth(values: np.ndarray) -> float:
+    """Mean of the worst tenth of the clients, of one at least (Li et al., Fair Resource Allocation in Federated
+    Learning, ICLR 2020, Table 1)."""
+    return float(np.sort(values)[: math.ceil(len(values) / 10)].mean())
+
+
 def last_rounds(values_by_round: Mapping[int, float], window: int) -> Summary:
     """Over the last `window` rounds of one run, population standard deviation (FedDRM, Tables 1 to 4).
 

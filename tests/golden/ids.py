@@ -145,7 +145,8 @@ def runs(store: Store) -> Iterator[tuple[str, str]]:
                         assert name == spec.id, "the report looks for another run than training makes"
                     except FedbenchError as error:
                         name = f"refused: {error.message}"
-                    ids[f"{cell.row.label} {cell.column.key} {spec.setting.seed}"] = name
+                    tried = f" lr {spec.setting.lr}" if cell.trials else ""
+                    ids[f"{cell.row.label} {cell.column.key} {spec.setting.seed}{tried}"] = name
             yield f"{table.id}/{budget}", f"{len(ids)} {sha(ids)}"
 
 

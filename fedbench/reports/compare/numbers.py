@@ -12,6 +12,7 @@ from fedbench.errors import unknown
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.metrics.method_metrics import measures_of
 from fedbench.metrics.read import Metrics
+from fedbench.metrics.statistics import worst_tenth
 from fedbench.reports.runs import Run
 
 #: A run's number, or none: of its metrics, in a view of the test images.
@@ -61,12 +62,6 @@ def _over_clients(statistic: Callable[[np.ndarray], float], metric: str = "clien
 
 def _std(values: np.ndarray) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else math.nan
-
-
-def worst_tenth(values: np.ndarray) -> float:
-    """Mean of the worst tenth of the clients, of one at least (Li et al., Fair Resource Allocation in Federated
-    Learning, ICLR 2020, Table 1)."""
-    return float(np.sort(values)[: math.ceil(len(values) / 10)].mean())
 
 
 def _bytes(run: Run, metrics: Metrics, view: str) -> float | None:

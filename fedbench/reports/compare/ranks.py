@@ -12,7 +12,9 @@ from fedbench.reports.compare.comparison import VIEW
 from fedbench.reports.compare.numbers import Number, of_metric
 from fedbench.reports.compare.significance import Friedman, friedman
 from fedbench.reports.groups import grouped
+from fedbench.reports.layout.grid import Grid
 from fedbench.reports.runs import SEEDS, Run, differing
+from fedbench.reports.table.spec import Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,33 @@ def ranked(runs: Sequence[Run], metric: str | None = None, by: Sequence[str] = (
         )
     matrix = np.array(values, np.float64)
     return Ranks(number, lines, places, matrix, friedman(matrix, number.best), left_out, sorted(mixed))
+
+
+def of_tables(grids: Sequence[tuple[Table, Grid]]) -> Ranks:
+    """The rows of tables by their first table's metric, on those columns that have it; rows that lack a number in one
+    of them are left out.
+
+    Raises FedbenchError with fewer than two such rows or columns.
+    """
+    metric = grids[0][0].metric
+    number = of_metric(metric, [])
+    places: list[str] = []
+    rows: dict[str, list[float | None]] = {}
+    for table, grid in grids:
+        of_metric_here = [k for k, c in enumerate(table.printed) if c.metric == metric and not c.of]
+        places += [f"{table.printed[k].dataset}, {table.printed[k].label}" for k in of_metric_here]
+        for line in (line for line in grid.lines if line.asked):
+            values = (line.entries[k].value for k in of_metric_here)
+            rows.setdefault(line.label, []).extend(None if value is None else value.mean for value in values)
+    whole = {name: values for name, values in rows.items() if None not in values and len(values) == len(places)}
+    if len(whole) < 2 or len(places) < 2:
+        raise FedbenchError(
+            f"ranks need two rows with a number in each of two columns, and {len(whole)} of {len(rows)} rows have one "
+            f"in all {len(places)}", f"fedbench train --table {grids[0][0].id}",
+        )  # fmt: skip
+    matrix = np.array(list(whole.values()), np.float64).T
+    lacking = [f"{name} has no number in all columns" for name in rows if name not in whole]
+    return Ranks(number, list(whole), places, matrix, friedman(matrix, number.best), lacking)
 
 
 def _mean(number: Number, group: Sequence[Run], view: str) -> float | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedbench.errors import unknown
+from fedbench.errors import FedbenchError, unknown
 from fedbench.reports.compare.comparison import VIEW
-from fedbench.reports.compare.ranks import Ranks, ranked
+from fedbench.reports.compare.ranks import Ranks, of_tables, ranked
 from fedbench.reports.compare.significance import LEVEL
+from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Ask, Kind
 from fedbench.reports.figures.panel import Content, Panel
 from fedbench.reports.figures.spec import FigureSpec
@@ -23,14 +24,36 @@ if TYPE_CHECKING:
 class Ranking(Kind[Ranks]):
     """Methods along an axis of ranks; a bar joins those between which Nemenyi's test finds no difference."""
 
-    options = ("filters", "metric", "by", "view")
+    options = ("filters", "metric", "by", "view", "budget")
     columns = ("metric", "line", "average_rank", "place", "value", "rank")
 
+    def check(self, figure: FigureSpec, ask: Ask) -> None:
+        """Of tables or of any runs: each has options of its own."""
+        super().check(figure, ask)
+        for name in ask.options:
+            if (name == "budget") is not bool(figure.ranked):
+                what = "the table's own rows" if figure.ranked else "any runs"
+                raise FedbenchError(f"--{name} does not go with {figure.id}, which ranks {what}", "leave it out")
+
     def gather(self, figure: FigureSpec, ask: Ask) -> Content[Ranks]:
-        """Of the runs that the filters name. Raises FedbenchError as `runs.select` and `ranks.ranked` do."""
+        """Of tables, or of the runs that the filters name. Raises FedbenchError as `runs.select`, `ranks.ranked` and
+        `ranks.of_tables` do."""
+        if figure.ranked:
+            from fedbench.reports.status.index import Index
+
+            index = Index(ask.store, ask.shelf)
+            filled = [source.filled(name, ask, index) for name in figure.ranked]
+            for one in filled:
+                source.say(figure, ask, one, [], [])
+            ranks = of_tables([(one.table, one.grid) for one in filled])
+            return self._content(ranks, ask)
         if ask.view is not None and ask.view not in VIEWS:
             raise unknown("test augmentation", ask.view, VIEWS)
         ranks = ranked(ask.runs(), ask.metric, ask.by or (), ask.view or VIEW)
+        return self._content(ranks, ask)
+
+    @staticmethod
+    def _content(ranks: Ranks, ask: Ask) -> Content[Ranks]:
         for text in ranks.left_out:
             ask.remark(f"left out: {text}")
         if ranks.mixed:
@@ -76,7 +99,9 @@ class Ranking(Kind[Ranks]):
         (panel,) = content.panels
         k = len(panel.marks.lines)
         half = (k + 1) // 2
-        picture, ((axes,),) = subplots((6.4, 1.2 + 0.2 * half + 0.12 * len(panel.marks.result.alike)), 1, 1)
+        picture, ((axes,),) = subplots(
+            (max(6.4, 0.2 * k + 3.0), 1.2 + 0.2 * half + 0.12 * len(panel.marks.result.alike)), 1, 1
+        )
         _paint(axes, panel.marks)
         result = panel.marks.result
         picture.suptitle(

@@ -71,12 +71,13 @@ class FigureSpec:
     cells: CellSpec | None = None
     series: SeriesSpec | None = None
     runs: Mapping[str, CellSpec] = field(default_factory=dict)  #: title of a panel -> the cell whose run it shows
+    ranked: tuple[str, ...] = ()  #: kind "ranks": tables whose rows are ranked over the columns of the tables' metric
     claims: tuple[Claim, ...] = ()  #: what the paper says of it, where no table claims it
 
     @property
     def shows(self) -> bool:
         """Whether it says itself what it shows."""
-        return bool(self.panels or self.cells or self.series or self.runs)
+        return bool(self.panels or self.cells or self.series or self.runs or self.ranked)
 
     @property
     def protocol(self) -> str:
@@ -98,6 +99,7 @@ class FigureSpec:
             series=series and replace(series, tables={name: seen(t) for name, t in series.tables.items()}),
             cells=cells and of_cell(cells),
             runs={title: of_cell(cell) for title, cell in self.runs.items()},
+            ranked=tuple(map(seen, self.ranked)),
         )
 
 

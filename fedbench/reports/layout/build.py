@@ -139,7 +139,7 @@ class _Layout:
             return Entry(cell.state)  # means wait until their columns are there
         if self.table.counted:
             return filled(State.DONE, counted(self.table, cell.row, cell.column), cell.column)
-        pairs = [(r.spec.setting, r) for r in cell.records if r is not None]
+        pairs = [(r.spec.setting, r) for r in cell.records if r is not None and not cell.tuning]
         entry = self._measured(cell.row.reads(cell.column), pairs, cell.state)
         if cell.state is State.FAILED and cell.reason:
             self.problems[f"{cell.row.label}, {cell.column.key}: {cell.reason}"] = None

@@ -14,6 +14,7 @@ from fedbench.reports.layout.budgets import hyper_parameters, in_words, own_budg
 from fedbench.reports.layout.facts import departures, holding
 from fedbench.reports.layout.shipped import shipped
 from fedbench.reports.layout.taken import VIEWS, expected, statistics
+from fedbench.reports.layout.tuned import by_row, in_brief
 from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
 from fedbench.reports.status.index import Record, State
 from fedbench.reports.status.others import Hits, other_texts, records
@@ -58,6 +59,7 @@ class Notes:
         return [
             in_words(self.cells),
             *own_budgets(self.cells, self.rows),
+            *in_brief(self.cells),
             *statistics(self.cells, self.extra, self.views),
             *_spreads(table),
             *(_times(executors) if len(executors) > 1 else []),
@@ -74,6 +76,7 @@ class Notes:
         runs = [] if table.counted else [
             *the_papers(self.cells),
             *hyper_parameters(self.cells, self.rows),
+            *by_row(self.cells, self.rows),
             *([] if self._other_view else self._augmentation()),
             *(_times(executors) if len(executors) == 1 else []),
             *_sources(self.cells),

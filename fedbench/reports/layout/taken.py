@@ -50,6 +50,8 @@ def _statistic(
         "pairs": "Over all pairs of a run's snapshots; ± is the standard deviation (ddof 0) over the pairs",
         "final": "Value after the last round",
         "folds": "Value after the last round",
+        "worst_tenth": "Mean over the worst tenth of the clients after the last round",
+        "unseen": "Mean over the clients that never train, after the last round",
         "best_round": "Value at the evaluated round of the best mean client accuracy (selected on test data)",
     }[name]
     used = sorted(set(cells.seeds))

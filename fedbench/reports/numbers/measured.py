@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
-from fedbench.reports.table.spec import OVER_CLIENTS, OVER_SEEDS, UNITS, Column
+from fedbench.reports.table.spec import OVER_CLIENTS, OVER_SEEDS, SOME_CLIENTS, UNITS, Column
 from fedbench.specs import Setting
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
     if metric not in METRICS:  # the method's own: of no view
         return _of_method(metrics, setting, column), ""
     seen = view if view in metrics.views else "plain"
+    if column.statistic in SOME_CLIENTS:
+        return Value(_of_some_clients(metrics, setting, column, seen) * factor), seen
     if column.statistic in OVER_SEEDS:
         number = _best_round(metrics, seen) if column.statistic == "best_round" else setting.rounds
         return Value(_after(metrics, metric, seen, number, column.client) * factor), seen
@@ -107,6 +109,18 @@ def _over_clients(metrics: Metrics, setting: Setting, column: Column, view: str 
         raise _lacks(metrics, f"the test images of the clients that have {metric}")
     std = None if math.isnan(summary.std) else summary.std * factor
     return Value(mean, std, summary.count, weighted, summary.mean * factor)
+
+
+def _of_some_clients(metrics: Metrics, setting: Setting, column: Column, view: str) -> float:
+    """Of the worst tenth of the clients that train, or the mean of those that never do, after the last round."""
+    from fedbench.metrics.statistics import worst_tenth
+
+    values, trainees = metrics.per_client(str(column.metric), view, setting.rounds), setting.partition.trainees
+    if len(values) < setting.partition.clients or (column.statistic == "unseen" and not setting.partition.unseen):
+        raise _lacks(metrics, f"{column.metric} of {column.statistic.replace('_', ' ')} clients")
+    if column.statistic == "unseen":
+        return float(values[trainees : setting.partition.clients].mean())
+    return worst_tenth(values[:trainees])
 
 
 def _best_round(metrics: Metrics, view: str) -> int:

@@ -30,7 +30,12 @@ def of_tables(names: Sequence[str], store: Store, roots: Sequence[Path]) -> set[
             for precision in precisions:
                 for chosen in ((), *((seed,) for seed in sorted(seeds))):
                     cells = find(table, budget, store, roots, precision=precision, seeds=chosen, index=index)
-                    ids |= {r.id for cell in cells.all for r in cell.records if r is not None and r.artifact}
+                    ids |= {
+                        r.id
+                        for cell in cells.all
+                        for r in (*cell.records, *cell.trials)
+                        if r is not None and r.artifact
+                    }
     return ids
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from fedbench import declared, methods, protocol
 from fedbench.declaration import Declaration
@@ -14,6 +15,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.plugins.classes import is_file
 from fedbench.reports.status.index import Index, Record, State
 from fedbench.reports.status.settings import Settings, dataset, shipped_dataset
+from fedbench.reports.status.tuning import best, points
 from fedbench.reports.table.spec import Column, Row, Table
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import DamagedError, Store
@@ -39,6 +41,15 @@ class Cell:
     records: tuple[Record | None, ...] = ()  #: of each of its runs, what the store has
     reason: str = ""
     make: Callable[[Row, Column], Iterable[RunSpec]] | None = None  #: its runs, which cost more than to know of none
+    #: Of a tuned table: what the store has of the runs that the cell's values are chosen by, and the values, if they
+    #: are; until then the cell needs the former runs.
+    trials: tuple[Record | None, ...] = ()
+    tuned: Mapping[str, Any] | None = None
+
+    @property
+    def tuning(self) -> bool:
+        """Whether its runs only tell which values it will take."""
+        return bool(self.trials) and self.tuned is None
 
     @cached_property
     def specs(self) -> tuple[RunSpec, ...]:
@@ -144,14 +155,40 @@ def find(
     every = [*at_hand.items(), *packed.items()]
     stored = {name for name, (spec, _) in every if index.knows(spec.name, budget, precision)}
 
-    def runs(row: Row, column: Column, of: Settings = settings) -> Iterator[RunSpec]:
+    def runs(
+        row: Row,
+        column: Column,
+        of: Settings = settings,
+        tuned: Mapping[str, Any] | None = None,
+        seeds: Sequence[int] | None = None,
+    ) -> Iterator[RunSpec]:
         method = sources.get(row.label) or declared.of(row.method)
         overrides = {**rules.method_params(method.name, budget, column.dataset), **row.params}
-        at = of.of(column, row)
+        at = of.of(column, row, tuned, seeds)
         try:
             yield from (method.run(setting, overrides) for setting in at)
         except FedbenchError as error:
             raise error.at(f"{table.path}, row {row.label}") from error
+
+    grid_of_values, tuned_by = points(table.tune), tuple(table.seeds or usual)[:1]
+
+    def trials(row: Row, column: Column, of: Settings) -> Iterator[RunSpec]:
+        for values in grid_of_values:
+            yield from runs(row, column, of, values, tuned_by)
+
+    def from_store(row: Row, column: Column, of: Settings) -> Cell:
+        """The cell with what the store has of its runs: of a tuned table those of the grid, then those of its best."""
+        empty = Cell(row, column, State.MISSING, (None,) * len(seeds), "", partial(runs, of=of))
+        if table.tune:
+            nothing = (None,) * len(grid_of_values)
+            grid = Cell(row, column, State.MISSING, nothing, "", partial(trials, of=of), nothing)
+            grid = _looked_up(grid, index) if column.dataset in stored else grid
+            grid = replace(grid, trials=grid.records)
+            if (chosen := best(grid.trials, index)) is None:
+                return grid
+            values = grid_of_values[chosen]
+            empty = replace(empty, make=partial(runs, of=of, tuned=values), trials=grid.trials, tuned=values)
+        return _looked_up(empty, index) if column.dataset in stored else empty
 
     def cell(row: Row, column: Column) -> Cell:
         if (row.label, column.key) in table.no_numbers:
@@ -161,15 +198,13 @@ def find(
             return Cell(row, column, worst(cells[label, key].state for label in rows for key in column.of))
         if row.label not in built:
             return Cell(row, column, State.NOT_BUILT)
-        own = Cell(row, column, State.MISSING, (None,) * len(seeds), "", runs)
         if column.dataset in absent:
             own = Cell(row, column, State.NO_DATA, reason=absent[column.dataset])
-        elif column.dataset in stored:
-            own = _looked_up(own, index)
+        else:
+            own = from_store(row, column, settings)
         if column.dataset in packed and column.dataset in stored and not any(own.records):
             # Shipped runs may be of a copy of the images that is not here.
-            missing = Cell(row, column, State.MISSING, (None,) * len(seeds), "", partial(runs, of=theirs))
-            shipped = _looked_up(missing, index)
+            shipped = from_store(row, column, theirs)
             return shipped if any(shipped.records) else own
         return own
 

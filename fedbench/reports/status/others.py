@@ -33,8 +33,11 @@ class Key:
 def others(cells: Cells) -> dict[str, Hits]:
     """Runs in the table's settings that are none of its rows: label, which no other row has -> where they stand.
 
-    Only complete runs; of two of one key and one setting the latest counts.
+    Only complete runs; of two of one key and one setting the latest counts. A tuned table has none: runs that chose its
+    values would be among them.
     """
+    if cells.table.tune:
+        return {}
     own = {record.id for cell in cells.all for record in cell.records if record}
     rules = protocol.load(cells.table.protocol)
     places: dict[Key, Hits] = {}

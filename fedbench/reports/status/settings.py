@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fedbench import protocol
 from fedbench.errors import FedbenchError
@@ -26,17 +27,24 @@ class Settings:
     datasets: Mapping[str, tuple[DatasetSpec, int]]  #: at hand; and how many classes each is partitioned by
     cache: dict[str, Setting]
 
-    def of(self, column: Column, row: Row | None = None) -> tuple[Setting, ...]:
-        """One a seed, of the column or of a row in it with overrides of its own; none without the data.
+    def of(
+        self,
+        column: Column,
+        row: Row | None = None,
+        tuned: Mapping[str, Any] | None = None,
+        seeds: Sequence[int] | None = None,
+    ) -> tuple[Setting, ...]:
+        """One a seed, of the column or of a row in it with overrides of its own and the values that are `tuned`; none
+        without the data.
 
         Raises FedbenchError, which names the column, for values that make no setting.
         """
         if column.dataset not in self.datasets:
             return ()
         own = row if row and row.own(self.budget) else None
-        at = partial(_setting, self.table, column, self.budget, *self.datasets[column.dataset], row=own)
+        at = partial(_setting, self.table, column, self.budget, *self.datasets[column.dataset], row=own, tuned=tuned)
         try:
-            return tuple(at(seed=seed, precision=self.precision, known=self.cache) for seed in self.seeds)
+            return tuple(at(seed=seed, precision=self.precision, known=self.cache) for seed in seeds or self.seeds)
         except FedbenchError as error:
             raise error.at(f"{self.table.path}, column {column.key}{f', row {own.label}' if own else ''}") from error
 
@@ -54,6 +62,7 @@ def _setting(
     classes: int,
     *,
     row: Row | None = None,
+    tuned: Mapping[str, Any] | None = None,
     seed: int | None = None,
     precision: str | None = None,
     known: dict[str, Setting] | None = None,
@@ -63,11 +72,21 @@ def _setting(
     chosen = dict(column.partition)
     if rules.redraws and seed is not None:
         chosen.setdefault("seed", seed)
-    declared = {**table.budget.get(budget, {}), **column.own(budget), **(row.own(budget) if row else {})}
+    declared = {
+        **table.budget.get(budget, {}),
+        **column.own(budget),
+        **(row.own(budget) if row else {}),
+        **(tuned or {}),
+    }
     asked = repr((table.protocol, dataset, classes, chosen, budget, declared, seed, precision))
     if known is not None and asked in known:
         return known[asked]
     partition = rules.partition_spec(dataset, classes, **chosen)
+    if tuned and not partition.validation:
+        raise FedbenchError(
+            "values are chosen on images that clients hold back, and these hold none back",
+            "partition = { validation = 0.2 }",
+        )
     setting = rules.setting(partition, budget, declared, seed=seed, precision=precision)
     if known is not None:
         known[asked] = setting

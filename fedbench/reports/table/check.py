@@ -22,6 +22,7 @@ from fedbench.reports.table.spec import (
     OVER_CLIENTS,
     OVER_SEEDS,
     RELATIONS,
+    SOME_CLIENTS,
     SPREADS,
     STATISTICS,
     UNITS,
@@ -38,6 +39,10 @@ from fedbench.specs import PartitionSpec, Setting
 #: message grows by them, (gaussian - head) / (body + head). That base reproduces the printed column, though the paper's
 #: text says "relative to the backbone".
 PARAMETERS = ("backbone", "projection", "body", "head", "total", "features", "gaussian", "overhead")
+#: What a table can tune.
+TUNABLE = tuple(
+    f.name for f in dataclasses.fields(Setting) if f.name not in ("partition", "budget", "seed", "precision", "version")
+)
 #: Metrics of statistic "preset" -> whether they are about one class.
 PRESET = {"class_count": True, "class_probability": True, "flip_probability": False}
 #: Metrics of statistic "levels": how many angles, colours, classes that a client keeps, classes whose labels are
@@ -134,6 +139,12 @@ def check(table: Table) -> None:
         _check_levels(table)
     if table.statistic == "properties":
         _check_properties(table)
+    for name, values in table.tune.items():
+        known("field of a setting", name, TUNABLE, ", tune")
+        if not values or table.counted:
+            raise FedbenchError(
+                f"{table.path}: tune needs values of {name} to choose from, and runs", "lr = [0.01, 0.1]"
+            )
     for what, places in (("undefined", table.undefined), ("doubtful", table.doubtful)):
         for place in places:
             for name in place.rows:
@@ -255,7 +266,7 @@ def _check_client(table: Table, column: Column, where: str, metrics: Mapping[str
     """A column of one client: a statistic that takes one, a metric that has one."""
     each = metrics[column.metric].clients if column.metric in metrics else "no"
     if column.client is None:
-        if each == "only" and column.statistic in OVER_SEEDS:
+        if each == "only" and column.statistic in OVER_SEEDS and column.statistic not in SOME_CLIENTS:
             raise FedbenchError(f"{table.path}{where}: {column.metric} needs a client", "client = 1 is the first")
         return
     if column.client < 1:

@@ -33,6 +33,9 @@ STATISTICS = {
     "best_round": "value at the evaluated round of the best unweighted mean client accuracy, which is chosen on test "
     "data; standard deviation (ddof 1) over seeds",
     "folds": "value after the last round; standard deviation (ddof 0) over seeds, as over the folds of a validation",
+    "worst_tenth": "mean over the worst tenth of the clients that train, of one at least, after the last round; "
+    "standard deviation (ddof 1) over seeds",
+    "unseen": "mean over the clients that never train, after the last round; standard deviation (ddof 1) over seeds",
     "pairs": "over all pairs of the snapshots that a run keeps, of all seeds together; standard deviation (ddof 0) "
     "over them",
     "count": "parameters of a network, or what a round of a method costs with it, counted by formula without any run",
@@ -58,10 +61,12 @@ UNITS = {
 MARKS = {1.0: "✓", 0.5: "○", 0.0: "–"}
 #: Statistics over the clients of a run.
 OVER_CLIENTS = ("clients", "weighted_clients")
+#: Statistics of each run over some of its clients.
+SOME_CLIENTS = ("worst_tenth", "unseen")
 #: Statistics that need no run.
 COUNTED = ("count", "preset", "levels", "properties")
 #: Statistics whose ± is over seeds -> its ddof.
-OVER_SEEDS = {"final": 1, "best_round": 1, "folds": 0}
+OVER_SEEDS = {"final": 1, "best_round": 1, "folds": 0, **dict.fromkeys(SOME_CLIENTS, 1)}
 BEST = ("max", "min", "none")
 #: How a derived column sets a row against another: relation -> what it prints.
 RELATIONS: dict[str, Callable[[float, float], float]] = {
@@ -209,6 +214,8 @@ class Table:
     ratio_to: str = ""  #: a row; values are compared as ratios to it
     template: str = ""  #: the data set whose columns `--dataset` takes over; the first column's unless given
     budget: Mapping[str, Training] = field(default_factory=dict)  #: setting overrides by budget
+    #: Fields of a setting -> values of which each cell takes what does best on images that its clients hold back.
+    tune: Mapping[str, list[Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     reported_notes: list[str] = field(default_factory=list)  #: on the paper's own numbers
     remark: list[Remark] = field(default_factory=list)  #: notes that hold for some of its cells only

@@ -1,0 +1,223 @@
+"""Tables whose cells choose values for themselves, on images held back from training; and the arena, made so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from fedbench import methods
+from fedbench.core.who import UNSEEN
+from fedbench.errors import FedbenchError
+from fedbench.reports import table as tables
+from fedbench.reports.figures import kinds
+from fedbench.reports.layout.build import build
+from fedbench.reports.status.asked import of_tables
+from fedbench.reports.status.cells import Cells, find
+from fedbench.reports.status.index import Index, State
+from fedbench.results.shelf import Shelf
+from fedbench.specs import RunSpec
+from tests.reports.conftest import Lab
+from tests.support.cli_user import good
+
+TUNED = """
+title = "Tuned"
+protocol = "plain"
+metric = "average_accuracy"
+statistic = "final"
+seeds = [0, 1]
+tune = { lr = [0.03, 0.1, 0.3] }
+rows = [{ method = "fedavg" }, { method = "local" }]
+[[column]]
+label = "A"
+dataset = "cifar10"
+partition = { scheme = "iid", validation = 0.2 }
+[[column]]
+label = "B"
+dataset = "cifar10"
+partition = { scheme = "dirichlet", alpha = 0.3, validation = 0.2 }
+[[column]]
+label = "Worst"
+metric = "client_accuracy"
+statistic = "worst_tenth"
+dataset = "cifar10"
+partition = { scheme = "dirichlet", alpha = 0.3, validation = 0.2 }
+"""
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> Path:
+    path = tmp_path / "tuned.toml"
+    path.write_text(TUNED)
+    return path
+
+
+def cells(lab: Lab, path: Path) -> Cells:
+    return find(tables.load(str(path)), "small", lab.store, [])
+
+
+def train(lab: Lab, spec: RunSpec, validation: float | None, test: float) -> None:
+    """A run with these accuracies, under the protocol of the table."""
+    made: dict[str, Callable[[int], float]] = {"average_accuracy": lambda _: test}
+    if validation is not None:
+        made["validation_accuracy"] = lambda _: validation
+    each = {k: test + k / 100 for k in range(spec.setting.partition.clients)}
+    lab.run(spec.setting, spec.method, metrics=made, clients=each, rules="plain")
+
+
+def cell(lab: Lab, path: Path, row: int = 0, column: int = 0) -> tuple[list[float], list[int], State]:
+    """Learning rates and seeds of the runs that a cell asks for, and its state."""
+    one = cells(lab, path).grid[row][column]
+    return [s.setting.lr for s in one.specs], [s.setting.seed for s in one.specs], one.state
+
+
+def test_a_cell_takes_the_value_of_the_best_validation_accuracy_whatever_test_images_say(lab: Lab, tuned: Path) -> None:
+    assert cell(lab, tuned) == ([0.03, 0.1, 0.3], [0, 0, 0], State.MISSING)
+    for spec, validation, test in zip(
+        cells(lab, tuned).grid[0][0].specs, (0.5, 0.7, 0.6), (0.9, 0.2, 0.8), strict=True
+    ):
+        assert cell(lab, tuned)[0] == [0.03, 0.1, 0.3], "nothing is chosen before all have been tried"
+        train(lab, spec, validation, test)
+    assert cell(lab, tuned) == ([0.1, 0.1], [0, 1], State.MISSING)
+    assert cell(lab, tuned, column=1)[0] == [0.03, 0.1, 0.3], "each cell has its own"
+    train(lab, cells(lab, tuned).grid[0][0].specs[1], 0.1, 0.4)
+    assert cell(lab, tuned)[2] is State.DONE
+    grid = build(tables.load(str(tuned)), "small", lab.store, [])
+    assert [entry.text for entry in grid.lines[0].entries] == ["0.30", "", ""]
+    assert "seed 0 (to be chosen: 3, lr 0.1: 1)" in " ".join(grid.about)
+    assert "FedAvg: lr 0.1 in A." in grid.notes
+
+
+def test_runs_that_only_choose_are_no_number_and_no_row(lab: Lab, tuned: Path) -> None:
+    first, second, _ = cells(lab, tuned).grid[0][1].specs
+    train(lab, first, 0.5, 0.9)
+    train(lab, second, 0.6, 0.8)
+    grid = build(tables.load(str(tuned)), "small", lab.store, [])
+    assert [line.label for line in grid.lines] == ["FedAvg", "Local"]
+    assert not any(line.filled for line in grid.lines)
+
+
+def test_a_run_that_fails_is_left_out_of_the_choice(lab: Lab, tuned: Path) -> None:
+    low, mid, high = cells(lab, tuned).grid[0][0].specs
+    train(lab, low, 0.5, 0.5)
+    train(lab, mid, 0.4, 0.9)
+    failed = lab.store.home / "failed" / f"{high.id}.json"
+    failed.parent.mkdir(parents=True, exist_ok=True)
+    failed.write_text(json.dumps({"spec": high.to_dict(), "reason": "training diverged"}))
+    assert cell(lab, tuned)[0] == [0.03, 0.03]
+    assert "1 of the runs that they were chosen by failed" in " ".join(
+        build(tables.load(str(tuned)), "small", lab.store, []).about
+    )
+
+
+def test_a_method_that_answers_without_scores_takes_the_first_value(lab: Lab, tuned: Path) -> None:
+    for spec, test in zip(cells(lab, tuned).grid[0][0].specs, (0.1, 0.9, 0.5), strict=True):
+        train(lab, spec, None, test)
+    assert cell(lab, tuned)[0] == [0.03, 0.03]
+
+
+def test_a_pack_of_the_table_holds_the_runs_that_chose(lab: Lab, tuned: Path) -> None:
+    for spec in (trials := cells(lab, tuned).grid[0][0].specs):
+        train(lab, spec, 0.5, 0.5)
+    assert of_tables([str(tuned)], lab.store, []) == {spec.id for spec in trials}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (", validation = 0.2 }\n[[column]]\nlabel = \"B\"", ' }\n[[column]]\nlabel = "B"', "hold none back"),
+        ("lr = [0.03, 0.1, 0.3]", "mu = [0.1]", "unknown field of a setting"),
+        ("lr = [0.03, 0.1, 0.3]", "lr = []", "tune needs values of lr"),
+        ("lr = [0.03, 0.1, 0.3]", "lr = [-1.0]", "the learning rate must be above 0"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_tuned_is_one_line(lab: Lab, tuned: Path, before: str, after: str, text: str) -> None:
+    assert before in TUNED
+    tuned.write_text(TUNED.replace(before, after))
+    with pytest.raises(FedbenchError, match=text) as error:
+        _ = [one.specs for one in cells(lab, tuned).all]
+    assert "tuned.toml" in str(error.value)
+
+
+def test_the_worst_tenth_is_of_the_clients(lab: Lab, tuned: Path) -> None:
+    for spec in cells(lab, tuned).grid[0][2].specs:
+        train(lab, spec, 0.5, 0.5)
+    for spec in cells(lab, tuned).grid[0][2].specs[1:]:
+        train(lab, spec, 0.5, 0.7)
+    grid = build(tables.load(str(tuned)), "small", lab.store, [])
+    assert grid.lines[0].entries[2].text == "0.60"
+
+
+def test_the_command_trains_the_grid_and_then_the_seeds_of_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("FEDBENCH_HOME", str(home))
+    path = tmp_path / "digits.toml"
+    text = (
+        TUNED.split('[[column]]\nlabel = "B"')[0]
+        .replace('"cifar10"', '"digits"')
+        .replace("0.03, 0.1, 0.3", "1e-6, 0.05")
+    )
+    path.write_text(f'{text}train = {{ rounds = 2, model = "digits_cnn" }}\n')
+    said = good("train", "--table", path)
+    assert said.line == "6 of 6 runs made"
+    assert "each cell chooses on validation images: lr 1e-06, 0.05" in said.err
+    assert good("train", "--table", path).line == "nothing to run: no cell of the table is missing"
+    shown = good("report", "--table", path, "--notes", "full")
+    assert "(lr 0.05: 2)" in " ".join(shown.out.split())
+    assert len(list((home / "run").iterdir())) == 6
+
+
+ARENA = ("arena/mnist", "arena/cifar10")
+
+
+@pytest.mark.parametrize("name", ARENA)
+def test_the_arena_has_every_method_that_trains(name: str) -> None:
+    table = tables.load(name)
+    left_out = {"descriptor_bounds", "kmeans_bound", "grayscale"}
+    assert {row.method for row in table.rows} == set(methods.names()) - left_out
+    unseen = [c.key for c in table.columns if c.statistic == "unseen"]
+    assert len(unseen) == 1
+    without = {row.method for row in table.rows if table.undefines(row.label, unseen[0])}
+    assert without == {row.method for row in table.rows if UNSEEN not in methods.load(row.method)[0].serves}
+    system = {row.method for row in table.rows if table.undefines(row.label, "Mean/System")}
+    assert system == {row.method for row in table.rows if not methods.load(row.method)[0].takes_votes}
+
+
+@pytest.mark.parametrize("name", ARENA)
+def test_the_arena_prints_before_anything_is_trained(name: str, lab: Lab) -> None:
+    for data in ("mnist", "mnist_writers"):
+        lab.dataset(data)
+    table = tables.load(name)
+    grid = build(table, "smoke", lab.store, [], index=Index(lab.store, Shelf([])))
+    assert len(grid.lines) == len(table.rows)
+    assert not any(line.filled for line in grid.lines)
+
+
+def test_ranks_of_a_table(lab: Lab, tuned: Path, call: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = tuned.with_name("figures.toml")
+    figures.write_text('[[figure]]\ntitle = "Ranks"\nkind = "ranks"\nranked = ["./tuned.toml"]\n')
+    with pytest.raises(FedbenchError, match="0 of 2 rows have one in all 2"):
+        call("figure", str(figures), "--json")
+    for column in (0, 1):
+        for row, test in ((0, 0.5), (1, 0.7)):
+            for _ in range(2):
+                for spec in cells(lab, tuned).grid[row][column].specs:
+                    if not lab.store.has(spec):
+                        train(lab, spec, 0.5, test)
+    (panel,) = json.loads(call("figure", str(figures), "--json").stdout)["panels"]
+    assert {one["line"]: one["ranks"] for one in panel["lines"]} == {"FedAvg": [2.0, 2.0], "Local": [1.0, 1.0]}
+    assert panel["places"] == ["cifar10, A", "cifar10, B"]
+    with pytest.raises(FedbenchError, match="--metric does not go with"):
+        call("figure", str(figures), "--metric", "bytes_up")
+    with pytest.raises(FedbenchError, match="--budget does not go with ranks"):
+        call("figure", "ranks", "--budget", "small")
+
+
+def test_the_arenas_figures_are_of_its_tables() -> None:
+    ranked = [kinds.load(f"arena/{name}").ranked for name in ("mnist", "cifar10", "both")]
+    assert ranked == [("arena/mnist",), ("arena/cifar10",), ARENA]
