@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,15 +11,7 @@ import typer
 from fedbench.cli import complete, context
 
 if TYPE_CHECKING:
-    from fedbench.reports.claims import Claims, Stand
-
-#: State of a claim -> sign and colour.
-_LOOKS = {
-    "holds": ("✓", "green"),
-    "holds so far": ("✓", "green"),
-    "fails": ("✗", "yellow"),
-    "not measured": ("·", "dim"),
-}
+    from fedbench.reports.claims import Claims
 
 
 def claims(
@@ -36,68 +27,35 @@ def claims(
     """Every claim of the papers' tables: holds, holds so far (numbers are missing), fails, or not measured; at which
     budget, with the numbers that decide. Never trains."""
     from fedbench.files import write_whole
-    from fedbench.reports import claims as page
+    from fedbench.reports.claims import claims as every
+    from fedbench.reports.claims_in_words import LOOKS, markdown, summary, title, words
     from fedbench.reports.status.index import Index
     from fedbench.results.shelf import Shelf
 
     store = context.store()
     index = Index(store, None if mine else Shelf.of(store))
-    tables = list(page.claims(names or (), store, context.roots(), index, budget))
+    tables = list(every(names or (), store, context.roots(), index, budget))
     if as_json:
         context.print_json([_document(one) for one in tables])
         return
     if output is not None:
-        write_whole(output, ("\n".join(_markdown(tables)) + "\n").encode())
+        write_whole(output, ("\n".join(markdown(tables)) + "\n").encode())
         context.err().print(f"the claims of {len(tables)} tables written to {output}", soft_wrap=True, markup=False)
         return
     out = context.out()
-    for one in tables:
-        out.print(_title(one), style="bold", soft_wrap=True, markup=False, highlight=False)
+    for one in (one for one in tables if one.stands):
+        out.print(title(one), style="bold", soft_wrap=True, markup=False, highlight=False)
         for stand in one.stands:
-            sign, style = _LOOKS[stand.verdict.state]
-            out.print(f"  {sign} {_words(stand)}", style=style, soft_wrap=True, markup=False, highlight=False)
-    for line in _summary(tables):
+            sign, style = LOOKS[stand.verdict.state]
+            out.print(f"  {sign} {words(stand)}", style=style, soft_wrap=True, markup=False, highlight=False)
+    for line in summary(tables):
         out.print(line, soft_wrap=True, markup=False)
-
-
-def _title(one: Claims) -> str:
-    scope = f", {one.scope}" if one.scope else "" if one.table.counted else ", not measured"
-    return f"{one.table.id}  {one.table.title}{scope}{' (shipped results among it)' if one.shipped else ''}"
-
-
-def _words(stand: Stand) -> str:
-    """A claim, how it stands, and the numbers that decide."""
-    from fedbench.reports.render.text import how
-
-    numbers = ", ".join(f"{name} {text}" for name, text in stand.numbers.items())
-    parts = (stand.verdict.state, how(stand.verdict, stand.reported), numbers)
-    return f"{stand.verdict.claim.text}: {'; '.join(part for part in parts if part)}"
-
-
-def _summary(tables: Sequence[Claims]) -> Iterator[str]:
-    """How many claims of each paper stand how."""
-    papers: dict[str, Counter[str]] = {}
-    for one in tables:
-        own = papers.setdefault(one.table.id.partition("/")[0], Counter())
-        own.update(stand.verdict.state for stand in one.stands)
-    for paper, counts in papers.items():
-        words = ", ".join(f"{counts[state]} {state}" for state in _LOOKS if counts[state])
-        yield f"{paper}: {counts.total()} claims; {words}."
-
-
-def _markdown(tables: Sequence[Claims]) -> Iterator[str]:
-    from fedbench.reports.render.markdown import escape
-
-    yield "# What the papers claim, and what holds here\n"
-    yield from (f"- {escape(line)}" for line in _summary(tables))
-    for one in tables:
-        yield f"\n## {escape(_title(one))}\n"
-        yield from (f"- {_LOOKS[stand.verdict.state][0]} {escape(_words(stand))}" for stand in one.stands)
 
 
 def _document(one: Claims) -> dict[str, Any]:
     return {
         "table": one.table.id, "title": one.table.title, "budget": one.budget or None, "shipped": one.shipped,
+        "numbers": dataclasses.asdict(one.tally),
         "claims": [
             {
                 "text": stand.verdict.claim.text, "kind": stand.verdict.claim.kind, "state": stand.verdict.state,

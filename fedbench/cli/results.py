@@ -122,6 +122,24 @@ def import_(
     )
 
 
+@results_app.command("page")
+def page(
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Whose tables, such as feddrm or arena.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file: tables/PAPER/measured.md.")
+    ] = None,
+) -> None:
+    """Print a paper's page of what was measured, in Markdown: its tables as its packs fill them, and our sentences."""
+    from fedbench.files import write_whole
+    from fedbench.reports.measured import page as made
+
+    text = made(paper)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_whole(output, text.encode())
+
+
 @results_app.command("verify")
 def verify(
     filters: Filters = None,

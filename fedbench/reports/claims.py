@@ -1,7 +1,9 @@
-"""Every claim that papers draw from their tables, as it stands on the numbers that there are, budget by budget."""
+"""Every claim that papers draw from their tables, as it stands on the numbers that there are, budget by budget; and how
+many of the reported numbers come out."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,20 +34,62 @@ class Stand:
 
 
 @dataclass(frozen=True)
+class Tally:
+    """Of a table's reported numbers: how many there are, are measured, and lie within the tolerance."""
+
+    reported: int = 0
+    measured: int = 0
+    within: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        mine, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
+        return Tally(*(a + b for a, b in zip(mine, theirs, strict=True)))
+
+    @classmethod
+    def of(cls, grid: Grid) -> Tally:
+        """Of those that can be measured: doubtful ones are no targets."""
+        entries = [e for line in grid.lines if line.kind == "paper" for e in line.entries if e.reported]
+        judged = [e for e in entries if e.within is not None]
+        return cls(len(entries), len(judged), sum(bool(e.within) for e in judged))
+
+    def __str__(self) -> str:
+        share = f" ({self.within / self.measured:.0%})" if self.measured else ""
+        return (
+            f"{self.measured} of {self.reported} reported numbers measured, {self.within}{share} within the tolerance"
+        )
+
+
+@dataclass(frozen=True)
 class Claims:
     """The claims of a table at a budget; "" where nothing is measured at any, and for counted tables."""
 
     table: Table
     budget: str
     scope: str  #: the budget in print
-    shipped: bool  #: whether shipped results have gone into it
     stands: Sequence[Stand]
+    grid: Grid | None = None  #: the table laid out, where it has numbers
+
+    @property
+    def paper(self) -> str:
+        """The folder of its table."""
+        return self.table.id.partition("/")[0]
+
+    @property
+    def shipped(self) -> bool:
+        """Whether shipped results have gone into it."""
+        return self.grid is not None and any(entry.shipped for line in self.grid.lines for entry in line.entries)
+
+    @property
+    def tally(self) -> Tally:
+        """How many of the table's reported numbers come out."""
+        return Tally.of(self.grid) if self.grid else Tally(len(self.table.trusted))
 
 
 def claims(
     names: Sequence[str], store: Store, roots: Sequence[Path], index: Index, budget: str | None = None
 ) -> Iterator[Claims]:
-    """The claims of these tables and papers (none: of all), at each budget (or the one) that has a number.
+    """The claims of these tables and papers (none: of all), at each budget (or the one) that has a number. A table that
+    claims nothing is there if it has one.
 
     Raises FedbenchError for an unknown table, paper or budget.
     """
@@ -53,16 +97,15 @@ def claims(
     budgets = {b for table in every if table.protocol for b in protocol.load(table.protocol).budgets}
     if budget is not None and budget not in budgets:
         raise unknown("budget", budget, budgets)
-    for table in (table for table in every if table.claim):
+    for table in every:
         own = [""] if table.counted else list(protocol.load(table.protocol).budgets)
         measured = [b for b in own if b in ("", budget or b) and _has_numbers(table, b, store, roots, index)]
-        if not measured:
-            yield Claims(table, "", "", False, [Stand(ours, theirs, {}) for ours, theirs in verdicts(table, {})])
+        if not measured and (table.claim or table.reported):
+            yield Claims(table, "", "", [Stand(ours, theirs, {}) for ours, theirs in verdicts(table, {})])
         for at in measured:
             grid = build(table, at, store, roots, compare=True, index=index)
             stands = [Stand(ours, theirs, _numbers(grid, table, ours)) for ours, theirs in grid.verdicts]
-            shipped = any(entry.shipped for line in grid.lines for entry in line.entries)
-            yield Claims(table, at, grid.scope, shipped, stands)
+            yield Claims(table, at, grid.scope, stands, grid)
 
 
 def _named(names: Sequence[str]) -> list[str]:

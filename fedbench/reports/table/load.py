@@ -17,7 +17,7 @@ from fedbench.reports.table.own import beside, titled
 from fedbench.reports.table.spec import Column, Table, matches
 
 #: Files beside the tables that are none.
-_NO_TABLES = ("protocol", "figures")
+_NO_TABLES = ("protocol", "figures", "measured")
 
 
 def names() -> list[str]:
