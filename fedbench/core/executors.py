@@ -108,6 +108,7 @@ class Cores:
         self.count = cores or (available_cores() if self.device.type == "cpu" else self.streams)
         self.width = self.count
         self.workers: SimpleQueue[Worker] = SimpleQueue()
+        self.stream_of: dict[Worker, torch.cuda.Stream] = {}  #: on a GPU
         for _ in range(self.count):
             self.workers.put(self.worker())
         self.pool = ThreadPoolExecutor(self.count, "core", initializer=_single)
@@ -156,8 +157,10 @@ class Cores:
         if self.device.type == "cpu" or self.count == 1:
             yield
             return
-        main, stream = torch.cuda.default_stream(self.device), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(main)
+        # The same one each time: the allocator keeps what is freed apart by streams, of which torch has 32.
+        if (stream := self.stream_of.get(worker)) is None:
+            stream = self.stream_of[worker] = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.default_stream(self.device))
         with torch.cuda.stream(stream):
             yield
         stream.synchronize()  # what was computed may be freed on another stream from here on

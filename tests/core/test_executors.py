@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -112,3 +115,39 @@ def test_unknown() -> None:
     with pytest.raises(FedbenchError, match="unknown executor 'sequental'; did you mean 'sequential'"):
         make("sequental")
     assert available_cores() >= 1
+
+
+def test_on_a_gpu_each_worker_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After what the main stream has been asked, and done before the job's answer is used; the GPU is a stand-in."""
+    events: list[tuple[str, int]] = []
+
+    class Stream:
+        def __init__(self, device: Any) -> None:
+            events.append(("new", id(self)))
+
+        def wait_stream(self, other: str) -> None:
+            assert other == "main"
+            events.append(("waits", id(self)))
+
+        def synchronize(self) -> None:
+            events.append(("is done", id(self)))
+
+    @contextlib.contextmanager
+    def stream(own: Stream) -> Iterator[None]:
+        events.append(("begins", id(own)))
+        yield
+        events.append(("ends", id(own)))
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: "main")
+    executor = Cores(MODEL, DATA, PLAN.setting, cores=2)
+    executor.device = torch.device("cuda")
+    assert executor.map(lambda worker, item: item, range(7)) == list(range(7))
+    executor.close()
+    streams = [id for what, id in events if what == "new"]
+    assert len(streams) == len({*streams}) <= 2
+    for one in streams:
+        order = [what for what, id in events if id == one]
+        assert order == ["new", *["waits", "begins", "ends", "is done"] * (len(order) // 4)]
+    assert len(events) == len(streams) + 4 * 7
