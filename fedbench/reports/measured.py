@@ -97,6 +97,7 @@ def _bare(grid: Grid) -> Grid:
         about=tuple(text for text in whole.about if not text.startswith("No images of")),
         command="",
         notes=(),
+        footnotes=(),
         verdicts=(),
     )
 

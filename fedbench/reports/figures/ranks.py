@@ -120,9 +120,11 @@ def _paint(axes: Axes, marks: Ranks) -> None:
     width = max(k - 1, 1)
     black: dict[str, Any] = {"color": "black", "linewidth": 0.8, "clip_on": False}
     axes.plot([1, k], [0, 0], **black)
+    step = 1 if k <= 20 else 5  # numbers of more would run into each other
     for rank in range(1, k + 1):
         axes.plot([rank, rank], [0, -0.25], **black)
-        axes.text(rank, -0.4, str(rank), ha="center", va="bottom")
+        if rank == 1 or rank % step == 0:
+            axes.text(rank, -0.4, str(rank), ha="center", va="bottom")
     axes.plot([1, 1 + result.difference], [-1.6, -1.6], marker="|", **black)
     axes.text(1 + result.difference / 2, -1.75, f"CD = {result.difference:.2f}", ha="center", va="bottom", fontsize=7)
     for place, j in enumerate(order):
