@@ -98,6 +98,10 @@ class Child:
         from usual import Usual
 
         how, precision = self.order["way"], self.order["precision"]
+        if how["peer"] == "blazefl":
+            from blaze import Blaze
+
+            return Blaze(workload, self.device, **how["options"])
         if how["executor"] is None:
             return Usual(workload, self.device, precision)
         return Ours(workload, self.device, precision, how["executor"], how["options"])

@@ -10,7 +10,10 @@ from typing import Any
 
 from rows import Row, judge, measured
 from station import Failed, Station
-from ways import EXPERIMENT_WORKLOADS, EXPERIMENTS, USUAL, Way, of
+from ways import EXPERIMENT_WORKLOADS, EXPERIMENTS, PEERS, USUAL, Way, of
+from workloads import WORKLOADS
+
+NO_TARGET = (*EXPERIMENTS, *PEERS)
 
 
 @dataclass
@@ -22,6 +25,7 @@ class Bench:
     precision: str = "fp32"
     executors: Sequence[str] = ()  #: none: those worth measuring
     experiments: bool = False
+    peers: bool = False  #: BlazeFL's way too, of the workloads that train
     profile: bool = False
     seconds: float = float("inf")  #: when so much time is gone, what is left is not begun
     tell: Callable[[Bench, Row], None] = lambda _bench, _row: None  #: reports after each row
@@ -36,7 +40,8 @@ class Bench:
         self._peak()
         self.device = self.facts["kind"]
         for workload in self.workloads:
-            self._try(workload, of(workload, self.device, self.executors))
+            peers = self.peers and not WORKLOADS[workload](self.device).answers
+            self._try(workload, of(workload, self.device, self.executors, peers))
         with contextlib.suppress(Failed):
             self._peak()
         if self.experiments:
@@ -81,7 +86,7 @@ class Bench:
     def _try(self, workload: str, ways: Sequence[Way]) -> None:
         if time.monotonic() > self.deadline:
             for way in ways:
-                self._add(Row(workload, way.title, error="not run: out of time", experiment=way in EXPERIMENTS))
+                self._add(Row(workload, way.title, error="not run: out of time", experiment=way in NO_TARGET))
             return
         try:
             self._measure(workload, ways)
@@ -113,7 +118,7 @@ class Bench:
                 try:
                     self._add(self._row(workload, way, start(way), rival, rivals))
                 except Failed as error:
-                    self._add(Row(workload, way.title, error=str(error), experiment=way in EXPERIMENTS))
+                    self._add(Row(workload, way.title, error=str(error), experiment=way in NO_TARGET))
             if rival is not None:
                 if not rivals:  # nobody ran beside it
                     rivals = [rival.ask("repeat") for _ in range(told["repeats"])]
@@ -135,7 +140,7 @@ class Bench:
             rivals += beside
             finished = self._finish(station)
         row = measured(workload, way.title, told, repeats, finished, beside or rivals)
-        row.experiment = way in EXPERIMENTS
+        row.experiment = way in NO_TARGET
         return row
 
     def _finish(self, station: Station) -> dict[str, Any]:

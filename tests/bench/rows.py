@@ -26,7 +26,7 @@ class Row:
     others: float | None = None  #: most that other processes had of the cores during a repeat, as a share
     ratio: float | None = None  #: median over pairs of the usual way's time over this one's
     parity: float | None = None  #: difference from the reference executor (see ours.difference)
-    experiment: bool = False  #: a variant that was tried: no target is for it
+    experiment: bool = False  #: a variant that was tried, or another framework: no target is for it
     best: bool = False  #: the fastest executor of its workload, which the target is for
     target: str = ""
     met: bool | None = None

@@ -47,6 +47,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--executors", type=_names, default=[], metavar="NAME,...", help="default: by device")
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="fp32")
     parser.add_argument("--experiments", action="store_true", help="the variants of ways.py too, with profiles")
+    parser.add_argument("--peers", action="store_true", help="BlazeFL's way too (Python 3.12, blazefl[contrib])")
     parser.add_argument("--profile", action="store_true", help="where the time goes, by operator")
     parser.add_argument("--seconds", type=float, help="begin nothing after so long (experiments: 500)")
     parser.add_argument("--record", action="store_true", help="append to record.csv")
@@ -65,7 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     limit = args.seconds or (EXPERIMENT_SECONDS if args.experiments else float("inf"))
     profile = args.profile or args.experiments
-    bench = Bench(args.only, args.device, args.precision, args.executors, args.experiments, profile, limit, tell)
+    bench = Bench(
+        args.only, args.device, args.precision, args.executors, args.experiments, args.peers, profile, limit, tell
+    )
     try:
         bench.run()
     except Failed as error:

@@ -6,15 +6,41 @@ It is given its data ready: tensors of normalised floats, made before the clock 
 from __future__ import annotations
 
 import copy
+import itertools
 import time
+from collections.abc import Iterator
 
 import torch
 from machine import autocast, wait
+from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 from workloads import Workload
 
 EVALUATION_BATCH = 128
+
+
+def data_of(workload: Workload) -> list[TensorDataset]:
+    """Each client's images, for training or (`answers`) for test."""
+    federation = workload.federation()
+    rows = federation.test if workload.answers else federation.train
+    return [
+        TensorDataset((federation.images[r].permute(0, 3, 1, 2).float() / 127.5 - 1).contiguous(), federation.labels[r])
+        for r in rows
+    ]
+
+
+def passes(workload: Workload, loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of a client's round: so many passes over its data, or so many steps."""
+    if workload.epochs:
+        for _ in range(workload.epochs):
+            yield from loader
+        return
+    done = 0
+    while done < workload.steps:
+        for batch in itertools.islice(loader, workload.steps - done):
+            yield batch
+            done += 1
 
 
 class Usual:
@@ -23,14 +49,7 @@ class Usual:
     def __init__(self, workload: Workload, device: torch.device, precision: str = "fp32") -> None:
         self.workload, self.device, self.precision = workload, device, precision
         self.steps = self.images = 0  #: of the last repeat
-        federation = workload.federation()
-        rows = federation.test if workload.answers else federation.train
-        self.sets = [
-            TensorDataset(
-                (federation.images[r].permute(0, 3, 1, 2).float() / 127.5 - 1).contiguous(), federation.labels[r]
-            )
-            for r in rows
-        ]
+        self.sets = data_of(workload)
         seeds = range(len(workload.train)) if workload.answers else [0]
         self.models = [workload.build(seed).to(device) for seed in seeds]
 
@@ -56,20 +75,14 @@ class Usual:
             model.load_state_dict(start)
             optimiser = torch.optim.SGD(model.parameters(), lr=w.lr, momentum=w.momentum, weight_decay=w.weight_decay)
             loader = DataLoader(data, batch_size=min(w.batch, len(data)), shuffle=True, drop_last=w.tail == "drop")
-            done, passes = 0, 0
-            while passes < w.epochs if w.epochs else done < w.steps:
-                for x, y in loader:
-                    x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
-                    with autocast(self.device, self.precision):
-                        loss = F.cross_entropy(model(x), y)
-                    optimiser.zero_grad()
-                    loss.backward()
-                    optimiser.step()
-                    done, self.images = done + 1, self.images + len(y)
-                    if done == w.steps:
-                        break
-                passes += 1
-            self.steps += done
+            for x, y in passes(w, loader):
+                x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+                with autocast(self.device, self.precision):
+                    loss = F.cross_entropy(model(x), y)
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                self.steps, self.images = self.steps + 1, self.images + len(y)
             for name, v in model.state_dict().items():
                 mean[name] += v * (len(data) / total)
         model.load_state_dict(mean)

@@ -1,4 +1,4 @@
-"""The ways in which a workload is done: the usual one, the executors, and the variants that we tried on a GPU."""
+"""The ways in which a workload is done: the usual one, executors, another framework, and variants tried on a GPU."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Way:
-    """How a workload is done: by an executor with options, or (executor None) the usual way."""
+    """How a workload is done: by an executor with options, or (executor None) by a `peer`."""
 
     title: str
     executor: str | None
     options: Mapping[str, Any] = field(default_factory=dict)
+    peer: str = "usual"  #: or blazefl
 
 
 USUAL = Way("usual", None)
+
+#: Another framework's threads: as they come (each with all cores as intra-op threads), and at their best.
+PEERS = (
+    Way("BlazeFL", None, peer="blazefl"),
+    Way("BlazeFL, 1 intra-op thread", None, {"threads": 1}, peer="blazefl"),
+)
 
 #: Executors measured unless others are named: those that could win on the device.
 EXECUTORS = {"cpu": ("cores", "stacked"), "cuda": ("sequential", "stacked", "graphed")}
@@ -38,7 +45,7 @@ EXPERIMENTS = (
 )
 
 
-def of(workload: str, device: str, executors: Sequence[str] = ()) -> list[Way]:
-    """The usual way and these executors (none: those worth measuring), in this order."""
+def of(workload: str, device: str, executors: Sequence[str] = (), peers: bool = False) -> list[Way]:
+    """The usual way, these executors (none: those worth measuring) and the peers, in this order."""
     worth = [n for n in EXECUTORS[device] if not (device == "cpu" and workload in LARGE and n == "stacked")]
-    return [USUAL, *(Way(name, name) for name in executors or worth)]
+    return [USUAL, *(Way(name, name) for name in executors or worth), *(PEERS if peers else ())]
