@@ -1,6 +1,7 @@
 """Checkpoints of a run under way: safetensors and Parquet, never pickle.
 
     work/ID/state-ROUND.safetensors     the server's tensors
+    work/ID/personal-ROUND-K.safetensors    clients' personal states where they are many (core/shelf.py)
     work/ID/predictions-ROUND.parquet   one file an evaluated round
     work/ID/logits-ROUND.parquet        ... and one more, and in the end
     work/ID/models-ROUND.safetensors    ... the models, where that is to be kept (core/keep.py)
@@ -13,7 +14,7 @@ leftovers and are cleared away at the next start.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ class Checkpoint:
     notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: metrics a client of the last evaluation
     predictions: dict[str, str] = field(default_factory=dict)  #: file -> checksum
     further: dict[str, str] = field(default_factory=dict)  #: ... of what is kept beside them
+    personal: dict[str, str] = field(default_factory=dict)  #: ... of the personal states
     #: What is to be kept. Of a run that goes on, also what it was begun with.
     keep: frozenset[str] = frozenset()
     #: Asked before anything is written: raises FedbenchError if the run has become another process's.
@@ -74,8 +76,11 @@ class Checkpoint:
             pq.write_table(table, self.folder / name, compression="zstd")
         return {name: sha256_of(self.folder / name)}
 
-    def save(self, t: int, tensors: State) -> None:
-        """Make the end of round t the state that a restart resumes from; what was noted of a later round goes."""
+    def save(self, t: int, tensors: State, personal: Mapping[str, str] | None = None) -> None:
+        """Make the end of round t the state that a restart resumes from; what was noted of a later round goes.
+
+        `personal` are the files of personal states beside it, which are there already, with their checksums.
+        """
         from safetensors.torch import save_file
 
         self.guard()
@@ -84,6 +89,7 @@ class Checkpoint:
             {name: digest for name, digest in files.items() if _round_of(name) <= t}
             for files in (self.predictions, self.further)
         )
+        self.personal = dict(personal or {})
         name = f"state-{self.round:06d}.safetensors"
         part = self.folder / f"{name}.part"
         with disk_errors("saving a checkpoint", self.folder):
@@ -93,7 +99,7 @@ class Checkpoint:
             entry = {
                 "code": self.code, "round": self.round, "rounds": self.rounds, "notes": self.notes,
                 "predictions": self.predictions, "state": {name: sha256_of(self.folder / name)},
-                "keep": sorted(self.keep), "further": self.further,
+                "keep": sorted(self.keep), "further": self.further, "personal": self.personal,
             }  # fmt: skip
             write_json(self.index, sealed(entry))
         self._clear(name)
@@ -119,8 +125,8 @@ class Checkpoint:
             self.index.unlink()
             self._clear(None)
             return None
-        further = entry.get("further", {})
-        for name, digest in {**entry["predictions"], **further, **entry["state"]}.items():
+        further, personal = entry.get("further", {}), entry.get("personal", {})
+        for name, digest in {**entry["predictions"], **further, **personal, **entry["state"]}.items():
             path = self.folder / name
             if not path.is_file() or sha256_of(path) != digest:
                 raise FedbenchError(f"the checkpoint {path} is missing or damaged (checksum differs)", remedy)
@@ -131,7 +137,7 @@ class Checkpoint:
             raise FedbenchError(f"cannot read the checkpoint {self.folder / name} ({error})", remedy) from error
         self.round = entry["round"]
         self.rounds, self.notes, self.predictions = entry["rounds"], entry["notes"], entry["predictions"]
-        self.further, self.keep = further, self.keep | {*entry.get("keep", ())}
+        self.further, self.personal, self.keep = further, personal, self.keep | {*entry.get("keep", ())}
         self._clear(name)
         return dict(tensors)
 
@@ -157,8 +163,8 @@ class Checkpoint:
         return pa.concat_tables(parts, promote_options="default")  # not every round has a test phase
 
     def _clear(self, state: str | None) -> None:
-        keep = {state, *self.predictions, *self.further}
-        for pattern in ("state-*", "predictions-*", "logits-*", "models-*"):
+        keep = {state, *self.predictions, *self.further, *self.personal}
+        for pattern in ("state-*", "personal-*", "predictions-*", "logits-*", "models-*"):
             for path in self.folder.glob(pattern):
                 if path.name not in keep:
                     with contextlib.suppress(FileNotFoundError):

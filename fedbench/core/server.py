@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +12,12 @@ import torch
 from fedbench.core import message
 from fedbench.core.context import Context
 from fedbench.core.selection import Best
+from fedbench.core.shelf import Shelf
 from fedbench.core.state import State, compact
 from fedbench.errors import FedbenchError
 
-#: The key of the clusters' members in a checkpoint.
-ASSIGNED = "assigned/"
+#: The key of the clusters' members in a checkpoint, and the keys of who is in which file of personal states.
+ASSIGNED, FAR = "assigned/", "far"
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Server:
 
     initial: State
     shared: State
-    personal: dict[int, State] = field(default_factory=dict)
+    personal: Shelf = field(default_factory=Shelf)
     round: int = 0  #: completed rounds
     memory: Any = None  #: what the server alone knows, such as moments of its optimiser
     models: list[State] = field(default_factory=list)  #: one a cluster
@@ -47,6 +49,9 @@ class Server:
             raise AttributeError(f"server.{name} is the trainer's: a method cannot set it")
         if name not in self.__dataclass_fields__:
             raise AttributeError(f"server.{name} would not last: keep tensors in server.memory")
+        if name == "personal" and not isinstance(value, Shelf):
+            states, value = value, Shelf(vars(self)[name].folder if name in vars(self) else None)
+            value.update(states)  # type: ignore[call-overload]
         super().__setattr__(name, value)
 
     def check(self, memory: type) -> None:
@@ -66,7 +71,7 @@ class Server:
         return Server(
             self.initial,
             dict(self.shared),
-            dict(self.personal),
+            self.personal.copy(),
             round,
             copy.copy(self.memory),
             list(self.models),
@@ -77,12 +82,16 @@ class Server:
             dict(self.copies),
         )
 
-    def tensors(self) -> State:
-        """Everything that a checkpoint must hold (the initial state comes again from the seed)."""
+    def tensors(self, files: bool = False) -> State:
+        """Everything that a checkpoint must hold (the initial state comes again from the seed); with `files` beside
+        the files of personal states, of which it is said who is in which."""
         out = {f"shared/{name}": t for name, t in self.shared.items()}
         out.update(message.tensors(self.memory, "memory"))
         out.update(message.tensors(self.best, "best"))
-        for slot, of in (("personal", self.personal), ("momentum", self.momenta), ("copy", self.copies)):
+        if files:
+            out.update({f"{FAR}/{name}": rows for name, rows in self.personal.places().items()})
+        personal = self.personal.near if files else self.personal
+        for slot, of in (("personal", personal), ("momentum", self.momenta), ("copy", self.copies)):
             for i, state in of.items():
                 out.update({f"{slot}/{i}/{name}": t for name, t in state.items()})
         for m, state in enumerate(self.models):
@@ -93,21 +102,26 @@ class Server:
 
     def restore(self, tensors: State) -> None:
         """Inverse of `tensors`; what the server remembers has the type of what it began with."""
-        self.shared, self.personal, self.assigned, self.momenta, self.copies = {}, {}, {}, {}, {}
+        self.shared, self.assigned, self.momenta, self.copies = {}, {}, {}, {}
+        self.personal = Shelf(self.personal.folder)
         if self.memory is not None:
             self.memory = message.restored(type(self.memory), tensors, "memory")
         self.best = message.restored(Best | None, tensors, "best")
         models: dict[int, State] = {}
-        slots = {"personal": self.personal, "momentum": self.momenta, "copy": self.copies, "model": models}
+        personal: dict[int, State] = {}
+        slots = {"personal": personal, "momentum": self.momenta, "copy": self.copies, "model": models}
         for key, tensor in tensors.items():
             slot, rest = key.split("/", 1)
             if key == ASSIGNED:
                 self.assigned = dict(tensor.tolist())
+            elif slot == FAR:
+                self.personal.place(rest, tensor)
             elif slot == "shared":
                 self.shared[rest] = tensor
             elif slot not in ("memory", "best"):
                 index, name = rest.split("/", 1)
                 slots[slot].setdefault(int(index), {})[name] = tensor
+        self.personal.update(personal)
         self.models = [models[m] for m in sorted(models)]
 
     def answering(self) -> Server:
@@ -122,12 +136,13 @@ class Server:
         """Make these client i's personal state and its copies of shared tensors. What it merely received (the same
         tensor objects) is left out."""
         common = {**self.initial, **self.shared, **self.model(client)}
-        for place, state in ((self.personal, personal), (self.copies, copies or {})):
+        places: tuple[MutableMapping[int, State], ...] = (self.personal, self.copies)
+        for place, state in zip(places, (personal, copies or {}), strict=True):
             own = {name: compact(t) for name, t in state.items() if t is not common.get(name)}
             if own:
                 place[client] = own
-            else:
-                place.pop(client, None)
+            elif client in place:
+                del place[client]
 
     def model(self, client: int) -> State:
         """The model of client i's cluster; empty if it has none."""

@@ -24,6 +24,7 @@ from fedbench.core.memory import forget_peak, give_back_pages, peak_bytes
 from fedbench.core.plan import Plan
 from fedbench.core.round import Round
 from fedbench.core.server import Server
+from fedbench.core.shelf import Shelf
 from fedbench.core.simulation import Simulation
 from fedbench.core.start import learning_rate
 from fedbench.core.state import Mean, State, matches
@@ -80,7 +81,7 @@ class Trainer(Simulation):
         super().__init__(setting, method, federation, executor, plan, initial, context)
         self.checkpoint, self.associate = checkpoint, associate
         shared = {name: t for name, t in initial.items() if not method.is_personal(name)}
-        self.server = Server(initial, shared, context=self.context)
+        self.server = Server(initial, shared, Shelf(checkpoint.folder), context=self.context)
         self.change(method.start, self.server)
         self.remembers = type(self.server.memory)
         self.server.check(self.remembers)
@@ -108,10 +109,11 @@ class Trainer(Simulation):
             self.server.restore(
                 {n: t if waits and n.startswith("personal/") else t.to(self.device) for n, t in saved.items()}
             )
+            self.server.personal.digests = dict(self.checkpoint.personal)
 
     def save(self) -> None:
         """Write the checkpoint of the last completed round."""
-        self.checkpoint.save(self.server.round, self.server.tensors())
+        self.checkpoint.save(self.server.round, self.server.tensors(files=True), self.server.personal.used())
 
     def begin(self) -> Round:
         """The next round, before anyone of its cohort is at work."""
@@ -123,6 +125,12 @@ class Trainer(Simulation):
             n_train = sizes(self.federation.at(self.context.stage(t))[0])
             mean = Mean(server.shared, [n_train[i] for i in cohort])
         return Round(server, cohort, communicates, mean, seconds=time.perf_counter() - started)
+
+    def next_block(self) -> Sequence[int]:
+        """The clients that begin the round after the one under way."""
+        t = self.server.round + 2
+        cohort = self.plan.cohort(t) if t <= self.setting.rounds else []
+        return next(iter(self.blocks(cohort)), [])
 
     def enter(self, round: Round, block: Sequence[int]) -> list[Client]:
         """Clients of the cohort, ready for their local work."""
@@ -224,6 +232,9 @@ class Trainer(Simulation):
     def commit(self, round: Round) -> None:
         """Go on from the end of this round."""
         self.checkpoint.rounds.append(round.line)
+        if round.server.personal.full:
+            self.checkpoint.guard()
+            round.server.personal.put_by(round.server.round)
         self.server = round.server  # the round counts from this one assignment on: an interrupt finds it or not
 
     def clients_table(self) -> pa.Table:
@@ -273,9 +284,13 @@ def train_together(trainers: Sequence[Trainer], observe: Callable[[Progress], No
         raise Interrupted(min(trainer.server.round for trainer in trainers)) from None
 
 
-def work(blocks: Sequence[tuple[Trainer, Round, Sequence[int]]], local: Clock) -> None:
-    """The local work of a block of each."""
+def work(
+    blocks: Sequence[tuple[Trainer, Round, Sequence[int]]], local: Clock, following: Sequence[Sequence[int]] = ()
+) -> None:
+    """The local work of a block of each; meanwhile the personal states of the `following` blocks are fetched."""
     clients = [trainer.enter(round, block) for trainer, round, block in blocks]
+    for (_, round, _), block in zip(blocks, following, strict=False):
+        round.server.personal.ahead(block)
     first, _, _ = blocks[0]
     with local.phase("local"):
         # One method object for all: by it the losses of requests that could be stacked are told apart.
@@ -288,9 +303,10 @@ def _train_round(trainers: Sequence[Trainer]) -> Progress:
     """One round of each."""
     first, under_way = trainers[0], [trainer.begin() for trainer in trainers]
     local = Clock(first.device)
-    blocks = (trainer.blocks(round.cohort) for trainer, round in zip(trainers, under_way, strict=True))
-    for block in zip_longest(*blocks, fillvalue=[]):
-        work(list(zip(trainers, under_way, block, strict=True)), local)
+    each = [[*trainer.blocks(round.cohort)] for trainer, round in zip(trainers, under_way, strict=True)]
+    steps: list[Sequence[Sequence[int]]] = [*zip_longest(*each, fillvalue=[])]
+    for step, following in zip(steps, [*steps[1:], [trainer.next_block() for trainer in trainers]], strict=False):
+        work(list(zip(trainers, under_way, step, strict=True)), local, following)
     seconds = local.reset().get("local", 0.0) / len(trainers)
     for trainer, round in zip(trainers, under_way, strict=True):
         trainer.finish(round, seconds)

@@ -272,7 +272,7 @@ def test_a_slow_disk_is_written_to_less_often(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(trainer_module, "CHECKPOINT_SHARE", 1e-9)
     saves: list[int] = []
     it = trainer(method("fedavg"), DATA, tmp_path, five())
-    monkeypatch.setattr(it.checkpoint, "save", lambda t, tensors: saves.append(t))
+    monkeypatch.setattr(it.checkpoint, "save", lambda t, tensors, personal: saves.append(t))
     it.run()
     assert saves == [1], "the next one waits until the first has paid off"
 
@@ -285,9 +285,9 @@ def test_checkpoints_are_as_frequent_as_asked(seconds: float, tmp_path: Path, mo
     it = trainer(method("fedavg"), DATA, tmp_path, five())
     save: Callable[[int, Any], None] = it.checkpoint.save
 
-    def counted(t: int, tensors: Any) -> None:
+    def counted(t: int, tensors: Any, personal: Any) -> None:
         saves.append(t)
-        save(t, tensors)
+        save(t, tensors, personal)
 
     monkeypatch.setattr(it.checkpoint, "save", counted)
     it.run()
