@@ -15,7 +15,7 @@ from fedbench.core.client import Trained
 from fedbench.core.executors import Graphed
 from fedbench.core.graph import GraphedWorker
 from fedbench.core.stack import Step
-from tests.support.cases import CASES, label
+from tests.support.cases import ALL, label
 from tests.support.lab import federation, finish, method, setting, trainer
 
 #: Operators that look at a tensor's values on the host, or bring new ones from there; CUDA forbids both in a capture.
@@ -61,7 +61,7 @@ def test_what_waits_is_noticed() -> None:
         x[torch.arange(2)].sum().mul_(2.0).where(x > 1, x)
 
 
-@pytest.mark.parametrize(("name", "chosen"), CASES, ids=label)
+@pytest.mark.parametrize(("name", "chosen"), ALL, ids=label)
 def test_nothing_waits_in_a_captured_step(
     name: str, chosen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

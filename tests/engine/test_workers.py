@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,11 +24,8 @@ from fedbench.engine.workers.post import Flat, Post
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from tests.engine.crew import over_workers
-from tests.support.cases import CASES, UNLIKE, label
+from tests.support.cases import ALL, label
 from tests.support.lab import Run, federation, finish, method, setting, trainer
-
-#: Every method; in the usual suite those whose requests are unlike one another's.
-ALL = [pytest.param(*case, marks=() if case[0] in UNLIKE and not case[1] else pytest.mark.slow) for case in CASES]
 
 
 def ragged(name: str, chosen: dict[str, Any], where: Path, **changes: Any) -> Trainer:
@@ -135,14 +133,23 @@ def ends() -> tuple[Post, Post]:
     return Post(same, lasts=False), Post(same, lasts=True)
 
 
-@pytest.mark.parametrize(
-    "tensor",
-    [torch.rand(3, 4), torch.rand(3, 4).T, torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last),
-     torch.rand(6, 5)[::2, 1:], torch.tensor(3), torch.zeros(0, 2), torch.rand(4) > 0.5, torch.rand(3).bfloat16(),
-     torch.rand(1, 4).expand(3, 4), torch.rand(7)[3]],
-    ids=str,
-)  # fmt: skip
-def test_tensors_arrive_as_they_are(tensor: Tensor) -> None:
+SHAPES: dict[str, Callable[[], Tensor]] = {
+    "matrix": lambda: torch.rand(3, 4),
+    "transposed": lambda: torch.rand(3, 4).T,
+    "channels last": lambda: torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "strided": lambda: torch.rand(6, 5)[::2, 1:],
+    "whole number": lambda: torch.tensor(3),
+    "empty": lambda: torch.zeros(0, 2),
+    "truth values": lambda: torch.rand(4) > 0.5,
+    "bfloat16": lambda: torch.rand(3).bfloat16(),
+    "expanded": lambda: torch.rand(1, 4).expand(3, 4),
+    "part of another": lambda: torch.rand(7)[3],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_tensors_arrive_as_they_are(shape: str) -> None:
+    tensor = SHAPES[shape]()
     there = Flat.of(tensor).tensor(torch.device("cpu"))
     assert there.dtype == tensor.dtype
     assert torch.equal(there, tensor)

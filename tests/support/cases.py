@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fedbench import methods
 
 #: Every method that trains with its defaults; and the hyper-parameters that switch on what the defaults leave out.
@@ -38,6 +40,10 @@ CASES += [
 UNLIKE = (
     "fedavg", "pfedfda", "apfl", "pfedme", "scaffold", "fedsam", "moon", "fedem", "ftw_erm", "atp", "fedpac", "flux",
 )  # fmt: skip
+
+
+#: Every method, as parameters of a test; in the usual suite those of UNLIKE.
+ALL = [pytest.param(*case, marks=() if case[0] in UNLIKE and not case[1] else pytest.mark.slow) for case in CASES]
 
 
 def label(value: Any) -> str:
