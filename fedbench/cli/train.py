@@ -92,7 +92,7 @@ def train(
     ] = None,
     every: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Evaluate after every N rounds; the last ones that count always are."),
+        typer.Option(metavar="N", help="Evaluate after every N rounds (0: not); the last ones that count always are."),
     ] = None,
     participation: Annotated[float | None, typer.Option(help="Probability that a client joins a round.")] = None,
     drifts: Annotated[
@@ -160,8 +160,8 @@ def train(
         scope |= {"again": again, "keep": to_keep}
         train_table(table, **scope, where=where, as_json=json, observers=watching)
         return
-    if every is not None and every < 1:
-        raise FedbenchError(f"--every must be at least 1, not {every}", "the last round is evaluated in any case")
+    if every is not None and every < 0:
+        raise FedbenchError(f"--every must be at least 0, not {every}", "0: only the last rounds that count")
     if dataset is not None:
         raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")
     if column:

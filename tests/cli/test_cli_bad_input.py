@@ -58,7 +58,7 @@ CASES = [
     ((*TRAIN, "--momentum", "-0.1"), "momentum must lie in [0, 1), not -0.1"),
     ((*TRAIN, "--weight-decay", "-1"), "weight decay must be at least 0, not -1.0"),
     ((*TRAIN, "--weight-decay", "inf"), "weight_decay must be a finite number, not inf"),
-    ((*TRAIN, "--every", "0"), "--every must be at least 1, not 0; the last round is evaluated in any case"),
+    ((*TRAIN, "--every", "-1"), "--every must be at least 0, not -1; 0: only the last rounds that count"),
     ((*TRAIN, "--optimizer", "adam"), "unknown optimizer 'adam'; did you mean 'adamw'?"),
     ((*TRAIN, "--optimizer", "adamw", "--momentum", "0.5"), "momentum is SGD's: adamw has betas of its own"),
     (

@@ -64,7 +64,7 @@ def test_another_momentum_is_told(ready: Path) -> None:
     assert "SGD" not in good(*TRAIN).err, "the protocol's own goes without saying"
 
 
-@pytest.mark.parametrize(("every", "evaluated"), [("1", [1, 2, 3, 4]), ("3", [3, 4]), ("100", [3, 4])])
+@pytest.mark.parametrize(("every", "evaluated"), [("1", [1, 2, 3, 4]), ("3", [3, 4]), ("100", [3, 4]), ("0", [3, 4])])
 def test_every_so_many_rounds_and_the_last_ones(every: str, evaluated: list[int], ready: Path) -> None:
     """Budget smoke counts the last two rounds: they are evaluated whatever the interval."""
     good(*TRAIN, "--every", every)
