@@ -333,7 +333,7 @@ def test_real_images(data_root: Path, store: Store, real_images: RealImages, mon
 
 
 def test_figures_are_declared_in_files_of_their_papers(tmp_path: Path) -> None:
-    assert figures.names()[0].startswith("feddrm/")
+    assert {"arena/mnist", "feddrm/3", "scale/1"} <= set(figures.names())
     for name in figures.names():
         figure = figures.load(name)
         assert (figure.id, figure.kind in figures.KINDS) == (name, True)

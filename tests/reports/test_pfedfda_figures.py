@@ -442,9 +442,9 @@ def test_help_names_every_figure(call: Call, monkeypatch: pytest.MonkeyPatch) ->
     assert all(name in text for name in figures.FREE)
     listed, paper = set(), ""
     told = text.partition("The figure:")[2].partition(";")[0]
-    for name, first, last, single in re.findall(r"(\w+)/|(\d+) to (\d+)|(\d+)", told):
+    for name, first, last, single in re.findall(r"(\w+)/|(\d+) to (\d+)|\b(?!or\b)(\w+)", told):
         paper = name or paper
-        numbers = range(int(first or single), int(last or single) + 1) if not name else ()
+        numbers = range(int(first), int(last) + 1) if first else [single] if single else []
         listed |= {f"{paper}/{number}" for number in numbers}
     assert listed == set(figures.names())
 
