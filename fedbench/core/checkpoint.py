@@ -14,7 +14,7 @@ leftovers and are cleared away at the next start.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench.core.state import State, separate
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, intact, read_json, sealed, sha256_of, write_json
-from fedbench.store import CHECKPOINT
+from fedbench.store import CHECKPOINT, rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,13 +51,13 @@ class Checkpoint:
     def index(self) -> Path:
         return self.folder / CHECKPOINT
 
-    def save_predictions(self, t: int, table: pa.Table) -> None:
-        """Write the predictions of round t; they count from the next `save`."""
-        self.predictions |= self._saved(f"predictions-{t:06d}.parquet", table)
+    def save_predictions(self, t: int, tables: Iterable[pa.Table]) -> None:
+        """Write the predictions of round t, part by part; they count from the next `save`."""
+        self.predictions |= self._saved(f"predictions-{t:06d}.parquet", tables)
 
     def save_logits(self, t: int, table: pa.Table) -> None:
         """The same of what is kept of their probabilities."""
-        self.further |= self._saved(f"logits-{t:06d}.parquet", table)
+        self.further |= self._saved(f"logits-{t:06d}.parquet", [table])
 
     def save_models(self, t: int, models: Models) -> None:
         """The same of the models that answer after round t."""
@@ -67,13 +67,11 @@ class Checkpoint:
             models.write(self.folder / name)
         self.further[name] = sha256_of(self.folder / name)
 
-    def _saved(self, name: str, table: pa.Table) -> dict[str, str]:
-        """Write a table there; its checksum by its name."""
-        import pyarrow.parquet as pq
-
+    def _saved(self, name: str, tables: Iterable[pa.Table]) -> dict[str, str]:
+        """Write tables as one there; its checksum by its name."""
         self.guard()
         with disk_errors(f"saving {name.split('-')[0]}", self.folder):
-            pq.write_table(table, self.folder / name, compression="zstd")
+            rows.write(self.folder / name, tables)
         return {name: sha256_of(self.folder / name)}
 
     def save(self, t: int, tensors: State, personal: Mapping[str, str] | None = None) -> None:
@@ -141,26 +139,32 @@ class Checkpoint:
         self._clear(name)
         return dict(tensors)
 
+    def parts(self, kind: str) -> Iterator[pa.Table]:
+        """All 'predictions' or 'logits' so far, in the order of the rounds, part by part; nothing if there are none."""
+        return rows.read(self.files(kind))
+
+    def files(self, kind: str) -> list[Path]:
+        """Those of the 'predictions', 'logits' or 'models' so far, in the order of the rounds."""
+        names = sorted(name for name in {**self.predictions, **self.further} if name.startswith(f"{kind}-"))
+        return [self.folder / name for name in names]
+
     def read_predictions(self) -> pa.Table:
-        """All predictions so far, in the order of the rounds."""
-        return self._read(self.predictions)
+        """All predictions so far at once."""
+        import pyarrow as pa
+
+        return pa.concat_tables(self.parts("predictions"))
 
     def read_logits(self) -> pa.Table | None:
         """All that is kept of their probabilities, or None."""
-        names = [name for name in self.further if name.startswith("logits-")]
-        return self._read(names) if names else None
+        import pyarrow as pa
+
+        parts = list(self.parts("logits"))
+        return pa.concat_tables(parts) if parts else None
 
     def models(self) -> Path | None:
         """The file of the models that answer in the end, or None."""
-        names = sorted(name for name in self.further if name.startswith("models-"))
-        return self.folder / names[-1] if names else None
-
-    def _read(self, names: Iterable[str]) -> pa.Table:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        parts = [pq.read_table(self.folder / name) for name in sorted(names)]
-        return pa.concat_tables(parts, promote_options="default")  # not every round has a test phase
+        files = self.files("models")
+        return files[-1] if files else None
 
     def _clear(self, state: str | None) -> None:
         keep = {state, *self.predictions, *self.further, *self.personal}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fedbench.core import message, selection, tables, validation
-from fedbench.core.answers import Answers, answer, own_answers
+from fedbench.core.alike import Alike
+from fedbench.core.answers import Answers, let_go, own_answers
 from fedbench.core.client import Client
 from fedbench.core.keep import LOGITS, MODEL, Keeper, Models, Noted
 from fedbench.core.server import Server
-from fedbench.core.simulation import Simulation
+from fedbench.core.simulation import PERSONALISING, Simulation
 from fedbench.core.state import State
+from fedbench.core.votes import vote
 from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 
 #: From each client's cluster, if it has one, to the cluster whose model it is served with when it answers.
@@ -76,21 +78,34 @@ def evaluate(
                 notes[str(client.index)] = {k: tables.number(f"{where}['{k}']", v) for k, v in client.metrics.items()}
 
     if run.setting.votes:
-        all_clients = clients(everybody)  # everyone's model is asked about everyone's images
-        run.executor.run(all_clients, run.method.personalise)
+        logits: list[dict[str, Answers]] = []
+
+        def personalised() -> Iterator[list[Client]]:
+            for block in run.blocks(everybody):
+                some = clients(block)
+                run.executor.run(some, run.method.personalise)
+                yield some
+                for client in some if to_note else ():
+                    note(client)
+                measured(some)
+                if LOGITS in keep:
+                    logits.append(own_answers(some, run.executor, views, lambda _: None, logits=True))
+                let_go(some)
+
+        owners = [run.client(i, {}, t, PERSONALISING) for i in everybody]
         router = run.method.route if run.method.routes else None
-        answers = {view: answer(all_clients, run.executor, view, router) for view in views}
-        for client in all_clients if to_note else ():
-            note(client)
-        measured(all_clients)
-        if LOGITS in keep:
-            own = own_answers(all_clients, run.executor, views, lambda _: None, logits=True)
+        answers = vote(owners, personalised(), run.executor, views, router, server.personal.folder)
+        if logits:
+            own = {view: Answers.joined([part[view] for part in logits]) for view in views}
             answers = {view: replace(a, logits=own[view].logits) for view, a in answers.items()}
     else:
-        parts, personalise = [], run.method.personalise
+        parts, alike = [], Alike(served, run.executor)
         for block in run.blocks(everybody):
             some = clients(block)
-            parts.append(own_answers(some, run.executor, views, personalise, logits=LOGITS in keep, note=to_note))
+            answered = own_answers(
+                some, run.executor, views, run.method.personalise, logits=LOGITS in keep, note=to_note, alike=alike
+            )
+            parts.append(answered)
             measured(some)
         answers = {view: Answers.joined([part[view] for part in parts]) for view in views}
     if run.setting.test_phase and t == run.setting.rounds and UNLABELLED in run.method.serves:

@@ -11,8 +11,11 @@ from torch import Tensor
 
 from fedbench.core.plan import CropStream
 
-#: Images a forward pass takes at once where no gradient is needed. Fixed: it shapes float rounding.
+#: Images whose crop windows are drawn at once, and that a forward pass takes at once where no gradient is needed.
+#: Fixed: it shapes the draws, and float rounding.
 CHUNK = 512
+#: ... of those, how many at most one model takes at once on a CPU: more take memory, and hardly less time.
+CPU_CHUNK = 64
 
 
 class Piece(NamedTuple):
@@ -35,8 +38,17 @@ class Piece(NamedTuple):
 
 
 def pieces(rows: Tensor, crops: CropStream | None) -> list[Piece]:
-    """The rows in pieces of CHUNK images, each with its windows if they are cropped."""
-    return [Piece(part, windows_of(crops, part)) for part in torch.split(rows, CHUNK)]
+    """The rows in pieces that one model takes at once, each with its windows if they are cropped."""
+    drawn = [Piece(part, windows_of(crops, part)) for part in torch.split(rows, CHUNK)]
+    if rows.device.type != "cpu":
+        return drawn
+    return [part for piece in drawn for part in piece.split(_even(len(piece.rows)))]
+
+
+def _even(n: int) -> int:
+    """How many of n are in each of the fewest parts of CPU_CHUNK at most: a last image by itself would be computed by
+    another kernel."""
+    return -(-n // max(1, -(-n // CPU_CHUNK)))
 
 
 def windows_of(crops: CropStream | None, rows: Tensor) -> Tensor | None:

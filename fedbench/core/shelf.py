@@ -9,7 +9,6 @@ are mapped into memory to read a client's rows; a thread does so ahead of time.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +22,7 @@ from torch import Tensor
 from fedbench.core.state import State, size_in_bytes
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, sha256_of
+from fedbench.machine import memory
 
 #: Share of the machine's memory that all clients' personal states may take.
 SHARE = 1 / 16
@@ -159,12 +159,6 @@ class Shelf(MutableMapping[int, State]):
                 return {name: file.get_tensor(name)[place.row].clone() for name in names}
         except (SafetensorError, OSError) as error:
             raise FedbenchError(f"cannot read the personal states {self.folder / place.file} ({error})") from error
-
-
-@cache
-def memory() -> int:
-    """Bytes of the machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @cache

@@ -71,7 +71,7 @@ class Mean:
         self.counters: State = {}
 
     def add(self, state: State) -> None:
-        """Take the next state; nothing of it is held alive."""
+        """Take the next state, whose tensors nobody may write to any more; some are held alive for a while."""
         for name in self.names:
             tensor = state[name]
             if not tensor.is_floating_point():
@@ -90,26 +90,34 @@ class Mean:
 
 
 class _Sum:
-    """Of one tensor. No more copies of it are held than PIECE has room for: many in few operations, since with a
-    thousand clients a launch for each would take longer than the sums."""
+    """Of one tensor. No more of its copies are alive than PIECE has room for: many in few operations, since with a
+    thousand clients a launch for each would take longer than the sums. Large ones are the states' own; small ones stand
+    in one tensor, as each by itself takes more for being one than for its numbers."""
 
     def __init__(self, first: Tensor, share: Tensor) -> None:
-        self.shape, self.share, self.at = first.shape, share.to(first.device), 0
-        size = max(1, PIECE // (8 * first.numel()))
-        self.copies = first.new_empty(min(size, len(share)), first.numel())
+        self.shape, self.dtype, self.share, self.at = first.shape, first.dtype, share.to(first.device), 0
+        self.size = min(max(1, PIECE // (8 * first.numel())), len(share))
         self.total = torch.zeros(first.numel(), dtype=torch.float64, device=first.device)
+        self.small = first.new_empty(self.size, first.numel()) if first.numel() <= COLUMNS else None
+        self.large: list[Tensor] = []
 
     def add(self, tensor: Tensor) -> None:
-        at, self.at = self.at, self.at + 1
-        row = at % len(self.copies)
-        self.copies[row].copy_(tensor.reshape(-1))
-        if row + 1 == len(self.copies) or self.at == len(self.share):
-            share, copies = self.share[at - row : self.at], self.copies[: row + 1]
-            for part, total in zip(torch.split(copies, COLUMNS, 1), torch.split(self.total, COLUMNS), strict=True):
+        n, flat = self.at % self.size + 1, tensor.detach().reshape(-1)
+        if self.small is not None:
+            self.small[n - 1] = flat
+        else:
+            self.large.append(flat)
+        self.at += 1
+        if n == self.size or self.at == len(self.share):
+            share = self.share[self.at - n : self.at]
+            for first, total in zip(range(0, flat.numel(), COLUMNS), torch.split(self.total, COLUMNS), strict=True):
+                columns = slice(first, first + COLUMNS)
+                part = torch.stack([copy[columns] for copy in self.large]) if self.small is None else self.small[:n]
                 total += share @ part.double()
+            self.large = []
 
     def result(self) -> Tensor:
-        return self.total.to(self.copies.dtype).view(self.shape)
+        return self.total.to(self.dtype).view(self.shape)
 
 
 def weighted_mean(states: Sequence[State], weights: Sequence[float], names: Iterable[str]) -> State:

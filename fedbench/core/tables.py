@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +12,14 @@ from fedbench.core.answers import Answers
 from fedbench.core.federation import Federation
 from fedbench.data.lists import as_column
 from fedbench.errors import FedbenchError
+from fedbench.store.rows import BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) -> pa.Table:
-    """The predictions of round t, views one after another.
+def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) -> Iterator[pa.Table]:
+    """The predictions of round t, views one after another; of a view with many votes, part by part.
 
     With multi-label images, `label` is a list of 0 and 1 a row, and instead of the classes `own` and `test_phase`
     there are the scores of all labels, `own_scores` and `test_phase_scores`.
@@ -28,23 +29,34 @@ def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) 
     many = federation.multi_label
     own, test_phase = ("own_scores", "test_phase_scores") if many else ("own", "test_phase")
     labels = federation.labels.cpu().numpy().astype(np.uint8 if many else np.uint16)
-    parts = []
+    having = [as_column(a.test_phase[:0]) for a in answers.values() if a.test_phase is not None]
+    kind = pa.table([having[0]], [test_phase]).schema.field(0).type if having else None
     for view, a in answers.items():
-        columns: dict[str, Any] = {
-            "round": np.full(len(a.rows), t, np.int32),
-            "view": pa.array([view] * len(a.rows), pa.string()),
-            "client": federation.client[a.rows].astype(np.int32),
-            "sample": federation.sample[a.rows].astype(np.int32),
-            "label": as_column(labels[a.rows]),
-            own: as_column(a.own),
-        }
-        if a.votes is not None:
-            columns["votes"] = as_column(a.votes)
-        columns.update({f"route_{rule}": chosen for rule, chosen in a.routes.items()})
-        if a.test_phase is not None:
-            columns[test_phase] = as_column(a.test_phase)
-        parts.append(pa.table(columns))
-    return pa.concat_tables(parts, promote_options="default")
+        for part in _parts(a):
+            rows = a.rows[part]
+            columns: dict[str, Any] = {
+                "round": np.full(len(rows), t, np.int32),
+                "view": pa.array([view] * len(rows), pa.string()),
+                "client": federation.client[rows].astype(np.int32),
+                "sample": federation.sample[rows].astype(np.int32),
+                "label": as_column(labels[rows]),
+                own: as_column(a.own[part]),
+            }
+            if a.votes is not None:
+                columns["votes"] = as_column(a.votes[part])
+            columns.update({f"route_{rule}": chosen[part] for rule, chosen in a.routes.items()})
+            if a.test_phase is not None:
+                columns[test_phase] = as_column(a.test_phase[part])
+            elif kind is not None:
+                columns[test_phase] = pa.nulls(len(rows), kind)
+            yield pa.table(columns)
+
+
+def _parts(answers: Answers) -> list[slice]:
+    """All rows, in parts whose votes take no more than is written together."""
+    rows = max(len(answers.rows), 1)
+    size = rows if answers.votes is None else max(1, BYTES // (2 * answers.votes.shape[1]))
+    return [slice(at, at + size) for at in range(0, rows, size)]
 
 
 def logits(t: int, answers: Mapping[str, Answers], federation: Federation) -> pa.Table | None:

@@ -216,6 +216,7 @@ class Trainer(Simulation):
                 answers, self.checkpoint.notes, validated, models = evaluated
                 if validated is not None:
                     line["validation_accuracy"] = validated
+                give_back_pages()
         seconds = {"local": local_seconds, **self.clock.reset()}
         before_first = self.survey_seconds if t == 1 else 0.0
         total = before_first + round.seconds + local_seconds + time.perf_counter() - started

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedbench.data.catalogue import candidates, recipe
-from fedbench.data.lists import as_array
+from fedbench.data.lists import as_array, values_of
 from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import DatasetSpec
 from fedbench.store import Artifact, Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Key of the schema metadata of a data set's tables, under which its shape, classes and columns stand.
 METADATA = b"dataset"
@@ -81,8 +84,8 @@ def from_artifact(artifact: Artifact) -> Dataset:
         spec=spec,
         images=_pixels(artifact, len(table), tuple(facts["shape"])),
         labels=as_array(table["label"]),
-        split=table["split"].to_numpy().copy(),
-        columns={name: _plain(table[name].to_numpy()) for name in facts["columns"]},
+        split=as_array(table["split"]),
+        columns={name: _plain(table[name]) for name in facts["columns"]},
         classes=tuple(facts["classes"]),
         partition_label=facts["partition_label"],
         _partition_classes=facts["partition_classes"],
@@ -113,7 +116,7 @@ def groups(spec: DatasetSpec, store: Store, column: str, least: int = 1) -> int:
     table = artifact.table("data", [column] if column in info(spec, store).columns else [])
     if not table.num_columns:
         raise unknown(f"column of {spec.name}", column, info(spec, store).columns)
-    counts = table[column].value_counts().field("counts").to_numpy()
+    counts = values_of(table[column].value_counts().field("counts"))
     return int((counts >= least).sum())
 
 
@@ -146,5 +149,7 @@ def _pixels(artifact: Artifact, count: int, shape: tuple[int, ...]) -> np.ndarra
     return images
 
 
-def _plain(values: np.ndarray) -> np.ndarray:
-    return values.astype(str) if values.dtype == object else values.copy()
+def _plain(column: pa.ChunkedArray) -> np.ndarray:
+    import pyarrow as pa
+
+    return as_array(column) if pa.types.is_primitive(column.type) else np.array(column.to_pylist(), str)

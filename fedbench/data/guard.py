@@ -7,13 +7,13 @@ unpacks to: a data set lies in memory whole, and making it takes about twice its
 from __future__ import annotations
 
 import contextlib
-import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from fedbench.errors import FedbenchError
+from fedbench.machine import memory
 
 #: Most bytes of one encoded image.
 IMAGE = 256 << 20
@@ -21,18 +21,8 @@ _BLOCK = 1 << 16
 #: An error's text is cut to so many characters: a library may quote the file.
 _LONGEST = 300
 
-
-def _memory() -> int:
-    """Bytes that this process may use at most."""
-    import resource
-
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return physical if soft == resource.RLIM_INFINITY else min(physical, soft)
-
-
 #: Most bytes that one file, or all wanted members of a tar, may unpack to.
-LIMIT = _memory() // 2
+LIMIT = memory() // 2
 
 
 def explained(error: Exception, what: object, wrong: str) -> FedbenchError:

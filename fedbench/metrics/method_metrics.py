@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbench import declared
+from fedbench.data.lists import values_of
 from fedbench.errors import FedbenchError
 from fedbench.measure import CLIENT, FEDERATION, ROUND, Measure, restored
 from fedbench.metrics.definitions import METRICS
@@ -63,7 +64,7 @@ def of_clients(run: Artifact, trainees: int) -> dict[str, Noted]:
         if measure.of != CLIENT or name not in table.column_names or table.column(name)[:trainees].null_count:
             continue
         values = numbers(run, table, "clients", name)
-        own = values[table.column(name).is_valid().to_numpy()]
+        own = values[values_of(table.column(name).is_valid())]
         least = -np.inf if measure.least is None else measure.least
         if not np.isfinite(own).all() or (own < least).any():
             below = "" if measure.least is None else f"below {measure.least:g} or "

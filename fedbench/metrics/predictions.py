@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedbench.data.lists import filled, values_of
 from fedbench.errors import FedbenchError
 from fedbench.metrics.vote import majority
 from fedbench.specs import RunSpec
@@ -69,8 +70,7 @@ def integers(run: Artifact, table: pa.Table, file: str, name: str) -> np.ndarray
     column = table.column(name)
     if not pa.types.is_integer(column.type) or column.null_count:
         raise broken(run, f"column '{name}' of table {file} must hold whole numbers without gaps")
-    values: np.ndarray = column.to_numpy().astype(np.int64)
-    return values
+    return values_of(column).astype(np.int64)
 
 
 def numbers(run: Artifact, table: pa.Table, file: str, name: str) -> np.ndarray:
@@ -82,8 +82,7 @@ def numbers(run: Artifact, table: pa.Table, file: str, name: str) -> np.ndarray:
     kind = table.column(name).type
     if not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
         raise broken(run, f"column '{name}' of table {file} must hold numbers, not {kind}")
-    values: np.ndarray = table.column(name).to_numpy().astype(np.float64)
-    return values
+    return filled(table.column(name), np.nan)
 
 
 def read_clients(run: Artifact) -> Clients:
@@ -133,10 +132,7 @@ def read_predictions(run: Artifact, clients: Clients, rounds: int) -> Prediction
 
 def _test_phase(run: Artifact, table: pa.Table, classes: int) -> np.ndarray:
     """The answers to clients without labels; -1 where there are none."""
-    import pyarrow.compute as pc
-
-    filled = pc.fill_null(pc.cast(table.column(TEST_PHASE), "int64"), -1)
-    test_phase: np.ndarray = filled.to_numpy()
+    test_phase = filled(table.column(TEST_PHASE), -1)
     _check_range(run, TEST_PHASE, np.maximum(test_phase, 0), classes)
     return test_phase
 
@@ -163,7 +159,7 @@ def groups_of(run: Artifact, table: pa.Table, rounds: int) -> tuple[np.ndarray, 
     number = integers(run, table, "predictions", "round")
     if number.min() < 1 or number.max() > rounds:
         raise broken(run, f"table predictions holds rounds {number.min()} to {number.max()}, the run had 1 to {rounds}")
-    key = number * len(names) + view.indices.to_numpy()
+    key = number * len(names) + values_of(view.indices)
     present = np.bincount(key) > 0
     groups = np.flatnonzero(present)
     return groups // len(names), [names[i] for i in groups % len(names)], (np.cumsum(present) - 1)[key]
@@ -206,7 +202,7 @@ def _with_votes(run: Artifact, file: pq.ParquetFile, sizes: Clients, p: Predicti
         flat = batch.column(0).flatten()
         if flat.null_count or len(flat) != len(batch) * clients:
             raise broken(run, "column 'votes' of table predictions has gaps")
-        votes = flat.to_numpy().reshape(len(batch), clients)
+        votes = values_of(flat).reshape(len(batch), clients)
         _check_range(run, "votes", votes, p.classes)
         vote[part] = majority(votes[:, :trainees], p.classes)
         for rule, answers in routed.items():

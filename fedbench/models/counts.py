@@ -122,6 +122,8 @@ def _mobilenet(shape: Shape, classes: int) -> tuple[nn.Module, list[nn.Module]]:
 
     if shape[2] != 3:
         raise FedbenchError(f"{MOBILENET} is counted on images of three channels, not of {shape[2]}")
+    if min(shape) < 1:
+        raise FedbenchError(f"{MOBILENET} is counted on images of pixels, not of {shape[0]}x{shape[1]}")
     network = torchvision().models.mobilenet_v3_small(num_classes=classes)
     return network, [network.features, nn.Identity(), network.classifier]
 

@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
 from fedbench.files import alone, disk_errors, scratch, scratched, sealed, sha256_of, write_json
 from fedbench.specs import SCHEMA, Spec
+from fedbench.store import rows
 from fedbench.store.artifact import MANIFEST, DamagedError, opened
 from fedbench.store.provenance import libraries, provenance
 
@@ -32,17 +33,20 @@ class Writer:
         #: What may differ between two makings: machine, times. Goes into the manifest only.
         self.provenance: dict[str, Any] = {}
 
-    def table(self, name: str, table: pa.Table, compression: str = "zstd") -> None:
-        """Add `name`.parquet, with spec, inputs and library versions in its schema metadata."""
-        import pyarrow.parquet as pq
+    def table(self, name: str, table: pa.Table | Iterable[pa.Table], compression: str = "zstd") -> None:
+        """Add `name`.parquet, with spec, inputs and library versions in its schema metadata.
+
+        A large table comes part by part, in tables of one schema.
+        """
+        import pyarrow as pa
 
         stable = {
             "schema": SCHEMA, "kind": self.spec.kind, "id": self.spec.id, "spec": self.spec.to_dict(),
             "inputs": dict(self.inputs), "libraries": libraries(),
         }  # fmt: skip
-        metadata = {**(table.schema.metadata or {}), b"fedbench": json.dumps(stable, sort_keys=True).encode()}
+        about = {b"fedbench": json.dumps(stable, sort_keys=True).encode()}
         path = self.folder / f"{name}.parquet"
-        pq.write_table(table.replace_schema_metadata(metadata), path, compression=compression)
+        rows.write(path, [table] if isinstance(table, pa.Table) else table, about, compression)
         _flush(path)
 
     def file(self, name: str, source: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from fedbench import models
-from fedbench.core import answers, executors
-from fedbench.core.answers import Answers, answer, own_answers
+from fedbench.core import executors, votes
+from fedbench.core.answers import Answers, own_answers
 from fedbench.core.augment import resized_crop, to_input
 from fedbench.core.client import Client
 from fedbench.core.executors import Executor
 from fedbench.core.plan import Plan
 from fedbench.core.state import State, state_of
+from fedbench.core.votes import Heads, Router, vote
 from fedbench.errors import FedbenchError
 from tests.support.lab import client, federation, setting
 
@@ -35,6 +37,11 @@ def build(seed: int) -> nn.Module:
 
 
 MODEL = build(1)
+
+
+def answer(who: list[Client], executor: Executor, view: str, router: Router | None) -> Answers:
+    """All of them at once."""
+    return vote(who, [who], executor, [view], router)[view]
 
 
 def clients(states: list[State]) -> list[Client]:
@@ -114,32 +121,32 @@ def test_crops_matter() -> None:
 
 def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     it = executors.make("sequential", MODEL, DATA, PLAN.setting)
-    calls: list[str] = []
-    for name in ("_answers_of_shared_body", "_answers_of_all"):
-        original = getattr(answers, name)
+    passes: list[int] = []
+    original = Heads.answers
 
-        def spy(*given, name: str = name, original=original):  # type: ignore[no-untyped-def]
-            calls.append(name)
-            return original(*given)
+    def spy(self: Heads, *given):  # type: ignore[no-untyped-def]
+        passes.append(len(self.columns))
+        return original(self, *given)
 
-        monkeypatch.setattr(answers, name, spy)
+    monkeypatch.setattr(Heads, "answers", spy)
 
-    def path(who: list[Client], it: Executor = it) -> set[str]:
-        calls.clear()
+    def one_pass(who: list[Client], it: Executor = it) -> bool:
+        passes.clear()
         answer(who, it, "plain", None)
-        return set(calls)
+        assert passes in ([], [len(who)])
+        return bool(passes)
 
     who = shared_body()
-    assert path(who) == {"_answers_of_shared_body"}
+    assert one_pass(who)
     # A method's own variables answer nothing, so they may differ (pFedFDA keeps a beta a client).
     for i, one in enumerate(who):
         one.state["gaussian.beta"] = torch.tensor([float(i)])
-    assert path(who) == {"_answers_of_shared_body"}
+    assert one_pass(who)
     # Equal values in other tensors are not taken for the same: to compare them would cost more than it saves.
     body = next(n for n in who[1].state if n.startswith("backbone."))
     who[1].state[body] = who[1].state[body].clone()
-    assert path(who) == {"_answers_of_all"}
-    assert path(all_different()) == {"_answers_of_all"}
+    assert not one_pass(who)
+    assert not one_pass(all_different())
 
     # A network that answers with more than its head on the features: heads alone would be another model's answers.
     class TwoHeads(type(MODEL)):  # type: ignore[misc]
@@ -149,7 +156,7 @@ def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> N
 
     other = copy.deepcopy(MODEL)
     other.__class__ = TwoHeads
-    assert path(shared_body(), executors.make("sequential", other, DATA, PLAN.setting)) == {"_answers_of_all"}
+    assert not one_pass(shared_body(), executors.make("sequential", other, DATA, PLAN.setting))
 
 
 def test_a_router_without_a_common_body_is_refused(executor: Executor) -> None:
@@ -160,7 +167,7 @@ def test_a_router_without_a_common_body_is_refused(executor: Executor) -> None:
 def test_shared_body_and_general_path_agree(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
     who = shared_body()
     fast = answer(who, executor, "crop", None)
-    monkeypatch.setattr(answers, "_share_body", lambda *_: False)
+    monkeypatch.setattr(Heads, "of", lambda *_: None)
     slow = answer(who, executor, "crop", None)
     np.testing.assert_array_equal(fast.votes, slow.votes)
     np.testing.assert_array_equal(fast.own, slow.own)
@@ -169,9 +176,41 @@ def test_shared_body_and_general_path_agree(monkeypatch: pytest.MonkeyPatch, exe
 def test_pieces_change_nothing_but_the_work(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
     who = shared_body()
     whole = answer(who, executor, "plain", None)
-    monkeypatch.setattr(answers, "CHUNK", 4)
+    monkeypatch.setattr(votes, "CHUNK", 4)
     pieces = answer(who, executor, "plain", None)
     np.testing.assert_array_equal(whole.votes, pieces.votes)
+
+
+@pytest.mark.parametrize("make", [shared_body, all_different])
+@pytest.mark.parametrize("large", ["votes", "heads", "file"])
+def test_clients_in_blocks_and_large_tables_vote_the_same(
+    make: Callable[[], list[Client]], large: str, executor: Executor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Blocks of two, a few images or heads at a time, or a file instead of memory."""
+    whole = vote(make(), [make()], executor, ["crop", "plain"])
+    monkeypatch.setattr(votes, "CHUNK", 16)
+    if large == "file":
+        monkeypatch.setattr(votes, "SHARE", 0)
+    else:
+        monkeypatch.setattr(votes, "BYTES", 16 * 2 * 2 if large == "votes" else 16 * 10 * 4)
+    who = make()
+    got = vote(who, [who[:2], who[2:]], executor, ["crop", "plain"], folder=tmp_path)
+    for view in ("crop", "plain"):
+        assert isinstance(got[view].votes, votes.Filed) == (large == "file")
+        np.testing.assert_array_equal(whole[view].votes[:], got[view].votes[:])  # type: ignore[index]
+        np.testing.assert_array_equal(whole[view].votes[7:30], got[view].votes[7:30])  # type: ignore[index]
+        np.testing.assert_array_equal(whole[view].own, got[view].own)
+
+
+def test_a_later_block_with_a_body_of_its_own_answers_by_itself(executor: Executor) -> None:
+    first, second = shared_body(), all_different()
+    who = [*first[:2], second[2]]
+    _, own, all_votes = brute_force(who, "plain")
+    got = vote(who, [who[:2], who[2:]], executor, ["plain"])["plain"]
+    np.testing.assert_array_equal(got.votes, all_votes)
+    np.testing.assert_array_equal(got.own, own)
+    with pytest.raises(FedbenchError, match="same body"):
+        vote(who, [who[:2], who[2:]], executor, ["plain"], lambda model, backbone, shares: {"a": backbone.argmax(1)})
 
 
 def test_the_router_sees_trunk_features_and_log_shares(executor: Executor) -> None:

@@ -34,7 +34,7 @@ def saved(tmp_path: Path) -> Checkpoint:
     """A checkpoint of round 2 with predictions of rounds 1 and 2."""
     it = Checkpoint(tmp_path)
     for t in (1, 2):
-        it.save_predictions(t, table(t))
+        it.save_predictions(t, [table(t)])
         it.rounds.append({"round": t, "loss": 1 / t})
         it.notes = {"0": {"beta": 0.1 * t}}
         it.save(t, tensors(t))
@@ -64,7 +64,7 @@ def test_a_restart_finds_everything(saved: Checkpoint) -> None:
 def test_predictions_stand_in_the_order_of_the_rounds(tmp_path: Path) -> None:
     it = Checkpoint(tmp_path)
     for t in (10, 9, 1_000_000 - 1, 100):
-        it.save_predictions(t, table(t))
+        it.save_predictions(t, [table(t)])
     assert it.read_predictions()["round"].to_pylist() == [9, 9, 10, 10, 100, 100, 999_999, 999_999]
 
 
@@ -78,7 +78,7 @@ def test_a_fresh_start_clears_leftovers_and_nothing_else(tmp_path: Path) -> None
 
 
 def test_files_beyond_the_checkpoint_are_cleared(saved: Checkpoint) -> None:
-    saved.save_predictions(3, table(3))
+    saved.save_predictions(3, [table(3)])
     (saved.folder / "state-000003.safetensors").write_bytes(b"half")
     (saved.folder / "state-000003.safetensors.part").write_bytes(b"half")
     again = Checkpoint(saved.folder)

@@ -108,3 +108,5 @@ def test_what_cannot_be_counted() -> None:
         counts("lenet5_flux", (4, 4, 1), 10)
     with pytest.raises(FedbenchError, match="images of three channels, not of 1"):
         counts("mobilenet_v3_small", (224, 224, 1), 10)
+    with pytest.raises(FedbenchError, match="images of pixels, not of 0x224"):
+        counts("mobilenet_v3_small", (0, 224, 3), 10)

@@ -266,7 +266,7 @@ def test_no_space_in_arrow(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     def full(*_: Any, **__: Any) -> None:
         raise OSError("Error writing bytes to file. Detail: [errno 28] No space left on device")
 
-    monkeypatch.setattr(pq, "write_table", full)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     with pytest.raises(FedbenchError) as caught:
         write(store)
     refused(caught, "no space left")
@@ -279,7 +279,7 @@ def test_other_errors_pass(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     def broken(*_: Any, **__: Any) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(pq, "write_table", broken)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", broken)
     with pytest.raises(OSError, match="Input/output error"):
         write(store)
     assert tree(store) == {"store.json"}
