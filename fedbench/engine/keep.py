@@ -92,12 +92,12 @@ def models_of(run: Artifact) -> Models:
 
 def write(checkpoint: Checkpoint, writer: Writer) -> str:
     """Add to a run's artifact what its checkpoint has kept; returns a remark about what it should have and has not."""
-    models, logits = checkpoint.models(), checkpoint.read_logits()
+    models, has_logits = checkpoint.models(), bool(checkpoint.files("logits"))
     if models is not None:
         writer.file(FILES[MODEL], models)
-    if logits is not None:
-        writer.table("logits", logits)
-    there = {MODEL: models is not None, LOGITS: logits is not None}
+    if has_logits:
+        writer.table("logits", checkpoint.parts("logits"))
+    there = {MODEL: models is not None, LOGITS: has_logits}
     missing = [name for name in sorted(checkpoint.keep) if not there[name]]
     if LOGITS in missing:
         return "the run has no logits: a client of its method answers by classes alone"

@@ -157,11 +157,8 @@ def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> A
     """The artifact of a job whose trainer has come to the last round."""
     from fedbench.core import tables
 
-    checkpoint = trainer.checkpoint
-    predictions = checkpoint.read_predictions().combine_chunks()
-    view = predictions.schema.get_field_index("view")
-    predictions = predictions.set_column(view, "view", predictions.column("view").dictionary_encode().combine_chunks())
-    predictions = predictions.replace_schema_metadata({"classes": str(trainer.federation.classes)})
+    checkpoint, about = trainer.checkpoint, {"classes": str(trainer.federation.classes)}
+    predictions = (_few_words(part).replace_schema_metadata(about) for part in checkpoint.parts("predictions"))
     with store.writing(job.spec, {"partition": job.spec.setting.partition.id}, job.replaces) as writer:
         writer.table("predictions", predictions)
         writer.table("rounds", tables.rounds(checkpoint.rounds))
@@ -177,6 +174,12 @@ def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> A
             **how,
         }
     return store.open("run", job.spec.id)
+
+
+def _few_words(predictions: pa.Table) -> pa.Table:
+    """Predictions with their views as words of a dictionary."""
+    view = predictions.schema.get_field_index("view")
+    return predictions.set_column(view, "view", predictions.column("view").dictionary_encode())
 
 
 def _described(method: Method, server: Server) -> tuple[pa.Table | None, str]:

@@ -1,19 +1,23 @@
-"""Whether a shipped run comes out again: the same predictions, or accuracies within a tolerance."""
+"""Whether a shipped run comes out again: the same predictions and numbers, or accuracies within a tolerance."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from fedbench.data import resolve
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
+from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
-from fedbench.metrics.read import load
+from fedbench.metrics.read import Metrics, load
 from fedbench.reports.headline import VIEW, headline
+from fedbench.reports.status.versions import stale
 from fedbench.results import checksum
 from fedbench.results.making import machine
 from fedbench.results.shipped import Shipped
@@ -22,11 +26,14 @@ from fedbench.store import Artifact, Store
 
 #: How far accuracies may lie apart where bits may differ: a point.
 TOLERANCE = 0.01
+#: ... and where they do not: a last bit of a mean, on another processor.
+ROUNDING = 1e-9
 
 
 class Verdict(StrEnum):
     SAME = "the same predictions"
     CLOSE = "other bits, accuracies within the tolerance"
+    OTHER_NUMBERS = "the same predictions, but other numbers than the pack's"
     OTHER_BITS = "other bits on the same kind of machine"
     FAR = "accuracies beyond the tolerance"
 
@@ -40,13 +47,16 @@ class Checked:
     """A shipped run beside the same one made here."""
 
     verdict: Verdict
-    difference: float  #: the largest between two headline accuracies, as a fraction
+    difference: float  #: the largest between two (headline) accuracies, as a fraction
     metric: str  #: of which
     here: str  #: kind of machine
 
 
 def sample(runs: Sequence[Shipped], n: int, seed: int, store: Store, roots: Sequence[Path]) -> list[Shipped]:
-    """Some of the runs, drawn at random from those whose images are at hand. Raises FedbenchError if none is."""
+    """Some of the runs, drawn at random from those of today's versions whose images are at hand.
+
+    Raises FedbenchError if there are none.
+    """
     at_hand: dict[str, bool] = {}
 
     def there(run: Shipped) -> bool:
@@ -58,9 +68,9 @@ def sample(runs: Sequence[Shipped], n: int, seed: int, store: Store, roots: Sequ
                 at_hand[spec.id] = False
         return at_hand[spec.id]
 
-    able = [run for run in runs if there(run)]
+    able = [run for run in runs if not stale(run.origin.spec) and there(run)]
     if not able:
-        why = "the images of none are at hand in the form that it was made of" if runs else "there is none"
+        why = "their images are not at hand, or they are of other versions than today's" if runs else "there is none"
         raise FedbenchError(f"no shipped run can be verified: {why}", "fedbench data list, fedbench results list")
     return sorted(Random(seed).sample(able, min(n, len(able))), key=lambda run: (run.origin.started, run.id))
 
@@ -75,10 +85,12 @@ def job_of(run: Shipped) -> Job:
 
 
 def where_of(run: Shipped) -> tuple[str, str]:
-    """The device and the executor that make it again: those that made it if on a CPU, where bits depend on them."""
-    return (
-        ("cpu", str(run.provenance.get("executor", "auto"))) if run.provenance.get("device") == "cpu" else ("auto",) * 2
-    )
+    """The device and the executor that make it again: those that made it if on a CPU, where bits depend on them; in the
+    place of `workers` `cores`, which has the same bits."""
+    if run.provenance.get("device") != "cpu":
+        return "auto", "auto"
+    executor = str(run.provenance.get("executor", "auto"))
+    return "cpu", "cores" if executor == "workers" else executor
 
 
 def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLERANCE) -> Checked:
@@ -86,15 +98,39 @@ def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLE
     assert isinstance(again.spec, RunSpec)
     setting, here = again.spec.setting, machine(again.provenance)
     theirs, ours = run.metrics, load(evaluate(again, store))
-    before, after = headline(theirs, setting, VIEW), headline(ours, setting, VIEW)
-    apart = {name: abs(before[name] - after[name]) for name in before if name in after}
-    metric = max(apart, key=lambda name: apart[name], default="")
-    difference = apart.get(metric, 0.0)
     if checksum.predictions(again) == run.origin.predictions:
-        return Checked(Verdict.SAME, difference, metric, here)
+        difference, metric = _farthest(_exact(theirs), _exact(ours))
+        return Checked(Verdict.SAME if difference < ROUNDING else Verdict.OTHER_NUMBERS, difference, metric, here)
+    difference, metric = _farthest(
+        *({(name,): mean for name, mean in headline(of, setting, VIEW).items()} for of in (theirs, ours))
+    )
     if _kind(run) == _kind(again) and run.provenance.get("cpu"):
         return Checked(Verdict.OTHER_BITS, difference, metric, here)
     return Checked(Verdict.CLOSE if difference <= tolerance else Verdict.FAR, difference, metric, here)
+
+
+def _exact(metrics: Metrics) -> dict[tuple[Any, ...], float]:
+    """The values that follow from the predictions alone: metric, view, round and client -> value."""
+    exact = {k for k, name in enumerate(metrics.names) if (one := METRICS.get(name)) and one.by_view and not one.needs}
+    columns = (metrics.metric, metrics.view, metrics.round, metrics.client, metrics.value)
+    return {
+        (metrics.names[metric], metrics.views[view], round, client): value
+        for metric, view, round, client, value in zip(*(column.tolist() for column in columns), strict=True)
+        if metric in exact
+    }
+
+
+def _farthest(before: Mapping[tuple[Any, ...], float], after: Mapping[tuple[Any, ...], float]) -> tuple[float, str]:
+    """The largest difference between two values of one place, and its metric; a number is infinitely far from none."""
+    apart = {place: _apart(value, after[place]) for place, value in before.items() if place in after}
+    place = max(apart, key=lambda place: apart[place], default=("",))
+    return apart.get(place, 0.0), str(place[0])
+
+
+def _apart(one: float, other: float) -> float:
+    if math.isnan(one) or math.isnan(other):
+        return 0.0 if math.isnan(one) and math.isnan(other) else math.inf
+    return abs(one - other)
 
 
 def _kind(run: Artifact) -> tuple[object, ...]:

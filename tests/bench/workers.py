@@ -23,13 +23,13 @@ import ray
 import torch
 from workloads import WORKLOADS, Workload
 
-from fedbench.core.answers import answer
 from fedbench.core.client import Client
 from fedbench.core.context import Context
 from fedbench.core.executors import Cores, Executor, Sequential, one_thread
 from fedbench.core.federation import Federation
 from fedbench.core.start import new_client
 from fedbench.core.state import Mean, State, state_of
+from fedbench.core.votes import vote
 from fedbench.engine.engines import cluster
 from fedbench.engine.workers.actor import Actors, fetched
 from fedbench.engine.workers.host import Host
@@ -82,9 +82,10 @@ def a_round(executor: Executor, same: Mapping[str, Any], state: State, t: int) -
 
 def answers(executor: Executor, same: Mapping[str, Any], states: list[State], t: int) -> State:
     """What all personal models answer."""
-    votes = answer(clients(same, states, t), executor, "plain", None).votes
+    who = clients(same, states, t)
+    votes = vote(who, [who], executor, ["plain"])["plain"].votes
     assert votes is not None
-    return {"votes": torch.from_numpy(votes.astype("int64"))}
+    return {"votes": torch.from_numpy(votes[:].astype("int64"))}
 
 
 def idle(executor: Executor, same: Mapping[str, Any], states: list[State], trains: bool) -> float:

@@ -17,8 +17,9 @@ from fedbench.errors import FedbenchError, unknown
 if TYPE_CHECKING:
     from fedbench.store import Store
 
-#: A GPU by its number, as --device names several.
+#: A GPU by its number, as --device names several; a Ray cluster.
 _GPU = re.compile(r"cuda:(\d+)")
+_CLUSTER = re.compile(r"ray://\S+:\d+")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Where:
         do."""
         from fedbench.engine.place import check_place
 
-        name = self.engine.partition(":")[0]
+        name = "ray" if _CLUSTER.fullmatch(self.engine) else self.engine
         if name not in ("here", "ray"):
             raise unknown("engine", self.engine, ("here", "ray", "ray://HOST:PORT"))
         if self.executor == "workers":

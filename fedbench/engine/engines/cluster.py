@@ -15,8 +15,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from fedbench.engine.engines.node import SAME as DECISIVE
-from fedbench.engine.engines.node import About, Token, versions
+from fedbench.engine.engines.node import DECISIVE, About, Token, versions
 from fedbench.engine.engines.own import Own
 from fedbench.errors import FedbenchError
 
@@ -57,14 +56,14 @@ def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:
     nodes = [one["Resources"] for one in ray.nodes() if one["Alive"]]
     if gpus is None:
         gpus = float(device == "cuda" or (device == "auto" and any(one.get("GPU") for one in nodes)))
-    for kind, number, what in (("CPU", cpus, "cores"), ("GPU", gpus, "GPUs")):
+    for kind, number, what in (("CPU", cpus, "core"), ("GPU", gpus, "GPU")):
         most = max((one.get(kind, 0.0) for one in nodes), default=0.0)
         if number > most:
             option = f"--{kind.lower()}s-per-run"
             raise FedbenchError(
-                f"a run is to have {number:g} {what}, and no node of the cluster has more than {most:g}",
-                f"see {option}",
-            )
+                f"a run is to have {number:g} {what}{'s' * (number != 1)}, and no node of the cluster has more than "
+                f"{most:g}", f"see {option}",
+            )  # fmt: skip
     room = (min(one.get(kind, 0.0) / n for kind, n in (("CPU", cpus), ("GPU", gpus)) if n) for one in nodes)
     return gpus, max(sum(map(int, room)), 1)
 
@@ -75,11 +74,12 @@ def workers(wanted: Mapping[str, int | None], device: str) -> tuple[str, int]:
     nodes = [one["Resources"] for one in ray.nodes() if one["Alive"]]
     there = {kind: sum(int(one.get(kind, 0)) for one in nodes) for kind in wanted}
     gpus = device == "cuda" or wanted["GPU"] or (device == "auto" and there["GPU"] and not wanted["CPU"])
-    kind, what = ("GPU", "GPUs") if gpus else ("CPU", "cores")
+    kind, what = ("GPU", "GPU") if gpus else ("CPU", "core")
     number = wanted[kind] or max(there[kind], 1)
     if number > there[kind]:
         raise FedbenchError(
-            f"a run is to have {number} {what}, and the cluster has {there[kind]}", f"see --{kind.lower()}s-per-run"
+            f"a run is to have {number} {what}{'s' * (number != 1)}, and the cluster has {there[kind]}",
+            f"see --{kind.lower()}s-per-run",
         )
     return kind, number
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedbench.engine.inputs import Data
 
 #: What must be the same on all nodes.
-SAME = ("python", "torch", "fedbench", "code")
+DECISIVE = ("python", "torch", "fedbench", "code")
 
 
 def versions() -> dict[str, str]:

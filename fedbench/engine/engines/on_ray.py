@@ -19,7 +19,7 @@ from fedbench.engine.engines.cluster import SAME
 from fedbench.engine.engines.engine import Engine
 from fedbench.engine.engines.node import Delivery, Mailbox, Token
 from fedbench.engine.engines.order import Order
-from fedbench.engine.engines.own import of_run
+from fedbench.engine.engines.own import of_runs
 from fedbench.engine.inputs import data_of
 from fedbench.engine.progress import Notes
 from fedbench.engine.run import Observer, claimed, under_way
@@ -70,8 +70,7 @@ class Ray(Engine):
         self.gpus, places = cluster.places(self.cpus, self.gpus, self.device)
         self.slots = 2 * places  # the next ones wait in the cluster, where a free place is known first
         self.token = Token.laid(self.store)
-        files = {(one.kind, one.digest, one.name): one for run in runs for one in of_run(*run)}
-        self.shared = cluster.checked(self.token, list(files.values()))
+        self.shared = cluster.checked(self.token, of_runs(runs))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         self.mailbox = ray.remote(Mailbox).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
 

@@ -14,7 +14,7 @@ from fedbench.engine.engines import cluster
 from fedbench.engine.engines.engine import Engine
 from fedbench.engine.engines.node import Token
 from fedbench.engine.engines.order import Order
-from fedbench.engine.engines.own import of_run
+from fedbench.engine.engines.own import of_runs
 from fedbench.engine.inputs import Data, data_of
 from fedbench.engine.place import check_place
 from fedbench.engine.run import Observer, execute_all
@@ -56,10 +56,9 @@ class OnWorkers(Engine):
             self.kind, self.count = cluster.workers(self.number, self.device)
         for _, spec in runs if self.kind == "CPU" else ():
             check_place("cpu", "auto", spec.setting.precision)
-        files = {(one.kind, one.digest, one.name): one for run in runs for one in of_run(*run)}
         token = Token.laid(self.store)
         try:
-            cluster.checked(token, list(files.values()))
+            cluster.checked(token, of_runs(runs))
         finally:
             token.path.unlink(missing_ok=True)
         self._start()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedbench.errors import FedbenchError
 from fedbench.files import write_whole
 from fedbench.models import plugin as networks
 from fedbench.partitions import schemes
@@ -42,14 +43,24 @@ class Own:
         """
         file = self.file
         if not file.is_file() or read(file).digest != self.digest:
-            folder = Path(tempfile.gettempdir()) / f"fedbench-{os.getuid()}" / "own" / self.digest
-            for place, text in self.texts.items():
-                path = folder / place
-                if not path.is_file() or path.read_bytes() != text:
+            try:
+                folder = Path(_copies().name) / self.digest
+                for place, text in self.texts.items():
+                    path = folder / place
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    write_whole(path, text)
+                    if not path.exists():
+                        write_whole(path, text)
+            except OSError as error:
+                where = tempfile.gettempdir()
+                raise FedbenchError(f"cannot copy {file.name} into {where} ({error.strerror})", "set TMPDIR") from error
             file = folder / self.file.name
         return f"{file}:{self.name}" if self.name else str(file)
+
+
+@cache
+def _copies() -> tempfile.TemporaryDirectory[str]:
+    """A folder of this process alone, which goes with it: what lies there is run."""
+    return tempfile.TemporaryDirectory(prefix="fedbench-own-")
 
 
 def of_run(method: str, spec: RunSpec) -> Iterator[Own]:
@@ -64,6 +75,11 @@ def of_run(method: str, spec: RunSpec) -> Iterator[Own]:
     if (known := schemes.file_of(spec.setting.partition.scheme)) is not None:
         at, source = known
         yield Own.of("partitioner", at.file, at.name, source)
+
+
+def of_runs(runs: Iterable[tuple[str, RunSpec]]) -> list[Own]:
+    """Those of several runs, each once."""
+    return list({(one.kind, one.digest, one.name): one for run in runs for one in of_run(*run)}.values())
 
 
 def taken(own: Own) -> str:

@@ -1,0 +1,99 @@
+"""Which shipped runs can be made again, and what is said of one that was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedbench.engine.verify import Verdict, compare, sample, where_of
+from fedbench.errors import FedbenchError
+from fedbench.results.making import row_of
+from fedbench.results.pack import Row, write
+from fedbench.results.shelf import Shelf
+from fedbench.results.shipped import Shipped
+from fedbench.specs import DatasetSpec, RunSpec
+from fedbench.store import Artifact, Store
+from tests.support.make_runs import small_run
+
+#: One run of FedAvg on the digits.
+DIGITS = Path(__file__).parents[1] / "fixtures/results/digits.parquet"
+
+
+@pytest.fixture
+def run() -> Shipped:
+    (one,) = Shelf([DIGITS]).all()
+    return one
+
+
+def like(run: Shipped, spec: RunSpec) -> Shipped:
+    return replace(run, spec=spec, row=replace(run.origin, spec=spec))
+
+
+def older(run: Shipped) -> Shipped:
+    """The same run of an older trainer, which today's would make under its name."""
+    setting = run.origin.spec.setting
+    return like(run, replace(run.origin.spec, setting=replace(setting, version=setting.version - 1)))
+
+
+def elsewhere(run: Shipped) -> Shipped:
+    """The same run of images that nobody has."""
+    setting = run.origin.spec.setting
+    images = replace(setting.partition, dataset=DatasetSpec("none", "generated", "0"))
+    return like(run, replace(run.origin.spec, setting=replace(setting, partition=images)))
+
+
+def test_made_again_on_the_same_kind_of_device_by_the_same_executor(run: Shipped) -> None:
+    def where(device: str, executor: str) -> tuple[str, str]:
+        return where_of(replace(run, manifest={"provenance": {"device": device, "executor": executor}}))
+
+    assert where("cpu", "cores") == where("cpu", "workers") == ("cpu", "cores")
+    assert where("cpu", "stacked") == ("cpu", "stacked")
+    assert where("NVIDIA H100", "graphed") == ("auto", "auto")
+
+
+def test_runs_of_other_versions_and_images_are_not_drawn(run: Shipped, store: Store) -> None:
+    assert sample([older(run), run, elsewhere(run)], 10_000, 0, store, []) == [run]
+    for other in (older(run), elsewhere(run)):
+        with pytest.raises(FedbenchError, match="images are not at hand, or they are of other versions than today's"):
+            sample([other], 3, 0, store, [])
+    with pytest.raises(FedbenchError, match="there is none"):
+        sample([], 3, 0, store, [])
+
+
+def changed(row: Row, metric: str, by: float) -> Row:
+    """The row with other values of a metric."""
+    m = row.metrics
+    return replace(row, metrics=replace(m, value=np.where(m.metric == m.names.index(metric), m.value + by, m.value)))
+
+
+def test_what_is_said_of_a_run_made_again(store: Store, tmp_path: Path) -> None:
+    run = small_run(store)
+    about = {"device": "cpu", "cpu": "AVX9"}
+    shipped = replace(row_of(_dated(run), store, "Ada"), about=about)
+    other = replace(shipped, predictions="0" * 64)
+
+    def verdict(row: Row, **told: str) -> tuple[Verdict, float, str]:
+        write(tmp_path / "pack.parquet", [row])
+        (one,) = Shelf([tmp_path / "pack.parquet"]).all()
+        again = replace(run, manifest={**run.manifest, "provenance": {**about, **told}})
+        result = compare(one, again, store, tolerance=0.125)
+        return result.verdict, result.difference, result.metric
+
+    assert verdict(shipped)[:2] == (Verdict.SAME, 0.0)
+    assert verdict(changed(shipped, "local_training_seconds", 9.0))[:2] == (Verdict.SAME, 0.0)
+    assert verdict(changed(shipped, "client_accuracy", 1e-12))[0] == Verdict.SAME
+    assert verdict(changed(shipped, "client_accuracy", 0.25)) == (Verdict.OTHER_NUMBERS, 0.25, "client_accuracy")
+    assert verdict(changed(shipped, "client_accuracy", np.nan)) == (Verdict.OTHER_NUMBERS, np.inf, "client_accuracy")
+    assert verdict(other)[0] == Verdict.OTHER_BITS
+    assert verdict(other, cpu="another")[0] == Verdict.CLOSE
+    assert verdict(changed(other, "average_accuracy", 0.125), cpu="another")[0] == Verdict.CLOSE
+    far = verdict(changed(other, "average_accuracy", 0.25), cpu="another")
+    assert far == (Verdict.FAR, 0.25, "average_accuracy")
+
+
+def _dated(run: Artifact) -> Artifact:
+    told = {"started": "2026-01-02T03:04:05Z", "train_seconds": 1.0, **run.provenance}
+    return replace(run, manifest={**run.manifest, "provenance": told})
