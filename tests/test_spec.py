@@ -274,6 +274,7 @@ def test_any_changed_field_changes_the_id(setting: Setting, data: st.DataObject)
         del changes["momentum_lives"]  # there is no momentum, or it restarts
     if setting.momentum_lives:
         del changes["momentum_restarts"]
+        changes.pop("optimizer", None)  # without AdamW there is no momentum that could live
     changes.pop("cohort" if setting.participation < 1 else "participation" if setting.cohort else "", None)
     name = data.draw(st.sampled_from(sorted(changes)))
     assert dataclasses.replace(setting, **{name: changes[name]}).id != setting.id
