@@ -30,10 +30,9 @@ def claims(
     from fedbench.reports.claims import claims as every
     from fedbench.reports.claims_in_words import LOOKS, markdown, summary, title, words
     from fedbench.reports.status.index import Index
-    from fedbench.results.shelf import Shelf
 
     store = context.store()
-    index = Index(store, None if mine else Shelf.of(store))
+    index = Index(store, None if mine else context.shelf())
     tables = list(every(names or (), store, context.roots(), index, budget))
     if as_json:
         context.print_json([_document(one) for one in tables])
@@ -48,6 +47,8 @@ def claims(
         for stand in one.stands:
             sign, style = LOOKS[stand.verdict.state]
             out.print(f"  {sign} {words(stand)}", style=style, soft_wrap=True, markup=False, highlight=False)
+    if not any(one.stands for one in tables):
+        context.err().print("no claims are declared of these tables")
     for line in summary(tables):
         out.print(line, soft_wrap=True, markup=False)
 

@@ -46,9 +46,8 @@ def compare(
     """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains."""
     from fedbench.reports.compare.layout import side_by_side
     from fedbench.reports.runs import select
-    from fedbench.results.shelf import Shelf
 
     chosen, store = printing.form(format, output, as_json), context.store()
-    runs = select(store, filter or [], None if mine else Shelf.of(store))
+    runs = select(store, filter or [], None if mine else context.shelf())
     grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view)
     printing.put(grids, chosen, output)

@@ -6,13 +6,16 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from fedbench.screen import Screen
 from fedbench.store import Store
 from fedbench.words import path_of
+
+if TYPE_CHECKING:
+    from fedbench.results.shelf import Shelf
 
 #: A file or a pipe has no width of its own: wide enough for every list.
 FILE_WIDTH = 160
@@ -41,6 +44,16 @@ def configure(home: Path | None, data: str | None, debug: bool) -> None:
 def store() -> Store:
     """The store that this call works on."""
     return Store(_context.home)
+
+
+def shelf() -> Shelf:
+    """The shipped results of this call; packs that cannot be read are told."""
+    from fedbench.results.shelf import Shelf
+
+    every = Shelf.of(store())
+    for problem in every.problems:
+        err().print(str(problem), markup=False)
+    return every
 
 
 def roots() -> list[Path]:

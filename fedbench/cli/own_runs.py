@@ -14,7 +14,7 @@ from fedbench.cli import context
 from fedbench.cli.live import run, stoppable
 from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError
-from fedbench.words import duration
+from fedbench.words import counted, duration
 
 if TYPE_CHECKING:
     from fedbench.engine.engines import Where
@@ -140,12 +140,11 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
 
     def words(of: Setting) -> str:
         passes, unit = (of.steps, "step") if of.steps is not None else (of.epochs, "epoch")
-        local = f"{passes} {unit}{'s' * (passes != 1)}"
         took = duration(seconds(of, job.method, store, context.roots(), device))
         model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
         own = protocol.own_descent(of, budget if of.budget == "custom" else of.budget)
         what = ", ".join(filter(None, (f"{of.batch_size} images", model, own)))
-        return f"{of.rounds} rounds x {local} of {what}, about {took} here"
+        return f"{counted(of.rounds, 'round')} x {counted(passes, unit)} of {what}, about {took} here"
 
     console.print(Text.assemble("budget ", (setting.budget, "bold"), f": {words(setting)}"))
     if setting.budget != "paper" and "paper" in protocol.budgets:

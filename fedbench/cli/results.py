@@ -11,7 +11,7 @@ import typer
 from fedbench.cli import context
 from fedbench.cli.strict import App
 from fedbench.errors import FedbenchError
-from fedbench.words import duration, path_of, size
+from fedbench.words import counted, duration, path_of, size
 
 results_app = App(no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
 
@@ -31,12 +31,10 @@ def _about() -> None:
 def list_(json: Json = False) -> None:
     """List the packs at hand, those of fedbench first, with who made their runs, when, and on what."""
     from fedbench.cli.columns import columns
-    from fedbench.results.shelf import Shelf, summary
+    from fedbench.results.shelf import summary
 
-    shelf = Shelf.of(context.store())
+    shelf = context.shelf()
     packs = [summary(pack) for pack in shelf.packs]
-    for problem in shelf.problems:
-        context.err().print(str(problem), soft_wrap=True)
     if json:
         context.print_json(packs)
         return
@@ -53,7 +51,9 @@ def list_(json: Json = False) -> None:
     ]  # fmt: skip
     columns(context.out(), rows, right=("runs", "trained", "size"), spare=("on", "size", "trained"))
     runs, bytes = len(shelf.places), sum(one["bytes"] for one in packs)
-    context.out().print(f"{runs} runs in {size(bytes)}: tables take them where the store has none.", style="dim")
+    context.out().print(
+        f"{counted(runs, 'run')} in {size(bytes)}: tables take them where the store has none.", style="dim"
+    )
 
 
 @results_app.command("export")
@@ -78,7 +78,7 @@ def export(
     from fedbench.reports.runs import select
     from fedbench.reports.status.asked import of_tables
     from fedbench.results.making import row_of
-    from fedbench.results.pack import Pack, write
+    from fedbench.results.pack import add
     from fedbench.words import one_line
 
     output = path_of(str(output), "--output")
@@ -91,19 +91,19 @@ def export(
         runs = [run for run in runs if run.id in asked]
     if not runs:
         raise FedbenchError(f"the store has no such run that {' or '.join(table or ())} reads", "fedbench list run")
-    before = Pack(output) if output.exists() else None
-    older = [before.row(k) for k in range(len(before.heads["id"]))] if before else []
     steps = track(runs, "runs", console=console, transient=True)
     rows = [row_of(run.artifact, store, by) for run in steps]
-    bytes = write(output, [*older, *rows])
-    total = len({row.id for row in (*older, *rows)})
+    total, bytes = add(output, rows), output.stat().st_size
     if json:
         context.print_json({"pack": str(output), "exported": len(rows), "runs": total, "bytes": bytes})
         return
-    more = f" ({total} in all)" if total > len(rows) else ""
     console.print(
-        f"{len(rows)} run{'s' * (len(rows) != 1)}{more} in {output}, {size(bytes)}", soft_wrap=True, markup=False
+        f"{counted(len(rows), 'run')}{_of(total, len(rows))} in {output}, {size(bytes)}", soft_wrap=True, markup=False
     )
+
+
+def _of(total: int, new: int) -> str:
+    return f" ({total:,} in all)" if total > new else ""
 
 
 @results_app.command("import")
@@ -111,14 +111,17 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A pack that somebody else has exported.")],
     by: Annotated[str, typer.Option(help="Whose runs they are (default: who the pack says).")] = "",
 ) -> None:
-    """Take in somebody else's pack: tables fill from it where your store has no run, and say whose numbers they are."""
+    """Take in somebody else's pack: tables fill from it where your store has no run, and say whose numbers they are.
+
+    A pack of the same name that was taken in before keeps its other runs.
+    """
     from fedbench.results.importing import take_in
     from fedbench.words import one_line
 
-    place, rows = take_in(path_of(str(file), "FILE"), context.store(), one_line(by, "--by"))
+    place, rows, total = take_in(path_of(str(file), "FILE"), context.store(), one_line(by, "--by"))
     makers = ", ".join(dict.fromkeys(row.by for row in rows))
     context.err().print(
-        f"{len(rows)} run{'s' * (len(rows) != 1)} by {makers}, in {place}", soft_wrap=True, markup=False
+        f"{counted(len(rows), 'run')} by {makers}{_of(total, len(rows))}, in {place}", soft_wrap=True, markup=False
     )
 
 
@@ -146,10 +149,10 @@ def verify(
     sample: Annotated[int, typer.Option(min=1, help="So many of them, drawn at random (default: 3).")] = 3,
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
     minutes: Annotated[
-        float | None, typer.Option(help="Only runs that took at most so long where they were made.")
+        float | None, typer.Option(min=0, help="Only runs that took at most so long where they were made.")
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(help="How far accuracies may lie apart (points) where bits may differ.")
+        float, typer.Option(min=0, help="How far accuracies may lie apart (points) where bits may differ.")
     ] = 1.0,
     again: Annotated[bool, typer.Option("--again", help="Also train those that the store has.")] = False,
     json: Json = False,
@@ -161,10 +164,8 @@ def verify(
     """
     from fedbench.cli.verifying import show, verified
     from fedbench.reports.runs import shipped
-    from fedbench.results.shelf import Shelf
 
-    store = context.store()
-    runs = [run.shipped for run in shipped(Shelf.of(store), store, filters or []) if run.shipped]
+    runs = [run.shipped for run in shipped(context.shelf(), context.store(), filters or []) if run.shipped]
     runs = [run for run in runs if minutes is None or run.origin.seconds <= 60 * minutes]
     results = verified(runs, sample, seed, tolerance / 100, again)
     show(results, json)

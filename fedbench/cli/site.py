@@ -32,10 +32,9 @@ def site(
     from fedbench.files import write_whole
     from fedbench.reports.runs import select
     from fedbench.reports.site.pages import pages
-    from fedbench.results.shelf import Shelf
 
     store = context.store()
-    runs = select(store, filter or [], None if mine else Shelf.of(store))
+    runs = select(store, filter or [], None if mine else context.shelf())
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedbench.data.lists import as_array, as_column
+from fedbench.data.lists import as_array, as_column, values_of
 from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
 from fedbench.partitions.artifact import Partition
@@ -52,27 +52,26 @@ def read(artifact: Artifact) -> Partition:
     spec = artifact.spec
     if not isinstance(spec, PartitionSpec):
         raise FedbenchError(f"{artifact.kind} {artifact.id} is not a partition")
-    import pyarrow.compute as pc
-
     samples, clients = artifact.table("samples"), artifact.table("clients")
     steps = clients.select([f.name for f in fields(Transform) if f.name in clients.column_names])
-    split = samples["split"].cast("string")
-    back = pc.equal(split, "validation").to_numpy()
+    split = samples["split"].cast("string").combine_chunks().dictionary_encode()
+    code, side = {name: k for k, name in enumerate(split.dictionary.to_pylist())}, values_of(split.indices)
+    back = side == code.get("validation", -1)
     partition = Partition(
         spec=spec,
         classes=tuple(json.loads(samples.schema.metadata[b"classes"])),
-        client=samples["client"].to_numpy(),
-        sample=samples["sample"].to_numpy(),
-        test=pc.equal(split, "test").to_numpy(),
+        client=values_of(samples["client"]),
+        sample=values_of(samples["sample"]),
+        test=side == code.get("test", -1),
         label=as_array(samples["label"]),
         transforms=_transforms(steps),
         groups=clients["group"].to_pylist(),
-        colour=samples["colour"].to_numpy() if "colour" in samples.column_names else None,
+        colour=values_of(samples["colour"]) if "colour" in samples.column_names else None,
         validation=back if back.any() else None,
-        phase=samples["stage"].to_numpy() if "stage" in samples.column_names else None,
+        phase=values_of(samples["stage"]) if "stage" in samples.column_names else None,
         drawn=_drawn(artifact, clients) if "distribution" in clients.column_names else None,
     )
-    stated = [clients[name].to_numpy() for name in ("n_train", "n_test")]
+    stated = [values_of(clients[name]) for name in ("n_train", "n_test")]
     counted = [partition.n_train, partition.n_test]
     unordered = np.any(np.diff(partition.client) < 0)
     if len(clients) != partition.clients or not np.array_equal(stated, counted) or unordered:
@@ -102,7 +101,7 @@ def _declared(artifact: Artifact, p: Partition, samples: pa.Table) -> Densities 
         return None
     of_clients = artifact.table("densities")
     train, test = (np.array(of_clients[side].to_pylist(), np.float64) for side in _SIDES)
-    return Densities(samples["stratum"].to_numpy(), train, test)
+    return Densities(values_of(samples["stratum"]), train, test)
 
 
 def write(writer: Writer, p: Partition) -> None:
@@ -119,7 +118,7 @@ def _drawn(artifact: Artifact, clients: pa.Table) -> Drawn:
     """The distributions that were drawn, and which of them each client met."""
     definitions = artifact.table("distributions")["definition"].to_pylist()
     phases = np.array(clients["stage_groups"].to_pylist(), np.int32).T
-    of_phase = np.concatenate([phases, clients["test_group"].to_numpy()[None]])
+    of_phase = np.concatenate([phases, values_of(clients["test_group"])[None]])
     return Drawn(tuple(map(Distribution.from_json, definitions)), of_phase)
 
 

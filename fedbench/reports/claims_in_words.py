@@ -36,13 +36,19 @@ def summary(tables: Sequence[Claims]) -> Iterator[str]:
     for paper in dict.fromkeys(one.paper for one in tables):
         own = [one for one in tables if one.paper == paper]
         counts = Counter(stand.verdict.state for one in own for stand in one.stands)
-        words = ", ".join(f"{counts[state]} {state}" for state in LOOKS if counts[state])
+        words = ", ".join(f"{n} {_stand(n, state)}" for state in LOOKS if (n := counts[state]))
         if counts:
             yield f"{paper}: {counts.total()} claims; {words}."
         for budget in dict.fromkeys(one.budget for one in own if one.budget):
             tally = sum((one.tally for one in own if one.budget == budget), Tally())
             if tally.measured:
                 yield f"{paper}, budget {budget}: {tally}."
+
+
+def _stand(n: int, state: str) -> str:
+    """The state's words for so many claims: 1 holds, 2 hold."""
+    verb, _, rest = state.partition(" ")
+    return state if n == 1 or not verb.endswith("s") else f"{verb.removesuffix('s')} {rest}".strip()
 
 
 def listed(one: Claims) -> Iterator[str]:

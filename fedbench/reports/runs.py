@@ -152,6 +152,11 @@ def _which(runs: Sequence[Run], filters: Sequence[str]) -> list[Run]:
 
 def _found(store: Store, shelf: Shelf | None, prefix: str) -> Artifact:
     """The run of an id or the beginning of it, the store's before one of the shelf."""
+    if "/" in prefix:
+        raise FedbenchError(
+            f"'{prefix}' is no run and no filter",
+            f"of a table: fedbench report --table {prefix}, fedbench figure {prefix}",
+        )
     try:
         return store.find(prefix, ("run",))
     except FedbenchError:

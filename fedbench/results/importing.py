@@ -1,4 +1,4 @@
-"""Somebody else's packs: checked, marked as his, and put beside a store's own runs."""
+"""Somebody else's packs: checked, marked as theirs, and put beside a store's own runs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from pathlib import Path
 
 from fedbench.errors import FedbenchError
 from fedbench.plain import plain
-from fedbench.results.pack import Pack, Row, write
+from fedbench.results.pack import Pack, Row, add
 from fedbench.results.shelf import FOLDER
 from fedbench.store import Store
 
 
-def take_in(path: Path, store: Store, by: str = "") -> tuple[Path, list[Row]]:
-    """Put the runs of a pack into a store's folder of results, as those of `by` (default: who the pack says).
+def take_in(path: Path, store: Store, by: str = "") -> tuple[Path, list[Row], int]:
+    """Add the runs of a pack to the one of that name in a store's folder of results, as those of `by` (default: who the
+    pack says).
 
-    Every row is read and checked first. Raises FedbenchError for a damaged pack, and if nobody says whose it is.
+    Every row is read and checked first. Raises FedbenchError for a damaged pack, one without runs, and if nobody says
+    whose it is. Returns the pack in the store, the runs, and how many it has now.
     """
     if not path.is_file():
         raise FedbenchError(f"there is no file {path}", "name a result pack (.parquet)")
-    pack = Pack(path)
-    rows = [pack.row(k) for k in range(len(pack.heads["id"]))]
+    rows = Pack(path).rows()
+    if not rows:
+        raise FedbenchError(f"there are no runs in {path}", "'fedbench results export' makes a pack")
     for row in rows:
         check(row, path)
     if not by and not all(row.by for row in rows):
@@ -28,8 +31,7 @@ def take_in(path: Path, store: Store, by: str = "") -> tuple[Path, list[Row]]:
     rows = [dataclasses.replace(row, by=by or row.by) for row in rows]
     place = store.home / FOLDER / f"{path.stem}.parquet"
     store.prepare()
-    write(place, rows)
-    return place, rows
+    return place, rows, add(place, rows)
 
 
 def check(row: Row, path: Path) -> None:

@@ -11,7 +11,7 @@
 | metric, view, round, client, value | its metrics in long form, the first two as places in `names` and `views` |
 
 All metrics are there, exactly, but that seconds, shares of seconds and losses of single rounds have 18 bits (five
-digits): they are noise beyond that, and most of what a pack would hold.
+digits): they are noise beyond that, and most of what a pack would hold. The file is sealed (`seal`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ import numpy as np
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, write_whole
 from fedbench.metrics.read import Metrics
+from fedbench.results import seal
 from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = 1
+VERSION = 2
+#: Of packs that have no seal.
+UNSEALED = 1
 #: In the file's metadata: the version of this layout.
 KEY = b"fedbench_pack"
 TEXTS = ("id", "stem", "spec", "data", "budget", "precision", "predictions", "by", "started", "machine", "about")
@@ -75,9 +78,15 @@ class Pack:
         """The columns that tell of the runs, without their metrics. Raises FedbenchError unless it is a pack."""
         import pyarrow as pa
 
+        if self.path.is_dir():
+            raise FedbenchError(f"{self.path} is a folder, not a result pack", "name a file")
         try:
-            version = json.loads((self._file.metadata.metadata or {}).get(KEY, b"null"))
-            table = self._file.read([*TEXTS, "seconds"], use_threads=False) if version == VERSION else None
+            metadata = self._file.metadata.metadata or {}
+            version = json.loads(metadata.get(KEY, b"null"))
+            ours = version in (VERSION, UNSEALED)
+            if version == VERSION and not seal.whole(self.path.read_bytes(), metadata.get(seal.KEY, b"")):
+                raise ValueError("it was edited or damaged since it was written")
+            table = self._file.read([*TEXTS, "seconds"], use_threads=False) if ours else None
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise self._damaged(next(iter(str(error).splitlines()), "")) from error
         if isinstance(version, int) and version > VERSION:
@@ -93,8 +102,9 @@ class Pack:
 
     def spec(self, row: int) -> RunSpec:
         """Raises FedbenchError unless it is what the row's id says."""
+        text = self.heads["spec"][row]  # a pack that is none says so itself
         try:
-            spec = RunSpec.shared(json.loads(self.heads["spec"][row])["spec"])
+            spec = RunSpec.shared(json.loads(text)["spec"])
         except (ValueError, KeyError, TypeError, FedbenchError) as error:
             raise self._damaged(f"a spec cannot be read: {error}") from error
         if (spec.id, spec.stem) != (self.heads["id"][row], self.heads["stem"][row]):
@@ -123,6 +133,10 @@ class Pack:
         head = {name: self.heads[name][row] for name in ("predictions", "by", "started", "seconds", "machine")}
         return Row(self.spec(row), **head, about=about, metrics=self.metrics(row))
 
+    def rows(self) -> list[Row]:
+        """All of its runs."""
+        return [self.row(k) for k in range(len(self.heads["id"]))]
+
     @cached_property
     def _file(self) -> Any:
         import pyarrow.parquet as pq
@@ -139,18 +153,26 @@ class Pack:
         return FedbenchError(f"cannot read the result pack {self.path} ({why})", "delete it, or get it anew")
 
 
-def write(path: Path, rows: Iterable[Row]) -> int:
-    """Write a pack of these runs, each once (of several rows of a run the last), and return how many bytes it has. The
-    same runs are the same bytes."""
+def write(path: Path, rows: Iterable[Row]) -> None:
+    """Write a pack of these runs, each once (of several rows of a run the last). The same runs are the same bytes."""
     data = packed(rows)
     with disk_errors("writing a result pack", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
-    return len(data)
+
+
+def add(path: Path, rows: Iterable[Row]) -> int:
+    """Add runs to a pack, or begin one, and return how many it has now. A run that is there already is replaced.
+
+    Raises FedbenchError if what is there is no pack.
+    """
+    every = {row.id: row for row in (*(Pack(path).rows() if path.exists() else ()), *rows)}
+    write(path, every.values())
+    return len(every)
 
 
 def packed(rows: Iterable[Row]) -> bytes:
-    """The bytes of a pack."""
+    """The bytes of a pack, sealed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -166,7 +188,7 @@ def packed(rows: Iterable[Row]) -> bytes:
             **numbers,
             "value": pa.array([shortened(row.metrics) for row in unique], pa.list_(pa.float64())),
         }
-    ).replace_schema_metadata({KEY: json.dumps(VERSION)})
+    ).replace_schema_metadata({KEY: json.dumps(VERSION), seal.KEY: seal.BLANK})
     buffer = io.BytesIO()
     split = "value.list.element"
     pq.write_table(
@@ -174,7 +196,7 @@ def packed(rows: Iterable[Row]) -> bytes:
         use_dictionary=[*TEXTS, *(f"{name}.list.element" for name in ("names", "views", *LONG))],
         column_encoding={split: "BYTE_STREAM_SPLIT"},
     )  # fmt: skip
-    return buffer.getvalue()
+    return seal.sealed(buffer.getvalue())
 
 
 def _texts(row: Row) -> dict[str, str]:

@@ -35,7 +35,6 @@ class Shelf:
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
-        self.problems: list[FedbenchError] = []  #: packs that cannot be read; known when the runs have been asked for
         self._runs: dict[str, Shipped] = {}
 
     @classmethod
@@ -44,16 +43,25 @@ class Shelf:
         return cls([*with_fedbench(), *imported(store)])
 
     @cached_property
-    def packs(self) -> list[Pack]:
-        """Those that can be read."""
-        packs = []
+    def _read(self) -> tuple[list[Pack], list[FedbenchError]]:
+        packs, problems = [], []
         for pack in map(Pack, self.paths):
             try:
-                assert pack.heads
-                packs.append(pack)
+                if pack.heads:
+                    packs.append(pack)
             except FedbenchError as error:
-                self.problems.append(error)
-        return packs
+                problems.append(error)
+        return packs, problems
+
+    @property
+    def packs(self) -> list[Pack]:
+        """Those that can be read."""
+        return self._read[0]
+
+    @property
+    def problems(self) -> list[FedbenchError]:
+        """What is wrong with the others."""
+        return self._read[1]
 
     @cached_property
     def places(self) -> dict[str, tuple[Pack, int]]:
@@ -71,8 +79,9 @@ class Shelf:
 
     @cached_property
     def stems(self) -> dict[str, str]:
-        """What runs of other versions have in common -> the id of the last of them."""
-        return {stem: id for pack in self.packs for stem, id in zip(pack.heads["stem"], pack.heads["id"], strict=True)}
+        """What runs of other versions have in common -> the id of the one that was made last."""
+        heads = (zip(*(pack.heads[name] for name in ("started", "stem", "id")), strict=True) for pack in self.packs)
+        return {stem: id for _, stem, id in sorted(row for rows in heads for row in rows)}
 
     def of_stem(self, stem: str) -> Shipped | None:
         """A run of that stem, of whatever versions. Raises FedbenchError if its row is damaged."""

@@ -34,9 +34,9 @@ def otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     predictions = tables.predictions
 
     def zero(t: int, answers: Any, federation: Any) -> Any:
-        table = predictions(t, answers, federation)
-        at = table.schema.get_field_index("own")
-        return table.set_column(at, "own", pa.array([0] * len(table), table.schema.field("own").type))
+        for table in predictions(t, answers, federation):
+            at = table.schema.get_field_index("own")
+            yield table.set_column(at, "own", pa.array([0] * len(table), table.schema.field("own").type))
 
     monkeypatch.setattr(tables, "predictions", zero)
 

@@ -42,6 +42,7 @@ def test_a_file_of_any_format(two: Path, tmp_path: Path) -> None:
     ("words", "text"),
     [
         (["method=locl"], "no run is method=locl"),
+        (["arena/mnist"], "'arena/mnist' is no run and no filter; of a table: fedbench report --table arena/mnist"),
         (["metod=local"], "unknown key of runs 'metod'; did you mean 'method'"),
         (["--metric", "acuracy"], "unknown metric 'acuracy'"),
         (["--sort", "lrr"], "unknown key to sort by 'lrr'"),

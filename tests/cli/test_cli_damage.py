@@ -162,15 +162,15 @@ def test_a_damaged_index_of_a_checkpoint(stopped: Path, ready: Path) -> None:
 
 def full(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
     """No space for any Parquet file whose path holds `folder`."""
-    write = pq.write_table
+    begin = pq.ParquetWriter
 
-    def refuse(table: Any, where: Path, **options: Any) -> None:
+    def refuse(where: Path, *more: Any, **options: Any) -> Any:
         if f"/{folder}/" in str(where):
             Path(where).write_bytes(b"PAR1")  # what had found room
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(table, where, **options)
+        return begin(where, *more, **options)
 
-    monkeypatch.setattr(pq, "write_table", refuse)
+    monkeypatch.setattr(pq, "ParquetWriter", refuse)
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,8 @@ def test_without_ray_one_line_names_the_extra(home: Path, monkeypatch: pytest.Mo
         (("--engine", "ray", "--device", "cuda:0"), "--device cuda:0 does not go with --engine ray; --gpus-per-run 1"),
         (("--engine", "ray", "--device", "cpu", "--gpus-per-run", "1"), "--device cpu does not go with --gpus-per-run"),
         (("--engine", "rey"), "unknown engine 'rey'; did you mean 'ray'?"),
+        (("--engine", "ray:10001"), "unknown engine 'ray:10001'"),
+        (("--engine", "ray://host"), "unknown engine 'ray://host'; did you mean 'ray://HOST:PORT'?"),
         (("--device", "cuda:0,cuda:999"), " here"),  # or no GPU at all
         (("--device", "cuda:0,cuda:0"), "--device cannot be 'cuda:0,cuda:0'"),
         (("--device", "cuda:x"), "--device cannot be 'cuda:x'; auto, cpu, cuda, or GPUs: cuda:0,cuda:1"),

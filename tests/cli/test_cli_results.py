@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.cli_user import DIGITS, fedbench, good
@@ -77,6 +78,14 @@ def test_other_predictions_are_found_out(pack: Path, tmp_path: Path) -> None:
     good("results", "import", tmp_path / "bad.parquet", "--home", tmp_path / "other")
     said = fedbench("results", "verify", "--home", tmp_path / "other")
     assert (said.code, "other bits on the same kind of machine" in said.out) == (1, True)
+    row = Pack(tmp_path / "here.parquet").row(0)
+    accuracies = np.array([name.endswith("accuracy") for name in row.metrics.names])[row.metrics.metric]
+    better = replace(row.metrics, value=row.metrics.value + 0.02 * accuracies)
+    write(tmp_path / "bad.parquet", [replace(row, metrics=better)])
+    good("results", "import", tmp_path / "bad.parquet", "--home", tmp_path / "other")
+    said = fedbench("results", "verify", "--home", tmp_path / "other")
+    assert said.code == 1
+    assert "the same predictions, but other numbers than the pack's, largest difference 2.00 points" in said.out
 
 
 def test_an_export_is_the_same_bytes_and_adds_to_a_pack(pack: Path, ready: Path, tmp_path: Path) -> None:
@@ -91,12 +100,51 @@ def test_an_export_is_the_same_bytes_and_adds_to_a_pack(pack: Path, ready: Path,
     )
 
 
+def test_an_import_adds_to_a_pack_of_that_name(pack: Path, ready: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    good("results", "import", pack, "--home", other)
+    good("train", "--method", "local", "--budget", "smoke")
+    pack.unlink()
+    good("results", "export", "method=local", "-o", pack, "--by", "Charles")
+    said = good("results", "import", pack, "--home", other).err
+    assert "1 run by Charles (2 in all), in" in said
+    listed = json.loads(good("results", "list", "--json", "--home", other).out)
+    assert [(one["runs"], one["by"]) for one in listed] == [(2, ["Ada", "Charles"])]
+
+
+def test_claims_of_tables_that_claim_nothing(home: Path) -> None:
+    said = good("claims", "scale")
+    assert (said.out, said.err) == ("", "no claims are declared of these tables\n")
+
+
+def test_a_pack_that_cannot_be_read_is_told_wherever_its_runs_could_stand(pack: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    good("results", "import", pack, "--home", other)
+    (other / "results/text.parquet").write_text("no pack")
+    for command in (
+        ("compare", "method=fedavg"),
+        ("figure", "curves", "method=fedavg"),
+        ("claims",),
+        ("results", "list"),
+    ):
+        said = good(*command, "--home", other)
+        assert "cannot read the result pack" in " ".join(said.err.split()), command
+        assert "Ada" in said.out + said.err or command == ("claims",)
+    assert "cannot read the result pack" in " ".join(table(other).split())
+
+
 def test_what_cannot_be_is_one_line(pack: Path, tmp_path: Path) -> None:
+    from fedbench.results.pack import write
+
     assert "does not end so" in bad("results", "export", "-o", tmp_path / "x.csv")
     assert "did you mean 'feddrm'" in bad("results", "export", "--table", "fedrm", "-o", tmp_path / "x.parquet")
     assert "there is no file" in bad("results", "import", tmp_path / "none.parquet")
     (tmp_path / "text.parquet").write_text("no pack")
     assert "cannot read the result pack" in bad("results", "import", tmp_path / "text.parquet")
+    (tmp_path / "folder.parquet").mkdir()
+    assert "is a folder, not a result pack; name a file" in bad("results", "export", "-o", tmp_path / "folder.parquet")
+    write(tmp_path / "none.parquet", [])
+    assert "there are no runs in" in bad("results", "import", tmp_path / "none.parquet")
     good("results", "export", "-o", tmp_path / "nobody.parquet")
     assert "does not say who made its runs" in bad("results", "import", tmp_path / "nobody.parquet")
     assert "there is none" in bad("results", "verify")

@@ -12,7 +12,6 @@ import torch
 
 from fedbench.conformance.small import small
 from fedbench.core import executors
-from fedbench.core.answers import _share_body
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.federation import Federation
@@ -20,6 +19,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.start import initialise
 from fedbench.core.state import model_in
 from fedbench.core.trainer import Trainer
+from fedbench.core.votes import Heads
 from fedbench.core.who import UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
@@ -225,7 +225,7 @@ def test_fedrods_answering_head_is_the_sum_on_a_body_in_common(tmp_path: Path) -
             parts = client.received[f"head.{n}"] + client.received[f"personal_head.{n}"]
             torch.testing.assert_close(client.state[f"head.{n}"], parts, rtol=0, atol=0)
     assert not torch.equal(clients[0].state["head.weight"], clients[1].state["head.weight"])
-    assert _share_body(clients, it.executor.model)
+    assert Heads.of(clients, it.executor.model)
 
 
 def test_fedrod_answers_before_or_after_the_servers_step(tmp_path: Path) -> None:

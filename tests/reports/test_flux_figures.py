@@ -30,6 +30,8 @@ from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.reports import figures
 from fedbench.reports import table as tables
 from fedbench.reports.figures import descriptors, draw, points, series
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.numbers.measured import Value
 from fedbench.reports.status.cells import find
 from fedbench.reports.status.settings import sketch
 from fedbench.specs import DatasetSpec, Setting
@@ -213,10 +215,28 @@ def test_scaling_has_a_panel_of_seconds_in_octaves(here: Any) -> None:
     axes = draw.draw(SCALING, shown).axes
     assert [a.get_yscale() for a in axes] == ["linear", "linear", "log"]
     assert axes[2].yaxis.get_transform().base == 2
-    assert axes[2].get_ylabel() == "wall time of a run (s)"
+    assert axes[2].get_ylabel() == "seconds"
     at = axes[0].get_xticks()
     np.testing.assert_allclose(at, np.log2([5, 25, 50, 100]))
     assert [t.get_text() for t in axes[0].get_xticklabels()] == ["5", "25", "50", "100"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "means", "scale"), [("s", (0.17, 0.18), "linear"), ("s", (1, 9), "log"), ("MB", (1, 9), "linear")]
+)
+def test_what_is_no_accuracy_is_drawn_from_zero_unless_far_apart(
+    unit: str, means: tuple[float, float], scale: str
+) -> None:
+    figure = figures.load("scale/1")
+    line = [points.Point(x, Value(mean), None, None, None, ()) for x, mean in zip((10, 100), means, strict=True)]
+    lines = points.Lines("scale/1", unit, (11,), ("FedAvg",), {"FedAvg": line})
+    about = {"tables": ["scale/1"], "budget": "small", "axis": "clients"}
+    (axes,) = draw.draw(figure, Content([Panel("A round", {}, lines)], about, [])).axes
+    assert axes.get_yscale() == scale
+    assert axes.get_ylabel() == {"s": "seconds", "MB": "MB"}[unit]
+    if scale == "linear":
+        assert axes.get_ylim()[0] == 0
+    assert axes.get_ylim()[1] > max(means)
 
 
 # -- Figures 8 and 10 ----------------------------------------------------------------------------------------

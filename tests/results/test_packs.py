@@ -12,12 +12,13 @@ import pytest
 from fedbench.errors import FedbenchError
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import load
-from fedbench.results import checksum
-from fedbench.results.making import ABOUT, machine, row_of
-from fedbench.results.pack import GROUP, Pack, Row, packed, shortened, write
-from fedbench.results.shelf import Shelf
+from fedbench.results import checksum, seal
+from fedbench.results.importing import check, take_in
+from fedbench.results.making import ABOUT, machine, own_code, row_of
+from fedbench.results.pack import GROUP, KEY, UNSEALED, VERSION, Pack, Row, packed, shortened, write
+from fedbench.results.shelf import Shelf, summary
 from fedbench.results.shipped import NotPacked
-from fedbench.specs import RunSpec
+from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run
 
@@ -39,19 +40,27 @@ def finished(store: Store, spec: RunSpec, answers: tuple[int, ...] = (0, 1, 2, 2
     return store.open("run", spec.id)
 
 
-@pytest.fixture
-def rows(store: Store) -> list[Row]:
-    specs = [run_spec(2, 3, window=2, seed=seed) for seed in range(GROUP + 2)]
-    return [row_of(finished(store, spec), store, "us") for spec in specs]
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """More runs than are read together."""
+    store = Store(tmp_path_factory.mktemp("store"))
+    for seed in range(GROUP + 2):
+        finished(store, run_spec(2, 3, window=2, seed=seed))
+    return store
 
 
-def test_what_goes_in_comes_out(store: Store, rows: list[Row], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def rows(filled: Store) -> list[Row]:
+    return [row_of(run, filled, "us") for run in filled.list("run")]
+
+
+def test_what_goes_in_comes_out(filled: Store, rows: list[Row], tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", rows)
     pack = Pack(tmp_path / "one.parquet")
     for row in rows:
         again = pack.row(pack.places[row.id])
         assert (again.spec, again.predictions, again.by, again.about) == (row.spec, row.predictions, "us", row.about)
-        stored = load(evaluate(store.open("run", row.id), store))
+        stored = load(evaluate(filled.open("run", row.id), filled))
         assert again.metrics.names == stored.names
         for name in stored.names:
             for view in stored.views:
@@ -96,16 +105,44 @@ def test_the_checksum_is_of_the_predictions_and_not_of_the_file(tmp_path: Path) 
     assert len(votes) == 64
     table = one.table("predictions")
     encoded = table.set_column(1, "view", table["view"].dictionary_encode())
+    encoded = encoded.select(sorted(table.column_names, reverse=True))
     with Store(tmp_path / "e").writing(spec) as writer:
         writer.table("predictions", encoded.cast(pa.schema([f.with_metadata(None) for f in encoded.schema])))
         writer.provenance["note"] = "another file"
     assert checksum.predictions(Store(tmp_path / "e").open("run", spec.id)) == checksum.predictions(one)
 
 
+def test_no_answer_is_not_the_answer_0(tmp_path: Path) -> None:
+    """As of clients without labels that nobody serves."""
+    spec = run_spec(2, 2)
+    sums = set()
+    for name, answers in (("zeros", [0, 0, 0, 0]), ("none", [None, 0, 0, 0]), ("another", [0, None, 0, 0])):
+        rows = [
+            {"round": 1, "view": "plain", "client": k // 2, "label": 1, "own": 1, "test_phase": answer}
+            for k, answer in enumerate(answers)
+        ]
+        with Store(tmp_path / name).writing(spec) as writer:
+            writer.table("predictions", predictions(rows, classes=3))
+        sums.add(checksum.predictions(Store(tmp_path / name).open("run", spec.id)))
+    assert len(sums) == 3
+
+
 def test_runs_of_own_code_are_refused(store: Store) -> None:
     spec = dataclasses.replace(run_spec(2, 2), method="mine", source="a" * 64)
     with pytest.raises(FedbenchError, match="is of a method of your own, which others cannot make again"):
         row_of(finished(store, spec), store)
+
+
+def test_what_is_of_own_code() -> None:
+    """A network's and a partitioner's name has the checksum of the file after an @."""
+    spec = run_spec(2, 2)
+    setting = spec.setting
+    network = dataclasses.replace(setting, model=f"Net@{'a' * 64}")
+    dealt = dataclasses.replace(setting, partition=dataclasses.replace(setting.partition, scheme=f"mine@{'a' * 64}"))
+    assert own_code(spec) == ""
+    assert own_code(dataclasses.replace(spec, setting=network)) == "network"
+    assert own_code(dataclasses.replace(spec, setting=dealt)) == "partitioner"
+    assert own_code(dataclasses.replace(spec, method="mine@abc")) == "method"
 
 
 def test_a_shipped_run_has_no_files(rows: list[Row], tmp_path: Path) -> None:
@@ -126,25 +163,109 @@ def test_of_a_run_in_two_packs_the_first_counts(rows: list[Row], tmp_path: Path)
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", ["nothing", "text", "half", "other"])
+def test_a_run_is_found_by_the_beginning_of_its_id(rows: list[Row], tmp_path: Path) -> None:
+    write(tmp_path / "one.parquet", rows)
+    shelf = Shelf([tmp_path / "one.parquet"])
+    assert getattr(shelf.find(rows[0].id[:8]), "id", None) == rows[0].id
+    assert shelf.find("nothing") is None
+    with pytest.raises(FedbenchError, match="'' is ambiguous: run "):
+        shelf.find("")
+
+
+def test_of_runs_of_other_versions_the_last_made_counts(rows: list[Row], tmp_path: Path) -> None:
+    row, versions = rows[0], (3, 4, 5, 6)
+    days = dict(zip(versions, ("2026-01-02", "2026-01-04", "2026-01-03", "2026-01-01"), strict=True))
+    every = [
+        dataclasses.replace(row, spec=dataclasses.replace(row.spec, method_version=version), started=day)
+        for version, day in days.items()
+    ]
+    write(tmp_path / "one.parquet", every)
+    run = Shelf([tmp_path / "one.parquet"]).of_stem(row.spec.stem)
+    assert run is not None
+    assert run.origin.spec.method_version == 4
+
+
+def test_what_a_shelf_says_of_its_runs(rows: list[Row], tmp_path: Path) -> None:
+    """The oldest first; of several forms of a data set the one that most runs are of."""
+    few = sorted(rows, key=lambda row: row.id)[:4]
+    copy = DatasetSpec("made_up", "another copy", "1")
+    setting = few[3].spec.setting
+    setting = dataclasses.replace(setting, partition=dataclasses.replace(setting.partition, dataset=copy))
+    few[3] = dataclasses.replace(few[3], spec=dataclasses.replace(few[3].spec, setting=setting))
+    dated = [dataclasses.replace(row, started=f"2026-01-0{9 - k}") for k, row in enumerate(few)]
+    write(tmp_path / "one/results/two.parquet", dated)
+    shelf = Shelf([tmp_path / "one/results/two.parquet"])
+    assert [run.id for run in shelf.all()] == [row.id for row in reversed(dated)]
+    assert shelf.datasets["made_up"].source == "generated"
+    assert shelf.scopes == {("made_up", "custom", "fp32")}
+    told = summary(shelf.packs[0])
+    assert (told["name"], told["runs"], told["by"], told["seconds"]) == ("one/two", 4, ["us"], 12.0)
+    assert (told["first"], told["last"]) == ("2026-01-06", "2026-01-09")
+
+
+def test_what_an_import_refuses(store: Store, rows: list[Row], tmp_path: Path) -> None:
+    """Packs that are sealed, and yet wrong."""
+    row, pack = rows[0], tmp_path / "one.parquet"
+    m = row.metrics
+    for wrong in (
+        {"metrics": dataclasses.replace(m, metric=np.full_like(m.metric, len(m.names)))},
+        {"metrics": dataclasses.replace(m, view=m.view - 1)},
+        {"metrics": dataclasses.replace(m, round=m.round[1:])},
+        {"by": "\x1b[2J"},
+        {"machine": "a\nb"},
+        {"metrics": dataclasses.replace(m, names=["\x1b"] * len(m.names))},
+    ):
+        with pytest.raises(FedbenchError, match=f"run {row.id} is damaged"):
+            check(dataclasses.replace(row, **wrong), pack)  # type: ignore[arg-type]
+    write(pack, [*rows[1:], dataclasses.replace(row, by="\x1b[2J")])
+    with pytest.raises(FedbenchError, match=f"run {row.id} is damaged"):
+        take_in(pack, store)
+    assert not (store.home / "results").exists()
+
+
+def test_a_pack_of_a_newer_fedbench(rows: list[Row], tmp_path: Path) -> None:
+    write(tmp_path / "one.parquet", rows[:1])
+    table = pa.parquet.read_table(tmp_path / "one.parquet")
+    pa.parquet.write_table(table.replace_schema_metadata({KEY: str(VERSION + 1)}), tmp_path / "new.parquet")
+    with pytest.raises(FedbenchError, match=r"was written by a newer fedbench; upgrade fedbench"):
+        Pack(tmp_path / "new.parquet").row(0)
+
+
+@pytest.mark.parametrize("damage", ["nothing", "text", "half", "other", "edited", "a bit"])
 def test_a_damaged_pack_is_one_line_and_hides_no_other(rows: list[Row], tmp_path: Path, damage: str) -> None:
     good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
     write(good, rows[:2])
     if damage == "other":
         pa.parquet.write_table(pa.table({"id": [1]}), bad)
+    elif damage == "edited":
+        higher = [[2 * value for value in run] for run in pa.parquet.read_table(good)["value"].to_pylist()]
+        table = pa.parquet.read_table(good).drop_columns(["value"]).append_column("value", pa.array(higher))
+        pa.parquet.write_table(table, bad)
     else:
-        bad.write_bytes({"nothing": b"", "text": b"PAR1 and more", "half": good.read_bytes()[:900]}[damage])
+        whole = good.read_bytes()
+        flipped = whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:]
+        bad.write_bytes({"nothing": b"", "text": b"PAR1 and more", "half": whole[:900], "a bit": flipped}[damage])
     shelf = Shelf([bad, good])
     assert len(shelf.all()) == 2
     (problem,) = shelf.problems
     assert "cannot read the result pack" in problem.message
     assert "\n" not in str(problem)
+    assert ("it was edited or damaged" in problem.message) == (damage in ("edited", "a bit"))
+
+
+def test_the_seal_is_of_all_bytes_but_its_own(rows: list[Row]) -> None:
+    data = packed(rows[:1])
+    told = pa.parquet.read_metadata(pa.BufferReader(data)).metadata[seal.KEY]
+    assert seal.whole(data, told)
+    assert not seal.whole(data, b"")
+    assert not seal.whole(data, b"1" * 64)
+    assert not any(seal.whole(data[:k] + bytes([data[k] ^ 1]) + data[k + 1 :], told) for k in range(0, len(data), 97))
 
 
 def test_a_spec_that_is_not_its_ids(rows: list[Row], tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", rows[:1])
     table = pa.parquet.read_table(tmp_path / "one.parquet")
-    forged = table.set_column(0, "id", pa.array(["0" * 12]))
+    forged = table.set_column(0, "id", pa.array(["0" * 12])).replace_schema_metadata({KEY: str(UNSEALED)})
     pa.parquet.write_table(forged, tmp_path / "forged.parquet")
     with pytest.raises(FedbenchError, match=f"run 000000000000 has the spec of {rows[0].id}"):
         Pack(tmp_path / "forged.parquet").spec(0)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+import pyarrow.parquet as pq
 import pytest
 
 from fedbench.reports import table as tables
 from fedbench.reports.layout.build import build
 from fedbench.reports.status.index import Index
 from fedbench.results.importing import check
-from fedbench.results.pack import Pack
+from fedbench.results.pack import KEY, VERSION, Pack
 from fedbench.results.shelf import Shelf, with_fedbench
 from fedbench.store import Store
 
@@ -25,6 +27,7 @@ def test_they_are_small() -> None:
 @pytest.mark.parametrize("path", with_fedbench(), ids=lambda path: path.stem)
 def test_every_run_is_whole_and_names_nobody(path) -> None:  # type: ignore[no-untyped-def]
     pack = Pack(path)
+    assert json.loads(pq.read_metadata(path).metadata[KEY]) == VERSION, "sealed"
     for k in range(len(pack.heads["id"])):
         row = pack.row(k)
         check(row, path)

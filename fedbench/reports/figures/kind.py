@@ -46,10 +46,13 @@ class Ask:
 
     @cached_property
     def shelf(self) -> Shelf:
-        """The shipped results that it may show."""
+        """The shipped results that it may show; packs that cannot be read are remarked."""
         from fedbench.results.shelf import Shelf
 
-        return Shelf([]) if self.mine else Shelf.of(self.store)
+        shelf = Shelf([]) if self.mine else Shelf.of(self.store)
+        for problem in shelf.problems:
+            self.remark(str(problem))
+        return shelf
 
     def runs(self) -> list[Run]:
         """The runs that its filters name; who made the shipped ones among them is remarked."""

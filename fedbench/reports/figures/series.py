@@ -151,7 +151,7 @@ class Series(Kind[Lines]):
             for axes in line[len(panels) :]:
                 axes.set_visible(False)
             if axis.bold:  # without, one line is a condition, and each panel another data set's
-                _on_one_axis([axes for axes, p in zip(line, panels, strict=False) if p.marks.unit != "s"])
+                _on_one_axis([axes for axes, p in zip(line, panels, strict=False) if p.marks.unit in ("%", "")])
         for axes in grid[-1]:
             axes.set_xlabel(axis.label)
         picture.suptitle(heading_of(figure, content), fontsize=9)
@@ -217,6 +217,8 @@ _REPORTED: dict[str, Any] = {"linewidth": 0.7, "linestyle": ":"}
 #: Lines stand beside each other, within this share of the least distance of two points, where they have error bars.
 _ABREAST = 0.36
 
+#: Seconds that are so many times apart have a logarithmic axis.
+_APART = 4.0
 #: Points of accuracy that an axis shows at least.
 _LEAST = 4.0
 
@@ -286,9 +288,13 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, _Look]) 
     low, high = axes.get_ylim()
     if marks.unit == "%" and high - low < _LEAST:  # what differs by nothing is not to look as if it did
         axes.set_ylim((low + high - _LEAST) / 2, (low + high + _LEAST) / 2)
-    if marks.unit == "s":
-        axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    if marks.unit not in ("%", ""):
+        means = [p.value.mean for p in marks.points if p.value is not None]
+        if marks.unit == "s" and min(means, default=0) > 0 and max(means) > _APART * min(means):
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        else:
+            axes.set_ylim(0, 1.05 * high)
 
 
 def _places(values: Sequence[float], scale: str) -> list[float]:
@@ -306,7 +312,7 @@ def _on_one_axis(alike: Sequence[Axes]) -> None:
 
 
 def _quantity(unit: str) -> str:
-    return "wall time of a run (s)" if unit == "s" else f"accuracy ({unit})" if unit else "accuracy"
+    return {"": "accuracy", "%": "accuracy (%)", "s": "seconds"}.get(unit, unit)
 
 
 def heading_of(figure: FigureSpec, content: Content[Lines]) -> str:

@@ -24,9 +24,10 @@ def in_brief(cells: Cells) -> Iterator[str]:
     failed = sum(record is not None and record.state is State.FAILED for cell in own for record in cell.trials)
     failures = f"; {failed} of the runs that they were chosen by failed" if failed else ""
     (seed, *_) = table.seeds or protocol.load(table.protocol).seeds(cells.budget)
+    how_often = ", ".join(f"{words}: {n}" for words, n in counts.most_common())
     yield (
-        f"Tuned: {values}, for each row and partition by the accuracy on images that clients hold back, seed {seed} "
-        f"({', '.join(f'{words}: {n}' for words, n in counts.most_common())}{failures})."
+        f"Tuned: {values}, for each row and partition by the accuracy on images that clients hold back, seed {seed}"
+        f"{f' ({how_often}{failures})' if own else ''}."
     )
 
 
