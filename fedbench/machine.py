@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 
 @cache
 def memory() -> int:
-    """Bytes of memory that this process may use at most: what there is, or its limit if that is lower."""
+    """Bytes of memory that this process may use at most: what there is, or its limit or its job's if that is lower."""
     import resource
 
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return physical if soft == resource.RLIM_INFINITY else min(physical, soft)
+    return min(physical, *limits(), *([] if soft == resource.RLIM_INFINITY else [soft]))
+
+
+def limits(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
+    """What Linux's control groups allow this process, which is how SLURM and containers limit memory
+    (https://docs.kernel.org/admin-guide/cgroup-v2.html, and cgroup-v1/memory). A limit of a group holds within it."""
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, name = (root / "memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
+        group = top / path.lstrip("/")
+        for folder in (group, *group.parents):
+            try:
+                text = (folder / name).read_text().strip()
+            except OSError:  # in a container the outer groups may not be seen
+                continue
+            if text.isdecimal():
+                yield int(text)

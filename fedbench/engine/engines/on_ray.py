@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 #: So often a run whose node is lost is begun again.
 LIVES = 3
 #: Seconds between two looks at a task, and at a claim that a dead node has left.
-LOOK, WAIT = 0.2, 5.0
+LOOK, WAIT = 0.5, 5.0
 
 
 class Ray(Engine):
@@ -68,7 +68,7 @@ class Ray(Engine):
             return
         self.connected = cluster.connected(self.address)
         self.gpus, places = cluster.places(self.cpus, self.gpus, self.device)
-        self.slots = 2 * places  # the next ones wait in the cluster, where a free place is known first
+        self.slots = places  # Ray starts a worker process for each task that waits, and ends it again
         self.token = Token.laid(self.store)
         self.shared = cluster.checked(self.token, of_runs(runs))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
