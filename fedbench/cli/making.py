@@ -33,12 +33,14 @@ def train_table(
     seed: int | None = None,
     where: Where,
     again: bool = False,
+    unshipped: bool = False,
     keep: frozenset[str] = frozenset(),
     quiet: bool = False,
     as_json: bool = False,
     observers: Sequence[Observer] = (),
 ) -> None:
-    """Run what a table lacks (or each of `methods` in all of its settings, with these hyper-parameters).
+    """Run what a table lacks (or each of `methods` in all of its settings, with these hyper-parameters); `unshipped`:
+    what result packs hold is not lacking.
 
     Any number of processes can do this on one store and share the runs out. One failed run does not stop the others;
     it is listed at the end, and the exit code is then 1. `quiet` leaves out the closing lines where all went well.
@@ -61,6 +63,7 @@ def train_table(
         keep |= {METRICS[c.metric].needs for c in table.columns if c.metric in METRICS} - {""}
         roots = context.roots()
         scoped: dict[str, Any] = {"budget": budget, "precision": precision, "seed": seed, "again": again, "keep": keep}
+        scoped["packs"] = context.shelf() if unshipped else None
         lacking = plan(table, store, roots, only=methods, params=params, **scoped)
     engine = where.engine_for(store, context.roots(), precision)
     runs, remarks = lacking.runs, [*lacking.remarks]

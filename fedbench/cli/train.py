@@ -116,6 +116,9 @@ def train(
     again: Annotated[
         bool, typer.Option("--again", help="Make runs anew; of a table those of another version of the code.")
     ] = False,
+    unshipped: Annotated[
+        bool, typer.Option("--unshipped", help="With --table: leave out runs that result packs hold.")
+    ] = False,
     log: Annotated[
         Path | None, typer.Option(metavar="FILE.jsonl", help="Append what happens, round by round, as JSON lines.")
     ] = None,
@@ -157,15 +160,15 @@ def train(
             "columns": column or (), "budget": budget, "precision": precision, "seed": seed,
         }  # fmt: skip
         watching = _observers(log, observe)
-        scope |= {"again": again, "keep": to_keep}
+        scope |= {"again": again, "unshipped": unshipped, "keep": to_keep}
         train_table(table, **scope, where=where, as_json=json, observers=watching)
         return
     if every is not None and every < 0:
         raise FedbenchError(f"--every must be at least 0, not {every}", "0: only the last rounds that count")
     if dataset is not None:
         raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")
-    if column:
-        raise FedbenchError("--column goes with --table only", "leave it out")
+    if column or unshipped:
+        raise FedbenchError(f"--{'column' if column else 'unshipped'} goes with --table only", "leave it out")
     if not method:
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
     from fedbench.cli import own_runs

@@ -25,7 +25,7 @@ from fedbench.files import process
 from fedbench.partitions import schemes
 from fedbench.plugins.mistakes import PluginError, reported, shown
 from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
-from fedbench.reports.status.index import State
+from fedbench.reports.status.index import Index, State
 from fedbench.specs import Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
@@ -34,6 +34,7 @@ from fedbench.store.provenance import other_code
 if TYPE_CHECKING:
     from fedbench.engine.engines import Engine
     from fedbench.reports.table.spec import Table
+    from fedbench.results.shelf import Shelf
 
 #: Makes jobs that differ in nothing but their seeds, shown under a title, as `engine.run.execute_all` does.
 Execute = Callable[[Sequence[Job], str], Sequence[Artifact]]
@@ -89,11 +90,13 @@ def plan(
     seed: int | None = None,
     again: bool = False,
     keep: frozenset[str] = frozenset(),
+    packs: Shelf | None = None,
 ) -> Plan:
     """The runs that the table lacks, or those that each of the methods `only` lacks in its settings; with `again` also
-    stale ones, those that other code made, and those without what `keep` says. Raises FedbenchError if none of its data
-    sets is at hand."""
-    cells = find(table, budget, store, roots, seeds=() if seed is None else (seed,), precision=precision)
+    stale ones, those that other code made, and those without what `keep` says. What `packs` hold is not lacking. Raises
+    FedbenchError if none of its data sets is at hand."""
+    seeds, index = () if seed is None else (seed,), Index(store, packs)
+    cells = find(table, budget, store, roots, seeds=seeds, precision=precision, index=index)
     if cells.absent and not cells.settings:
         raise FedbenchError("nothing can be run: " + "; ".join(cells.absent.values()))
     lacks = _Lacks(cells, store, again, keep)

@@ -60,6 +60,17 @@ def test_a_pack_fills_tables_elsewhere_and_is_verified(pack: Path, tmp_path: Pat
     assert "°" not in table(other)  # it is the store's own now
 
 
+def test_what_packs_hold_need_not_be_trained(pack: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    good("results", "import", pack, "--home", other)
+    cell = ("train", "--table", "1", *DIGITS, "--column", "digits/Dir-0.3", "-m", "fedavg", "--home", other)
+    assert "nothing to run" in good(*cell, "--unshipped").err
+    assert "1 of 1 runs made" in good(*cell).err
+    assert "--unshipped goes with --table only" in bad(
+        "train", "digits", "-m", "fedavg", "--unshipped", "--home", other
+    )
+
+
 def test_other_predictions_are_found_out(pack: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
