@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,6 +18,19 @@ def memory() -> int:
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return min(physical, *limits(), *([] if soft == resource.RLIM_INFINITY else [soft]))
+
+
+@cache
+def processor(info: Path = Path("/proc/cpuinfo")) -> str:
+    """Its processor, such as 'Intel(R) Xeon(R) Processor 6-207-2': libraries choose kernels by more than what it can
+    compute, so that other processors give other last bits. Its name alone may be a virtual machine's for several."""
+    try:
+        text = info.read_text().partition("\n\n")[0]
+    except OSError:  # not Linux
+        return platform.processor() or platform.machine()
+    found = dict(re.findall(r"^(model name|cpu family|model|stepping)\s*: *(.*?) *$", text, re.MULTILINE))
+    numbers = "-".join(found[name] for name in ("cpu family", "model", "stepping") if name in found)
+    return f"{found.get('model name', platform.machine())} {numbers}".strip()
 
 
 def limits(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""How much memory a process may use."""
+"""How much memory a process may use, and which processor it runs on."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def test_limits_of_the_first_version(tmp_path: Path) -> None:
 def test_without_groups_there_is_no_limit(tmp_path: Path) -> None:
     assert [*machine.limits(tmp_path / "none", tmp_path)] == []
     assert [*machine.limits(_written(tmp_path / "cgroup", "0::/gone\n"), tmp_path / "fs")] == []
+
+
+def test_a_processor_by_name_and_numbers(tmp_path: Path) -> None:
+    text = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 207\n"
+    text += "model name\t: Intel(R) Xeon(R) Processor\nstepping\t: 2\n\n"
+    info = _written(tmp_path / "cpuinfo", 2 * text)
+    assert machine.processor(info) == "Intel(R) Xeon(R) Processor 6-207-2"
+    assert machine.processor(tmp_path / "none") != ""
+    assert machine.processor(_written(tmp_path / "arm", "BogoMIPS\t: 50.00\n")) != ""
 
 
 def test_a_process_may_use_something() -> None:

@@ -27,7 +27,7 @@ class Verified:
 def verified(runs: Sequence[Shipped], n: int, seed: int, tolerance: float, again: bool) -> list[Verified]:
     """Some of the runs, made again where the store does not have them (or `again`), and compared."""
     from fedbench.engine.engines.here import Here
-    from fedbench.engine.verify import compare, job_of, sample, where_of
+    from fedbench.engine.verify import as_made, compare, job_of, sample, settled
 
     store, console = context.store(), context.err()
     chosen = sample(runs, n, seed, store, context.roots())
@@ -38,8 +38,11 @@ def verified(runs: Sequence[Shipped], n: int, seed: int, tolerance: float, again
         job = job_of(run)
         job = job.again(store) if again else replace(job, keep=frozenset())
         trained = job.done(store) is None
-        (artifact,) = train([job], Here(store, context.roots(), *where_of(run)), title=_name(run))
-        results.append(Verified(run, compare(run, artifact, store, tolerance), trained))
+        with as_made(run) as where:
+            (artifact,) = train([job], Here(store, context.roots(), *where), title=_name(run))
+        with console.status("by another executor, to see how far rounding moves it"):
+            checked = settled(compare(run, artifact, store, tolerance), run, artifact, store, context.roots())
+        results.append(Verified(run, checked, trained))
     return results
 
 
@@ -51,7 +54,7 @@ def show(results: Sequence[Verified], as_json: bool) -> None:
                 {
                     "run": one.run.id, "verdict": one.checked.verdict.name.lower(), "good": one.checked.verdict.good,
                     "trained": one.trained, "difference": one.checked.difference, "metric": one.checked.metric or None,
-                    "made_on": one.run.origin.machine, "here": one.checked.here,
+                    "rounding": one.checked.rounding, "made_on": one.run.origin.machine, "here": one.checked.here,
                 }
                 for one in results
             ]
@@ -59,6 +62,8 @@ def show(results: Sequence[Verified], as_json: bool) -> None:
         return
     for one in results:
         far = f", largest difference {100 * one.checked.difference:.2f} points ({one.checked.metric})"
+        if one.checked.rounding is not None:
+            far += f"; another executor here moves it by {100 * one.checked.rounding:.2f}"
         sign, style = ("✓", "green") if one.checked.verdict.good else ("✗", "red")
         how = "trained now" if one.trained else "as the store has it"
         rest = "" if one.checked.verdict.value == "the same predictions" else far

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedbench import models
+from fedbench import machine, models
 from fedbench.engine import keep as keeping
 from fedbench.engine.association import known_association
 from fedbench.engine.inputs import Data, federations_of
@@ -132,6 +132,8 @@ def prepared(
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),
             "cpu": torch.backends.cpu.get_cpu_capability(),
+            "processor": machine.processor(),
+            "cores": executors.available_cores(),
         }
         if len(jobs) > 1:  # the seconds of the clients' local work are then this share of what all took
             how["together"] = len(jobs)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from fedbench.data import resolve
+from fedbench.engine.inputs import data_of
 from fedbench.engine.job import Job
+from fedbench.engine.run import execute_all
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
@@ -21,25 +26,32 @@ from fedbench.reports.status.versions import stale
 from fedbench.results import checksum
 from fedbench.results.making import machine
 from fedbench.results.shipped import Shipped
-from fedbench.specs import RunSpec
+from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
 
 #: How far accuracies may lie apart where bits may differ: a point.
 TOLERANCE = 0.01
 #: ... and where they do not: a last bit of a mean, on another processor.
 ROUNDING = 1e-9
+#: How many times as far as another executor's rounding moves a run it may lie from the shipped one.
+SPREAD = 3
+
+
+#: The variable of the environment that says how many cores a process may use (`core/executors.py`).
+CORES = "FEDBENCH_CORES"
 
 
 class Verdict(StrEnum):
     SAME = "the same predictions"
     CLOSE = "other bits, accuracies within the tolerance"
+    UNSTABLE = "other bits, no further apart than rounding moves it here"
     OTHER_NUMBERS = "the same predictions, but other numbers than the pack's"
     OTHER_BITS = "other bits on the same kind of machine"
     FAR = "accuracies beyond the tolerance"
 
     @property
     def good(self) -> bool:
-        return self in (Verdict.SAME, Verdict.CLOSE)
+        return self in (Verdict.SAME, Verdict.CLOSE, Verdict.UNSTABLE)
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,7 @@ class Checked:
     difference: float  #: the largest between two (headline) accuracies, as a fraction
     metric: str  #: of which
     here: str  #: kind of machine
+    rounding: float | None = None  #: of one beyond the tolerance: how far another executor here moves its accuracies
 
 
 def sample(runs: Sequence[Shipped], n: int, seed: int, store: Store, roots: Sequence[Path]) -> list[Shipped]:
@@ -84,13 +97,23 @@ def job_of(run: Shipped) -> Job:
     return job
 
 
-def where_of(run: Shipped) -> tuple[str, str]:
+@contextlib.contextmanager
+def as_made(run: Shipped) -> Iterator[tuple[str, str]]:
     """The device and the executor that make it again: those that made it if on a CPU, where bits depend on them; in the
-    place of `workers` `cores`, which has the same bits."""
-    if run.provenance.get("device") != "cpu":
-        return "auto", "auto"
-    executor = str(run.provenance.get("executor", "auto"))
-    return "cpu", "cores" if executor == "workers" else executor
+    place of `workers` `cores`, which has the same bits. Of `stacked` they depend on the number of cores too, so within
+    the block there are as many, if this machine has them."""
+    made = run.provenance
+    if made.get("device") != "cpu":
+        yield "auto", "auto"
+        return
+    executor, before = str(made.get("executor", "auto")), os.environ.get(CORES)
+    if executor == "stacked" and "cores" in made:
+        os.environ[CORES] = str(made["cores"])
+    try:
+        yield "cpu", "cores" if executor == "workers" else executor
+    finally:
+        os.environ.pop(CORES, None)
+        os.environ |= {} if before is None else {CORES: before}
 
 
 def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLERANCE) -> Checked:
@@ -101,12 +124,35 @@ def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLE
     if checksum.predictions(again) == run.origin.predictions:
         difference, metric = _farthest(_exact(theirs), _exact(ours))
         return Checked(Verdict.SAME if difference < ROUNDING else Verdict.OTHER_NUMBERS, difference, metric, here)
-    difference, metric = _farthest(
-        *({(name,): mean for name, mean in headline(of, setting, VIEW).items()} for of in (theirs, ours))
-    )
-    if _kind(run) == _kind(again) and run.provenance.get("cpu"):
+    difference, metric = _farthest(*(_headlines(of, setting) for of in (theirs, ours)))
+    if _kind(run) == _kind(again) and run.provenance.get("processor"):
         return Checked(Verdict.OTHER_BITS, difference, metric, here)
     return Checked(Verdict.CLOSE if difference <= tolerance else Verdict.FAR, difference, metric, here)
+
+
+def settled(checked: Checked, run: Shipped, again: Artifact, store: Store, roots: list[Path]) -> Checked:
+    """One beyond the tolerance once more, beside the same run by another executor here, which computes the same up to
+    rounding: a run that is short or bold enough to hang on last bits moves by many points, on any other processor too.
+    """
+    if checked.verdict is not Verdict.FAR:
+        return checked
+    assert isinstance(again.spec, RunSpec)
+    setting, made = again.spec.setting, again.provenance
+    other = "cores" if made["executor"] in ("stacked", "graphed") else "stacked"
+    data = {setting.partition.id: data_of(setting.partition, store, roots)}
+    with tempfile.TemporaryDirectory() as folder:
+        beside = Store(Path(folder))
+        beside.prepare()
+        device = "cpu" if made["device"] == "cpu" else "auto"
+        (third,) = execute_all([job_of(run)], beside, roots, device=device, executor=other, data=data)
+        both = (load(evaluate(again, store)), load(evaluate(third, beside)))
+    rounding, _ = _farthest(*(_headlines(of, setting) for of in both))
+    verdict = Verdict.UNSTABLE if checked.difference <= SPREAD * rounding else Verdict.FAR
+    return replace(checked, verdict=verdict, rounding=rounding)
+
+
+def _headlines(metrics: Metrics, setting: Setting) -> dict[tuple[Any, ...], float]:
+    return {(name,): mean for name, mean in headline(metrics, setting, VIEW).items()}
 
 
 def _exact(metrics: Metrics) -> dict[tuple[Any, ...], float]:
@@ -136,5 +182,5 @@ def _apart(one: float, other: float) -> float:
 def _kind(run: Artifact) -> tuple[object, ...]:
     """What the bits of a run depend on besides its spec."""
     told = run.provenance
-    names = ("device", "cpu", "executor", "threads", "together")
+    names = ("device", "cpu", "processor", "executor", "cores", "threads", "together")
     return (told.get("libraries", {}).get("torch"), *(told.get(name) for name in names))

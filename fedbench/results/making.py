@@ -17,8 +17,8 @@ from fedbench.store import Artifact, Store
 
 #: What is taken over of a run's provenance: no host, user or path, and not the list of its source files.
 ABOUT = (
-    "title", "overrides", "defaults", "deviations", "measures", "device", "cpu", "threads", "executor", "together",
-    "libraries", "git", "fingerprint",
+    "title", "overrides", "defaults", "deviations", "measures", "device", "cpu", "processor", "cores", "threads",
+    "executor", "together", "libraries", "git", "fingerprint",
 )  # fmt: skip
 
 

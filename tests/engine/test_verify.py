@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fedbench.engine.verify import Verdict, compare, sample, where_of
+from fedbench.core.executors import available_cores
+from fedbench.engine import verify
+from fedbench.engine.job import Job
+from fedbench.engine.run import execute_all
+from fedbench.engine.verify import CORES, Checked, Verdict, as_made, compare, sample
 from fedbench.errors import FedbenchError
 from fedbench.results.making import row_of
 from fedbench.results.pack import Row, write
@@ -45,13 +50,22 @@ def elsewhere(run: Shipped) -> Shipped:
     return like(run, replace(run.origin.spec, setting=replace(setting, partition=images)))
 
 
-def test_made_again_on_the_same_kind_of_device_by_the_same_executor(run: Shipped) -> None:
-    def where(device: str, executor: str) -> tuple[str, str]:
-        return where_of(replace(run, manifest={"provenance": {"device": device, "executor": executor}}))
+def test_made_again_on_the_same_kind_of_device_by_the_same_executor(
+    run: Shipped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def where(device: str, executor: str, **more: int) -> tuple[str, str]:
+        with as_made(replace(run, manifest={"provenance": {"device": device, "executor": executor, **more}})) as place:
+            assert available_cores() == (min(more["cores"], usual) if executor == "stacked" and more else usual)
+            return place
 
-    assert where("cpu", "cores") == where("cpu", "workers") == ("cpu", "cores")
-    assert where("cpu", "stacked") == ("cpu", "stacked")
+    usual = available_cores()
+    assert where("cpu", "cores", cores=1) == where("cpu", "workers") == ("cpu", "cores")
+    assert where("cpu", "stacked") == where("cpu", "stacked", cores=1) == ("cpu", "stacked")
     assert where("NVIDIA H100", "graphed") == ("auto", "auto")
+    assert available_cores() == usual
+    monkeypatch.setenv(CORES, "1")
+    where("cpu", "stacked", cores=2)
+    assert available_cores() == 1
 
 
 def test_runs_of_other_versions_and_images_are_not_drawn(run: Shipped, store: Store) -> None:
@@ -71,11 +85,11 @@ def changed(row: Row, metric: str, by: float) -> Row:
 
 def test_what_is_said_of_a_run_made_again(store: Store, tmp_path: Path) -> None:
     run = small_run(store)
-    about = {"device": "cpu", "cpu": "AVX9"}
+    about = {"device": "cpu", "cpu": "AVX9", "processor": "Six 6-9-1", "cores": 2, "executor": "stacked"}
     shipped = replace(row_of(_dated(run), store, "Ada"), about=about)
     other = replace(shipped, predictions="0" * 64)
 
-    def verdict(row: Row, **told: str) -> tuple[Verdict, float, str]:
+    def verdict(row: Row, **told: str | int) -> tuple[Verdict, float, str]:
         write(tmp_path / "pack.parquet", [row])
         (one,) = Shelf([tmp_path / "pack.parquet"]).all()
         again = replace(run, manifest={**run.manifest, "provenance": {**about, **told}})
@@ -88,10 +102,38 @@ def test_what_is_said_of_a_run_made_again(store: Store, tmp_path: Path) -> None:
     assert verdict(changed(shipped, "client_accuracy", 0.25)) == (Verdict.OTHER_NUMBERS, 0.25, "client_accuracy")
     assert verdict(changed(shipped, "client_accuracy", np.nan)) == (Verdict.OTHER_NUMBERS, np.inf, "client_accuracy")
     assert verdict(other)[0] == Verdict.OTHER_BITS
-    assert verdict(other, cpu="another")[0] == Verdict.CLOSE
+    assert verdict(other, cpu="another")[0] == verdict(other, processor="another")[0] == Verdict.CLOSE
+    assert verdict(other, cores=1)[0] == Verdict.CLOSE
     assert verdict(changed(other, "average_accuracy", 0.125), cpu="another")[0] == Verdict.CLOSE
     far = verdict(changed(other, "average_accuracy", 0.25), cpu="another")
     assert far == (Verdict.FAR, 0.25, "average_accuracy")
+
+
+def test_what_hangs_on_rounding_comes_out_again(run: Shipped, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run far from the shipped one is FAR or UNSTABLE by how far another executor moves it."""
+    job = verify.job_of(run)
+    (again,) = execute_all([job], store, [], device="cpu", executor="sequential")
+    checked = Checked(Verdict.FAR, 0.5, "average_accuracy", "here")
+    result = verify.settled(checked, run, again, store, [])
+    assert (result.verdict, result.difference) == (Verdict.FAR, 0.5)
+    assert result.rounding is not None
+    assert result.rounding < 0.01
+    close = replace(checked, verdict=Verdict.CLOSE)
+    assert verify.settled(close, run, again, store, []) == close
+
+    def unlike(_jobs: list[Job], *where: Any, executor: str, **how: Any) -> list[Artifact]:
+        """As if the other executor rounded so badly that it trained from other initial weights."""
+        assert executor == "stacked"
+        setting = replace(job.spec.setting, seed=job.spec.setting.seed + 1)
+        return execute_all([Job.of(setting, "fedavg", {})], *where, executor=executor, **how)
+
+    monkeypatch.setattr(verify, "execute_all", unlike)
+    moved = verify.settled(checked, run, again, store, []).rounding
+    assert moved is not None
+    assert moved > 0.01
+    for difference, verdict in ((2.9 * moved, Verdict.UNSTABLE), (3.1 * moved, Verdict.FAR)):
+        assert verify.settled(replace(checked, difference=difference), run, again, store, []).verdict is verdict
+    assert [one.id for one in store.list("run")] == [again.id]
 
 
 def _dated(run: Artifact) -> Artifact:
