@@ -31,6 +31,7 @@ from fedbench import data, protocol
 from fedbench.engine.job import Job
 from fedbench.engine.run import execute
 from fedbench.errors import FedbenchError
+from fedbench.machine import processor
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
 from tests.golden.compare import compare, unsaid
@@ -94,7 +95,8 @@ def measure(only: Sequence[str] = (), train: bool = True) -> tuple[dict[str, str
 
 def here() -> dict[str, str]:
     """What the bits depend on."""
-    return {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "machine": platform.machine()}
+    cpu = torch.backends.cpu.get_cpu_capability()
+    return {"torch": torch.__version__, "cpu": cpu, "processor": processor(), "machine": platform.machine()}
 
 
 def main(command: str, *only: str) -> int:

@@ -38,7 +38,7 @@ def test_until_it_groups_it_is_fedavg(tmp_path: Path) -> None:
 
 def weights_by_hand(points: np.ndarray, d: np.ndarray, kernel: Kernel) -> np.ndarray:
     """Pair by pair; a client's nearest always counts."""
-    reach, width, sizes = kernel.reach, kernel.width, kernel.sizes.tolist()
+    reach, width, sizes = kernel.reach * (1 + 1e-9), kernel.width, kernel.sizes.tolist()  # it is one of the distances
     out = np.zeros((len(points), len(d)))
     for i, p in enumerate(points):
         far = [float(np.linalg.norm(p - other)) for other in d]

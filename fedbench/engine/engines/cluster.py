@@ -19,19 +19,21 @@ from fedbench.engine.engines.node import DECISIVE, About, Token, versions
 from fedbench.engine.engines.own import Own
 from fedbench.errors import FedbenchError
 
+#: The address of a cluster that is started for this command, on this machine alone.
+LOCAL = "local"
 #: Seconds within which a cluster must answer, and within which all of its nodes must have told about themselves.
 ANSWER, TELL = 10.0, 300.0
 SAME = "install the same fedbench, Python and torch on all nodes"
 
 
 def connected(address: str) -> bool:
-    """Connect to ray://HOST:PORT or HOST:PORT, or start a cluster of this machine alone (`local`). False in a session
+    """Connect to ray://HOST:PORT or HOST:PORT, or start a cluster of this machine alone (LOCAL). False in a session
     that is connected already, a notebook's say. Raises FedbenchError where no such cluster answers."""
     if ray.is_initialized():
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "error"}
-    if address == "local":
+    if address == LOCAL:
         from fedbench.core.executors import available_cores
 
         os.environ.setdefault("RAY_worker_niceness", "0")  # the runs are the work, not something beside it

@@ -70,7 +70,8 @@ class Ray(Engine):
         self.gpus, places = cluster.places(self.cpus, self.gpus, self.device)
         self.slots = places  # Ray starts a worker process for each task that waits, and ends it again
         self.token = Token.laid(self.store)
-        self.shared = cluster.checked(self.token, of_runs(runs))
+        alone = self.connected and self.address == cluster.LOCAL  # nothing there is unlike here
+        self.shared = alone or cluster.checked(self.token, of_runs(runs))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         self.mailbox = ray.remote(Mailbox).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
 
