@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+#: The variable of the environment that says how many cores a process may use, where several share the machine.
+CORES = "FEDBENCH_CORES"
+
 
 @cache
 def memory() -> int:
@@ -28,9 +31,9 @@ def processor(info: Path = Path("/proc/cpuinfo")) -> str:
         text = info.read_text().partition("\n\n")[0]
     except OSError:  # not Linux
         return platform.processor() or platform.machine()
-    found = dict(re.findall(r"^(model name|cpu family|model|stepping)\s*: *(.*?) *$", text, re.MULTILINE))
-    numbers = "-".join(found[name] for name in ("cpu family", "model", "stepping") if name in found)
-    return f"{found.get('model name', platform.machine())} {numbers}".strip()
+    fields = dict(re.findall(r"^(model name|cpu family|model|stepping)\s*: *(.*?) *$", text, re.MULTILINE))
+    numbers = "-".join(fields[name] for name in ("cpu family", "model", "stepping") if name in fields)
+    return f"{fields.get('model name', platform.machine())} {numbers}".strip()
 
 
 def limits(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:

@@ -27,7 +27,7 @@ class Verified:
 def verified(runs: Sequence[Shipped], n: int, seed: int, tolerance: float, again: bool) -> list[Verified]:
     """Some of the runs, made again where the store does not have them (or `again`), and compared."""
     from fedbench.engine.engines.here import Here
-    from fedbench.engine.verify import as_made, compare, job_of, sample, settled
+    from fedbench.engine.verify import Verdict, as_made, compare, job_of, sample, settled
 
     store, console = context.store(), context.err()
     chosen = sample(runs, n, seed, store, context.roots())
@@ -40,8 +40,10 @@ def verified(runs: Sequence[Shipped], n: int, seed: int, tolerance: float, again
         trained = job.done(store) is None
         with as_made(run) as where:
             (artifact,) = train([job], Here(store, context.roots(), *where), title=_name(run))
-        with console.status("by another executor, to see how far rounding moves it"):
-            checked = settled(compare(run, artifact, store, tolerance), run, artifact, store, context.roots())
+        checked = compare(run, artifact, store, tolerance)
+        if checked.verdict is Verdict.FAR:
+            with console.status("by another executor, to see how far rounding moves it"):
+                checked = settled(checked, run, artifact, store, context.roots())
         results.append(Verified(run, checked, trained))
     return results
 

@@ -91,12 +91,12 @@ def own_answers(
         by_view = []
         for view in views:
             by_model = [client for client in block if client.answer is None and not later(client, view)]
-            asked = [pieces_of(c, view) for c in by_model]
+            images = [pieces_of(c, view) for c in by_model]
             if logits:
-                scores = worker.of_scores(by_model, asked, lambda s: s)
+                scores = worker.of_scores(by_model, images, lambda s: s)
                 each = [_Own(on_host([worker.answer_to(s)]), _kept(task.normalised(s.float()))) for s in scores]
             else:
-                each = [_Own(one) for one in worker.answers(by_model, asked)]
+                each = [_Own(one) for one in worker.answers(by_model, images)]
             of = dict(zip(map(id, by_model), each, strict=True))
             by_view.append([of.get(id(c)) if c.answer is None else _given(c.answer, task, logits) for c in block])
         if lets_go:

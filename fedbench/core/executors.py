@@ -26,6 +26,7 @@ from fedbench.core.optimizer import optimizer
 from fedbench.core.stacked import StackedWorker
 from fedbench.core.worker import Worker
 from fedbench.errors import unknown
+from fedbench.machine import CORES
 from fedbench.specs import Setting
 
 T = TypeVar("T")
@@ -243,7 +244,7 @@ def available_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on this platform
         cores = os.cpu_count() or 1
-    share = os.environ.get("FEDBENCH_CORES", "")
+    share = os.environ.get(CORES, "")
     return min(cores, int(share)) if share.isdecimal() and int(share) else cores
 
 

@@ -18,6 +18,7 @@ from fedbench.engine.inputs import data_of
 from fedbench.engine.job import Job
 from fedbench.engine.run import execute_all
 from fedbench.errors import FedbenchError
+from fedbench.machine import CORES
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, load
@@ -35,10 +36,6 @@ TOLERANCE = 0.01
 ROUNDING = 1e-9
 #: How many times as far as another executor's rounding moves a run it may lie from the shipped one.
 SPREAD = 3
-
-
-#: The variable of the environment that says how many cores a process may use (`core/executors.py`).
-CORES = "FEDBENCH_CORES"
 
 
 class Verdict(StrEnum):
@@ -102,13 +99,13 @@ def as_made(run: Shipped) -> Iterator[tuple[str, str]]:
     """The device and the executor that make it again: those that made it if on a CPU, where bits depend on them; in the
     place of `workers` `cores`, which has the same bits. Of `stacked` they depend on the number of cores too, so within
     the block there are as many, if this machine has them."""
-    made = run.provenance
-    if made.get("device") != "cpu":
+    provenance = run.provenance
+    if provenance.get("device") != "cpu":
         yield "auto", "auto"
         return
-    executor, before = str(made.get("executor", "auto")), os.environ.get(CORES)
-    if executor == "stacked" and "cores" in made:
-        os.environ[CORES] = str(made["cores"])
+    executor, before = str(provenance.get("executor", "auto")), os.environ.get(CORES)
+    if executor == "stacked" and "cores" in provenance:
+        os.environ[CORES] = str(provenance["cores"])
     try:
         yield "cpu", "cores" if executor == "workers" else executor
     finally:
@@ -137,13 +134,13 @@ def settled(checked: Checked, run: Shipped, again: Artifact, store: Store, roots
     if checked.verdict is not Verdict.FAR:
         return checked
     assert isinstance(again.spec, RunSpec)
-    setting, made = again.spec.setting, again.provenance
-    other = "cores" if made["executor"] in ("stacked", "graphed") else "stacked"
+    setting, provenance = again.spec.setting, again.provenance
+    other = "cores" if provenance["executor"] in ("stacked", "graphed") else "stacked"
     data = {setting.partition.id: data_of(setting.partition, store, roots)}
     with tempfile.TemporaryDirectory() as folder:
         beside = Store(Path(folder))
         beside.prepare()
-        device = "cpu" if made["device"] == "cpu" else "auto"
+        device = "cpu" if provenance["device"] == "cpu" else "auto"
         (third,) = execute_all([job_of(run)], beside, roots, device=device, executor=other, data=data)
         both = (load(evaluate(again, store)), load(evaluate(third, beside)))
     rounding, _ = _farthest(*(_headlines(of, setting) for of in both))

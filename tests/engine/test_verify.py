@@ -13,8 +13,9 @@ from fedbench.core.executors import available_cores
 from fedbench.engine import verify
 from fedbench.engine.job import Job
 from fedbench.engine.run import execute_all
-from fedbench.engine.verify import CORES, Checked, Verdict, as_made, compare, sample
+from fedbench.engine.verify import Checked, Verdict, as_made, compare, sample
 from fedbench.errors import FedbenchError
+from fedbench.machine import CORES
 from fedbench.results.making import row_of
 from fedbench.results.pack import Row, write
 from fedbench.results.shelf import Shelf

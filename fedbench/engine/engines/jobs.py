@@ -20,6 +20,7 @@ from fedbench.engine.inputs import artifacts
 from fedbench.engine.run import Observer
 from fedbench.engine.work import record_failure
 from fedbench.errors import FedbenchError
+from fedbench.machine import CORES
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
@@ -118,7 +119,7 @@ class Jobs(Engine):
 
     def _start(self) -> Worker:
         number = self.free.pop(0)
-        environment = {"FEDBENCH_CORES": str(self.cores), "OMP_NUM_THREADS": str(self.cores)}
+        environment = {CORES: str(self.cores), "OMP_NUM_THREADS": str(self.cores)}
         if self.devices:
             device = self.devices[number % len(self.devices)]
             visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")

@@ -18,6 +18,7 @@ from fedbench.engine.engines.own import Own
 from fedbench.engine.speed.choice import FILE as SPEEDS
 from fedbench.errors import FedbenchError
 from fedbench.imports import closure
+from fedbench.machine import CORES
 from fedbench.store import Store
 from fedbench.store.provenance import fingerprint, libraries
 
@@ -126,7 +127,7 @@ def train(
 ) -> Delivery:  # fmt: skip
     """Make the runs of an order in this process: in the driver's store if it is `shared`, else in one that is given up
     afterwards; `speeds` is what the driver knows of executors."""
-    os.environ["FEDBENCH_CORES"] = str(cores)
+    os.environ[CORES] = str(cores)
     if shared:
         if token.seen():
             return Delivery(executed(order, Store(token.home), tell, data=data))
