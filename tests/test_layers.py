@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import statistics
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -114,6 +115,17 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> list[set[str]]:
         if module not in number:
             visit(module)
     return [group for group in groups if len(group) > 1]
+
+
+def test_the_top_level_is_that_of_the_design() -> None:
+    """What a command wrote in passing is not committed beside it."""
+    listed = subprocess.run(["git", "ls-files"], cwd=PACKAGE.parent, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a checkout of git")
+    top = {name.split("/")[0] for name in listed.stdout.splitlines()}
+    rooms = {"fedbench", "tables", "tests", "data_recipes", "pyproject.toml", "README.md", "noxfile.py"}
+    papers = {"LICENSE", "CITATION.cff", "CHANGELOG.md", "constraints.txt"}
+    assert {name for name in top if not name.startswith(".")} == rooms | papers
 
 
 def test_every_room_has_its_floor() -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedbench.cli import context
+from fedbench.cli import context, cost
 from fedbench.cli.live import run, stoppable
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import PluginError
@@ -34,13 +34,14 @@ def train_table(
     where: Where,
     again: bool = False,
     unshipped: bool = False,
+    dry: bool = False,
     keep: frozenset[str] = frozenset(),
     quiet: bool = False,
     as_json: bool = False,
     observers: Sequence[Observer] = (),
 ) -> None:
-    """Run what a table lacks (or each of `methods` in all of its settings, with these hyper-parameters); `unshipped`:
-    what result packs hold is not lacking.
+    """Run what a table lacks (or each of `methods` in all of its settings, with these hyper-parameters), or only list
+    it (`dry`); `unshipped`: what result packs hold is not lacking.
 
     Any number of processes can do this on one store and share the runs out. One failed run does not stop the others;
     it is listed at the end, and the exit code is then 1. `quiet` leaves out the closing lines where all went well.
@@ -92,6 +93,9 @@ def train_table(
         first = ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in table.tune.items())
         console.print(f"each cell chooses on validation images: {first}; the other seeds follow with its best")
         how["more"] = more
+    if dry:
+        cost.show(runs, scope(budget, precision), nothing, where.kind, as_json)
+        return
     with engine:
         whole = make(runs, scope(budget, precision), nothing, engine, where, **how)
     if not whole:
@@ -160,7 +164,7 @@ def _made(
 
     console = context.err()
     engine.get_ready([(one.method, one.spec) for one in runs])
-    costs = costs_of(runs, where.kind)
+    costs = cost.of(runs, where.kind)
     shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
     if runs and not quiet:
         about = f", about {duration(sum(shares.values()))} of training here" if costs else ""
@@ -181,23 +185,6 @@ def _made(
             else:
                 bars.end(shares.get(outcome.job.spec.id, 1.0) if outcome.job else 1.0)
     return outcomes
-
-
-def costs_of(runs: Sequence[Wanted], device: str) -> dict[str, float]:
-    """Run's id -> its seconds here; empty if that cannot be told of one of them."""
-    from fedbench import methods
-    from fedbench.engine.speed.cost import seconds
-    from fedbench.plugins.mistakes import reported
-
-    costs: dict[str, float] = {}
-    try:
-        for one in runs:
-            with reported():
-                method = methods.load(one.method)[0].create(one.spec.params)
-            costs[one.spec.id] = seconds(one.spec.setting, method, context.store(), context.roots(), device)
-    except FedbenchError:
-        return {}
-    return costs
 
 
 def _failure(outcome: Outcome) -> dict[str, str]:

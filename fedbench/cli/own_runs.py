@@ -100,6 +100,15 @@ def train_all(
     return [artifacts[job.spec.id] for job in jobs]
 
 
+def announce_all(jobs: Sequence[Job], rules: Protocol, budget: str, where: Where) -> None:
+    """Say what would run, and for how long here."""
+    for job in jobs:
+        job.check_kept(context.store())
+    _announce_setting(jobs[0].spec.setting, rules)
+    for job in jobs:
+        _announce(job, rules, budget, where.kind)
+
+
 def show_all(artifacts: Sequence[Artifact], rules: Protocol, as_json: bool = False) -> None:
     """What came out, and what to do next with it."""
     from fedbench.cli.evaluate import show

@@ -153,12 +153,12 @@ def _print_cost(points: Sequence[Point], device: str) -> None:
     """What would run, and about how long it takes here."""
     from rich.table import Table
 
-    from fedbench.cli.making import costs_of
+    from fedbench.cli import cost
 
     store, console = context.store(), context.out()
     runs = [run for point in points for run in point.runs]
     missing = [run for run in runs if not store.has(run.spec)]
-    costs = costs_of(missing, device)
+    costs = cost.of(missing, device)
     table = Table("method", "values", box=None, header_style="bold", pad_edge=False)
     table.add_column("runs", justify="right")
     table.add_column("to make", justify="right")

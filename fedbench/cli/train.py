@@ -119,6 +119,7 @@ def train(
     unshipped: Annotated[
         bool, typer.Option("--unshipped", help="With --table: leave out runs that result packs hold.")
     ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and what they cost here.")] = False,
     log: Annotated[
         Path | None, typer.Option(metavar="FILE.jsonl", help="Append what happens, round by round, as JSON lines.")
     ] = None,
@@ -160,7 +161,7 @@ def train(
             "columns": column or (), "budget": budget, "precision": precision, "seed": seed,
         }  # fmt: skip
         watching = _observers(log, observe)
-        scope |= {"again": again, "unshipped": unshipped, "keep": to_keep}
+        scope |= {"again": again, "unshipped": unshipped, "dry": dry_run, "keep": to_keep}
         train_table(table, **scope, where=where, as_json=json, observers=watching)
         return
     if every is not None and every < 0:
@@ -195,6 +196,9 @@ def train(
         part = partition_of(data, deal | {k: v for k, v in texts.items() if k not in fields}, rules)
     wanted = own_runs.jobs(method, part, rules, budget, chosen, texts, to_keep)
     wanted = [job.again(store) for job in wanted] if again else wanted
+    if dry_run:
+        own_runs.announce_all(wanted, rules, budget, where)
+        return
     watching = _observers(log, observe)
     runs = own_runs.train_all(wanted, rules, budget, where=where, observers=watching)
     own_runs.show_all(runs, rules, json)

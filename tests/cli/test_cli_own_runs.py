@@ -31,6 +31,8 @@ def current(home: Path) -> PartitionSpec:
 
 
 def test_one_command_is_the_two(home: Path) -> None:
+    assert "1 epoch of" in good("train", "digits", *DIR, "-m", "fedavg", *SMOKE, "--dry-run").err
+    assert runs(home) == []
     once = good("train", "digits", *DIR, "-m", "fedavg", *SMOKE)
     spec = current(home)
     assert (spec.dataset.name, spec.clients, spec.shift) == ("digits", 10, "none")

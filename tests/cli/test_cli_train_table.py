@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,19 @@ def few_methods(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("brief", "few_methods")
 def test_the_missing_cells_and_no_others(home: Path) -> None:
+    listed = good(*TABLE, "--dry-run").out
+    assert "12 runs to make, budget smoke, about " in listed
+    assert re.search(r"(?m)^ditto +digits +2 +\d", listed)
+    each = json.loads(good(*TABLE, "--dry-run", "--json").out)
+    assert runs(home) == set()
     said = good(*TABLE)
     assert "12 runs to make, budget smoke, about " in said.err
     assert "not built yet, so left out: FedALA, FedAS" in said.err
     assert said.line == "12 of 12 runs made"
     made = runs(home)
+    assert {f"run/{one['run']}" for one in each} == made
+    assert all(one["seconds"] > 0 for one in each)
+    assert "nothing to run: no cell" in good(*TABLE, "--dry-run").out
     states = report()
     assert states["FedAvgFT"] == states["FedDRM"] == {"Dir-0.3": "done", "5-SPC": "done"}
     assert good(*TABLE).line == "nothing to run: no cell of the table is missing"
