@@ -18,8 +18,8 @@ import torch
 
 from fedbench import models
 from fedbench.models import registry
+from tests.golden import portable
 from tests.golden.compare import compare, unsaid
-from tests.golden.predictions import here
 
 FILE = Path(__file__).with_name("networks.json")
 
@@ -61,17 +61,19 @@ def measure() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def main(command: str) -> int:
-    torch.set_num_threads(1)
     golden = json.loads(FILE.read_text()) if FILE.exists() else {"where": {}, "versions": {}, "networks": {}}
     sums, versions = measure()
     if command == "write":
-        if golden["where"] == here() and (names := unsaid(golden["networks"], sums, golden["versions"], versions)):
+        if golden["where"] == portable.here() and (
+            names := unsaid(golden["networks"], sums, golden["versions"], versions)
+        ):
             print(f"changed, and no version says so: {', '.join(names)}", file=sys.stderr)
             return 1
-        FILE.write_text(json.dumps({"where": here(), "versions": versions, "networks": sums}, indent=1) + "\n")
+        FILE.write_text(json.dumps({"where": portable.here(), "versions": versions, "networks": sums}, indent=1) + "\n")
         return 0
     return compare(golden["networks"], sums)
 
 
 if __name__ == "__main__":
+    portable.again("tests.golden.networks")
     sys.exit(main(*sys.argv[1:]))

@@ -11,29 +11,27 @@ predictions that have changed under the same id, and test_golden.py finds them.
 
 Every method runs on the embedded digits by the sequential executor in each setting that suits it: clients that take
 part at times and vote; true groups with validation images, late clients, drift and a test phase; clients that never
-train; one gradient a round. The bits are those of one processor and one torch: on others a comparison says so.
+train; one gradient a round. The bits are those of every x86-64 processor (`portable.py`), with one torch and one NumPy:
+with others a comparison says so.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedbench import data, protocol
 from fedbench.engine.job import Job
 from fedbench.engine.run import execute
 from fedbench.errors import FedbenchError
-from fedbench.machine import processor
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
+from tests.golden import portable
 from tests.golden.compare import compare, unsaid
 from tests.support.cases import CASES
 
@@ -93,28 +91,30 @@ def measure(only: Sequence[str] = (), train: bool = True) -> tuple[dict[str, str
     return sums, ids
 
 
-def here() -> dict[str, str]:
-    """What the bits depend on."""
-    cpu = torch.backends.cpu.get_cpu_capability()
-    return {"torch": torch.__version__, "cpu": cpu, "processor": processor(), "machine": platform.machine()}
-
-
 def main(command: str, *only: str) -> int:
     golden = json.loads(FILE.read_text())
     if command == "write":
         sums, ids = measure(only)
-        if golden["where"] == here() and (names := unsaid(golden["predictions"], sums, golden["runs"], ids)):
+        if golden["where"] == portable.here() and (names := unsaid(golden["predictions"], sums, golden["runs"], ids)):
             print(f"changed, and no version says so: {', '.join(names)}", file=sys.stderr)
             return 1
         kept = {key: golden[key] if only else {} for key in ("runs", "predictions")}
-        new = {"where": here(), "runs": {**kept["runs"], **ids}, "predictions": {**kept["predictions"], **sums}}
+        new = {
+            "where": portable.here(),
+            "runs": {**kept["runs"], **ids},
+            "predictions": {**kept["predictions"], **sums},
+        }
         FILE.write_text(json.dumps(new, indent=1) + "\n")
         return 0
-    if golden["where"] != here():
-        print(f"made on {golden['where']}, and this is {here()}: write one here before the change", file=sys.stderr)
+    if golden["where"] != portable.here():
+        print(
+            f"made on {golden['where']}, and this is {portable.here()}: write one here before the change",
+            file=sys.stderr,
+        )
     before = {name: sum for name, sum in golden["predictions"].items() if not only or name.split("/")[1] in only}
     return compare(before, measure(only)[0])
 
 
 if __name__ == "__main__":
+    portable.again("tests.golden.predictions")
     sys.exit(main(*sys.argv[1:]))

@@ -1,10 +1,11 @@
 """What changes results has a version that says so: the golden predictions, partitions and networks are as recorded, or
-their ids, in which all versions stand, are others. On another processor or torch the bits are others too: skipped."""
+their ids, in which all versions stand, are others. With another torch or NumPy the bits are others too: skipped."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fedbench import methods
 from fedbench.models import registry
 from fedbench.partitions import schemes
 from fedbench.store import Store
-from tests.golden import ids, networks, predictions
+from tests.golden import ids, networks, portable, predictions
 from tests.golden.compare import unsaid
 from tests.support.cases import CASES
 
@@ -29,27 +30,34 @@ def golden(module: Any) -> Mapping[str, Any]:
     return found
 
 
-def here(module: Any) -> Mapping[str, Any]:
-    """What is recorded, if it was on a machine of this kind."""
-    found = golden(module)
-    if found["where"] != predictions.here():
-        pytest.skip(f"recorded on {found['where']}, and this is {predictions.here()}")
+@pytest.fixture(scope="session")
+def apart() -> Iterator[ProcessPoolExecutor]:
+    """A process whose bits do not hang on the processor."""
+    with portable.process() as pool:
+        yield pool
+
+
+def recorded_here(module: Any, apart: ProcessPoolExecutor) -> Mapping[str, Any]:
+    """What is recorded, if it was with these libraries."""
+    found, here = golden(module), apart.submit(portable.here).result()
+    if found["where"] != here:
+        pytest.skip(f"recorded with {found['where']}, and this is {here}")
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", sorted({name for name, _ in CASES}))
-def test_predictions(method: str) -> None:
-    recorded = here(predictions)
-    sums, now = predictions.measure([method])
+def test_predictions(method: str, apart: ProcessPoolExecutor) -> None:
+    recorded = recorded_here(predictions, apart)
+    sums, now = apart.submit(predictions.measure, [method]).result()
     names = unsaid(recorded["predictions"], sums, recorded["runs"], now)
     assert not names, RAISE.format(f"The predictions of {', '.join(names)}", f"version of {method}", "predictions")
 
 
 @pytest.mark.slow
-def test_networks() -> None:
-    recorded = here(networks)
-    sums, versions = networks.measure()
+def test_networks(apart: ProcessPoolExecutor) -> None:
+    recorded = recorded_here(networks, apart)
+    sums, versions = apart.submit(networks.measure).result()
     names = unsaid(recorded["networks"], sums, recorded["versions"], versions)
     assert not names, RAISE.format(f"What {', '.join(names)} computes", "_VERSIONS of models/registry.py", "networks")
 
@@ -92,7 +100,7 @@ def test_a_change_without_another_version_is_found() -> None:
 
 def test_write_refuses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "predictions.json"
-    recorded = {"where": predictions.here(), "runs": {"votes/fedavg": "x"}, "predictions": {"votes/fedavg": "1"}}
+    recorded = {"where": portable.here(), "runs": {"votes/fedavg": "x"}, "predictions": {"votes/fedavg": "1"}}
     file.write_text(json.dumps(recorded))
     monkeypatch.setattr(predictions, "FILE", file)
     monkeypatch.setattr(predictions, "measure", lambda only: ({"votes/fedavg": "2"}, {"votes/fedavg": "x"}))
