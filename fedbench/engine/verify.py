@@ -131,8 +131,6 @@ def settled(checked: Checked, run: Shipped, again: Artifact, store: Store, roots
     """One beyond the tolerance once more, beside the same run by another executor here, which computes the same up to
     rounding: a run that is short or bold enough to hang on last bits moves by many points, on any other processor too.
     """
-    if checked.verdict is not Verdict.FAR:
-        return checked
     assert isinstance(again.spec, RunSpec)
     setting, provenance = again.spec.setting, again.provenance
     other = "cores" if provenance["executor"] in ("stacked", "graphed") else "stacked"

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VERSION = 2
-#: Of packs that have no seal.
-UNSEALED = 1
 #: In the file's metadata: the version of this layout.
 KEY = b"fedbench_pack"
 TEXTS = ("id", "stem", "spec", "data", "budget", "precision", "predictions", "by", "started", "machine", "about")
@@ -83,8 +81,8 @@ class Pack:
         try:
             metadata = self._file.metadata.metadata or {}
             version = json.loads(metadata.get(KEY, b"null"))
-            ours = version in (VERSION, UNSEALED)
-            if version == VERSION and not seal.whole(self.path.read_bytes(), metadata.get(seal.KEY, b"")):
+            ours = version == VERSION
+            if ours and not seal.whole(self.path.read_bytes(), metadata.get(seal.KEY, b"")):
                 raise ValueError("it was edited or damaged since it was written")
             table = self._file.read([*TEXTS, "seconds"], use_threads=False) if ours else None
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:

@@ -15,7 +15,7 @@ from fedbench.metrics.read import load
 from fedbench.results import checksum, seal
 from fedbench.results.importing import check, take_in
 from fedbench.results.making import ABOUT, machine, own_code, row_of
-from fedbench.results.pack import GROUP, KEY, UNSEALED, VERSION, Pack, Row, packed, shortened, write
+from fedbench.results.pack import GROUP, KEY, VERSION, Pack, Row, packed, shortened, write
 from fedbench.results.shelf import Shelf, summary
 from fedbench.results.shipped import NotPacked
 from fedbench.specs import DatasetSpec, RunSpec
@@ -265,7 +265,9 @@ def test_the_seal_is_of_all_bytes_but_its_own(rows: list[Row]) -> None:
 def test_a_spec_that_is_not_its_ids(rows: list[Row], tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", rows[:1])
     table = pa.parquet.read_table(tmp_path / "one.parquet")
-    forged = table.set_column(0, "id", pa.array(["0" * 12])).replace_schema_metadata({KEY: str(UNSEALED)})
-    pa.parquet.write_table(forged, tmp_path / "forged.parquet")
+    labels = {KEY: str(VERSION), seal.KEY: seal.BLANK}
+    forged = table.set_column(0, "id", pa.array(["0" * 12])).replace_schema_metadata(labels)
+    pa.parquet.write_table(forged, out := pa.BufferOutputStream())
+    (tmp_path / "forged.parquet").write_bytes(seal.sealed(out.getvalue().to_pybytes()))
     with pytest.raises(FedbenchError, match=f"run 000000000000 has the spec of {rows[0].id}"):
         Pack(tmp_path / "forged.parquet").spec(0)
