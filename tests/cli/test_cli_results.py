@@ -128,8 +128,11 @@ def test_claims_of_tables_that_claim_nothing(home: Path) -> None:
     assert (said.out, said.err) == ("", "no claims are declared of these tables\n")
 
 
-def test_a_pack_that_cannot_be_read_is_told_wherever_its_runs_could_stand(pack: Path, tmp_path: Path) -> None:
+def test_a_pack_that_cannot_be_read_is_told_wherever_its_runs_could_stand(
+    pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = tmp_path / "other"
+    monkeypatch.chdir(tmp_path)  # figures go where one is
     good("results", "import", pack, "--home", other)
     (other / "results/text.parquet").write_text("no pack")
     for command in (

@@ -338,6 +338,23 @@ def test_executors_are_named_where_times_are_read(lab: Any) -> None:
     assert told in about
 
 
+def test_processors_are_named_where_times_are_of_several(lab: Any) -> None:
+    setting = lab.setting("pfedfda/6", "One after another/Local training")
+
+    def about() -> list[str]:
+        lines = build(tables.load("pfedfda/6"), "small", lab.store, []).about
+        return [line for line in lines if "processors" in line]
+
+    how = {"whole": {"local_training_seconds": 2.0}, "rules": "pfedfda", "executor": "sequential"}
+    for method, processor in (("fedavg", "Xeon 6-207-2"), ("apfl", "Xeon 6-207-2")):
+        lab.run(setting, method, processor=processor, cpu="AVX512", **how)
+        assert about() == []
+    lab.run(setting, "ditto", cpu="AVX2", **how)
+    assert about() == ["Times are of 2 processors, so not to be compared: AVX2, Xeon 6-207-2."]
+    lab.run(setting, "pfedfda", device="H100", processor="Xeon 6-207-2", **how)
+    assert about() == ["Times are of 3 processors, so not to be compared: AVX2, H100, Xeon 6-207-2."]
+
+
 def test_a_doubtful_number_is_shown_but_no_target(lab: Any) -> None:
     lab.dataset("cifar100")
     for column in ("Dir(0.1)/CIFAR10", "Dir(0.1)/CIFAR100"):

@@ -12,6 +12,7 @@ from fedbench.reports.compare.comparison import VIEW, Comparison, Group, compare
 from fedbench.reports.compare.numbers import Number, scale, why_not
 from fedbench.reports.compare.pairs import OVER, in_pairs, pairs_grid
 from fedbench.reports.compare.places import Place, place
+from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.measured import Value
@@ -164,12 +165,11 @@ def _machines(side: Comparison) -> Iterable[str]:
     """Where times come from, if not from one place."""
     if not any(number.unit == "seconds" for number in side.numbers):
         return
-    where = {
-        f"{run.artifact.provenance.get('executor', 'unknown')} on {run.artifact.provenance.get('device', 'unknown')}"
-        for run in side.runs
-    }
+    provenances = [run.artifact.provenance for run in side.runs]
+    where = {times.executor(provenance) for provenance in provenances}
     if len(where) > 1:
         yield f"Times are those of different executors, so not to be compared: {', '.join(sorted(map(plain, where)))}."
+    yield from map(plain, times.processors(provenances))
 
 
 def _lacking(side: Comparison) -> dict[tuple[str, str], dict[str, None]]:

@@ -6,10 +6,11 @@ import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedbench import protocol
 from fedbench.errors import FedbenchError
-from fedbench.metrics.definitions import METRICS
+from fedbench.reports.layout import times
 from fedbench.reports.layout.budgets import hyper_parameters, in_words, own_budgets, the_papers
 from fedbench.reports.layout.facts import departures, holding
 from fedbench.reports.layout.shipped import shipped
@@ -18,7 +19,7 @@ from fedbench.reports.layout.tuned import by_row, in_brief
 from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
 from fedbench.reports.status.index import Record, State
 from fedbench.reports.status.others import Hits, other_texts, records
-from fedbench.reports.table.spec import SPREADS, Table
+from fedbench.reports.table.spec import SPREADS, Column, Table
 from fedbench.specs import PRECISIONS
 from fedbench.words import duration
 
@@ -55,14 +56,16 @@ class Notes:
                 "properties": "✓ yes, ○ on a condition, – no, by what methods declare and by counted costs",
             }[table.statistic]
             return [f"{what}: needs no run, and no budget applies."]
-        executors = self._executors()
+        timed = self._timed()
+        executors = times.by_executor(timed)
         return [
             in_words(self.cells),
             *own_budgets(self.cells, self.rows),
             *in_brief(self.cells),
             *statistics(self.cells, self.extra, self.views),
             *_spreads(table),
-            *(_times(executors) if len(executors) > 1 else []),
+            *([times.executors(executors)] if len(executors) > 1 else []),
+            *times.processors(provenance for _, provenance in timed),
             *(self._augmentation() if self._other_view else []),
             *self._completeness(),
             *shipped(records(self.cells, {})),
@@ -72,13 +75,13 @@ class Notes:
     def full(self, compare: bool) -> list[str]:
         """All that the brief lines leave out, but for the methods' deviations and the claims."""
         table, budget = self.table, self.cells.budget
-        executors = self._executors()
+        executors = times.by_executor(self._timed())
         runs = [] if table.counted else [
             *the_papers(self.cells),
             *hyper_parameters(self.cells, self.rows),
             *by_row(self.cells, self.rows),
             *([] if self._other_view else self._augmentation()),
-            *(_times(executors) if len(executors) == 1 else []),
+            *([times.executors(executors)] if len(executors) == 1 else []),
             *_sources(self.cells),
             *(_cost(records(self.cells, self.extra)) if compare else []),
             *(_tolerance(table) if compare else []),
@@ -120,21 +123,10 @@ class Notes:
         views = sorted({view for view, _ in self.views if view in VIEWS})
         return [f"Test augmentation: {' and '.join(VIEWS[view] for view in views)}."] if views else []
 
-    def _executors(self) -> dict[str, dict[str, None]]:
-        """Which executors the runs were made with whose times the table prints, and on which devices, as the runs say
-        -> the columns of these times."""
-        places: dict[str, dict[str, None]] = {}  # executor and device -> where they are read
+    def _timed(self) -> list[tuple[Column, Mapping[str, Any]]]:
+        """The columns of times, each with the provenance of every run that it has a time of."""
         hits = [(cell.column, record) for cell in self.cells.all for record in cell.records]
-        for column, record in (*hits, *(hit for of in self.extra.values() for hit in of)):
-            metric = str(column.metric)
-            if metric not in METRICS:  # of pairs of runs' snapshots, or the method's own
-                continue
-            if column.of or not (METRICS[metric].unit == "seconds" or metric.endswith("_share")):
-                continue
-            if record and record.artifact and (executor := record.provenance.get("executor")):
-                where = f"{executor} on {record.provenance.get('device', 'unknown')}"
-                places.setdefault(where, {})[column.group or column.label] = None
-        return places
+        return [*times.timed((*hits, *(hit for of in self.extra.values() for hit in of)))]
 
     def _completeness(self) -> list[str]:
         counts, absent = self.counts, self.cells.absent
@@ -149,13 +141,6 @@ class Notes:
             why = "; ".join(absent.values()) if self.table.part else f"'fedbench tables {_name(self.table)}' says why"
             lines.append(f"No images of {', '.join(absent)} are at hand ({why}).")
         return lines
-
-
-def _times(executors: Mapping[str, Collection[str]]) -> list[str]:
-    if len(executors) == 1:
-        return [f"Times are those of executor {where}." for where in executors]
-    each = (f"{', '.join(columns)}: {where}" for where, columns in executors.items())
-    return [f"Times are those of different executors. {'; '.join(each)}."]
 
 
 def _tolerance(table: Table) -> list[str]:
