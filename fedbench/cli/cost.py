@@ -32,7 +32,7 @@ def of(runs: Sequence[Wanted], device: str) -> dict[str, float]:
 
 
 def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json: bool) -> None:
-    """List the runs that a table lacks: a line for each method on each data set; in JSON each run, its `seconds` null
+    """List the runs that a table lacks: a line for each row on each data set; in JSON each run, its `seconds` null
     where they cannot be told. `scope` says which runs these are, `nothing` why there may be none."""
     from rich.table import Table
 
@@ -42,13 +42,13 @@ def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json:
         return
     groups: dict[tuple[str, str], list[Wanted]] = defaultdict(list)
     for one in runs:
-        groups[one.method, one.spec.setting.partition.dataset.name].append(one)
-    table = Table("method", "data set", box=None, header_style="bold", pad_edge=False)
+        groups[one.row or one.method, one.spec.setting.partition.dataset.name].append(one)
+    table = Table("row", "data set", box=None, header_style="bold", pad_edge=False)
     table.add_column("to make", justify="right")
     table.add_column("time here", justify="right")
-    for (method, dataset), those in groups.items():
+    for (row, dataset), those in groups.items():
         seconds = duration(sum(costs[one.spec.id] for one in those)) if costs else "–"
-        table.add_row(method, dataset, str(len(those)), seconds)
+        table.add_row(row, dataset, str(len(those)), seconds)
     if runs:
         context.out().print(table)
     about = f", about {duration(sum(costs.values()))} of training here" if costs else ""
@@ -59,6 +59,6 @@ def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json:
 def _facts(one: Wanted) -> dict[str, str | int]:
     setting = one.spec.setting
     return {
-        "run": one.spec.id, "method": one.method, "dataset": setting.partition.dataset.name,
+        "run": one.spec.id, "row": one.row, "method": one.method, "dataset": setting.partition.dataset.name,
         "partition": setting.partition.id, "seed": setting.seed,
     }  # fmt: skip

@@ -33,7 +33,7 @@ from fedbench.store.provenance import other_code
 
 if TYPE_CHECKING:
     from fedbench.engine.engines import Engine
-    from fedbench.reports.table.spec import Table
+    from fedbench.reports.table.spec import Row, Table
     from fedbench.results.shelf import Shelf
 
 #: Makes jobs that differ in nothing but their seeds, shown under a title, as `engine.run.execute_all` does.
@@ -46,6 +46,7 @@ class Wanted:
 
     spec: RunSpec
     method: str  #: as a row names it, or as it was asked for: a name, or FILE.py:Class
+    row: str = ""  #: the label of a row that reads it
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def plan(
     if only:
         runs = [run for method in dict.fromkeys(only) for run in _of_method(lacks, method, params or {}, budget)]
     else:
-        runs = [Wanted(*run) for run in lacks.runs().items()]
+        runs = [Wanted(spec, row.method, row.label) for spec, row in lacks.runs().items()]
         absent = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
         if absent:
             remarks.append(f"not built yet, so left out: {', '.join(absent)}")
@@ -129,10 +130,10 @@ class _Lacks:
     def states(self) -> tuple[State, ...]:
         return (State.MISSING, State.FAILED, *((State.STALE,) if self.again else ()))
 
-    def runs(self, rows: Collection[str] | None = None) -> dict[RunSpec, str]:
-        """Those of its cells (of the rows of these labels) -> the method as a row names it."""
+    def runs(self, rows: Collection[str] | None = None) -> dict[RunSpec, Row]:
+        """Those of its cells (of the rows of these labels) -> a row that reads it."""
         done = self.cells.runs(State.DONE, State.UNEVALUATED, rows=rows) if self.again else {}
-        other = {spec: method for spec, method in done.items() if self.made_otherwise(spec)}
+        other = {spec: row for spec, row in done.items() if self.made_otherwise(spec)}
         return self.cells.runs(*self.states, rows=rows) | other
 
     def run(self, spec: RunSpec) -> bool:
@@ -153,7 +154,7 @@ def _of_method(lacks: _Lacks, method: str, params: Mapping[str, Plain | str], bu
     own, rules = declared.of(method), protocol.load(cells.table.protocol)
     rows = [row.label for row in cells.table.rows if _same(cells.declaration(row), own)]
     if rows and not params:
-        return [Wanted(*run) for run in lacks.runs(rows).items()]
+        return [Wanted(spec, row.method, row.label) for spec, row in lacks.runs(rows).items()]
     if cells.table.tune:
         raise FedbenchError(
             f"table {cells.table.id} tunes its rows, and {method} with these values is none",
@@ -286,9 +287,12 @@ def _varied(runs: Sequence[Wanted]) -> list[str]:
 
 
 def _name(run: Wanted, varied: Sequence[str]) -> str:
-    """Method, hyper-parameters, what is varied of the setting but its seed, data set and partition."""
+    """A table's row, or the method and its hyper-parameters; what is varied of the setting but its seed; data set and
+    partition."""
     setting = run.spec.setting
-    own = declared.of(run.method).differing(run.spec.params)
+    own = {} if run.row else declared.of(run.method).differing(run.spec.params)
     values = {**own, **{n: getattr(setting, n) for n in varied if n != "seed"}}
     options = "".join(f" {k}={v}" for k, v in values.items() if v is not None)
-    return f"{shown(run.method)}{options} {setting.partition.dataset.name} {schemes.label(setting.partition)}"
+    return (
+        f"{run.row or shown(run.method)}{options} {setting.partition.dataset.name} {schemes.label(setting.partition)}"
+    )

@@ -67,7 +67,7 @@ def test_all_of_ones_own_is_trained_and_printed(folder: Path, home: Path, monkey
     said = train()
     assert said.code == 0, said.err
     assert "6 of 6 runs made" in said.err
-    assert "idea.py:Idea mu=0.1 pets Bright bands 2" in said.err
+    assert "Mine, 0.1 pets Bright bands 2" in said.err
     assert report() == {row: ["done", "done"] for row in ("FedAvg", "Mine", "Mine, 0.1")}
     for form in ("console", "latex", "markdown", "csv", "html", "json"):
         assert "Mine, 0.1" in good("report", *TABLE, "--format", form, "--compare", "--notes", "full").out

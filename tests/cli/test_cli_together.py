@@ -74,7 +74,7 @@ def test_the_runs_are_those_of_one_after_another(table: str, home: Path) -> None
     clear(home)
     said = good(*train(table, "--executor", "stacked"))
     assert said.line == "3 of 3 runs made"
-    assert "(1/3) fedavg digits Dir-0.3, seeds 1, 2, 3: round 4 of 4" in said.err
+    assert "(1/3) FedAvg digits Dir-0.3, seeds 1, 2, 3: round 4 of 4" in said.err
     assert said.err.count("round 4 of 4") == 1
     joint = runs(home)
     assert {seed: run.id for seed, run in joint.items()} == {seed: run.id for seed, run in single.items()}
@@ -126,7 +126,7 @@ def test_one_that_diverges_does_not_lose_the_others(table: str, home: Path, monk
     assert said.code == 1
     assert "not together: training diverged: client " in said.err
     assert said.err.count("failed: ") == 1
-    assert said.line.startswith("failed: (2/3) fedavg digits Dir-0.3, seed 2: training diverged: client ")
+    assert said.line.startswith("failed: (2/3) FedAvg digits Dir-0.3, seed 2: training diverged: client ")
     assert set(runs(home)) == {1, 3}
     assert [f.stem for f in (home / "failed").iterdir()] == [p.name for p in work(home)]
     # Two rounds together, the third in vain, and from there each by itself.
@@ -155,7 +155,7 @@ def test_what_another_process_holds_is_left_to_it(table: str, home: Path) -> Non
     with Store(home).claim(held):
         said = good(*train(table, "--executor", "stacked"))
         assert f"2 of 3 runs made\nleft to process {os.getpid()} on " in said.err
-        assert said.line.endswith(": (2/3) fedavg digits Dir-0.3, seed 2")
+        assert said.line.endswith(": (2/3) FedAvg digits Dir-0.3, seed 2")
         assert {seed: run.provenance.get("together") for seed, run in runs(home).items()} == {1: 2, 3: 2}
         assert [p.name for p in work(home)] == [held]
     assert good(*train(table, "--executor", "stacked")).line == "1 of 1 runs made"

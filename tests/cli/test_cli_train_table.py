@@ -36,7 +36,7 @@ def few_methods(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_missing_cells_and_no_others(home: Path) -> None:
     listed = good(*TABLE, "--dry-run").out
     assert "12 runs to make, budget smoke, about " in listed
-    assert re.search(r"(?m)^ditto +digits +2 +\d", listed)
+    assert re.search(r"(?m)^Ditto +digits +2 +\d", listed)
     each = json.loads(good(*TABLE, "--dry-run", "--json").out)
     assert runs(home) == set()
     said = good(*TABLE)
@@ -94,7 +94,7 @@ def test_one_failure_does_not_stop_the_others(home: Path, monkeypatch: pytest.Mo
     failed = [line for line in said.err.splitlines() if line.startswith("failed: ")]
     assert len(failed) == 2
     for line in failed:
-        assert "feddrm digits" in line
+        assert "FedDRM digits" in line
         assert "ZeroDivisionError: no luck" in line
         log = Path(line.partition("(log: ")[2].removesuffix(")"))
         assert 'raise ZeroDivisionError("no luck")' in json.loads(log.read_text())["log"]

@@ -100,11 +100,11 @@ class Cells:
         built_in = declared.of(row.method) if row.method in methods.names() else None
         return self.sources.get(row.label, built_in)
 
-    def runs(self, *states: State, rows: Collection[str] | None = None) -> dict[RunSpec, str]:
-        """The runs in these states that cells (of the rows of these labels) need, several of which can read one -> the
-        method as a row names it."""
+    def runs(self, *states: State, rows: Collection[str] | None = None) -> dict[RunSpec, Row]:
+        """The runs in these states that cells (of the rows of these labels) need -> their row, one of several that read
+        the run."""
         return {
-            spec: cell.row.method
+            spec: cell.row
             for cell in self.all
             if rows is None or cell.row.label in rows
             for spec, record in zip(cell.specs, cell.records, strict=True)
