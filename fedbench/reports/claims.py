@@ -12,9 +12,9 @@ from fedbench import protocol
 from fedbench.data import called
 from fedbench.errors import unknown
 from fedbench.reports import table as tables
-from fedbench.reports.layout.build import build, verdicts
+from fedbench.reports.layout.build import lay_out, verdicts
 from fedbench.reports.layout.grid import Grid
-from fedbench.reports.status.cells import DEFAULT_PRECISION, find
+from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
 from fedbench.reports.status.index import Index
 from fedbench.reports.table.claims import OPEN, Verdict
 from fedbench.reports.table.spec import Table
@@ -99,11 +99,12 @@ def claims(
         raise unknown("budget", budget, budgets)
     for table in every:
         own = [""] if table.counted else list(protocol.load(table.protocol).budgets)
-        measured = [b for b in own if b in ("", budget or b) and _has_numbers(table, b, store, roots, index)]
+        wanted = [b for b in own if b in ("", budget or b)]
+        measured = {b: cells for b in wanted if (cells := _with_numbers(table, b, store, roots, index))}
         if not measured and (table.claim or table.reported):
             yield Claims(table, "", "", [Stand(ours, theirs, {}) for ours, theirs in verdicts(table, {})])
-        for at in measured:
-            grid = build(table, at, store, roots, compare=True, index=index)
+        for at, cells in measured.items():
+            grid = lay_out(cells, compare=True)
             stands = [Stand(ours, theirs, _numbers(grid, table, ours)) for ours, theirs in grid.verdicts]
             yield Claims(table, at, grid.scope, stands, grid)
 
@@ -119,14 +120,15 @@ def _named(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(chosen)) or every
 
 
-def _has_numbers(table: Table, budget: str, store: Store, roots: Sequence[Path], index: Index) -> bool:
+def _with_numbers(table: Table, budget: str, store: Store, roots: Sequence[Path], index: Index) -> Cells | None:
+    """The cells of a table that has a number at the budget; a counted one always has."""
     if table.counted:
-        return True
+        return find(table, budget, store, roots, index=index)
     names = {called(column.dataset) for column in table.measured}
     if not any(index.knows(name, budget, DEFAULT_PRECISION) for name in names):
-        return False
+        return None
     cells = find(table, budget, store, roots, index=index)
-    return any(record and record.artifact for cell in cells.all for record in cell.records)
+    return cells if any(record and record.artifact for cell in cells.all for record in cell.records) else None
 
 
 def _numbers(grid: Grid, table: Table, verdict: Verdict) -> dict[str, str]:

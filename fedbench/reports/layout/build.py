@@ -47,7 +47,12 @@ def build(
     metrics are evaluated; nothing is trained. Raises FedbenchError for an unknown budget or precision.
     """
     cells = find(table, budget, store, roots, precision=precision, seeds=seeds, index=index)
-    return _Layout(cells, view or table.view, compare).grid(tuple(seeds))
+    return lay_out(cells, view=view, seeds=seeds, compare=compare)
+
+
+def lay_out(cells: Cells, *, view: str | None = None, seeds: Iterable[int] = (), compare: bool = False) -> Grid:
+    """As `build` does, of a table's cells (found for these seeds)."""
+    return _Layout(cells, view or cells.table.view, compare).grid(tuple(seeds))
 
 
 #: Metrics that a method without a test phase has none of.
