@@ -33,7 +33,7 @@ def test_what_another_process_holds_is_left_to_it(home: Path, local: str) -> Non
     with Store(home).claim(local):
         said = good(*TABLE, *METHODS, "--json")
         assert "1 of 2 runs made" in said.err
-        assert re.search(r"left to process \d+ on \S+: \(2/2\) local digits", said.err)
+        assert re.search(r"left to process \d+ on \S+: \(2/2\) Local digits", said.err)
         result = json.loads(said.out)
         assert (len(result["made"]), len(result["failed"]), len(result["left"])) == (1, 0, 1)
     assert good(*TABLE, *METHODS).err.splitlines()[-1] == "1 of 1 runs made"
