@@ -10,8 +10,9 @@
 | names, views | its metrics and the views of test images that they are of |
 | metric, view, round, client, value | its metrics in long form, the first two as places in `names` and `views` |
 
-All metrics are there, exactly, but that seconds, shares of seconds and losses of single rounds have 18 bits (five
-digits): they are noise beyond that, and most of what a pack would hold. The file is sealed (`seal`).
+All metrics are there, exactly, but for seconds, shares of seconds and losses of single rounds, which are most of what a
+pack would hold: they have 18 bits (five digits), being noise beyond that, and of a run of several thousand rounds a
+thousand at most are kept, evenly spaced to the last. What stands for a whole run is exact. The file is sealed (`seal`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,8 +44,9 @@ TEXTS = ("id", "stem", "spec", "data", "budget", "precision", "predictions", "by
 LONG = ("metric", "view", "round", "client")
 #: Runs that are read together: few, since a table needs few of a pack's.
 GROUP = 32
-#: Ends of the names of metrics that are noise in their last digits, and the bits that are left of each round's.
-NOISY, BITS = ("seconds", "_share", "_loss"), 18
+#: Ends of the names of metrics that are noise in their last digits, the bits that are left of each round's, and of how
+#: many rounds they are kept.
+NOISY, BITS, ROUNDS = ("seconds", "_share", "_loss"), 18, 1000
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ def packed(rows: Iterable[Row]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    unique = [row for _, row in sorted({row.id: row for row in rows}.items())]
+    unique = [replace(row, metrics=compact(row.metrics)) for _, row in sorted({row.id: row for row in rows}.items())]
     texts = {name: pa.array([_texts(row)[name] for row in unique], pa.string()) for name in TEXTS}
     numbers = {name: pa.array([getattr(row.metrics, name) for row in unique], pa.list_(pa.int32())) for name in LONG}
     table = pa.table(
@@ -184,7 +186,7 @@ def packed(rows: Iterable[Row]) -> bytes:
             "names": pa.array([row.metrics.names for row in unique], pa.list_(pa.string())),
             "views": pa.array([row.metrics.views for row in unique], pa.list_(pa.string())),
             **numbers,
-            "value": pa.array([shortened(row.metrics) for row in unique], pa.list_(pa.float64())),
+            "value": pa.array([row.metrics.value for row in unique], pa.list_(pa.float64())),
         }
     ).replace_schema_metadata({KEY: json.dumps(VERSION), seal.KEY: seal.BLANK})
     buffer = io.BytesIO()
@@ -206,9 +208,12 @@ def _texts(row: Row) -> dict[str, str]:
     }  # fmt: skip
 
 
-def shortened(metrics: Metrics) -> np.ndarray:
-    """The values, those of noisy metrics of single rounds rounded to BITS bits."""
+def compact(metrics: Metrics) -> Metrics:
+    """The same, but that noisy metrics of single rounds have BITS bits, and ROUNDS rounds at most."""
     noisy = np.array([name.endswith(NOISY) for name in metrics.names], bool)[metrics.metric] & (metrics.round > 0)
     mantissa, exponent = np.frexp(metrics.value)
-    rounded: np.ndarray = np.where(noisy, np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS), metrics.value)
-    return rounded
+    value = np.where(noisy, np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS), metrics.value)
+    last = int(metrics.round.max(initial=0))
+    every_round = noisy & (metrics.view == 0)  # what depends on no view comes from training, not from evaluations
+    kept = ~every_round | ((last - metrics.round) % max(-(-last // ROUNDS), 1) == 0)
+    return replace(metrics, value=value[kept], **{name: getattr(metrics, name)[kept] for name in LONG})

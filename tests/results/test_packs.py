@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.evaluate import evaluate
-from fedbench.metrics.read import load
+from fedbench.metrics.read import Metrics, load
 from fedbench.results import checksum, seal
 from fedbench.results.importing import check, take_in
 from fedbench.results.making import ABOUT, machine, own_code, row_of
-from fedbench.results.pack import GROUP, KEY, VERSION, Pack, Row, packed, shortened, write
+from fedbench.results.pack import GROUP, KEY, ROUNDS, VERSION, Pack, Row, compact, packed, write
 from fedbench.results.shelf import Shelf, summary
 from fedbench.results.shipped import NotPacked
 from fedbench.specs import DatasetSpec, RunSpec
@@ -81,11 +83,37 @@ def test_the_same_runs_are_the_same_bytes_each_once(rows: list[Row], tmp_path: P
 def test_only_noise_of_single_rounds_is_rounded(rows: list[Row]) -> None:
     metrics = rows[0].metrics
     odd = dataclasses.replace(metrics, value=np.full(len(metrics.value), 1 / 3))
-    changed = {metrics.names[k] for k in metrics.metric[shortened(odd) != odd.value]}
+    value = compact(odd).value
+    changed = {metrics.names[k] for k in metrics.metric[value != odd.value]}
     assert {"local_training_seconds", "train_loss"} <= changed
     assert not any("accuracy" in name or "bytes" in name for name in changed)
-    assert (shortened(odd)[metrics.round == 0] == 1 / 3).all()
-    assert np.allclose(shortened(odd), odd.value, rtol=2**-18, atol=0)
+    assert (value[metrics.round == 0] == 1 / 3).all()
+    assert np.allclose(value, odd.value, rtol=2**-18, atol=0)
+
+
+def long_run(rounds: int, evaluated: int) -> Metrics:
+    """Loss and bytes of each round, and a test loss of the evaluated ones."""
+    number, some = np.arange(1, rounds + 1), np.arange(evaluated, rounds + 1, evaluated)
+    n, few = len(number), len(some)
+    metric = np.repeat([0, 1, 2], [n, n, few])
+    return Metrics(
+        id="", names=["bytes_up", "train_loss", "test_loss"], views=["", "plain"],
+        metric=metric, view=(metric == 2).astype(int), round=np.concatenate([number, number, some]),
+        client=np.full(len(metric), -1), value=np.ones(len(metric)),
+    )  # fmt: skip
+
+
+@given(st.integers(1, 30_000), st.integers(1, 3000))
+def test_of_a_long_run_a_thousand_rounds_are_kept_of_what_is_noise(rounds: int, every: int) -> None:
+    whole = long_run(rounds, min(every, rounds))
+    short = compact(whole)
+    assert short.series("bytes_up") == whole.series("bytes_up")
+    assert short.series("test_loss", "plain") == whole.series("test_loss", "plain")
+    losses = sorted(short.series("train_loss"))
+    assert losses[-1] == rounds
+    assert len(losses) == rounds if rounds <= ROUNDS else ROUNDS / 2 <= len(losses) <= ROUNDS
+    assert len(set(np.diff(losses))) <= 1
+    assert (compact(short).round == short.round).all()
 
 
 def test_nothing_of_the_machine_but_its_kind(rows: list[Row]) -> None:
