@@ -18,9 +18,12 @@ from fedbench.reports.layout.build import build
 from fedbench.reports.status.asked import of_tables
 from fedbench.reports.status.cells import Cells, find
 from fedbench.reports.status.index import Index, State
+from fedbench.results.pack import write
 from fedbench.results.shelf import Shelf
 from fedbench.specs import RunSpec
+from fedbench.store import Store
 from tests.reports.conftest import Lab
+from tests.reports.test_shipped_numbers import row as packed
 from tests.support.cli_user import good
 
 TUNED = """
@@ -89,6 +92,17 @@ def test_a_cell_takes_the_value_of_the_best_validation_accuracy_whatever_test_im
     assert [entry.text for entry in grid.lines[0].entries] == ["0.30", "", ""]
     assert "seed 0 (to be chosen: 3, lr 0.1: 1)" in " ".join(grid.about)
     assert "FedAvg: lr 0.1 in A." in grid.notes
+
+
+def test_shipped_choices_are_counted_without_the_images(lab: Lab, tuned: Path, tmp_path: Path) -> None:
+    """A line for each partition, as with the images; one that nobody has begun with is not to be chosen here."""
+    for column, row in ((0, 0), (1, 0), (0, 1)):
+        for spec, validation in zip(cells(lab, tuned).grid[row][column].specs, (0.5, 0.7, 0.6), strict=True):
+            train(lab, spec, validation, 0.5)
+    write(tmp_path / "pack.parquet", [packed(lab, run) for run in lab.store.list("run")])
+    empty, table = Store(tmp_path / "empty"), tables.load(str(tuned))
+    about = " ".join(build(table, "small", empty, [], index=Index(empty, Shelf([tmp_path / "pack.parquet"]))).about)
+    assert "seed 0 (lr 0.1: 3)" in about
 
 
 def test_runs_that_only_choose_are_no_number_and_no_row(lab: Lab, tuned: Path) -> None:

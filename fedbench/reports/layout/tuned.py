@@ -44,10 +44,10 @@ def by_row(cells: Cells, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _distinct(cells: Cells) -> Iterator[Cell]:
-    """A cell of each row and setting: several columns may read the same runs."""
+    """A cell of each row and setting: several columns may read the same runs, shipped ones without the images too."""
     for line in cells.grid:
-        settings = {cells.settings.get(cell.column.key): cell for cell in reversed(line) if cell.trials}
-        yield from reversed(settings.values())
+        by_runs = {cell.specs: cell for cell in reversed(line) if cell.trials}
+        yield from reversed(by_runs.values())
 
 
 def _words(values: Mapping[str, Any]) -> str:
