@@ -19,13 +19,14 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.read import writing
 from fedbench.metrics.statistics import warm_rounds
 from fedbench.reports import table as tables
+from fedbench.reports.layout import times
 from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.status.cells import find
 from fedbench.reports.status.index import State
 from fedbench.reports.table.claims import FAILS, HOLDS
-from fedbench.reports.table.spec import Table
+from fedbench.reports.table.spec import Column, Table
 
 MINE = """
 title = "Mine"
@@ -338,6 +339,26 @@ def test_executors_are_named_where_times_are_read(lab: Any) -> None:
     assert told in about
 
 
+def test_no_column_is_named_twice_for_its_executors(lab: Any) -> None:
+    whole = {"local_training_seconds": 2.0, "total_runtime_seconds": 60.0}
+
+    def told(column: str, method: str, executor: str) -> list[str]:
+        lab.run(lab.setting("pfedfda/6", column), method, whole=whole, rules="pfedfda", executor=executor)
+        about = build(tables.load("pfedfda/6"), "small", lab.store, []).about
+        return [line.partition("executors. ")[2] for line in about if "executors" in line]
+
+    assert told("fedbench/Local training", "fedavg", "cores") == []
+    assert told("fedbench/Local training", "apfl", "stacked") == ["fedbench: cores on cpu and stacked on cpu."]
+
+
+def test_a_column_of_another_executor_than_its_groups_is_named_itself() -> None:
+    columns = {label: Column(label, group="Time") for label in ("5 clients", "25 clients", "50 clients")}
+    ran = {"5 clients": "cores", "25 clients": "stacked", "50 clients": "cores"}
+    hits = [(columns[label], {"executor": name, "device": "cpu"}) for label, name in ran.items()]
+    told = "Times are those of different executors. Time: cores on cpu; Time/25 clients: stacked on cpu."
+    assert times.by_column(hits) == told
+
+
 def test_processors_are_named_where_times_are_of_several(lab: Any) -> None:
     setting = lab.setting("pfedfda/6", "One after another/Local training")
 
@@ -349,10 +370,14 @@ def test_processors_are_named_where_times_are_of_several(lab: Any) -> None:
     for method, processor in (("fedavg", "Xeon 6-207-2"), ("apfl", "Xeon 6-207-2")):
         lab.run(setting, method, processor=processor, cpu="AVX512", **how)
         assert about() == []
-    lab.run(setting, "ditto", cpu="AVX2", **how)
-    assert about() == ["Times are of 2 processors, so not to be compared: AVX2, Xeon 6-207-2."]
+    unrecorded = lab.run(setting, "ditto", cpu="AVX2", **how)
+    assert about() == [
+        "Times may be of several processors, so not to be compared: Xeon 6-207-2, an unrecorded one (AVX2)."
+    ]
+    lab.store.remove("run", unrecorded.id)
+    lab.run(setting, "ditto", cpu="AVX2", processor="EPYC 25-17-1", **how)
     lab.run(setting, "pfedfda", device="H100", processor="Xeon 6-207-2", **how)
-    assert about() == ["Times are of 3 processors, so not to be compared: AVX2, H100, Xeon 6-207-2."]
+    assert about() == ["Times are of 3 processors, so not to be compared: EPYC 25-17-1, H100, Xeon 6-207-2."]
 
 
 def test_a_doubtful_number_is_shown_but_no_target(lab: Any) -> None:

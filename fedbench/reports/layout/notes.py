@@ -57,14 +57,13 @@ class Notes:
             }[table.statistic]
             return [f"{what}: needs no run, and no budget applies."]
         timed = self._timed()
-        executors = times.by_executor(timed)
         return [
             in_words(self.cells),
             *own_budgets(self.cells, self.rows),
             *in_brief(self.cells),
             *statistics(self.cells, self.extra, self.views),
             *_spreads(table),
-            *([times.executors(executors)] if len(executors) > 1 else []),
+            *([times.by_column(timed)] if len(times.executors(timed)) > 1 else []),
             *times.processors(provenance for _, provenance in timed),
             *(self._augmentation() if self._other_view else []),
             *self._completeness(),
@@ -75,13 +74,13 @@ class Notes:
     def full(self, compare: bool) -> list[str]:
         """All that the brief lines leave out, but for the methods' deviations and the claims."""
         table, budget = self.table, self.cells.budget
-        executors = times.by_executor(self._timed())
+        executors = times.executors(self._timed())
         runs = [] if table.counted else [
             *the_papers(self.cells),
             *hyper_parameters(self.cells, self.rows),
             *by_row(self.cells, self.rows),
             *([] if self._other_view else self._augmentation()),
-            *([times.executors(executors)] if len(executors) == 1 else []),
+            *([f"Times are those of executor {executors[0]}."] if len(executors) == 1 else []),
             *_sources(self.cells),
             *(_cost(records(self.cells, self.extra)) if compare else []),
             *(_tolerance(table) if compare else []),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fedbench.metrics.definitions import METRICS
 from fedbench.reports.status.index import Record
 from fedbench.reports.table.spec import Column
+
+#: A processor that runs do not name: it may be any other's.
+UNRECORDED = "an unrecorded one"
 
 
 def timed(hits: Iterable[tuple[Column, Record | None]]) -> Iterator[tuple[Column, Mapping[str, Any]]]:
@@ -20,20 +24,26 @@ def timed(hits: Iterable[tuple[Column, Record | None]]) -> Iterator[tuple[Column
             yield column, record.provenance
 
 
-def by_executor(times: Iterable[tuple[Column, Mapping[str, Any]]]) -> dict[str, dict[str, None]]:
-    """Executor and device, as the runs say -> the columns of its times, an ordered set."""
-    columns: dict[str, dict[str, None]] = {}
+def executors(times: Iterable[tuple[Column, Mapping[str, Any]]]) -> list[str]:
+    """Each executor and device that the runs name."""
+    return sorted({executor(provenance) for _, provenance in times if "executor" in provenance})
+
+
+def by_column(times: Iterable[tuple[Column, Mapping[str, Any]]]) -> str:
+    """What is said of several executors: a group of columns stands for those of its most usual ones, and the others for
+    themselves, so that no name stands twice."""
+    places: dict[tuple[str, str], list[tuple[Column, Mapping[str, Any]]]] = {}
     for column, provenance in times:
-        if "executor" in provenance:
-            columns.setdefault(executor(provenance), {})[column.group or column.label] = None
-    return columns
-
-
-def executors(columns: Mapping[str, Collection[str]]) -> str:
-    """What is said of `by_executor`."""
-    if len(columns) == 1:
-        return f"Times are those of executor {next(iter(columns))}."
-    each = (f"{', '.join(names)}: {where}" for where, names in columns.items())
+        places.setdefault((column.group or column.label, column.key), []).append((column, provenance))
+    used = {place: words for place, own in places.items() if (words := " and ".join(executors(own)))}
+    groups: dict[str, Counter[str]] = {}
+    for (group, _), words in used.items():
+        groups.setdefault(group, Counter())[words] += 1
+    names: dict[str, dict[str, None]] = {}
+    for (group, key), words in used.items():
+        usual = groups[group].most_common(1)[0][0]
+        names.setdefault(words, {})[group if words == usual else key] = None
+    each = (f"{', '.join(columns)}: {words}" for words, columns in names.items())
     return f"Times are those of different executors. {'; '.join(each)}."
 
 
@@ -42,12 +52,15 @@ def executor(provenance: Mapping[str, Any]) -> str:
 
 
 def processors(runs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A line if the times are of several processors, by the runs' provenance."""
+    """A line if the times are of several processors, by the runs' provenance, or may be."""
     names = sorted({_processor(provenance) for provenance in runs})
-    return [f"Times are of {len(names)} processors, so not to be compared: {', '.join(names)}."] if names[1:] else []
+    known = not any(name.startswith(UNRECORDED) for name in names)
+    several = f"are of {len(names)} processors" if known else "may be of several processors"
+    return [f"Times {several}, so not to be compared: {', '.join(names)}."] if names[1:] else []
 
 
 def _processor(provenance: Mapping[str, Any]) -> str:
-    """A GPU's name, or a CPU's; of runs made before that was recorded what it can compute."""
-    device = str(provenance.get("device", "cpu"))
-    return device if device != "cpu" else str(provenance.get("processor") or provenance.get("cpu") or "an unknown one")
+    """A GPU's name, or a CPU's; of runs made before that was recorded what it can compute, as many others can."""
+    device, cpu = str(provenance.get("device", "cpu")), provenance.get("cpu")
+    unrecorded = f"{UNRECORDED} ({cpu})" if cpu else UNRECORDED
+    return device if device != "cpu" else str(provenance.get("processor") or unrecorded)
