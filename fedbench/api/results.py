@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench.api.places import Home, store_of
 from fedbench.reports import runs as stored
 from fedbench.reports.headline import VIEW, headline
-from fedbench.reports.runs import SEEDS, differing, label, select, text
+from fedbench.reports.runs import SEEDS, differing, label, names_of_methods, select, text
 from fedbench.results.shelf import Shelf
 from fedbench.words import duration
 
@@ -138,9 +138,9 @@ def curves(
     import pandas as pd
 
     shown = chosen(filters, store, mine)
-    keys = [key for key in differing(shown) if key not in SEEDS]
+    keys, names = [key for key in differing(shown) if key not in SEEDS], names_of_methods(shown)
     rows = [
-        (one.id, label(one, ["method", *keys]), one.spec.setting.seed, round, name, value)
+        (one.id, label(one, ["method", *keys], names), one.spec.setting.seed, round, name, value)
         for one in shown
         for name in ([metric] if isinstance(metric, str) else metric)
         for round, value in one.metrics.series(name, VIEW).items()

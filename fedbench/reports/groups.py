@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedbench.errors import unknown
 from fedbench.partitions import schemes
-from fedbench.reports.runs import SEEDS, Run, by_seed, differing, label, telling, text
+from fedbench.reports.runs import SEEDS, Run, by_seed, differing, label, names_of_methods, telling, text
 
 
 @dataclass(frozen=True)
@@ -36,30 +36,33 @@ def grouped(runs: Sequence[Run], by: Sequence[str] = ()) -> list[RunPanel]:
     within |= {key for run in runs for key in run.hyper_parameters}  # which say nothing of a panel's other methods
     own = list(by) or [key for key in different if key in within and key not in places]
     apart = telling([group[0] for group in panels.values()], ("dataset", "split", *places))
+    names = names_of_methods(runs)
     return [
-        RunPanel(label(group[0], dict.fromkeys(("dataset", "split", *apart))), _lines(group, own, by))
+        RunPanel(label(group[0], dict.fromkeys(("dataset", "split", *apart))), _lines(group, own, by, names))
         for group in panels.values()
     ]
 
 
-def _lines(runs: Sequence[Run], keys: Sequence[str], by: Sequence[str]) -> dict[str, list[Run]]:
+def _lines(
+    runs: Sequence[Run], keys: Sequence[str], by: Sequence[str], names: Mapping[str, str]
+) -> dict[str, list[Run]]:
     if not by:
         lines: dict[str, list[Run]] = {}
         for group in by_seed(runs):
-            name = label(group[0], keys)
+            name = label(group[0], keys, names)
             lines[f"{name} ({group[0].id})" if name in lines else name] = group
         return lines
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(_named(run, by), []).append(run)
+        groups.setdefault(_named(run, by, names), []).append(run)
     return groups
 
 
-def _named(run: Run, by: Iterable[str]) -> str:
+def _named(run: Run, by: Iterable[str], names: Mapping[str, str]) -> str:
     """A run by the values of these keys, also of those that it does not have."""
     none = [f"no {key.replace('_', ' ')}" for key in by if run.values.get(key) is None]
     there = [key for key in by if run.values.get(key) is not None]
-    return ", ".join(([label(run, there)] if there else []) + none)
+    return ", ".join(([label(run, there, names)] if there else []) + none)
 
 
 def _of_partitions(runs: Iterable[Run]) -> set[str]:

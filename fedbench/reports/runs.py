@@ -258,13 +258,28 @@ def by_seed(runs: Iterable[Run]) -> list[list[Run]]:
     return [sorted(group, key=lambda run: (run.spec.setting.seed, run.id)) for group in groups.values()]
 
 
-def label(run: Run, keys: Iterable[str]) -> str:
-    """What tells this run from others that differ in these keys, such as 'FedAvg, lr 0.1'."""
+def names_of_methods(runs: Sequence[Run]) -> dict[str, str]:
+    """Run's id -> its method in print: the title, and behind it the method where runs of another one have that title,
+    as a user's own variant may."""
+    methods: dict[str, set[str]] = {}
+    for run in runs:
+        methods.setdefault(run.title, set()).add(run.values["method"])
+    return {
+        run.id: f"{run.title} ({text(run.values['method'])})" if len(methods[run.title]) > 1 else run.title
+        for run in runs
+    }
+
+
+def label(run: Run, keys: Iterable[str], names: Mapping[str, str] | None = None) -> str:
+    """What tells this run from others that differ in these keys, such as 'FedAvg, lr 0.1'; its method by `names`
+    (`names_of_methods`)."""
+    keys = list(keys)
+    name = (names or {}).get(run.id, run.title)
+    values = {**run.values, "title": name if "method" in keys else run.title}
     keys = ["title" if key == "method" else key for key in keys]
-    values = run.values
     parts = [
         text(values[k]) if k in UNNAMED else f"{k.replace('_', ' ')} {text(values[k])}"
         for k in dict.fromkeys(keys)
         if values.get(k) is not None
     ]
-    return ", ".join(parts) or run.title
+    return ", ".join(parts) or name

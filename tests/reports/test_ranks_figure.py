@@ -13,6 +13,7 @@ import pytest
 from typer.testing import Result
 
 from fedbench.errors import FedbenchError
+from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.compare.ranks import ranked
 from fedbench.reports.runs import select
 from fedbench.specs import Setting
@@ -46,6 +47,22 @@ def test_ranks_by_hand(runs: Lab) -> None:
     # 12 * 4 / (3 * 4) * (1.875^2 + 1.375^2 + 2.75^2 - 3 * 16 / 4)
     assert ranks.result.chi2 == pytest.approx(4 * (3.515625 + 1.890625 + 7.5625 - 12))
     assert ranks.result.difference == pytest.approx(2.343 * (3 * 4 / (6 * 4)) ** 0.5, abs=0.001)
+
+
+def test_two_methods_of_one_title_are_two_lines(lab: Lab) -> None:
+    """A user's own variant may be called in print as the built-in one is."""
+    for alpha in (0.1, 0.5):
+        for method, value in (("fedprox", 0.5), ("prox", 0.7)):
+            lab.run(at(lab, alpha, seed=0), method, value=value, title="FedProx")
+    runs = select(lab.store)
+    for by in ((), ("method",)):
+        ranks = ranked(runs, by=by)
+        assert dict(zip(ranks.lines, ranks.result.average, strict=True)) == {
+            "FedProx (fedprox)": 2.0, "FedProx (prox)": 1.0,
+        }  # fmt: skip
+    (printed,) = side_by_side(runs)
+    assert {line.keys[printed.keys.index("method")] for line in printed.lines} == set(ranks.lines)
+    assert sum("FedProx (prox)" in line.label for line in printed.lines) == 2
 
 
 def test_places_without_some_line_are_left_out_and_said(runs: Lab) -> None:

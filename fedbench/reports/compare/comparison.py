@@ -14,7 +14,7 @@ from fedbench.metrics.statistics import across_seeds
 from fedbench.reports.compare.numbers import USUAL, Number, of_metric
 from fedbench.reports.compare.places import Place, by_place, keys_of, keys_of_places, names_of_places
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.runs import SEEDS, Run, by_seed, label
+from fedbench.reports.runs import SEEDS, Run, by_seed, label, names_of_methods
 
 #: The view of the test images that every run has after its last round.
 VIEW = "plain"
@@ -48,6 +48,11 @@ class Comparison:
     def names_of_places(self) -> Mapping[Place, str]:
         return names_of_places(self.places)
 
+    @cached_property
+    def names_of_methods(self) -> Mapping[str, str]:
+        """By the run's id."""
+        return names_of_methods(self.runs)
+
     def value(self, group: Group, number: Number) -> Value | None:
         """Its mean over the runs of a group that have it, and the standard deviation (ddof 1) of more than one."""
         every = [(run.spec.setting.seed, self.values.get((run.id, number.name))) for run in group]
@@ -62,12 +67,12 @@ class Comparison:
 
     def label(self, group: Group) -> str:
         """What tells the group from the others."""
-        return label(group[0], self.keys or ["method"])
+        return label(group[0], self.keys or ["method"], self.names_of_methods)
 
     def label_there(self, group: Group) -> str:
         """What tells the group from the others on its data."""
         data = keys_of_places(self.runs)
-        return label(group[0], [key for key in self.keys if key not in data] or ["method"])
+        return label(group[0], [key for key in self.keys if key not in data] or ["method"], self.names_of_methods)
 
 
 def compare(

@@ -68,7 +68,7 @@ def grid(side: Comparison) -> Grid:
 
 
 def _line(side: Comparison, group: Group, keys: Sequence[str], entries: tuple[Entry, ...]) -> Line:
-    spec, texts = group[0].spec, tuple(_print(group[0], key) for key in keys)
+    spec, texts = group[0].spec, tuple(_print(side, group[0], key) for key in keys)
     return Line(side.label(group), "run", entries, method=spec.method, source=spec.source or "", keys=texts)
 
 
@@ -76,13 +76,15 @@ def _count(group: Group) -> Entry:
     return Entry(State.DONE, str(len(group)), value=Value(len(group)), runs=tuple(run.id for run in group))
 
 
-def _print(run: Run, key: str) -> str:
-    return run.title if key == "method" else "" if run.values.get(key) is None else text(run.values[key])
+def _print(side: Comparison, run: Run, key: str) -> str:
+    if key == "method":
+        return side.names_of_methods[run.id]
+    return "" if run.values.get(key) is None else text(run.values[key])
 
 
 def _title(side: Comparison) -> str:
     """How many runs, and what all of them have in common of method, data set and partition."""
-    common = {key: {_print(run, key) for run in side.runs} for key in ("method", "dataset", "split")}
+    common = {key: {_print(side, run, key) for run in side.runs} for key in ("method", "dataset", "split")}
     of, *on = (next(iter(values)) if len(values) == 1 else "" for values in common.values())
     n = len(side.runs)
     return f"{n} run{'s' * (n > 1)}{of and f' of {of}'}" + (f" on {', '.join(filter(None, on))}" if any(on) else "")
@@ -179,5 +181,6 @@ def _lacking(side: Comparison) -> dict[tuple[str, str], dict[str, None]]:
         for run in side.runs:
             metrics = side.metrics.get(run.id)
             if metrics is not None and side.values[run.id, number.name] is None:
-                lacking.setdefault((number.label, why_not(number, run, metrics)), {})[run.title] = None
+                methods = lacking.setdefault((number.label, why_not(number, run, metrics)), {})
+                methods[side.names_of_methods[run.id]] = None
     return lacking

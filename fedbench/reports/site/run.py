@@ -34,7 +34,7 @@ def name(run: Run) -> str:
 def page(side: Comparison, group: Group, run: Run, told: Told, partition: str) -> str:
     """The page of one run of a group, with the picture of its partition (HTML)."""
     way = f'<a href="index.html">All runs</a>{_seeds(group, run)}'
-    title = label(run, sorted(side.keys, key=lambda key: key != "method") or ["method"])
+    title = label(run, sorted(side.keys, key=lambda key: key != "method") or ["method"], side.names_of_methods)
     about = [f"{run.values['dataset']} {run.values['split']}", f"seed {run.spec.setting.seed}", f"run {run.id}"]
     stale = [*(["shipped"] if run.shipped else []), *["stale: of another version of the code"] * run.stale]
     body = [f"<h1>{e(title)}</h1>", f'<p class="about">{e(" · ".join([*about, *stale]))}</p>', _tiles(side, run)]
