@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from fedbench.cli import context
 from fedbench.cli.strict import App
 from fedbench.errors import FedbenchError
 from fedbench.words import counted, duration, path_of, size
+
+if TYPE_CHECKING:
+    from fedbench.results.shipped import Shipped
 
 results_app = App(no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
 
@@ -166,8 +169,18 @@ def verify(
     from fedbench.reports.runs import shipped
 
     runs = [run.shipped for run in shipped(context.shelf(), context.store(), filters or []) if run.shipped]
-    runs = [run for run in runs if minutes is None or run.origin.seconds <= 60 * minutes]
+    if minutes is not None:
+        runs = _within(runs, minutes)
     results = verified(runs, sample, seed, tolerance / 100, again)
     show(results, json)
     if not all(one.checked.verdict.good for one in results):
         sys.exit(1)
+
+
+def _within(runs: list[Shipped], minutes: float) -> list[Shipped]:
+    """Those that took at most so long. Raises FedbenchError if there are runs, and none of them took so little."""
+    short = [run for run in runs if run.origin.seconds <= 60 * minutes]
+    if runs and not short:
+        least = duration(min(run.origin.seconds for run in runs))
+        raise FedbenchError(f"no shipped run took {minutes:g} minutes or less", f"the shortest one took {least}")
+    return short

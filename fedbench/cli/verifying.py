@@ -57,6 +57,7 @@ def show(results: Sequence[Verified], as_json: bool) -> None:
                     "run": one.run.id, "verdict": one.checked.verdict.name.lower(), "good": one.checked.verdict.good,
                     "trained": one.trained, "difference": one.checked.difference, "metric": one.checked.metric or None,
                     "rounding": one.checked.rounding, "made_on": one.run.origin.machine, "here": one.checked.here,
+                    "made_on_processor": one.checked.processors[0], "processor_here": one.checked.processors[1],
                 }
                 for one in results
             ]
@@ -69,7 +70,7 @@ def show(results: Sequence[Verified], as_json: bool) -> None:
         sign, style = ("✓", "green") if one.checked.verdict.good else ("✗", "red")
         how = "trained now" if one.trained else "as the store has it"
         rest = "" if one.checked.verdict.value == "the same predictions" else far
-        line = f"{sign} run {one.run.id} {_name(one.run)}: {one.checked.verdict}{rest} ({how})"
+        line = f"{sign} run {one.run.id} {_name(one.run)}: {one.checked.words}{rest} ({how})"
         context.out().print(line, style=style, soft_wrap=True, markup=False)
     bad = sum(not one.checked.verdict.good for one in results)
     context.out().print(f"{len(results) - bad} of {len(results)} come out again")

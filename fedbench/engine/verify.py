@@ -36,14 +36,16 @@ TOLERANCE = 0.01
 ROUNDING = 1e-9
 #: How many times as far as another executor's rounding moves a run it may lie from the shipped one.
 SPREAD = 3
+#: What is said of predictions that differ.
+OTHER = "other bits"
 
 
 class Verdict(StrEnum):
     SAME = "the same predictions"
-    CLOSE = "other bits, accuracies within the tolerance"
-    UNSTABLE = "other bits, no further apart than rounding moves it here"
+    CLOSE = f"{OTHER}, accuracies within the tolerance"
+    UNSTABLE = f"{OTHER}, no further apart than rounding moves it here"
     OTHER_NUMBERS = "the same predictions, but other numbers than the pack's"
-    OTHER_BITS = "other bits on the same kind of machine"
+    OTHER_BITS = f"{OTHER} on the same kind of machine"
     FAR = "accuracies beyond the tolerance"
 
     @property
@@ -59,7 +61,14 @@ class Checked:
     difference: float  #: the largest between two (headline) accuracies, as a fraction
     metric: str  #: of which
     here: str  #: kind of machine
+    processors: tuple[str | None, str | None]  #: that the shipped run was made on, and the one here, where recorded
     rounding: float | None = None  #: of one beyond the tolerance: how far another executor here moves its accuracies
+
+    @property
+    def words(self) -> str:
+        """The verdict, and why bits may differ on what looks like the same kind of machine."""
+        why = " (the processor it was made on was not recorded)" if self.processors[0] is None else ""
+        return self.verdict.replace(OTHER, f"{OTHER}{why}", 1)
 
 
 def sample(runs: Sequence[Shipped], n: int, seed: int, store: Store, roots: Sequence[Path]) -> list[Shipped]:
@@ -117,14 +126,16 @@ def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLE
     """A shipped run against the same one of this store."""
     assert isinstance(again.spec, RunSpec)
     setting, here = again.spec.setting, machine(again.provenance)
+    processors = (run.provenance.get("processor"), again.provenance.get("processor"))
     theirs, ours = run.metrics, load(evaluate(again, store))
     if checksum.predictions(again) == run.origin.predictions:
         difference, metric = _farthest(_exact(theirs), _exact(ours))
-        return Checked(Verdict.SAME if difference < ROUNDING else Verdict.OTHER_NUMBERS, difference, metric, here)
+        verdict = Verdict.SAME if difference < ROUNDING else Verdict.OTHER_NUMBERS
+        return Checked(verdict, difference, metric, here, processors)
     difference, metric = _farthest(*(_headlines(of, setting) for of in (theirs, ours)))
     if _kind(run) == _kind(again) and run.provenance.get("processor"):
-        return Checked(Verdict.OTHER_BITS, difference, metric, here)
-    return Checked(Verdict.CLOSE if difference <= tolerance else Verdict.FAR, difference, metric, here)
+        return Checked(Verdict.OTHER_BITS, difference, metric, here, processors)
+    return Checked(Verdict.CLOSE if difference <= tolerance else Verdict.FAR, difference, metric, here, processors)
 
 
 def settled(checked: Checked, run: Shipped, again: Artifact, store: Store, roots: list[Path]) -> Checked:

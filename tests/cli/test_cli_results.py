@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedbench.machine import processor
 from tests.support.cli_user import DIGITS, fedbench, good
 
 #: One run of FedAvg on the digits, in the smoke budget of the protocol plain.
@@ -56,6 +57,10 @@ def test_a_pack_fills_tables_elsewhere_and_is_verified(pack: Path, tmp_path: Pat
     assert [(one["runs"], one["by"], one["datasets"]) for one in listed] == [(1, ["Ada"], ["digits"])]
     (one,) = json.loads(good("results", "verify", "--sample", "3", "--json", "--home", other).out)
     assert (one["verdict"], one["trained"]) == ("same", True)
+    assert one["made_on_processor"] == one["processor_here"] == processor()
+    assert "no shipped run took 1e-06 minutes or less; the shortest one took" in bad(
+        "results", "verify", "--minutes", "1e-6", "--home", other
+    )
     assert "as the store has it" in good("results", "verify", "--home", other).out
     assert "°" not in table(other)  # it is the store's own now
 

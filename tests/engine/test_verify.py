@@ -110,11 +110,19 @@ def test_what_is_said_of_a_run_made_again(store: Store, tmp_path: Path) -> None:
     assert far == (Verdict.FAR, 0.25, "average_accuracy")
 
 
+def test_other_bits_without_a_recorded_processor_say_why() -> None:
+    checked = Checked(Verdict.CLOSE, 0.0, "average_accuracy", "here", (None, "Xeon 6-207-2"))
+    why = "(the processor it was made on was not recorded)"
+    assert checked.words == f"other bits {why}, accuracies within the tolerance"
+    assert replace(checked, processors=("Xeon 6-207-1", "Xeon 6-207-2")).words == str(Verdict.CLOSE)
+    assert replace(checked, verdict=Verdict.SAME).words == "the same predictions"
+
+
 def test_what_hangs_on_rounding_comes_out_again(run: Shipped, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run far from the shipped one is FAR or UNSTABLE by how far another executor moves it."""
     job = verify.job_of(run)
     (again,) = execute_all([job], store, [], device="cpu", executor="sequential")
-    checked = Checked(Verdict.FAR, 0.5, "average_accuracy", "here")
+    checked = Checked(Verdict.FAR, 0.5, "average_accuracy", "here", ("one", "another"))
     result = verify.settled(checked, run, again, store, [])
     assert (result.verdict, result.difference) == (Verdict.FAR, 0.5)
     assert result.rounding is not None
