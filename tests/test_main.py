@@ -121,14 +121,14 @@ def test_bad_input_is_one_line(
 
 
 def test_bad_input_in_a_process(tmp_path: Path) -> None:
-    done = run("show", "abc", "--home", tmp_path)
+    done = run("show", "xyz", "--home", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("fedbench: no dataset")
     assert done.stderr.count("\n") == 1
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    done = run("show", "abc", "--home", tmp_path, "--debug")
+    done = run("show", "xyz", "--home", tmp_path, "--debug")
     assert done.returncode == 2
     assert "Traceback" in done.stderr
     assert "FedbenchError: no dataset" in done.stderr

@@ -8,23 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedbench.cli import complete, context
-from fedbench.cli.origin import chain, details
+from fedbench.errors import FedbenchError
 from fedbench.measure import stored
 from fedbench.plugins.mistakes import reported
 
 if TYPE_CHECKING:
     from fedbench.declaration import Declaration
+    from fedbench.store import Artifact, Store
 
 
 def show(
     id: Annotated[str, typer.Argument(help="Id of an artifact, or its beginning.", autocompletion=complete.artifacts)],
     json: Annotated[bool, typer.Option("--json", help="The manifests, machine-readable.")] = False,
 ) -> None:
-    """Show where an artifact comes from: from a metric back to the images."""
+    """Show where an artifact comes from, from a metric back to the images; also a shipped run, which is not in the
+    store."""
+    from fedbench.cli.origin import chain, details, document
+
     store = context.store()
-    links = chain(store, store.find(id))
+    links = chain(store, _artifact(store, id))
     if json:
-        context.print_json([dict(a.manifest) if a else {"missing": what} for what, a in links])
+        context.print_json([document(a) if a else {"missing": what} for what, a in links])
         return
     from rich.text import Text
     from rich.tree import Tree
@@ -41,6 +45,16 @@ def show(
     assert tree is not None
     # Cut nowhere: what does not fit goes on in the next line.
     context.out().print(tree, soft_wrap=False)
+
+
+def _artifact(store: Store, prefix: str) -> Artifact:
+    """The store's artifact, or else the shipped run. Raises FedbenchError if there is neither."""
+    try:
+        return store.find(prefix)
+    except FedbenchError:
+        if (run := context.shelf().find(prefix)) is None:
+            raise
+        return run
 
 
 def methods(

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedbench.cli.describe import describe
+from fedbench.reports.layout.shipped import NOBODY
+from fedbench.results.shipped import Shipped
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Spec
 from fedbench.store import Artifact, Store
 
@@ -21,7 +23,17 @@ def chain(store: Store, artifact: Artifact) -> list[tuple[str, Artifact | None]]
             specs.append(spec.setting.partition)
         elif isinstance(spec, PartitionSpec):
             specs.append(spec.dataset)
-    return [(f"{spec.kind} {spec.id}: {describe(spec)}", store.whole(spec)) for spec in specs]
+    whole = (artifact if isinstance(artifact, Shipped) else store.whole(artifact.spec), *map(store.whole, specs[1:]))
+    return [(f"{spec.kind} {spec.id}: {describe(spec)}", one) for spec, one in zip(specs, whole, strict=True)]
+
+
+def document(artifact: Artifact) -> dict[str, Any]:
+    """Its manifest; of a shipped run also who made it, and where it and what of its predictions is."""
+    if not isinstance(artifact, Shipped):
+        return dict(artifact.manifest)
+    row = artifact.origin
+    shipped = {"by": row.by, "pack": str(artifact.path), "predictions_sha256": row.predictions}
+    return {**artifact.manifest, "shipped": shipped}
 
 
 def details(artifact: Artifact) -> list[str]:
@@ -30,17 +42,18 @@ def details(artifact: Artifact) -> list[str]:
     from fedbench.metrics.method_metrics import MEASURES, measures_of
 
     spec, p = artifact.spec, artifact.provenance
-    libraries = ", ".join(f"{k} {v}" for k, v in p["libraries"].items())
+    git = p.get("git") or ""
+    libraries = ", ".join(f"{k} {v}" for k, v in p.get("libraries", {}).items())
     lines = [
-        f"made {p['started']} on {p['host']} ({p['platform']})",
-        f"by {libraries}" + (f", revision {p['git'][:12]}{'+' if p['git'].endswith('+') else ''}" if p["git"] else ""),
-        f"files in {artifact.path}: " + ", ".join(artifact.manifest["files"]),
+        f"made {p['started']} {_where(artifact)}",
+        f"by {libraries}" + (f", revision {git[:12]}{'+' if git.endswith('+') else ''}" if git else ""),
+        _files(artifact),
     ]
     if isinstance(spec, RunSpec):
         setting = {k: v for k, v in spec.setting.to_dict().items() if k != "partition"}
         lines.insert(0, "setting: " + ", ".join(f"{k} {v}" for k, v in setting.items()))
         lines.insert(0, "method: " + (", ".join(f"{k} {v}" for k, v in spec.params.items()) or "no hyper-parameters"))
-        lines.append(f"trained {p['train_seconds']:.1f} s on {p['device']}, {_executor(p)}")
+        lines.append(f"trained {p['train_seconds']:.1f} s on {p.get('device', 'unknown')}, {_executor(p)}")
         if keeps := keep.line(artifact):
             lines.append(keeps)
         lines += [f"measures {one}" for one in measures_of(artifact).values() if MEASURES in p]
@@ -49,10 +62,25 @@ def details(artifact: Artifact) -> list[str]:
     return lines
 
 
+def _where(artifact: Artifact) -> str:
+    p = artifact.provenance
+    if isinstance(artifact, Shipped):
+        processor = f" ({p['processor']})" if p.get("processor") else ""
+        return f"by {artifact.origin.by or NOBODY} on {artifact.origin.machine}{processor}"
+    return f"on {p['host']} ({p['platform']})"
+
+
+def _files(artifact: Artifact) -> str:
+    if isinstance(artifact, Shipped):
+        again = f"'fedbench results verify {artifact.id}' trains it again"
+        return f"shipped in {artifact.path}, without its predictions: {again}"
+    return f"files in {artifact.path}: " + ", ".join(artifact.manifest["files"])
+
+
 def _executor(provenance: Mapping[str, Any]) -> str:
     """Which executor ran, and why: what was measured of each, in client-steps a second; or on which workers."""
     rates = provenance.get("executor_choice", {}).get("steps_per_second", {})
     measured = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
     others = f", together with {provenance['together'] - 1} other seeds" if "together" in provenance else ""
     how = f"{measured} client-steps/s" if measured else provenance.get("workers", "")
-    return f"executor {provenance['executor']}" + (f" ({how})" if how else "") + others
+    return f"executor {provenance.get('executor', 'unknown')}" + (f" ({how})" if how else "") + others

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedbench.machine import processor
-from tests.support.cli_user import DIGITS, fedbench, good
+from tests.support.cli_user import DIGITS, artifact, fedbench, good
 
 #: One run of FedAvg on the digits, in the smoke budget of the protocol plain.
 DIGITS_PACK = Path(__file__).parents[1] / "fixtures/results/digits.parquet"
@@ -63,6 +63,20 @@ def test_a_pack_fills_tables_elsewhere_and_is_verified(pack: Path, tmp_path: Pat
     )
     assert "as the store has it" in good("results", "verify", "--home", other).out
     assert "°" not in table(other)  # it is the store's own now
+
+
+def test_show_walks_from_a_shipped_run_back_to_the_images(pack: Path, ready: Path, tmp_path: Path) -> None:
+    other, run = tmp_path / "other", artifact(ready, "run").name
+    good("results", "import", pack, "--home", other)
+    said = " ".join(good("show", run[:8], "--home", other).out.replace("│", " ").split())
+    for words in (
+        f"run {run}: fedavg on digits", "by Ada on ", "momentum 0.9, weight_decay 0.0005", "no hyper-parameters",
+        f"without its predictions: 'fedbench results verify {run}' trains it again", "(not in this store, or damaged)",
+    ):  # fmt: skip
+        assert words in said
+    first, *missing = json.loads(good("show", run, "--json", "--home", other).out)
+    assert (first["id"], first["shipped"]["by"], len(missing)) == (run, "Ada", 2)
+    assert "no dataset or partition or run or metrics 'fff'" in bad("show", "fff", "--home", other)
 
 
 def test_what_packs_hold_need_not_be_trained(pack: Path, tmp_path: Path) -> None:
