@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedbench.cli import complete, context
+from fedbench.errors import FedbenchError
 
 if TYPE_CHECKING:
     from fedbench.reports.claims import Claims
@@ -31,6 +32,8 @@ def claims(
     from fedbench.reports.claims_in_words import LOOKS, markdown, summary, title, words
     from fedbench.reports.status.index import Index
 
+    if output is not None and output.suffix != ".md":
+        raise FedbenchError(f"claims are written in Markdown, and {output} does not end so", "-o NAME.md")
     store = context.store()
     index = Index(store, None if mine else context.shelf())
     tables = list(every(names or (), store, context.roots(), index, budget))

@@ -13,7 +13,7 @@ from fedbench.reports import table as tables
 from fedbench.reports.claims import Claims, claims
 from fedbench.reports.status.index import Index
 from fedbench.store import Store
-from tests.support.cli_user import good
+from tests.support.cli_user import fedbench, good
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
@@ -65,3 +65,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert (first["table"], first["budget"], bool(first["claims"])) == ("pfedfda/6", None, True)
     good("claims", "feddrm/1", "-o", tmp_path / "claims.md", "--home", tmp_path)
     assert "- · FedDRM is best in every column: not measured" in (tmp_path / "claims.md").read_text()
+    for name in ("claims.docx", "claims.csv"):
+        said = fedbench("claims", "feddrm/1", "-o", tmp_path / name, "--home", tmp_path)
+        assert (said.code, "does not end so; -o NAME.md" in said.line) == (2, True)
+        assert not (tmp_path / name).exists()
