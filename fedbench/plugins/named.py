@@ -16,6 +16,8 @@ T = TypeVar("T")
 AT = "@"
 #: Digits of the digest.
 DIGITS = 12
+#: So many classes of a file are named to whoever names none.
+MOST = 3
 
 
 class Known(NamedTuple):
@@ -40,7 +42,8 @@ class Named:
             return given
         at = place(given, self.what)
         if at.name is None or not at.name.isidentifier():
-            example = f"such as {at.file.name}:Net" if self.what == "model" else f"such as {at.file.name}:Mine"
+            own = [f"{at.file.name}:{name}" for name in sorted(read(at.file).classes())]
+            example = f"such as {' or '.join(own[:MOST])}" if own else "it defines none"
             raise FedbenchError(f"{given} does not say which of its classes is the {self.what}", example)
         source = read(at.file)
         if at.name not in source.classes(assigned=True):

@@ -125,6 +125,9 @@ def test_places_that_name_none(tmp_path: Path) -> None:
         models.named("nowhere.py:Net")
     with pytest.raises(FedbenchError, match=r"does not say which of its classes is the model; such as net\.py:Net"):
         models.named(given.removesuffix(":Net"))
+    (tmp_path / "my_model.py").write_text("class MyModel: ...\n")
+    with pytest.raises(FedbenchError, match=r"such as my_model\.py:MyModel$"):
+        models.named(str(tmp_path / "my_model.py"))
     with pytest.raises(FedbenchError, match=r"is a user's file that is not at hand; give --model FILE\.py:Net"):
         models.build("Net@000000000000", shape=(8, 8, 1), classes=10, seed=1)
 
