@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedbench.cli import context
 from fedbench.errors import FedbenchError
-from fedbench.words import duration
+from fedbench.words import counted, duration
 
 if TYPE_CHECKING:
     from fedbench.engine.sweep import Wanted
@@ -52,7 +52,7 @@ def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json:
     if runs:
         context.out().print(table)
     about = f", about {duration(sum(costs.values()))} of training here" if costs else ""
-    total = f"{len(runs)} run{'s' * (len(runs) != 1)} to make, {scope}{about}"
+    total = f"{counted(len(runs), 'run')} to make, {scope}{about}"
     context.out().print(total if runs else f"nothing to run: {nothing}")
 
 

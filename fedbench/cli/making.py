@@ -11,7 +11,7 @@ from fedbench.cli.live import run, stoppable
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import PluginError
 from fedbench.store.claim import HeldError
-from fedbench.words import duration
+from fedbench.words import counted, duration
 
 if TYPE_CHECKING:
     from fedbench.engine.engines import Engine, Where
@@ -136,8 +136,8 @@ def make(
     if as_json:
         context.print_json({"made": ids, "failed": failures, "left": [one.title for one in outcomes[End.HELD]]})
     if not quiet or failures:
-        more = f", {len(others)} by other processes" if (others := outcomes[End.MADE_ELSEWHERE]) else ""
-        console.print(f"{len(ids)} of {len(runs)} runs made{more}" if runs else f"nothing to run: {nothing}")
+        elsewhere = f", {len(others):,} by other processes" if (others := outcomes[End.MADE_ELSEWHERE]) else ""
+        console.print(f"{len(ids):,} of {len(runs):,} runs made{elsewhere}" if runs else f"nothing to run: {nothing}")
     for one in outcomes[End.HELD]:
         assert isinstance(one.error, HeldError)
         console.print(f"left to {one.error.who}: {one.title}")
@@ -168,7 +168,7 @@ def _made(
     shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
     if runs and not quiet:
         about = f", about {duration(sum(shares.values()))} of training here" if costs else ""
-        console.print(f"{len(runs)} run{'s' * (len(runs) != 1)} to make, {scope}{about}")
+        console.print(f"{counted(len(runs), 'run')} to make, {scope}{about}")
     outcomes: dict[End, list[Outcome]] = {end: [] for end in End}
     with Bars(console, shares) as bars:
 

@@ -15,7 +15,7 @@ from fedbench.plain import plain
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
 from fedbench.store.unfinished import End, discard, ids, unfinished
-from fedbench.words import size
+from fedbench.words import counted, size
 
 #: More than these are counted, not listed, before the question.
 _LISTED = 20
@@ -137,5 +137,5 @@ def _sum(things: Sequence[_Thing]) -> str:
     counts: dict[str, int] = {}
     for thing in things:
         counts[thing.kind] = counts.get(thing.kind, 0) + 1
-    words = [f"{n} {kind}{'s' if n > 1 and not kind.endswith('s') else ''}" for kind, n in counts.items()]
+    words = [f"{n:,} {kind}" if kind.endswith("s") else counted(n, kind) for kind, n in counts.items()]
     return ", ".join([*words, size(sum(thing.bytes for thing in things))])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedbench.cli import context
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     from fedbench.reports.runs import Run
@@ -46,7 +47,7 @@ def site(
         write_whole(folder / name, content)
         size += len(content)
     console.print(
-        f"{len(runs)} run{'s' * (len(runs) > 1)}, {size / 1e6:.1f} MB: open {folder / 'index.html'}",
+        f"{counted(len(runs), 'run')}, {size / 1e6:.1f} MB: open {folder / 'index.html'}",
         soft_wrap=True, markup=False,
     )  # fmt: skip
 

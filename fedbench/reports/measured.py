@@ -22,7 +22,7 @@ from fedbench.reports.status.index import Index
 from fedbench.results.shelf import Shelf, with_fedbench
 from fedbench.results.shelf import summary as of_pack
 from fedbench.store import Store
-from fedbench.words import duration
+from fedbench.words import counted, duration
 
 #: The sentences, and the page.
 SENTENCES, PAGE = "measured.toml", "measured.md"
@@ -75,7 +75,7 @@ def _sentences(paper: str, there: set[str]) -> Sequence[Note]:
 def _pack(pack: dict[str, object]) -> str:
     days = " to ".join(dict.fromkeys(str(pack[end])[:10] for end in ("first", "last")))
     by, machines = (", ".join(map(str, pack[key])) for key in ("by", "machines"))  # type: ignore[call-overload]
-    runs = f"{pack['runs']} run{'s' * (pack['runs'] != 1)}"
+    runs = counted(int(str(pack["runs"])), "run")
     return f"{runs} by {by}, {days}, {duration(float(str(pack['seconds'])))} of training on {machines}."
 
 

@@ -48,6 +48,11 @@ def a_run(lab: Any, value: float) -> Any:
     return lab.run(lab.setting("feddrm/1", "CIFAR-10/Dir-0.3"), "feddrm", value=value, **told)
 
 
+def test_runs_are_counted_as_everywhere() -> None:
+    pack = {"runs": 1029, "by": ["Ada"], "machines": ["Linux"], "first": "2026-01-02", "last": "2026-01-02"}
+    assert measured._pack({**pack, "seconds": 9}) == "1,029 runs by Ada, 2026-01-02, 9 s of training on Linux."
+
+
 def test_a_page_has_the_numbers_of_packs_alone(lab: Any, shipped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedbench.results.checksum.predictions", lambda _: "0" * 64)
     shipped(a_run(lab, 0.5))

@@ -19,6 +19,7 @@ from fedbench.reports.numbers.measured import Value
 from fedbench.reports.runs import Run, text
 from fedbench.reports.status.index import State
 from fedbench.reports.table.spec import VIEWS, Column
+from fedbench.words import counted
 
 
 def side_by_side(
@@ -86,8 +87,8 @@ def _title(side: Comparison) -> str:
     """How many runs, and what all of them have in common of method, data set and partition."""
     common = {key: {_print(side, run, key) for run in side.runs} for key in ("method", "dataset", "split")}
     of, *on = (next(iter(values)) if len(values) == 1 else "" for values in common.values())
-    n = len(side.runs)
-    return f"{n} run{'s' * (n > 1)}{of and f' of {of}'}" + (f" on {', '.join(filter(None, on))}" if any(on) else "")
+    runs = counted(len(side.runs), "run")
+    return f"{runs}{of and f' of {of}'}" + (f" on {', '.join(filter(None, on))}" if any(on) else "")
 
 
 def _column(side: Comparison, number: Number) -> tuple[Head, list[Entry]]:

@@ -17,6 +17,7 @@ from fedbench.reports.layout.grid import Entry, Grid, Head, Line
 from fedbench.reports.numbers.measured import Value
 from fedbench.reports.runs import SEEDS
 from fedbench.reports.status.index import State
+from fedbench.words import counted
 
 #: What a test may be paired over.
 OVER = ("seeds", "clients")
@@ -176,4 +177,4 @@ def _notes(pairs: Sequence[Pair]) -> Iterable[str]:
         corrected = f" in {len(whole)} pairs" if len(whole) > 1 and least_p(n) <= LEVEL else ""
         yield f"{n} {over}{corrected}: no test can reach {LEVEL} (p is {least_p(n):.2g} at the least); {more}."
     if lone := len(pairs) - len(whole):
-        yield f"{lone} pair{'s' * (lone > 1)} with nothing in common to pair: no seed and no partition."
+        yield f"{counted(lone, 'pair')} with nothing in common to pair: no seed and no partition."

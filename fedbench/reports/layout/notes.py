@@ -21,7 +21,7 @@ from fedbench.reports.status.index import Record, State
 from fedbench.reports.status.others import Hits, other_texts, records
 from fedbench.reports.table.spec import SPREADS, Column, Table
 from fedbench.specs import PRECISIONS
-from fedbench.words import duration
+from fedbench.words import counted, duration
 
 
 class Notes:
@@ -242,7 +242,7 @@ def _done(cells: Cells) -> int:
 def _cost(runs: Sequence[Record]) -> list[str]:
     done = [r for r in runs if r.artifact is not None]
     seconds = sum(float(r.provenance.get("train_seconds", 0.0)) for r in done)
-    return [f"Cost: {duration(seconds)} of training in {len(done)} run{'s' * (len(done) > 1)}."] if done else []
+    return [f"Cost: {duration(seconds)} of training in {counted(len(done), 'run')}."] if done else []
 
 
 def _letter(number: int) -> str:

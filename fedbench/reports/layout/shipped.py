@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from fedbench.reports.layout.grid import SHIPPED
 from fedbench.reports.status.index import Record
 from fedbench.results.shipped import Shipped
-from fedbench.words import duration
+from fedbench.words import counted, duration
 
 #: Who made runs of a pack that does not say.
 NOBODY = "somebody who does not say"
@@ -29,6 +29,6 @@ def of_runs(runs: Iterable[Shipped]) -> Iterator[str]:
         seconds = duration(sum(run.origin.seconds for run in own))
         when = " to ".join(dict.fromkeys((days[0], days[-1])))
         yield (
-            f"{SHIPPED} {len(own)} run{'s' * (len(own) > 1)} by {by}, {when}, "
+            f"{SHIPPED} {counted(len(own), 'run')} by {by}, {when}, "
             f"on {on} ({seconds} of training): 'fedbench results verify' trains some again; --mine leaves them out."
         )
