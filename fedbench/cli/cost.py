@@ -32,14 +32,14 @@ def of(runs: Sequence[Wanted], device: str) -> dict[str, float]:
 
 
 def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json: bool) -> None:
-    """List the runs that a table lacks: a line for each row on each data set; in JSON each run, its `seconds` null
-    where they cannot be told. `scope` says which runs these are, `nothing` why there may be none."""
+    """List the runs that a table lacks: a line for each row on each data set; in JSON each run. `scope` says
+    which runs these are, `nothing` why there may be none."""
     from rich.table import Table
 
-    costs = of(runs, device)
     if as_json:
-        context.print_json([_facts(one) | {"seconds": costs.get(one.spec.id)} for one in runs])
+        show_json(runs, device)
         return
+    costs = of(runs, device)
     groups: dict[tuple[str, str], list[Wanted]] = defaultdict(list)
     for one in runs:
         groups[one.row or one.method, one.spec.setting.partition.dataset.name].append(one)
@@ -54,6 +54,12 @@ def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json:
     about = f", about {duration(sum(costs.values()))} of training here" if costs else ""
     total = f"{counted(len(runs), 'run')} to make, {scope}{about}"
     context.out().print(total if runs else f"nothing to run: {nothing}")
+
+
+def show_json(runs: Sequence[Wanted], device: str) -> None:
+    """Each run in JSON, its `seconds` null where they cannot be told."""
+    costs = of(runs, device)
+    context.print_json([_facts(one) | {"seconds": costs.get(one.spec.id)} for one in runs])
 
 
 def _facts(one: Wanted) -> dict[str, str | int]:

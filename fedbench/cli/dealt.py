@@ -76,12 +76,10 @@ def dataset_among(words: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 def partition_of(dataset: str | None, options: Mapping[str, Any], rules: Protocol) -> PartitionSpec:
-    """The partition of the data set (None: `from` is both) by these options; made if it is not there, and now the
-    current one."""
+    """The partition of the data set (None: `from` is both) by these options; made if it is not there."""
     from fedbench import partitions
 
     store, roots, say = context.store(), context.roots(), context.err().print
     spec = spec_of(dataset, options, rules, store, roots, say)
     partitions.obtain(spec, store, roots, say)
-    store.set_current(partition=spec.id, protocol=rules.name)
     return spec

@@ -41,6 +41,7 @@ def demo(budget: Annotated[str, typer.Option(help="small or smoke.")] = "small")
     rules.method_params(METHODS[0], budget)  # an unknown budget ends here
     _rule(console, "1. partition", "which client holds how many images of which digit")
     spec = partition_of(DATASET, {"dir": ALPHA}, rules)
+    store.set_current(partition=spec.id, protocol=rules.name)
     display(console, partitions.build(spec, store, context.roots()))
     _rule(console, "2. train", _WHAT)
     artifacts = own_runs.train_all(own_runs.jobs(METHODS, spec, rules, budget, {}, {}), rules, budget)

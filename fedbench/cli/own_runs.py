@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from fedbench.cli import context
+from fedbench.cli import context, cost
 from fedbench.cli.live import run, stoppable
 from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError
@@ -100,13 +100,18 @@ def train_all(
     return [artifacts[job.spec.id] for job in jobs]
 
 
-def announce_all(jobs: Sequence[Job], rules: Protocol, budget: str, where: Where) -> None:
-    """Say what would run, and for how long here."""
+def announce_all(jobs: Sequence[Job], rules: Protocol, budget: str, where: Where, as_json: bool = False) -> None:
+    """Say what would run, and for how long here; in JSON as of a table."""
+    from fedbench.engine.sweep import Wanted
+
     for job in jobs:
         job.check_kept(context.store())
     _announce_setting(jobs[0].spec.setting, rules)
     for job in jobs:
         _announce(job, rules, budget, where.kind)
+    if as_json:
+        lacking = [Wanted(job.spec, job.named) for job in jobs if job.done(context.store()) is None]
+        cost.show_json(lacking, where.kind)
 
 
 def show_all(artifacts: Sequence[Artifact], rules: Protocol, as_json: bool = False) -> None:

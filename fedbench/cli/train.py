@@ -119,7 +119,10 @@ def train(
     unshipped: Annotated[
         bool, typer.Option("--unshipped", help="With --table: leave out runs that result packs hold.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and what they cost here.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only list the runs and what they cost here (builds data set and partitions)."),
+    ] = False,
     log: Annotated[
         Path | None, typer.Option(metavar="FILE.jsonl", help="Append what happens, round by round, as JSON lines.")
     ] = None,
@@ -176,7 +179,8 @@ def train(
 
     store, fields = context.store(), own_runs.hyper_parameters(method)
     called = own_runs.called(method)
-    if data is None and "from" not in deal:
+    dealt = data is not None or "from" in deal
+    if not dealt:
         own = {name: str(deal.pop(name)) for name in [*deal] if name in fields}  # one of the same name
         if deal:
             option = "partition_seed" if (first := next(iter(deal))) == "seed" else first
@@ -197,8 +201,10 @@ def train(
     wanted = own_runs.jobs(method, part, rules, budget, chosen, texts, to_keep)
     wanted = [job.again(store) for job in wanted] if again else wanted
     if dry_run:
-        own_runs.announce_all(wanted, rules, budget, where)
+        own_runs.announce_all(wanted, rules, budget, where, json)
         return
+    if dealt:
+        store.set_current(partition=part.id, protocol=rules.name)
     watching = _observers(log, observe)
     runs = own_runs.train_all(wanted, rules, budget, where=where, observers=watching)
     own_runs.show_all(runs, rules, json)

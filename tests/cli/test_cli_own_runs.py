@@ -49,6 +49,23 @@ def test_one_command_is_the_two(home: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_dry_run_leaves_the_current_partition(home: Path) -> None:
+    good("partition", "digits", "--iid", "--clients", "4")
+    before = current(home)
+    good("train", "digits", *DIR, "-m", "fedavg", *SMOKE, "--dry-run")
+    assert current(home) == before
+
+
+def test_a_dry_run_for_a_script(home: Path) -> None:
+    words = ("train", "digits", *DIR, "-m", "local", "-m", "fedavg", *SMOKE, "--dry-run", "--json")
+    listed = json.loads(good(*words).out)
+    assert [one["method"] for one in listed] == ["local", "fedavg"]
+    assert all(one["seconds"] > 0 for one in listed)
+    good("train", "digits", *DIR, "-m", "local", *SMOKE)
+    (rest,) = json.loads(good(*words).out)
+    assert rest["run"] == listed[1]["run"], "what is there already is not to be made"
+
+
 def test_the_run_of_a_papers_protocol_is_its_tables_cell(home: Path) -> None:
     said = good("train", "digits", *DIR, "-m", "pfedfda", "--protocol", "feddrm", *SMOKE)
     assert said.line == "next: fedbench report --table 1 --dataset digits --budget smoke (or --table 2)"
