@@ -45,13 +45,19 @@ def _one_line(text: str) -> str:
 def unknown(kind: str, name: str, known: Iterable[str], listed: str = "") -> FedbenchError:
     """The error for a name that does not exist; it offers the nearest one that does, if any is near, else all,
     or where there are too many for a line the command that lists them (`listed`).
+    """
+    names = sorted(known)
+    near = nearest(name, names)
+    every = f"'{listed}' lists them" if listed else f"known: {', '.join(names) or 'none'}"
+    return FedbenchError(f"unknown {kind} '{name}'", f"did you mean '{near}'?" if near else every)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The name that is meant by a misspelt one, "" if none is near.
 
     Near is what one slip in four letters makes, and one in three of a name that has no more: 'cifr10' of 'cifar10' and
     'fgo' of 'fog', but not 'scaffold' of 'cfl'.
     """
-    names = sorted(known)
-    folded = {one.casefold(): one for one in names}
+    folded = {one.casefold(): one for one in known}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.75 if len(name) > 3 else 0.66)
-    every = f"'{listed}' lists them" if listed else f"known: {', '.join(names) or 'none'}"
-    hint = f"did you mean '{folded[near[0]]}'?" if near else every
-    return FedbenchError(f"unknown {kind} '{name}'", hint)
+    return folded[near[0]] if near else ""

@@ -8,8 +8,9 @@ from typing import Any, get_type_hints
 
 from typer.models import OptionInfo
 
+from fedbench import declared
 from fedbench.cli import strict
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, nearest, unknown
 
 #: So many options are read in a line; more are looked up.
 LINE = 30
@@ -43,6 +44,17 @@ def read(
             raise strict.twice(f"--{option}")
         out[known[option]] = strict.value(f"--{option}", value)
     return out
+
+
+def check_spelling(words: Sequence[str], methods: Sequence[str], called: str, command: Callable[..., Any]) -> None:
+    """Raise FedbenchError for an option among the words that is nearly one of the command's own, and no
+    hyper-parameter, neither of these methods nor of a built-in one."""
+    every = (*declared.built_in().values(), *map(declared.of, methods))
+    theirs = {f"--{name.replace('_', '-')}" for one in every for name in one.hyper_parameters}
+    own = {f"--{option}" for option in _options(command)}
+    for option in (word.partition("=")[0] for word in words if word.startswith("--")):
+        if option not in theirs and nearest(option, own):
+            raise unknown(f"option of {called}", option, own)
 
 
 def _options(command: Callable[..., Any]) -> list[str]:

@@ -225,6 +225,7 @@ def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
     if not words:
         return {}
     if len(methods) != 1:
+        hyperparameters.check_spelling(words, methods, "train --table", train)
         raise FedbenchError(
             f"{words[0]} does not go with --table but for one method", "name it: -m METHOD; a row has params"
         )
