@@ -55,7 +55,7 @@ class Plan:
 
     runs: Sequence[Wanted]
     remarks: Sequence[str] = ()  #: about what is left out
-    complete: bool = True  #: all of the table's data sets are at hand
+    complete: bool = True  #: all data sets that it lacks runs on are at hand
 
 
 class End(StrEnum):
@@ -95,26 +95,29 @@ def plan(
 ) -> Plan:
     """The runs that the table lacks, or those that each of the methods `only` lacks in its settings; with `again` also
     stale ones, those that other code made, and those without what `keep` says. What `packs` hold is not lacking. Raises
-    FedbenchError if none of its data sets is at hand."""
+    FedbenchError if runs are lacking and none of its data sets is at hand."""
     seeds, index = () if seed is None else (seed,), Index(store, packs)
     cells = find(table, budget, store, roots, seeds=seeds, precision=precision, index=index)
-    if cells.absent and not cells.settings:
-        raise FedbenchError("nothing can be run: " + "; ".join(cells.absent.values()))
     lacks = _Lacks(cells, store, again, keep)
-    remarks = list(cells.absent.values())
+    rows = {method: [] if params else _rows_of(cells, method) for method in only}
+    every = rows.values() if only else [[row.label for row in table.rows]]
+    absent = {name: why for labels in every for name, why in lacks.without_images(labels).items()}
+    if absent and not cells.settings:
+        raise _without_images(absent)
+    remarks = list(absent.values())
     if only:
-        runs = [run for method in dict.fromkeys(only) for run in _of_method(lacks, method, params or {}, budget)]
+        runs = [run for method in rows for run in _of_method(lacks, method, rows[method], params or {}, budget)]
     else:
         runs = [Wanted(spec, row.method, row.label) for spec, row in lacks.runs().items()]
-        absent = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
-        if absent:
-            remarks.append(f"not built yet, so left out: {', '.join(absent)}")
+        unbuilt = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
+        if unbuilt:
+            remarks.append(f"not built yet, so left out: {', '.join(unbuilt)}")
     _check_values(runs, cells)
     if cells.counts[State.STALE] and not again:
         remarks.append(
             f"{cells.counts[State.STALE]} cells are stale (of another version of the code); --again makes them anew"
         )
-    return Plan(runs, remarks, not cells.absent)
+    return Plan(runs, remarks, not absent)
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,13 @@ class _Lacks:
         other = {spec: row for spec, row in done.items() if self.made_otherwise(spec)}
         return self.cells.runs(*self.states, rows=rows) | other
 
+    def without_images(self, rows: Collection[str]) -> dict[str, str]:
+        """Data sets that are not at hand, and that cells of the rows of these labels (none: an extra row) lack runs
+        on -> why."""
+        states = (State.NO_DATA, *self.states)
+        lacking = {c.column.dataset for c in self.cells.all if c.row.label in rows and c.state in states}
+        return {name: why for name, why in self.cells.absent.items() if not rows or name in lacking}
+
     def run(self, spec: RunSpec) -> bool:
         """Whether it lacks a run that none of its rows asks for."""
         record = self.cells.index.find(spec)
@@ -147,13 +157,30 @@ class _Lacks:
         return run is not None and (other_code(run.provenance) or not self.keep <= keeping.of(run))
 
 
-def _of_method(lacks: _Lacks, method: str, params: Mapping[str, Plain | str], budget: str) -> list[Wanted]:
+def _without_images(absent: Mapping[str, str]) -> FedbenchError:
+    """The error for data sets that are not at hand; of several it says what to do once."""
+    if len(absent) == 1:
+        return FedbenchError(f"nothing can be run: {next(iter(absent.values()))}")
+    return FedbenchError(
+        f"nothing can be run: the images of {', '.join(absent)} are not at hand",
+        "'fedbench data fetch NAME' for each, or name the folder that holds them with --data or FEDBENCH_DATA",
+    )
+
+
+def _rows_of(cells: Cells, method: str) -> list[str]:
+    """The labels of the method's rows. A user's file is a row's wherever a file of the same text lies."""
+    own = declared.of(method)
+    return [row.label for row in cells.table.rows if _same(cells.declaration(row), own)]
+
+
+def _of_method(
+    lacks: _Lacks, method: str, rows: Collection[str], params: Mapping[str, Plain | str], budget: str
+) -> list[Wanted]:
     """The runs of one method that the table lacks: its rows', or one in every setting if it is an extra row, as one
-    with hyper-parameters of its own is. A user's file is a row's wherever a file of the same text lies."""
+    with hyper-parameters of its own is."""
     cells = lacks.cells
     own, rules = declared.of(method), protocol.load(cells.table.protocol)
-    rows = [row.label for row in cells.table.rows if _same(cells.declaration(row), own)]
-    if rows and not params:
+    if rows:
         return [Wanted(spec, row.method, row.label) for spec, row in lacks.runs(rows).items()]
     if cells.table.tune:
         raise FedbenchError(

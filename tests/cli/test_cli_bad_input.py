@@ -80,6 +80,10 @@ CASES = [
     (("partition", "digits", "--by", "writer"), "unknown column of digits 'writer'"),
     (("partition", "cifar10"), "the images of cifar10 are not at hand"),
     (("train", "--table", "flux/13"), "nothing can be run: the images of mnist are not at hand"),
+    (
+        ("train", "--table", "1"),
+        "nothing can be run: the images of cifar10, cifar20, cifar100 are not at hand; 'fedbench data fetch NAME' for",
+    ),
     ((*TRAIN, "--precision", "tf32", "--device", "cpu"), "tf32 needs a GPU, and this is a CPU; use --precision fp32"),
     (("train", "--table", "1", *DIGITS, "--precision", "tf32", "--device", "cpu"), "tf32 needs a GPU"),
     ((*TRAIN, "--model", "resnet18_gn"), "images of 8x8x1 are too small for model resnet18_gn"),

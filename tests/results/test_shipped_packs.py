@@ -8,6 +8,8 @@ import re
 import pyarrow.parquet as pq
 import pytest
 
+from fedbench.engine.sweep import plan
+from fedbench.errors import FedbenchError
 from fedbench.reports import table as tables
 from fedbench.reports.layout.build import build
 from fedbench.reports.status.index import Index
@@ -43,3 +45,13 @@ def test_the_first_headline_table_has_numbers_without_data(store: Store) -> None
     rows = [line for line in printed.lines if line.asked]
     assert all(line.entries[k].text and line.entries[k].shipped for line in rows for k in columns)
     assert printed.problems == ()
+
+
+def test_of_what_is_shipped_nothing_is_lacking_without_images(store: Store) -> None:
+    table, packs = tables.load("1").only(["CIFAR-10/*"]), Shelf.of(store)
+    lacking = plan(table, store, [], packs=packs)
+    assert (list(lacking.runs), lacking.remarks, lacking.complete) == ([], [], True)
+    assert list(plan(table, store, [], only=["fedavg"], packs=packs).runs) == []
+    for other in ({"only": ["fedavg"], "params": {"anything": 1}}, {"budget": "paper"}, {"packs": None}):
+        with pytest.raises(FedbenchError, match="nothing can be run: the images of cifar10 are not at hand"):
+            plan(table, store, [], **{"packs": packs, **other})  # type: ignore[arg-type]
