@@ -90,7 +90,7 @@ def export(
     store, console, by = context.store(), context.err(), one_line(by, "--by")
     runs = select(store, filters or [])
     if table:
-        asked = of_tables(table, store, context.roots())
+        asked = of_tables(table, store, context.roots(), context.shelf())
         runs = [run for run in runs if run.id in asked]
     if not runs:
         raise FedbenchError(f"the store has no such run that {' or '.join(table or ())} reads", "fedbench list run")

@@ -139,6 +139,19 @@ def test_a_pack_of_the_table_holds_the_runs_that_chose(lab: Lab, tuned: Path) ->
     assert of_tables([str(tuned)], lab.store, []) == {spec.id for spec in trials}
 
 
+def test_a_seed_that_shipped_trials_chose_the_value_of_goes_into_a_pack(lab: Lab, tuned: Path, tmp_path: Path) -> None:
+    for spec, validation in zip(cells(lab, tuned).grid[0][0].specs, (0.5, 0.7, 0.6), strict=True):
+        train(lab, spec, validation, 0.5)
+    packs = Shelf([tmp_path / "pack.parquet"])
+    write(tmp_path / "pack.parquet", [packed(lab, run) for run in lab.store.list("run")])
+    best, other_seed = cells(lab, tuned).grid[0][0].specs
+    for run in lab.store.list("run"):
+        lab.store.remove("run", run.id)
+    train(lab, other_seed, 0.5, 0.5)
+    assert of_tables([str(tuned)], lab.store, []) == set()
+    assert {best.id, other_seed.id} <= of_tables([str(tuned)], lab.store, [], packs)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [

@@ -10,15 +10,17 @@ from fedbench.errors import unknown
 from fedbench.reports import table as tables
 from fedbench.reports.status.cells import find
 from fedbench.reports.status.index import Index
+from fedbench.results.shelf import Shelf
 from fedbench.store import Store
 
 
-def of_tables(names: Sequence[str], store: Store, roots: Sequence[Path]) -> set[str]:
+def of_tables(names: Sequence[str], store: Store, roots: Sequence[Path], packs: Shelf | None = None) -> set[str]:
     """The ids of the complete runs that cells of these tables read, or of all tables of these papers.
 
-    Raises FedbenchError for an unknown table.
+    Where a table chooses values, the trials that decide may lie in `packs`, and the runs with what they chose in the
+    store. Raises FedbenchError for an unknown table.
     """
-    index = Index(store)
+    index = Index(store, packs)
     settings = [records[0].spec.setting for records in index.records.values()]
     ids: set[str] = set()
     for table in (tables.load(name) for name in _all(names)):
