@@ -194,8 +194,9 @@ def test_no_heavy_import(command: list[str], tmp_path: Path) -> None:
     assert loaded & {"torch", "torchvision", "pandas", "sklearn", "scipy", "pyarrow"} == set()
 
 
-def test_shipped_results_are_read_without_torch_and_pandas(tmp_path: Path) -> None:
-    done = run("report", "--table", "1", "--home", tmp_path, python=("-X", "importtime"))
+@pytest.mark.parametrize("command", [["report", "--table", "1"], ["tables"]])
+def test_shipped_results_are_read_without_torch_and_pandas(command: list[str], tmp_path: Path) -> None:
+    done = run(*command, "--home", tmp_path, python=("-X", "importtime"))
     assert (done.returncode, "°" in done.stdout) == (0, True)
     loaded = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert "pyarrow" in loaded

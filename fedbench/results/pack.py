@@ -31,7 +31,7 @@ from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, write_whole
 from fedbench.metrics.read import Metrics
 from fedbench.results import seal
-from fedbench.specs import RunSpec
+from fedbench.specs import PartitionSpec, RunSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,6 +110,15 @@ class Pack:
         if (spec.id, spec.stem) != (self.heads["id"][row], self.heads["stem"][row]):
             raise self._damaged(f"run {self.heads['id'][row]} has the spec of {spec.id}")
         return spec
+
+    @cached_property
+    def partitions(self) -> set[str]:
+        """The stems of its runs' partitions. Raises FedbenchError for a damaged row."""
+        try:
+            parts = [json.loads(text)["spec"]["setting"]["partition"] for text in self.heads["spec"]]
+            return {PartitionSpec.shared(part).stem for part in parts}
+        except (ValueError, KeyError, TypeError, FedbenchError) as error:
+            raise self._damaged(f"a spec cannot be read: {error}") from error
 
     def metrics(self, row: int) -> Metrics:
         import pyarrow as pa

@@ -111,6 +111,11 @@ class Shelf:
         }
 
     @cached_property
+    def partitions(self) -> set[str]:
+        """The stems of all runs' partitions."""
+        return {stem for pack in self.packs for stem in pack.partitions}
+
+    @cached_property
     def datasets(self) -> dict[str, DatasetSpec]:
         """Name of a data set -> the images that most of its runs are of."""
         counts = Counter(data for pack in self.packs for data in pack.heads["data"])

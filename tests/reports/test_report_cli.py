@@ -22,6 +22,8 @@ from fedbench.cli.tables import tables
 from fedbench.errors import FedbenchError
 from fedbench.reports.status.index import State
 from fedbench.reports.table import load as tables_of
+from fedbench.results.making import row_of
+from fedbench.results.pack import write
 
 DIR = "CIFAR-10/Dir-0.3"
 
@@ -157,7 +159,7 @@ def test_a_tables_bar_tells_how_full_it_is_at_the_budget(lab: Any, call: Any, mo
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
     paper = call("tables", "feddrm", "--budget", "paper").output.splitlines()
     assert [line.split()[0] for line in paper[:4]] == ["feddrm/1", "feddrm/2", "feddrm/3", "feddrm/4"]
-    assert "███░░░░░░░     26/78" in paper[0]
+    assert re.search("███░{7} +26/78", paper[0])
     assert paper[-1] == "Done of all cells, budget paper. Other runs: 1 with --budget small."
     assert max(map(len, paper[:-1])) <= 80
     assert {t["table"] for t in json.loads(call("tables", "feddrm", "--json").stdout)} == {
@@ -174,6 +176,26 @@ def test_one_tables_cells(lab: Any, call: Any) -> None:
     text = call("tables", "1").output
     assert "fill the missing ones: fedbench train --table feddrm/1 --budget small" in text
     assert "not built" in text
+
+
+def test_shipped_cells_count_and_are_marked(lab: Any, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedbench.results.checksum.predictions", lambda _: "0" * 64)
+    shipped = lab.run(lab.setting("feddrm/1", DIR), "feddrm", started="2026-01-02T03:04:05Z", platform="Linux-x86_64")
+    write(lab.store.home / "results" / "some.parquet", [row_of(shipped, lab.store, "Ada")])
+    lab.store.remove("run", shipped.id)
+    lab.run(lab.setting("feddrm/1", DIR), "fedavg")
+    for words in (["tables"], ["tables", "feddrm"]):
+        text = call(*words).output
+        assert re.search(r"^feddrm/1 +▏░{9} +1 \+ 1°/78  System accuracy", text, re.MULTILINE)
+        assert "Done of all cells (° shipped; --mine leaves them out), budget small." in text
+        assert re.search(r"^feddrm/1 +▏░{9} +1/78  System", call(*words, "--mine").output, re.MULTILINE)
+    told = json.loads(call("tables", "feddrm", "--json").stdout)[0]
+    assert (told["states"]["small"]["done"], told["shipped"]["small"], told["shipped"]["paper"]) == (2, 1, 0)
+    assert re.search(r"^FedDRM +done° ", call("tables", "1").output, re.MULTILINE)
+    assert "(1° shipped; --mine leaves them out)" in call("tables", "1").output
+    one = json.loads(call("tables", "1", "--json").stdout)
+    assert (one["shipped"], [c["row"] for c in one["cells"] if c["shipped"]]) == (1, ["FedDRM"])
+    assert "°" not in call("tables", "1", "--mine").output
 
 
 def test_a_familys_tables_are_one_line_unless_their_paper_is_named(call: Any) -> None:

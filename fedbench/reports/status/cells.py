@@ -51,6 +51,12 @@ class Cell:
         """Whether its runs only tell which values it will take."""
         return bool(self.trials) and self.tuned is None
 
+    @property
+    def shipped(self) -> bool:
+        """Whether its number has come out of a result pack, if only in part."""
+        full = self.state in (State.DONE, State.STALE)
+        return full and any(record is not None and record.shipped is not None for record in self.records)
+
     @cached_property
     def specs(self) -> tuple[RunSpec, ...]:
         """The runs that it needs; none if the data set is not at hand."""
@@ -94,6 +100,11 @@ class Cells:
     def counts(self) -> Counter[State]:
         """How many cells that need runs of their own (or, counted, none at all) are in which state."""
         return Counter(c.state for c in self.all if not c.column.of and c.state is not State.UNDEFINED)
+
+    @property
+    def shipped(self) -> int:
+        """How many of those cells are shipped."""
+        return sum(c.shipped for c in self.all)
 
     def declaration(self, row: Row) -> Declaration | None:
         """What a row's method declares; None if it is not built yet."""
@@ -153,7 +164,7 @@ def find(
     sources = {row.label: declared.of(row.method) for row in table.rows if is_file(row.method)}
     built = {row.label for row in table.rows if row.method in methods.names()} | sources.keys()
     every = [*at_hand.items(), *packed.items()]
-    stored = {name for name, (spec, _) in every if index.knows(spec.name, budget, precision)}
+    known = {name for name, (spec, _) in every if index.knows(spec.name, budget, precision)}
 
     def runs(
         row: Row,
@@ -166,7 +177,7 @@ def find(
         overrides = {**rules.method_params(method.name, budget, column.dataset), **row.params}
         at = of.of(column, row, tuned, seeds)
         try:
-            yield from (method.run(setting, overrides) for setting in at)
+            yield from index.specs(method, at, overrides)
         except FedbenchError as error:
             raise error.at(f"{table.path}, row {row.label}") from error
 
@@ -176,19 +187,30 @@ def find(
         for values in grid_of_values:
             yield from runs(row, column, of, values, tuned_by)
 
-    def from_store(row: Row, column: Column, of: Settings) -> Cell:
+    def trained(of: Settings) -> set[str]:
+        """The columns in whose partitions there are runs: of the others no row needs a look."""
+        parts = {
+            c.key: {setting.partition for setting in of.of(c, seeds=(*seeds, *tuned_by))}
+            for c in table.measured
+            if c.dataset in known
+        }
+        return {key for key, own in parts.items() if any(map(index.trained_in, own))}
+
+    in_store, in_packs = trained(settings), trained(theirs)
+
+    def from_store(row: Row, column: Column, of: Settings, columns: Collection[str]) -> Cell:
         """The cell with what the store has of its runs: of a tuned table those of the grid, then those of its best."""
         empty = Cell(row, column, State.MISSING, (None,) * len(seeds), "", partial(runs, of=of))
         if table.tune:
             nothing = (None,) * len(grid_of_values)
             grid = Cell(row, column, State.MISSING, nothing, "", partial(trials, of=of), nothing)
-            grid = _looked_up(grid, index) if column.dataset in stored else grid
+            grid = _looked_up(grid, index) if column.key in columns else grid
             grid = replace(grid, trials=grid.records)
             if (chosen := best(grid.trials, index)) is None:
                 return grid
             values = grid_of_values[chosen]
             empty = replace(empty, make=partial(runs, of=of, tuned=values), trials=grid.trials, tuned=values)
-        return _looked_up(empty, index) if column.dataset in stored else empty
+        return _looked_up(empty, index) if column.key in columns else empty
 
     def cell(row: Row, column: Column) -> Cell:
         if (row.label, column.key) in table.no_numbers:
@@ -201,10 +223,10 @@ def find(
         if column.dataset in absent:
             own = Cell(row, column, State.NO_DATA, reason=absent[column.dataset])
         else:
-            own = from_store(row, column, settings)
-        if column.dataset in packed and column.dataset in stored and not any(own.records):
+            own = from_store(row, column, settings, in_store)
+        if column.key in in_packs and not any(own.records):
             # Shipped runs may be of a copy of the images that is not here.
-            shipped = from_store(row, column, theirs)
+            shipped = from_store(row, column, theirs, in_packs)
             return shipped if any(shipped.records) else own
         return own
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
 from fedbench.metrics.read import Metrics, load, metrics_of
 from fedbench.reports.status.versions import stale
 from fedbench.results.shelf import Shelf
 from fedbench.results.shipped import Shipped
-from fedbench.specs import RunSpec, Setting
+from fedbench.specs import PartitionSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 
 
@@ -61,6 +62,8 @@ class Index:
         self.store = store
         self.shelf = shelf or Shelf([])
         self.settings: dict[str, Setting] = {}  #: what tables have asked for, many of them the same
+        self._specs: dict[tuple[str, str | None, str, str], RunSpec] = {}  #: likewise
+        self._looked_up: dict[str, Record | None] = {}  #: by the run's id: many cells read the same one
         #: Runs that cannot be read, so that nobody knows which cells they belong to; known after `records`.
         self.damaged: list[FedbenchError] = []
 
@@ -81,11 +84,33 @@ class Index:
         """Whether there is any run on a data set at that budget and precision."""
         return (dataset, budget, precision) in self._scopes | self.shelf.scopes
 
+    @cached_property
+    def _partitions(self) -> set[str]:
+        return {records[0].spec.setting.partition.stem for records in self.records.values()} | self.shelf.partitions
+
+    def trained_in(self, partition: PartitionSpec) -> bool:
+        """Whether there is any run in a partition, of whatever versions."""
+        return partition.stem in self._partitions
+
+    def specs(self, method: Declaration, settings: Iterable[Setting], params: Mapping[str, Any]) -> Iterator[RunSpec]:
+        """The method's runs in these settings; each is made once, however many cells read it."""
+        values = repr(params)
+        for setting in settings:
+            key = (method.name, method.source, setting.id, values)
+            if key not in self._specs:
+                self._specs[key] = method.run(setting, params)
+            yield self._specs[key]
+
     def find(self, spec: RunSpec) -> Record | None:
         """The run: of today's versions if it is complete, shipped or under way; else of others; else as it failed.
 
         The store's comes before a shipped one. Raises FedbenchError for a damaged row of a pack.
         """
+        if spec.id not in self._looked_up:
+            self._looked_up[spec.id] = self._look_up(spec)
+        return self._looked_up[spec.id]
+
+    def _look_up(self, spec: RunSpec) -> Record | None:
         hits = [r for r in self.records.get(spec.setting.id, []) if r.id == spec.id]
         hits += [self._of_pack(run, State.DONE) for run in (self.shelf.get(spec.id),) if run]
         if not any(r.artifact for r in hits) and (self._stale or self.shelf.stems):
