@@ -32,7 +32,7 @@ def verified(runs: Sequence[Shipped], n: int, seed: int, tolerance: float, again
     store, console = context.store(), context.err()
     chosen = sample(runs, n, seed, store, context.roots())
     took = duration(sum(run.origin.seconds for run in chosen))
-    console.print(f"{len(chosen)} of {len(runs)} shipped runs, {took} of training where they were made")
+    console.print(f"{len(chosen):,} of {len(runs):,} shipped runs, {took} of training where they were made")
     results = []
     for run in chosen:
         job = job_of(run)
