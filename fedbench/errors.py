@@ -28,6 +28,10 @@ class FedbenchError(Exception):
         return FedbenchError(f"{where}: {self.message}", self.hint)
 
 
+class DivergedError(FedbenchError):
+    """Numbers of a run are not finite any more. It ends so wherever it is trained, unlike one that wants memory."""
+
+
 def _again(kind: type[FedbenchError], args: tuple[Any, ...], values: dict[str, Any]) -> FedbenchError:
     error = kind.__new__(kind, *args)
     error.__dict__.update(values)

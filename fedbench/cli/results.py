@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,13 +75,14 @@ def export(
 ) -> None:
     """Put finished runs of the store into a pack: their specs, metrics, origin, and the checksum of their predictions.
 
+    Runs that diverged go along, since a table that chooses values counts them out; what failed otherwise does not.
     The same runs are the same bytes. Runs of code of your own are refused: nobody else could make them again.
     """
     from rich.progress import track
 
     from fedbench.reports.runs import select
     from fedbench.reports.status.asked import of_tables
-    from fedbench.results.making import row_of
+    from fedbench.results.making import diverged, row_of
     from fedbench.results.pack import add
     from fedbench.words import one_line
 
@@ -89,20 +91,28 @@ def export(
         raise FedbenchError(f"a result pack is a Parquet file, and {output} does not end so", "-o NAME.parquet")
     store, console, by = context.store(), context.err(), one_line(by, "--by")
     runs = select(store, filters or [])
-    if table:
-        asked = of_tables(table, store, context.roots(), context.shelf())
+    asked = of_tables(table, store, context.roots(), context.shelf()) if table else None
+    if asked is not None:
         runs = [run for run in runs if run.id in asked]
     if not runs:
         raise FedbenchError(f"the store has no such run that {' or '.join(table or ())} reads", "fedbench list run")
     steps = track(runs, "runs", console=console, transient=True)
     rows = [row_of(run.artifact, store, by) for run in steps]
-    total, bytes = add(output, rows), output.stat().st_size
+    failures = diverged(store, asked) if table or not filters else []
+    total, bytes = add(output, rows, failures), output.stat().st_size
     if json:
-        context.print_json({"pack": str(output), "exported": len(rows), "runs": total, "bytes": bytes})
+        context.print_json(
+            {"pack": str(output), "exported": len(rows), "diverged": len(failures), "runs": total, "bytes": bytes}
+        )
         return
     console.print(
-        f"{counted(len(rows), 'run')}{_of(total, len(rows))} in {output}, {size(bytes)}", soft_wrap=True, markup=False
-    )
+        f"{counted(len(rows), 'run')}{_of(total, len(rows))}{_diverged(failures)} in {output}, {size(bytes)}",
+        soft_wrap=True, markup=False,
+    )  # fmt: skip
+
+
+def _diverged(failures: Sized) -> str:
+    return f", and {counted(len(failures), 'run')} that diverged" if len(failures) else ""
 
 
 def _of(total: int, new: int) -> str:

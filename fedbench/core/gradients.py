@@ -13,7 +13,7 @@ from fedbench.core.client import Client
 from fedbench.core.network import Network
 from fedbench.core.rules import Rule
 from fedbench.core.state import State, matches
-from fedbench.errors import FedbenchError
+from fedbench.errors import DivergedError
 
 
 def to_train(network: Network, prefixes: Sequence[str]) -> dict[str, nn.Parameter]:
@@ -69,7 +69,7 @@ def follow(centres: Sequence[Tensor], parameters: Sequence[Tensor], share: float
 def check_finite(client: Client, loss: float, finite: bool) -> None:
     """Stop a run that has diverged, before a method works with what came out."""
     if not (finite and math.isfinite(loss)):
-        raise FedbenchError(
+        raise DivergedError(
             f"training diverged: client {client.index} in round {client.round} has a loss or weights not finite",
             "a smaller --lr may help",
         )

@@ -8,7 +8,7 @@ import traceback
 from typing import Any
 
 from fedbench.engine.job import Job
-from fedbench.errors import FedbenchError
+from fedbench.errors import DivergedError, FedbenchError
 from fedbench.files import disk_errors, read_json, write_json
 from fedbench.store import CHECKPOINT, Store
 from fedbench.store.unfinished import SPEC
@@ -52,6 +52,6 @@ def leave(job: Job, store: Store) -> None:
 def record_failure(job: Job, store: Store, error: Exception) -> None:
     """Record why the run failed."""
     reason = str(error) if isinstance(error, FedbenchError) else f"{type(error).__name__}: {error}"
-    run = {"spec": job.spec.to_dict(), **_wishes(job)}
+    run = {"spec": job.spec.to_dict(), "diverged": isinstance(error, DivergedError), **_wishes(job)}
     with contextlib.suppress(FedbenchError):  # a full disk: what is raised already says so
         store.record_failure(job.spec.id, reason, "".join(traceback.format_exception(error)), **run)

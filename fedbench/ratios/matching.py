@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbench.errors import FedbenchError
+from fedbench.errors import DivergedError, FedbenchError
 from fedbench.ratios.bound import kmeans_bound
 from fedbench.ratios.divergence import divergence
 from fedbench.ratios.objective import terms
@@ -144,12 +144,12 @@ def ratios(
     network: nn.Module, samples: Tensor, matching: Matching, bound: float, client: int, prepare: Prepare | None = None
 ) -> tuple[Tensor, int, int]:
     """The fitted ratios [n] float32 of samples [n, ...] clamped to [floor, bound], and how many were clamped below
-    and above. Raises FedbenchError if an output is not finite."""
+    and above. Raises DivergedError if an output is not finite."""
     f, input_of = divergence(matching.divergence), prepare or torch.Tensor.float
     raw = torch.cat([_outputs(network, input_of(part)) for part in torch.split(samples, CHUNK)])
     ratio = f.ratio(raw, 1 / bound).float()
     if not bool(ratio.isfinite().all()):
-        raise FedbenchError(f"the ratio network of client {client} diverged", "take a lower lr of the ratios")
+        raise DivergedError(f"the ratio network of client {client} diverged", "take a lower lr of the ratios")
     low, high = ratio < matching.floor, ratio > bound
     return ratio.clamp(matching.floor, bound), int(low.sum()), int(high.sum())
 

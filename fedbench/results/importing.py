@@ -21,17 +21,20 @@ def take_in(path: Path, store: Store, by: str = "") -> tuple[Path, list[Row], in
     """
     if not path.is_file():
         raise FedbenchError(f"there is no file {path}", "name a result pack (.parquet)")
-    rows = Pack(path).rows()
+    pack = Pack(path)
+    rows = pack.rows()
     if not rows:
         raise FedbenchError(f"there are no runs in {path}", "'fedbench results export' makes a pack")
     for row in rows:
         check(row, path)
+    if not all(failure.reason == plain(failure.reason) for failure in pack.failures):
+        raise FedbenchError(f"cannot read the result pack {path} (why a run diverged is damaged)", "get it anew")
     if not by and not all(row.by for row in rows):
         raise FedbenchError(f"{path} does not say who made its runs", "say it: --by NAME")
     rows = [dataclasses.replace(row, by=by or row.by) for row in rows]
     place = store.home / FOLDER / f"{path.stem}.parquet"
     store.prepare()
-    return place, rows, add(place, rows)
+    return place, rows, add(place, rows, pack.failures)
 
 
 def check(row: Row, path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fedbench.errors import FedbenchError
@@ -11,9 +11,11 @@ from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import load
 from fedbench.models.plugin import is_plugin
 from fedbench.results import checksum
+from fedbench.results.failure import Failure
 from fedbench.results.pack import Row
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
+from fedbench.store.unfinished import unfinished
 
 #: What is taken over of a run's provenance: no host, user or path, and not the list of its source files.
 ABOUT = (
@@ -39,6 +41,15 @@ def row_of(run: Artifact, store: Store, by: str = "") -> Row:
         spec, checksum.predictions(run), by, str(told["started"]), float(told["train_seconds"]), machine(told),
         {name: told[name] for name in ABOUT if told.get(name) is not None}, load(evaluate(run, store)),
     )  # fmt: skip
+
+
+def diverged(store: Store, ids: Collection[str] | None = None) -> list[Failure]:
+    """A store's runs that diverged, those of these ids or all; none of the user's own code."""
+    return [
+        Failure(run.spec, run.reason)
+        for run in unfinished(store)
+        if run.diverged and (ids is None or run.id in ids) and not own_code(run.spec)
+    ]
 
 
 def own_code(spec: RunSpec) -> str:

@@ -12,7 +12,8 @@
 
 All metrics are there, exactly, but for seconds, shares of seconds and losses of single rounds, which are most of what a
 pack would hold: they have 18 bits (five digits), being noise beyond that, and of a run of several thousand rounds a
-thousand at most are kept, evenly spaced to the last. What stands for a whole run is exact. The file is sealed (`seal`).
+thousand at most are kept, evenly spaced to the last. What stands for a whole run is exact. The file's metadata hold the
+runs that diverged (`failure`), and its seal (`seal`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ import numpy as np
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, write_whole
 from fedbench.metrics.read import Metrics
-from fedbench.results import seal
+from fedbench.results import failure, seal
+from fedbench.results.failure import Failure
 from fedbench.specs import PartitionSpec, RunSpec
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 VERSION = 2
 #: In the file's metadata: the version of this layout.
 KEY = b"fedbench_pack"
+#: Likewise: the runs that diverged.
+FAILURES = b"fedbench_diverged"
 TEXTS = ("id", "stem", "spec", "data", "budget", "precision", "predictions", "by", "started", "machine", "about")
 #: Of the metrics in long form.
 LONG = ("metric", "view", "round", "client")
@@ -99,6 +103,14 @@ class Pack:
     def places(self) -> Mapping[str, int]:
         """Run's id -> its row."""
         return {id: row for row, id in enumerate(self.heads["id"])}
+
+    @cached_property
+    def failures(self) -> list[Failure]:
+        """The runs that diverged. Raises FedbenchError unless it is a pack."""
+        try:
+            return failure.from_json((self._file.metadata.metadata or {}).get(FAILURES, b"{}")) if self.heads else []
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
 
     def spec(self, row: int) -> RunSpec:
         """Raises FedbenchError unless it is what the row's id says."""
@@ -162,26 +174,28 @@ class Pack:
         return FedbenchError(f"cannot read the result pack {self.path} ({why})", "delete it, or get it anew")
 
 
-def write(path: Path, rows: Iterable[Row]) -> None:
-    """Write a pack of these runs, each once (of several rows of a run the last). The same runs are the same bytes."""
-    data = packed(rows)
+def write(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> None:
+    """Write a pack of these runs, each once (of several rows of a run the last), and of those that diverged. The same
+    runs are the same bytes."""
+    data = packed(rows, failures)
     with disk_errors("writing a result pack", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
 
 
-def add(path: Path, rows: Iterable[Row]) -> int:
+def add(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> int:
     """Add runs to a pack, or begin one, and return how many it has now. A run that is there already is replaced.
 
     Raises FedbenchError if what is there is no pack.
     """
-    every = {row.id: row for row in (*(Pack(path).rows() if path.exists() else ()), *rows)}
-    write(path, every.values())
+    before = Pack(path) if path.exists() else None
+    every = {row.id: row for row in (*(before.rows() if before else ()), *rows)}
+    write(path, every.values(), [*(before.failures if before else ()), *failures])
     return len(every)
 
 
-def packed(rows: Iterable[Row]) -> bytes:
-    """The bytes of a pack, sealed."""
+def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:
+    """The bytes of a pack, sealed. A run that diverged somewhere and is complete is complete."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -197,7 +211,11 @@ def packed(rows: Iterable[Row]) -> bytes:
             **numbers,
             "value": pa.array([row.metrics.value for row in unique], pa.list_(pa.float64())),
         }
-    ).replace_schema_metadata({KEY: json.dumps(VERSION), seal.KEY: seal.BLANK})
+    )
+    made = {row.id for row in unique}
+    diverged = [one for one in failures if one.id not in made]
+    kept = {FAILURES: failure.to_json(diverged)} if diverged else {}
+    table = table.replace_schema_metadata({KEY: json.dumps(VERSION), **kept, seal.KEY: seal.BLANK})
     buffer = io.BytesIO()
     split = "value.list.element"
     pq.write_table(

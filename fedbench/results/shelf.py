@@ -11,6 +11,7 @@ from typing import Any
 
 from fedbench import resources
 from fedbench.errors import FedbenchError
+from fedbench.results.failure import Failure
 from fedbench.results.pack import Pack
 from fedbench.results.shipped import Shipped
 from fedbench.specs import DatasetSpec, RunSpec
@@ -83,6 +84,11 @@ class Shelf:
         heads = (zip(*(pack.heads[name] for name in ("started", "stem", "id")), strict=True) for pack in self.packs)
         return {stem: id for _, stem, id in sorted(row for rows in heads for row in rows)}
 
+    @cached_property
+    def failures(self) -> dict[str, Failure]:
+        """Id -> a run that diverged."""
+        return {failure.id: failure for pack in reversed(self.packs) for failure in pack.failures}
+
     def of_stem(self, stem: str) -> Shipped | None:
         """A run of that stem, of whatever versions. Raises FedbenchError if its row is damaged."""
         return self.get(self.stems.get(stem, ""))
@@ -132,7 +138,8 @@ def summary(pack: Pack) -> dict[str, Any]:
     heads, days = pack.heads, sorted(pack.heads["started"])
     return {
         "name": f"{pack.path.parent.parent.name}/{pack.path.stem}", "path": str(pack.path),
-        "bytes": pack.path.stat().st_size, "runs": len(heads["id"]), "by": sorted({*heads["by"]}),
+        "bytes": pack.path.stat().st_size, "runs": len(heads["id"]), "diverged": len(pack.failures),
+        "by": sorted({*heads["by"]}),
         "datasets": sorted({json.loads(data)["name"] for data in heads["data"]}),
         "machines": sorted({*heads["machine"]}), "first": days[0] if days else "", "last": days[-1] if days else "",
         "seconds": sum(heads["seconds"]),

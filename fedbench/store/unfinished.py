@@ -43,6 +43,7 @@ class Unfinished:
     progress: Mapping[str, Any]  #: what the process at work last noted (engine/progress.py); empty if nothing yet
     holder: Mapping[str, Any] | None  #: the process at work: host, pid
     reason: str  #: why it failed
+    diverged: bool  #: it failed so as it would anywhere
     time: float  #: Unix seconds of the last sign of it
     bytes: int  #: on disk
     keep: frozenset[str]  #: what it was to keep beyond its predictions
@@ -93,6 +94,7 @@ def _read(store: Store, id: str) -> Unfinished | None:
     return Unfinished(
         spec=spec, state=state, round=round if isinstance(round, int) else 0, progress=progress, holder=claim,
         reason=str(failed.get("reason", "")) if state is End.FAILED else "",
+        diverged=state is End.FAILED and failed.get("diverged") is True,
         time=max(map(_changed, paths)), bytes=sum(map(_size, paths)),
         keep=frozenset(map(str, keep)) if isinstance(keep, list) else frozenset(),
     )  # fmt: skip

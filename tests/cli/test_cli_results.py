@@ -79,6 +79,17 @@ def test_show_walks_from_a_shipped_run_back_to_the_images(pack: Path, ready: Pat
     assert "no dataset or partition or run or metrics 'fff'" in bad("show", "fff", "--home", other)
 
 
+def test_runs_that_diverged_go_into_a_pack(ready: Path, tmp_path: Path) -> None:
+    assert "training diverged" in bad("train", "-m", "fedavg", "--budget", "smoke", "--lr", "1e30")
+    said = good("results", "export", "-o", tmp_path / "ada.parquet", "--by", "Ada").err
+    assert "1 run, and 1 run that diverged in" in said
+    exported = json.loads(good("results", "export", "method=fedavg", "-o", tmp_path / "b.parquet", "--json").out)
+    assert (exported["exported"], exported["diverged"]) == (1, 0)
+    good("results", "import", tmp_path / "ada.parquet", "--home", tmp_path / "other")
+    (one,) = json.loads(good("results", "list", "--json", "--home", tmp_path / "other").out)
+    assert (one["runs"], one["diverged"]) == (1, 1)
+
+
 def test_what_packs_hold_need_not_be_trained(pack: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     good("results", "import", pack, "--home", other)

@@ -17,7 +17,8 @@ from fedbench.reports.figures import kinds
 from fedbench.reports.layout.build import build
 from fedbench.reports.status.asked import of_tables
 from fedbench.reports.status.cells import Cells, find
-from fedbench.reports.status.index import Index, State
+from fedbench.reports.status.index import Index, Record, State
+from fedbench.results.making import diverged
 from fedbench.results.pack import write
 from fedbench.results.shelf import Shelf
 from fedbench.specs import RunSpec
@@ -125,6 +126,21 @@ def test_a_run_that_fails_is_left_out_of_the_choice(lab: Lab, tuned: Path) -> No
     assert "1 of the runs that they were chosen by failed" in " ".join(
         build(tables.load(str(tuned)), "small", lab.store, []).about
     )
+
+
+def test_so_is_one_that_diverged_where_a_pack_was_made(lab: Lab, tuned: Path, tmp_path: Path) -> None:
+    low, mid, high = cells(lab, tuned).grid[0][0].specs
+    train(lab, low, 0.5, 0.5)
+    train(lab, mid, 0.4, 0.9)
+    lab.store.record_failure(high.id, "training diverged", "", spec=high.to_dict(), diverged=True)
+    assert of_tables([str(tuned)], lab.store, []) == {low.id, mid.id, high.id}
+    packs = Shelf([tmp_path / "pack.parquet"])
+    write(tmp_path / "pack.parquet", [packed(lab, run) for run in lab.store.list("run")], diverged(lab.store))
+    lab.store.forget_failure(high.id)
+    assert cells(lab, tuned).grid[0][0].tuned is None
+    (first, *_), *_ = find(tables.load(str(tuned)), "small", lab.store, [], index=Index(lab.store, packs)).grid
+    assert first.tuned == {"lr": 0.03}
+    assert first.trials[2] == Record(high.id, high, State.FAILED, {}, reason="training diverged")
 
 
 def test_a_method_that_answers_without_scores_takes_the_first_value(lab: Lab, tuned: Path) -> None:

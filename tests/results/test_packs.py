@@ -15,9 +15,10 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, load
 from fedbench.results import checksum, seal
+from fedbench.results.failure import Failure, from_json
 from fedbench.results.importing import check, take_in
-from fedbench.results.making import ABOUT, machine, own_code, row_of
-from fedbench.results.pack import GROUP, KEY, ROUNDS, VERSION, Pack, Row, compact, packed, write
+from fedbench.results.making import ABOUT, diverged, machine, own_code, row_of
+from fedbench.results.pack import GROUP, KEY, ROUNDS, VERSION, Pack, Row, add, compact, packed, write
 from fedbench.results.shelf import Shelf, summary
 from fedbench.results.shipped import NotPacked
 from fedbench.specs import DatasetSpec, RunSpec
@@ -78,6 +79,30 @@ def test_the_same_runs_are_the_same_bytes_each_once(rows: list[Row], tmp_path: P
     pack = Pack(tmp_path / "one.parquet")
     assert packed([pack.row(k) for k in range(len(rows))]) == packed(rows)
     assert pack.heads["id"] == sorted(row.id for row in rows)
+
+
+def test_runs_that_diverged_go_along(store: Store, rows: list[Row], tmp_path: Path) -> None:
+    first, second, own = (run_spec(2, 3, lr=lr, method=m) for lr, m in ((1.0, "fedavg"), (2.0, "fedavg"), (3.0, "a@1")))
+    for spec in (first, second, own):
+        store.record_failure(spec.id, "not finite", "", spec=spec.to_dict(), diverged=spec is not second)
+    assert diverged(store) == [Failure(first, "not finite")]
+    assert diverged(store, {second.id}) == []
+    failures = [Failure(first, "not finite"), Failure(second, "too large"), Failure(rows[0].spec, "once")]
+    add(tmp_path / "one.parquet", rows[:2], failures[1:])
+    add(tmp_path / "one.parquet", rows[2:3], failures)
+    pack = Pack(tmp_path / "one.parquet")
+    assert sorted(pack.failures, key=lambda one: one.reason) == failures[:2]  # the last one is complete
+    assert (tmp_path / "one.parquet").read_bytes() == packed(rows[:3], reversed(failures))
+    assert Shelf([pack.path]).failures[second.id].reason == "too large"
+    assert summary(pack)["diverged"] == 2
+    take_in(pack.path, store)
+    assert Pack(store.home / "results/one.parquet").failures == pack.failures
+
+
+@pytest.mark.parametrize("text", [b"[]", b"{", b'{"a":1}', b'{"a":{"spec":{},"reason":""}}'])
+def test_runs_that_diverged_are_legible_or_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        from_json(text)
 
 
 def test_only_noise_of_single_rounds_is_rounded(rows: list[Row]) -> None:

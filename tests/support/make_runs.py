@@ -23,11 +23,12 @@ def run_spec(
     method: str = "fedavg",
     seed: int = 0,
     unseen: int | None = None,
+    lr: float = 0.1,
 ) -> RunSpec:
     """The spec of a run on a made-up dataset."""
     dataset = DatasetSpec("made_up", "generated", "0")
     partition = partition_spec(dataset, "iid", clients, 0, 0.5, unseen=unseen)
-    setting = Setting(partition, "custom", "lenet5", rounds, 8, 0.1, seed, epochs=1, window=min(window, rounds))
+    setting = Setting(partition, "custom", "lenet5", rounds, 8, lr, seed, epochs=1, window=min(window, rounds))
     return RunSpec(setting, method)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.task import task_of
-from fedbench.errors import FedbenchError
+from fedbench.errors import DivergedError, FedbenchError
 
 #: Synthetic points that the projector is fitted to, and the seed that all clients draw them from.
 POINTS, SEED = 200, 1
@@ -143,7 +143,7 @@ def _checked(latents: Tensor, who: str) -> Tensor:
     if not len(latents):
         raise _no_images(who)
     if not bool(latents.isfinite().all()):
-        raise FedbenchError(
+        raise DivergedError(
             f"the latents of {who} hold NaN or infinite values: the model has diverged", "lower the learning rate"
         )
     return latents.double()

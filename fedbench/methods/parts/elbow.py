@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedbench.errors import FedbenchError
+from fedbench.errors import DivergedError, FedbenchError
 from fedbench.measure import Measure
 
 Floats = npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ def checked(descriptors: Floats) -> Floats:
         raise FedbenchError(f"clustering needs descriptors [clients, entries], not an array of shape {x.shape}")
     if not np.isfinite(x).all():
         bad = np.flatnonzero(~np.isfinite(x).all(1)).tolist()
-        raise FedbenchError(f"the descriptors of clients {bad} hold NaN or infinite values: a model has diverged")
+        raise DivergedError(f"the descriptors of clients {bad} hold NaN or infinite values: a model has diverged")
     return x
 
 

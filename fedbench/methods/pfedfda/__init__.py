@@ -14,7 +14,7 @@ from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Tra
 from fedbench.core.context import Context
 from fedbench.core.state import State
 from fedbench.core.who import MEMBER, UNSEEN
-from fedbench.errors import FedbenchError
+from fedbench.errors import DivergedError
 from fedbench.measure import Measure
 from fedbench.methods.base import BODY, Method, check, features, hyperparameter
 from fedbench.methods.pfedfda.gaussian import Gaussian, Moments, classifier, estimate, packed, prior, unpacked
@@ -125,7 +125,7 @@ class PFedFDA(Method):
     def interpolated(self, client: Client, rows: Tensor, labels: Tensor, min_rows: int = 1) -> tuple[Gaussian, Tensor]:
         """Interpolated Gaussian and beta from a client's features (Alg. 1, lines 8 to 11).
 
-        Raises FedbenchError if the features are not finite, or too large for float32.
+        Raises DivergedError if the features are not finite, or too large for float32.
         """
         common, betas = _gaussian(client.received), max(self.betas, 1)
 
@@ -164,7 +164,7 @@ def _gaussian(state: State) -> Gaussian:
 def _check_finite(client: Client, moments: Moments) -> None:
     """Stop a run that has diverged: a sum is not finite where a feature is not."""
     if not bool(torch.stack([moments.mean.sum(), moments.scatter.sum()]).float().isfinite().all()):
-        raise FedbenchError(
+        raise DivergedError(
             f"training diverged: client {client.index} in round {client.round} has features not finite",
             "a smaller --lr or a larger --cov-ridge may help",
         )

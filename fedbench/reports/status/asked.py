@@ -9,13 +9,13 @@ from fedbench import protocol
 from fedbench.errors import unknown
 from fedbench.reports import table as tables
 from fedbench.reports.status.cells import find
-from fedbench.reports.status.index import Index
+from fedbench.reports.status.index import Index, State
 from fedbench.results.shelf import Shelf
 from fedbench.store import Store
 
 
 def of_tables(names: Sequence[str], store: Store, roots: Sequence[Path], packs: Shelf | None = None) -> set[str]:
-    """The ids of the complete runs that cells of these tables read, or of all tables of these papers.
+    """The ids of the complete and the failed runs that cells of these tables read, or of all tables of these papers.
 
     Where a table chooses values, the trials that decide may lie in `packs`, and the runs with what they chose in the
     store. Raises FedbenchError for an unknown table.
@@ -36,7 +36,7 @@ def of_tables(names: Sequence[str], store: Store, roots: Sequence[Path], packs: 
                         r.id
                         for cell in cells.all
                         for r in (*cell.records, *cell.trials)
-                        if r is not None and r.artifact
+                        if r is not None and (r.artifact or r.state is State.FAILED)
                     }
     return ids
 

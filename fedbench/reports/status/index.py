@@ -102,7 +102,8 @@ class Index:
             yield self._specs[key]
 
     def find(self, spec: RunSpec) -> Record | None:
-        """The run: of today's versions if it is complete, shipped or under way; else of others; else as it failed.
+        """The run: of today's versions if it is complete, shipped or under way; else of others; else as it failed, here
+        or, if it diverged, where a pack was made.
 
         The store's comes before a shipped one. Raises FedbenchError for a damaged row of a pack.
         """
@@ -116,6 +117,8 @@ class Index:
         if not any(r.artifact for r in hits) and (self._stale or self.shelf.stems):
             hits += self._stale.get(spec.stem, ())
             hits += [self._of_pack(run, State.STALE) for run in (self.shelf.of_stem(spec.stem),) if run]
+        if failure := self.shelf.failures.get(spec.id):
+            hits.append(Record(spec.id, spec, State.FAILED, {}, reason=failure.reason))
         order = (State.DONE, State.STALE, State.RUNNING, State.FAILED)
         return min(hits, key=lambda r: (order.index(r.state), r.shipped is not None), default=None)
 
