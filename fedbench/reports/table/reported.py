@@ -9,6 +9,7 @@ import csv
 import io
 import math
 from collections.abc import Collection
+from functools import lru_cache
 from pathlib import Path
 
 from fedbench import reader
@@ -29,7 +30,8 @@ def reported(path: Path, tables: Collection[str], rows: Collection[str], columns
     if not path.exists():
         return {}
     values: Reported = {}
-    for line, cell in _lines(path):
+    changed = path.stat()
+    for line, cell in _lines(path, changed.st_mtime_ns, changed.st_size):
         if cell["table"] not in tables:
             continue
         where = f"{path}, line {line}"
@@ -46,8 +48,9 @@ def reported(path: Path, tables: Collection[str], rows: Collection[str], columns
     return values
 
 
-def _lines(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """(number of the line, its values by column)."""
+@lru_cache(maxsize=16)
+def _lines(path: Path, changed: int, size: int) -> list[tuple[int, dict[str, str]]]:
+    """(number of the line, its values by column). Kept while the file is the same: all tables of a paper read it."""
     lines: list[tuple[int, dict[str, str]]] = []
     text = csv.reader(io.StringIO(reader.text(path, "CSV file"), newline=""), strict=True)
     try:
