@@ -55,9 +55,9 @@ class Run:
 
     @cached_property
     def hyper_parameters(self) -> Mapping[str, Any]:
-        """Of its method; one that is called as something else is METHOD.NAME."""
-        method = self._places["method"]
-        return {f"{method}.{k}" if k in self._places else k: value for k, value in self.spec.params.items()}
+        """Of its method; one that is called as something else is METHOD.NAME, be it an option of other partitions."""
+        method, taken = self._places["method"], {*self._places, *schemes.hints()}
+        return {f"{method}.{k}" if k in taken else k: value for k, value in self.spec.params.items()}
 
     @cached_property
     def _places(self) -> Mapping[str, Any]:

@@ -89,6 +89,15 @@ def test_labels(lab: Lab, ids: dict[str, str]) -> None:
     assert label(runs[ids["fedavg"]], []) == "FedAvg"
 
 
+@pytest.mark.parametrize("column", ["CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"])
+def test_a_methods_alpha_is_never_the_partitions(lab: Lab, column: str) -> None:
+    lab.dataset("digits")
+    lab.run(lab.setting("feddrm/1", column), "apfl", {"alpha": 0.5})
+    (run,) = select(lab.store)
+    assert run.values["apfl.alpha"] == 0.5
+    assert run.values.get("alpha") == (0.3 if "Dir" in column else None)  # shards have none
+
+
 def test_seeds_of_one_run_are_one_group(lab: Lab, ids: dict[str, str]) -> None:
     groups = [[run.id for run in group] for group in by_seed(select(lab.store))]
     assert [ids["fedavg seed 1"], ids["fedavg"]] in groups  # by seed
