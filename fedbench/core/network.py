@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedbench.core.several import Several
 from fedbench.core.state import State, name_in
 
 #: Names of a client's models: "" is the one under the network's own names.
@@ -29,7 +30,8 @@ class Scope(nn.Module):
 
 @dataclass
 class Network:
-    """The module of these models: the network itself, or of several models a list of networks in their order.
+    """The module of these models: the network itself, or of several models a list of networks in their order
+    (several.py).
 
     All names are those of a client's state. The module's tensors are written to whenever a client's are loaded.
     """
@@ -83,6 +85,6 @@ class Networks:
         if names not in self._networks:
             while len(self._modules) < len(names):
                 self._modules.append(copy.deepcopy(self._modules[0]))
-            module = self._modules[0] if len(names) == 1 else nn.ModuleList(self._modules[: len(names)])
+            module = self._modules[0] if len(names) == 1 else Several(self._modules[: len(names)])
             self._networks[names] = Network(module, names, self._convert)
         return self._networks[names]

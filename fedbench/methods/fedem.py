@@ -32,9 +32,13 @@ class FedEM(em.Mixtures):
 
     deviates: FedEM's paper gives no way to serve clients without labels; the sum of pi is the plainest ensemble that
     FLUX's text allows. M is the true number of distributions, as FLUX has it.
+
+    deviates: all models of a client take their steps on the same batches; the code of FedEM's paper shuffles the images
+    anew for each.
     """
 
     name = "fedem"
+    version = 2
     title = "FedEM"
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:

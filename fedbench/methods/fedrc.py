@@ -42,9 +42,12 @@ class FedRC(em.Mixtures):
 
     deviates: FedRC's paper gives no way to serve clients without labels; as for FedEM, the models' class probabilities
     are averaged with the sum of the clients' pi. M is the true number of distributions, as FLUX has it.
+
+    deviates: all models of a client take their steps on the same batches, as in FedEM here.
     """
 
     name = "fedrc"
+    version = 2
     title = "FedRC"
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:

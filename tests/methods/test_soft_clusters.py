@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
-from fedbench.core.client import Train
 from fedbench.core.server import Server
 from fedbench.core.stacked_collect import kind
 from fedbench.core.state import State, model_in, size_in_bytes
 from fedbench.core.trainer import Interrupted, Progress
 from fedbench.core.who import UNLABELLED
+from fedbench.core.worker import Worker
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.methods.fedem import FedEM
@@ -22,7 +25,7 @@ from fedbench.methods.fedrc import CLASS_SHARES, FedRC, class_shares
 from fedbench.methods.parts.clustered import side_by_side
 from fedbench.methods.parts.responsibilities import PI, expectation, maximisation, posterior
 from tests.support.groups_lab import grouped_federation, grouped_setting
-from tests.support.lab import Run, federation, method, train, trainer
+from tests.support.lab import Run, drive, federation, method, train, trainer
 from tests.support.models_lab import DATA, SOME, accuracy, given, losses, mixed_answers, two_models
 
 NAMES = ("fedem", "fedrc")
@@ -159,39 +162,36 @@ def test_two_equal_models_take_steps_of_half_the_length(tmp_path: Path) -> None:
 
 
 def test_each_model_trains_on_its_own_weights(tmp_path: Path) -> None:
-    """One request a model, equal for clients of any size; what is trained comes back under the model's names."""
-    data = federation((60, 40))
-    it = trainer(method("fedem", clusters=2), data, tmp_path, grouped_setting())
+    """As each would by itself on the same batches: torch's SGD, model after model, is the oracle."""
+    data, s = federation((60, 40)), grouped_setting(lr=0.1, epochs=2, momentum_restarts=None, weight_decay=5e-4)
+    it = trainer(method("fedem", clusters=3), data, tmp_path, s)
     it.resume()
-    kinds: list[list[Any]] = []
+    worker = Worker(it.executor.model, data, s, threading.Event())
+    kinds: list[Any] = []
     for i, n in enumerate(data.n_train):
         client = it.client(i, it.server.view(i), 1)
-        q = torch.rand(n, 2, dtype=torch.float64)
-        update = maximisation(client, q)
-        requests = [next(update)]
-        answered = {m: {name: t + 1 + m for name, t in client.model(str(m)).items()} for m in (0, 1)}
-        for m in (0, 1):
-            request = requests[-1]
-            assert isinstance(request, Train)
-            assert request.extras["weight"][:n].tolist() == q[:, m].float().tolist()
-            assert request.model == str(m)
-            client.put(answered[m], request.model)
-            try:
-                requests.append(update.send(_trained(float(m))))
-            except StopIteration:
-                break
-        assert len(requests) == 2
-        kinds.append([kind(r) for r in requests])
-        for m in (0, 1):
-            assert all(client.model(str(m))[name] is t for name, t in answered[m].items())
-        assert client.logged == pytest.approx(0.5)
-    assert kinds[0] == kinds[1]
-
-
-def _trained(loss: float) -> Any:
-    from fedbench.core.client import Trained
-
-    return Trained(loss, None, torch.zeros(0), 0, 0)
+        q = torch.rand(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(i))
+        (request,) = drive(maximisation(client, q))
+        kinds.append(kind(request))
+        batches = [torch.from_numpy(batch) for batch in worker.batches(client, request)]
+        images = sum(map(len, batches))
+        before = [client.model(str(m)) for m in range(3)]
+        logged = worker.train(client, request).loss
+        losses = []
+        for m, state in enumerate(before):
+            network = copy.deepcopy(worker.load(state))
+            sgd = torch.optim.SGD(network.parameters(), client.lr, 0.9, weight_decay=s.weight_decay)
+            for batch in batches:
+                rows = data.train[i][batch]
+                each = F.cross_entropy(network(worker.batch(rows)), data.labels[rows], reduction="none")
+                sgd.zero_grad()
+                (each * q[batch, m].float()).mean().backward()
+                sgd.step()
+                losses.append(float(each.detach().sum()) / images / 3)  # all shares are a third at first
+            for name, t in network.state_dict().items():
+                torch.testing.assert_close(client.model(str(m))[name], t, rtol=1e-4, atol=1e-6)
+        assert logged == pytest.approx(sum(losses), rel=1e-5)
+    assert kinds[0] == kinds[1], "clients of any size ask for the same"
 
 
 def test_clients_answer_with_their_own_mixture(some: Run) -> None:

@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Client, ClientUpdate, Collect, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Collected, Loss, Train
 from fedbench.core.server import Server
+from fedbench.core.several import scores
 from fedbench.core.state import State
+from fedbench.core.task import task_of
 from fedbench.core.who import UNLABELLED
 from fedbench.methods.base import Method
 from fedbench.methods.parts.clustered import (
@@ -25,15 +27,12 @@ from fedbench.methods.parts.clustered import (
     asking,
     check_clusters,
     clusters_hyperparameter,
-    collected,
     expected_groups,
     fresh_models,
     mixture,
-    sample_losses,
     shares_of,
     side_by_side,
 )
-from fedbench.methods.parts.one_step import weighted_loss
 from fedbench.specs import Setting
 
 #: A client's pi, which it keeps to itself.
@@ -60,8 +59,8 @@ def expectation(client: Client, class_shares: Tensor | None = None) -> Generator
     pi = client.state[PI]
     if len(pi) == 1:  # everything belongs to the one model
         return torch.ones(client.n_train, 1, dtype=torch.float64, device=pi.device), client.class_counts[None].double()
-    losses = yield from collected(client, len(pi), sample_losses, "train")
-    costs, y = torch.stack([one.rows for one in losses]).double(), losses[0].labels
+    losses: Collected = yield Collect(losses_of_each, split="train", model=names_of(len(pi)))
+    costs, y = losses.rows.T.double(), losses.labels
     if class_shares is not None:
         costs = costs + of_labels(class_shares.double().log(), y)
     q = posterior(pi, costs)
@@ -78,17 +77,34 @@ def of_labels(values: Tensor, y: Tensor) -> Tensor:
 def maximisation(client: Client, q: Tensor) -> ClientUpdate:
     """The M-step: train every model on all images, weighted by q and divided by the size of the batch.
 
-    The weights are not normalised within a batch, so a model that has a small share of the images takes small steps.
-    What is logged is the models' cross-entropy, weighted by pi.
+    All models take their steps on the same batches, so that they can be computed side by side. The weights are not
+    normalised within a batch, so a model that has a small share of the images takes small steps. What is logged is the
+    models' cross-entropy, weighted by pi.
     """
     # As long as the largest client's, so that clients can be stacked.
     weights = torch.zeros(q.shape[1], max(client.n_train, *client.context.n_train), device=q.device)
     weights[:, : len(q)] = q.T
-    logged = 0.0
-    for m, share in enumerate(client.state[PI].tolist()):
-        trained = yield Train(weighted_loss, extras={"weight": weights[m]}, model=str(m))
-        logged += share * trained.loss
-    client.logged = logged
+    extras = {"weight": weights, "share": client.state[PI].to(weights)}
+    client.logged = (yield Train(weighted_losses, extras=extras, model=names_of(q.shape[1]))).loss
+
+
+def names_of(count: int) -> str | tuple[str, ...]:
+    """The models that lie side by side in a client's state, as a request names them."""
+    return tuple(str(m) for m in range(count)) if count > 1 else "0"
+
+
+def losses_of_each(models: Any, batch: Batch) -> Tensor:
+    """The loss of each image under each model [B, M]."""
+    loss = task_of(batch.y).losses
+    return torch.stack([loss(out.float(), batch.y) for out in scores(models, batch.x)], 1)
+
+
+def weighted_losses(models: Any, batch: Batch) -> Loss:
+    """The sum over models of the mean over the batch of weight times loss. `extras["weight"]` [M, >= n] are the
+    client's images' weights; what is logged weighs the models' losses by `extras["share"]` [M] instead."""
+    each = losses_of_each(models, batch)
+    weighted = (batch.extras["weight"][:, batch.position].T * each).mean(0).sum()
+    return Loss(weighted, logged=each.mean(0) @ batch.extras["share"])
 
 
 def answer_by_pi(client: Client, class_shares: Tensor | None = None) -> ClientUpdate:
