@@ -35,10 +35,11 @@ def counting(how: Method, passes: list[int]) -> Method:
                 request = update.send(answer)
             except StopIteration:
                 return
+            models = 1 if isinstance(request.model, str) else len(request.model)
             if isinstance(request, Train):
-                passes.append(3 * client.n_train * (request.epochs or EPOCHS) * request.repeat)
+                passes.append(3 * models * client.n_train * (request.epochs or EPOCHS) * request.repeat)
             else:
-                images = len(client.work.rows_of(request.split, request.part))
+                images = models * len(client.work.rows_of(request.split, request.part))
                 passes.append(images if isinstance(request, Collect) else 3 * images)
             answer = yield request
 
