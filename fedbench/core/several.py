@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedbench.core.client import Batch
 from fedbench.core.grouped import with_clients_among_channels
+
+#: Models side by side: what more of them make of a batch would fall out of the caches.
+BLOCK = 16
 
 
 class Several(nn.ModuleList):
@@ -31,6 +37,9 @@ class Several(nn.ModuleList):
         if not self._at_once(x):
             return torch.stack([model(x) for model in self])
         each = [dict(model.named_parameters()) for model in self]
+        return torch.cat([self._side_by_side(each[i : i + BLOCK], x) for i in range(0, len(each), BLOCK)])
+
+    def _side_by_side(self, each: Sequence[Mapping[str, Tensor]], x: Tensor) -> Tensor:
         together = {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
         def of_one(parameters: dict[str, Tensor]) -> Tensor:
@@ -50,3 +59,14 @@ def scores(models: nn.Module, x: Tensor) -> Tensor:
     """As `Several.scores`; of a single network [1, B, ...]."""
     out: Tensor = models.scores(x) if isinstance(models, Several) else models(x)[None]
     return out
+
+
+@dataclass(frozen=True)
+class OfEach:
+    """The output of a request to several models: rows [B, M, ...], of which `of` makes one model's [B, ...] from its
+    scores [B, K] in float32 and the labels."""
+
+    of: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, models: Any, batch: Batch) -> Tensor:
+        return torch.stack([self.of(out.float(), batch.y) for out in scores(models, batch.x)], 1)

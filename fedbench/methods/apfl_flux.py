@@ -115,5 +115,5 @@ def half(model: Any, batch: Batch) -> Loss:
 
 def mean_probability(models: Any, batch: Batch) -> Tensor:
     """The mean [B, K] of the models' class probabilities."""
-    mean = torch.stack([probabilities(model, batch) for model in models]).mean(0)
+    mean = torch.stack([probabilities(model(batch.x).float(), batch.y) for model in models]).mean(0)
     return task_of(batch.y).outputs(mean)

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from fedbench.core.client import Client, Collect, Collected, Train
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
+from fedbench.core.several import OfEach
 from fedbench.core.trainer import Progress
 from fedbench.errors import FedbenchError
-from fedbench.methods.feddrift import Compared, FedDrift, Memory, correct
+from fedbench.methods.feddrift import Compared, FedDrift, Memory
 from fedbench.methods.feddrift.merging import apart, groups, merge
+from fedbench.methods.parts.clustered import right as is_right
 from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
 from tests.support.lab import Run, drive, federation, method, setting, train, trainer
 
@@ -40,7 +42,7 @@ def asked(server: Server, *right: list[int], index: int = 0, delta: float = 0.1)
     how = method("feddrift", delta=delta)
     client = member(index, server.view(index))
     how.broadcast(server, client)
-    answers = [Collected(torch.tensor(r, dtype=torch.float32), torch.zeros(4)) for r in right]
+    answers = [Collected(torch.tensor(right, dtype=torch.float32).T, torch.zeros(4))] if right else []
     return client, drive(how.local(client), *answers)
 
 
@@ -55,8 +57,8 @@ def test_a_client_goes_on_with_the_best_model_and_of_equals_with_its_own() -> No
     ones, half = [1, 1, 1, 1], [1, 1, 0, 0]
     for right, best in (((ones, ones, half), 1), ((ones, half, half), 0), ((half, half, ones), 2)):
         client, requests = asked(server, *right)
-        assert [type(r) for r in requests] == [Collect, Collect, Collect, Train]
-        assert requests[:3] == [Collect(correct, split="train", model=str(m)) for m in range(3)]
+        assert [type(r) for r in requests] == [Collect, Train]
+        assert requests[0] == Collect(OfEach(is_right), split="train", model=("0", "1", "2"))
         assert client.upload.model == best
         assert float(client.state["w"]) == 10 * (best + 1)
         assert client.upload.accuracy.tolist() == [sum(r) / 4 for r in right]

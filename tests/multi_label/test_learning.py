@@ -14,14 +14,14 @@ from torch.nn import functional as F
 from fedbench import methods
 from fedbench.core.augment import to_input
 from fedbench.core.client import Batch, Client, Collect
+from fedbench.core.several import OfEach
 from fedbench.core.task import task_of
 from fedbench.core.trainer import Interrupted
 from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
-from fedbench.methods.feddrift import correct
 from fedbench.methods.parts import responsibilities
-from fedbench.methods.parts.clustered import probabilities, sample_losses
+from fedbench.methods.parts.clustered import probabilities, right, sample_losses
 from fedbench.metrics.scores import macro_area
 from fedbench.specs import Setting
 from tests.support.lab import Run, method, setting, train, trainer
@@ -52,12 +52,12 @@ def test_loss_of_labels_and_of_classes() -> None:
     many = Batch(x, y, torch.arange(2), {})
     assert float(cross_entropy(lambda x: logits, many).total) == pytest.approx(by_hand.mean())
     assert sample_losses(lambda x: logits, many).tolist() == pytest.approx(by_hand.mean(1).tolist())
-    assert probabilities(lambda x: logits, many).numpy() == pytest.approx(p)
+    assert probabilities(logits, y).numpy() == pytest.approx(p)
     assert task_of(y).answer(torch.from_numpy(p)).numpy() == pytest.approx(p)
     one = Batch(x, torch.tensor([2, 1]), torch.arange(2), {})
     assert torch.equal(cross_entropy(lambda x: logits, one).total, F.cross_entropy(logits, one.y))
     assert torch.equal(sample_losses(lambda x: logits, one), F.cross_entropy(logits, one.y, reduction="none"))
-    assert torch.equal(probabilities(lambda x: logits, one), torch.softmax(logits, 1))
+    assert torch.equal(probabilities(logits, one.y), torch.softmax(logits, 1))
     assert task_of(one.y).answer(torch.from_numpy(p)).tolist() == p.argmax(1).tolist()
 
 
@@ -113,10 +113,10 @@ class Ensemble(Method):
     takes_votes = False
 
     def personalise(self, client: Client) -> Any:
-        found = yield Collect(probabilities, split="test")
-        assert found.labels.shape == found.rows.shape
+        found = yield Collect(OfEach(probabilities), split="test")
+        assert found.labels.shape == found.rows[:, 0].shape
         assert bool((found.labels == -1).all())
-        client.answer = (found.rows + 0.5) / 2
+        client.answer = (found.rows[:, 0] + 0.5) / 2
 
 
 def test_a_box_may_answer_with_scores(tmp_path: Path) -> None:
@@ -204,4 +204,4 @@ def test_labels_of_an_image_weigh_by_the_mean_of_their_logarithms() -> None:
 
 def test_feddrift_is_right_by_labels() -> None:
     logits, y = torch.tensor([[1.0, -1.0, 2.0, -3.0]]), torch.tensor([[1.0, 1.0, 0.0, 0.0]])
-    assert correct(lambda x: logits, Batch(torch.zeros(1), y, torch.zeros(1), {})).tolist() == [0.5]
+    assert right(logits, y).tolist() == [0.5]

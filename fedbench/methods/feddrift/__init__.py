@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Train
+from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
-from fedbench.core.task import task_of
 from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.feddrift.merging import groups, merge
 from fedbench.methods.parts.clustered import (
@@ -21,6 +19,7 @@ from fedbench.methods.parts.clustered import (
     count_of,
     each_model,
     expected_groups,
+    right,
     side_by_side,
 )
 from fedbench.specs import Setting
@@ -101,8 +100,8 @@ class FedDrift(Clustered):
     def local(self, client: Client) -> ClientUpdate:
         if client.inbox:
             own, before, count = client.inbox.own, client.inbox.best, count_of(client.state)
-            right = yield from each_model(client, count, correct, "train")
-            accuracy = right.double().mean(1).cpu()
+            each = yield from each_model(client, count, right, "train")
+            accuracy = each.rows.double().mean(0).cpu()
             best = own if own >= 0 and accuracy[own] == accuracy.max() else int(accuracy.argmax())
             drifted = before - float(accuracy[best]) > self.delta
             client.put(client.model(str(best)))
@@ -126,8 +125,3 @@ class FedDrift(Clustered):
         server.memory = Memory(best, images)
         holders = np.bincount(list(server.assigned.values()))
         server.shared = server.models[int(holders.argmax())]
-
-
-def correct(model: Any, batch: Batch) -> Tensor:
-    """Whether the model is right, 0 or 1 [B]; of multi-label images the share that it is right about."""
-    return task_of(batch.y).right(model(batch.x), batch.y)

@@ -6,14 +6,13 @@ from collections.abc import Collection, Generator
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedbench.core.client import Client, Collect
 from fedbench.core.server import Server
 from fedbench.methods.flux.clustering import nearest
 from fedbench.methods.flux.messages import Assignment
-from fedbench.methods.parts.clustered import collected, probabilities, side_by_side
+from fedbench.methods.parts.clustered import each_model, probabilities, side_by_side
 from fedbench.methods.parts.description import scaled
 from fedbench.rng import stream
 
@@ -38,7 +37,7 @@ def choose(client: Client, d: Tensor, components: int, moments: Collection[str])
 def answer_at_random(client: Client) -> Generator[Collect, Any, None]:
     """Let each test image be answered by one of the models that the client was sent, drawn for it."""
     count = len(client.inbox.centroids)
-    answers = yield from collected(client, count, probabilities, "test")
-    each, images = torch.stack([one.rows for one in answers]), np.arange(len(answers[0].rows))
+    each = yield from each_model(client, count, probabilities, "test")
+    images = np.arange(len(each.rows))
     rng = stream(client.setting.seed, "random cluster", client.index)
-    client.answer = each[rng.integers(count, size=len(images)), images]
+    client.answer = each.rows[images, rng.integers(count, size=len(images))]

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Collected
 from fedbench.core.context import Context
 from fedbench.core.server import Server
+from fedbench.core.several import OfEach
 from fedbench.core.state import State, as_model, matches, weighted_mean
 from fedbench.core.task import task_of
 from fedbench.core.who import MEMBER, UNLABELLED
@@ -115,40 +116,45 @@ def count_of(state: State) -> int:
     return len({name.split("/", 1)[0] for name in state if "/" in name})
 
 
+def names_of(count: int) -> str | tuple[str, ...]:
+    """The models "0", "1", ... of a client that was sent so many, as a request names them."""
+    return tuple(str(m) for m in range(count)) if count > 1 else "0"
+
+
 def each_model(
-    client: Client, count: int, output: Callable[[Any, Batch], Tensor], split: str
-) -> Generator[Collect, Any, Tensor]:
-    """Ask each of the models that the client was sent for its output on a split of the data: [M, n, ...]."""
-    answers = yield from collected(client, count, output, split)
-    return torch.stack([one.rows for one in answers])
+    client: Client, count: int, of: Callable[[Tensor, Tensor], Tensor], split: str
+) -> Generator[Collect, Any, Collected]:
+    """Ask all models that the client was sent about a split of its data: rows [n, M, ...], of which `of` makes one
+    model's [n, ...] from its scores [n, K] and the labels; and the labels."""
+    answer: Collected = yield Collect(OfEach(of), split=split, model=names_of(count))
+    return answer
 
 
-def collected(
-    client: Client, count: int, output: Callable[[Any, Batch], Tensor], split: str
-) -> Generator[Collect, Any, list[Collected]]:
-    """As `each_model`, the answers as they come, with the labels."""
-    answers = []
-    for m in range(count):
-        answers.append((yield Collect(output, split=split, model=str(m))))
-    return answers
+def losses(scores: Tensor, y: Tensor) -> Tensor:
+    """The loss of each image [B], of which `cross_entropy` is the mean."""
+    return task_of(y).losses(scores, y)
+
+
+def right(scores: Tensor, y: Tensor) -> Tensor:
+    """Whether each image is answered rightly, 0 or 1 [B]; of several labels the share that are."""
+    return task_of(y).right(scores, y)
+
+
+def probabilities(scores: Tensor, y: Tensor) -> Tensor:
+    """Probabilities [B, K] of the classes, or of each label by itself where images have many."""
+    return task_of(y).probabilities(scores)
 
 
 def sample_losses(model: Any, batch: Batch) -> Tensor:
-    """The loss of each image [B], of which `cross_entropy` is the mean."""
-    return task_of(batch.y).losses(model(batch.x).float(), batch.y)
-
-
-def probabilities(model: Any, batch: Batch) -> Tensor:
-    """Probabilities [B, K] of the classes, or of each label by itself where images have many."""
-    return task_of(batch.y).probabilities(model(batch.x).float())
+    """The loss of each image [B] under one model."""
+    return losses(model(batch.x).float(), batch.y)
 
 
 def mixture(client: Client, weights: Tensor) -> Generator[Collect, Any, None]:
     """Let the client answer its test images with the mean, of these weights [M], of the class probabilities of the
     models that it was sent."""
-    answers = yield from collected(client, len(weights), probabilities, "test")
-    each = torch.stack([one.rows for one in answers])
-    client.answer = torch.einsum("m,mnk->nk", weights.to(each), each)
+    each = yield from each_model(client, len(weights), probabilities, "test")
+    client.answer = torch.einsum("m,nmk->nk", weights.to(each.rows), each.rows)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fedbench.methods.parts.clustered import (
     count_of,
     each_model,
     fresh_models,
-    sample_losses,
+    losses,
     side_by_side,
     true_groups,
 )
@@ -51,8 +51,8 @@ def choose(client: Client) -> Generator[Collect, Any, int]:
     number. A client that was not sent several models asks for nothing."""
     count, best = count_of(client.state), 0
     if count > 1:
-        losses = yield from each_model(client, count, sample_losses, "train")
-        best = int(losses.double().mean(1).argmin())
+        each = yield from each_model(client, count, losses, "train")
+        best = int(each.rows.double().mean(0).argmin())
     if count:
         client.put(client.model(str(best)))
     return best

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Collected, Loss, Train
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
 from fedbench.core.server import Server
-from fedbench.core.several import scores
+from fedbench.core.several import OfEach
 from fedbench.core.state import State
-from fedbench.core.task import task_of
 from fedbench.core.who import UNLABELLED
 from fedbench.methods.base import Method
 from fedbench.methods.parts.clustered import (
@@ -27,14 +26,19 @@ from fedbench.methods.parts.clustered import (
     asking,
     check_clusters,
     clusters_hyperparameter,
+    each_model,
     expected_groups,
     fresh_models,
+    losses,
     mixture,
+    names_of,
     shares_of,
     side_by_side,
 )
 from fedbench.specs import Setting
 
+#: The loss of each image under each model [B, M].
+losses_of_each = OfEach(losses)
 #: A client's pi, which it keeps to itself.
 PI = "mixture.pi"
 
@@ -59,8 +63,8 @@ def expectation(client: Client, class_shares: Tensor | None = None) -> Generator
     pi = client.state[PI]
     if len(pi) == 1:  # everything belongs to the one model
         return torch.ones(client.n_train, 1, dtype=torch.float64, device=pi.device), client.class_counts[None].double()
-    losses: Collected = yield Collect(losses_of_each, split="train", model=names_of(len(pi)))
-    costs, y = losses.rows.T.double(), losses.labels
+    each = yield from each_model(client, len(pi), losses, "train")
+    costs, y = each.rows.T.double(), each.labels
     if class_shares is not None:
         costs = costs + of_labels(class_shares.double().log(), y)
     q = posterior(pi, costs)
@@ -88,21 +92,10 @@ def maximisation(client: Client, q: Tensor) -> ClientUpdate:
     client.logged = (yield Train(weighted_losses, extras=extras, model=names_of(q.shape[1]))).loss
 
 
-def names_of(count: int) -> str | tuple[str, ...]:
-    """The models that lie side by side in a client's state, as a request names them."""
-    return tuple(str(m) for m in range(count)) if count > 1 else "0"
-
-
-def losses_of_each(models: Any, batch: Batch) -> Tensor:
-    """The loss of each image under each model [B, M]."""
-    loss = task_of(batch.y).losses
-    return torch.stack([loss(out.float(), batch.y) for out in scores(models, batch.x)], 1)
-
-
 def weighted_losses(models: Any, batch: Batch) -> Loss:
     """The sum over models of the mean over the batch of weight times loss. `extras["weight"]` [M, >= n] are the
     client's images' weights; what is logged weighs the models' losses by `extras["share"]` [M] instead."""
-    each = losses_of_each(models, batch)
+    each = losses_of_each(models, batch)  # [B, M]
     weighted = (batch.extras["weight"][:, batch.position].T * each).mean(0).sum()
     return Loss(weighted, logged=each.mean(0) @ batch.extras["share"])
 
