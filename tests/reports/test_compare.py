@@ -140,6 +140,18 @@ def test_what_goes_with_the_data_is_no_column(lab: Lab, setting: Setting) -> Non
     assert {text.partition(",")[0] for text in (first, second)} <= {"FedAvg", "ditto"}
 
 
+def test_a_hyper_parameter_that_goes_with_the_data_is_no_column(lab: Lab, setting: Setting) -> None:
+    """Two papers give a method other values; only what rows of the same data differ in takes a column."""
+    other = replace(setting, partition=replace(setting.partition, clients=7))
+    for at, mu in ((setting, 0.1), (other, 1.0)):
+        run(lab, at, "ditto", 0.5, overrides={"mu": mu})
+        run(lab, at, "fedprox", 0.5, overrides={"mu": 0.01})
+    side = compare(select(lab.store))
+    assert (side.keys, "mu" in side.others) == (["clients", "method"], True)
+    run(lab, other, "fedprox", 0.6, overrides={"mu": 0.2})
+    assert compare(select(lab.store)).keys == ["clients", "method", "mu"]
+
+
 def test_metrics_that_are_missing_are_said_with_the_reason(lab: Lab, setting: Setting) -> None:
     run(lab, setting, "fedavg", 0.5, metrics={"system_accuracy": lambda t: 0.3})
     run(lab, replace(setting, votes=False), "ditto", 0.5)
