@@ -46,7 +46,8 @@ def keys_of(groups: Sequence[Sequence[Run]]) -> tuple[list[str], list[str]]:
     another only, so that they tell nothing more."""
     runs = [group[0] for group in groups]
     data, different = keys_of_places(runs), [key for key in differing(runs) if key not in (*SEEDS, "rounds")]
-    within = {"method"} | {key for alike in by_place(groups).values() for key in differing([group[0] for group in alike])}
+    by_data = by_place(groups).values()
+    within = {"method"} | {key for alike in by_data for key in differing([group[0] for group in alike])}
     places = telling(runs, (key for key in different if key in data))
     keys = [*places, *(key for key in different if key not in data and key in within)]
     return keys, [key for key in different if key not in keys]
