@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.several import Several, scores
+from fedbench.core.several import BLOCK, Several, scores
 from fedbench.models import registry
 
 SHAPES = {"lenet5_flux": (28, 28, 1), "lenet5": (32, 32, 3), "lenet_tanh": (28, 28, 1), "digits_cnn": (8, 8, 1)}
@@ -32,11 +32,11 @@ def images(name: str) -> Tensor:
     return torch.rand(7, height, width, channels).permute(0, 3, 1, 2) * 2 - 1
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_at_once_they_are_what_they_are_one_by_one(name: str) -> None:
-    alone = networks(name, 3)
-    together = Several(networks(name, 3))
-    x, towards = images(name), torch.rand(3, 7, 10)
+@pytest.mark.parametrize(("name", "count"), [*((name, 3) for name in SHAPES), ("digits_cnn", BLOCK + 1)])
+def test_at_once_they_are_what_they_are_one_by_one(name: str, count: int) -> None:
+    alone = networks(name, count)
+    together = Several(networks(name, count))
+    x, towards = images(name), torch.rand(count, 7, 10)
     assert together.plain, "or this compares one thing with itself"
     out, expected = together.scores(x), torch.stack([network(x) for network in alone])
     torch.testing.assert_close(out, expected)
