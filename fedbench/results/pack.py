@@ -184,14 +184,16 @@ def write(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> 
 
 
 def add(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> int:
-    """Add runs to a pack, or begin one, and return how many it has now. A run that is there already is replaced.
+    """Add runs to a pack, or begin one, and return how many it has now. A run that is there already is replaced, and of
+    several versions of one the last made stays.
 
     Raises FedbenchError if what is there is no pack.
     """
     before = Pack(path) if path.exists() else None
     every = {row.id: row for row in (*(before.rows() if before else ()), *rows)}
-    write(path, every.values(), [*(before.failures if before else ()), *failures])
-    return len(every)
+    last = {row.spec.stem: row for row in sorted(every.values(), key=lambda row: row.started)}
+    write(path, last.values(), [*(before.failures if before else ()), *failures])
+    return len(last)
 
 
 def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:

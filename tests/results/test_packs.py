@@ -238,6 +238,18 @@ def test_of_runs_of_other_versions_the_last_made_counts(rows: list[Row], tmp_pat
     assert run.origin.spec.method_version == 4
 
 
+def test_a_later_version_takes_the_place_of_an_earlier_one(rows: list[Row], tmp_path: Path) -> None:
+    old = dataclasses.replace(rows[0], started="2026-11-23T00:00:00Z")
+    spec = dataclasses.replace(old.spec, method_version=old.spec.method_version + 1)
+    new = dataclasses.replace(old, spec=spec, started="2026-11-24T00:00:00Z")
+    path = tmp_path / "a.parquet"
+    for first, second in ((old, new), (new, old)):
+        path.unlink(missing_ok=True)
+        assert add(path, [first, *rows[1:]]) == len(rows)
+        assert add(path, [second]) == len(rows)
+        assert {row.id for row in Pack(path).rows()} == {new.id, *(row.id for row in rows[1:])}
+
+
 def test_what_a_shelf_says_of_its_runs(rows: list[Row], tmp_path: Path) -> None:
     """The oldest first; of several forms of a data set the one that most runs are of."""
     few = sorted(rows, key=lambda row: row.id)[:4]
