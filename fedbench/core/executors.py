@@ -21,7 +21,7 @@ from torch import nn
 from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.federation import Federation
 from fedbench.core.graph import GraphedWorker
-from fedbench.core.memory import clients_that_fit, keep_freed_pages
+from fedbench.core.memory import CPU_BLOCK, clients_that_fit, keep_freed_pages
 from fedbench.core.optimizer import optimizer
 from fedbench.core.stacked import StackedWorker
 from fedbench.core.worker import Worker
@@ -31,9 +31,6 @@ from fedbench.specs import Setting
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-#: Clients of a stack on a CPU: more would only fall out of the caches.
-CPU_BLOCK = 16
 
 
 @contextlib.contextmanager

@@ -19,6 +19,9 @@ from fedbench.core.state import size_in_bytes
 GPU_SHARE = 0.5
 #: Bytes that one worker's stack may take on a CPU.
 CPU_BYTES = 1 << 30
+#: Models that are computed at once on a CPU, of a stack of clients or of one client: more would only fall out of the
+#: caches.
+CPU_BLOCK = 16
 #: Share of a GPU's free memory that clients' personal states may take; beyond it they wait in pinned host memory.
 PERSONAL_SHARE = 0.3
 

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 
 from fedbench.core.client import Batch
 from fedbench.core.grouped import with_clients_among_channels
-
-#: Models side by side: what more of them make of a batch would fall out of the caches.
-BLOCK = 16
+from fedbench.core.memory import CPU_BLOCK
 
 
 class Several(nn.ModuleList):
@@ -22,9 +20,8 @@ class Several(nn.ModuleList):
     def __init__(self, models: Iterable[nn.Module]) -> None:
         super().__init__(models)
         first = self[0]
-        random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in first.modules())
-        #: Running statistics would have to be written back, and every model's random numbers be its own.
-        self.plain = first.state_dict().keys() == dict(first.named_parameters()).keys() and not random
+        #: Running statistics would have to be written back.
+        self.plain = first.state_dict().keys() == dict(first.named_parameters()).keys()
         self._form = (with_clients_among_channels(first),)  # in a tuple, so that it is no submodule
 
     def scores(self, x: Tensor) -> Tensor:
@@ -37,7 +34,7 @@ class Several(nn.ModuleList):
         if not self._at_once(x):
             return torch.stack([model(x) for model in self])
         each = [dict(model.named_parameters()) for model in self]
-        return torch.cat([self._side_by_side(each[i : i + BLOCK], x) for i in range(0, len(each), BLOCK)])
+        return torch.cat([self._side_by_side(each[i : i + CPU_BLOCK], x) for i in range(0, len(each), CPU_BLOCK)])
 
     def _side_by_side(self, each: Sequence[Mapping[str, Tensor]], x: Tensor) -> Tensor:
         together = {name: torch.stack([one[name] for one in each]) for name in each[0]}
@@ -46,7 +43,7 @@ class Several(nn.ModuleList):
             out: Tensor = torch.func.functional_call(self._form[0], parameters, (x,))
             return out
 
-        out: Tensor = torch.func.vmap(of_one)(together)
+        out: Tensor = torch.func.vmap(of_one, randomness="different")(together)
         return out
 
     def _at_once(self, x: Tensor) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Gradient, Loss, Train
 from fedbench.core.context import Context
+from fedbench.core.several import OfEach
 from fedbench.core.state import State
 from fedbench.core.task import task_of
 from fedbench.core.who import MEMBER, UNLABELLED
@@ -115,5 +116,4 @@ def half(model: Any, batch: Batch) -> Loss:
 
 def mean_probability(models: Any, batch: Batch) -> Tensor:
     """The mean [B, K] of the models' class probabilities."""
-    mean = torch.stack([probabilities(model(batch.x).float(), batch.y) for model in models]).mean(0)
-    return task_of(batch.y).outputs(mean)
+    return task_of(batch.y).outputs(OfEach(probabilities)(models, batch).mean(1))

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.several import BLOCK, Several, scores
+from fedbench.core.memory import CPU_BLOCK
+from fedbench.core.several import Several, scores
 from fedbench.models import registry
 
 SHAPES = {"lenet5_flux": (28, 28, 1), "lenet5": (32, 32, 3), "lenet_tanh": (28, 28, 1), "digits_cnn": (8, 8, 1)}
@@ -32,7 +33,7 @@ def images(name: str) -> Tensor:
     return torch.rand(7, height, width, channels).permute(0, 3, 1, 2) * 2 - 1
 
 
-@pytest.mark.parametrize(("name", "count"), [*((name, 3) for name in SHAPES), ("digits_cnn", BLOCK + 1)])
+@pytest.mark.parametrize(("name", "count"), [*((name, 3) for name in SHAPES), ("digits_cnn", CPU_BLOCK + 1)])
 def test_at_once_they_are_what_they_are_one_by_one(name: str, count: int) -> None:
     alone = networks(name, count)
     together = Several(networks(name, count))

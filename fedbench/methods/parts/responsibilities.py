@@ -37,8 +37,6 @@ from fedbench.methods.parts.clustered import (
 )
 from fedbench.specs import Setting
 
-#: The loss of each image under each model [B, M].
-losses_of_each = OfEach(losses)
 #: A client's pi, which it keeps to itself.
 PI = "mixture.pi"
 
@@ -95,7 +93,7 @@ def maximisation(client: Client, q: Tensor) -> ClientUpdate:
 def weighted_losses(models: Any, batch: Batch) -> Loss:
     """The sum over models of the mean over the batch of weight times loss. `extras["weight"]` [M, >= n] are the
     client's images' weights; what is logged weighs the models' losses by `extras["share"]` [M] instead."""
-    each = losses_of_each(models, batch)  # [B, M]
+    each = OfEach(losses)(models, batch)  # [B, M]
     weighted = (batch.extras["weight"][:, batch.position].T * each).mean(0).sum()
     return Loss(weighted, logged=each.mean(0) @ batch.extras["share"])
 
