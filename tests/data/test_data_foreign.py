@@ -88,7 +88,10 @@ def parquet(folder: Path, splits: dict[str, np.ndarray], features: dict[str, Any
         ("torchvision:MNIST,split=letters", "has no variants to split by"),
     ],
 )
-def test_a_name_that_cannot_be_is_one_line(name: str, message: str) -> None:
+def test_a_name_that_cannot_be_is_one_line(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # from which ../../etc is none, wherever the checkout lies
     with pytest.raises(FedbenchError, match=message):
         data.recipe(name)
 

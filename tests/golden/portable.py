@@ -4,6 +4,9 @@ Libraries choose their kernels by the processor: by its vendor, its instructions
 take one kernel everywhere, they are slower and give the same bits: MKL its COMPATIBLE branch (the only one that is
 promised for other vendors), OpenBLAS Haswell's, PyTorch and NumPy those of AVX2; oneDNN and NNPACK, which cut their
 work by caches, are left out. The variables are read where a library is loaded, so this needs a process of its own.
+
+Even that branch of MKL begins some functions from the processor's approximations of 1/x and 1/sqrt(x), which are
+others on an AMD and on an Intel: those are computed by NumPy.
 """
 
 from __future__ import annotations
@@ -12,11 +15,17 @@ import multiprocessing
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ENVIRONMENT = {
     "ATEN_CPU_CAPABILITY": "avx2",
@@ -25,6 +34,9 @@ ENVIRONMENT = {
     "NPY_DISABLE_CPU_FEATURES": "X86_V4,AVX512_ICL,AVX512_SPR",
     "OMP_NUM_THREADS": "1",
 }
+#: Of PyTorch's functions that go to MKL, those with other bits on a real EPYC than on a processor whose approximations
+#: are exact (emulated); the other elementwise ones, decompositions and norms have the same.
+APPROXIMATED = ("acos", "asin", "atan", "log", "sqrt", "tan")
 
 
 def begin() -> None:
@@ -36,6 +48,32 @@ def begin() -> None:
     torch.set_num_threads(1)
     torch.backends.mkldnn.set_flags(False)
     torch.backends.nnpack.set_flags(False)
+    _by_numpy()
+
+
+@cache  # registered once, and held for as long as the process lives
+def _by_numpy() -> Any:
+    """Compute the approximated functions of CPU tensors by NumPy, wherever PyTorch asks for them."""
+    import numpy
+    import torch
+
+    def computed(name: str, x: Tensor) -> Tensor:
+        floating = x if x.is_floating_point() else x.to(torch.get_default_dtype())
+        return torch.from_numpy(numpy.asarray(getattr(numpy, name)(floating.detach().numpy())))
+
+    def into(name: str, x: Tensor, out: Tensor) -> Tensor:
+        return out.resize_(x.shape).copy_(computed(name, x))
+
+    def in_place(name: str, x: Tensor) -> Tensor:
+        return x.copy_(computed(name, x))
+
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Warning only once for all operators")  # that it has a kernel already
+        for name in APPROXIMATED:
+            for form, kernel in ((name, computed), (f"{name}.out", into), (f"{name}_", in_place)):
+                library.impl(form, partial(kernel, name), "CPU")
+    return library
 
 
 def here() -> dict[str, str]:
@@ -44,7 +82,13 @@ def here() -> dict[str, str]:
     import torch
 
     cpu = torch.backends.cpu.get_cpu_capability()
-    return {"torch": torch.__version__, "numpy": numpy.__version__, "cpu": cpu, "machine": platform.machine()}
+    return {
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "by_numpy": " ".join(APPROXIMATED),
+        "cpu": cpu,
+        "machine": platform.machine(),
+    }
 
 
 @contextmanager

@@ -9,7 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from fedbench import methods
 from fedbench.models import registry
@@ -90,6 +92,20 @@ def test_every_method_partitioner_and_network_is_recorded() -> None:
         scheme for _, chosen in ids.PARTITIONS for scheme in [chosen.get("scheme", "colored" if not chosen else "")]
     }
     assert {*schemes.names()} - drawn <= {"file", "mixture", "presplit"}  # which read a file
+
+
+def roots() -> list[np.ndarray]:
+    """Of whole numbers, in the forms in which PyTorch asks for them."""
+    x = torch.arange(1.0, 5001)
+    return [
+        found.numpy()
+        for found in (x.sqrt(), x.clone().sqrt_(), torch.sqrt(x, out=torch.empty(0)), torch.vmap(torch.sqrt)(x))
+    ]
+
+
+def test_roots_are_rounded_correctly_and_so_are_those_of_every_processor(apart: ProcessPoolExecutor) -> None:
+    expected = np.sqrt(np.arange(1.0, 5001, dtype=np.float64)).astype(np.float32)
+    assert all(np.array_equal(found, expected) for found in apart.submit(roots).result())
 
 
 def test_a_change_without_another_version_is_found() -> None:
