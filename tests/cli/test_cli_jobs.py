@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedbench.store import Store
-from tests.support.cli_user import SMOKE, fedbench, good, own_method
+from tests.support.cli_user import SMOKE, fedbench, good, own_method, slow_method
 
 PARTITION = ("partition", "digits", "--dir", "0.3", "--clients", "4")
 TRAIN = ("train", *SMOKE, "--executor", "cores", "--every", "1")
@@ -74,8 +74,8 @@ def test_a_mistake_in_a_users_file_is_told_by_its_line(home: Path, tmp_path: Pat
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_and_gone_on(home: Path, tmp_path: Path, number: signal.Signals) -> None:
     """Whatever ends the driver: its workers save their last rounds, end, and the same command goes on from there."""
-    slow = own_method(tmp_path, "import time; time.sleep(0.05); yield Train(cross_entropy)")
-    sweep = ("sweep", "digits", *SMOKE, "--clients", "4", "--rounds", "30", "-m", slow, "--half", "0.25,0.5")
+    own, slow = slow_method(tmp_path)
+    sweep = ("sweep", "digits", *SMOKE, "--clients", "4", "--rounds", "30", "-m", own, "--half", "0.25,0.5")
     command = [sys.executable, "-m", "fedbench", *sweep, "--executor", "cores", "--jobs", "2"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     _wait(lambda: sum(_round(path) >= 2 for path in home.glob("work/*/progress.json")) == 2)
@@ -89,6 +89,7 @@ def test_stopped_and_gone_on(home: Path, tmp_path: Path, number: signal.Signals)
     saved = [json.loads(path.read_text())["round"] for path in home.glob("work/*/checkpoint.json")]
     assert len(saved) == 2
     assert min(saved) >= 2
+    slow.unlink()
     assert "2 of 2 runs made" in good(*command[3:]).err
     events = [run.table("rounds").num_rows for run in Store(home).list("run")]
     assert events == [30, 30]

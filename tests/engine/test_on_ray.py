@@ -25,7 +25,7 @@ from fedbench.engine.engines.node import About, Token  # noqa: E402
 from fedbench.engine.inputs import data_of  # noqa: E402
 from fedbench.errors import FedbenchError  # noqa: E402
 from fedbench.store import Store  # noqa: E402
-from tests.support.cli_user import SMOKE, fedbench, good, own_method  # noqa: E402
+from tests.support.cli_user import SMOKE, fedbench, good, own_method, slow_method  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -52,8 +52,8 @@ def predictions(home: Path) -> dict[str, bytes]:
 
 def test_a_node_is_killed_in_the_middle(nodes: Cluster, tmp_path: Path) -> None:
     """Its run goes on elsewhere, the sweep ends complete, and the bytes are those of a sweep in one process."""
-    slow = own_method(tmp_path, "import time; time.sleep(0.05); yield Train(cross_entropy, lr=self.half * client.lr)")
-    sweep = (*SWEEP, "--rounds", "12", "-m", slow, "--half", "0.25,0.5", "--seeds", "0-3")
+    own, slow = slow_method(tmp_path)
+    sweep = (*SWEEP, "--rounds", "12", "-m", own, "--half", "0.25,0.5", "--seeds", "0-3")
     here, there = tmp_path / "here", tmp_path / "there"
     lost = nodes.add_node(num_cpus=1)
     killed = threading.Event()
@@ -65,6 +65,7 @@ def test_a_node_is_killed_in_the_middle(nodes: Cluster, tmp_path: Path) -> None:
             if at_work and len(list(there.glob("work/*/progress.json"))) == 3:
                 nodes.remove_node(lost, allow_graceful=False)
                 killed.set()
+                slow.unlink()
                 return
             time.sleep(0.05)
 
@@ -138,8 +139,8 @@ def test_what_no_node_can_do_is_one_line(nodes: Cluster, tmp_path: Path, monkeyp
 
 def test_stopped_and_gone_on(nodes: Cluster, tmp_path: Path) -> None:
     """Ctrl-C: what is under way is saved in the shared store, and another engine goes on from there."""
-    slow = own_method(tmp_path, "import time; time.sleep(0.05); yield Train(cross_entropy, lr=self.half * client.lr)")
-    sweep = (*SWEEP, "--rounds", "30", "-m", slow, "--half", "0.25,0.5", "--home", str(tmp_path / "home"))
+    own, slow = slow_method(tmp_path)
+    sweep = (*SWEEP, "--rounds", "30", "-m", own, "--half", "0.25,0.5", "--home", str(tmp_path / "home"))
     command = [sys.executable, "-m", "fedbench", *sweep, "--engine", "ray"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 200
@@ -154,6 +155,7 @@ def test_stopped_and_gone_on(nodes: Cluster, tmp_path: Path) -> None:
     saved = [json.loads(path.read_text())["round"] for path in tmp_path.glob("home/work/*/checkpoint.json")]
     assert len(saved) == 2
     assert min(saved) >= 2
+    slow.unlink()
     assert "2 of 2 runs made" in good(*sweep).err
     assert not list((tmp_path / "home").glob(".engine-*"))
 

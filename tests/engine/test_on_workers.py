@@ -18,11 +18,10 @@ ray = pytest.importorskip("ray", reason="needs the extra ray: pip install 'fedbe
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from fedbench.store import Store  # noqa: E402
-from tests.support.cli_user import SMOKE, fedbench, good, own_method  # noqa: E402
+from tests.support.cli_user import SMOKE, fedbench, good, own_method, slow_method  # noqa: E402
 
 WORKERS = ("--executor", "workers")
 TRAIN = ("train", "digits", *SMOKE, "--dir", "0.3", "--clients", "6", "--seed", "0")
-SLOW = "import time; time.sleep(0.05); yield Train(cross_entropy, lr=self.half * client.lr)"
 
 
 @pytest.fixture
@@ -77,7 +76,7 @@ def test_the_same_bytes_and_bad_input_in_one_line(nodes: Cluster, tmp_path: Path
 @pytest.mark.slow
 def test_a_node_is_killed_and_the_run_goes_on(nodes: Cluster, tmp_path: Path) -> None:
     lost, killed = nodes.add_node(num_cpus=1), threading.Event()
-    own = own_method(tmp_path, SLOW)
+    own, slow = slow_method(tmp_path)
     here, there = tmp_path / "here", tmp_path / "there"
 
     def kill() -> None:
@@ -86,6 +85,7 @@ def test_a_node_is_killed_and_the_run_goes_on(nodes: Cluster, tmp_path: Path) ->
             if list(there.glob("work/*/progress.json")):
                 nodes.remove_node(lost, allow_graceful=False)
                 killed.set()
+                slow.unlink()
                 return
             time.sleep(0.05)
 
@@ -105,7 +105,8 @@ def test_stopped_and_gone_on_elsewhere(tmp_path: Path, monkeypatch: pytest.Monke
     """On a cluster of this machine alone; Ctrl-C saves the last round, and `cores` goes on from there."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     home = tmp_path / "home"
-    train = (*TRAIN, "-m", own_method(tmp_path, SLOW), "--rounds", "40", "--home", str(home))
+    own, slow = slow_method(tmp_path)
+    train = (*TRAIN, "-m", own, "--rounds", "40", "--home", str(home))
     child = subprocess.Popen(
         [sys.executable, "-m", "fedbench", *train, *WORKERS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -117,6 +118,7 @@ def test_stopped_and_gone_on_elsewhere(tmp_path: Path, monkeypatch: pytest.Monke
     child.send_signal(signal.SIGINT)
     said = child.communicate(timeout=120)[1]
     assert child.returncode == 130, said
+    slow.unlink()
     assert "of 40 is saved. The same command goes on from there." in said.splitlines()[-1]
     good(*train, "--executor", "cores")
     assert len(answers(home)) == 1

@@ -144,6 +144,14 @@ def own_method(folder: Path, body: str = "yield Train(cross_entropy, lr=self.hal
     return f"{folder / 'mine.py'}:MyMethod"
 
 
+def slow_method(folder: Path) -> tuple[str, Path]:
+    """A user's method whose clients take their time for as long as the file that comes with it is there: its run is
+    still under way when a test comes to stop it, however busy the machine is."""
+    (slow := folder / "slow").touch()
+    wait = f"import os, time; time.sleep(0.2 * os.path.exists({str(slow)!r}))"
+    return own_method(folder, f"{wait}; yield Train(cross_entropy, lr=self.half * client.lr)"), slow
+
+
 def cells(said: Said) -> dict[str, dict[str, Any]]:
     """`report --format json` of one table: row label -> its cells by column."""
     (table,) = json.loads(said.out)
