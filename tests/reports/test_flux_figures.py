@@ -152,6 +152,17 @@ def test_the_picture_of_levels(here: Any) -> None:
     assert [t.get_text() for t in drawn.legends[0].get_texts()] == ["IFCA", "FLUX", "FLUX-prior"]
 
 
+def test_a_line_is_broken_where_cells_are_missing(here: Any) -> None:
+    """A stroke over levels that nobody measured would look as if it said something of them."""
+    _fill(here, "flux/levels_mnist", lambda s: s.partition.options.get("level") not in (3, 4), [("flux", {})])
+    _fill(here, "flux/levels_mnist", lambda s: True, [("ifca", {})])
+    shown, _ = _gather(LEVELS, here.store)
+    assert shown.panels[0].marks.gaps["FLUX"] == [3, 4]
+    by_name = {line.get_linewidth() > 1.5: line for line in draw.draw(LEVELS, shown).axes[0].lines}
+    assert [*np.flatnonzero(np.isnan(by_name[True].get_ydata()))] == [2, 3]
+    assert not np.isnan(by_name[False].get_ydata()).any()
+
+
 def test_twelve_methods_can_be_told_apart_without_colour(here: Any) -> None:
     shown, _ = _gather(LEVELS, here.store, compare=True)
     looks = series.looks_of(shown, LEVELS.series)

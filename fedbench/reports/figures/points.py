@@ -30,6 +30,7 @@ class Lines:
     rounds: tuple[int, ...]  #: of the table's runs
     names: tuple[str, ...]  #: of all lines that there can be: a line's look goes by its place here
     lines: dict[str, list[Point]] = field(default_factory=dict)
+    gaps: dict[str, list[float]] = field(default_factory=dict)  #: name -> where cells are missing: it is broken there
 
     @property
     def points(self) -> list[Point]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedbench.errors import FedbenchError
@@ -36,7 +37,7 @@ class Series(Kind[Lines]):
     )  # fmt: skip
 
     def gather(self, figure: FigureSpec, ask: Ask) -> Content[Lines]:
-        """Cells that are missing are left out and named; raises FedbenchError if all of them are.
+        """Cells that are missing are left out, break their line and are named; raises FedbenchError if all of them are.
 
         To compare, what the paper reports without doubt comes with them, and is enough by itself.
         """
@@ -75,13 +76,16 @@ class Series(Kind[Lines]):
                 title, name, names = self.place(table, row, column)
                 marks = panels.setdefault(title, Lines(table.id, head.unit, rounds, names))
                 value, cell = entry.value, f"{line.label} at {column.key} ({entry.state})"
-                if value is None and entry.state is not State.UNDEFINED:
+                reported = table.trusted.get((line.label, column.key)) if compared else None
+                absent = value is None and entry.state is not State.UNDEFINED
+                x = self.x(table, row, column, axis, budget) if absent or value is not None or reported else None
+                if absent:
                     missing.append(cell)
+                    if x is not None:
+                        marks.gaps.setdefault(name, []).append(x)
                 elif value is not None and entry.state is not State.DONE:
                     others.append(cell)
-                reported = table.trusted.get((line.label, column.key)) if compared else None
                 if value is not None or reported:
-                    x = self.x(table, row, column, axis, budget)
                     own = None if column.of else sketch(table, column, budget, row).rounds
                     point = Point(x, value, self.error(value) if value else None, reported, own, entry.runs)
                     marks.lines.setdefault(name, []).append(point)
@@ -265,6 +269,8 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, _Look]) 
         placed = [(places[p.x] + aside, p) for p in points if p.x is not None]
         measured = [(x, p.value.mean, p.error or 0.0) for x, p in placed if p.value is not None]
         if measured:
+            measured += [(places[x] + aside, math.nan, 0.0) for x in marks.gaps.get(name, ()) if x in places]
+            measured.sort(key=itemgetter(0))
             at, means, errors = zip(*measured, strict=True)
             axes.plot(at, means, **look.line)
             if any(errors):
