@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ import pytest
 
 from fedbench.store import Store
 from tests.support.real_images import RealImages
+
+# A shell's background jobs ignore interrupts, and so would all that a suite run there starts and stops.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile("patient", deadline=None)

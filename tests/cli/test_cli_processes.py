@@ -49,13 +49,7 @@ def start(home: Path) -> Iterator[object]:
     children: list[subprocess.Popen[str]] = []
 
     def begin(*python: str) -> subprocess.Popen[str]:
-        child = subprocess.Popen(
-            [sys.executable, *python, *TRAIN],
-            stderr=subprocess.PIPE,
-            text=True,
-            # A shell's background jobs ignore interrupts, and so would their children.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        child = subprocess.Popen([sys.executable, *python, *TRAIN], stderr=subprocess.PIPE, text=True)
         children.append(child)
         return child
 
