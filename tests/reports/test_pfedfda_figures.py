@@ -329,6 +329,15 @@ def test_accuracy_by_epochs(lab: Any, call: Call) -> None:
     assert claims["Both methods reach a plateau after E = 5 on CIFAR100"] == "fails"
 
 
+def test_a_line_of_epochs_is_broken_where_a_cell_is_missing(lab: Any, store: Store) -> None:
+    _fill(lab, [("pfedfda", "CIFAR100/E = 5")])
+    shown = figures.kind_of(EPOCHS).gather(EPOCHS, figures.Ask(store))
+    lines = {line.get_label(): line for line in draw.draw(EPOCHS, shown).axes[0].lines}
+    assert list(lines["pFedFDA"].get_xdata()) == [1, 2, 5, 10, 20]
+    assert [*np.flatnonzero(np.isnan(lines["pFedFDA"].get_ydata()))] == [2]
+    assert not np.isnan(lines["FedAvgFT"].get_ydata()).any()
+
+
 def test_the_picture_of_epochs(lab: Any, store: Store) -> None:
     _fill(lab, [("pfedfda", "CIFAR100/E = 20")])
     remarks: list[str] = []

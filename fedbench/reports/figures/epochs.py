@@ -70,11 +70,10 @@ class Epochs(Series):
         picture, (row,) = subplots((0.6 + 3.0 * len(content.panels), 3.0), 1, len(content.panels))
         listed, lines = names(content), {}
         for axes, panel in zip(row, content.panels, strict=True):
-            for name, points in panel.marks.lines.items():
+            for name in panel.marks.lines:
                 i = listed.index(name)
-                at, means = [p.x or 0 for p in points], [p.value.mean for p in points if p.value]
-                if any(p.error for p in points):
-                    spread = [p.error or 0.0 for p in points]
+                at, means, spread = zip(*panel.marks.measured(name), strict=True)
+                if any(spread):
                     axes.errorbar(at, means, spread, color=colour(i), linestyle="none", capsize=2, linewidth=0.8)
                 marker = "osD^vP*X"[i % 8]
                 (lines[name],) = axes.plot(at, means, color=colour(i), marker=marker, markersize=4, label=name)

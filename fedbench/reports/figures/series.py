@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedbench.errors import FedbenchError
@@ -77,9 +76,10 @@ class Series(Kind[Lines]):
                 marks = panels.setdefault(title, Lines(table.id, head.unit, rounds, names))
                 value, cell = entry.value, f"{line.label} at {column.key} ({entry.state})"
                 reported = table.trusted.get((line.label, column.key)) if compared else None
-                absent = value is None and entry.state is not State.UNDEFINED
-                x = self.x(table, row, column, axis, budget) if absent or value is not None or reported else None
-                if absent:
+                if value is None and entry.state is State.UNDEFINED and not reported:
+                    continue
+                x = self.x(table, row, column, axis, budget)
+                if value is None and entry.state is not State.UNDEFINED:
                     missing.append(cell)
                     if x is not None:
                         marks.gaps.setdefault(name, []).append(x)
@@ -267,10 +267,8 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, _Look]) 
         look = looks[name]
         aside = _ABREAST * least * ((i + 0.5) / len(marks.lines) - 0.5) if spread else 0.0
         placed = [(places[p.x] + aside, p) for p in points if p.x is not None]
-        measured = [(x, p.value.mean, p.error or 0.0) for x, p in placed if p.value is not None]
+        measured = [(places[x] + aside, *rest) for x, *rest in marks.measured(name) if x in places]
         if measured:
-            measured += [(places[x] + aside, math.nan, 0.0) for x in marks.gaps.get(name, ()) if x in places]
-            measured.sort(key=itemgetter(0))
             at, means, errors = zip(*measured, strict=True)
             axes.plot(at, means, **look.line)
             if any(errors):
