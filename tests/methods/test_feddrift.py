@@ -21,7 +21,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.feddrift import Compared, FedDrift, Memory
 from fedbench.methods.feddrift.merging import apart, groups, merge
 from fedbench.methods.parts.clustered import right as is_right
-from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
+from tests.support.groups_lab import answers, bare_client, grouped_federation, grouped_setting, network, pixels
 from tests.support.lab import Run, drive, federation, method, setting, train, trainer
 
 
@@ -186,6 +186,25 @@ def test_concepts_are_told_apart_and_learnt(concepts: tuple[Run, Federation]) ->
     assert run.accuracy > 0.75
     last = run.predictions.to_pandas().query("round == 8")
     assert (last["test_phase"] == last["label"]).mean() < run.accuracy - 0.2  # the two concepts contradict each other
+
+
+def test_at_random_each_model_answers_as_many_images_as_another(
+    concepts: tuple[Run, Federation], tmp_path: Path
+) -> None:
+    """Training is the same, and an image without a label is answered by one of the models, however many hold it."""
+    run, data = concepts
+    found = train(method("feddrift", assignment="random"), data, tmp_path, grouped_setting(rounds=8))
+    states, before = found.trainer.server.models, run.trainer.server.models
+    assert all(torch.equal(a[name], b[name]) for a, b in zip(states, before, strict=True) for name in a)
+    labels, drawn = answers(found, "label"), answers(found, "test_phase")
+    images = pixels(data, torch.cat(list(data.test)))
+    each = np.stack([network(data, state)(images).argmax(1).numpy() for state in states])
+    assert (each == drawn).any(0).all()
+    assert (drawn == labels).mean() == pytest.approx((each == labels).mean(), abs=0.05)
+    alone = [np.flatnonzero((each == each[m]).sum(0) == 1) for m in range(len(each))]  # where no other says the same
+    shares = [(each[m] == drawn)[rows].mean() for m, rows in enumerate(alone)]
+    assert shares == pytest.approx([1 / len(each)] * len(each), abs=0.12)
+    assert (answers(run, "test_phase") != drawn).any()
 
 
 def test_traffic_counts_the_models_that_were_sent(concepts: tuple[Run, Federation]) -> None:

@@ -25,7 +25,7 @@ from fedbench.methods.parts.description import Describe, projection
 from fedbench.methods.parts.descriptor import cube
 from fedbench.methods.parts.phases import Phase
 from fedbench.methods.parts.warm_up import warm_up_ends
-from tests.support.groups_lab import drifted, grouped_federation, grouped_setting
+from tests.support.groups_lab import answers, drifted, grouped_federation, grouped_setting, network, pixels
 from tests.support.lab import Run, method, same, train, trainer
 
 GROUPS = (0, 1, 2, 0, 1, 2)
@@ -38,11 +38,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(
         method("flux", clustering="prior", start=5), DATA, tmp_path_factory.mktemp("flux"), grouped_setting(rounds=7)
     )
-
-
-def answers(run: Run, column: str) -> np.ndarray:
-    found: np.ndarray = run.predictions.column(column).to_numpy()
-    return found
 
 
 @pytest.mark.parametrize(
@@ -116,16 +111,6 @@ def test_it_learns_what_no_common_model_can(tmp_path: Path) -> None:
 
 
 # -- by hand ------------------------------------------------------------------------------------------------
-
-
-def network(data: Federation, state: dict[str, torch.Tensor]) -> Any:
-    net = models.build("digits_cnn", shape=data.shape, classes=10, seed=0)
-    net.load_state_dict({name: state[name] for name in net.state_dict()})
-    return net.eval()
-
-
-def pixels(data: Federation, rows: torch.Tensor) -> torch.Tensor:
-    return data.images[rows].permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
 def by_hand(z: np.ndarray, y: np.ndarray | None) -> np.ndarray:

@@ -19,6 +19,7 @@ from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms.rotation import Rotation
 from fedbench.protocol import load
 from fedbench.specs import DatasetSpec, PartitionSpec
+from tests.support.real_images import RealImages
 
 MADE = DatasetSpec("made", "here", "now")
 seeds, levels = st.integers(0, 2**32 - 1), st.integers(1, 8)
@@ -184,3 +185,21 @@ def test_flux_takes_them_under_pyx() -> None:
         assert "draws" not in rules.partition_spec(MADE, 10, shift="pyx", level=3, **own).options
     assert rules.partition_spec(MADE, 10, shift="pyx", level=5, clients=50, copies=2).options["draws"] == "anda"
     assert "draws" not in rules.partition_spec(MADE, 10, scheme="dirichlet", alpha=0.3).options
+
+
+@pytest.mark.data
+def test_the_papers_clients_give_feddrifts_test_phase(real_images: RealImages) -> None:
+    """Under P(Y) a model of each group knows the classes of its own clients only, as well as FedDrift does with labels
+    (Table 15). One of them drawn with equal chances for each image is right as often as FedDrift without labels there,
+    mean and spread over the paper's seeds; all of them together would know nearly every class."""
+    mnist = real_images.load("mnist")
+    for level, own, drawn, spread in ((6, 97.62, 57.36, 4.59), (7, 98.13, 49.37, 3.25), (8, 98.45, 41.41, 2.95)):
+        shares = []
+        for seed in range(42, 47):
+            p = made("py", level, seed, 10, mnist)
+            asked = p.class_counts(True) / p.n_test[:, None]
+            known = np.unique(p.class_counts(False) > 0, axis=0)
+            shares.append((asked @ known.T).mean())
+            assert (asked @ known.any(0)).mean() == pytest.approx(1)
+        assert np.mean(shares) * own == pytest.approx(drawn, abs=0.3)
+        assert np.std(shares) * own == pytest.approx(spread, abs=0.2)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedbench import models
 from fedbench.core.client import Client
 from fedbench.core.federation import Federation
 from fedbench.core.state import State
 from fedbench.core.work import Work
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, Setting
-from tests.support.lab import digits, setting
+from tests.support.lab import Run, digits, setting
 
 
 def grouped_federation(
@@ -67,3 +68,21 @@ def grouped_setting(**changes: Any) -> Setting:
             DatasetSpec("digits", "test", "test"), "equal", 4, 1, shift="px", level=1, validation=0.2, phases=phases
         )
     return setting(**{**values, **changes})
+
+
+def answers(run: Run, column: str) -> np.ndarray:
+    """A column of a run's predictions."""
+    found: np.ndarray = run.predictions.column(column).to_numpy()
+    return found
+
+
+def network(data: Federation, state: State) -> Any:
+    """The federation's network with these weights."""
+    net = models.build("digits_cnn", shape=data.shape, classes=10, seed=0)
+    net.load_state_dict({name: state[name] for name in net.state_dict()})
+    return net.eval()
+
+
+def pixels(data: Federation, rows: torch.Tensor) -> torch.Tensor:
+    """Its images [n, C, H, W] as a network sees them."""
+    return data.images[rows].permute(0, 3, 1, 2).float() / 127.5 - 1

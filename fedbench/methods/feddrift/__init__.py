@@ -10,10 +10,12 @@ from torch import Tensor
 
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
+from fedbench.core.who import UNLABELLED
 from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.feddrift.merging import groups, merge
 from fedbench.methods.parts.clustered import (
     Clustered,
+    answer_at_random,
     asking,
     average_by_cluster,
     count_of,
@@ -61,7 +63,7 @@ class FedDrift(Clustered):
     acc_ij the accuracy of model i on the data of the clients of model j, models are
     max(acc_ii - acc_ij, acc_jj - acc_ji, 0) apart; those that complete linkage cut at delta puts together become one,
     weighted by the training images of their clients. A model that no client holds any more is dropped. The client's
-    model answers for it; a client without labels is answered by the ensemble of all models.
+    model answers for it; a client without labels is answered by the ensemble of all models (`assignment` ensemble).
 
     properties: clusters by losses; made for pyx.
 
@@ -74,6 +76,10 @@ class FedDrift(Clustered):
     the clients that hold it now, not of all who ever did; its accuracies are those that the round's clients found,
     weighted by training images, and a model that none of them holds is not compared.
 
+    deviates: FLUX's text has the ensemble in its test phase, but its numbers are the mean of the models' accuracies,
+    each model counted once (`assignment` random, which FLUX's protocol sets): under P(Y) at levels 6 to 8 the classes
+    that the groups of the paper's own clients share give them, mean and spread, without any training.
+
     deviates: a client that was absent from the first round begins with the model that is best on its data, and one that
     never takes part holds that of most clients.
     """
@@ -84,6 +90,10 @@ class FedDrift(Clustered):
     delta: float = hyperparameter(
         0.1, "accuracy lost that tells a drift, and up to which models are merged", "δ", "code: MNIST", least=0
     )
+    assignment: str = hyperparameter(
+        "ensemble", "models that answer a client without labels: all, or one drawn for each image",
+        source="FLUX, App. F; its numbers: random", choices=("ensemble", "random"), later=True,
+    )  # fmt: skip
 
     def start(self, server: Server) -> None:
         server.memory = Memory()
@@ -125,3 +135,8 @@ class FedDrift(Clustered):
         server.memory = Memory(best, images)
         holders = np.bincount(list(server.assigned.values()))
         server.shared = server.models[int(holders.argmax())]
+
+    def personalise(self, client: Client) -> ClientUpdate | None:
+        if client.kind == UNLABELLED and self.assignment == "random":
+            return answer_at_random(client, len(client.inbox.weights))
+        return super().personalise(client)

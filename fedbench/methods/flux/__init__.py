@@ -16,11 +16,11 @@ from fedbench.core.server import Server
 from fedbench.core.who import UNLABELLED
 from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.flux import clustering
-from fedbench.methods.flux.assignment import answer_at_random, choose, lead
+from fedbench.methods.flux.assignment import choose, lead
 from fedbench.methods.flux.messages import Assignment, Choice, Memory
 from fedbench.methods.flux.noise import Noise
 from fedbench.methods.parts import description, warm_up
-from fedbench.methods.parts.clustered import CLUSTERS, average_by_cluster
+from fedbench.methods.parts.clustered import CLUSTERS, answer_at_random, average_by_cluster
 from fedbench.methods.parts.description import Describe, Description
 from fedbench.methods.parts.elbow import MEASURES
 from fedbench.methods.parts.phases import Phase, phase_of
@@ -227,6 +227,6 @@ class Flux(WarmsUp):
         if not isinstance(client.inbox, Assignment):  # it has a cluster, or there are none yet
             return
         if client.kind == UNLABELLED and self.assignment == "random":
-            yield from answer_at_random(client)
+            yield from answer_at_random(client, len(client.inbox.centroids))
         else:
             self.choose(client, (yield from self.describe(client, "test" if client.kind == UNLABELLED else "train")))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.measure import Measure
 from fedbench.methods.base import BODY, FORWARD, HEAD, Method, check, hyperparameter
 from fedbench.partitions import schemes
+from fedbench.rng import stream
 from fedbench.specs import Setting
 
 #: What every clustered method reports of its rounds.
@@ -155,6 +157,15 @@ def mixture(client: Client, weights: Tensor) -> Generator[Collect, Any, None]:
     models that it was sent."""
     each = yield from each_model(client, len(weights), probabilities, "test")
     client.answer = torch.einsum("m,nmk->nk", weights.to(each.rows), each.rows)
+
+
+def answer_at_random(client: Client, count: int) -> Generator[Collect, Any, None]:
+    """Let each test image be answered by one of the `count` models that the client was sent, each as likely: over many
+    images the mean of the models' accuracies."""
+    each = yield from each_model(client, count, probabilities, "test")
+    images = np.arange(len(each.rows))
+    rng = stream(client.setting.seed, "random cluster", client.index)
+    client.answer = each.rows[images, rng.integers(count, size=len(images))]
 
 
 @dataclass(frozen=True)
