@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedbench import models
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.methods.flux_soft import Kernel, Memory
 from fedbench.methods.parts.description import projection
 from fedbench.methods.parts.descriptor import cube
 from fedbench.methods.parts.phases import Phase
-from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.groups_lab import answers, grouped_federation, grouped_setting, network, pixels
 from tests.support.lab import Run, method, same, train
 
 DATA = grouped_federation((0, 1, 2, 0, 1, 2))
@@ -75,11 +74,9 @@ def test_mixing_by_hand() -> None:
 @torch.no_grad()
 def test_the_test_phase_by_hand(run: Run) -> None:
     server, memory = run.trainer.server, run.trainer.server.memory
-    net = models.build("digits_cnn", shape=DATA.shape, classes=10, seed=0).eval()
-    answers, at = run.predictions["test_phase"].to_numpy(), 0
+    net, given, at = network(DATA, server.shared), answers(run, "test_phase"), 0
     for rows in DATA.test:
-        x = DATA.images[rows].permute(0, 3, 1, 2).float() / 127.5 - 1
-        net.load_state_dict({n: server.shared[n] for n in net.state_dict()})
+        x = pixels(DATA, rows)
         how = projection(memory.bounds, 10)
         z = (net.latent(x) - how.mean) @ how.axes.T
         d = torch.cat([z.mean(0), z.std(0, correction=0)]).double().numpy()
@@ -87,8 +84,8 @@ def test_the_test_phase_by_hand(run: Run) -> None:
         known = (d - low) / (high - low)
         w = weights_by_hand(known[None], memory.described.descriptors.numpy()[:, :20], memory.kernel)[0]
         mixed = {n: sum(float(a) * m[n].double() for a, m in zip(w, server.models, strict=True)) for n in server.shared}
-        net.load_state_dict({n: t.float() for n, t in mixed.items()})
-        assert (answers[at : at + len(rows)] == net(x).argmax(1).numpy()).mean() > 0.99  # rounding may turn one
+        own = network(DATA, {n: t.float() for n, t in mixed.items()})
+        assert (given[at : at + len(rows)] == own(x).argmax(1).numpy()).mean() > 0.99  # rounding may turn one
         at += len(rows)
 
 

@@ -138,5 +138,5 @@ class FedDrift(Clustered):
 
     def personalise(self, client: Client) -> ClientUpdate | None:
         if client.kind == UNLABELLED and self.assignment == "random":
-            return answer_at_random(client, len(client.inbox.weights))
+            return answer_at_random(client)
         return super().personalise(client)

@@ -227,6 +227,6 @@ class Flux(WarmsUp):
         if not isinstance(client.inbox, Assignment):  # it has a cluster, or there are none yet
             return
         if client.kind == UNLABELLED and self.assignment == "random":
-            yield from answer_at_random(client, len(client.inbox.centroids))
+            yield from answer_at_random(client)
         else:
             self.choose(client, (yield from self.describe(client, "test" if client.kind == UNLABELLED else "train")))

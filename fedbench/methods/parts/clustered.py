@@ -159,9 +159,10 @@ def mixture(client: Client, weights: Tensor) -> Generator[Collect, Any, None]:
     client.answer = torch.einsum("m,nmk->nk", weights.to(each.rows), each.rows)
 
 
-def answer_at_random(client: Client, count: int) -> Generator[Collect, Any, None]:
-    """Let each test image be answered by one of the `count` models that the client was sent, each as likely: over many
-    images the mean of the models' accuracies."""
+def answer_at_random(client: Client) -> Generator[Collect, Any, None]:
+    """Let each test image be answered by one of the models that the client was sent, each as likely: over many images
+    the mean of the models' accuracies."""
+    count = count_of(client.state)
     each = yield from each_model(client, count, probabilities, "test")
     images = np.arange(len(each.rows))
     rng = stream(client.setting.seed, "random cluster", client.index)
