@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from fedbench import models
 from fedbench.core.clock import Clock
+from fedbench.core.executors import available_cores
 from fedbench.core.plan import Plan
 from fedbench.engine.speed.cost import images_to_process
 from fedbench.engine.speed.probe import images_per_second
@@ -65,6 +67,18 @@ def test_the_probe_gives_a_speed_and_keeps_the_threads() -> None:
     speed = images_per_second(model, (8, 8, 1), torch.device("cpu"), 16, "fp32")
     assert torch.get_num_threads() == before
     assert 0 < speed < 1e8
+
+
+def test_the_probe_does_not_count_waiting() -> None:
+    """As where other processes have the cores: every step waits a twentieth of a second."""
+
+    class Waiting(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            time.sleep(0.05)
+            return super().forward(x.flatten(1))
+
+    speed = images_per_second(Waiting(4, 2), (2, 2, 1), torch.device("cpu"), 16, "fp32")
+    assert speed > 2 * available_cores() * 16 / 0.05
 
 
 @pytest.mark.bench

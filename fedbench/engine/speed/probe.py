@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 
 from fedbench.core.client import Batch, Client, ClientUpdate, Gradient, Loss, Train
 from fedbench.core.executors import Executor, available_cores, one_thread
+from fedbench.core.memory import keep_freed_pages
 from fedbench.core.precision import autocast
 
 #: Steps of a client in one measurement.
@@ -58,8 +60,10 @@ def images_per_second(
     """Training images a second with one client a core (CPU) or one after another (GPU), from a probe of a second or so
     on random images [batch, C, H, W], or on FEW of them where a step takes long.
 
-    An estimate for a remark to the user, not a benchmark.
+    An estimate for a remark to the user, not a benchmark. On a CPU it is what the processor takes for it: what other
+    processes are busy with now says nothing of the hours to come.
     """
+    keep_freed_pages()  # as the executors do
     model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     few = min(FEW, batch)
     with one_thread():
@@ -67,7 +71,7 @@ def images_per_second(
         a_step = _seconds_of_steps(model, shape, device, few, precision, 1)
         images = batch if a_step * batch / few < PATIENCE else few
         steps = max(1, min(20, int(PATIENCE / (a_step * images / few))))
-        seconds = _seconds_of_steps(model, shape, device, images, precision, steps) / steps
+        seconds = min(_seconds_of_steps(model, shape, device, images, precision, steps) for _ in range(REPEATS)) / steps
     return images / seconds * (available_cores() if device.type == "cpu" else 1)
 
 
@@ -78,12 +82,13 @@ def _seconds_of_steps(
     height, width, channels = shape
     x = torch.rand(batch, channels, height, width, device=device).contiguous(memory_format=torch.channels_last)
     y = torch.zeros(batch, dtype=torch.long, device=device)
-    started = _now(device)
+    now = time.thread_time if device.type == "cpu" else partial(_now, device)
+    started = now()
     for _ in range(steps):
         with autocast(precision, device):
             loss = F.cross_entropy(model(x).float(), y)
         torch.autograd.backward(loss)
-    return _now(device) - started
+    return now() - started
 
 
 def _now(device: torch.device) -> float:
