@@ -167,7 +167,7 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
         except FedbenchError as error:
             paper = f"not for this data ({error.message})"
         console.print(f"the paper's budget: {paper}", style="dim")
-    if line := keeping.estimate(job, store):
+    if line := keeping.estimate(job.spec.setting, job.method, job.keep, store):
         console.print(line)
     saved = saved_round(job, store)
     console.print(f"run {job.spec.id}" + (f" goes on after round {saved}" if saved else ""), style="dim")

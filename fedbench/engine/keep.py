@@ -14,7 +14,8 @@ from fedbench.store import Artifact
 if TYPE_CHECKING:
     from fedbench.core.checkpoint import Checkpoint
     from fedbench.core.keep import Models
-    from fedbench.engine.job import Job
+    from fedbench.methods.base import Method
+    from fedbench.specs import Setting
     from fedbench.store import Store, Writer
 
 MODEL, LOGITS = "model", "logits"
@@ -35,20 +36,20 @@ def of(run: Artifact) -> frozenset[str]:
     return frozenset(name for name, file in FILES.items() if file in run.manifest["files"])
 
 
-def estimate(job: Job, store: Store) -> str:
+def estimate(setting: Setting, method: Method, keep: Collection[str], store: Store) -> str:
     """What a run to be made will keep, and how many bytes that takes at most; "" of nothing. Its partition is there."""
     from fedbench import data, models, partitions
     from fedbench.core.state import size_in_bytes
 
-    setting, parts = job.spec.setting, []
+    parts = []
     part = partitions.build(setting.partition, store)
     classes = len(part.classes)
-    if MODEL in job.keep:
+    if MODEL in keep:
         shape = part.image_shape(data.info(setting.partition.dataset, store).shape)
         one = size_in_bytes(dict(models.initial(setting, shape, classes).state_dict()))
         parts.append(f"its models (the server's, and of clients what is their own: {_megabytes(one)} to "
-                     f"{_megabytes(one * (1 + part.clients * (1 + len(job.method.personal_models))))})")  # fmt: skip
-    if LOGITS in job.keep:
+                     f"{_megabytes(one * (1 + part.clients * (1 + len(method.personal_models))))})")  # fmt: skip
+    if LOGITS in keep:
         rounds, images = len(setting.evaluated_rounds()), int(part.n_test.sum())
         views = rounds + (setting.augment == "crop")  # after the last round on whole images too
         parts.append(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.files import scratch
-from fedbench.store.unfinished import PROGRESS
+from fedbench.store.folder import PROGRESS
 
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress

@@ -11,7 +11,7 @@ from fedbench.engine.job import Job
 from fedbench.errors import DivergedError, FedbenchError
 from fedbench.files import disk_errors, read_json, write_json
 from fedbench.store import CHECKPOINT, Store
-from fedbench.store.unfinished import SPEC
+from fedbench.store.folder import SPEC
 
 
 def announce(job: Job, store: Store) -> None:

@@ -16,11 +16,12 @@ from fedbench.files import abandoned, alone, disk_errors, read_json, scratched, 
 from fedbench.specs import SCHEMA, SPECS, Spec
 from fedbench.store.artifact import MANIFEST, Artifact, DamagedError, opened
 from fedbench.store.claim import Claim, hold, holder
-from fedbench.store.unfinished import CHECKPOINT
 from fedbench.store.writing import ASIDE, Writer, remove, restored, take_in, writing
 from fedbench.words import path_of
 
 KINDS = tuple(SPECS)
+#: Files of a work folder: which run it is, how far it has come, and what a restart looks for.
+SPEC, PROGRESS, CHECKPOINT = "spec.json", "progress.json", "checkpoint.json"
 
 
 def default_home() -> Path:

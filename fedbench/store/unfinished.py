@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
@@ -17,12 +17,7 @@ from fedbench.specs import RunSpec
 from fedbench.store.artifact import MANIFEST
 from fedbench.store.claim import FILE as CLAIM
 from fedbench.store.claim import hold, holder
-
-if TYPE_CHECKING:
-    from fedbench.store.folder import Store
-
-#: Files of a work folder: which run it is, how far it has come, and what a restart looks for.
-SPEC, PROGRESS, CHECKPOINT = "spec.json", "progress.json", "checkpoint.json"
+from fedbench.store.folder import CHECKPOINT, PROGRESS, SPEC, Store
 
 
 class End(StrEnum):

@@ -11,7 +11,7 @@ import pytest
 from fedbench.core.trainer import Progress
 from fedbench.engine import progress
 from fedbench.engine.progress import Notes
-from fedbench.store.unfinished import PROGRESS
+from fedbench.store.folder import PROGRESS
 
 HOW = {"device": "cpu", "executor": "stacked"}
 

@@ -13,7 +13,8 @@ from fedbench.files import write_json
 from fedbench.specs import RunSpec
 from fedbench.store import CHECKPOINT, Store
 from fedbench.store.claim import HeldError
-from fedbench.store.unfinished import PROGRESS, SPEC, End, discard, ids, unfinished
+from fedbench.store.folder import PROGRESS, SPEC
+from fedbench.store.unfinished import End, discard, ids, unfinished
 from tests.support.make_runs import run_spec, small_run
 
 RUN = run_spec(2, 10)
