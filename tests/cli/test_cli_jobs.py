@@ -6,13 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from fedbench.store import Store
 from tests.support.cli_user import SMOKE, fedbench, good, own_method, slow_method
+from tests.support.waiting import until
 
 PARTITION = ("partition", "digits", "--dir", "0.3", "--clients", "4")
 TRAIN = ("train", *SMOKE, "--executor", "cores", "--every", "1")
@@ -78,14 +78,14 @@ def test_stopped_and_gone_on(home: Path, tmp_path: Path, number: signal.Signals)
     sweep = ("sweep", "digits", *SMOKE, "--clients", "4", "--rounds", "30", "-m", own, "--half", "0.25,0.5")
     command = [sys.executable, "-m", "fedbench", *sweep, "--executor", "cores", "--jobs", "2"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    _wait(lambda: sum(_round(path) >= 2 for path in home.glob("work/*/progress.json")) == 2)
+    until(lambda: sum(_round(path) >= 2 for path in home.glob("work/*/progress.json")) == 2, child)
     child.send_signal(number)
     said = child.communicate(timeout=120)[1]
     assert child.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     if number != signal.SIGKILL:
         assert said.splitlines()[-1] == "stopped. The same command goes on from the rounds that are saved."
         assert "Traceback" not in said
-    _wait(lambda: not list(home.glob("work/*/claim.json")))
+    until(lambda: not list(home.glob("work/*/claim.json")))
     saved = [json.loads(path.read_text())["round"] for path in home.glob("work/*/checkpoint.json")]
     assert len(saved) == 2
     assert min(saved) >= 2
@@ -97,13 +97,6 @@ def test_stopped_and_gone_on(home: Path, tmp_path: Path, number: signal.Signals)
 
 def _round(progress: Path) -> int:
     return int(json.loads(progress.read_text())["round"])
-
-
-def _wait(until) -> None:  # type: ignore[no-untyped-def]
-    end = time.monotonic() + 120
-    while not until():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_without_ray_one_line_names_the_extra(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

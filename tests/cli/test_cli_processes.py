@@ -15,6 +15,7 @@ import pytest
 from fedbench.metrics.read import metrics_of, series
 from fedbench.store import Store
 from tests.support.cli_user import SMOKE, artifact, complete, fedbench, good
+from tests.support.waiting import until
 
 #: Evaluated after rounds 10, 20, ... and the last six; long enough to be caught in the middle.
 #: With a named executor: two stores could each measure another one to be the fastest.
@@ -61,12 +62,7 @@ def start(home: Path) -> Iterator[object]:
 
 def wait_for(child: subprocess.Popen[str], home: Path, pattern: str) -> Path:
     """The first file of the run under way that matches."""
-    for _ in range(6000):
-        if found := sorted(home.glob(f"work/[!.]*/{pattern}")):
-            return found[0]
-        assert child.poll() is None, child.communicate()[1]
-        time.sleep(0.01)
-    raise AssertionError(f"no {pattern} within a minute")
+    return until(lambda: sorted(home.glob(f"work/[!.]*/{pattern}")), child)[0]
 
 
 @pytest.fixture(scope="module")

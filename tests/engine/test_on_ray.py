@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from fedbench.engine.inputs import data_of  # noqa: E402
 from fedbench.errors import FedbenchError  # noqa: E402
 from fedbench.store import Store  # noqa: E402
 from tests.support.cli_user import SMOKE, fedbench, good, own_method, slow_method  # noqa: E402
+from tests.support.waiting import until  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -58,16 +58,14 @@ def test_a_node_is_killed_in_the_middle(nodes: Cluster, tmp_path: Path) -> None:
     lost = nodes.add_node(num_cpus=1)
     killed = threading.Event()
 
+    def at_work() -> bool:
+        return ray.is_initialized() and any(n["NodeID"] == lost.node_id for n in ray.nodes())
+
     def kill() -> None:
-        end = time.monotonic() + 300
-        while time.monotonic() < end:
-            at_work = [n for n in ray.nodes() if n["NodeID"] == lost.node_id] if ray.is_initialized() else []
-            if at_work and len(list(there.glob("work/*/progress.json"))) == 3:
-                nodes.remove_node(lost, allow_graceful=False)
-                killed.set()
-                slow.unlink()
-                return
-            time.sleep(0.05)
+        until(lambda: at_work() and len(list(there.glob("work/*/progress.json"))) == 3)
+        nodes.remove_node(lost, allow_graceful=False)
+        killed.set()
+        slow.unlink()
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -143,11 +141,7 @@ def test_stopped_and_gone_on(nodes: Cluster, tmp_path: Path) -> None:
     sweep = (*SWEEP, "--rounds", "30", "-m", own, "--half", "0.25,0.5", "--home", str(tmp_path / "home"))
     command = [sys.executable, "-m", "fedbench", *sweep, "--engine", "ray"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    end = time.monotonic() + 200
-    while sum(_round(path) >= 2 for path in tmp_path.glob("home/work/*/progress.json")) < 2:
-        assert time.monotonic() < end
-        assert child.poll() is None, child.communicate()
-        time.sleep(0.05)
+    until(lambda: sum(_round(path) >= 2 for path in tmp_path.glob("home/work/*/progress.json")) == 2, child)
     child.send_signal(signal.SIGINT)
     said = child.communicate(timeout=120)[1]
     assert child.returncode == 130, said

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from fedbench.store import Store  # noqa: E402
 from tests.support.cli_user import SMOKE, fedbench, good, own_method, slow_method  # noqa: E402
+from tests.support.waiting import until  # noqa: E402
 
 WORKERS = ("--executor", "workers")
 TRAIN = ("train", "digits", *SMOKE, "--dir", "0.3", "--clients", "6", "--seed", "0")
@@ -80,14 +80,10 @@ def test_a_node_is_killed_and_the_run_goes_on(nodes: Cluster, tmp_path: Path) ->
     here, there = tmp_path / "here", tmp_path / "there"
 
     def kill() -> None:
-        end = time.monotonic() + 300
-        while time.monotonic() < end:
-            if list(there.glob("work/*/progress.json")):
-                nodes.remove_node(lost, allow_graceful=False)
-                killed.set()
-                slow.unlink()
-                return
-            time.sleep(0.05)
+        until(lambda: list(there.glob("work/*/progress.json")))
+        nodes.remove_node(lost, allow_graceful=False)
+        killed.set()
+        slow.unlink()
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -110,11 +106,7 @@ def test_stopped_and_gone_on_elsewhere(tmp_path: Path, monkeypatch: pytest.Monke
     child = subprocess.Popen(
         [sys.executable, "-m", "fedbench", *train, *WORKERS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    end = time.monotonic() + 200
-    while not list(home.glob("work/*/progress.json")):
-        assert time.monotonic() < end
-        assert child.poll() is None, child.communicate()
-        time.sleep(0.05)
+    until(lambda: list(home.glob("work/*/progress.json")), child)
     child.send_signal(signal.SIGINT)
     said = child.communicate(timeout=120)[1]
     assert child.returncode == 130, said
