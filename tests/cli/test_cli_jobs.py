@@ -12,7 +12,7 @@ import pytest
 
 from fedbench.store import Store
 from tests.support.cli_user import SMOKE, fedbench, good, own_method, slow_method
-from tests.support.waiting import until
+from tests.support.waiting import rounds_saved, rounds_under_way, until
 
 PARTITION = ("partition", "digits", "--dir", "0.3", "--clients", "4")
 TRAIN = ("train", *SMOKE, "--executor", "cores", "--every", "1")
@@ -78,25 +78,21 @@ def test_stopped_and_gone_on(home: Path, tmp_path: Path, number: signal.Signals)
     sweep = ("sweep", "digits", *SMOKE, "--clients", "4", "--rounds", "30", "-m", own, "--half", "0.25,0.5")
     command = [sys.executable, "-m", "fedbench", *sweep, "--executor", "cores", "--jobs", "2"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until(lambda: sum(_round(path) >= 2 for path in home.glob("work/*/progress.json")) == 2, child)
+    until(lambda: sum(round >= 2 for round in rounds_under_way(home)) == 2, child, seconds=120)
     child.send_signal(number)
     said = child.communicate(timeout=120)[1]
     assert child.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     if number != signal.SIGKILL:
         assert said.splitlines()[-1] == "stopped. The same command goes on from the rounds that are saved."
         assert "Traceback" not in said
-    until(lambda: not list(home.glob("work/*/claim.json")))
-    saved = [json.loads(path.read_text())["round"] for path in home.glob("work/*/checkpoint.json")]
+    until(lambda: not list(home.glob("work/*/claim.json")), seconds=120)
+    saved = rounds_saved(home)
     assert len(saved) == 2
     assert min(saved) >= 2
     slow.unlink()
     assert "2 of 2 runs made" in good(*command[3:]).err
     events = [run.table("rounds").num_rows for run in Store(home).list("run")]
     assert events == [30, 30]
-
-
-def _round(progress: Path) -> int:
-    return int(json.loads(progress.read_text())["round"])
 
 
 def test_without_ray_one_line_names_the_extra(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def start(home: Path) -> Iterator[object]:
 
 def wait_for(child: subprocess.Popen[str], home: Path, pattern: str) -> Path:
     """The first file of the run under way that matches."""
-    return until(lambda: sorted(home.glob(f"work/[!.]*/{pattern}")), child)[0]
+    return until(lambda: sorted(home.glob(f"work/[!.]*/{pattern}")), child, seconds=60)[0]
 
 
 @pytest.fixture(scope="module")

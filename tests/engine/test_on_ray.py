@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import signal
@@ -25,7 +24,7 @@ from fedbench.engine.inputs import data_of  # noqa: E402
 from fedbench.errors import FedbenchError  # noqa: E402
 from fedbench.store import Store  # noqa: E402
 from tests.support.cli_user import SMOKE, fedbench, good, own_method, slow_method  # noqa: E402
-from tests.support.waiting import until  # noqa: E402
+from tests.support.waiting import rounds_saved, rounds_under_way, until  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -138,24 +137,21 @@ def test_what_no_node_can_do_is_one_line(nodes: Cluster, tmp_path: Path, monkeyp
 def test_stopped_and_gone_on(nodes: Cluster, tmp_path: Path) -> None:
     """Ctrl-C: what is under way is saved in the shared store, and another engine goes on from there."""
     own, slow = slow_method(tmp_path)
-    sweep = (*SWEEP, "--rounds", "30", "-m", own, "--half", "0.25,0.5", "--home", str(tmp_path / "home"))
+    home = tmp_path / "home"
+    sweep = (*SWEEP, "--rounds", "30", "-m", own, "--half", "0.25,0.5", "--home", str(home))
     command = [sys.executable, "-m", "fedbench", *sweep, "--engine", "ray"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until(lambda: sum(_round(path) >= 2 for path in tmp_path.glob("home/work/*/progress.json")) == 2, child)
+    until(lambda: sum(round >= 2 for round in rounds_under_way(home)) == 2, child, seconds=200)
     child.send_signal(signal.SIGINT)
     said = child.communicate(timeout=120)[1]
     assert child.returncode == 130, said
     assert said.splitlines()[-1] == "stopped. The same command goes on from the rounds that are saved."
-    saved = [json.loads(path.read_text())["round"] for path in tmp_path.glob("home/work/*/checkpoint.json")]
+    saved = rounds_saved(home)
     assert len(saved) == 2
     assert min(saved) >= 2
     slow.unlink()
     assert "2 of 2 runs made" in good(*sweep).err
-    assert not list((tmp_path / "home").glob(".engine-*"))
-
-
-def _round(progress: Path) -> int:
-    return int(json.loads(progress.read_text())["round"])
+    assert not list(home.glob(".engine-*"))
 
 
 def test_images_are_shared_and_not_copied(nodes: Cluster, tmp_path: Path) -> None:

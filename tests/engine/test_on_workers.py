@@ -106,7 +106,7 @@ def test_stopped_and_gone_on_elsewhere(tmp_path: Path, monkeypatch: pytest.Monke
     child = subprocess.Popen(
         [sys.executable, "-m", "fedbench", *train, *WORKERS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    until(lambda: list(home.glob("work/*/progress.json")), child)
+    until(lambda: list(home.glob("work/*/progress.json")), child, seconds=200)
     child.send_signal(signal.SIGINT)
     said = child.communicate(timeout=120)[1]
     assert child.returncode == 130, said

@@ -26,6 +26,7 @@ from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import SCHEMA, DatasetSpec, PartitionSpec, Spec
 from fedbench.store import MANIFEST, Artifact, DamagedError, Store
 from fedbench.store import claim as module
+from tests.support.waiting import until
 
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")
 OTHER = DatasetSpec("digits", "sklearn", "another")
@@ -557,10 +558,7 @@ def test_a_long_round_does_not_lose_the_claim(store: Store, monkeypatch: pytest.
         path = store.work("abc") / "claim.json"
         for _ in range(2):
             os.utime(path, (0, 0))
-            deadline = time.monotonic() + 60  # however busy the machine is
-            while path.stat().st_mtime == 0 and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert path.stat().st_mtime > 0
+            assert until(lambda: path.stat().st_mtime > 0, seconds=60)  # however busy the machine is
     assert "heartbeat" not in {thread.name for thread in threading.enumerate()}
 
 
