@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedbench.reports.claims import Claims
 
 
+@context.uncollected()
 def claims(
     names: Annotated[
         list[str] | None,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +42,19 @@ def configure(home: Path | None, data: str | None, debug: bool) -> None:
     _context.home = None if home is None else path_of(str(home), "--home")
     _context.roots = [path_of(p, where) for p in folders.split(os.pathsep) if p]
     _context.debug = debug
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """For commands that read and print: they make hardly any garbage that only Python's collector finds, and its search
+    is a tenth of their time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def store() -> Store:

@@ -13,6 +13,7 @@ from fedbench.cli import complete, context, printing
 NOTES = ("brief", "full")
 
 
+@context.uncollected()
 def report(
     table: Annotated[
         list[str] | None,

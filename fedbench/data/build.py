@@ -22,9 +22,7 @@ from fedbench.data.guard import readable, reading, regular
 from fedbench.data.lists import as_column
 from fedbench.data.locate import resolve, variant_of
 from fedbench.data.part import Part
-from fedbench.data.readers import read
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
-from fedbench.data.union import read_union
 from fedbench.errors import FedbenchError
 from fedbench.specs import DatasetSpec, require
 from fedbench.store import Artifact, Contents, Store, Writer, artifact_of
@@ -48,6 +46,9 @@ def obtain(
     """
 
     def make() -> Contents:
+        from fedbench.data.readers import read
+        from fedbench.data.union import read_union
+
         variant = variant_of(spec, store, roots)
         recipe, source, paths = variant.recipe, variant.source, variant.paths
         if notify:

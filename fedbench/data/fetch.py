@@ -9,10 +9,9 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedbench.data import hub, torchvision_files
 from fedbench.data.catalogue import fetchable, parts_of, recipe
-from fedbench.data.download import Progress, download, whole
 from fedbench.data.guard import readable
 from fedbench.data.locate import downloads, resolve
 from fedbench.data.recipe import Source
@@ -20,6 +19,9 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors
 from fedbench.specs import require
 from fedbench.store import Store
+
+if TYPE_CHECKING:
+    from fedbench.data.download import Progress
 
 
 def fetch(
@@ -35,6 +37,10 @@ def fetch(
     there and whole are left alone. A part without an address must be at hand in one of the data folders `roots`.
     Raises FedbenchError if no mirror delivers, with each one's reason.
     """
+    # What only a download needs is loaded for one: every command looks for data sets.
+    from fedbench.data import hub, torchvision_files
+    from fedbench.data.download import download, whole
+
     chosen = recipe(name)
     origin = _source(name, source)
     paths = []

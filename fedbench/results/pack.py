@@ -112,9 +112,11 @@ class Pack:
         except ValueError as error:
             raise self._damaged(str(error)) from error
 
-    def spec(self, row: int) -> RunSpec:
-        """Raises FedbenchError unless it is what the row's id says."""
+    def spec(self, row: int, expected: RunSpec | None = None) -> RunSpec:
+        """`expected` itself, if it is the row's. Raises FedbenchError unless it is what the row's id says."""
         text = self.heads["spec"][row]  # a pack that is none says so itself
+        if expected is not None and text == expected.canonical():
+            return expected  # parsing it again is most of what a known run costs
         try:
             spec = RunSpec.shared(json.loads(text)["spec"])
         except (ValueError, KeyError, TypeError, FedbenchError) as error:
@@ -145,14 +147,14 @@ class Pack:
         except (OSError, KeyError, IndexError, AttributeError, BufferError, pa.ArrowException) as error:
             raise self._damaged(f"the metrics of run {self.heads['id'][row]} cannot be read") from error
 
-    def row(self, row: int) -> Row:
-        """The whole of a run."""
+    def row(self, row: int, expected: RunSpec | None = None) -> Row:
+        """The whole of a run; `expected` as for `spec`."""
         try:
             about = json.loads(self.heads["about"][row])
         except (ValueError, TypeError) as error:
             raise self._damaged("what is said about a run cannot be read") from error
         head = {name: self.heads[name][row] for name in ("predictions", "by", "started", "seconds", "machine")}
-        return Row(self.spec(row), **head, about=about, metrics=self.metrics(row))
+        return Row(self.spec(row, expected), **head, about=about, metrics=self.metrics(row))
 
     def rows(self) -> list[Row]:
         """All of its runs."""

@@ -72,10 +72,10 @@ class Shelf:
             places = {**{id: (pack, row) for id, row in pack.places.items()}, **places}
         return places
 
-    def get(self, id: str) -> Shipped | None:
-        """The run of that id. Raises FedbenchError if its row is damaged."""
+    def get(self, id: str, expected: RunSpec | None = None) -> Shipped | None:
+        """The run of that id, whose spec may be known. Raises FedbenchError if its row is damaged."""
         if id not in self._runs and id in self.places:
-            self._runs[id] = Shipped.of(*self.places[id])
+            self._runs[id] = Shipped.of(*self.places[id], expected)
         return self._runs.get(id)
 
     @cached_property

@@ -10,6 +10,7 @@ from typing import Any
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import Metrics
 from fedbench.results.pack import Pack, Row
+from fedbench.specs import RunSpec
 from fedbench.store import Artifact
 
 
@@ -20,9 +21,9 @@ class Shipped(Artifact):
     row: Row | None = None
 
     @classmethod
-    def of(cls, pack: Pack, number: int) -> Shipped:
-        """The run in a row of a pack. Raises FedbenchError for a damaged one."""
-        row = pack.row(number)
+    def of(cls, pack: Pack, number: int, expected: RunSpec | None = None) -> Shipped:
+        """The run in a row of a pack, whose spec may be known. Raises FedbenchError for a damaged one."""
+        row = pack.row(number, expected)
         origin: dict[str, Any] = {"started": row.started, "train_seconds": row.seconds, "platform": row.machine}
         manifest = {
             "id": row.id, "kind": row.spec.kind, "spec": row.spec.to_dict(), "inputs": {}, "files": {},

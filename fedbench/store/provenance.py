@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Mapping
 from functools import cache
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import fedbench
@@ -27,6 +26,8 @@ _LIBRARIES = ("numpy", "pillow", "pyarrow", "scikit-learn", "scipy", "torch", "t
 @cache
 def libraries() -> dict[str, str]:
     """Versions of fedbench and of the libraries that can change a number, without importing them."""
+    from importlib import metadata
+
     versions = {"fedbench": fedbench.__version__, "python": platform.python_version()}
     for name in _LIBRARIES:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -42,6 +43,18 @@ def call(lab: Any) -> Any:
         return result
 
     return run
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_collector_rests_in_commands_that_read(on: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if on else gc.disable)()
+        with context.uncollected():
+            assert not gc.isenabled()
+        assert gc.isenabled() is on
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_a_table_by_number(lab: Any, call: Any) -> None:

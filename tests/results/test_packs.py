@@ -73,6 +73,14 @@ def test_what_goes_in_comes_out(filled: Store, rows: list[Row], tmp_path: Path) 
         assert again.metrics.whole_run("local_training_seconds") == stored.whole_run("local_training_seconds")
 
 
+def test_a_spec_that_is_known_is_not_parsed_again_if_it_is_the_rows(rows: list[Row], tmp_path: Path) -> None:
+    write(tmp_path / "one.parquet", rows[:2])
+    pack = Pack(tmp_path / "one.parquet")
+    known, other = rows[0].spec, rows[1].spec
+    assert pack.spec(pack.places[known.id], known) is known
+    assert pack.spec(pack.places[known.id], other) == known
+
+
 def test_the_same_runs_are_the_same_bytes_each_once(rows: list[Row], tmp_path: Path) -> None:
     assert packed(rows) == packed([*reversed(rows), rows[0]])
     write(tmp_path / "one.parquet", rows)

@@ -113,7 +113,7 @@ class Index:
 
     def _look_up(self, spec: RunSpec) -> Record | None:
         hits = [r for r in self.records.get(spec.setting.id, []) if r.id == spec.id]
-        hits += [self._of_pack(run, State.DONE) for run in (self.shelf.get(spec.id),) if run]
+        hits += [self._of_pack(run, State.DONE) for run in (self.shelf.get(spec.id, spec),) if run]
         if not any(r.artifact for r in hits) and (self._stale or self.shelf.stems):
             hits += self._stale.get(spec.stem, ())
             hits += [self._of_pack(run, State.STALE) for run in (self.shelf.of_stem(spec.stem),) if run]
