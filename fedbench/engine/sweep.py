@@ -107,6 +107,7 @@ def plan(
     remarks = list(absent.values())
     if only:
         runs = [run for method in rows for run in _of_method(lacks, method, rows[method], params or {}, budget)]
+        remarks += [_extra(table, method) for method in rows if not rows[method] and not params]
     else:
         runs = [Wanted(spec, row.method, row.label) for spec, row in lacks.runs().items()]
         unbuilt = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
@@ -171,6 +172,13 @@ def _rows_of(cells: Cells, method: str) -> list[str]:
     """The labels of the method's rows. A user's file is a row's wherever a file of the same text lies."""
     own = declared.of(method)
     return [row.label for row in cells.table.rows if _same(cells.declaration(row), own)]
+
+
+def _extra(table: Table, method: str) -> str:
+    """That a method makes an extra row, and which row a reader may have meant: papers call different methods alike."""
+    title = declared.of(method).title
+    meant = next((f"; its row {row.label} is -m {row.method}" for row in table.rows if row.label == title), "")
+    return f"no row of {table.id} is of {method}, so it makes an extra one{meant}"
 
 
 def _of_method(

@@ -103,6 +103,15 @@ def test_hyper_parameters_of_the_command_line_make_an_extra_row(folder: Path) ->
     assert report()["FedProx (mu = 0.3)"] == ["done", "done"]
 
 
+def test_an_extra_row_is_told_and_the_row_of_the_same_name(folder: Path) -> None:
+    own_table(folder, ('label = "Mine"', 'label = "FedProx"'))
+    said = train("-m", "fedprox", "-m", "fedavg", "--column", "Net", "--dry-run").err
+    assert "no row of mine is of fedprox, so it makes an extra one; its row FedProx is -m " in said
+    assert "idea.py:Idea" in said
+    assert "is of fedavg" not in said
+    assert "extra" not in train("-m", "fedprox", "--mu", "0.3", "--dry-run").err, "it is asked for"
+
+
 def test_after_a_change_the_rows_are_missing_and_the_old_runs_stay(folder: Path, home: Path) -> None:
     assert train("-m", "./idea.py:Idea", "--column", "Net").code == 0
     before = runs(home)
