@@ -46,6 +46,7 @@ def obtain(
     """
 
     def make() -> Contents:
+        # What only a build needs is loaded for one: every command looks for data sets.
         from fedbench.data.readers import read
         from fedbench.data.union import read_union
 

@@ -26,7 +26,7 @@ _LIBRARIES = ("numpy", "pillow", "pyarrow", "scikit-learn", "scipy", "torch", "t
 @cache
 def libraries() -> dict[str, str]:
     """Versions of fedbench and of the libraries that can change a number, without importing them."""
-    from importlib import metadata
+    from importlib import metadata  # slow to load, and what only reads needs no versions
 
     versions = {"fedbench": fedbench.__version__, "python": platform.python_version()}
     for name in _LIBRARIES:

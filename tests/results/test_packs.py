@@ -79,6 +79,9 @@ def test_a_spec_that_is_known_is_not_parsed_again_if_it_is_the_rows(rows: list[R
     known, other = rows[0].spec, rows[1].spec
     assert pack.spec(pack.places[known.id], known) is known
     assert pack.spec(pack.places[known.id], other) == known
+    pack.__dict__["heads"] = {**pack.heads, "stem": ["another", "another"]}
+    with pytest.raises(FedbenchError, match="has the spec of"):
+        pack.spec(pack.places[known.id], known)
 
 
 def test_the_same_runs_are_the_same_bytes_each_once(rows: list[Row], tmp_path: Path) -> None:
