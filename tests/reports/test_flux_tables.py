@@ -155,6 +155,25 @@ def test_settings_at_the_papers_budget(here: Any) -> None:
     assert "Budget paper: 10 rounds of 2 epochs, lenet5_flux, 5 seeds" in text
 
 
+def test_the_tables_by_level_alone_put_the_baselines_momentum_to_rest(here: Any) -> None:
+    """The others have what the paper's named code does; rows and hyper-parameters are the same."""
+    rules = protocol.load("flux")
+    baselines = {row["label"] for row in rules.rows["all"] if row["method"] not in ("fedavg", "flux")}
+    assert len(baselines) == 9
+    for name, living in (
+        ("flux/13", set()),
+        ("flux/levels_mnist", set()),
+        ("flux/53", baselines),
+        ("flux/57", baselines),
+    ):
+        cells = find(tables.load(name), "paper", here.store, []).grid
+        of = {cell.row.label: cell.specs[0].setting for line in cells for cell in line if cell.specs}
+        assert {label for label, s in of.items() if s.momentum_lives} == living, name
+        assert {label for label, s in of.items() if not s.momentum_restarts} == living, name
+    rested = [{k: v for k, v in row.items() if k != "train"} for row in rules.rows["all"]]
+    assert rested == rules.rows["levels"]
+
+
 @pytest.mark.parametrize(
     ("name", "column", "told"),
     [
