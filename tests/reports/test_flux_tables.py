@@ -155,7 +155,7 @@ def test_settings_at_the_papers_budget(here: Any) -> None:
     assert "Budget paper: 10 rounds of 2 epochs, lenet5_flux, 5 seeds" in text
 
 
-def test_the_tables_by_level_alone_put_the_baselines_momentum_to_rest(here: Any) -> None:
+def test_the_tables_by_level_alone_rest_the_baselines_momentum(here: Any) -> None:
     """The others have what the paper's named code does; rows and hyper-parameters are the same."""
     rules = protocol.load("flux")
     baselines = {row["label"] for row in rules.rows["all"] if row["method"] not in ("fedavg", "flux")}
