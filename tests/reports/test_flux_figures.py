@@ -71,11 +71,15 @@ def _fill(
     lab: Any, table: str, wanted: Callable[[Setting], bool], methods: Iterable[tuple[str, Mapping[str, Any]]],
     budget: str = "small",
 ) -> None:  # fmt: skip
-    """Runs of these methods in the settings of a table that are wanted; half as good in the test phase."""
+    """Runs of these methods in the settings of a table (of its row, if it has such a one) that are wanted; half as good
+    in the test phase."""
     cells = find(tables.load(table), budget, lab.store, [])
-    for s in {s.id: s for group in cells.settings.values() for s in group}.values():
-        if wanted(s):
-            for method, params in methods:
+    columns = [s for group in cells.settings.values() for s in group]
+    for method, params in methods:
+        same = [cell for cell in cells.all if (cell.row.method, dict(cell.row.params)) == (method, dict(params))]
+        rows = [spec.setting for cell in same for spec in cell.specs]
+        for s in {s.id: s for s in rows or columns}.values():
+            if wanted(s):
                 v = _known(s) + 0.001 * float(params.get("start", 0)) + 0.01 * float(params.get("threshold", 0))
                 both = {"client_accuracy_mean": lambda t, v=v: v, "test_phase_accuracy_mean": lambda t, v=v: v / 2}
                 time = {"total_runtime_seconds": 4.0 * s.partition.clients}
