@@ -71,8 +71,8 @@ def _fill(
     lab: Any, table: str, wanted: Callable[[Setting], bool], methods: Iterable[tuple[str, Mapping[str, Any]]],
     budget: str = "small",
 ) -> None:  # fmt: skip
-    """Runs of these methods in the settings of a table (of its row, if it has such a one) that are wanted; half as good
-    in the test phase."""
+    """Runs of these methods in the wanted settings of a table, which are its row's for a method that has one; half as
+    good in the test phase."""
     cells = find(tables.load(table), budget, lab.store, [])
     columns = [s for group in cells.settings.values() for s in group]
     for method, params in methods:
