@@ -32,6 +32,9 @@ from fedbench.specs import Setting
 T = TypeVar("T")
 R = TypeVar("R")
 
+#: How a stack's convolutions are computed on each kind of device, unless it is told.
+CONVOLUTION = {"cpu": "grouped", "cuda": "vmap"}
+
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
@@ -167,8 +170,8 @@ class Cores:
 class Stacked(Cores):
     """Blocks of clients at once: one worker on a GPU, one a core on a CPU.
 
-    `block` clients at most form a stack (default: as many as fit into memory); `convolution` and `compiled` as in
-    StackedWorker.
+    `block` clients at most form a stack (default: as many as fit into memory); `convolution` (default: the device's)
+    and `compiled` as in StackedWorker.
     """
 
     name = "stacked"
@@ -182,10 +185,11 @@ class Stacked(Cores):
         setting: Setting,
         cores: int | None = None,
         block: int | None = None,
-        convolution: str = "grouped",
+        convolution: str = "",
         compiled: bool = False,
     ) -> None:
-        self.options: dict[str, Any] = {"convolution": convolution, "compiled": compiled}
+        device = federation.images.device.type
+        self.options: dict[str, Any] = {"convolution": convolution or CONVOLUTION[device], "compiled": compiled}
         super().__init__(model, federation, setting, cores)
         self.block = block or self._fit()
         self.width = self.block * self.count
@@ -206,11 +210,18 @@ class Stacked(Cores):
 class Graphed(Stacked):
     """Blocks of clients whose steps are captured once and replayed, without the cost of launching each operator.
 
-    Where there is nothing to capture (on a CPU) the same step is called.
+    Where there is nothing to capture (on a CPU) the same step is called. On a GPU there is one worker, whatever `cores`
+    says: nobody else may use the device while a step is captured.
     """
 
     name = "graphed"
     kind = GraphedWorker
+
+    def __init__(
+        self, model: nn.Module, federation: Federation, setting: Setting, cores: int | None = None, **options: Any
+    ) -> None:
+        on_gpu = federation.images.device.type == "cuda"
+        super().__init__(model, federation, setting, 1 if on_gpu else cores, **options)
 
 
 def _single() -> None:
