@@ -32,9 +32,6 @@ from fedbench.specs import Setting
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: How a stack's convolutions are computed on each kind of device, unless it is told.
-CONVOLUTION = {"cpu": "grouped", "cuda": "vmap"}
-
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
@@ -170,8 +167,8 @@ class Cores:
 class Stacked(Cores):
     """Blocks of clients at once: one worker on a GPU, one a core on a CPU.
 
-    `block` clients at most form a stack (default: as many as fit into memory); `convolution` (default: the device's)
-    and `compiled` as in StackedWorker.
+    `block` clients at most form a stack (default: as many as fit into memory); `convolution` and `compiled` as in
+    StackedWorker.
     """
 
     name = "stacked"
@@ -188,8 +185,7 @@ class Stacked(Cores):
         convolution: str = "",
         compiled: bool = False,
     ) -> None:
-        device = federation.images.device.type
-        self.options: dict[str, Any] = {"convolution": convolution or CONVOLUTION[device], "compiled": compiled}
+        self.options: dict[str, Any] = {"convolution": convolution, "compiled": compiled}
         super().__init__(model, federation, setting, cores)
         self.block = block or self._fit()
         self.width = self.block * self.count
