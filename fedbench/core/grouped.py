@@ -27,8 +27,6 @@ def with_clients_among_channels(model: nn.Module) -> nn.Module:
             module.forward = MethodType(_convolve, module)  # type: ignore[method-assign]
         if type(module) is nn.AvgPool2d or (type(module) is nn.MaxPool2d and not module.return_indices):
             module.forward = MethodType(_pool, module)  # type: ignore[method-assign]
-        if type(module) is nn.BatchNorm2d:
-            module.forward = MethodType(_normalise, module)  # type: ignore[method-assign]
     return other
 
 
@@ -40,11 +38,6 @@ def _convolve(self: nn.Conv2d, x: Tensor) -> Tensor:
 def _pool(self: nn.MaxPool2d | nn.AvgPool2d, x: Tensor) -> Tensor:
     out: Tensor = _Pool.apply(x, self)  # type: ignore[no-untyped-call]
     return out
-
-
-def _normalise(self: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    # On a GPU torch asks for the order in memory, to which it has no answer under vmap but the usual one.
-    return nn.BatchNorm2d.forward(self, x.contiguous() if x.is_cuda else x)
 
 
 class _UnderVmap(torch.autograd.Function):

@@ -82,8 +82,9 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any
     The backward pass and the optimiser's step belong outside.
 
     The loss is float32 where it takes `logits.float()`. Without that, `F.cross_entropy` of a single client's logits
-    still is; under vmap on a CPU it is not, for autocast sees it in pieces. (And convolutions stay in float32 there:
-    stacked clients agree with single ones in fp32 only.)
+    still is; under vmap on a CPU it is not, for autocast sees it in pieces. And under vmap, on every device,
+    convolutions with a client's own weights and products with a bias stay in float32: stacks agree with single clients
+    in fp32 only.
 
     A new context each step, outside of vmap. Autocast belongs to the thread, so threads do not disturb each other. Its
     cache of rounded weights belongs to all of them, and is off: a net uses each weight once a pass, weights that change

@@ -27,11 +27,12 @@ from fedbench.core.client import (
     Train,
     Trained,
 )
-from fedbench.core.convolution import as_products
+from fedbench.core.convolution import as_products, twin
 from fedbench.core.federation import Federation
 from fedbench.core.gradients import check_finite, gradients, gradients_at, laid_as
 from fedbench.core.grouped import with_clients_among_channels
 from fedbench.core.momentum import remember
+from fedbench.core.norms import with_norms_for_vmap
 from fedbench.core.plan import Ints
 from fedbench.core.rules import Rule
 from fedbench.core.stack import Record, Stack, Step, Tick, by_model, stack_of, ticks
@@ -43,7 +44,7 @@ from fedbench.specs import Setting
 
 #: How a stack's convolutions are computed.
 CONVOLUTIONS: dict[str, Callable[[nn.Module], nn.Module]] = {
-    "vmap": lambda model: model,
+    "vmap": twin,
     "grouped": with_clients_among_channels,
     "unfold": as_products,
 }
@@ -69,7 +70,8 @@ class StackedWorker(StackedCollector):
         compiled: bool = False,
     ) -> None:
         which = convolution or FASTEST[federation.images.device.type]
-        super().__init__(model, federation, setting, cancel, CONVOLUTIONS[which])
+        lay = CONVOLUTIONS[which]
+        super().__init__(model, federation, setting, cancel, lambda model: with_norms_for_vmap(lay(model)))
         self.compiled = compiled
         self.functions: dict[Hashable, Callable[..., dict[str, Tensor]]] = {}  #: those compiled
 

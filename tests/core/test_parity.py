@@ -17,7 +17,7 @@ from fedbench.conformance import agreement
 from fedbench.conformance.agreement import COMMON, RAGGED, TOLERANCE, Scenario, differs
 from fedbench.conformance.lab import Recorder
 from fedbench.conformance.small import small
-from fedbench.core import executors
+from fedbench.core import executors, simulation, waiting
 from fedbench.core.client import (
     Answer,
     Batch,
@@ -48,9 +48,10 @@ WAYS["unfold"] = ("stacked", {"cores": 1, "block": 3, "convolution": "unfold"})
 ways = pytest.mark.parametrize("way", WAYS)
 #: On a GPU also what is the default on a CPU.
 ON_GPU = {**WAYS, "grouped": ("stacked", {"convolution": "grouped"})}
-#: There cuDNN takes other algorithms for a stack than for one client, which differ by 4e-7; on a CPU weights that begin
-#: 1e-6 apart end up to 8e-3 apart after the steps of FedSGD.
-GPU_TOLERANCE = 1e-3
+#: There cuDNN takes other algorithms for a stack than for one client, which differ by 4e-7, and these runs enlarge that
+#: to 2 or 3e-4: on a CPU weights that begin 1e-6 apart end up to 8e-3 apart after the steps of FedSGD.
+ENLARGING = {("apfl", "steps"), ("fedbn", "steps"), ("fedsgd", "steps"), ("fitw_erm", "steps"), ("ftw_erm", "ragged")}
+ENLARGED = 1e-3
 
 
 def check_states(ours: Mapping[str, Tensor], reference: Mapping[str, Tensor], exact: bool = False) -> None:
@@ -409,7 +410,8 @@ def moved(data: Federation, device: str) -> Federation:
 def test_a_run_on_a_gpu_is_the_references(
     name: str, chosen: dict[str, Any], scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agreement, "TOLERANCE", GPU_TOLERANCE)
+    if (name, scenario) in ENLARGING:
+        monkeypatch.setattr(agreement, "TOLERANCE", ENLARGED)
     place = SCENARIOS[scenario]._replace(data=moved(SCENARIOS[scenario].data, "cuda"))
     with arithmetic("fp32", torch.device("cuda")):
         a = run((name, chosen), place, "sequential", tmp_path / "a")
@@ -429,3 +431,48 @@ def test_a_request_on_a_gpu_is_answered_as_the_reference_does(update: str, norm:
         for way in ON_GPU:
             for ours, its in zip(served(made, s, norm, way, data), reference, strict=True):
                 check_client(ours, its)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("way", ["sequential", "stacked", "graphed"])
+@pytest.mark.parametrize("name", ["feddrm", "pfedfda", "local"])
+def test_states_that_do_not_fit_on_a_gpu_wait_in_pinned_memory(
+    name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And come back as they were."""
+    place = RAGGED._replace(data=moved(RAGGED.data, "cuda"))
+    sent: list[Tensor] = []
+    original = waiting._to_host
+
+    def to_host(tensor: Tensor) -> Tensor:
+        sent.append(original(tensor))
+        return sent[-1]
+
+    with arithmetic("fp32", torch.device("cuda")):
+        there = run((name, {}), place, way, tmp_path / "there")
+        monkeypatch.setattr(waiting, "_to_host", to_host)
+        monkeypatch.setattr(simulation, "fits", lambda *_: False)
+        waited = run((name, {}), place, way, tmp_path / "waited")
+    agreement.compare(waited, there, f"by {way} with states in host memory")
+    assert sent
+    assert all(t.is_pinned() for t in sent)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("way", ["sequential", "stacked", "graphed"])
+@pytest.mark.parametrize(("precision", "limit"), [("tf32", 2e-3), ("bf16", 0.05)])
+def test_less_precision_on_a_gpu_moves_the_weights_a_little(
+    precision: str, limit: float, way: str, tmp_path: Path
+) -> None:
+    data, s, norm = RAGGED
+    device = torch.device("cuda")
+
+    def weights(precision: str, way: str) -> Mapping[str, Tensor]:
+        place = Scenario(moved(data, "cuda"), dataclasses.replace(s, precision=precision), norm)
+        with arithmetic(precision, device):
+            return run(("fedavg", {}), place, way, tmp_path / precision / way).trainer.server.shared
+
+    ours, reference = weights(precision, way), weights("fp32", "sequential")
+    assert {t.dtype for t in ours.values() if t.is_floating_point()} == {torch.float32}
+    apart = max(differs(ours[name], t) for name, t in reference.items())
+    assert limit / 100 < apart < limit  # an H100: 2e-4 and 1e-2

@@ -1,0 +1,67 @@
+"""Batch norms of a stack of clients compute what each does alone, in short numbers too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedbench.core.convolution import twin
+from fedbench.core.norms import with_norms_for_vmap
+from fedbench.core.precision import autocast
+
+CPU = torch.device("cpu")
+
+
+def net(seed: int) -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        norms = nn.BatchNorm2d(3), nn.BatchNorm1d(5)
+        # Autocast reaches a product without a bias under vmap, and none with one.
+        head = nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(48, 5, bias=False))
+        return nn.Sequential(nn.Conv2d(2, 3, 3), norms[0], head, norms[1]).train()
+
+
+def tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {n: t.clone() for n, t in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_stack_is_each_alone(precision: str) -> None:
+    """Output, gradients and running statistics."""
+    clients = range(3)
+    images = torch.randn(3, 8, 2, 6, 6, generator=torch.Generator().manual_seed(0))
+    aims = torch.randn(8, 5, generator=torch.Generator().manual_seed(1))
+    shared = with_norms_for_vmap(twin(net(0)))
+    alone = [net(i) for i in clients]
+    each = [tensors(model) for model in alone]
+    state = {n: torch.stack([s[n] for s in each]) for n in each[0]}
+    trained = [n for n, _ in shared.named_parameters()]
+    for name in trained:
+        state[name].requires_grad_()
+
+    def call(state: dict[str, Tensor], x: Tensor) -> Any:
+        return torch.func.functional_call(shared, state, (x,))
+
+    with autocast(precision, CPU):
+        out = torch.func.vmap(call)(state, images)
+        theirs = [model(x) for model, x in zip(alone, images, strict=True)]
+    close = {"rtol": 1e-4, "atol": 1e-5} if precision == "fp32" else {"rtol": 0.05, "atol": 0.05}
+    torch.testing.assert_close(out.float(), torch.stack(theirs).float(), **close)
+    torch.autograd.backward([(out.float() * aims).sum()])
+    for i, (model, its) in enumerate(zip(alone, theirs, strict=True)):
+        torch.autograd.backward([(its.float() * aims).sum()])
+        for name, p in model.named_parameters():
+            assert p.grad is not None
+            gap = (state[name].grad[i] - p.grad).norm() / (1 + p.grad.norm())  # type: ignore[index]
+            assert gap < (1e-3 if precision == "fp32" else 0.05), name
+        for name, b in model.named_buffers():
+            torch.testing.assert_close(state[name][i], b, **close)
+
+
+def test_the_model_given_to_a_twin_stays_as_it_was() -> None:
+    model = net(0)
+    with_norms_for_vmap(twin(model))
+    assert all("forward" not in vars(module) for module in model.modules())
