@@ -25,7 +25,7 @@ from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.status.cells import find
 from fedbench.reports.status.index import State
-from fedbench.reports.table.claims import FAILS, HOLDS
+from fedbench.reports.table.claims import FAILS, HOLDS, OPEN
 from fedbench.reports.table.spec import Column, Table
 
 MINE = """
@@ -377,7 +377,42 @@ def test_processors_are_named_where_times_are_of_several(lab: Any) -> None:
     lab.store.remove("run", unrecorded.id)
     lab.run(setting, "ditto", cpu="AVX2", processor="EPYC 25-17-1", **how)
     lab.run(setting, "pfedfda", device="H100", processor="Xeon 6-207-2", **how)
-    assert about() == ["Times are of 3 processors, so not to be compared: EPYC 25-17-1, H100, Xeon 6-207-2."]
+    assert about() == [
+        "Times are of 3 processors, so not to be compared: EPYC 25-17-1, H100, Xeon 6-207-2.",
+        "Of several processors, so none is marked best and no claim is judged: One after another/Local training,"
+        " One after another/Total runtime.",
+    ]
+
+
+@pytest.mark.parametrize(("processor", "alike"), [("Xeon 6-207-2", True), (None, True), ("EPYC 25-17-1", False)])
+def test_times_are_ranked_and_judged_where_no_two_are_known_to_be_of_other_processors(
+    lab: Any, processor: str | None, alike: bool
+) -> None:
+    setting = lab.setting("pfedfda/6", "One after another/Local training")
+    how: dict[str, Any] = {"rules": "pfedfda", "executor": "sequential"}
+    lab.run(setting, "fedavg", whole={"local_training_seconds": 2.0}, processor="Xeon 6-207-2", **how)
+    known = {} if processor is None else {"processor": processor}
+    lab.run(setting, "pfedfda", whole={"local_training_seconds": 2.2}, **known, **how)
+    grid = build(tables.load("pfedfda/6"), "small", lab.store, [], compare=True)
+    entries = {line.label: line.entries[0] for line in grid.lines if line.kind == "paper"}
+    its, ours = entries["FedAvg"], entries["pFedFDA"]
+    assert (its.text, ours.text) == ("2.00", "2.20")
+    assert (its.rank, ours.rank) == ((1, 2) if alike else (0, 0))
+    assert (its.ratio, ours.ratio) == (("1.00×", "1.10×") if alike else ("", ""))
+    assert (ours.within is not None) == alike
+    first, second = [verdict.state for verdict, _ in grid.verdicts][:2]
+    assert (first, second) == ((HOLDS, HOLDS) if alike else (OPEN, OPEN))
+
+
+def test_a_mean_of_times_is_of_all_its_parts_processors() -> None:
+    a, b = Column("a"), Column("b")
+    mean, other = Column("mean", of=["a", "b"]), Column("other", of=["b"])
+    hits = [(a, {"device": "cpu", "processor": "Xeon"}), (b, {"device": "H100"}), (b, {"device": "H100"})]
+    assert times.apart([a, b, mean, other], hits) == [mean]
+    assert times.apart([a, b, mean, other], [*hits, (b, {"device": "cpu", "cpu": "AVX2"})]) == [mean]
+    assert times.unranked([mean, dataclasses.replace(b, hidden=True)]) == [
+        "Of several processors, so none is marked best and no claim is judged: mean."
+    ]
 
 
 def test_a_doubtful_number_is_shown_but_no_target(lab: Any) -> None:

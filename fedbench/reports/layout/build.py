@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.method_metrics import MEASURES
+from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.numbers.counted import counted
@@ -85,9 +86,11 @@ class _Layout:
         shown = [k for k, column in enumerate(columns) if not column.hidden]
         told = {label: line for label, line in zip(extra, more, strict=True) if any(line[k].text for k in shown)}
         extra, more = {label: extra[label] for label in told}, list(told.values())
-        self._rank(paper, more)
+        timed = times.timed(self.cells, extra)
+        apart = times.apart(columns, timed)
+        self._rank(apart, paper, more)
         if table.ratio_to:
-            self._ratios(paper, more)
+            self._ratios(apart, paper, more)
         paper = [
             [self._against(row, c, e) for c, e in zip(columns, line, strict=True)]
             for row, line in zip(table.rows, paper, strict=True)
@@ -98,7 +101,7 @@ class _Layout:
             if not column.of and entry.state is not State.UNDEFINED:
                 counts[entry.state.value] = counts.get(entry.state.value, 0) + 1
         numbered = {row.label for row, line in zip(table.rows, paper, strict=True) if any(line[k].text for k in shown)}
-        notes = Notes(self.cells, extra, counts, self.views, self.view, numbered)
+        notes = Notes(self.cells, extra, counts, self.views, self.view, numbered, timed, apart)
         marks, footnotes = notes.deviations()
         lines = []
         for row, entries in zip(table.rows, paper, strict=True):
@@ -131,7 +134,7 @@ class _Layout:
             command=command(self.cells, seeds) if counts.keys() & {State.MISSING.value, State.FAILED.value} else "",
             notes=(*notes.full(self.compare), *empty),
             footnotes=tuple(footnotes),
-            verdicts=tuple(self._verdicts(paper)) if self.compare else (),
+            verdicts=tuple(self._verdicts(apart, paper)) if self.compare else (),
             problems=tuple(self.problems),
             counts=counts,
             of_paper=table.of_paper,
@@ -258,10 +261,10 @@ class _Layout:
             if base:
                 base[j] = Entry(State.DONE)  # nothing is to be said of a row against itself
 
-    def _rank(self, *blocks: list[list[Entry]]) -> None:
-        """Best and second best of each column, as printed: what looks equal is equal."""
+    def _rank(self, apart: Collection[Column], *blocks: list[list[Entry]]) -> None:
+        """Best and second best of each column, as printed: what looks equal is equal. Not of times that are `apart`."""
         for j, column in enumerate(self.table.columns):
-            if column.best == "none":
+            if column.best == "none" or column in apart:
                 continue
             sign = -1 if column.best == "min" else 1
             there = [(line, e.value.mean) for block in blocks for line in block if (e := line[j]).value]
@@ -270,11 +273,11 @@ class _Layout:
                 position = order.index(sign * round(mean, column.decimals))
                 line[j] = dataclasses.replace(line[j], rank=position + 1 if position < 2 else 0)
 
-    def _ratios(self, *blocks: list[list[Entry]]) -> None:
+    def _ratios(self, apart: Collection[Column], *blocks: list[list[Entry]]) -> None:
         base = blocks[0][[r.label for r in self.table.rows].index(self.table.ratio_to)]
         for line in (line for block in blocks for line in block):
-            for j, entry in enumerate(line):
-                if entry.value and (reference := base[j].value) and reference.mean:
+            for j, (column, entry) in enumerate(zip(self.table.columns, line, strict=True)):
+                if column not in apart and entry.value and (reference := base[j].value) and reference.mean:
                     line[j] = dataclasses.replace(entry, ratio=f"{entry.value.mean / reference.mean:.2f}×")
 
     def _against(self, row: Row, column: Column, entry: Entry) -> Entry:
@@ -310,12 +313,12 @@ class _Layout:
             printed = dataclasses.replace(printed, text=f"{printed.text}?")
         return dataclasses.replace(printed, ratio=ratio, difference=entry.difference, within=entry.within)
 
-    def _verdicts(self, paper: list[list[Entry]]) -> Iterator[tuple[Verdict, Verdict]]:
+    def _verdicts(self, apart: Collection[Column], paper: list[list[Entry]]) -> Iterator[tuple[Verdict, Verdict]]:
         ours = {
             (row.label, column.key): e.value.mean
             for row, line in zip(self.table.rows, paper, strict=True)
             for column, e in zip(self.table.columns, line, strict=True)
-            if e.value is not None
+            if e.value is not None and column not in apart
         }
         return verdicts(self.table, ours)
 

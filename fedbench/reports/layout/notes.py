@@ -6,7 +6,6 @@ import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from fedbench import protocol
 from fedbench.errors import FedbenchError
@@ -27,7 +26,8 @@ from fedbench.words import counted, duration
 class Notes:
     """The texts below a table.
 
-    `extra` are its extra rows; `views` are the views that its numbers are of, and whether they were asked for once
+    `extra` are its extra rows; `timed` its columns of times with the provenance of each run, `apart` those of several
+    processors; `views` are the views that its numbers are of, and whether they were asked for once
     (without numbers: `view` as far as the runs will have it); `rows` the labels of the rows that have a number. Only
     of these anything is said; of a table without any number, of all.
     """
@@ -40,8 +40,11 @@ class Notes:
         views: Collection[tuple[str, bool]],
         view: str,
         rows: Collection[str],
+        timed: times.Times,
+        apart: Sequence[Column],
     ) -> None:
         self.cells, self.table, self.extra, self.counts = cells, cells.table, extra, counts
+        self.timed, self.apart = timed, apart
         self.views = views if views or self.table.counted else expected(cells, view)
         self.rows = [row for row in self.table.rows if row.label in rows] or self.table.rows
 
@@ -56,15 +59,15 @@ class Notes:
                 "properties": "✓ yes, ○ on a condition, – no, by what methods declare and by counted costs",
             }[table.statistic]
             return [f"{what}: needs no run, and no budget applies."]
-        timed = self._timed()
         return [
             in_words(self.cells),
             *own_budgets(self.cells, self.rows),
             *in_brief(self.cells),
             *statistics(self.cells, self.extra, self.views),
             *_spreads(table),
-            *([times.by_column(timed)] if len(times.executors(timed)) > 1 else []),
-            *times.processors(provenance for _, provenance in timed),
+            *([times.by_column(self.timed)] if len(times.executors(self.timed)) > 1 else []),
+            *times.processors(provenance for _, provenance in self.timed),
+            *times.unranked(self.apart),
             *(self._augmentation() if self._other_view else []),
             *self._completeness(),
             *shipped(records(self.cells, {})),
@@ -74,7 +77,7 @@ class Notes:
     def full(self, compare: bool) -> list[str]:
         """All that the brief lines leave out, but for the methods' deviations and the claims."""
         table, budget = self.table, self.cells.budget
-        executors = times.executors(self._timed())
+        executors = times.executors(self.timed)
         runs = [] if table.counted else [
             *the_papers(self.cells),
             *hyper_parameters(self.cells, self.rows),
@@ -121,11 +124,6 @@ class Notes:
     def _augmentation(self) -> list[str]:
         views = sorted({view for view, _ in self.views if view in VIEWS})
         return [f"Test augmentation: {' and '.join(VIEWS[view] for view in views)}."] if views else []
-
-    def _timed(self) -> list[tuple[Column, Mapping[str, Any]]]:
-        """The columns of times, each with the provenance of every run that it has a time of."""
-        hits = [(cell.column, record) for cell in self.cells.all for record in cell.records]
-        return [*times.timed((*hits, *(hit for of in self.extra.values() for hit in of)))]
 
     def _completeness(self) -> list[str]:
         counts, absent = self.counts, self.cells.absent

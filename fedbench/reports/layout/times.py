@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedbench.metrics.definitions import METRICS
+from fedbench.reports.status.cells import Cells
 from fedbench.reports.status.index import Record
+from fedbench.reports.status.others import Hits
 from fedbench.reports.table.spec import Column
 
 #: A processor that runs do not name: it may be any other's.
 UNRECORDED = "an unrecorded one"
+#: Columns that print times of runs, or shares of them, each with the provenance of every such run.
+Times = Sequence[tuple[Column, Mapping[str, Any]]]
 
 
-def timed(hits: Iterable[tuple[Column, Record | None]]) -> Iterator[tuple[Column, Mapping[str, Any]]]:
-    """The columns that print times of runs, or shares of them, each with the provenance of every such run."""
+def timed(cells: Cells, extra: Mapping[str, Hits]) -> Times:
+    """The times of a table's cells and of its extra rows."""
+    own = ((cell.column, record) for cell in cells.all for record in cell.records)
+    return [*_timed(own), *_timed(hit for hits in extra.values() for hit in hits)]
+
+
+def _timed(hits: Iterable[tuple[Column, Record | None]]) -> Iterator[tuple[Column, Mapping[str, Any]]]:
     for column, record in hits:
         metric = METRICS.get(str(column.metric))  # others are of pairs of runs' snapshots, or the method's own
         if metric is None or column.of or not (metric.unit == "seconds" or str(column.metric).endswith("_share")):
@@ -24,12 +33,12 @@ def timed(hits: Iterable[tuple[Column, Record | None]]) -> Iterator[tuple[Column
             yield column, record.provenance
 
 
-def executors(times: Iterable[tuple[Column, Mapping[str, Any]]]) -> list[str]:
+def executors(times: Times) -> list[str]:
     """Each executor and device that the runs name."""
     return sorted({executor(provenance) for _, provenance in times if "executor" in provenance})
 
 
-def by_column(times: Iterable[tuple[Column, Mapping[str, Any]]]) -> str:
+def by_column(times: Times) -> str:
     """What is said of several executors: a group of columns stands for those of its most usual ones, and the others for
     themselves, so that no name stands twice."""
     places: dict[tuple[str, str], list[tuple[Column, Mapping[str, Any]]]] = {}
@@ -57,6 +66,22 @@ def processors(runs: Iterable[Mapping[str, Any]]) -> list[str]:
     known = not any(name.startswith(UNRECORDED) for name in names)
     several = f"are of {len(names)} processors" if known else "may be of several processors"
     return [f"Times {several}, so not to be compared: {', '.join(names)}."] if names[1:] else []
+
+
+def apart(columns: Sequence[Column], times: Times) -> list[Column]:
+    """The columns, means over others too, of which some times are known to be of another processor than others: no row
+    of theirs is faster than another by its method alone."""
+    known: dict[str, set[str]] = {}
+    for column, provenance in times:
+        if not (name := _processor(provenance)).startswith(UNRECORDED):
+            known.setdefault(column.key, set()).add(name)
+    return [c for c in columns if len(set().union(*(known.get(key, ()) for key in c.of or (c.key,)))) > 1]
+
+
+def unranked(columns: Iterable[Column]) -> list[str]:
+    """A line that names the printed ones among the columns that are `apart`."""
+    names = ", ".join(column.key for column in columns if not column.hidden)
+    return [f"Of several processors, so none is marked best and no claim is judged: {names}."] if names else []
 
 
 def _processor(provenance: Mapping[str, Any]) -> str:
