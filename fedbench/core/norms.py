@@ -17,7 +17,7 @@ def with_norms_for_vmap(model: nn.Module) -> nn.Module:
     """The model itself, whose batch norms can now be called under vmap on every device and in every precision."""
     for module in model.modules():
         if type(module) in BATCH_NORMS:
-            module.forward = MethodType(_normalise, module)  # type: ignore[method-assign]
+            module.forward = MethodType(_normalise, module)
     return model
 
 
