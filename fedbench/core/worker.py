@@ -39,7 +39,7 @@ from fedbench.core.network import Networks
 from fedbench.core.optimizer import optimizer
 from fedbench.core.pieces import Piece, on_device, on_host, pieces, windows_of
 from fedbench.core.plan import PADDING, Ints
-from fedbench.core.precision import autocast
+from fedbench.core.precision import autocast, layout
 from fedbench.core.rules import beside
 from fedbench.core.state import State, plain
 from fedbench.core.update import following, opened
@@ -66,10 +66,11 @@ class Worker:
         cancel: threading.Event,
         convert: Callable[[nn.Module], nn.Module] = lambda module: module,
     ) -> None:
-        self.model: nn.Module = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.networks = Networks(self.model, convert)
         self.federation, self.setting, self.cancel = federation, setting, cancel
         self.device = federation.images.device
+        self.layout = layout(setting.precision, self.device)
+        self.model: nn.Module = copy.deepcopy(model).to(memory_format=self.layout)  # type: ignore[call-overload]
+        self.networks = Networks(self.model, convert)
 
     def serve(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
         """Run each client's update to its end."""
@@ -136,10 +137,11 @@ class Worker:
                 images = padded_flip(images, windows, PADDING)
             else:
                 images = resized_crop(images, windows)
-        if scaling is None:
-            return to_input(images)
-        factor, offset = scaling[rows, :, :, None, None].unbind(1)
-        return to_input(images).mul_(factor).add_(offset)
+        x = to_input(images)
+        if scaling is not None:
+            factor, offset = scaling[rows, :, :, None, None].unbind(1)
+            x.mul_(factor).add_(offset)
+        return x.contiguous(memory_format=self.layout)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of a forward pass and its loss."""

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedbench.conformance import agreement
 from fedbench.core import precision as module
-from fedbench.core.precision import arithmetic, autocast, check
+from fedbench.core import worker
+from fedbench.core.precision import arithmetic, autocast, check, layout
 from fedbench.engine import place
 from fedbench.engine import run as engine
 from fedbench.engine.job import Job
@@ -182,6 +184,36 @@ def test_nothing_is_claimed_where_the_device_cannot(store: Store) -> None:
 
 def test_older_code_is_noticed() -> None:
     assert "core/precision.py" in Job.of(lab.setting(), "fedavg", {}).parts
+
+
+# -- the order in memory --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_only_float32_on_a_gpu_lies_channels_first(precision: str) -> None:
+    first = precision == "fp32"
+    assert layout(precision, GPU) is (torch.contiguous_format if first else torch.channels_last)
+    assert layout(precision, CPU) is torch.channels_last
+
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked", "graphed"])
+def test_the_order_in_memory_changes_nothing_but_rounding(
+    executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, seen = lab.federation((40, 52, 31), color=True), []
+    last = lab.train("fedavg", data, tmp_path / "last", executor=executor)
+
+    def first(precision: str, device: torch.device) -> torch.memory_format:
+        seen.append(device)
+        return torch.contiguous_format
+
+    monkeypatch.setattr(worker, "layout", first)
+    ours = lab.train("fedavg", data, tmp_path / "first", executor=executor)
+    assert seen
+    gaps = agreement.gaps(ours.tensors, last.tensors)
+    assert max(gaps.values()) < agreement.TOLERANCE
+    if executor == "sequential":  # stacks lay their convolutions as their own way asks for
+        assert any(gaps.values()), "nothing lay otherwise"
 
 
 # -- bfloat16 -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from fedbench.core.client import Batch, Client, ClientUpdate, Gradient, Loss, Train
 from fedbench.core.executors import Executor, available_cores, one_thread
 from fedbench.core.memory import keep_freed_pages
-from fedbench.core.precision import autocast
+from fedbench.core.precision import autocast, layout
 
 #: Steps of a client in one measurement.
 STEPS = 3
@@ -64,7 +64,7 @@ def images_per_second(
     processes are busy with now says nothing of the hours to come.
     """
     keep_freed_pages()  # as the executors do
-    model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = model.to(device=device, memory_format=layout(precision, device))  # type: ignore[call-overload]
     few = min(FEW, batch)
     with one_thread():
         _seconds_of_steps(model, shape, device, few, precision, 1)  # warms up
@@ -80,7 +80,7 @@ def _seconds_of_steps(
 ) -> float:
     """What so many forward and backward passes on a batch of random images take."""
     height, width, channels = shape
-    x = torch.rand(batch, channels, height, width, device=device).contiguous(memory_format=torch.channels_last)
+    x = torch.rand(batch, channels, height, width, device=device).contiguous(memory_format=layout(precision, device))
     y = torch.zeros(batch, dtype=torch.long, device=device)
     now = time.thread_time if device.type == "cpu" else partial(_now, device)
     started = now()
