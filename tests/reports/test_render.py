@@ -151,7 +151,8 @@ def test_json_reads_back(grids: list[Grid]) -> None:
     ("text", "expected"),
     [
         ("a_b", r"a\_b"), ("50 %", r"50 \%"), ("{#&$}", r"\{\#\&\$\}"), ("a\\b", r"a\textbackslash{}b"),
-        ("α = 0.3", r"$\alpha$ = 0.3"), ("±", r"$\pm$"), ("--x", "{-}{-}x"), ("Müller", "Müller"), ("ő", "o"),
+        ("α = 0.3", r"$\alpha$ = 0.3"), ("±", r"$\pm$"), ("° shipped", r"$^{\circ}$ shipped"),
+        ("--x", "{-}{-}x"), ("Müller", "Müller"), ("ő", "o"),
         ("日", "?"),
         ("a\nb\x00", "a b "), ("<|>", "$<$$|$$>$"), ("~^", r"\textasciitilde{}\textasciicircum{}"),
         ("`--x a_b` and `", r"\texttt{{-}{-}x a\_b} and \textquoteleft{}"),

@@ -12,7 +12,9 @@ from fedbench.engine.sweep import plan
 from fedbench.errors import FedbenchError
 from fedbench.reports import table as tables
 from fedbench.reports.layout.build import build
-from fedbench.reports.status.index import Index
+from fedbench.reports.render.latex import escape
+from fedbench.reports.render.text import brief
+from fedbench.reports.status.index import Index, State
 from fedbench.results.importing import check
 from fedbench.results.pack import KEY, VERSION, Pack
 from fedbench.results.shelf import Shelf, with_fedbench
@@ -39,12 +41,17 @@ def test_every_run_is_whole_and_names_nobody(path) -> None:  # type: ignore[no-u
         assert not re.search(r"/(home|root|tmp|work|Users)/", pack.heads["about"][k] + row.machine)
 
 
-def test_the_first_headline_table_has_numbers_without_data(store: Store) -> None:
-    printed = build(tables.load("1"), "small", store, [], index=Index(store, Shelf.of(store)))
-    columns = [k for k, head in enumerate(printed.heads) if head.group == "CIFAR-10"]
-    rows = [line for line in printed.lines if line.asked]
-    assert all(line.entries[k].text and line.entries[k].shipped for line in rows for k in columns)
+@pytest.mark.parametrize("name", tables.headline())
+def test_headline_tables_are_whole_without_data(store: Store, name: str) -> None:
+    """And LaTeX has every sign that they print."""
+    printed = build(tables.load(name), "small", store, [], index=Index(store, Shelf.of(store)), compare=True)
+    assert printed.counts.keys() <= {State.DONE.value, State.STALE.value}
     assert printed.problems == ()
+    entries = [entry for line in printed.lines if line.asked for entry in line.entries if entry.text]
+    assert any(entry.shipped for entry in entries)
+    said = [*brief(printed, str), *printed.notes, *(text for _, text in printed.footnotes)]
+    signs = {sign for text in (*said, *(entry.text for entry in entries)) for sign in text} - {"?"}
+    assert {sign for sign in signs if "?" in escape(sign)} == set()
 
 
 def test_of_what_is_shipped_nothing_is_lacking_without_images(store: Store) -> None:
