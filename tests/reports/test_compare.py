@@ -62,6 +62,17 @@ def cell(table: Grid, column: str, *keys: str) -> Entry:
     return row(table, *keys).entries[[head.label for head in table.heads].index(column)]
 
 
+@pytest.mark.parametrize("other", ["EPYC", "Xeon", None])
+def test_times_of_several_processors_have_no_best(lab: Lab, setting: Setting, other: str | None) -> None:
+    known: dict[str, Any] = {} if other is None else {"processor": other}
+    for method, seconds, how in (("fedavg", 60.0, {"processor": "Xeon"}), ("ditto", 90.0, known)):
+        run(lab, setting, method, 0.5 if method == "fedavg" else 0.6, whole={"total_runtime_seconds": seconds}, **how)
+    table = grid(compare(select(lab.store)))
+    marked = [cell(table, "Time", name).rank for name in ("FedAvg", "ditto")]
+    assert marked == ([0, 0] if other == "EPYC" else [1, 2])
+    assert [cell(table, "Average accuracy", name).rank for name in ("FedAvg", "ditto")] == [2, 1]
+
+
 def test_a_row_a_group_of_seeds_and_a_column_what_differs(lab: Lab, seeds: Mapping[str, Sequence[str]]) -> None:
     table = grid(compare(select(lab.store)))
     assert table.keys == ("method", "lr")

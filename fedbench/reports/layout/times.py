@@ -68,14 +68,18 @@ def processors(runs: Iterable[Mapping[str, Any]]) -> list[str]:
     return [f"Times {several}, so not to be compared: {', '.join(names)}."] if names[1:] else []
 
 
+def several(runs: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the runs are known, by their provenance, to be of more than one processor."""
+    return len({name for run in runs if not (name := _processor(run)).startswith(UNRECORDED)}) > 1
+
+
 def apart(columns: Sequence[Column], times: Times) -> list[Column]:
-    """The columns, means over others too, of which some times are known to be of another processor than others: no row
-    of theirs is faster than another by its method alone."""
-    known: dict[str, set[str]] = {}
+    """The columns, means over others too, whose times are of several processors: no row is faster than another there by
+    its method alone."""
+    runs: dict[str, list[Mapping[str, Any]]] = {}
     for column, provenance in times:
-        if not (name := _processor(provenance)).startswith(UNRECORDED):
-            known.setdefault(column.key, set()).add(name)
-    return [c for c in columns if len(set().union(*(known.get(key, ()) for key in c.of or (c.key,)))) > 1]
+        runs.setdefault(column.key, []).append(provenance)
+    return [c for c in columns if several(run for key in c.of or (c.key,) for run in runs.get(key, ()))]
 
 
 def unranked(columns: Iterable[Column]) -> list[str]:
