@@ -54,6 +54,17 @@ def stoppable(engine: Engine) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def stoppable_aside() -> Iterator[None]:
+    """Around a run that is kept nowhere: what stops it is an interrupt of the command."""
+    from fedbench.core.trainer import Interrupted
+
+    try:
+        yield
+    except Interrupted:
+        raise KeyboardInterrupt from None
+
+
+@contextlib.contextmanager
 def _stoppable(jobs: Sequence[Job], store: Store) -> Iterator[None]:
     """At an interrupt inside the block, say from which round the runs will go on, and exit with 130."""
     from fedbench.core.trainer import Interrupted

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedbench.cli import context
 from fedbench.cli.live import run as train
+from fedbench.cli.live import stoppable_aside
 from fedbench.words import duration
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def verified(runs: Sequence[Shipped], n: int, seed: int, tolerance: float, again
             (artifact,) = train([job], Here(store, context.roots(), *where), title=_name(run))
         checked = compare(run, artifact, store, tolerance)
         if checked.verdict is Verdict.FAR:
-            with console.status("by another executor, to see how far rounding moves it"):
+            with console.status("by another executor, to see how far rounding moves it"), stoppable_aside():
                 checked = settled(checked, run, artifact, store, context.roots())
         results.append(Verified(run, checked, trained))
     return results

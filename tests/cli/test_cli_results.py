@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedbench.machine import processor
+from fedbench.results.pack import Pack, write
 from tests.support.cli_user import DIGITS, artifact, fedbench, good
 
 #: One run of FedAvg on the digits, in the smoke budget of the protocol plain.
@@ -101,16 +104,29 @@ def test_what_packs_hold_need_not_be_trained(pack: Path, tmp_path: Path) -> None
     )
 
 
-def test_other_predictions_are_found_out(pack: Path, tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from fedbench.results.pack import Pack, write
-
+def far(pack: Path, tmp_path: Path) -> None:
+    """A store with a run of another processor that has half the accuracy."""
     row = Pack(pack).row(0)
-    higher = replace(row.metrics, value=row.metrics.value * 0.5)
+    lower = replace(row.metrics, value=row.metrics.value * 0.5)
     about = {**row.about, "cpu": "another"}
-    write(tmp_path / "bad.parquet", [replace(row, predictions="0" * 64, metrics=higher, about=about)])
+    write(tmp_path / "bad.parquet", [replace(row, predictions="0" * 64, metrics=lower, about=about)])
     good("results", "import", tmp_path / "bad.parquet", "--home", tmp_path / "other")
+
+
+def test_an_interrupt_while_rounding_is_looked_at(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedbench.core.trainer import Interrupted
+
+    def stopped(*_: Any) -> None:
+        raise Interrupted(3)
+
+    monkeypatch.setattr("fedbench.engine.verify.settled", stopped)
+    far(pack, tmp_path)
+    said = fedbench("results", "verify", "--home", tmp_path / "other")
+    assert (said.code, said.err.splitlines()[-1]) == (130, "fedbench: stopped")
+
+
+def test_other_predictions_are_found_out(pack: Path, tmp_path: Path) -> None:
+    far(pack, tmp_path)
     said = fedbench("results", "verify", "--home", tmp_path / "other")
     assert said.code == 1
     assert "accuracies beyond the tolerance" in said.out
@@ -178,7 +194,6 @@ def test_a_pack_that_cannot_be_read_is_told_wherever_its_runs_could_stand(
 
 
 def test_what_cannot_be_is_one_line(pack: Path, tmp_path: Path) -> None:
-    from fedbench.results.pack import write
 
     assert "does not end so" in bad("results", "export", "-o", tmp_path / "x.csv")
     assert "did you mean 'feddrm'" in bad("results", "export", "--table", "fedrm", "-o", tmp_path / "x.parquet")
