@@ -194,7 +194,6 @@ def test_a_pack_that_cannot_be_read_is_told_wherever_its_runs_could_stand(
 
 
 def test_what_cannot_be_is_one_line(pack: Path, tmp_path: Path) -> None:
-
     assert "does not end so" in bad("results", "export", "-o", tmp_path / "x.csv")
     assert "did you mean 'feddrm'" in bad("results", "export", "--table", "fedrm", "-o", tmp_path / "x.parquet")
     assert "there is no file" in bad("results", "import", tmp_path / "none.parquet")
