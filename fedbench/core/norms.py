@@ -6,7 +6,6 @@ from types import MethodType
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 #: What autocast hands on.
@@ -21,7 +20,7 @@ def with_norms_for_vmap(model: nn.Module) -> nn.Module:
     return model
 
 
-def _normalise(self: _BatchNorm, x: Tensor) -> Tensor:
+def _normalise(self: nn.Module, x: Tensor) -> Tensor:
     # On a GPU torch asks for the order in memory, to which it has no answer under vmap but the usual one.
     laid = x.contiguous() if x.is_cuda else x
     # Outside vmap torch normalises short numbers by statistics in float32; under vmap it takes one type only.

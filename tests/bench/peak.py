@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedbench.core.executors import available_cores
+from fedbench.core.precision import layout
 
 #: (channels in, channels out, side of the map) of ResNet-18's 3x3 convolutions on 32x32 images, one a stage.
 CONVOLUTIONS = ((64, 64, 32), (128, 128, 16), (256, 256, 8), (512, 512, 4))
@@ -45,8 +46,9 @@ def measure(device: torch.device, precision: str, seconds: float = 0.25) -> dict
 
     def convolution(inputs: int, outputs: int, side: int) -> Work:
         def work() -> Callable[[], object]:
-            x = normal(BATCH[kind], inputs, side, side).to(memory_format=torch.channels_last)
-            weight = normal(outputs, inputs, 3, 3).to(memory_format=torch.channels_last)
+            order = layout(precision, device)
+            x = normal(BATCH[kind], inputs, side, side).to(memory_format=order)
+            weight = normal(outputs, inputs, 3, 3).to(memory_format=order)
             return lambda: F.conv2d(x, weight, padding=1)
 
         return work

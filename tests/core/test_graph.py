@@ -30,6 +30,7 @@ from fedbench.core.start import initialise
 from fedbench.core.state import state_of
 from fedbench.core.trainer import Trainer
 from fedbench.methods.base import cross_entropy
+from tests.support.gpu import needs_gpu
 from tests.support.lab import client, federation, method, setting
 
 DATA = federation((60, 50, 40, 30, 45))
@@ -291,7 +292,7 @@ def test_a_single_client_goes_through_the_captured_step() -> None:
     assert it.masked == DATA.n_train[0] // 16
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 def test_on_a_gpu_a_step_is_captured_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     replays: list[int] = []
     original = torch.cuda.CUDAGraph.replay

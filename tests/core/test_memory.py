@@ -17,6 +17,7 @@ from fedbench.conformance.small import small
 from fedbench.core import memory
 from fedbench.core.memory import bytes_of_step, clients_that_fit, fits, give_back_pages, keep_freed_pages
 from fedbench.core.state import size_in_bytes, state_of
+from tests.support.gpu import needs_gpu
 
 
 def test_bytes_of_a_step_counted_by_hand() -> None:
@@ -57,7 +58,7 @@ def test_clients_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert clients_that_fit(model, images) == clients
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 def test_clients_that_fit_on_a_gpu() -> None:
     model, images = small().cuda(), torch.zeros(16, 1, 8, 8, device="cuda")
     free = torch.cuda.mem_get_info()[0]

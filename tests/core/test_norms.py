@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedbench.core.convolution import twin
 from fedbench.core.norms import with_norms_for_vmap
 from fedbench.core.precision import autocast
+from fedbench.core.state import state_of
 
 CPU = torch.device("cpu")
 
@@ -24,10 +25,6 @@ def net(seed: int) -> nn.Sequential:
         return nn.Sequential(nn.Conv2d(2, 3, 3), norms[0], head, norms[1]).train()
 
 
-def tensors(model: nn.Module) -> dict[str, Tensor]:
-    return {n: t.clone() for n, t in model.state_dict().items()}
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_stack_is_each_alone(precision: str) -> None:
     """Output, gradients and running statistics."""
@@ -36,7 +33,7 @@ def test_a_stack_is_each_alone(precision: str) -> None:
     aims = torch.randn(8, 5, generator=torch.Generator().manual_seed(1))
     shared = with_norms_for_vmap(twin(net(0)))
     alone = [net(i) for i in clients]
-    each = [tensors(model) for model in alone]
+    each = [state_of(model) for model in alone]
     state = {n: torch.stack([s[n] for s in each]) for n in each[0]}
     trained = [n for n, _ in shared.named_parameters()]
     for name in trained:

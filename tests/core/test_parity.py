@@ -38,6 +38,7 @@ from fedbench.core.state import state_of
 from fedbench.methods.base import cross_entropy
 from fedbench.specs import Setting
 from tests.support.cases import CASES, UNLIKE, label
+from tests.support.gpu import needs_gpu
 from tests.support.lab import Run, client, federation, finish, method, setting, trainer
 
 #: What the reference is compared with: (executor, its options). All executors, whatever their number.
@@ -405,7 +406,7 @@ def moved(data: Federation, device: str) -> Federation:
     )
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize(("name", "chosen", "scenario"), WHERE, ids=label)
 def test_a_run_on_a_gpu_is_the_references(
     name: str, chosen: dict[str, Any], scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -420,7 +421,7 @@ def test_a_run_on_a_gpu_is_the_references(
             agreement.compare(b, a, f"by {way} on a GPU")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("norm", [False, True], ids=["plain", "norm"])
 def test_a_request_on_a_gpu_is_answered_as_the_reference_does(update: str, norm: bool) -> None:
@@ -433,7 +434,7 @@ def test_a_request_on_a_gpu_is_answered_as_the_reference_does(update: str, norm:
                 check_client(ours, its)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("way", ["sequential", "stacked", "graphed"])
 @pytest.mark.parametrize("name", ["feddrm", "pfedfda", "local"])
 def test_states_that_do_not_fit_on_a_gpu_wait_in_pinned_memory(
@@ -458,7 +459,7 @@ def test_states_that_do_not_fit_on_a_gpu_wait_in_pinned_memory(
     assert all(t.is_pinned() for t in sent)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("way", ["sequential", "stacked", "graphed"])
 @pytest.mark.parametrize(("precision", "limit"), [("tf32", 2e-3), ("bf16", 0.05)])
 def test_less_precision_on_a_gpu_moves_the_weights_a_little(
