@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def of(runs: Sequence[Wanted], device: str) -> dict[str, float]:
     """Run's id -> its seconds here; empty if that cannot be told of one of them."""
     from fedbench import methods
-    from fedbench.engine.speed.cost import seconds
+    from fedbench.engine.cost import seconds
     from fedbench.plugins.mistakes import reported
 
     costs: dict[str, float] = {}

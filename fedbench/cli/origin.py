@@ -78,9 +78,7 @@ def _files(artifact: Artifact) -> str:
 
 
 def _executor(provenance: Mapping[str, Any]) -> str:
-    """Which executor ran, and why: what was measured of each, in client-steps a second; or on which workers."""
-    rates = provenance.get("executor_choice", {}).get("steps_per_second", {})
-    measured = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
+    """Which executor ran, or on which workers."""
     others = f", together with {provenance['together'] - 1} other seeds" if "together" in provenance else ""
-    how = f"{measured} client-steps/s" if measured else provenance.get("workers", "")
+    how = provenance.get("workers", "")
     return f"executor {provenance.get('executor', 'unknown')}" + (f" ({how})" if how else "") + others

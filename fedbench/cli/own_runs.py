@@ -139,7 +139,7 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
 
     Raises FedbenchError if the images do not suit the model.
     """
-    from fedbench.engine.speed.cost import seconds
+    from fedbench.engine.cost import seconds
     from fedbench.engine.work import saved_round
     from fedbench.reports.status.cells import DEFAULT_PRECISION
     from fedbench.store.provenance import other_code

@@ -39,8 +39,7 @@ def verified(runs: Sequence[Shipped], n: int, seed: int, tolerance: float, again
         job = job_of(run)
         job = job.again(store) if again else replace(job, keep=frozenset())
         trained = job.done(store) is None
-        with as_made(run) as where:
-            (artifact,) = train([job], Here(store, context.roots(), *where), title=_name(run))
+        (artifact,) = train([job], Here(store, context.roots(), *as_made(run)), title=_name(run))
         checked = compare(run, artifact, store, tolerance)
         if checked.verdict is Verdict.FAR:
             with console.status("by another executor, to see how far rounding moves it"), stoppable_aside():

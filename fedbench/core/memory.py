@@ -15,13 +15,12 @@ from torch.nn import functional as F
 
 from fedbench.core.state import size_in_bytes
 
-#: Share of a GPU's free memory that stacks may take; the rest is for evaluation, workspaces and fragments.
-GPU_SHARE = 0.5
-#: Bytes that one worker's stack may take on a CPU.
-CPU_BYTES = 1 << 30
 #: Models that are computed at once on a CPU, of a stack of clients or of one client: more would only fall out of the
 #: caches.
 CPU_BLOCK = 16
+#: Bytes that one worker's stack may take, by kind of device. Not a share of what is free: which clients share a stack
+#: decides a run's last bits, and other programs must not. A GPU of 8 GB has as much again for all the rest.
+STACK_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
 #: Share of a GPU's free memory that clients' personal states may take; beyond it they wait in pinned host memory.
 PERSONAL_SHARE = 0.3
 
@@ -71,10 +70,21 @@ def bytes_of_step(model: nn.Module, images: Tensor, moments: int = 1) -> int:
     return 2 * sum(sizes.values()) + (3 + moments) * size_in_bytes(state)
 
 
+def flop_of_step(model: nn.Module, images: Tensor) -> int:
+    """Floating-point operations of one training step on these images: three times those of the forward pass, which is
+    run once on the model's device."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    training = model.training
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.eval()(images)  # leaves running statistics alone
+    model.train(training)
+    return 3 * int(counter.get_total_flops())
+
+
 def clients_that_fit(model: nn.Module, images: Tensor, moments: int = 1) -> int:
     """How many clients one stack may hold on the model's device; at least one."""
-    free = int(torch.cuda.mem_get_info(images.device)[0]) if images.device.type == "cuda" else 0
-    return max(1, (int(GPU_SHARE * free) or CPU_BYTES) // bytes_of_step(model, images, moments))
+    return max(1, STACK_BYTES[images.device.type] // bytes_of_step(model, images, moments))
 
 
 def forget_peak(device: torch.device) -> None:

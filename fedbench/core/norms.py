@@ -1,4 +1,4 @@
-"""Batch norm of a stack of clients, where torch's own rules for vmap fall short."""
+"""Norms of a stack of clients, where torch's own rules for vmap fall short."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ SHORT = (torch.bfloat16, torch.float16)
 
 
 def with_norms_for_vmap(model: nn.Module) -> nn.Module:
-    """The model itself, whose batch norms can now be called under vmap on every device and in every precision."""
+    """The model itself, whose batch and group norms can now be called under vmap on every device and in every
+    precision."""
     for module in model.modules():
+        if type(module) is nn.GroupNorm:
+            module.forward = MethodType(_normalise_groups, module)
         if type(module) in BATCH_NORMS:
             module.forward = MethodType(_normalise, module)
     return model
@@ -27,3 +30,8 @@ def _normalise(self: nn.Module, x: Tensor) -> Tensor:
     exact = laid.float() if x.dtype in SHORT else laid
     out: Tensor = type(self).forward(self, exact)
     return out.to(x.dtype)
+
+
+def _normalise_groups(self: nn.GroupNorm, x: Tensor) -> Tensor:
+    # Of images in another order torch asks for the order in memory.
+    return nn.GroupNorm.forward(self, x.contiguous())

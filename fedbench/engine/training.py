@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,7 +14,6 @@ from fedbench.engine import keep as keeping
 from fedbench.engine.association import known_association
 from fedbench.engine.inputs import Data, federations_of
 from fedbench.engine.job import Job
-from fedbench.engine.speed.choice import Choice, choose
 from fedbench.errors import FedbenchError
 from fedbench.measure import stored
 from fedbench.metrics import method_metrics
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from fedbench.core.client import Client
     from fedbench.core.executors import Executor
     from fedbench.core.federation import Federation
     from fedbench.core.server import Server
@@ -84,7 +82,6 @@ def prepared(
     from fedbench.core.checkpoint import Checkpoint
     from fedbench.core.context import Context
     from fedbench.core.plan import Plan
-    from fedbench.core.start import new_client
     from fedbench.core.trainer import Trainer
 
     jobs = [job for job, _ in ours]
@@ -100,22 +97,18 @@ def prepared(
     plans = [Plan(j.spec.setting, f.n_train, f.shape[:2]) for j, f in zip(jobs, federations, strict=True)]
     starts = [start_of(j, f) for j, f in zip(jobs, federations, strict=True)]
     model = starts[0][0]
-    cohort = [(k, i) for k, plan in enumerate(plans) for i in plan.cohort(1) or range(plan.trainees)]
-
-    def client(which: tuple[int, int]) -> Client:
-        k, i = which
-        return new_client(i, 1, starts[k][1], Context.of(federations[k], setting), federations[k], plans[k])
-
     if over is not None:
         same = {
             "method": job.method, "federation": federations[0], "plan": plans[0],
             "context": Context.of(federations[0], setting),
         }  # fmt: skip
-        choice = Choice("workers", "forced")
+        name = "workers"
         runner, how["workers"] = over.executor(job, model, same)
     else:
-        choice = choose(setting.executor or executor, model, federations[0], setting, cohort, client, store)
-        runner = executors.make(choice.name, model, federations[0], setting)
+        name = setting.executor or executor
+        if name == "auto":
+            name = executors.suited(model, federations[0], setting, plans[0].trainees)
+        runner = executors.make(name, model, federations[0], setting)
     try:
         trainers = [
             # The first job's method does for all: it is the same, and stacks are made by the method object.
@@ -127,14 +120,15 @@ def prepared(
             for (j, claim), f, start, plan in zip(ours, federations, starts, plans, strict=True)
         ]
         how |= {
-            "executor": choice.name,
-            "executor_choice": asdict(choice),
+            "executor": name,
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),
             "cpu": torch.backends.cpu.get_cpu_capability(),
             "processor": machine.processor(),
             "cores": executors.available_cores(),
         }
+        if isinstance(runner, executors.Stacked) and device.type == "cpu":
+            how["stacks"] = runner.stacks
         if len(jobs) > 1:  # the seconds of the clients' local work are then this share of what all took
             how["together"] = len(jobs)
         yield Prepared(trainers, how)

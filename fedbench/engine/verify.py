@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -16,9 +14,8 @@ from typing import Any
 from fedbench.data import resolve
 from fedbench.engine.inputs import data_of
 from fedbench.engine.job import Job
-from fedbench.engine.run import execute_all
+from fedbench.engine.run import STACKING, execute_all
 from fedbench.errors import FedbenchError
-from fedbench.machine import CORES
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, load
@@ -103,23 +100,14 @@ def job_of(run: Shipped) -> Job:
     return job
 
 
-@contextlib.contextmanager
-def as_made(run: Shipped) -> Iterator[tuple[str, str]]:
+def as_made(run: Shipped) -> tuple[str, str]:
     """The device and the executor that make it again: those that made it if on a CPU, where bits depend on them; in the
-    place of `workers` `cores`, which has the same bits. Of `stacked` they depend on the number of cores too, so within
-    the block there are as many, if this machine has them."""
+    place of `workers` `cores`, which has the same bits."""
     provenance = run.provenance
     if provenance.get("device") != "cpu":
-        yield "auto", "auto"
-        return
-    executor, before = str(provenance.get("executor", "auto")), os.environ.get(CORES)
-    if executor == "stacked" and "cores" in provenance:
-        os.environ[CORES] = str(provenance["cores"])
-    try:
-        yield "cpu", "cores" if executor == "workers" else executor
-    finally:
-        os.environ.pop(CORES, None)
-        os.environ |= {} if before is None else {CORES: before}
+        return "auto", "auto"
+    executor = str(provenance.get("executor", "auto"))
+    return "cpu", "cores" if executor == "workers" else executor
 
 
 def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLERANCE) -> Checked:
@@ -187,6 +175,9 @@ def _apart(one: float, other: float) -> float:
 
 def _kind(run: Artifact) -> tuple[object, ...]:
     """What the bits of a run depend on besides its spec."""
-    told = run.provenance
-    names = ("device", "cpu", "processor", "executor", "cores", "threads", "together")
-    return (told.get("libraries", {}).get("torch"), *(told.get(name) for name in names))
+    provenance = run.provenance
+    names = ("device", "cpu", "processor", "executor", "threads")
+    # Stacks were once formed by the number of cores, and of several seeds at once.
+    before = ("cores", "together") if provenance.get("executor") in STACKING and "stacks" not in provenance else ()
+    libraries = provenance.get("libraries", {})
+    return (libraries.get("torch"), *(provenance.get(name) for name in (*names, "stacks", *before)))

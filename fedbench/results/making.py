@@ -20,7 +20,7 @@ from fedbench.store.unfinished import unfinished
 #: What is taken over of a run's provenance: no host, user or path, and not the list of its source files.
 ABOUT = (
     "title", "overrides", "defaults", "deviations", "measures", "device", "cpu", "processor", "cores", "threads",
-    "executor", "together", "libraries", "git", "fingerprint",
+    "executor", "stacks", "together", "libraries", "git", "fingerprint",
 )  # fmt: skip
 
 

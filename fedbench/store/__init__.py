@@ -4,7 +4,6 @@ Layout of a store (its home is --home, else FEDBENCH_HOME, else ~/.fedbench):
 
     store.json                 schema version
     current.json               which partition and run the next command means
-    executors.json             how fast each executor was, by network, shapes and device
     dataset/ID/                an artifact: artifact.json (manifest) and Parquet files (a run's models: safetensors)
     partition/ID/  run/ID/  metrics/ID/
     work/ID/                   a run under way: claim, checkpoint, log; gone when the run is complete

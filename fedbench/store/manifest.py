@@ -32,14 +32,6 @@ class _Manifest:
     provenance: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class _Choice:
-    name: str = ""
-    how: str = ""
-    steps_per_second: Mapping[str, float] = field(default_factory=dict)
-    date: str = ""
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Provenance:
     """What commands read of any artifact's provenance."""
@@ -65,7 +57,6 @@ class _RunProvenance(_Provenance):
     train_seconds: float
     device: str
     executor: str
-    executor_choice: _Choice = field(default_factory=_Choice)
     together: int = 1
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from fedbench import protocol
-from fedbench.engine.speed import choice
 from tests.support.cli_user import SMOKE, good
 
 
@@ -24,23 +23,6 @@ def _as_a_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _speeds_measured_once() -> Iterator[None]:
-    """Every test has a store of its own, which would measure the same executors anew: half a second a network, and
-    on a busy machine not always the same winner. That they are measured is tests/engine/test_choice.py's."""
-    measure, known = choice._rate, {}
-
-    def rate(name: str, model: Any, federation: Any, setting: Any, clients: Any) -> float:
-        key = (name, choice._key(setting, model, federation, len(clients)))
-        if key not in known:
-            known[key] = measure(name, model, federation, setting, clients)
-        return known[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "_rate", rate)
-        yield
 
 
 def _smaller(monkeypatch: pytest.MonkeyPatch, **less: Any) -> None:

@@ -102,21 +102,3 @@ def test_an_altered_checkpoint_is_not_gone_on_with(ready: Path, monkeypatch: pyt
     assert said.line == (
         f"fedbench: {path} was altered after it was written; delete the folder {path.parent} to begin this run again"
     )
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "[]",
-        '{"KEY": 1}',
-        '{"KEY": {"name": "nobody"}}',
-        '{"KEY": {"name": "cores", "how": 1, "steps_per_second": 3}}',
-    ],
-)
-def test_a_damaged_memory_of_speeds(ready: Path, text: str) -> None:
-    """It is measured again."""
-    key = next(iter(json.loads((ready / "executors.json").read_text())))
-    (ready / "executors.json").write_text(text.replace("KEY", key))
-    good("train", "--method", "fedavg", *SMOKE, "--seed", "7")
-    assert json.loads((ready / "executors.json").read_text())[key]["how"] == "measured"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fedbench.core import executors
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.trainer import Progress
 from fedbench.methods.base import Method, cross_entropy
@@ -92,13 +93,14 @@ def test_the_runs_are_those_of_one_after_another(table: str, home: Path) -> None
     assert good(*train(table, "--executor", "stacked")).line.startswith("nothing to run")
 
 
-@pytest.mark.parametrize(("fastest", "together"), [("cores", None), ("stacked", 3)])
-def test_left_alone_they_go_together_where_stacks_are_fastest(
-    table: str, home: Path, monkeypatch: pytest.MonkeyPatch, fastest: str, together: int | None
+@pytest.mark.parametrize(("executor", "together"), [("cores", None), ("stacked", 3)])
+def test_left_alone_they_go_together_where_stacks_are_faster(
+    table: str, home: Path, monkeypatch: pytest.MonkeyPatch, executor: str, together: int | None
 ) -> None:
-    monkeypatch.setattr("fedbench.engine.speed.choice._rate", lambda name, *_: 9000.0 if name == fastest else 4000.0)
+    flop = 1e9 if executor == "stacked" else 0.0
+    monkeypatch.setitem(executors.RULES, "cpu", executors.RULES["cpu"]._replace(flop=flop, clients=2))
     assert good(*train(table)).line == "3 of 3 runs made"
-    assert [run.provenance["executor"] for run in runs(home).values()] == [fastest] * 3
+    assert [run.provenance["executor"] for run in runs(home).values()] == [executor] * 3
     assert [run.provenance.get("together") for run in runs(home).values()] == [together] * 3
     assert work(home) == []
 

@@ -14,8 +14,7 @@ from fedbench import models
 from fedbench.core.clock import Clock
 from fedbench.core.executors import available_cores
 from fedbench.core.plan import Plan
-from fedbench.engine.speed.cost import images_to_process
-from fedbench.engine.speed.probe import images_per_second
+from fedbench.engine.cost import images_per_second, images_to_process
 from fedbench.methods.base import FORWARD
 from tests.support.lab import federation, setting
 

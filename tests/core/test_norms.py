@@ -1,7 +1,8 @@
-"""Batch norms of a stack of clients compute what each does alone, in short numbers too."""
+"""Norms of a stack of clients compute what each does alone, in short numbers too."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbench.core.convolution import twin
+from fedbench.core.grouped import with_clients_among_channels
 from fedbench.core.norms import with_norms_for_vmap
 from fedbench.core.precision import autocast
 from fedbench.core.state import state_of
@@ -16,23 +18,31 @@ from fedbench.core.state import state_of
 CPU = torch.device("cpu")
 
 
-def net(seed: int) -> nn.Sequential:
+def net(seed: int, kind: str = "batch") -> nn.Sequential:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         norms = nn.BatchNorm2d(3), nn.BatchNorm1d(5)
+        if kind == "group":
+            norms = nn.GroupNorm(3, 3), nn.GroupNorm(1, 5)
         # Autocast reaches a product without a bias under vmap, and none with one.
         head = nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(48, 5, bias=False))
         return nn.Sequential(nn.Conv2d(2, 3, 3), norms[0], head, norms[1]).train()
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_stack_is_each_alone(precision: str) -> None:
+@pytest.mark.parametrize(
+    ("precision", "kind", "lay"),
+    [
+        *(("fp32", kind, lay) for kind in ("batch", "group") for lay in (twin, with_clients_among_channels)),
+        ("bf16", "batch", twin),
+    ],
+)
+def test_a_stack_is_each_alone(precision: str, kind: str, lay: Callable[[nn.Module], nn.Module]) -> None:
     """Output, gradients and running statistics."""
     clients = range(3)
     images = torch.randn(3, 8, 2, 6, 6, generator=torch.Generator().manual_seed(0))
     aims = torch.randn(8, 5, generator=torch.Generator().manual_seed(1))
-    shared = with_norms_for_vmap(twin(net(0)))
-    alone = [net(i) for i in clients]
+    shared = with_norms_for_vmap(lay(net(0, kind)))
+    alone = [net(i, kind) for i in clients]
     each = [state_of(model) for model in alone]
     state = {n: torch.stack([s[n] for s in each]) for n in each[0]}
     trained = [n for n, _ in shared.named_parameters()]

@@ -316,7 +316,7 @@ def executor() -> Stacked:
 )
 def test_blocks_hold_every_client_once_and_leave_no_worker_without(sizes: list[int], block: int, workers: int) -> None:
     it, plan = executor(), Plan(SETTING, sizes, (8, 8))
-    it.block, it.count = block, workers
+    it.block, it.stacks = block, workers
     who = [bare(plan, i, 0) for i in range(len(sizes))]
     blocks = it.blocks(who)
     assert sorted(c.index for b in blocks for c in b) == list(range(len(sizes)))
@@ -329,7 +329,16 @@ def test_blocks_hold_every_client_once_and_leave_no_worker_without(sizes: list[i
     assert flat == sorted(flat, reverse=True)  # like sizes together, the largest first
 
 
-def test_a_block_is_as_large_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_share_stacks_on_a_gpu_alone() -> None:
+    """It is faster there; on a CPU a run's bits are those that it has alone."""
+    it, plans = Stacked(small(), DATA, SETTING, cores=1, block=8), [Plan(SETTING, [9, 9], (8, 8)) for _ in range(2)]
+    who = [bare(plan, i, 0) for plan in plans for i in range(2)]
+    assert [len(block) for block in it.blocks(who)] == [1] * 4
+    it.stacks, it.by_run = 1, False
+    assert [len(block) for block in it.blocks(who)] == [4]
+
+
+def test_a_block_is_as_large_as_the_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
     from fedbench.core import executors
 
     asked: list[tuple[int, ...]] = []

@@ -79,10 +79,17 @@ def test_joined_federations_show_each_client_the_same_images() -> None:
     assert Federation.joined(parts[:1]) == parts[:1]
 
 
-@pytest.mark.parametrize("name", ["feddrm", "pfedfda"])
-def test_one_client_after_another_it_is_the_same_bits(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "executor"),
+    [
+        ("feddrm", "sequential"), ("pfedfda", "sequential"), ("fedavg", "stacked"), ("feddrm", "stacked"),
+        ("local", "stacked"), ("pfedfda", "graphed"),
+    ],
+)  # fmt: skip
+def test_each_has_the_bits_that_it_has_alone(name: str, executor: str, tmp_path: Path) -> None:
     changes = {"participation": 0.6, "augment": "crop"}
-    for a, b in zip(together(name, tmp_path / "a", **changes), alone(name, tmp_path / "b", **changes), strict=True):
+    both = (together(name, tmp_path / "a", executor, **changes), alone(name, tmp_path / "b", executor, **changes))
+    for a, b in zip(*both, strict=True):
         assert equal(a, b)
         assert a.trainer.clients_table() == b.trainer.clients_table()
         for mine, other in zip(a.trainer.checkpoint.rounds, b.trainer.checkpoint.rounds, strict=True):
@@ -90,22 +97,7 @@ def test_one_client_after_another_it_is_the_same_bits(name: str, tmp_path: Path)
             assert all(mine[k] == other[k] for k in mine if not k.endswith(("_seconds", "peak_bytes")))
 
 
-@pytest.mark.parametrize(
-    ("name", "executor"),
-    [*((name, "stacked") for name in ("fedavg", "feddrm", "pfedfda", "local")), ("feddrm", "graphed")],
-)
-def test_in_one_stack_it_is_the_same_run(name: str, executor: str, tmp_path: Path) -> None:
-    for a, b in zip(together(name, tmp_path / "a", executor), alone(name, tmp_path / "b", executor), strict=True):
-        assert a.tensors.keys() == b.tensors.keys()
-        for key, value in b.tensors.items():
-            assert np.abs(a.tensors[key] - value).max() <= 1e-4 * np.abs(value).max(), key
-        one, other = (r.predictions.to_pandas() for r in (a, b))
-        known = ["round", "view", "client", "sample", "label"]
-        assert one[known].equals(other[known])
-        assert (one["own"] == other["own"]).mean() > 0.99
-
-
-def test_the_clients_of_all_seeds_stand_in_one_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_cpu_each_seed_has_stacks_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stacks: list[set[int]] = []
     original = StackedWorker.train_stack
 
@@ -114,9 +106,8 @@ def test_the_clients_of_all_seeds_stand_in_one_stack(tmp_path: Path, monkeypatch
         return original(self, clients, requests)
 
     monkeypatch.setattr(StackedWorker, "train_stack", spy)
-    monkeypatch.setattr(executors, "available_cores", lambda: 1)
     together("feddrm", tmp_path, "stacked")
-    assert stacks == [{1, 2, 3}] * 3, "one stack a round"
+    assert {len(seeds) for seeds in stacks} == {1}
 
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])

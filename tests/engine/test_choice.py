@@ -1,156 +1,117 @@
-"""The choice of an executor: what is measured, when it is measured, and what is remembered."""
+"""Which executor runs a setting: a rule, so that one command gives the same bits however busy the machine is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from fedbench import models
+from fedbench import data, models, partitions, protocol
 from fedbench.core import executors
-from fedbench.core.client import Client
-from fedbench.core.context import Context
-from fedbench.core.plan import Plan
-from fedbench.core.start import initialise, new_client
-from fedbench.engine.speed import choice
-from fedbench.engine.speed.choice import FILE, MARGIN, Choice, choose
-from fedbench.engine.speed.probe import STEPS, steps_per_second
+from fedbench.core.executors import suited
+from fedbench.core.federation import Federation
+from fedbench.engine.job import Job
+from fedbench.engine.run import execute, execute_all
 from fedbench.errors import FedbenchError
-from fedbench.files import read_json
+from fedbench.machine import CORES
 from fedbench.specs import Setting
 from fedbench.store import Store
-from tests.support.lab import federation, method, setting
+from tests.support.lab import setting
 
-DATA = federation()
-FAST, SLOW = 10_000.0, 50.0  #: client-steps a second
-
-
-def pick(store: Store, s: Setting | None = None, wanted: str = "auto", clients: int = 4) -> Choice:
-    s = s or setting()
-    model, initial = initialise(
-        method("fedavg"), lambda: models.build(s.model, shape=DATA.shape, classes=10, seed=1), DATA, s
-    )
-    plan = Plan(s, DATA.n_train, DATA.shape[:2])
-    store.home.mkdir(parents=True, exist_ok=True)
-
-    def client(i: int) -> Client:
-        return new_client(i, 1, initial, Context.of(DATA, s), DATA, plan)
-
-    return choose(wanted, model, DATA, s, range(clients), client, store)
+DIGITS, GREY, COLOR = (8, 8, 1), (28, 28, 1), (32, 32, 3)
 
 
-@pytest.fixture
-def speeds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Pretend that the executors are so fast; returns the list of those that were measured."""
+def blank(shape: tuple[int, int, int]) -> Federation:
+    """A federation of one image of this shape."""
+    import numpy as np
 
-    def pretend(**rates: float) -> list[str]:
-        measured: list[str] = []
-
-        def rate(name: str, *_: Any) -> float:
-            measured.append(name)
-            return rates[name]
-
-        monkeypatch.setattr(choice, "_rate", rate)
-        return measured
-
-    return pretend
+    one = np.zeros(1, np.int64)
+    return Federation.of(np.zeros((1, *shape), np.uint8), one, one, one, one > 0, 10)
 
 
-def test_the_fastest_is_taken_and_remembered(store: Store, speeds: Callable[..., list[str]]) -> None:
-    measured = speeds(cores=FAST, stacked=2 * FAST)
-    first = pick(store)
-    assert (first.name, first.how) == ("stacked", "measured")
-    assert first.steps_per_second == {"cores": FAST, "stacked": 2 * FAST}
-    assert first.date
-    assert pick(store) == first
-    assert measured == ["cores", "stacked"], "measured twice"
-    assert len(read_json(store.home / FILE)) == 1
+@pytest.mark.parametrize(
+    ("model", "shape", "trainees", "changes", "name"),
+    [
+        ("digits_cnn", DIGITS, 10, {}, "stacked"),
+        ("lenet5", GREY, 10, {"batch_size": 64}, "stacked"),
+        ("lenet5", GREY, 7, {"batch_size": 64}, "cores"),
+        ("lenet5", GREY, 100, {"batch_size": 64, "participation": 0.05}, "cores"),
+        ("lenet5", GREY, 100, {"batch_size": 64, "cohort": 4}, "cores"),
+        ("lenet5", GREY, 10, {"precision": "bf16"}, "cores"),
+        ("lenet5_flux", GREY, 10, {"batch_size": 64}, "cores"),
+        ("emnist_cnn", GREY, 30, {}, "cores"),
+        ("cifar_cnn", COLOR, 100, {"batch_size": 50}, "cores"),
+        ("resnet18_gn", COLOR, 100, {"batch_size": 1}, "cores"),
+    ],
+)
+def test_small_steps_of_many_clients_are_stacked(
+    model: str, shape: tuple[int, int, int], trainees: int, changes: dict[str, Any], name: str
+) -> None:
+    network = models.build(model, shape=shape, classes=10, seed=0)
+    before = [t.clone() for t in network.state_dict().values()]
+    assert suited(network, blank(shape), setting(model=model, **changes), trainees) == name
+    assert network.training
+    assert all(torch.equal(a, b) for a, b in zip(before, network.state_dict().values(), strict=True))
 
 
-def test_near_a_tie_the_default_stays(store: Store, speeds: Callable[..., list[str]]) -> None:
-    speeds(cores=FAST, stacked=0.99 * MARGIN * FAST)
-    assert pick(store).name == "cores"
+@pytest.mark.parametrize(
+    ("model", "batch", "trainees", "name"),
+    [("cifar_cnn", 50, 2, "graphed"), ("cifar_cnn", 50, 1, "sequential"), ("resnet18_gn", 128, 8, "sequential")],
+)
+def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch, model: str, batch: int, trainees: int, name: str) -> None:
+    monkeypatch.setitem(executors.RULES, "cpu", executors.RULES["cuda"])  # in the place of a GPU
+    network = models.build(model, shape=COLOR, classes=10, seed=0)
+    assert suited(network, blank(COLOR), setting(batch_size=batch), trainees) == name
 
 
-def test_another_shape_or_optimizer_is_measured_anew(store: Store, speeds: Callable[..., list[str]]) -> None:
-    measured = speeds(cores=FAST, stacked=2 * FAST)
-    pick(store)
-    pick(store, setting(batch_size=8))
-    pick(store, clients=2)
-    assert len(measured) == 6
-    pick(store, setting(lr=0.2, rounds=7))  # what changes no speed
-    pick(store, clients=3)  # up to four clients
-    assert len(measured) == 6
-    pick(store, setting(optimizer="adamw", momentum=0.0))
-    assert len(measured) == 8
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """So many processes that do nothing but compute."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
-def test_long_steps_leave_a_stack_nothing_to_gain(store: Store, speeds: Callable[..., list[str]]) -> None:
-    measured = speeds(cores=SLOW, stacked=FAST)
-    assert pick(store).name == "cores"
-    assert measured == ["cores"]
+def of_digits(seed: int, rounds: int = 2) -> Setting:
+    """A run of ten clients that the rule stacks."""
+    rules = protocol.load("plain")
+    part = rules.partition_spec(data.resolve("digits", Store(Path("nowhere"))), 10, scheme="dirichlet", alpha=0.3)
+    return rules.setting(part, "small", {"rounds": rounds, "seed": seed})
 
 
-def test_one_client_makes_no_stack(store: Store, speeds: Callable[..., list[str]]) -> None:
-    measured = speeds(cores=FAST, stacked=2 * FAST)
-    assert pick(store, clients=1).name == "cores"
-    assert measured == ["cores"]
+def predictions(store: Store, seed: int = 7) -> bytes:
+    run = execute(Job.of(of_digits(seed), "fedavg", {}), store, [])
+    assert run.provenance["executor"] == "stacked"
+    return (run.path / "predictions.parquet").read_bytes()
 
 
-def test_bf16_is_not_stacked_on_a_cpu(store: Store, speeds: Callable[..., list[str]]) -> None:
-    speeds(cores=FAST, stacked=2 * FAST)
-    assert pick(store, setting(precision="bf16")).name == "cores"
-
-
-@pytest.mark.parametrize("name", executors.EXECUTORS)
-def test_a_forced_one_is_not_measured(store: Store, speeds: Callable[..., list[str]], name: str) -> None:
-    measured = speeds()
-    assert pick(store, wanted=name) == Choice(name, "forced")
-    assert measured == []
-    assert not (store.home / FILE).exists()
-
-
-@pytest.mark.parametrize("name", executors.EXECUTORS)
-def test_the_probe_trains_and_leaves_the_clients_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    s = setting()
-    model, initial = initialise(
-        method("fedavg"), lambda: models.build(s.model, shape=DATA.shape, classes=10, seed=1), DATA, s
-    )
-    cohort = [
-        new_client(i, 1, initial, Context.of(DATA, s), DATA, Plan(s, DATA.n_train, DATA.shape[:2])) for i in range(4)
-    ]
-    executor = executors.make(name, model, DATA, s)
-    served: list[int] = []
-    run = executor.run
-
-    def counting(clients: Any, box: Any) -> None:
-        run(clients, box)
-        served.extend(c.work.processed for c in clients)
-        assert all(not torch.equal(c.state["head.weight"], initial["head.weight"]) for c in clients)
-
-    monkeypatch.setattr(executor, "run", counting)
-    assert steps_per_second(executor, cohort) > 0
-    executor.close()
-    three_steps = [min(STEPS * s.batch_size, n) for n in DATA.n_train]
-    assert served == 3 * three_steps  # a warm-up and two measurements
-    assert all(c.state is initial and not c.work.losses and c.work.phase == 0 for c in cohort)
-
-
-def test_a_real_choice(store: Store) -> None:
-    chosen = pick(store)
-    assert chosen.name in choice.CANDIDATES["cpu"]
-    assert set(chosen.steps_per_second) <= set(choice.CANDIDATES["cpu"])
-    assert pick(store) == chosen
+def test_the_same_bytes_however_busy_in_any_store_on_any_cores_alone_or_with_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = predictions(Store(tmp_path / "quiet"))
+    with busy(3):
+        assert predictions(Store(tmp_path / "busy")) == quiet
+    monkeypatch.setenv(CORES, "1")
+    used = Store(tmp_path / "used")
+    execute(Job.of(of_digits(8, rounds=1), "ditto", {}), used, [])
+    assert predictions(used) == quiet
+    several = Store(tmp_path / "several")
+    execute_all([Job.of(of_digits(seed), "fedavg", {}) for seed in (6, 7, 8)], several, [])
+    assert predictions(several) == quiet
 
 
 def test_a_setting_that_measures_times_names_its_executor(store: Store) -> None:
     """Whatever else is asked for: the executor is part of what is measured, and of the run's identity."""
-    from fedbench import data, partitions, protocol
-    from fedbench.engine.job import Job
-    from fedbench.engine.run import execute
-
     rules = protocol.load("pfedfda")
     part = rules.partition_spec(data.resolve("digits", store), 10, scheme="iid")
     partitions.build(part, store)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from fedbench import data, partitions, protocol
-from fedbench.engine.speed import cost, probe
+from fedbench.engine import cost
 from fedbench.methods.fedavg import FedAvg
 from fedbench.store import Store
 
@@ -18,7 +18,7 @@ def test_a_batch_is_no_larger_than_a_client(store: Store, monkeypatch: pytest.Mo
     spec = rules.partition_spec(source, 10, scheme="iid", clients=4)
     setting = rules.setting(spec, "smoke")
     probed: list[int] = []
-    monkeypatch.setattr(probe, "images_per_second", lambda *a: probed.append(a[3]) or 1.0)
+    monkeypatch.setattr(cost, "images_per_second", lambda *a: probed.append(a[3]) or 1.0)
     cost._speed.cache_clear()
     cost.seconds(dataclasses.replace(setting, batch_size=2**32), FedAvg(), store, [], "cpu")
     cost._speed.cache_clear()

@@ -100,10 +100,9 @@ def _watch(home: Path, kill: Kill | None) -> list[str]:
 
 
 def quickly(replace: Callable[[Any, str, Any], Any]) -> None:
-    """Budget smoke at three rounds of two small steps, a checkpoint after each, no executor measured."""
+    """Budget smoke at three rounds of two small steps, a checkpoint after each."""
     from fedbench import protocol
     from fedbench.core import trainer
-    from fedbench.engine.speed import choice
 
     load = protocol.load
 
@@ -115,4 +114,3 @@ def quickly(replace: Callable[[Any, str, Any], Any]) -> None:
     replace(protocol, "load", briefly)
     replace(trainer, "CHECKPOINT_SECONDS", 0.0)
     replace(trainer, "CHECKPOINT_SHARE", 1e9)
-    replace(choice, "_rate", lambda name, *_: {"sequential": 3.0}.get(name, 1.0))

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from fedbench import protocol
 from fedbench.core import trainer
-from fedbench.engine.speed import choice
 from fedbench.store import KINDS, Store
 
 SMOKE = ("--budget", "smoke")
@@ -61,7 +60,7 @@ with hold(Path(sys.argv[1]), "a run"):
 
 @pytest.fixture(autouse=True, scope="module")
 def _quick() -> Iterator[None]:
-    """No data folder; three rounds of four small steps; no executor is measured."""
+    """No data folder; three rounds of four small steps."""
     load = protocol.load
 
     def briefly(name: str) -> protocol.Protocol:
@@ -73,7 +72,6 @@ def _quick() -> Iterator[None]:
         for name in ("FEDBENCH_DATA", "FEDBENCH_HOME", "COLUMNS", "FORCE_COLOR"):
             patch.delenv(name, raising=False)
         patch.setattr(protocol, "load", briefly)
-        patch.setattr(choice, "_rate", lambda name, *_: {"sequential": 3.0}.get(name, 1.0))
         yield
 
 

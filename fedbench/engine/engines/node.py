@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from fedbench.engine.engines import own
 from fedbench.engine.engines.order import Order, Result, executed
 from fedbench.engine.engines.own import Own
-from fedbench.engine.speed.choice import FILE as SPEEDS
 from fedbench.errors import FedbenchError
 from fedbench.imports import closure
 from fedbench.machine import CORES
@@ -122,11 +121,10 @@ class Delivery:
 
 
 def train(
-    order: Order, token: Token, shared: bool, speeds: bytes, cores: int, tell: Callable[[Progress], Any],
-    data: Mapping[str, Data],
-) -> Delivery:  # fmt: skip
+    order: Order, token: Token, shared: bool, cores: int, tell: Callable[[Progress], Any], data: Mapping[str, Data]
+) -> Delivery:
     """Make the runs of an order in this process: in the driver's store if it is `shared`, else in one that is given up
-    afterwards; `speeds` is what the driver knows of executors."""
+    afterwards."""
     os.environ[CORES] = str(cores)
     if shared:
         if token.seen():
@@ -136,8 +134,6 @@ def train(
     with tempfile.TemporaryDirectory(prefix="fedbench-") as folder:
         store = Store(Path(folder))
         store.prepare()
-        if speeds:
-            (store.home / SPEEDS).write_bytes(speeds)
         result = executed(order, store, tell, data=data)
         paths = [store.path("run", id) for id in result.ids] + [one.path for one in store.list("metrics")]
         return Delivery(

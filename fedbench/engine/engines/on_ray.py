@@ -23,7 +23,6 @@ from fedbench.engine.engines.own import of_runs
 from fedbench.engine.inputs import data_of
 from fedbench.engine.progress import Notes
 from fedbench.engine.run import Observer, claimed, under_way
-from fedbench.engine.speed.choice import FILE as SPEEDS
 from fedbench.engine.work import record_failure
 from fedbench.errors import FedbenchError
 from fedbench.store.claim import STALE_SECONDS, HeldError
@@ -145,8 +144,6 @@ class Ray(Engine):
         from fedbench.core.trainer import Interrupted
 
         key = uuid.uuid4().hex
-        speeds = self.store.home / SPEEDS
-        known = speeds.read_bytes() if speeds.is_file() and not self.shared else b""
         with self.lock:
             if self.stopping:
                 raise Interrupted(0)
@@ -157,7 +154,6 @@ class Ray(Engine):
                     order,
                     self.token,
                     self.shared,
-                    known,
                     max(int(self.cpus), 1),
                     self.mailbox,
                     key,
@@ -216,7 +212,6 @@ def _train(
     order: Order,
     token: Token,
     shared: bool,
-    speeds: bytes,
     cores: int,
     mailbox: Any,
     key: str,
@@ -225,7 +220,7 @@ def _train(
 ) -> Delivery:
     """The task: Ray has fetched the `data` of the partitions `ids` onto its node."""
     delivery = node.train(
-        order, token, shared, speeds, cores, lambda now: mailbox.put.remote(key, now), dict(zip(ids, data, strict=True))
+        order, token, shared, cores, lambda now: mailbox.put.remote(key, now), dict(zip(ids, data, strict=True))
     )
     with contextlib.suppress(RayError):  # the notes' node may be the lost one
         ray.get(mailbox.put.remote(key, None))

@@ -1,9 +1,10 @@
-"""How long a run will take here, told before it is started: images to process, over measured images a second."""
+"""How long a run will take here, before it is started: images to process, over measured images a second."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,17 @@ from fedbench.specs import Setting
 from fedbench.store import Store
 
 if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
     from fedbench.methods.base import Method
+
+#: Measurements; the fastest counts, since whatever else the machine does only slows one down.
+REPEATS = 2
+#: Images of a network's first step, by which it is seen how many images a longer look may take.
+FEW = 8
+#: Seconds that one step of a network may take in a measurement; slower ones are measured on FEW images.
+PATIENCE = 0.3
 
 
 def seconds(setting: Setting, method: Method, store: Store, roots: Sequence[Path], device: str = "auto") -> float:
@@ -61,8 +72,59 @@ def images_to_process(setting: Setting, n_train: Sequence[int], n_test: int, rel
 @cache
 def _speed(model: str, shape: tuple[int, int, int], classes: int, device: str, batch: int, precision: str) -> float:
     """Images a second, measured once a process."""
-    from fedbench.engine.speed.probe import images_per_second
-
     network = models.build(model, shape=shape, classes=classes, seed=0)
     with reported():
         return images_per_second(network, shape, choose_device(device), batch, precision)
+
+
+def images_per_second(
+    model: nn.Module, shape: tuple[int, int, int], device: torch.device, batch: int, precision: str
+) -> float:
+    """Training images a second with one client a core (CPU) or one after another (GPU), from a probe of a second or so
+    on random images [batch, C, H, W], or on FEW of them where a step takes long.
+
+    An estimate for a remark to the user, not a benchmark. On a CPU it is what the processor takes for it: what other
+    processes are busy with now says nothing of the hours to come.
+    """
+    from fedbench.core.executors import available_cores, one_thread
+    from fedbench.core.memory import keep_freed_pages
+    from fedbench.core.precision import layout
+
+    keep_freed_pages()  # as the executors do
+    model = model.to(device=device, memory_format=layout(precision, device))  # type: ignore[call-overload]
+    few = min(FEW, batch)
+    with one_thread():
+        _seconds_of_steps(model, shape, device, few, precision, 1)  # warms up
+        a_step = _seconds_of_steps(model, shape, device, few, precision, 1)
+        images = batch if a_step * batch / few < PATIENCE else few
+        steps = max(1, min(20, int(PATIENCE / (a_step * images / few))))
+        seconds = min(_seconds_of_steps(model, shape, device, images, precision, steps) for _ in range(REPEATS)) / steps
+    return images / seconds * (available_cores() if device.type == "cpu" else 1)
+
+
+def _seconds_of_steps(
+    model: nn.Module, shape: tuple[int, int, int], device: torch.device, batch: int, precision: str, steps: int
+) -> float:
+    """What so many forward and backward passes on a batch of random images take."""
+    import torch
+    from torch.nn import functional as F
+
+    from fedbench.core.precision import autocast, layout
+
+    height, width, channels = shape
+    x = torch.rand(batch, channels, height, width, device=device).contiguous(memory_format=layout(precision, device))
+    y = torch.zeros(batch, dtype=torch.long, device=device)
+    now = time.thread_time if device.type == "cpu" else partial(_now, device)
+    started = now()
+    for _ in range(steps):
+        with autocast(precision, device):
+            loss = F.cross_entropy(model(x).float(), y)
+        torch.autograd.backward(loss)
+    return now() - started
+
+
+def _now(device: torch.device) -> float:
+    import torch
+
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
