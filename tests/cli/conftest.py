@@ -60,7 +60,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def _prepared(tmp_path_factory: pytest.TempPathFactory, _speeds_measured_once: None) -> Path:
+def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("prepared") / "store"
     with pytest.MonkeyPatch.context() as patch:
         _smaller(patch)
