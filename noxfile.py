@@ -17,9 +17,10 @@ def _install(session: nox.Session, what: str) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The tests, with those of real images and processes; arguments after -- go to pytest."""
+    """Both tiers of the tests; arguments after -- go to pytest."""
     _install(session, ".[test]")
-    session.run("pytest", "-n", "auto", "-m", "not (paper or bench or long)", *session.posargs)
+    session.run("pytest", "-n", "auto", *session.posargs)
+    session.run("pytest", "-n", "auto", "-m", "slow", *session.posargs)
 
 
 @nox.session

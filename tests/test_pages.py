@@ -55,6 +55,14 @@ def commands(page: Path) -> list[str]:
     return [line.removeprefix(".venv/bin/") for line in called if re.match(r"(\.venv/bin/)?fedbench (?!.*\|)", line)]
 
 
+def test_the_first_page_begins_with_the_demo_and_the_tests_as_ci_runs_them() -> None:
+    demo, tests = re.findall(r"^ {4}(\S.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)[:2]
+    assert demo.split(" && ")[2] == ".venv/bin/fedbench demo"
+    steps = iter((ROOT / ".ci" / "run").read_text().splitlines())
+    assert all(step in steps for step in tests.split(" && ")), "each is a line of its own there, in this order"
+    assert tests.endswith("/pytest -n auto")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in LINK.findall(prose(page.read_text())):

@@ -199,7 +199,6 @@ def test_the_table_shows_every_row_and_what_failed(bench: Bench) -> None:
     assert any(line.startswith("cores") and line.endswith("ValueError: no  1.8x  NO") for line in lines)
 
 
-@pytest.mark.bench
 def test_what_others_take_is_not_what_we_take() -> None:
     others = machine.Others()
     if others.before is None:

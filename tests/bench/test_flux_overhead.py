@@ -1,6 +1,6 @@
 """What FLUX costs beside FedAvg: inspection, descriptors, clustering and the test phase (its issue: under 5 %).
 
-pytest -m bench -s tests/bench/test_flux_overhead.py
+pytest -s tests/bench/test_flux_overhead.py
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from fedbench.core.start import initialise
 from fedbench.core.trainer import Trainer
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, Setting
-
-pytestmark = pytest.mark.bench
 
 #: Ten clients with a quarter of the images that they have in the paper (training, validation, test).
 CLIENTS, SIZES = 10, (1200, 300, 250)

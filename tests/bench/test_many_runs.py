@@ -1,6 +1,6 @@
 """How long commands take over a store of many runs.
 
-pytest -m bench -s tests/bench/test_many_runs.py        (filling the store takes minutes)
+pytest -s tests/bench/test_many_runs.py        (filling the store takes minutes)
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import pytest
 
 from fedbench.store import Store
 from tests.support.many_runs import fill
-
-pytestmark = pytest.mark.bench
 
 #: Runs of the stores.
 MANY, SOME = 2000, 500

@@ -1,6 +1,6 @@
 """What pFedFDA's local training costs beside FedAvg's (the paper's Table 6 has 1.23 times as much).
 
-pytest -m bench -s tests/bench/test_pfedfda_overhead.py
+pytest -s tests/bench/test_pfedfda_overhead.py
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from fedbench.core import executors
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.start import initialise
 from fedbench.core.trainer import Trainer
-
-pytestmark = pytest.mark.bench
 
 CLIENTS, ROUNDS = 6, 7
 MOST = 1.23

@@ -1,6 +1,6 @@
 """The targets of the trainer core on a CPU.
 
-pytest -m bench -s tests/bench        (or speed.py, which prints the whole table and runs on a GPU too)
+pytest -s tests/bench        (or speed.py, which prints the whole table and runs on a GPU too)
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ import printed
 import pytest
 from measure import Bench
 from workloads import TARGETS
-
-pytestmark = pytest.mark.bench
 
 
 @pytest.mark.parametrize("workload", TARGETS["cpu"])
