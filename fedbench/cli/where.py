@@ -22,5 +22,5 @@ GpusPerRun = Annotated[
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, or GPUs of a machine: cuda:0,cuda:1.")]
 ExecutorName = Annotated[
     str,
-    typer.Option("--executor", help="auto (by network and clients), sequential, cores, stacked, graphed; workers: processes of Ray."),
+    typer.Option("--executor", help="auto (a rule), sequential, cores, stacked, graphed; workers: processes of Ray."),
 ]
