@@ -60,7 +60,11 @@ def obtain(
             joined = [obtain(part, store, roots, notify, again) for part in variant.parts]
             union = read_union(recipe, map(from_artifact, joined))
             parts = list(union if joined else read(recipe, source, paths))
-            tables = _tables(*_told(recipe, source, parts), parts)
+            whole, source = _told(recipe, source, parts)
+            if notify:
+                for line in _found(recipe, whole, parts):
+                    notify(f"{recipe.name}: {line}")
+            tables = _tables(whole, source, parts)
 
         def write(writer: Writer) -> None:
             writer.provenance["files"] = [str(path) for path in paths]
@@ -117,6 +121,16 @@ def _told(recipe: Recipe, source: Source, parts: list[Part]) -> tuple[Recipe, So
     shape = parts[0].images.shape[1:]
     source = dataclasses.replace(source, columns=columns)
     return dataclasses.replace(recipe, shape=shape, classes=classes, partition_classes=len(classes)), source
+
+
+def _found(recipe: Recipe, whole: Recipe, parts: list[Part]) -> list[str]:
+    """What only the files say, for a person: how they were read, and what they hold where the recipe does not tell."""
+    lines = list(dict.fromkeys(part.found for part in parts if part.found))
+    if recipe.told or not parts:
+        return lines
+    height, width, channels = whole.shape
+    count, kind = sum(len(part.images) for part in parts), "grey" if channels == 1 else "colour"
+    return [*lines, f"{count:,} {kind} images of {height} x {width} pixels, {len(whole.classes)} classes"]
 
 
 def _tables(recipe: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.Table]:

@@ -37,6 +37,7 @@ class Part:
     images: np.ndarray
     columns: dict[str, np.ndarray]
     classes: tuple[str, ...] = ()  #: names of the classes, where a source says them and no recipe does
+    found: str = ""  #: what a person should know of how its files were read, such as the range of their values
 
     def column(self, selector: str) -> np.ndarray:
         """A column by name, or 'name[k]' for one of several values a row."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,15 @@ from fedbench.specs import require
 def read_pflib(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     """The parts of a source of kind pflib: a client's file a part, in the order of their numbers.
 
-    `x` is uint8, or floating-point in [-1, 1] as PFLlib normalises (0.5 and 0.5): [n, C, H, W], [n, H, W, C] or
-    [n, H, W]; `y` [n] whole numbers. Columns: label and client. Raises FedbenchError naming the file.
+    `x` is uint8, or floating-point, in [-1, 1] as most of PFLlib's generators normalise (0.5 and 0.5) or in [0, 1] as
+    some leave it (DomainNet, Camelyon17, COVIDx, kvasir): [n, C, H, W], [n, H, W, C] or [n, H, W]; `y` [n] whole
+    numbers. Columns: label and client; a client may lack one side. Raises FedbenchError naming the file, also where
+    files are of both ranges.
     """
     sides = [(file, path) for file, path in zip(source.file, paths, strict=True) if file.role != "config"]
     config = next((path for file, path in zip(source.file, paths, strict=True) if file.role == "config"), None)
     classes = () if config is None else _classes(config)
+    parts, ranges, empty = [], [], []
     for file, folder in sides:
         numbered: dict[int, Path] = {}
         for path in sorted(folder.glob("*.npz")):
@@ -43,8 +47,30 @@ def read_pflib(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterato
             numbered[int(path.stem)] = path
         for client, path in sorted(numbered.items()):
             x, y = _arrays(path)
+            if not len(y):
+                empty.append(f"{folder.name}/{path.name}")
+                continue
+            pixels, values = _pixels(x, str(path))
             columns = {"label": y, "client": np.full(len(y), client, np.int64)}
-            yield Part(str(path), file.split, _pixels(x, str(path)), columns, classes)
+            parts.append(Part(str(path), file.split, pixels, columns, classes))
+            ranges.append(values)
+    first = {values: part.where for values, part in zip(reversed(ranges), reversed(parts), strict=True)}
+    signed, unit = first.get(_SIGNED), first.get(_UNIT)
+    require(
+        not (signed and unit),
+        f"{unit} holds images in [0, 1] and {signed} in [-1, 1]",
+        "bring all clients to one range, or give them as uint8",
+    )
+    found = [f"the values of its images lie in {'[0, 1]' if unit else '[-1, 1]'}"] if any(ranges) else []
+    found += [f"no image in {', '.join(empty[:5])}{', ...' if empty[5:] else ''}"] if empty else []
+    for part, values in zip(parts, ranges, strict=True):
+        images = _signed(part.images) if values == _EITHER and not unit else part.images
+        yield replace(part, images=images, found="; ".join(found))
+
+
+#: The range that the values of a file say. Of 8 bits b, [-1, 1] has (2 b - 255) / 255 and [0, 1] has b / 255: a file
+#: that is nowhere negative and has odd numerators only may be of either.
+_SIGNED, _UNIT, _EITHER = "[-1, 1]", "[0, 1]", "either"
 
 
 def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -61,13 +87,14 @@ def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[np.int64]]:
             )
         fits(sum(info.file_size for info in content.zip.infolist()), path)
         x, y = content["x"], content["y"]
-    require(y.ndim == 1 and y.dtype.kind in "iu", f"{path}: y must be whole numbers [n], not {y.dtype} {list(y.shape)}")
+    whole = y.ndim == 1 and (y.dtype.kind in "iu" or not len(y))  # an empty list becomes an array of floats
+    require(whole, f"{path}: y must be whole numbers [n], not {y.dtype} {list(y.shape)}")
     require(len(x) == len(y), f"{path}: {len(x)} images but {len(y)} classes")
     return x, y.astype(np.int64)
 
 
-def _pixels(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
-    """uint8 [n, H, W, C]."""
+def _pixels(x: NDArray[Any], where: str) -> tuple[NDArray[np.uint8], str]:
+    """uint8 [n, H, W, C], of _EITHER as if in [0, 1]; and the range that the values say, none if they are bytes."""
     if x.ndim == 3:
         x = x[..., None]
     elif x.ndim == 4 and x.shape[1] in (1, 3):
@@ -75,21 +102,38 @@ def _pixels(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
     shape = f"{where}: x must be images [n, C, H, W] of 1 or 3 channels, not {x.dtype} {list(x.shape)}"
     require(x.ndim == 4 and x.shape[3] in (1, 3) and min(x.shape[1:]) > 0, shape)
     if x.dtype == np.uint8:
-        return x
+        return x, ""
     require(x.dtype.kind == "f", shape)
+    least, most = float(x.min()), float(x.max())
     # A NaN is in no interval, so it fails here too.
-    good = bool((np.abs(x) <= 1 + 1e-6).all())
-    require(good, f"{where}: the images must lie in [-1, 1], as PFLlib normalises them", "or give them as uint8")
-    return np.rint((x.astype(np.float64) + 1) * 127.5).clip(0, 255).astype(np.uint8)
+    require(
+        -1 - 1e-6 <= least <= most <= 1 + 1e-6,
+        f"{where}: the images must lie in [-1, 1], as PFLlib normalises them, or in [0, 1]; they lie in "
+        f"[{least:g}, {most:g}]",
+        "or give them as uint8",
+    )
+    if least < -1e-6:
+        return np.rint((x.astype(np.float64) + 1) * 127.5).clip(0, 255).astype(np.uint8), _SIGNED
+    levels = x.astype(np.float64) * 255
+    numerators = np.rint(levels)
+    odd = bool((numerators % 2 == 1).all() and (np.abs(levels - numerators) < 0.2).all())
+    return numerators.clip(0, 255).astype(np.uint8), _EITHER if odd else _UNIT
+
+
+def _signed(numerators: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The bytes of images in [-1, 1], by the numerators of their values n / 255."""
+    return (numerators.astype(np.uint16) + 255 >> 1).astype(np.uint8)
 
 
 def _classes(path: Path) -> tuple[str, ...]:
-    """Names of the classes: the config's own `classes`, which fedbench writes, else their numbers."""
+    """Names of the classes: the config's own `classes`, which fedbench writes, else their numbers; () without both."""
     try:
         config = json.loads(text(path, "config of PFLlib"))
     except (ValueError, RecursionError) as error:
         raise FedbenchError(f"{path} is not JSON ({error})", "it is PFLlib's config.json") from error
-    config = config if isinstance(config, dict) else {}
+    require(isinstance(config, dict), f"{path} must hold an object of JSON", "it is PFLlib's config.json")
+    if not {"classes", "num_classes"} & set(config):  # as PFLlib's own of MNIST
+        return ()
     names, count = config.get("classes"), config.get("num_classes")
     if isinstance(names, list) and all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
         return tuple(names)

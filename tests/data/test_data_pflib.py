@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedbench import data
-from fedbench.data.pflib import _pixels, read_pflib
+from fedbench.data.pflib import _EITHER, _SIGNED, _pixels, _signed, read_pflib
 from fedbench.data.recipe import File, Recipe, Source
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
@@ -52,17 +52,57 @@ def test_clients_come_in_the_order_of_their_numbers(tmp_path: Path, store: Store
     assert loaded.images[1].ravel().tolist() == list(range(16, 32))
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_images_in_0_to_1_are_no_dark_ones(tmp_path: Path, store: Store, kind: Any) -> None:
+    """As PFLlib's DomainNet, Camelyon17, COVIDx and kvasir; a white image of a client is of either range."""
+    levels = np.arange(256).reshape(16, 4, 4)
+    own = {0: ((levels / 255).astype(kind), np.arange(16) % 2), 1: (np.ones((1, 4, 4), kind), [0])}
+    lines: list[str] = []
+    loaded = data.load(str(folder(tmp_path / "fed", own, own)), store, notify=lines.append)
+    assert loaded.images[:17].reshape(17, 4, 4).tolist() == [*levels.tolist(), [[255] * 4] * 4]
+    found = ["the values of its images lie in [0, 1]", "34 grey images of 4 x 4 pixels, 2 classes"]
+    assert lines[1:] == [f"fed: {line}" for line in found]
+
+
+def test_a_bright_client_among_others_in_minus_1_to_1(tmp_path: Path, store: Store) -> None:
+    bright = np.arange(128, 256).reshape(8, 4, 4)
+    own = {0: (grey(2), [0, 1]), 1: ((bright / 255 - 0.5) / 0.5, [0, 1] * 4)}
+    loaded = data.load(str(folder(tmp_path / "fed", own, own)), store)
+    assert loaded.images[2:10, ..., 0].tolist() == bright.tolist()
+
+
+@pytest.mark.parametrize("none", [(np.zeros((0, 1, 4, 4), np.float32), []), ([], [])])
+@pytest.mark.parametrize("without", [["train"], ["test"], ["train", "test"]])
+def test_a_client_may_have_no_row(tmp_path: Path, store: Store, none: Any, without: list[str]) -> None:
+    own = {0: (grey(2), [0, 1]), 1: (grey(2), [0, 1])}
+    sides = [{**own, 0: none} if side in without else own for side in ("train", "test")]
+    lines: list[str] = []
+    loaded = data.load(str(folder(tmp_path / "fed", *sides)), store, notify=lines.append)
+    assert lines[1].endswith(f"no image in {', '.join(f'{side}/0.npz' for side in without)}")
+    assert len(loaded.labels) == 8 - 2 * len(without)
+    assert set(loaded.column("client")) == ({1} if without[1:] else {0, 1})
+
+
+def test_no_client_has_a_row(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(FedbenchError, match=r"fed .* holds no image"):
+        data.load(str(folder(tmp_path / "fed", {0: ([], [])}, {0: ([], [])})), store)
+
+
 def test_names_of_classes_are_the_configs(tmp_path: Path, store: Store) -> None:
     own = {0: (grey(2), [0, 1])}
     assert data.load(str(folder(tmp_path / "a", own, own, {"classes": ["no", "yes"]})), store).classes == ("no", "yes")
     assert data.load(str(folder(tmp_path / "b", own, own)), store).classes == ("0", "1")
+    of_mnist = {"num_clients": 1, "non_iid": True, "partition": "pat", "Size of samples for labels in clients": []}
+    assert data.load(str(folder(tmp_path / "c", own, own, of_mnist)), store).classes == ("0", "1")
 
 
 @given(st.integers(0, 255), st.sampled_from([np.float16, np.float32, np.float64, np.uint8]))
 def test_eight_bits_come_back_from_any_form(level: int, kind: Any) -> None:
     value = level if kind is np.uint8 else (level / 255 - 0.5) / 0.5
     for shape in ((2, 3, 4, 5), (2, 4, 5, 3), (2, 4, 5)):
-        pixels = _pixels(np.full(shape, value, kind), "here")
+        pixels, values = _pixels(np.full(shape, value, kind), "here")
+        assert values in ("", _SIGNED, _EITHER)
+        pixels = _signed(pixels) if values == _EITHER else pixels
         assert pixels.shape == (2, 4, 5, 1 if len(shape) == 3 else 3)
         assert (pixels == level).all()
 
@@ -95,7 +135,9 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, store: Store, monkeyp
     [
         (grey(2), [0], "2 images but 1 classes"),
         (grey(2), [0.0, 1.0], "y must be whole numbers"),
-        (grey(2) * 2, [0, 1], r"the images must lie in \[-1, 1\], as PFLlib normalises them"),
+        (grey(2) * 2, [0, 1], r"the images must lie in \[-1, 1\], as PFLlib normalises them, .* lie in \[-2, -1\.5137"),
+        (np.full((2, 4, 4), 255.0), [0, 1], r"or in \[0, 1\]; they lie in \[255, 255\]"),
+        ((grey(2) + 1) / 2, [0, 1], r"1\.npz holds images in \[0, 1\] and .*0\.npz in \[-1, 1\]; bring all"),
         (grey(2) * np.nan, [0, 1], r"the images must lie in \[-1, 1\]"),
         (grey(2).reshape(2, 16), [0, 1], r"x must be images \[n, C, H, W\] of 1 or 3 channels, not float32 \[2, 16\]"),
         (np.zeros((2, 4, 4), int), [0, 1], "x must be images"),
@@ -116,7 +158,8 @@ def test_wrong_arrays_are_one_line(tmp_path: Path, store: Store, x: Any, y: Any,
     [
         ("{", "config.json is not JSON"),
         ("[" * 10_000, "config.json is not JSON"),
-        ("[]", "num_classes must be a number of classes, 2 at least, not None"),
+        ("[]", "config.json must hold an object of JSON"),
+        ({"num_classes": None}, "num_classes must be a number of classes, 2 at least, not None"),
         ({"num_classes": 1}, "not 1"),
         ({"num_classes": True}, "not True"),
         ({"classes": ["a", "a"], "num_classes": "2"}, "not 2"),
