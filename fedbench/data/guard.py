@@ -7,6 +7,7 @@ unpacks to: a data set lies in memory whole, and making it takes about twice its
 from __future__ import annotations
 
 import contextlib
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,8 @@ def explained(error: Exception, what: object, wrong: str) -> FedbenchError:
         return FedbenchError(f"there is not enough memory for {what}", "use a machine with more")
     if isinstance(error, OSError) and error.errno is not None:
         return FedbenchError(f"cannot read {what} ({error.strerror})", "check that it is there and may be read")
-    reason = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
+    said = re.sub(r" ?<[^<>]* at 0x[0-9a-fA-F]+>", "", str(error))  # an object in memory, which names no file
+    reason = " ".join(said.split())[:_LONGEST] or type(error).__name__
     return FedbenchError(f"{what} {wrong} ({reason})", "get the file again")
 
 

@@ -7,9 +7,11 @@ leaves in the folder. The folder's content is the data set's identity, and these
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from fedbench.data import foreign
-from fedbench.data.guard import IMAGE, content, fits, reading
-from fedbench.data.images import decode, shape_of
+from fedbench.data.guard import IMAGE, content, explained, fits, reading
+from fedbench.data.images import decode, mixed, shapes_of
 from fedbench.data.locate import downloads
 from fedbench.data.part import LONGEST, Part, text
 from fedbench.data.recipe import RESERVED, Recipe, Source
@@ -46,7 +48,6 @@ def fetch(recipe: Recipe, store: Store) -> Path:
     Raises FedbenchError if the hub cannot be asked or does not have it.
     """
     (source,) = recipe.sources
-    require(source.name == "hub", f"{recipe.name} lies here already", f"fedbench partition {recipe.name} reads it")
     target = downloads(store) / source.file[0].path
     repository, _, revision = source.file[0].path.removeprefix(f"{foreign.REPOSITORIES}/").partition("@")
     hub = library("huggingface_hub")
@@ -74,14 +75,14 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
     column of classes; further columns of numbers and text are natural ones. Splits are the given ones, else `train` and
     the first of _TESTS. Raises FedbenchError naming what cannot be told, and for damaged files.
     """
-    options, name, folder = foreign.options_of(source), recipe.name, paths[0]
+    options, name, folder = foreign.options_of(source), recipe.name, paths[0].resolve()
     with tempfile.TemporaryDirectory() as cache:
         splits = _opened(folder, options.get("config"), cache)
         sides = {side: _split(splits, side, options, name) for side in ("train", "test")}
         features = next(iter(splits.values())).features
         require(bool(features), f"{name} does not say which columns it has", "it is no data set of images")
         image = options.get("image") or _image(features, name)
-        label = options.get("label") or _label(features, name)
+        label = options.get("label") or _label(splits, features, name)
         for column in (image, label):
             if column not in features:
                 raise unknown(f"column of {name}", column, features)
@@ -92,16 +93,72 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
                   for side, split in sides.items() if split is not None]  # fmt: skip
     classes = _classes(features[label], [table[label] for _, table in tables], name)
     short = [c for c in columns if all(_fits(value) for _, table in tables for value in table[c])]
-    first = next((one for _, table in tables for one in table[image]), None)
-    require(first is not None, f"{name} holds no image", "see its page on the hub")
+    every = [_Image(one, folder, f"{name}, {sides[side]}", row) for side, table in tables
+             for row, one in enumerate(table[image])]  # fmt: skip
+    require(bool(every), f"{name} holds no image", "see its page on the hub")
+    _once(every, [code for _, table in tables for code in table[label]])
+    shapes = shapes_of(len(every), lambda i: every[i].read(), lambda i: every[i].where)
     size = foreign.size_of(source)
-    shape = shape_of(_bytes(first, folder), name)
-    shape = shape if size is None else (*size, shape[2])
+    height, width = size or _alike(shapes, every, name)
+    shape, grey = (height, width, int(shapes[:, 2].max())), int((shapes[:, 2] == 1).sum())
+    images = decode(len(every), lambda i: every[i].read(), lambda i: every[i].where, shape, size is not None)
+    start = 0
     for side, table in tables:
-        where = f"{name}, {sides[side]}"
-        images = _decoded(table[image], folder, where, shape, size is not None, name)
+        where, stop = f"{name}, {sides[side]}", start + len(table[image])
         own = {column: _values(table[column], f"{where}: column {column}") for column in short}
-        yield Part(where, side, images, {"label": _codes(table[label], classes, where), **own}, classes)
+        codes = {"label": _codes(table[label], classes, where), **own}
+        yield Part(where, side, images[start:stop], codes, classes, mixed(grey, len(every)))
+        start = stop
+
+
+@dataclass(frozen=True)
+class _Image:
+    """An encoded image of a repository: in the row, or in a file."""
+
+    value: Any  #: bytes and path, as the library has them
+    folder: Path
+    split: str  #: in an error
+    row: int  #: of the split
+
+    @property
+    def file(self) -> str | None:
+        """Below the folder, where it lies in a file of its own."""
+        own = self.value or {}
+        return None if own.get("bytes") or not own.get("path") else os.path.relpath(own["path"], self.folder)
+
+    @property
+    def where(self) -> str:
+        return ", ".join(filter(None, (self.split, self.file, f"row {self.row}")))
+
+    def read(self) -> bytes | bytearray:
+        if self.value and self.value.get("bytes"):
+            return bytes(self.value["bytes"])
+        path = Path(str((self.value or {}).get("path") or ""))
+        inside = path.resolve().is_relative_to(self.folder)
+        require(inside, f"{self.split}, row {self.row}: an image of {self.folder} does not lie in it: {path}")
+        return content(path, IMAGE)
+
+
+def _once(images: Sequence[_Image], labels: Sequence[Any]) -> None:
+    """Raise FedbenchError for a file that is listed with two classes."""
+    seen: dict[str, tuple[str, Any]] = {}
+    for image, label in zip(images, labels, strict=True):
+        if image.file:
+            before, known = seen.setdefault(image.file, (image.where, label))
+            require(known == label, f"{image.where} has another class than {before}", "list a file once")
+
+
+def _alike(shapes: np.ndarray, images: Sequence[_Image], name: str) -> tuple[int, int]:
+    """Height and width of all images. Raises FedbenchError for one of another size than the first."""
+    height, width = map(int, shapes[0, :2])
+    other = np.flatnonzero((shapes[:, :2] != shapes[0, :2]).any(axis=1))
+    if len(other):
+        raise FedbenchError(
+            f"{images[other[0]].where} is {shapes[other[0], 1]} x {shapes[other[0], 0]} pixels; the first image has "
+            f"{width} x {height}",
+            f"bring all to one size: {name},size={height}",
+        )
+    return height, width
 
 
 def _opened(folder: Path, config: str | None, cache: str) -> Mapping[str, Any]:
@@ -142,7 +199,9 @@ def _is_blob(kind: Any) -> bool:
     return isinstance(kind, Mapping) and "bytes" in kind
 
 
-def _label(features: Mapping[str, Any], name: str) -> str:
+def _label(splits: Mapping[str, Any], features: Mapping[str, Any], name: str) -> str:
+    if len(features) == 1 and _is_folder(splits):
+        raise _unclassed(name)
     classes = [column for column, kind in features.items() if type(kind).__name__ == "ClassLabel"]
     usual = [column for column in _LABELS if column in features and _plain(features[column])]
     preferred = [column for column in usual if column in classes] or usual or classes
@@ -150,6 +209,19 @@ def _label(features: Mapping[str, Any], name: str) -> str:
         raise FedbenchError(f"{name} has no column of classes that can be told among {', '.join(features)}",
                             f"say which: {name},label=COLUMN")  # fmt: skip
     return preferred[0]
+
+
+def _is_folder(splits: Mapping[str, Any]) -> bool:
+    """Whether the library reads images in class folders, or beside a list of them, and no tables."""
+    return any(getattr(rows.info, "builder_name", None) == "imagefolder" for rows in splits.values())
+
+
+def _unclassed(where: str) -> FedbenchError:
+    return FedbenchError(
+        f"{where}: the classes of its images cannot be told",
+        "unpack archives; images lie in class folders, two or more in each split (train/CAT/1.png), or a metadata.csv "
+        "beside them lists file_name and label",
+    )
 
 
 def _plain(kind: Any) -> bool:
@@ -166,34 +238,17 @@ def _rows(rows: Any, columns: list[str], image: str, where: str) -> dict[str, li
         rows = rows.cast_column(image, type(kind)(decode=False))
     out: dict[str, list[Any]] = {column: [] for column in columns}
     size = 0
-    with reading(where, "is damaged or not readable"):
+    try:
         for row in rows.select_columns(columns):
             for column in columns:
                 out[column].append(row[column])
             size += len((row[image] or {}).get("bytes") or b"")
             fits(size, where)
+    except Exception as error:
+        if isinstance(error, KeyError | ValueError) and _is_folder({"": rows}):  # no image has been read yet
+            raise _unclassed(where) from error
+        raise explained(error, where, "is damaged or not readable") from error
     return out
-
-
-def _bytes(image: Any, folder: Path) -> bytes | bytearray:
-    """An encoded image: in the row, or in a file of the repository."""
-    if image and image.get("bytes"):
-        return bytes(image["bytes"])
-    path = Path(str((image or {}).get("path") or ""))
-    require(path.resolve().is_relative_to(folder.resolve()), f"an image of {folder} does not lie in it: {path}")
-    return content(path, IMAGE)
-
-
-def _decoded(
-    images: list[Any], folder: Path, where: str, shape: tuple[int, ...], resize: bool, name: str
-) -> np.ndarray:
-    try:
-        return decode(len(images), lambda i: _bytes(images[i], folder), lambda i: f"{where}, row {i}", shape, resize)
-    except FedbenchError as error:
-        if resize or "pixels; the recipe says" not in error.message:
-            raise
-        message = error.message.replace("the recipe says", "the first image has")
-        raise FedbenchError(message, f"bring all to one size: {name},size={shape[0]}") from error
 
 
 def _classes(kind: Any, labels: list[list[Any]], name: str) -> tuple[str, ...]:

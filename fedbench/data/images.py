@@ -48,7 +48,7 @@ def decode(
             with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
                 size = image.size
                 if resize or size == (width, height):
-                    out[i] = fitted(image, shape)
+                    out[i] = fitted(image, shape, where(i))
         except Exception as error:  # of a damaged image Pillow raises whatever its parsing stumbles over
             raise explained(error, where(i), "is not a readable image") from error
         if not resize and size != (width, height):
@@ -76,13 +76,15 @@ def fit(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return out
 
 
-def fitted(image: Image, shape: tuple[int, ...]) -> np.ndarray:
-    """One image as uint8 [H, W, C], or [H, W, 1] where it is grey. Raises ValueError for more than 8 bits."""
+def fitted(image: Image, shape: tuple[int, ...], where: str = "the image") -> np.ndarray:
+    """One image as uint8 [H, W, C], or [H, W, 1] where it is grey. Raises FedbenchError for more than 8 bits."""
     from PIL import Image as pillow
 
     height, width, channels = shape
     if image.mode.startswith(("I", "F")):
-        raise ValueError(f"its pixels are of more than 8 bits, mode {image.mode}")
+        raise FedbenchError(
+            f"{where} has pixels of more than 8 bits (mode {image.mode})", "scale it to 8 bits a channel"
+        )
     if channels == 1 or image.mode not in ("L", "RGB"):
         image = image.convert("RGB" if channels == 3 else "L")
     if image.size != (width, height):
@@ -104,17 +106,32 @@ def _each(count: int, one: Callable[[int], None]) -> None:
             advance(done)
 
 
-def shape_of(data: bytes | bytearray, where: str) -> tuple[int, int, int]:
-    """Height, width and channels (1 for a grey one, else 3) of an encoded image. Raises FedbenchError for none."""
+def shapes_of(count: int, read: Callable[[int], bytes | bytearray], where: Callable[[int], str]) -> np.ndarray:
+    """int64 [count, 3]: height, width and channels (see `channels_of`) of encoded images, none of which is decoded.
+
+    Raises FedbenchError naming `where(i)` for what is no image.
+    """
     from PIL import Image
 
-    try:
-        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-            return image.size[1], image.size[0], channels_of(image)
-    except Exception as error:
-        raise explained(error, f"the first image of {where}", "is not a readable image") from error
+    out = np.empty((count, 3), np.int64)
+
+    def one(i: int) -> None:
+        data = read(i)
+        try:
+            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+                out[i] = image.size[1], image.size[0], channels_of(image)
+        except Exception as error:
+            raise explained(error, where(i), "is not a readable image") from error
+
+    _each(count, one)
+    return out
 
 
 def channels_of(image: Image) -> int:
     """1 for a grey image, else 3."""
-    return 1 if image.mode in ("1", "L", "LA") else 3
+    return 1 if image.mode.startswith(("1", "L", "I", "F")) else 3
+
+
+def mixed(grey: int, count: int) -> str:
+    """What to say of `count` images of which so many are grey; nothing where they are of one kind."""
+    return f"{grey:,} of {count:,} images are grey and are read as colour like the others" if 0 < grey < count else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from fedbench.data import foreign
 from fedbench.data.guard import fits, reading
-from fedbench.data.images import channels_of, fitted
+from fedbench.data.images import channels_of, fitted, mixed
 from fedbench.data.locate import downloads
 from fedbench.data.part import Part
 from fedbench.data.progress import bar
@@ -48,16 +49,19 @@ def read_torchvision(recipe: Recipe, source: Source, paths: Sequence[Path]) -> I
     require(len(roots) == 1, f"the files of {recipe.name} lie in different folders: {', '.join(map(str, roots))}")
     (root,) = roots
     size = foreign.size_of(source)
-    shape: tuple[int, ...] = ()
+    first, grey, parts = size, 0, []
     for side in SPLITS:
         where = f"{recipe.name}, {side}, in {root}"
         with reading(where, "is damaged or not as torchvision lays it"):
             content = _opened(source, root, side, download=False)
-            if not shape:
-                first = content[0][0]
-                shape = (*(size or first.size[::-1]), channels_of(first))
-            images, labels = _items(content, shape, size is not None, where, recipe.name)
-        yield Part(where, side, images, {"label": labels}, tuple(map(str, getattr(content, "classes", ()))))
+            first = first or content[0][0].size[::-1]
+            images, labels, few = _items(content, first, size is not None, where, recipe.name)
+        grey += few
+        parts.append(Part(where, side, images, {"label": labels}, tuple(map(str, getattr(content, "classes", ())))))
+    found = mixed(grey, sum(len(part.images) for part in parts))
+    for part in parts:  # of which one may be grey
+        images = np.repeat(part.images, 3, axis=3) if found and part.images.shape[3] == 1 else part.images
+        yield dataclasses.replace(part, images=images, found=found)
 
 
 def _opened(source: Source, root: Path, side: str, download: bool) -> Any:
@@ -68,20 +72,28 @@ def _opened(source: Source, root: Path, side: str, download: bool) -> Any:
     return getattr(torchvision().datasets, name)(root=str(root), **{key: value}, **variant, download=download)
 
 
-def _items(content: Any, shape: tuple[int, ...], resize: bool, where: str, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 [n, H, W, C] images and int64 [n] classes."""
-    fits(len(content) * int(np.prod(shape)), where)
-    images, labels = np.empty((len(content), *shape), np.uint8), np.empty(len(content), np.int64)
+def _items(
+    content: Any, size: tuple[int, int], resize: bool, where: str, name: str
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """uint8 [n, H, W, C] images, of three channels if any is of colour; int64 [n] classes; how many images are grey."""
+    fits(len(content) * int(np.prod(size)), where)
+    images, labels = np.empty((len(content), *size, 1), np.uint8), np.empty(len(content), np.int64)
+    grey = 0
     with bar("images", len(content)) as advance:
         for i in range(len(content)):
             image, labels[i] = content[i]
-            if not resize and image.size[::-1] != shape[:2]:
+            if not resize and image.size[::-1] != size:
                 raise FedbenchError(
                     f"{where}: image {i} is {image.size[0]} x {image.size[1]} pixels and the first one "
-                    f"{shape[1]} x {shape[0]}",
-                    f"bring all to one size: {name},size={shape[0]}",
+                    f"{size[1]} x {size[0]}",
+                    f"bring all to one size: {name},size={size[0]}",
                 )
-            images[i] = fitted(image, shape)
+            channels = channels_of(image)
+            grey += channels == 1
+            if channels > images.shape[3]:
+                fits(3 * images.nbytes, where)
+                images = np.repeat(images, 3, axis=3)
+            images[i] = fitted(image, (*size, channels), f"{where}: image {i}")
             if i % 256 == 255:
                 advance(256)
-    return images, labels
+    return images, labels, grey

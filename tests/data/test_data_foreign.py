@@ -182,11 +182,76 @@ def test_what_a_repository_does_not_say(tmp_path: Path, store: Store) -> None:
 
 
 @pytest.mark.usefixtures("_datasets")
-def test_damaged_images_are_one_line(tmp_path: Path, store: Store) -> None:
-    folder = image_folder(tmp_path / "pets", {"train/cat": pictures(2, 6, 6), "train/dog": pictures(1, 6, 6)})
-    (folder / "train/cat/1.png").write_bytes(b"no picture")
-    with pytest.raises(FedbenchError, match="row 1 is not a readable image"):
+def test_one_grey_image_makes_no_other_grey(tmp_path: Path, store: Store) -> None:
+    grey, colour = pictures(1, 6, 6), pictures(2, 6, 6, 3)
+    folder = image_folder(tmp_path / "pets", {"train/cat": grey, "train/dog": colour})
+    lines: list[str] = []
+    loaded = data.load(f"hf:{folder}", store, notify=lines.append)
+    assert np.array_equal(loaded.images, np.concatenate([grey[..., None].repeat(3, 3), colour]))
+    assert lines[1:] == [
+        "hf:pets: 1 of 3 images are grey and are read as colour like the others",
+        "hf:pets: 3 colour images of 6 x 6 pixels, 2 classes",
+    ]
+
+
+@pytest.mark.usefixtures("_datasets")
+@pytest.mark.parametrize("folders", [("",), ("train", "test"), ("train/a",)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_folder_without_classes_says_so(tmp_path: Path, store: Store, folders: tuple[str, ...], packed: bool) -> None:
+    folder = tmp_path / "pets"
+    for name in folders:
+        image_folder(folder, {name or ".": pictures(2, 6, 6)})
+    if packed:
+        shutil.make_archive(str(tmp_path / "pets.zip/train"), "zip", folder)
+    with pytest.raises(FedbenchError, match=r"hf:pets.*: the classes of its images cannot be told; .*class folders"):
+        data.load(f"hf:{tmp_path / 'pets.zip' if packed else folder}", store)
+
+
+@pytest.mark.usefixtures("_datasets")
+def test_class_folders_in_an_archive_are_to_be_unpacked(tmp_path: Path, store: Store) -> None:
+    folder = image_folder(tmp_path / "pets", {"a": pictures(2, 6, 6), "b": pictures(2, 6, 6)})
+    shutil.make_archive(str(tmp_path / "packed/train"), "zip", folder)
+    with pytest.raises(
+        FedbenchError, match="hf:packed, train: the classes of its images cannot be told; unpack archives"
+    ):
+        data.load(f"hf:{tmp_path / 'packed'}", store)
+
+
+@pytest.mark.usefixtures("_datasets")
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_file_that_is_listed_with_two_classes(tmp_path: Path, store: Store, form: str) -> None:
+    folder = image_folder(tmp_path / "pets", {"train": pictures(2, 6, 6)})
+    rows = [("0.png", "cat"), ("1.png", "dog"), ("0.png", "dog")]
+    lines = ["file_name,label", *map(",".join, rows)] if form == "csv" else [
+        json.dumps({"file_name": name, "label": label}) for name, label in rows]  # fmt: skip
+    (folder / f"train/metadata.{form}").write_text("\n".join(lines) + "\n")
+    told = r"hf:pets, train, train/0\.png, row 2 has another class than .*row 0; list a file once"
+    with pytest.raises(FedbenchError, match=told):
         data.load(f"hf:{folder}", store)
+
+
+@pytest.mark.usefixtures("_datasets")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no picture", r"is not a readable image \(cannot identify image file\); get the file again"),
+        (png(np.full((6, 6), 300, np.uint16)), r"has pixels of more than 8 bits \(mode I;16\); scale it to 8 bits"),
+    ],
+)
+def test_damaged_images_are_one_line(tmp_path: Path, store: Store, content: bytes, message: str) -> None:
+    folder = image_folder(tmp_path / "pets", {"train/cat": pictures(2, 6, 6), "train/dog": pictures(1, 6, 6)})
+    (folder / "train/cat/1.png").write_bytes(content)
+    with pytest.raises(FedbenchError, match=rf"hf:pets, train, train/cat/1\.png, row 1 {message}"):
+        data.load(f"hf:{folder}", store)
+
+
+@pytest.mark.usefixtures("_datasets")
+def test_the_folder_that_is_named_is_read_whatever_the_data_folders_hold(tmp_path: Path, store: Store) -> None:
+    own, other = (pictures(2, 6, 6) for _ in range(2))
+    for place, images in (("mine", own), ("root", other)):
+        image_folder(tmp_path / place / "pets", {"train/cat": images[:1], "train/dog": images[1:]})
+    loaded = data.load(f"hf:{tmp_path / 'mine/pets'}", store, [tmp_path / "root"])
+    assert np.array_equal(loaded.images[..., 0], own)
 
 
 def test_without_the_extra_one_line_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +316,26 @@ def test_torchvision_reads_its_own_files(tmp_path: Path, store: Store) -> None:
     small = data.load("torchvision:FashionMNIST,size=14", store, [tmp_path / "root"])
     assert small.images.shape == (23, 14, 14, 1)
     assert small.spec.id != loaded.spec.id
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_torchvision_in_grey_and_colour(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    from fedbench.data import torchvision_files
+
+    grey, colour = pictures(1, 6, 5), pictures(2, 6, 5, 3)
+    items = [Image.fromarray(grey[0]), *map(Image.fromarray, colour)]
+    sides = {"train": [*items[first:], *items[:first]], "test": items[:1]}  # the test images are grey alone
+    content = {side: [(one, i % 2) for i, one in enumerate(images)] for side, images in sides.items()}
+    monkeypatch.setattr(torchvision_files, "_opened", lambda source, root, side, download: content[side])
+    idx(tmp_path / "MNIST/raw", {"train": pictures(2, 28, 28), "t10k": pictures(2, 28, 28)})
+    lines: list[str] = []
+    loaded = data.load("torchvision:MNIST", store, [tmp_path], lines.append)
+    expected = np.roll(np.concatenate([grey[..., None].repeat(3, 3), colour]), -first, axis=0)
+    assert np.array_equal(loaded.images[:3], expected)
+    assert np.array_equal(loaded.images[3], grey[0, ..., None].repeat(3, 2))
+    assert lines[1] == "torchvision:MNIST: 2 of 4 images are grey and are read as colour like the others"
 
 
 def test_torchvision_reads_a_variant(tmp_path: Path, store: Store) -> None:
