@@ -12,6 +12,7 @@ import typer
 from fedbench.cli import complete, context
 from fedbench.cli.strict import App
 from fedbench.errors import FedbenchError
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     from fedbench.data import Recipe
@@ -119,10 +120,14 @@ def fetch(
     brought = {}
     with _bars() as progress:
         for name in names:
-            brought[name] = [str(path) for path in bring(name, context.store(), progress, source, context.roots())]
+            paths = bring(name, context.store(), progress, source, context.roots())
+            brought[name] = [str(path) for path in paths]
+            home = context.store().home
+            own = [str(path) for path in paths if not path.is_relative_to(home)]
+            done = [f"{counted(len(paths) - len(own), 'file')} verified in {home}"] if len(own) < len(paths) else []
+            done += [f"at hand, nothing to download: {', '.join(own)}"] if own else []
             if not json:
-                done = f"{len(brought[name])} files verified in {context.store().home}" if brought[name] else "embedded"
-                context.err().print(f"{name}: {done}")
+                context.err().print(f"{name}: {'; '.join(done) or 'embedded'}")
     if json:
         context.print_json(brought)
 

@@ -10,7 +10,9 @@ from fedbench.data.build import verify
 from fedbench.data.catalogue import parts_of, recipe
 from fedbench.data.locate import find, places
 from fedbench.errors import FedbenchError
-from fedbench.store import Store
+from fedbench.files import read_json
+from fedbench.specs import DatasetSpec
+from fedbench.store import MANIFEST, Artifact, DamagedError, Store
 
 GOOD, UNDECLARED, MISSING, DAMAGED = "good", "no checksum", "missing", "damaged"
 
@@ -41,12 +43,24 @@ def check(name: str, store: Store, roots: Sequence[Path] = ()) -> list[Finding]:
             wrong = _complaint(verify, file, path)
             state = DAMAGED if wrong else GOOD if file.checksum else UNDECLARED
             findings.append(Finding(chosen.name, what, state, wrong or str(path)))
-    for artifact in store.list("dataset"):
-        if artifact.manifest["spec"].get("name") == chosen.name:
+    for artifact in store.scan("dataset"):
+        if isinstance(artifact, DamagedError) and _owner(store.path("dataset", artifact.id)) in (chosen.name, None):
+            findings.append(Finding(chosen.name, f"artifact {artifact.id}", DAMAGED, str(artifact)))
+        elif isinstance(artifact, Artifact) and artifact.manifest["spec"].get("name") == chosen.name:
             wrong = _complaint(lambda a: [a.file(name) for name in a.manifest["files"]], artifact)
             state = DAMAGED if wrong else GOOD
             findings.append(Finding(chosen.name, f"artifact {artifact.id}", state, wrong or str(artifact.path)))
     return findings
+
+
+def _owner(path: Path) -> str | None:
+    """The data set whose artifact this folder holds, by the spec in its manifest if that still is the id's; else None,
+    and it may be anyone's."""
+    try:
+        spec = DatasetSpec.shared(read_json(path / MANIFEST)["spec"])
+    except (FedbenchError, OSError, KeyError):
+        return None
+    return spec.name if spec.id == path.name else None
 
 
 def _complaint(act: Callable[..., object], *arguments: object) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedbench.data.build import verify
 from fedbench.data.catalogue import fetchable, parts_of, recipe
 from fedbench.data.guard import readable
-from fedbench.data.locate import downloads, resolve
-from fedbench.data.recipe import Source
+from fedbench.data.locate import downloads, locate, places, resolve
+from fedbench.data.recipe import Recipe, Source
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors
 from fedbench.specs import require
@@ -34,14 +35,17 @@ def fetch(
     """Bring the files of a data set, or of all parts of a union, into the store's downloads; returns their paths.
 
     `source` chooses one of the recipe's sources; the default is the first that can be downloaded. Files that are
-    there and whole are left alone. A part without an address must be at hand in one of the data folders `roots`.
-    Raises FedbenchError if no mirror delivers, with each one's reason.
+    there and whole are left alone, and nothing is downloaded of a data set (or of `source`) that lies in the data
+    folders `roots`: the paths are then those. A part without an address must be at hand there.
+    Raises FedbenchError if no mirror delivers, with each one's reason, and for altered files in a data folder.
     """
     # What only a download needs is loaded for one: every command looks for data sets.
     from fedbench.data import hub, torchvision_files
     from fedbench.data.download import download, whole
 
     chosen = recipe(name)
+    if (here := _at_hand(chosen, source, store, roots)) is not None:
+        return here
     origin = _source(name, source)
     paths = []
     if origin.kind == "hf":
@@ -65,6 +69,17 @@ def fetch(
     return paths
 
 
+def _at_hand(chosen: Recipe, wanted: str | None, store: Store, roots: Sequence[Path]) -> list[Path] | None:
+    """The files of the first source (or of the one wanted) in the folders that go before the downloads."""
+    folders = [folder for folder in places(chosen, store, roots) if folder != downloads(store)]
+    for source in chosen.sources:
+        if source.file and wanted in (None, source.name) and (paths := locate(source, folders)) is not None:
+            for file, path in zip(source.file, paths, strict=True):
+                verify(file, path)
+            return paths
+    return None
+
+
 def _fetch_parts(
     name: str, source: Source, store: Store, progress: Progress | None, roots: Sequence[Path]
 ) -> list[Path]:
@@ -72,7 +87,7 @@ def _fetch_parts(
     lacking = []
     for part in parts_of(source):
         if any(map(fetchable, part.sources)):
-            paths += fetch(part.name, store, progress)
+            paths += fetch(part.name, store, progress, roots=roots)
             continue
         try:
             resolve(part.name, store, roots)

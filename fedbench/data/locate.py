@@ -20,6 +20,9 @@ from fedbench.store import Store
 
 #: Of the readers: raised when the same files should give other pixels, labels or columns.
 VERSION = 1
+#: Of one kind's reader, where it is not 1: part of the content, so that the ids of all other data sets stay.
+#: hf: colour where any image is of colour, not where the first one is; pflib: [0, 1] is told from [-1, 1].
+_READER = {"hf": 2, "pflib": 2}
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,12 @@ def downloads(store: Store) -> Path:
 
 
 def places(chosen: Recipe, store: Store, roots: Sequence[Path]) -> list[Path]:
-    """Folders searched for a recipe's files: beside the user's own recipe, the data folders, the downloads."""
+    """Folders searched for a recipe's files: the data folders, that of the user's own recipe, the downloads.
+
+    A folder that is a data set itself (see `foreign`) is searched for where it lies, and nowhere else.
+    """
     own = [chosen.folder] if chosen.folder else []
-    return [*own, *roots, downloads(store)]
+    return own if own and not chosen.told else [*roots, *own, downloads(store)]
 
 
 def find(file: File, folders: Sequence[Path]) -> Path | None:
@@ -186,6 +192,8 @@ def _content(variant: Variant) -> str:
             "labels": [source.label_columns, sorted(source.label_values.items())],
             "prefix": source.prefix, "pattern": source.pattern, "skip": [file.skip for file in source.file],
         }  # fmt: skip
+    if source.kind in _READER:
+        content["reader"] = _READER[source.kind]
     if variant.parts:
         content["parts"] = [part.id for part in variant.parts]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -124,6 +124,12 @@ def test_the_source_at_hand_is_chosen_in_the_recipes_order(tmp_path: Path, store
     assert resolve(str(path), store, [root]).source == "idx"
 
 
+def test_data_folders_go_before_the_recipes_own(tmp_path: Path, store: Store) -> None:
+    path, _, _ = idx_toy(tmp_path / "beside", seed=1)
+    _, images, _ = idx_toy(tmp_path / "root", seed=2)
+    assert np.array_equal(load(str(path), store, [tmp_path / "root"]).images[..., 0], images)
+
+
 def test_downloads_count_as_a_data_folder(tmp_path: Path, store: Store) -> None:
     path, images, _ = idx_toy(tmp_path)
     store.prepare()

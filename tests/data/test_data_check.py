@@ -33,6 +33,22 @@ def test_check_tells_good_missing_damaged_and_undeclared(tmp_path: Path, store: 
     assert states(str(other), Store(tmp_path / "empty")) == ["no checksum"] * 4
 
 
+@pytest.mark.parametrize(("old", "new"), [('"toy"', '"tox"'), ('"content": "', '"content": "0'), ('"spec"', '"spek"')])
+def test_check_finds_an_altered_manifest(tmp_path: Path, store: Store, old: str, new: str) -> None:
+    path = str(with_checksums(tmp_path))
+    spec = load(path, store).spec
+    load("digits", store)
+    manifest = store.path("dataset", spec.id) / "artifact.json"
+    assert old in manifest.read_text()
+    manifest.write_text(manifest.read_text().replace(old, new))
+    assert states(path, store) == ["good"] * 4 + ["damaged"]
+    assert check(path, store)[-1].what == f"artifact {spec.id}"
+    assert states("digits", store) == ["good", "damaged"]  # whose it is cannot be told any more
+    manifest.write_text(manifest.read_text().replace(new, old).replace('"files"', '"filed"'))
+    assert states(path, store) == ["good"] * 4 + ["damaged"]
+    assert states("digits", store) == ["good"]
+
+
 def run(store: Store, *arguments: str, root: Path | None = None) -> Result:
     context.configure(store.home, str(root) if root else "", False)
     return CliRunner().invoke(data_app, list(arguments))

@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.io import savemat
+from typer.testing import CliRunner
 
+from fedbench.cli import context
+from fedbench.cli.data import data_app
 from fedbench.data import fetch, load, recipe
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
@@ -38,6 +41,7 @@ def archive(folder: Path, extra: dict[str, bytes] | None = None) -> tuple[bytes,
 
 
 def toy(folder: Path, data: bytes, *urls: str) -> str:
+    folder.mkdir(exist_ok=True)
     path = folder / "toy.toml"
     told = ", ".join(f'"{url}"' for url in urls)
     path.write_text(recipe_text(BIN.format(sha256=hashlib.sha256(data).hexdigest(), urls=told), (4, 5, 3)))
@@ -56,6 +60,22 @@ def test_fetch_then_load(tmp_path: Path, store: Store, server: Server) -> None:
     fetch(name, store)
     assert len(served["/a"].asked) == 1  # what is there and whole is left alone
     assert [p.name for p in paths[0].parent.iterdir()] == ["toy.tar.gz"]
+
+
+def test_what_a_data_folder_holds_is_not_downloaded(tmp_path: Path, store: Store) -> None:
+    data, _ = archive(tmp_path)
+    name = toy(tmp_path / "mine", data, "http://127.0.0.1:9/nobody")
+    place = tmp_path / "root/toy/toy.tar.gz"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(data)
+    assert fetch(name, store, roots=[tmp_path / "root"]) == [place]
+    context.configure(store.home, str(tmp_path / "root"), False)
+    result = CliRunner().invoke(data_app, ["fetch", name])
+    assert (result.exit_code, result.stderr) == (0, f"{name}: at hand, nothing to download: {place}\n")
+    assert not store.home.exists()
+    place.write_bytes(data[:-1])
+    with pytest.raises(FedbenchError, match=r"root/toy/toy\.tar\.gz is not the file that its recipe means"):
+        fetch(name, store, roots=[tmp_path / "root"])
 
 
 def test_a_cut_connection_is_resumed(tmp_path: Path, store: Store, server: Server) -> None:

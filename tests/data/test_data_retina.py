@@ -76,6 +76,7 @@ def test_a_copy_with_an_address_is_fetched(tmp_path: Path, store: Store, server:
     base, served = server
     archive(tmp_path, images())
     content = (tmp_path / "retina/retina_balanced.zip").read_bytes()
+    (tmp_path / "retina/retina_balanced.zip").unlink()  # or it would be at hand, beside the recipe
     served["/copy"] = Served(content)
     path = 'path = "retina/retina_balanced.zip"\n'
     more = f'sha256 = "{hashlib.sha256(content).hexdigest()}"\nurls = ["{base}/copy"]\n'
