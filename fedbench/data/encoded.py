@@ -158,7 +158,11 @@ def pattern(path: str) -> re.Pattern[str]:
 def _annotated(notes: bytes | bytearray, names: list[str], where: str) -> np.ndarray:
     lines = [line.strip() for line in notes.decode(errors="replace").splitlines() if line.strip()]
     rows = [line.split("\t") if "\t" in line else line.rsplit(None, 1) for line in lines]
-    classes = {row[0]: row[1].strip() for row in rows if len(row) > 1}
+    classes: dict[str, str] = {}
+    for name, label in (row[:2] for row in rows if len(row) > 1):
+        label = label.strip()
+        before = classes.setdefault(name, label)
+        require(before == label, f"{where} lists {name} with two classes, {before} and {label}", "list an image once")
     try:
         return text([classes[name.rsplit("/", 1)[-1]] for name in names], where)
     except KeyError as error:

@@ -79,14 +79,16 @@ def _check_source(source: Source, recipe: Recipe, where: str) -> None:
 
 
 def _check_labels(source: Source, recipe: Recipe, where: str) -> None:
-    """Several labels an image, and what else only a CSV file has."""
+    """The class or the several labels of an image, and what else only a CSV file has."""
     if source.kind != "csv":
         for name in ("label_columns", "label_values", "prefix", "pattern"):
             require(not getattr(source, name), f"{where}: kind {source.kind} has no {name}")
     require(
         bool(source.label_columns) == recipe.multi_label, f"{where}: every source must have several labels, or none"
     )
-    if source.kind == "csv":
+    if source.kind == "csv" and not source.label_columns:
+        require(not source.label_values, f"{where}: label_values go with label_columns", "label names one class column")
+    if source.label_columns:
         count = len(recipe.classes)
         require(len(source.label_columns) == count, f"{where}: label_columns must name {count} columns, one a class")
         good = bool(source.label_values) and set(source.label_values.values()) <= {0, 1}

@@ -63,14 +63,14 @@ class Source:
     loader: str | None = None  #: kind builtin: which embedded data set; kinds hf and torchvision: options
     fields: tuple[str, ...] = ()  #: kind cifar-binary: names of the label bytes before the pixels
     image: str = "image"  #: kind parquet: column of the encoded images
-    label: str = "label"  #: which of the source's columns is the class
+    label: str = "label"  #: which of the source's columns is the class, by name or by number
     resize: bool = False  #: kinds parquet, folder and csv: bring images of another size to the recipe's (bilinear)
     only_classes: bool = False  #: kind folder: images of other classes than the recipe's are left out, not an error
     #: Kind folder: a class is its folder's place in alphabetical order, whatever it is called, among the class folders
     #: of the same member whose other {name}s agree (as torchvision's ImageFolder numbers each of them).
     ordered_classes: bool = False
-    #: Kind csv, with multi-label images: the columns of the labels, in the order of the recipe's classes, and
-    #: what their values mean, 0 or 1 ("" is an empty field; numbers are compared as such).
+    #: Kind csv, with several labels an image in place of one class: the columns of the labels, in the order of the
+    #: recipe's classes, and what their values mean, 0 or 1 ("" is an empty field; numbers are compared as such).
     label_columns: tuple[str, ...] = ()
     label_values: Mapping[str, int] = field(default_factory=dict)
     #: Kind csv: what the names of the images (column `image`) begin with that is no folder below the CSV file's, and

@@ -1,7 +1,7 @@
-"""Images listed in a CSV file, with metadata and several labels an image (CheXpert).
+"""Images listed in a CSV file, with metadata and a class or several labels an image (CheXpert).
 
-The CSV file's first line names its columns; a further line is an image: where it lies, metadata, and a value for each
-label. The data set's identity is the CSV file: the images that it lists are not hashed.
+The CSV file's first line names its columns; a further line is an image: where it lies, metadata, and its class or a
+value for each label. The data set's identity is the CSV file: the images that it lists are not hashed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,22 @@ from fedbench.specs import require
 def read_csv(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     """The parts of a source of kind csv: the lines that each file entry means, in the order of the file.
 
-    Columns: those of the file, and one for each `{name}` of the source's `pattern`. `label` is uint8 [n, U], 0 or 1 for
-    each of the source's `label_columns`. Raises FedbenchError naming file and line for a column or an image that is
-    not there, a label value that `label_values` does not name, a path unlike the pattern, and a damaged image.
+    Columns: those of the file, and one for each `{name}` of the source's `pattern`. The class is a name or a number;
+    several labels are `label`, uint8 [n, U], 0 or 1 for each of the source's `label_columns`. Raises FedbenchError
+    naming file and line for a column or an image that is not there, a class that the recipe does not have, a label
+    value that `label_values` does not name, an image with two classes, a path unlike the pattern, and a damaged image.
     """
+    seen: dict[Path, tuple[str, object]] = {}
     for file, path in zip(source.file, paths, strict=True):
         lines = _lines(source, file, path)
-        labels = _labels(source, lines, path)  # before the images, which take long
+        labels = _labels(source, lines, path) if source.label_columns else _classes(recipe, source, lines, path)
+        for line, label in zip(lines, labels.tolist(), strict=True):  # before the images, which take long
+            where, before = seen.setdefault(path.parent / line.image, (f"{path}, line {line.number}", label))
+            require(
+                before == label,
+                f"{path}, line {line.number}: {line.image} has another class than in {where}",
+                "list an image once",
+            )
         columns = {
             name: _values([line.cells[name] for line in lines], f"{path}: column {name}")
             for name in source.columns.values()
@@ -42,7 +51,7 @@ def read_csv(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[
             f"{path}, lines {lines[0].number} to {lines[-1].number}",
             file.split,
             _images(recipe, source, lines, path),
-            {**columns, "label": labels},
+            {**columns, "label" if source.label_columns else source.label: labels},
         )
 
 
@@ -71,7 +80,7 @@ def _lines(source: Source, file: File, path: Path) -> list[_Line]:
     named = [] if rule is None else list(rule.groupindex)
     for columns, there in (
         ((source.image, *source.label_columns), heads),
-        (source.columns.values(), [*heads, *named]),
+        ((*source.columns.values(), *(() if source.label_columns else (source.label,))), [*heads, *named]),
     ):
         for name in columns:
             if name not in there:
@@ -118,6 +127,18 @@ def _labels(source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
                 )
             out[i, u] = value
     return out
+
+
+def _classes(recipe: Recipe, source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
+    """[n] classes by name; by number, from 0 on, where no value is a name of one."""
+    cells = [line.cells[source.label].strip() for line in lines]
+    known = {*recipe.classes}
+    if known.isdisjoint(cells):
+        known = {*map(str, range(len(recipe.classes)))}
+    for line, cell in zip(lines, cells, strict=True):
+        if cell not in known:
+            raise unknown(f"class in {path}, line {line.number}:", cell[:60], recipe.classes)
+    return np.array(cells) if known == {*recipe.classes} else np.array(cells, np.int64)
 
 
 def _number(text: str) -> float | str:

@@ -301,6 +301,10 @@ member = [{ path = "{centre}/{label}/*.png" }]
     [
         (lambda f: f.pop("val/notes.txt"), r"has no file val/notes\.txt"),
         (lambda f: f.update({"val/notes.txt": b"v2.png\ta\n"}), "does not say the class of 'v1.png'"),
+        (
+            lambda f: f.update({"val/notes.txt": f["val/notes.txt"] + b"v2.png\tb\t0\n"}),
+            r"\(val/notes\.txt\) lists v2\.png with two classes, a and b; list an image once",
+        ),
         (lambda f: f.update({"train/zebra/images/1.png": f["val/images/v1.png"]}), "class 'zebra' is not among"),
         (lambda f: f.update({"train/b/images/1.png": b"x"}), r"\(train/b/images/1\.png\) is not a readable image"),
         (lambda f: [f.pop(n) for n in list(f) if n.startswith("train")], "has no file like train/"),

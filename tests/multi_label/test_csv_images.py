@@ -12,6 +12,7 @@ from fedbench import data
 from fedbench.data.dataset import Dataset
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from tests.support.data_makers import encoded, pixels, recipe_text
 from tests.support.rays_lab import LABELS, VALUES, Row, made_rows, small_recipe, write_release
 
 
@@ -107,6 +108,78 @@ def test_files_that_are_not_there_name_the_folder_to_bring(tmp_path: Path, store
     with pytest.raises(FedbenchError, match=r"no chexpert/CheXpert-v1\.0-small/train\.csv in") as error:
         data.resolve("chexpert", store, [tmp_path])
     assert "FEDBENCH_DATA" in error.value.hint
+
+
+ONE_CLASS = """
+[[source]]
+name = "list"
+kind = "csv"
+image = "file"
+label = "{label}"
+pattern = "{{folder}}/*.png"
+[[source.file]]
+path = "list.csv"
+rows = 4
+[[source.file]]
+path = "list.csv"
+split = "test"
+skip = 4
+"""
+
+
+def one_class(folder: Path, cells: list[str], label: str = "kind", classes: tuple[str, ...] = ("cat", "dog")) -> str:
+    """A recipe of images `x/I.png` that a CSV lists with these values of one column of classes; returns its path."""
+    (folder / "x").mkdir()
+    for i, image in enumerate(pixels(len(cells), 4, 5)):
+        (folder / f"x/{i}.png").write_bytes(encoded(image))
+    lines = [f'"x/{i}.png",{cell}' for i, cell in enumerate(cells)]
+    (folder / "list.csv").write_text("\n".join(['"file","kind"', *lines, ""]))
+    (folder / "toy.toml").write_text(recipe_text(ONE_CLASS.format(label=label), classes=classes))
+    return str(folder / "toy.toml")
+
+
+@pytest.mark.parametrize(
+    ("cells", "label", "classes", "codes"),
+    [
+        (["dog", "cat", '"dog"', "cat", "dog"], "kind", ("cat", "dog"), [1, 0, 1, 0, 1]),
+        (["1", "0", "1", "0", " 1"], "kind", ("cat", "dog"), [1, 0, 1, 0, 1]),
+        (["7", "3", "7", "3", "7"], "kind", ("7", "3"), [0, 1, 0, 1, 0]),
+        (["?", "?", "?", "?", "?"], "folder", ("x", "y"), [0, 0, 0, 0, 0]),
+    ],
+)
+def test_one_column_of_classes(
+    tmp_path: Path, store: Store, cells: list[str], label: str, classes: tuple[str, ...], codes: list[int]
+) -> None:
+    got = data.load(one_class(tmp_path, cells, label, classes), store)
+    assert (got.multi_label, got.labels.tolist(), got.split.tolist()) == (False, codes, [0, 0, 0, 0, 1])
+    assert np.array_equal(got.images[..., 0], pixels(5, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"x/1.png",cat', '"x/1.png",catt', r"unknown class in .*list\.csv, line 3: 'catt'; did you mean 'cat'"),
+        ('"x/1.png",cat', '"x/1.png",1', r"unknown class in .*list\.csv, line 3: '1'"),
+        ('"x/1.png",cat', '"x/1.png",', r"unknown class in .*list\.csv, line 3: ''"),
+        (
+            '"x/1.png",cat',
+            '"x/0.png",cat',
+            r"list\.csv, line 3: x/0\.png has another class than in .*csv, line 2; list",
+        ),
+        (
+            '"x/4.png",dog',
+            '"x/1.png",dog',
+            r"list\.csv, line 6: x/1\.png has another class than in .*csv, line 3; list",
+        ),
+        ('"kind"', '"kinds"', r"unknown column of .*list\.csv 'kind'; did you mean 'kinds'"),
+    ],
+)
+def test_a_wrong_class_names_its_line(tmp_path: Path, store: Store, old: str, new: str, told: str) -> None:
+    path = one_class(tmp_path, ["dog", "cat", "dog", "cat", "dog"])
+    table = tmp_path / "list.csv"
+    table.write_text(table.read_text().replace(old, new, 1))
+    with pytest.raises(FedbenchError, match=told):
+        data.load(path, store)
 
 
 @pytest.mark.parametrize(
