@@ -102,6 +102,11 @@ def spec_of(
         dataset, options = folder, {**options, "from": None, "scheme": "presplit", "by": "client"}
         options = _spoken(options)
     if dataset is None:
+        if "from" in options and not path_of(str(options["from"]), "--from").exists():
+            raise FedbenchError(
+                f"there is no file or folder {options['from']}",
+                "--from takes a folder of PFLlib or LEAF, or with a data set a file of rows",
+            )
         raise FedbenchError("a partition of which data set?", "name one, such as mnist ('fedbench data list')")
     kind = partitioner(options, rules)
     if _unsaid(options, rules):

@@ -36,6 +36,8 @@ def recipe(name: str) -> Recipe:
         return of_files
     if name.endswith(".toml") or "/" in name:
         path = path_of(name, "recipe")
+        if path.suffix != ".toml" and path.is_file():
+            raise _no_data_set(name)
         found = dataclasses.replace(read(path), folder=path.resolve().parent)
         _users[found.name] = found
         for part in (part for source in found.sources for part in source.parts):
@@ -46,7 +48,17 @@ def recipe(name: str) -> Recipe:
     for known in (recipes(), _users):
         if name in known:
             return known[name]
+    if path_of(name, "dataset").is_file():
+        raise _no_data_set(name)
     raise unknown("dataset", name, {**_users, **recipes()})
+
+
+def _no_data_set(name: str) -> FedbenchError:
+    return FedbenchError(
+        f"the file {name} is no data set",
+        "give a name of 'fedbench data list', a recipe (./mine.toml; 'fedbench new dataset mine' writes one, which may "
+        "read a CSV of images), a folder of PFLlib or LEAF (./FOLDER), hf:NAME, hf:./FOLDER or torchvision:NAME",
+    )
 
 
 def called(name: str) -> str:

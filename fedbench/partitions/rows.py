@@ -137,18 +137,20 @@ class _Place:
 
 
 def _csv(path: Path) -> pa.Table:
+    from csv import reader as csv_lines
+
     import pyarrow as pa
     import pyarrow.csv as csv
 
     with readable(path):
         data = content(path)
     with reading(path, "is not a CSV file as it should be"):
-        names = data.decode("utf-8-sig").partition("\n")[0].strip().split(",")
+        names = next(csv_lines(data.decode("utf-8-sig").splitlines()[:1]), [])
         options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
         return csv.read_csv(
             pa.BufferReader(data),
             csv.ReadOptions(use_threads=False),  # so that an error names the line
-            csv.ParseOptions(quote_char=False, ignore_empty_lines=False),
+            csv.ParseOptions(ignore_empty_lines=False),
             options,
         )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import string
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedbench.data import recipe, recipes, resolve
@@ -151,6 +153,7 @@ GOOD_FILE = 'path = "toy/train-images.gz"\n'
         ('title = "Toy"', 'title = "Toy"\npartition_label = "fine"\npartition_classes = 4', "no column 'fine'"),
         ('title = "Toy"', 'title = "Toy"\nname = "x"', "unknown key 'name'"),
         ('title = "Toy"', 'title = "Toy', "not valid TOML"),
+        ('kind = "idx"', 'kind = "csv"\nlabel_values = { "1" = 1 }', "label_values go with label_columns"),
     ],
 )
 def test_a_wrong_recipe_is_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -162,6 +165,16 @@ def test_a_wrong_recipe_is_one_clear_line(tmp_path: Path, old: str, new: str, me
         recipe(str(path))
     assert str(path) in str(caught.value)
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["./toy.npz", "./toy.csv", "toy.csv"])
+def test_a_file_that_is_no_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("toy.npz", x=np.zeros(3))
+    Path("toy.csv").write_text("file,label\na.png,1\n")
+    told = f"the file {name} is no data set; give a name of 'fedbench data list', a recipe (./mine.toml"
+    with pytest.raises(FedbenchError, match=re.escape(told)):
+        recipe(name)
 
 
 def test_sources_must_give_the_same_columns(tmp_path: Path) -> None:

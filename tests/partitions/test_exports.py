@@ -134,6 +134,8 @@ def test_a_folder_is_data_set_and_partition(tmp_path: Path, digits: data.Dataset
         spec_of(None, {"from": str(tmp_path / "out"), "dir": 0.3}, rules, store)
     with pytest.raises(FedbenchError, match="a partition of which data set"):
         spec_of(None, {}, rules, store)
+    with pytest.raises(FedbenchError, match=r"there is no file or folder \./NOPE; --from takes a folder of PFLlib"):
+        spec_of(None, {"from": "./NOPE"}, rules, store)
     dealt = spec_of(str(tmp_path / "out"), {"dir": "0.3", "clients": "2"}, rules, store)
     assert (dealt.scheme, dealt.clients) == ("dirichlet", 2)
 

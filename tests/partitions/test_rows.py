@@ -64,6 +64,8 @@ def test_rows_are_the_same_in_any_order_form_and_count(tmp_path: Path, table: li
     csv = rows.read(file(tmp_path, f"client,sample,split\n{text}"))
     from_one = "".join(f"{side},{c + 1} , {s}\r\n" for c, s, side in table)
     other = rows.read(file(tmp_path, f"\ufeffsplit,client,sample\r\n{from_one}", "other.csv"))
+    quoted = "".join(f'"{c}",{s},"{side}"\n' for c, s, side in table)
+    assert rows.read(file(tmp_path, f'"client",sample,"split"\n{quoted}', "quoted.csv")).digest == csv.digest
     kinds = {"sample": pa.array(sample, pa.uint16()), "client": pa.array(client, pa.int8())}
     pq.write_table(pa.table({"split": pa.array(split).dictionary_encode(), **kinds}), tmp_path / "rows.parquet")
     parquet = rows.read(tmp_path / "rows.parquet")
@@ -120,6 +122,8 @@ def test_the_partition_has_what_its_rows_say(tmp_path: Path) -> None:
         ("client,sample,split\n2,1,train\n2,2,test\n", "counted from 0 or 1 without gaps, and client 0 has no row"),
         (GOOD + "2,7,test\n", "client 2 has no training sample"),
         (GOOD + "2,7,train\n", "client 2 has no test sample"),
+        ('"clent",sample,split\n0,1,train\n', r"unknown column in .*rows\.csv 'clent'; did you mean 'client'\?"),
+        ('client,sample,split\n0,1,"train\n0,2,test"\n', r"rows\.csv"),
         ("client,sample,split\n0,1,train\n0,2,test\n\n", "must be a whole number|is not a CSV file"),
     ],
 )
