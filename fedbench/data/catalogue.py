@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from functools import cache
 
 from fedbench.data import foreign
@@ -48,7 +49,7 @@ def recipe(name: str) -> Recipe:
     for known in (recipes(), _users):
         if name in known:
             return known[name]
-    if path_of(name, "dataset").is_file():
+    if "." in name and os.path.isfile(name):
         raise _no_data_set(name)
     raise unknown("dataset", name, {**_users, **recipes()})
 
