@@ -200,7 +200,7 @@ def _is_blob(kind: Any) -> bool:
 
 
 def _label(splits: Mapping[str, Any], features: Mapping[str, Any], name: str) -> str:
-    if len(features) == 1 and _is_folder(splits):
+    if len(features) == 1 and any(map(_is_folder, splits.values())):
         raise _unclassed(name)
     classes = [column for column, kind in features.items() if type(kind).__name__ == "ClassLabel"]
     usual = [column for column in _LABELS if column in features and _plain(features[column])]
@@ -211,9 +211,9 @@ def _label(splits: Mapping[str, Any], features: Mapping[str, Any], name: str) ->
     return preferred[0]
 
 
-def _is_folder(splits: Mapping[str, Any]) -> bool:
-    """Whether the library reads images in class folders, or beside a list of them, and no tables."""
-    return any(getattr(rows.info, "builder_name", None) == "imagefolder" for rows in splits.values())
+def _is_folder(rows: Any) -> bool:
+    """Whether the library reads these rows from images in class folders, or from a list beside them, and no tables."""
+    return rows.info.builder_name == "imagefolder"
 
 
 def _unclassed(where: str) -> FedbenchError:
@@ -245,7 +245,7 @@ def _rows(rows: Any, columns: list[str], image: str, where: str) -> dict[str, li
             size += len((row[image] or {}).get("bytes") or b"")
             fits(size, where)
     except Exception as error:
-        if isinstance(error, KeyError | ValueError) and _is_folder({"": rows}):  # no image has been read yet
+        if isinstance(error, KeyError | ValueError) and _is_folder(rows):  # no image has been read yet
             raise _unclassed(where) from error
         raise explained(error, where, "is damaged or not readable") from error
     return out

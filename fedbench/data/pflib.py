@@ -23,6 +23,11 @@ from fedbench.reader import text
 from fedbench.specs import require
 
 
+#: The range that the values of a file say. Of 8 bits b, [-1, 1] has (2 b - 255) / 255 and [0, 1] has b / 255: a file
+#: that is nowhere negative and has odd numerators only may be of either.
+_SIGNED, _UNIT, _EITHER = "[-1, 1]", "[0, 1]", "either"
+
+
 def read_pflib(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     """The parts of a source of kind pflib: a client's file a part, in the order of their numbers.
 
@@ -61,16 +66,13 @@ def read_pflib(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterato
         f"{unit} holds images in [0, 1] and {signed} in [-1, 1]",
         "bring all clients to one range, or give them as uint8",
     )
-    found = [f"the values of its images lie in {'[0, 1]' if unit else '[-1, 1]'}"] if any(ranges) else []
-    found += [f"no image in {', '.join(empty[:5])}{', ...' if empty[5:] else ''}"] if empty else []
+    found = [f"the values of its images lie in {_UNIT if unit else _SIGNED}"] if any(ranges) else []
+    if empty:
+        few = ", ".join([*empty[:5], *(["..."] if empty[5:] else [])])
+        found.append(f"no row in {few}: a client without any is left out")
     for part, values in zip(parts, ranges, strict=True):
         images = _signed(part.images) if values == _EITHER and not unit else part.images
         yield replace(part, images=images, found="; ".join(found))
-
-
-#: The range that the values of a file say. Of 8 bits b, [-1, 1] has (2 b - 255) / 255 and [0, 1] has b / 255: a file
-#: that is nowhere negative and has odd numerators only may be of either.
-_SIGNED, _UNIT, _EITHER = "[-1, 1]", "[0, 1]", "either"
 
 
 def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -78,7 +78,8 @@ def test_a_client_may_have_no_row(tmp_path: Path, store: Store, none: Any, witho
     sides = [{**own, 0: none} if side in without else own for side in ("train", "test")]
     lines: list[str] = []
     loaded = data.load(str(folder(tmp_path / "fed", *sides)), store, notify=lines.append)
-    assert lines[1].endswith(f"no image in {', '.join(f'{side}/0.npz' for side in without)}")
+    named = ", ".join(f"{side}/0.npz" for side in without)
+    assert lines[1].endswith(f"[-1, 1]; no row in {named}: a client without any is left out")
     assert len(loaded.labels) == 8 - 2 * len(without)
     assert set(loaded.column("client")) == ({1} if without[1:] else {0, 1})
 
