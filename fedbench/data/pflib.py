@@ -22,7 +22,6 @@ from fedbench.errors import FedbenchError
 from fedbench.reader import text
 from fedbench.specs import require
 
-
 #: The range that the values of a file say. Of 8 bits b, [-1, 1] has (2 b - 255) / 255 and [0, 1] has b / 255: a file
 #: that is nowhere negative and has odd numerators only may be of either.
 _SIGNED, _UNIT, _EITHER = "[-1, 1]", "[0, 1]", "either"
