@@ -12,6 +12,7 @@ from fedbench.reports import runs as stored
 from fedbench.reports.headline import VIEW, headline
 from fedbench.reports.runs import SEEDS, differing, label, names_of_methods, select, text
 from fedbench.results.shelf import Shelf
+from fedbench.store.provenance import other_code
 from fedbench.words import duration
 
 if TYPE_CHECKING:
@@ -121,7 +122,11 @@ def runs(*filters: str, mine: bool = False, store: Home = None) -> pd.DataFrame:
     rows = []
     for one in named:
         values = {key: one.values.get(key) for key in keys}
-        said = {"stale": one.stale, "shipped": one.shipped is not None}
+        said = {
+            "stale": one.stale,
+            "other_code": other_code(one.artifact.provenance),
+            "shipped": one.shipped is not None,
+        }
         rows.append({**values, **headline(one.metrics, one.spec.setting, VIEW), **said})
     return pd.DataFrame(rows, index=pd.Index([one.id for one in named], name="run"))
 

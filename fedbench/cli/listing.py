@@ -120,6 +120,8 @@ def _print(
     with_metrics: bool,
 ) -> None:
     """A table a kind. Metrics are their runs' accuracies, unless nothing else is listed."""
+    from fedbench.reports.status.versions import by_other_code
+
     console, current = context.out(), set(store.current.values())
     rows: dict[str, list[dict[str, str]]] = {}
     for a in artifacts:
@@ -134,6 +136,8 @@ def _print(
         if n:
             console.print()
         columns(console, table, _RIGHT, _SPARE)
+    for line in by_other_code(a for a in artifacts if a.kind == "run"):
+        console.print(line, soft_wrap=True)
 
 
 def _dataset_row(a: Artifact, *_: Any) -> dict[str, str]:
@@ -197,7 +201,9 @@ def _document(a: Artifact, headlines: Headlines, told: Mapping[str, Sequence[str
         "made": a.provenance["started"], "bytes": sum(f["bytes"] for f in a.manifest["files"].values()),
     }  # fmt: skip
     if isinstance(a.spec, RunSpec):
-        document |= _of_run(a.spec) | dict(headlines.get(a.id, {}))
+        from fedbench.store.provenance import other_code
+
+        document |= _of_run(a.spec) | {"other_code": other_code(a.provenance)} | dict(headlines.get(a.id, {}))
     return document
 
 

@@ -10,6 +10,7 @@ from fedbench.reports.layout.shipped import NOBODY
 from fedbench.results.shipped import Shipped
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Spec
 from fedbench.store import Artifact, Store
+from fedbench.store.provenance import other_code
 
 
 def chain(store: Store, artifact: Artifact) -> list[tuple[str, Artifact | None]]:
@@ -49,6 +50,8 @@ def details(artifact: Artifact) -> list[str]:
         f"by {libraries}" + (f", revision {git[:12]}{'+' if git.endswith('+') else ''}" if git else ""),
         _files(artifact),
     ]
+    if other_code(p):
+        lines.append("made by other code than today's: 'fedbench train --again' makes it anew")
     if isinstance(spec, RunSpec):
         setting = {k: v for k, v in spec.setting.to_dict().items() if k != "partition"}
         lines.insert(0, "setting: " + ", ".join(f"{k} {v}" for k, v in setting.items()))

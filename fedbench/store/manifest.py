@@ -33,7 +33,21 @@ class _Manifest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Provenance:
+class _Code:
+    """Which code made an artifact, and what it was made from."""
+
+    fingerprint: str = ""
+    fingerprint_parts: list[str] = field(default_factory=list)
+    made_from: Mapping[str, _Origin] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Origin(_Code):
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Provenance(_Code):
     """What commands read of any artifact's provenance."""
 
     started: str
@@ -42,8 +56,6 @@ class _Provenance:
     platform: str
     libraries: Mapping[str, str]
     git: str | None = None
-    fingerprint: str = ""
-    fingerprint_parts: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,17 +13,26 @@ from typing import Any
 import pytest
 
 from fedbench import declared, methods
+from fedbench.api.results import runs as api_runs
 from fedbench.errors import FedbenchError
 from fedbench.files import write_json
 from fedbench.partitions import schemes
+from fedbench.reports import figures
 from fedbench.reports import table as tables
+from fedbench.reports.compare.layout import side_by_side
+from fedbench.reports.figures import source
+from fedbench.reports.layout.build import build
+from fedbench.reports.runs import Run, select
+from fedbench.reports.site.pages import pages
+from fedbench.reports.site.run import Told
 from fedbench.reports.status.cells import Cells, find
 from fedbench.reports.status.index import Index, State
 from fedbench.reports.status.others import others
 from fedbench.reports.status.versions import other_versions
 from fedbench.reports.table.spec import Table
 from fedbench.specs import RunSpec, Setting
-from fedbench.store import Store
+from fedbench.store import Artifact, Store
+from tests.support.cli_user import good
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
@@ -90,6 +101,55 @@ def test_done_older_and_missing(lab: Any) -> None:
 def test_other_code_of_the_same_versions_makes_nothing_stale(lab: Any) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", fingerprint="0", fingerprint_parts=["methods/gone.py"])
     assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.DONE
+
+
+@pytest.fixture
+def older(lab: Any) -> Artifact:
+    """A run of code that has changed since, beside another that has not."""
+    setting = lab.setting("feddrm/1", DIR)
+    lab.run(setting, "fedavgft", each={0: lambda t: 0.25})
+    told = {"fingerprint": "0", "fingerprint_parts": ["methods/gone.py"]}
+    return lab.run(setting, "feddrm", each={0: lambda t: 0.5}, **told)  # type: ignore[no-any-return]
+
+
+def _remarks(store: Store, look: Callable[[figures.Ask], object]) -> list[str]:
+    remarks: list[str] = []
+    look(figures.Ask(store, notify=remarks.append))
+    return remarks
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        lambda store: build(tables.load("feddrm/1"), "small", store, []).about,
+        lambda store: side_by_side(select(store))[0].about,
+        lambda store: good("list", "--home", store.home).out.splitlines(),
+        lambda store: _remarks(store, lambda ask: source.filled("feddrm/1", ask, Index(store))),
+        lambda store: _remarks(store, lambda ask: ask.runs()),
+        lambda store: re.findall(r"<li>(.*?)</li>", html.unescape(dict(pages(select(store), told))["index.html"])),
+    ],
+    ids=["report", "compare", "list", "figure", "figure of runs", "site"],
+)
+def test_but_it_is_told_wherever_its_numbers_are(lab: Any, older: Artifact, shown: Callable[[Store], Any]) -> None:
+    line = f"1 run was made by other code than today's ({older.id}): 'fedbench train --again' makes it anew."
+    assert line in shown(lab.store)
+
+
+def told(run: Run) -> Told:
+    return Told([], None)
+
+
+def test_and_of_the_run_itself(lab: Any, older: Artifact) -> None:
+    store = lab.store
+    other = {run.id: run.id == older.id for run in select(store)}
+    assert sorted(other.values()) == [False, True]
+    made = dict(pages(select(store), told))
+    listed = json.loads(good("list", "run", "--json", "--home", store.home).out)
+    words = "made by other code than today's"
+    assert {id: words in good("show", id, "--home", store.home).out for id in other} == other
+    assert {id: words in html.unescape(made[f"run-{id}.html"]) for id in other} == other
+    assert {run["id"]: run["other_code"] for run in listed} == other
+    assert api_runs(store=store.home)["other_code"].to_dict() == other
 
 
 @pytest.mark.parametrize("part", ["method", "trainer", "network", "partitioner", "images"])

@@ -76,6 +76,17 @@ def test_a_spec_that_is_not_the_ids_is_refused_without_a_seal_too(store: Store) 
         store.get(DIGITS)
 
 
+@pytest.mark.parametrize("origin", [[], {"images": 1}, {"images": {"digest": "0", "fingerprint_parts": [3]}}])
+def test_nor_does_an_origin_of_another_form_pass(store: Store, origin: object) -> None:
+    """Every list asks which code made what there is."""
+    path = write(store).path / MANIFEST
+    manifest = {k: v for k, v in json.loads(path.read_text()).items() if k != files.SEAL}
+    manifest["provenance"]["made_from"] = origin
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(DamagedError, match="was altered"):
+        store.get(DIGITS)
+
+
 JSON = st.recursive(st.none() | st.integers() | st.floats(), st.lists)
 
 

@@ -18,6 +18,7 @@ from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.measured import Value
 from fedbench.reports.runs import Run, text
 from fedbench.reports.status.index import State
+from fedbench.reports.status.versions import by_other_code
 from fedbench.reports.table.spec import VIEWS, Column
 from fedbench.words import counted
 
@@ -141,6 +142,7 @@ def _notes(side: Comparison) -> Iterable[str]:
     what = "; ".join(number.what for number in side.numbers if number.what)
     yield f"After the last round, on {images}. {what[:1].upper()}{what[1:]}."
     yield from _machines(side)
+    yield from by_other_code(run.artifact for run in side.runs)
     yield from of_runs(run.shipped for run in side.runs if run.shipped)
     for (name, why), titles in _lacking(side).items():
         yield f"No {name}: {', '.join(titles)} ({why})."

@@ -78,7 +78,7 @@ class Beta(Kind[Betas]):
     def gather(self, figure: FigureSpec, ask: Ask) -> Content[Betas]:
         """A panel for each beta of the run. Raises FedbenchError if the run is not there or has no beta."""
         if ask.run is not None:
-            panels = of_run(ask.store.find(ask.run, ("run",)), ask)
+            panels = of_run(ask.run_itself(), ask)
         else:
             assert figure.cells is not None
             row, column = figure.cells.row, figure.cells.column

@@ -57,7 +57,7 @@ class Descriptors(Kind[Plane]):
         Raises FedbenchError if there is none, or if the run asked for has no descriptors.
         """
         if ask.run is not None:
-            return Content([of_run(ask.store.find(ask.run, ("run",)))])
+            return Content([of_run(ask.run_itself())])
         gathered, faults = [], []
         for title, cell in figure.runs.items():
             try:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fedbench.reports.runs import Run
     from fedbench.results.shelf import Shelf
+    from fedbench.store import Artifact
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,21 @@ class Ask:
         runs = select(self.store, self.filters or (), self.shelf)
         for line in of_runs(run.shipped for run in runs if run.shipped):
             self.remark(line)
+        self.remark_code(run.artifact for run in runs)
         return runs
+
+    def run_itself(self) -> Artifact:
+        """The run that is named in the place of the figure's own."""
+        run = self.store.find(str(self.run), ("run",))
+        self.remark_code([run])
+        return run
+
+    def remark_code(self, runs: Iterable[Artifact]) -> None:
+        """Remark on those of the runs that other code than today's made."""
+        from fedbench.reports.status.versions import by_other_code
+
+        for line in by_other_code(runs):
+            self.remark(line)
 
     def remark(self, text: str) -> None:
         if self.notify is not None:

@@ -113,6 +113,7 @@ def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
         )
     if one.state is State.STALE:
         ask.remark(f"run {run.id} is stale")
+    ask.remark_code([run])
     return run
 
 
@@ -122,6 +123,7 @@ def filled(name: str, ask: Ask, index: Index) -> Filled:
     from fedbench.reports.layout.build import build
     from fedbench.reports.layout.notes import command
     from fedbench.reports.status.cells import DEFAULT_BUDGET, find
+    from fedbench.reports.status.others import records
 
     table, budget = tables.load(name), ask.budget or DEFAULT_BUDGET
     seeds = () if ask.seed is None else (ask.seed,)
@@ -129,6 +131,7 @@ def filled(name: str, ask: Ask, index: Index) -> Filled:
     grid = build(table, budget, ask.store, ask.roots, seeds=seeds, compare=True, index=index)
     for problem in grid.problems:
         ask.remark(problem)
+    ask.remark_code(r.artifact for r in records(cells, {}) if r.artifact)
     return Filled(table, budget, grid, tuple(cells.absent.values()), command(cells, seeds))
 
 

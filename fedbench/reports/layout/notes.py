@@ -18,6 +18,7 @@ from fedbench.reports.layout.tuned import by_row, in_brief
 from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
 from fedbench.reports.status.index import Record, State
 from fedbench.reports.status.others import Hits, other_texts, records
+from fedbench.reports.status.versions import by_other_code
 from fedbench.reports.table.spec import SPREADS, Column, Table
 from fedbench.specs import PRECISIONS
 from fedbench.words import counted, duration
@@ -70,6 +71,7 @@ class Notes:
             *times.unranked(self.apart),
             *(self._augmentation() if self._other_view else []),
             *self._completeness(),
+            *by_other_code(r.artifact for r in records(self.cells, self.extra) if r.artifact),
             *shipped(records(self.cells, {})),
             *other_texts(self.cells, self.extra),
         ]

@@ -11,6 +11,7 @@ from fedbench.reports.render.text import signs
 from fedbench.reports.runs import text
 from fedbench.reports.site.page import document, e, folded
 from fedbench.reports.site.run import name
+from fedbench.reports.status.versions import by_other_code
 
 
 def page(side: Comparison) -> str:
@@ -23,7 +24,7 @@ def page(side: Comparison) -> str:
     )
     body = [
         "<h1>Runs</h1>",
-        f'<p class="about">{e(table.title)}</p>',
+        f'<p class="about">{e(". ".join([table.title, *by_other_code(run.artifact for run in side.runs)]))}</p>',
         tools,
         f'<div class="scroll"><table>\n<thead><tr>{"".join(_heads(side, table))}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody></table></div>",

@@ -13,6 +13,7 @@ from fedbench.reports.runs import Run, label, text
 from fedbench.reports.site import pictures
 from fedbench.reports.site.page import card, document, e, folded, values
 from fedbench.specs import Setting
+from fedbench.store.provenance import other_code
 
 #: Of a page about fields of a method, a partition or a setting: names and values.
 Rows = Iterable[tuple[str, str]]
@@ -37,6 +38,7 @@ def page(side: Comparison, group: Group, run: Run, told: Told, partition: str) -
     title = label(run, sorted(side.keys, key=lambda key: key != "method") or ["method"], side.names_of_methods)
     about = [f"{run.values['dataset']} {run.values['split']}", f"seed {run.spec.setting.seed}", f"run {run.id}"]
     stale = [*(["shipped"] if run.shipped else []), *["stale: of another version of the code"] * run.stale]
+    stale += ["made by other code than today's"] * other_code(run.artifact.provenance)
     body = [f"<h1>{e(title)}</h1>", f'<p class="about">{e(" · ".join([*about, *stale]))}</p>', _tiles(side, run)]
     body += ['<div class="cards">', *_cards(side, group, run, told, partition), "</div>"]
     return document(f"{title}, seed {run.spec.setting.seed}", way, body)
