@@ -26,8 +26,8 @@ def claims(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write Markdown to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
-    """Every claim of the papers' tables: holds, holds so far (numbers are missing), fails, or not measured; at which
-    budget, with the numbers that decide. Never trains."""
+    """Every claim of the papers' tables: holds, holds so far (numbers are missing), is undecided (within the noise of
+    the seeds), fails, or not measured; at which budget, with the numbers that decide. Never trains."""
     from fedbench.files import write_whole
     from fedbench.reports.claims import claims as every
     from fedbench.reports.claims_in_words import LOOKS, markdown, summary, title, words
@@ -65,6 +65,7 @@ def _document(one: Claims) -> dict[str, Any]:
             {
                 "text": stand.verdict.claim.text, "kind": stand.verdict.claim.kind, "state": stand.verdict.state,
                 "held": stand.verdict.held, "made": stand.verdict.made, "asked": stand.verdict.asked,
+                "undecided": stand.verdict.unsure,
                 "detail": stand.verdict.detail, "numbers": dict(stand.numbers),
                 "reported": stand.reported.state if stand.reported.made else None,
             }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from fedbench import protocol
@@ -22,6 +23,8 @@ from fedbench.store import Store
 
 #: Numbers of rivals that are told beside a row that is to be among the best.
 RIVALS = 2
+#: A budget that tries things out; its numbers say nothing of a paper unless somebody asks for them.
+SMOKE = "smoke"
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,18 @@ class Claims:
         """Whether shipped results have gone into it."""
         return self.grid is not None and any(entry.shipped for line in self.grid.lines for entry in line.entries)
 
+    @cached_property
+    def by_identity(self) -> dict[str, Stand]:
+        """Its claims by what makes them the same: a paper's table may be declared whole and in parts, and a claim of
+        one text on the same columns is one claim."""
+        columns = {column.key: column for column in self.table.columns}
+        found = {}
+        for stand in self.stands:
+            own = stand.verdict.claim.columns or [column.key for column in self.table.printed]
+            parts = [(columns[key], [columns[part] for part in columns[key].of]) for key in own]
+            found[repr((stand.verdict.claim.text, self.table.protocol, parts))] = stand
+        return found
+
     @property
     def tally(self) -> Tally:
         """How many of the table's reported numbers come out."""
@@ -88,8 +103,8 @@ class Claims:
 def claims(
     names: Sequence[str], store: Store, roots: Sequence[Path], index: Index, budget: str | None = None
 ) -> Iterator[Claims]:
-    """The claims of these tables and papers (none: of all), at each budget (or the one) that has a number. A table that
-    claims nothing is there if it has one.
+    """The claims of these tables and papers (none: of all), at each budget (or the one) that has a number, but for
+    SMOKE, which must be named. A table that claims nothing is there if it has one.
 
     Raises FedbenchError for an unknown table, paper or budget.
     """
@@ -99,7 +114,7 @@ def claims(
         raise unknown("budget", budget, budgets)
     for table in every:
         own = [""] if table.counted else list(protocol.load(table.protocol).budgets)
-        wanted = [b for b in own if b in ("", budget or b)]
+        wanted = [b for b in own if b in ("", budget or b) and (budget or b != SMOKE)]
         measured = {b: cells for b in wanted if (cells := _with_numbers(table, b, store, roots, index))}
         if not measured and (table.claim or table.reported):
             yield Claims(table, "", "", [Stand(ours, theirs, {}) for ours, theirs in verdicts(table, {})])

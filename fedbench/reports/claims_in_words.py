@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from fedbench.reports.claims import Claims, Stand, Tally
 from fedbench.reports.render.markdown import escape
 from fedbench.reports.render.text import how
+from fedbench.reports.table.claims import OPEN
 
 #: State of a claim -> sign and colour.
 LOOKS = {
     "holds": ("✓", "green"),
     "holds so far": ("✓", "green"),
+    "undecided": ("?", "cyan"),
     "fails": ("✗", "yellow"),
     "not measured": ("·", "dim"),
 }
@@ -32,17 +34,25 @@ def words(stand: Stand) -> str:
 
 
 def summary(tables: Sequence[Claims]) -> Iterator[str]:
-    """How many claims of each paper stand how, and how many of its numbers come out at each budget that has one."""
+    """How many claims each paper makes, each counted once; and of each budget that has a number, how they stand there
+    and how many of the paper's numbers come out."""
     for paper in dict.fromkeys(one.paper for one in tables):
         own = [one for one in tables if one.paper == paper]
-        counts = Counter(stand.verdict.state for one in own for stand in one.stands)
-        words = ", ".join(f"{n} {_stand(n, state)}" for state in LOOKS if (n := counts[state]))
-        if counts:
-            yield f"{paper}: {counts.total()} claims; {words}."
-        for budget in dict.fromkeys(one.budget for one in own if one.budget):
-            tally = sum((one.tally for one in own if one.budget == budget), Tally())
-            if tally.measured:
-                yield f"{paper}, budget {budget}: {tally}."
+        every = {identity for one in own for identity in one.by_identity}
+        counted = {identity for one in own if one.table.counted for identity in one.by_identity}
+        if every:
+            yield f"{paper}: {len(every)} claims{'' if any(one.grid for one in own) else '; none is measured'}."
+        for budget in dict.fromkeys(one.budget for one in own if one.grid):
+            at = [one for one in own if one.grid and one.budget == budget]
+            stands = {identity: stand for one in at for identity, stand in one.by_identity.items()}
+            counts = Counter(stand.verdict.state for stand in stands.values())
+            counts[OPEN] += len((every - counted if budget else counted) - stands.keys())
+            words = ", ".join(f"{n} {_stand(n, state)}" for state in LOOKS if (n := counts[state]))
+            tally = sum((one.tally for one in at), Tally())
+            parts = [words, str(tally) if tally.measured else ""]
+            if any(parts):
+                scope = f"budget {budget}" if budget else "counted"
+                yield f"{paper}, {scope}: {'; '.join(part for part in parts if part)}."
 
 
 def _stand(n: int, state: str) -> str:

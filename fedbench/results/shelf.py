@@ -37,6 +37,8 @@ class Shelf:
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
         self._runs: dict[str, Shipped] = {}
+        #: Data set, budget and precision -> what runs have in common that differ in seeds only -> their ids.
+        self._groups: dict[tuple[str, str, str], dict[str, list[str]]] = {}
 
     @classmethod
     def of(cls, store: Store) -> Shelf:
@@ -104,6 +106,18 @@ class Shelf:
         """Every run, oldest first."""
         runs = [run for id in self.places if (run := self.get(id)) is not None]
         return sorted(runs, key=lambda run: (run.origin.started, run.id))
+
+    def but_for_seeds(self, spec: RunSpec) -> Iterator[Shipped]:
+        """The runs that differ from one in nothing but seeds, that itself among them."""
+        setting = spec.setting
+        scope = setting.partition.dataset.text, setting.budget, setting.precision
+        if scope not in self._groups:
+            groups = self._groups.setdefault(scope, {})
+            for id, (pack, row) in self.places.items():
+                if scope == tuple(pack.heads[name][row] for name in ("data", "budget", "precision")):
+                    groups.setdefault(pack.spec(row).but_for_seeds, []).append(id)
+        found = map(self.get, self._groups[scope].get(spec.but_for_seeds, ()))
+        return (run for run in found if run is not None)
 
     def specs(self) -> Iterator[RunSpec]:
         return (pack.spec(row) for pack, row in self.places.values())

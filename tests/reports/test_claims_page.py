@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from fedbench.errors import FedbenchError
 from fedbench.reports import table as tables
 from fedbench.reports.claims import Claims, claims
+from fedbench.reports.claims_in_words import summary
 from fedbench.reports.status.index import Index
 from fedbench.store import Store
 from tests.support.cli_user import fedbench, good
@@ -49,6 +51,38 @@ def test_each_budget_with_a_number_stands_by_itself(lab: Any) -> None:
     assert (one.budget, {stand.verdict.state for stand in one.stands}) == ("", {"not measured"})
 
 
+@pytest.mark.parametrize(("others", "state"), [((), "fails"), ((0.70, 0.60), "undecided"), ((0.651, 0.649), "fails")])
+def test_seeds_that_are_elsewhere_say_what_one_seed_is_worth(lab: Any, others: tuple[float, ...], state: str) -> None:
+    """Here of another row of its column, in runs that no cell of the table reads."""
+    setting = lab.setting("feddrm/4", "System accuracy/α = 0.3")
+    lab.run(setting, "feddrm", value=0.64)
+    lab.run(setting, "fedavgft", value=0.65)
+    for n, value in enumerate(others):
+        lab.run(replace(setting, seed=setting.seed + 1 + n), "fedavgft", value=value)
+    (one,) = page(lab.store, "feddrm/4")
+    best = next(stand for stand in one.stands if stand.verdict.claim.kind == "best")
+    assert best.verdict.state == state
+    assert ("noise unknown" in best.verdict.detail) == (not others)
+    assert best.numbers == {"FedDRM": "64.00", "FedAvgFT": "65.00"}
+
+
+def test_totals_count_a_claim_once_and_leave_smoke_out(lab: Any) -> None:
+    """The levels of MNIST are declared as a whole and in halves."""
+    lab.run(lab.setting("feddrm/1", DIR, "smoke"), "feddrm")
+    assert [one.budget for one in page(lab.store, "feddrm/1")] == [""]
+    assert [one.budget for one in page(lab.store, "feddrm/1", budget="smoke")] == ["smoke"]
+    for budget in ("small", "paper"):
+        lab.run(lab.setting("feddrm/1", DIR, budget), "feddrm")
+        lab.run(lab.setting("feddrm/1", DIR, budget), "fedavgft", value=0.25)
+    assert [line.partition(";")[0] for line in summary(page(lab.store, "feddrm/1"))] == [
+        "feddrm: 4 claims.",
+        "feddrm, budget paper: 1 holds so far, 3 not measured",
+        "feddrm, budget small: 1 holds so far, 3 not measured",
+    ]
+    (line,) = summary(page(lab.store, "flux/10", "flux/11", "flux/levels_mnist"))
+    assert line == "flux: 2 claims; none is measured."
+
+
 def test_every_declared_claim_is_there(lab: Any) -> None:
     declared = [c.text for name in tables.names() if name.startswith("feddrm/") for c in tables.load(name).claim]
     assert [stand.verdict.claim.text for one in page(lab.store, "feddrm") for stand in one.stands] == declared
@@ -60,7 +94,7 @@ def test_every_declared_claim_is_there(lab: Any) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     said = good("claims", "pfedfda/6", "feddrm/1", "--home", tmp_path)
-    assert "feddrm: 4 claims; 4 not measured." in said.out
+    assert "feddrm: 4 claims; none is measured." in said.out
     (first, _) = json.loads(good("claims", "pfedfda/6", "feddrm/1", "--json", "--home", tmp_path).out)
     assert (first["table"], first["budget"], bool(first["claims"])) == ("pfedfda/6", None, True)
     good("claims", "feddrm/1", "-o", tmp_path / "claims.md", "--home", tmp_path)

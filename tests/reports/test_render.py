@@ -136,7 +136,8 @@ def test_json_reads_back(grids: list[Grid]) -> None:
     assert [t["table"] for t in read] == ["feddrm/1", "pfedfda/8", "feddrm/4"]
     assert read[0]["claims"][0] == {
         "text": "FedDRM is best in every column", "state": "holds so far", "held": 1, "made": 1, "asked": 6,
-        "detail": "smallest margin 8.85 at FedDRM, CIFAR-10/Dir-0.3", "reported": "holds",
+        "undecided": 0, "detail": "smallest margin 8.85 at FedDRM, CIFAR-10/Dir-0.3 (one seed: noise unknown)",
+        "reported": "holds",
     }  # fmt: skip
     assert read[0]["footnotes"] == [{"methods": ["a"], "text": "100 % of a_b"}]
     assert read[0]["deviations"] == {"FedDRM": "a"}

@@ -13,9 +13,11 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.reports import table as tables
+from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Grid, legend
 from fedbench.reports.render import render
+from fedbench.reports.runs import select
 from fedbench.reports.status.cells import find
 from fedbench.reports.status.index import State
 from fedbench.reports.table.spec import Table
@@ -168,3 +170,27 @@ def test_tolerances_of_columns_and_bands_of_rows(lab: Any, tmp_path: Path) -> No
     assert "Tolerance: FedAvg in 0.5 to 0.7." in grid.notes
     with pytest.raises(FedbenchError, match=r"row FedAvg: a band is \[low, high\], not \[0.7, 0.5\]"):
         mine(tmp_path, text.replace('method = "fedavg"', 'method = "fedavg", band = [0.7, 0.5]'))
+
+
+def test_rows_that_the_seeds_cannot_tell_apart_share_a_mark(lab: Any, tmp_path: Path) -> None:
+    """In a column, and in the mean over others, by seed."""
+    rows = '{ label = "FedAvg", method = "fedavg" }, { label = "Local", method = "local" }, '
+    mean = '[[column]]\nlabel = "Mean"\nof = ["Average", "Client 2"]\n'
+    text = MINE.replace('{ label = "FedAvg", method = "fedavg" }', rows + '{ label = "FT", method = "fedavgft" }')
+    table = mine(tmp_path, text + mean)
+    for method, values in {
+        "fedavg": (0.5, 0.625, 0.75),
+        "local": (0.5, 0.5, 0.75),
+        "fedavgft": (0.1, 0.2, 0.1),
+    }.items():
+        for seed, value in zip((3, 5, 8), values, strict=True):
+            setting = find(table, "small", lab.store, [], seeds=[seed]).settings["Average"][0]
+            each = {c: (lambda t, v=value: v) for c in (0, 1)}
+            lab.run(setting, method, each=each, views=("plain",), rules="pfedfda")
+    grid = build(table, "small", lab.store, [])
+    average, second, worst, of = zip(*(line.entries for line in grid.lines), strict=True)
+    assert [[e.rank for e in column] for column in (average, second, worst, of)] == [[1, 1, 2]] * 4
+    assert of[0].value.per_seed == {3: 0.5, 5: 0.625, 8: 0.75}
+    assert "bold: best and all within two standard errors of it over the seeds" in render([grid], "markdown")
+    runs = select(lab.store, ["method=fedavg,local,fedavgft"])
+    assert [line.entries[0].rank for line in side_by_side(runs, ["client_accuracy_mean"])[0].lines] == [1, 2, 1]

@@ -19,6 +19,7 @@ from fedbench.reports.numbers.measured import Value
 from fedbench.reports.runs import Run, text
 from fedbench.reports.status.index import State
 from fedbench.reports.status.versions import by_other_code
+from fedbench.reports.table.noise import ranks
 from fedbench.reports.table.spec import VIEWS, Column
 from fedbench.words import counted
 
@@ -116,17 +117,17 @@ def _entry(side: Comparison, group: Group, value: Value | None, factor: float, f
 
 
 def _ranked(side: Comparison, entries: Sequence[Entry], best: str, decimals: int) -> list[Entry]:
-    """The best and the second best of each data set and partition, as printed."""
-    sign, rivals = -1 if best == "max" else 1, defaultdict[Place, set[float]](set)
-    places = [place(group[0]) for group in side.groups]
-    printed = [sign * round(e.value.mean, decimals) if e.value else None for e in entries]
-    for at, number in zip(places, printed, strict=True):
-        rivals[at] |= set() if number is None else {number}
-    ranks = []
-    for at, number in zip(places, printed, strict=True):
-        first = sorted(rivals[at])[:2]
-        ranks.append(first.index(number) + 1 if number in first and len(first) > 1 else 0)
-    return [dataclasses.replace(entry, rank=rank) for entry, rank in zip(entries, ranks, strict=True)]
+    """The best and the second best of each data set and partition (`noise.ranks`)."""
+    sign, marked = 1 if best == "max" else -1, list(entries)
+    rivals = defaultdict[Place, list[tuple[int, Value]]](list)
+    for i, (group, entry) in enumerate(zip(side.groups, entries, strict=True)):
+        if entry.value:
+            rivals[place(group[0])].append((i, entry.value))
+    for own in rivals.values():
+        found = ranks([sign * value.mean for _, value in own], [value.noise for _, value in own], decimals)
+        for (i, _), rank in zip(own, found, strict=True):
+            marked[i] = dataclasses.replace(marked[i], rank=rank)
+    return marked
 
 
 def _notes(side: Comparison) -> Iterable[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
@@ -20,7 +22,8 @@ from fedbench.reports.numbers.pairs import over_pairs, xi
 from fedbench.reports.status.cells import DEFAULT_PRECISION, Cell, Cells, find, worst
 from fedbench.reports.status.index import Index, Record, State
 from fedbench.reports.status.others import others, title_of
-from fedbench.reports.table.claims import Numbers, Verdict, judge, of_part
+from fedbench.reports.table.claims import Noises, Numbers, Verdict, judge, of_part
+from fedbench.reports.table.noise import Noise, pooled, ranks
 from fedbench.reports.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.specs import Setting
 from fedbench.store import Store
@@ -262,16 +265,15 @@ class _Layout:
                 base[j] = Entry(State.DONE)  # nothing is to be said of a row against itself
 
     def _rank(self, apart: Collection[Column], *blocks: list[list[Entry]]) -> None:
-        """Best and second best of each column, as printed: what looks equal is equal. Not of times that are `apart`."""
+        """Best and second best of each column (`noise.ranks`). Not of times that are `apart`."""
         for j, column in enumerate(self.table.columns):
             if column.best == "none" or column in apart:
                 continue
             sign = -1 if column.best == "min" else 1
-            there = [(line, e.value.mean) for block in blocks for line in block if (e := line[j]).value]
-            order = sorted({sign * round(mean, column.decimals) for _, mean in there}, reverse=True)
-            for line, mean in there if len(order) > 1 else []:
-                position = order.index(sign * round(mean, column.decimals))
-                line[j] = dataclasses.replace(line[j], rank=position + 1 if position < 2 else 0)
+            there = [(line, value) for block in blocks for line in block if (value := line[j].value)]
+            found = ranks([sign * v.mean for _, v in there], [v.noise for _, v in there], column.decimals or 0)
+            for (line, _), rank in zip(there, found, strict=True):
+                line[j] = dataclasses.replace(line[j], rank=rank)
 
     def _ratios(self, apart: Collection[Column], *blocks: list[list[Entry]]) -> None:
         base = blocks[0][[r.label for r in self.table.rows].index(self.table.ratio_to)]
@@ -320,16 +322,37 @@ class _Layout:
             for column, e in zip(self.table.columns, line, strict=True)
             if e.value is not None and column not in apart
         }
-        return verdicts(self.table, ours)
+        return verdicts(self.table, ours, None if self.table.counted else self._noises(paper))
+
+    def _noises(self, paper: list[list[Entry]]) -> dict[tuple[str, str], Noise]:
+        """What seeds say of the rows' numbers, of each that is known."""
+        found: dict[tuple[str, str], Noise] = {}
+        for j, column in enumerate(self.table.columns if self.table.claim else ()):
+            cells = [(line[j], entries[j].value) for line, entries in zip(self.cells.grid, paper, strict=True)]
+            own = {cell.row.label: value.noise or self._elsewhere(cell) for cell, value in cells if value}
+            noises = zip(own, pooled(own.values()), strict=True)
+            found |= {(label, column.key): noise for label, noise in noises if noise}
+        return found
+
+    def _elsewhere(self, cell: Cell) -> Noise | None:
+        """What runs that differ in seeds alone from the one run of a cell say of its number."""
+        if len(cell.records) != 1 or cell.records[0] is None or cell.column.statistic == "pairs":
+            return None
+        values = []
+        for record in self.cells.index.but_for_seeds(cell.records[0].spec):
+            with contextlib.suppress(FedbenchError):  # it lacks the number
+                column = cell.row.reads(cell.column)
+                values.append(measure(self.cells.index.metrics(record), record.spec.setting, column, self.view)[0].mean)
+        return Noise(stdev(values), 1) if len(values) > 1 else None
 
 
-def verdicts(table: Table, ours: Numbers) -> Iterator[tuple[Verdict, Verdict]]:
-    """Each claim of a table, on our numbers and on the paper's."""
+def verdicts(table: Table, ours: Numbers, noises: Noises = None) -> Iterator[tuple[Verdict, Verdict]]:
+    """Each claim of a table, on our numbers, of which seeds say this, and on the paper's."""
     best = {c.key: str(c.best) for c in table.columns}
     theirs = {place: value for place, (value, _) in table.trusted.items()}
     given = [r.label for r in table.rows if not r.added], [c.key for c in table.printed], best, table.no_numbers
     for claim in table.claim:
-        both = judge(claim, ours, *given), judge(claim, theirs, *given)
+        both = judge(claim, ours, *given, noises), judge(claim, theirs, *given)
         yield (of_part(both[0]), of_part(both[1])) if table.part and not claim.columns else both
 
 

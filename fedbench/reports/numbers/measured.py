@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
+from fedbench.reports.table.noise import Noise
 from fedbench.reports.table.spec import OVER_CLIENTS, OVER_SEEDS, SOME_CLIENTS, UNITS, Column
 from fedbench.specs import Setting
 
@@ -29,6 +30,11 @@ class Value:
     seeds: int = 1
     seed_std: float | None = None  #: of the means over seeds (ddof 1), with more than one seed
     per_seed: Mapping[int, float] = field(default_factory=dict)  #: seed -> the mean of its run
+
+    @property
+    def noise(self) -> Noise | None:
+        """What its seeds say of it; None of one seed."""
+        return None if self.seed_std is None else Noise(self.seed_std, self.seeds)
 
 
 def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tuple[Value, str]:

@@ -83,7 +83,8 @@ def as_json(grids: Sequence[Grid]) -> str:
             "problems": g.problems,
             "claims": [
                 {"text": ours.claim.text, "state": ours.state, "held": ours.held, "made": ours.made,
-                 "asked": ours.asked, "detail": ours.detail, "reported": theirs.state if theirs.made else None}
+                 "asked": ours.asked, "undecided": ours.unsure, "detail": ours.detail,
+                 "reported": theirs.state if theirs.made else None}
                 for ours, theirs in g.verdicts
             ],
             "deviations": {line.label: line.mark for line in g.lines if line.mark},

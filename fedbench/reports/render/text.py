@@ -47,8 +47,13 @@ def shown(line: Line, entry: Entry) -> str:
 def signs(grid: Grid) -> list[str]:
     """What the signs in a table mean; these are words of our own, not yet escaped."""
     meant = "; ".join(f"{symbol} {meaning}" for symbol, meaning in legend(grid))
-    ranked = any(e.rank for line in grid.lines for e in line.entries)
-    said = [x for x in ("bold: best, underlined: second" if ranked else "", meant) if x]
+    ranked = [e for line in grid.lines for e in line.entries if e.rank]
+    marks = "bold: best, underlined: second" if ranked else ""
+    if any(e.value and e.value.noise for e in ranked):
+        marks = (
+            "bold: best and all within two standard errors of it over the seeds, underlined: second if none is as near"
+        )
+    said = [x for x in (marks, meant) if x]
     return [f"{'; '.join(said)}."] if said else []
 
 
@@ -81,6 +86,7 @@ def claims(grid: Grid) -> list[tuple[str, str]]:
 def how(ours: Verdict, theirs: Verdict) -> str:
     """What a verdict rests on."""
     of = f"{ours.held} of {ours.made}" + (f" comparisons, {ours.asked} in all" if ours.asked > ours.made else "")
+    of += f", {ours.unsure} undecided" if ours.unsure else ""
     reported = "" if theirs.state == OPEN else f"on the paper's numbers: {theirs.state}"
     parts = [of if ours.made else "", ours.detail, reported]
     return "; ".join(part for part in parts if part)

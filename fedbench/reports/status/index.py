@@ -133,6 +133,19 @@ class Index:
             stems.setdefault(record.spec.stem, []).append(record)
         return stems
 
+    def but_for_seeds(self, spec: RunSpec) -> list[Record]:
+        """The complete runs that differ from one in nothing but seeds, that itself among them."""
+        own = [record for record in self._but_for_seeds.get(spec.but_for_seeds, ()) if record.artifact]
+        ids = {record.id for record in own}
+        return own + [self._of_pack(run, State.DONE) for run in self.shelf.but_for_seeds(spec) if run.id not in ids]
+
+    @cached_property
+    def _but_for_seeds(self) -> dict[str, list[Record]]:
+        groups: dict[str, list[Record]] = {}
+        for record in (r for records in self.records.values() for r in records):
+            groups.setdefault(record.spec.but_for_seeds, []).append(record)
+        return groups
+
     def evaluated(self, record: Record) -> bool:
         """Whether the metrics of a complete run are there."""
         assert record.artifact is not None

@@ -1,4 +1,8 @@
-"""Claims that a paper draws from a table, checked on any set of numbers: ours or the paper's own."""
+"""Claims that a paper draws from a table, checked on any set of numbers: ours or the paper's own.
+
+A comparison whose margin lies within two standard errors (`noise`) is undecided. A claim fails where one comparison
+fails beyond its noise; else it is undecided if one is.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,20 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fedbench.reader import Between
+from fedbench.reports.table.noise import Noise, two_errors
 
 #: (row label, column key) -> value in the printed unit; cells without a number are left out.
 Numbers = Mapping[tuple[str, str], float]
 
-HOLDS, FAILS, SO_FAR, OPEN = "holds", "fails", "holds so far", "not measured"
+#: (row label, column key) -> what its seeds say; without those whose noise is unknown. None: the numbers are exact.
+Noises = Mapping[tuple[str, str], Noise] | None
+
+HOLDS, FAILS, UNDECIDED, SO_FAR, OPEN = "holds", "fails", "undecided", "holds so far", "not measured"
+#: More seeds than this decide nothing that is worth deciding.
+MOST = 1000
 
 
 @dataclass(frozen=True)
@@ -43,15 +53,17 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a claim holds: `state` is one of HOLDS, FAILS, SO_FAR (some numbers missing) and OPEN (none)."""
+    """Whether a claim holds: `state` is one of HOLDS, FAILS, UNDECIDED (within the noise of the seeds), SO_FAR (some
+    numbers missing) and OPEN (none)."""
 
     claim: Claim
     state: str
-    held: int  #: comparisons that hold
+    held: int  #: comparisons that hold, beyond the noise where that is known
     made: int  #: comparisons whose numbers are there
     asked: int  #: comparisons of the claim
     detail: str = ""  #: where it fails, or where it holds most narrowly
     where: str = ""  #: that place
+    unsure: int = 0  #: comparisons within the noise
 
 
 def of_part(verdict: Verdict) -> Verdict:
@@ -59,9 +71,33 @@ def of_part(verdict: Verdict) -> Verdict:
     return dataclasses.replace(verdict, state=SO_FAR) if verdict.state == HOLDS else verdict
 
 
-#: One comparison: where it is made, its margin (negative: it fails; None: too few numbers), and whether all the
-#: numbers are there (else a margin says only how things stand so far).
-Comparison = tuple[str, float | None, bool]
+class Comparison(NamedTuple):
+    """One comparison of a claim."""
+
+    where: str
+    margin: float | None  #: negative: it fails; None: too few numbers
+    whole: bool  #: whether all the numbers are there (else the margin says only how things stand so far)
+    noise: float | None = 0.0  #: two standard errors of the margin; None: unknown
+    seeds: int = 1  #: the fewest that one of its numbers is of
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the margin lies within the noise. (What is equal to the last digit is the same.)"""
+        return bool(self.margin and self.noise and abs(self.margin) <= self.noise)
+
+    def __str__(self) -> str:
+        """How far, and of how many seeds, if that leaves it undecided; and what would decide it."""
+        assert self.margin is not None
+        if not self.unsure:
+            return f"{abs(self.margin):.4g} at {self.where}" + (
+                " (one seed: noise unknown)" if self.noise is None else ""
+            )
+        assert self.noise is not None
+        needed = max(self.seeds + 1, round(self.seeds * (self.noise / self.margin) ** 2))
+        more = f"about {needed} seeds" if needed <= MOST else f"not even {MOST:,} seeds"
+        of = f"{self.seeds} seeds" if self.seeds > 1 else "one seed"
+        off = f"{abs(self.margin):.4g} {'ahead' if self.margin > 0 else 'short'} at {self.where}"
+        return f"{off}, within the noise of {of} (two standard errors: {self.noise:.2g}); {more} would decide it"
 
 
 def judge(
@@ -71,10 +107,12 @@ def judge(
     columns: Sequence[str],
     best: Mapping[str, str],
     undefined: Collection[tuple[str, str]] = (),
+    noises: Noises = None,
 ) -> Verdict:
     """Check `claim` on `numbers`; `rows` and `columns` are the table's, `best` maps a column to "max" or "min".
 
     `undefined` are (row label, column key) of cells that have no number: nothing is compared with them.
+    `noises` are what seeds say of the numbers; None of exact ones.
     """
     chosen_rows, chosen_columns = claim.rows or list(rows), claim.columns or list(columns)
     asked: list[Comparison] = []
@@ -83,21 +121,22 @@ def judge(
             there = [r for r in rows if (r, column) not in undefined]
             own, than = ([r for r in names if r in there] for names in (chosen_rows, claim.than))
             narrowed = dataclasses.replace(claim, than=than)
-            asked += KINDS[claim.kind](narrowed, numbers, own, [column], there, best)
+            asked += KINDS[claim.kind](narrowed, numbers, own, [column], there, best, noises)
     else:
-        asked += KINDS[claim.kind](claim, numbers, chosen_rows, chosen_columns, list(rows), best)
-    made = [(where, margin) for where, margin, _ in asked if margin is not None]
-    failed = [(where, margin) for where, margin in made if not _passes(claim, margin)]
+        asked += KINDS[claim.kind](claim, numbers, chosen_rows, chosen_columns, list(rows), best, noises)
+    made = [(one.margin, one) for one in asked if one.margin is not None]
+    unsure = [(margin, one) for margin, one in made if one.unsure]
+    failed = [(margin, one) for margin, one in made if not one.unsure and not _passes(claim, margin)]
+    state = FAILS if failed else UNDECIDED if unsure else OPEN if not made else SO_FAR
+    if state == SO_FAR and all(one.whole for one in asked):
+        state = HOLDS
     detail = where = ""
-    if failed:
-        where, margin = min(failed, key=lambda x: x[1])
-        detail = f"fails by {abs(margin):.4g} at {where}"
-    elif made and claim.kind != "between":
-        where, margin = min(made, key=lambda x: x[1])
-        detail = f"smallest margin {margin:.4g} at {where}"
-    complete = all(whole for *_, whole in asked)
-    state = FAILS if failed else OPEN if not made else HOLDS if complete else SO_FAR
-    return Verdict(claim, state, len(made) - len(failed), len(made), len(asked), detail, where)
+    if made and (failed or unsure or claim.kind != "between"):
+        _, narrowest = min(failed or unsure or made, key=lambda one: one[0])
+        before = "fails by " if failed else "" if unsure else "smallest margin "
+        detail, where = f"{before}{narrowest}", narrowest.where
+    held = len(made) - len(failed) - len(unsure)
+    return Verdict(claim, state, held, len(made), len(asked), detail, where, len(unsure))
 
 
 def _passes(claim: Claim, margin: float) -> bool:
@@ -105,9 +144,18 @@ def _passes(claim: Claim, margin: float) -> bool:
     return margin > 0 if claim.kind in ("above", "below", "falls", "rises") else margin >= 0
 
 
+def _doubt(noises: Noises, *parts: tuple[tuple[str, str], float]) -> tuple[float | None, int]:
+    """Of a sum of cells, each (row and column, weight): two standard errors, None if unknown, and its fewest seeds."""
+    if noises is None:
+        return 0.0, 1
+    own = [(weight, noises.get(place)) for place, weight in parts]
+    return two_errors(*own), min((noise.seeds for _, noise in own if noise), default=1)
+
+
 def _ranked(
-    claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str]
-) -> Iterator[Comparison]:
+    claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str],
+    noises: Noises,
+) -> Iterator[Comparison]:  # fmt: skip
     """Margin over the k-th best of the other rows (nothing to compare with while fewer than k others are there)."""
     k = claim.k if claim.kind == "top" else 1
     for column in columns:
@@ -115,22 +163,39 @@ def _ranked(
         for row in rows:
             own = numbers.get((row, column))
             others = sorted(
-                (sign * numbers[r, column] for r in every if r != row and (r, column) in numbers), reverse=True
+                ((sign * numbers[r, column], r) for r in every if r != row and (r, column) in numbers), reverse=True
             )
-            margin = round(sign * own - others[k - 1], 9) if own is not None and len(others) >= k else None
-            yield f"{row}, {column}", margin, margin is not None and len(others) == len(every) - 1
+            if own is None or len(others) < k:
+                yield Comparison(f"{row}, {column}", None, False)
+                continue
+            value, rival = others[k - 1]
+            doubt = _doubt(noises, ((row, column), 1), ((rival, column), 1))
+            margin = round(sign * own - value, 9)
+            yield Comparison(f"{row}, {column}", margin, len(others) == len(every) - 1, *doubt)
 
 
-def _compared(margin: Callable[[Claim, float, float], float | None]) -> Callable[..., Iterator[Comparison]]:
+def _compared(
+    margin: Callable[[Claim, float, float], float | None],
+    weights: Callable[[float, float], tuple[float, float]] = lambda a, b: (1.0, 1.0),
+) -> Callable[..., Iterator[Comparison]]:
+    """`weights`: how much a margin changes with each of its two numbers."""
+
     def compare(
-        claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str]
-    ) -> Iterator[Comparison]:
+        claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str],
+        noises: Noises,
+    ) -> Iterator[Comparison]:  # fmt: skip
         for column in columns:
             for row in rows:
                 for other in claim.than:
                     a, b = numbers.get((row, column)), numbers.get((other, column))
                     found = None if a is None or b is None else margin(claim, a, b)
-                    yield f"{row} and {other}, {column}", None if found is None else round(found, 9), found is not None
+                    where = f"{row} and {other}, {column}"
+                    if found is None or a is None or b is None:
+                        yield Comparison(where, None, False)
+                        continue
+                    of_a, of_b = weights(a, b)
+                    doubt = _doubt(noises, ((row, column), of_a), ((other, column), of_b))
+                    yield Comparison(where, round(found, 9), True, *doubt)
 
     return compare
 
@@ -145,37 +210,33 @@ def _ahead(claim: Claim, a: float, b: float) -> float:
     return min(a - b - claim.low, claim.high - (a - b))
 
 
-def _ordered(sign: float) -> Callable[..., Iterator[Comparison]]:
+def _along(margin: Callable[[Claim, float, float], float], steps: bool) -> Callable[..., Iterator[Comparison]]:
+    """From column to column (`steps`), or from the first one to each of the others."""
+
     def compare(
-        claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str]
-    ) -> Iterator[Comparison]:
+        claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str],
+        noises: Noises,
+    ) -> Iterator[Comparison]:  # fmt: skip
         for row in rows:
-            for first, second in pairwise(columns):
+            for first, second in pairwise(columns) if steps else ((columns[0], other) for other in columns[1:]):
                 a, b = numbers.get((row, first)), numbers.get((row, second))
-                margin = None if a is None or b is None else round(sign * (b - a), 9)
-                yield f"{row}, {first} to {second}", margin, margin is not None
+                found = None if a is None or b is None else round(margin(claim, a, b), 9)
+                doubt = _doubt(noises, ((row, first), 1), ((row, second), 1))
+                yield Comparison(f"{row}, {first} to {second}", found, found is not None, *doubt)
 
     return compare
 
 
 def _bounded(
-    claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str]
-) -> Iterator[Comparison]:
+    claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str],
+    noises: Noises,
+) -> Iterator[Comparison]:  # fmt: skip
     for row in rows:
         for column in columns:
             value = numbers.get((row, column))
             margin = None if value is None else min(value - claim.low, claim.high - value)
-            yield f"{row}, {column}", margin, margin is not None
-
-
-def _steady(
-    claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str]
-) -> Iterator[Comparison]:
-    for row in rows:
-        for column in columns[1:]:
-            a, b = numbers.get((row, columns[0])), numbers.get((row, column))
-            margin = None if a is None or b is None else round(claim.high - abs(a - b), 9)
-            yield f"{row}, {columns[0]} to {column}", margin, margin is not None
+            doubt = _doubt(noises, ((row, column), 1))
+            yield Comparison(f"{row}, {column}", margin, margin is not None, *doubt)
 
 
 KINDS: dict[str, Callable[..., Iterator[Comparison]]] = {
@@ -183,12 +244,12 @@ KINDS: dict[str, Callable[..., Iterator[Comparison]]] = {
     "top": _ranked,
     "above": _compared(lambda _, a, b: a - b),
     "below": _compared(lambda _, a, b: b - a),
-    "falls": _ordered(-1.0),
-    "rises": _ordered(1.0),
+    "falls": _along(lambda _, a, b: a - b, steps=True),
+    "rises": _along(lambda _, a, b: b - a, steps=True),
     "between": _bounded,
-    "ratio": _compared(_times),
+    "ratio": _compared(_times, lambda a, b: (1 / b, a / b**2)),
     "ahead": _compared(_ahead),
-    "level": _steady,
+    "level": _along(lambda claim, a, b: claim.high - abs(a - b), steps=False),
 }
 
 #: Kinds that compare within one column.
