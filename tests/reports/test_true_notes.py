@@ -17,6 +17,7 @@ from fedbench.reports import table as tables
 from fedbench.reports.layout.build import build
 from fedbench.reports.layout.facts import departures, holding
 from fedbench.reports.layout.grid import Grid
+from fedbench.reports.layout.tables import laid_out
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.table.check import facts
 from fedbench.reports.table.spec import Table
@@ -252,3 +253,19 @@ def test_extra_rows_times_count_among_those_of_an_executor(lab: Any, tmp_path: P
 def test_a_columns_name_goes_through_a_shell(lab: Any, tmp_path: Path) -> None:
     table = own(tmp_path, OWN.replace('"IID"', "'$(rm) \"x\"'")).only(['$(rm) "x"'])
     assert """--column '$(rm) "x"'""" in build(table, "small", lab.store, []).command
+
+
+@pytest.mark.shipped
+@pytest.mark.parametrize(
+    ("name", "budget", "words"),
+    [
+        ("feddrm/1", "small", "cifar20, cifar100 images: JPEG copy"),
+        ("ftw_erm/1", "paper", "weigh by exact ratios"),
+        ("ftw_erm/10", "paper", "weigh by exact ratios"),
+        ("ftw_erm/3", "paper", "weigh by exact ratios"),
+    ],
+)
+def test_what_no_number_may_stand_without_is_below_every_print(store: Any, name: str, budget: str, words: str) -> None:
+    (grid,) = laid_out([name], store, [], budget=budget)
+    assert any(words in line for line in grid.about)
+    assert not any(words in line for line in grid.notes)

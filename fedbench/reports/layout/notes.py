@@ -62,6 +62,8 @@ class Notes:
             return [f"{what}: needs no run, and no budget applies."]
         return [
             in_words(self.cells),
+            *table.about,
+            *_sources(self.cells),
             *own_budgets(self.cells, self.rows),
             *in_brief(self.cells),
             *statistics(self.cells, self.extra, self.views),
@@ -86,7 +88,6 @@ class Notes:
             *by_row(self.cells, self.rows),
             *([] if self._other_view else self._augmentation()),
             *([f"Times are those of executor {executors[0]}."] if len(executors) == 1 else []),
-            *_sources(self.cells),
             *(_cost(records(self.cells, self.extra)) if compare else []),
             *(_tolerance(table) if compare else []),
         ]  # fmt: skip
@@ -183,15 +184,16 @@ def _sources(cells: Cells) -> list[str]:
     """Data sets whose images are not those of the recipe's first source, such as a copy or a part."""
     from fedbench.data import recipe
 
-    lines: dict[str, None] = {}
+    copies: dict[str, dict[str, None]] = {}  # title of a source -> the data sets
     packed = (record.spec.setting.partition.dataset for record in records(cells, {}) if record.shipped)
     for spec in (*(spec for spec, _ in cells.made.datasets.values()), *packed):
         try:
             others = recipe(spec.name).sources[1:]
         except FedbenchError:  # a recipe of the user's own that is not here now
             continue
-        lines |= {f"{spec.name} images: {source.title}.": None for source in others if source.name == spec.source}
-    return list(lines)
+        for source in (source for source in others if source.name == spec.source):
+            copies.setdefault(source.title, {})[spec.name] = None
+    return [f"{', '.join(names)} images: {title}." for title, names in copies.items()]
 
 
 def _name(table: Table) -> str:

@@ -216,7 +216,8 @@ class Table:
     budget: Mapping[str, Training] = field(default_factory=dict)  #: setting overrides by budget
     #: Fields of a setting -> values of which each cell takes what does best on images that its clients hold back.
     tune: Mapping[str, list[Any]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    about: list[str] = field(default_factory=list)  #: notes without which no number may stand
+    notes: list[str] = field(default_factory=list)  #: the others
     reported_notes: list[str] = field(default_factory=list)  #: on the paper's own numbers
     remark: list[Remark] = field(default_factory=list)  #: notes that hold for some of its cells only
     claim: list[Claim] = field(default_factory=list)
