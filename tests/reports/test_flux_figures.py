@@ -288,6 +288,15 @@ def test_flux_own_choice_costs_no_run_of_its_own(here: Any) -> None:
     assert own <= set().union(*apart)
 
 
+def test_a_level_alone_is_no_figure(here: Any, call: Call, tmp_path: Path) -> None:
+    """FLUX's own choice holds at every round, and is no point of the axis."""
+    _fill(here, "flux/figure8", _mnist, [("flux", {})])
+    words = "no cell of table flux/figure8 along its axis is measured at budget small, and flux/8 shows nothing else"
+    with pytest.raises(FedbenchError, match=words):
+        call("flux/8")
+    assert [p for p in tmp_path.iterdir() if p.is_file()] == []
+
+
 def test_accuracy_by_the_round_of_the_clustering(here: Any, call: Call) -> None:
     chosen: list[tuple[str, dict[str, Any]]] = [("flux", {"start": t}) for t in (2, 9, 4)]
     _fill(here, "flux/figure8", _mnist, [*chosen, ("flux", {})], "paper")

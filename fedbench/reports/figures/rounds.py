@@ -37,6 +37,7 @@ class Rounds(Series):
         index = Index(ask.store, ask.shelf)
         panels: list[Panel[Lines]] = []
         every: list[source.Filled] = []
+        remarks: list[tuple[source.Filled, list[str], list[str]]] = []
         for heading, name in figure.series.tables.items():
             filled = source.filled(name, ask, index)
             missing: list[str] = []
@@ -55,9 +56,10 @@ class Rounds(Series):
                         missing.append(f"{cell} ({entry.state})")
                 if marks.lines:
                     panels.append(Panel(f"{heading} {column.label}".strip(), {}, marks))
-            source.say(figure, ask, filled, missing, others)
-        if not panels:
-            raise source.nothing(figure, every)
+            remarks.append((filled, missing, others))
+        source.check(figure, panels, every)
+        for remark in remarks:
+            source.say(figure, ask, *remark)
         claims = [ours for filled in every for ours, _ in filled.grid.verdicts]
         tables = list(dict.fromkeys(panel.marks.table for panel in panels))
         return Content(panels, {"tables": tables, "budget": every[0].budget}, claims)

@@ -47,8 +47,7 @@ class Series(Kind[Lines]):
         tables = [(heading, source.filled(name, ask, index)) for heading, name in axis.tables.items()]
         read = [self._read(filled, heading, axis, bool(ask.compare)) for heading, filled in tables]
         panels = [panel for own, _, _ in read for panel in own if panel.marks.lines]
-        if not panels:
-            raise source.nothing(figure, [filled for _, filled in tables])
+        source.check(figure, panels, [filled for _, filled in tables])
         for (_, filled), (_, missing, others) in zip(tables, read, strict=True):
             source.say(figure, ask, filled, missing, others)
         claims = [_under(heading, ours) for heading, filled in tables for ours, _ in filled.grid.verdicts]

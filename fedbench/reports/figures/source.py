@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.reports.figures.kind import Ask
+from fedbench.reports.figures.panel import Panel
+from fedbench.reports.figures.points import Lines, every_point
 from fedbench.reports.figures.spec import CellSpec, FigureSpec, PanelSpec
 from fedbench.reports.layout.grid import SHIPPED
 
@@ -146,12 +148,15 @@ def say(figure: FigureSpec, ask: Ask, filled: Filled, missing: Sequence[str], ot
         ask.remark(f"{figure.id} lacks {'; '.join([_some(missing), *hints])}")
 
 
-def nothing(figure: FigureSpec, tables: Sequence[Filled]) -> FedbenchError:
-    """What is said where not one cell has a number."""
+def check(figure: FigureSpec, panels: Sequence[Panel[Lines]], tables: Sequence[Filled]) -> None:
+    """Raise FedbenchError if not one point lies along the axis; a level alone, which holds at every x, is none."""
+    if any(point.x is not None for point in every_point(panels)):
+        return
     one, first = len(tables) == 1, tables[0]
     names = f"table {first.table.id}" if one else f"tables {', '.join(f.table.id for f in tables)}"
-    return FedbenchError(
-        f"no cell of {names} is measured at budget {first.budget}, and {figure.id} shows nothing else",
+    places = " along its axis" if any(panel.marks.lines for panel in panels) else ""
+    raise FedbenchError(
+        f"no cell of {names}{places} is measured at budget {first.budget}, and {figure.id} shows nothing else",
         "; ".join(dict.fromkeys(why for f in tables for why in f.absent)) or f"make them: {first.command}",
     )
 
