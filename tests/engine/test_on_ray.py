@@ -201,3 +201,45 @@ def test_errors_travel() -> None:
         "run 1 is being trained by process 7 on x; wait for it, or stop it first",
         "process 7 on x",
     )
+
+
+def test_a_cluster_of_this_machine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other machine can reach it, nor anyone without its token; where its raylet is killed, that is one line."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    own, slow = slow_method(tmp_path)
+    home = tmp_path / "home"
+    command = [sys.executable, "-m", "fedbench", *SWEEP, "--rounds", "30", "-m", own, "--engine", "ray"]
+    environment = {**os.environ, "FEDBENCH_HOME": str(home)}
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    until(lambda: [round for round in rounds_under_way(home) if round >= 2], child)
+    processes = [folder for folder in Path("/proc").glob("[0-9]*") if f"FEDBENCH_HOME={home}" in environ(folder)]
+    raylets = [folder for folder in processes if b"/raylet/raylet" in (folder / "cmdline").read_bytes()]
+    sockets = {os.readlink(link) for folder in processes for link in (folder / "fd").iterdir()}
+    reached = [address for address, inode in listening() if f"socket:[{inode}]" in sockets]
+    assert len(reached) > 3
+    assert {*reached} <= {"0100007F", "0000000000000000FFFF00000100007F"}, "127.0.0.1, and the same as IPv6"
+    assert "RAY_AUTH_MODE=token" in environ(raylets[0])
+    os.kill(int(raylets[0].name), signal.SIGKILL)
+    said = child.communicate(timeout=120)[1]
+    slow.unlink()
+    assert (child.returncode, said.splitlines()[-1]) == (
+        2,
+        "fedbench: Ray's process on this machine has ended; memory may be short; the same command goes on",
+    )
+
+
+def environ(process: Path) -> list[str]:
+    """The environment of a process that still is there and is ours."""
+    try:
+        return (process / "environ").read_text(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def listening() -> Iterator[tuple[str, str]]:
+    """Address and inode of each TCP socket of this machine that listens."""
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A":
+                yield local.partition(":")[0], inode

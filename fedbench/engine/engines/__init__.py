@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,7 @@ class Where:
         if self.device == "cpu" and self.gpus_per_run:
             raise FedbenchError("--device cpu does not go with --gpus-per-run", "leave one of them out")
         check_place("cpu", self.executor, precision if self.device == "cpu" else "fp32")
-        with _ray_needed("--engine ray"):
+        with _ray_needed("--engine ray", self._address):
             from fedbench.engine.engines.on_ray import Ray
         return Ray(store, roots, self._address, cpus, self.gpus_per_run, self.device, self.executor)
 
@@ -117,7 +118,7 @@ class Where:
             if number is not None and (number < 1 or number != int(number)):
                 raise FedbenchError(f"{number:g} workers are none", "each has a whole core or a whole GPU")
         check_place("cpu", "auto", precision if self.device == "cpu" else "fp32")
-        with _ray_needed("--executor workers"):
+        with _ray_needed("--executor workers", self._address):
             from fedbench.engine.engines.on_workers import OnWorkers
         cpus, gpus = (None if n is None else int(n) for n in (self.cpus_per_run, self.gpus_per_run))
         return OnWorkers(store, roots, self._address, cpus, gpus, self.device)
@@ -139,8 +140,11 @@ class Where:
 
 
 @contextlib.contextmanager
-def _ray_needed(by: str) -> Iterator[None]:
-    """Around the import of what stands on Ray."""
+def _ray_needed(by: str, address: str) -> Iterator[None]:
+    """Around the import of what stands on Ray. Whoever is to work with a cluster of this machine alone must know its
+    token (from Ray 2.52 on, which reads the variable when it is imported)."""
+    if address == "local" and "ray" not in sys.modules:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         yield
     except ImportError as error:

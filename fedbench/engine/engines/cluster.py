@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -21,14 +22,20 @@ from fedbench.errors import FedbenchError
 
 #: The address of a cluster that is started for this command, on this machine alone.
 LOCAL = "local"
-#: Seconds within which a cluster must answer, and within which all of its nodes must have told about themselves.
-ANSWER, TELL = 10.0, 300.0
+#: Seconds within which a cluster must answer, and all of its nodes must have told about themselves; between two looks
+#: at the Ray process of this machine.
+ANSWER, TELL, WATCH = 10.0, 300.0, 0.5
 SAME = "install the same fedbench, Python and torch on all nodes"
 
 
+#: Set when this process leaves its cluster.
+_left = threading.Event()
+
+
 def connected(address: str) -> bool:
-    """Connect to ray://HOST:PORT or HOST:PORT, or start a cluster of this machine alone (LOCAL). False in a session
-    that is connected already, a notebook's say. Raises FedbenchError where no such cluster answers."""
+    """Connect to ray://HOST:PORT or HOST:PORT, or start a cluster of this machine alone (LOCAL), which no other machine
+    can reach. False in a session that is connected already, a notebook's say. Raises FedbenchError where no such
+    cluster answers."""
     if ray.is_initialized():
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -42,14 +49,55 @@ def connected(address: str) -> bool:
     try:
         if colon and port.isdecimal():
             socket.create_connection((host, int(port)), ANSWER).close()
-        with _signals_as_they_are():
+        with _signals_as_they_are(), _on_loopback() if address == LOCAL else contextlib.nullcontext():
             ray.init(**options)
     except (OSError, RuntimeError, ValueError, ImportError, AssertionError) as error:
         raise FedbenchError(
             f"no Ray cluster to work with at {address} ({error})",
             "'ray status' shows one; if it asks for a token, set RAY_AUTH_MODE=token",
         ) from error
+    _left.clear()
+    if not address.startswith("ray://"):  # else this process has no Ray process of its own
+        here = ray.get_runtime_context().get_node_id()
+        at = next((one["NodeManagerAddress"], one["NodeManagerPort"]) for one in ray.nodes() if one["NodeID"] == here)
+        threading.Thread(target=_watch, args=(at,), daemon=True, name="raylet").start()
     return True
+
+
+def leave() -> None:
+    """End what `connected` has begun."""
+    _left.set()
+    ray.shutdown()
+
+
+def _watch(address: tuple[str, int]) -> None:
+    """End this process in a line when Ray's process on this machine (the raylet) has ended: some seconds later Ray
+    itself would end it, without one. What is saved is whole, as after any kill."""
+    while not _left.wait(WATCH):
+        try:
+            socket.create_connection(address, ANSWER).close()
+        except ConnectionRefusedError:
+            if not _left.is_set():
+                line = "Ray's process on this machine has ended; memory may be short; the same command goes on"
+                sys.stderr.write(f"\nfedbench: {line}\n")
+                sys.stderr.flush()
+                os._exit(2)
+        except OSError:  # nothing is known: the machine is busy
+            continue
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Within, Ray takes this machine's address to be 127.0.0.1, and what it starts listens there alone; with the option
+    _node_ip_address it would put another address in place of that one, and listen on all interfaces."""
+    from ray._private import ray_constants
+
+    before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:

@@ -112,7 +112,7 @@ class Ray(Engine):
             self.token.path.unlink(missing_ok=True)
         self.data, self.tasks, self.token = {}, {}, None
         if self.connected:
-            ray.shutdown()
+            cluster.leave()
             self.connected = False
 
     # -- a task ----------------------------------------------------------------------------------------

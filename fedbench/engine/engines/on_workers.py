@@ -73,7 +73,7 @@ class OnWorkers(Engine):
             ray.kill(actor)
         self.actors, self.data, self.there = [], {}, False
         if self.connected:
-            ray.shutdown()
+            cluster.leave()
             self.connected = False
 
     def inputs(self, job: Job) -> Mapping[str, Data]:
