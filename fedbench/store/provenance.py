@@ -44,7 +44,7 @@ def git_revision() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        run = ["git", "-C", str(root)]
+        run = ["git", "--no-optional-locks", "-C", str(root)]  # a user's own git must not find the index locked
         revision = subprocess.run([*run, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5)
         changed = subprocess.run([*run, "status", "--porcelain", "-uno"], capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):

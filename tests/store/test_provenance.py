@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import subprocess
@@ -154,6 +155,12 @@ def test_git_revision(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git("commit", "-q", "-m", "one")
     git_revision.cache_clear()
     assert git_revision() == git("rev-parse", "HEAD")
+    os.utime(package / "core" / "a.py", (0, 0))  # a status that takes the lock notes it in the index
+    index = package / ".git" / "index"
+    before = index.read_bytes()
+    git_revision.cache_clear()
+    assert git_revision() == git("rev-parse", "HEAD")
+    assert index.read_bytes() == before
     edit(package, "LIMIT = 3", "LIMIT = 4")
     git_revision.cache_clear()
     assert git_revision() == git("rev-parse", "HEAD") + "+"
