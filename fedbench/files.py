@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -66,6 +67,14 @@ def _write_into(path: Path, content: bytes) -> None:
     os.set_blocking(into, True)
     with open(into, "wb") as f:
         f.write(content)
+
+
+def erase(path: Path) -> None:
+    """Delete a file, or a folder with all that is in it; of a symbolic link the link, not what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

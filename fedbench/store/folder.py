@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import FedbenchError
-from fedbench.files import abandoned, alone, disk_errors, read_json, scratched, write_json
+from fedbench.files import abandoned, alone, disk_errors, erase, read_json, scratched, write_json
 from fedbench.specs import SCHEMA, SPECS, Spec
 from fedbench.store.artifact import MANIFEST, Artifact, DamagedError, opened
 from fedbench.store.claim import Claim, hold, holder
@@ -154,11 +153,11 @@ class Store:
         folders = (self.home, *(self.home / name for name in (*KINDS, "failed", "work")), *self.home.glob("work/*"))
         for path in (path for folder in folders if folder.is_dir() for path in folder.glob(".*")):
             if abandoned(path):
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                erase(path)
                 gone += (path,)
         for path in self.home.glob("work/*"):
             if path.is_dir() and self._over(path) and holder(path) is None:
-                shutil.rmtree(path)
+                erase(path)
                 gone += (path,)
         return gone
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import FedbenchError
-from fedbench.files import read_json
+from fedbench.files import erase, read_json
 from fedbench.specs import RunSpec
 from fedbench.store.artifact import MANIFEST
 from fedbench.store.claim import FILE as CLAIM
@@ -101,7 +100,7 @@ def discard(store: Store, id: str) -> None:
     with hold(folder, f"run {id}"):
         for path in folder.iterdir():
             if path.name != CLAIM:
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                erase(path)
         store.forget_failure(id)
 
 

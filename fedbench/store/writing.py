@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
-from fedbench.files import alone, disk_errors, scratch, scratched, sealed, sha256_of, write_json
+from fedbench.files import alone, disk_errors, erase, scratch, scratched, sealed, sha256_of, write_json
 from fedbench.specs import SCHEMA, Spec
 from fedbench.store import rows
 from fedbench.store.artifact import MANIFEST, DamagedError, opened
@@ -113,7 +113,9 @@ def _install(home: Path, folder: Path, final: Path, replaces: str | None) -> Non
             aside = scratch(final, ASIDE)
             final.rename(aside)
         folder.rename(final)
-    if aside is not None:
+    if aside is not None and aside.is_symlink():
+        erase(aside)
+    elif aside is not None:
         (aside / MANIFEST).unlink(missing_ok=True)  # so that half of it is never put back
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -140,7 +142,4 @@ def remove(home: Path, final: Path) -> None:
                 final.rename(hidden)
         except FileNotFoundError:
             raise FedbenchError(f"no {kind} {id} in {home}", "another process has just removed it") from None
-        if hidden.is_dir():
-            shutil.rmtree(hidden)
-        else:
-            hidden.unlink()
+        erase(hidden)

@@ -157,6 +157,25 @@ def test_remove(store: Store) -> None:
     assert write(store).table("data").num_rows == 100
 
 
+def test_of_a_symbolic_link_the_link_goes(store: Store) -> None:
+    """Removed, made again, or swept: what it leads to is somebody else's."""
+    made = write(store)
+    kept = store.home.parent / "kept"
+    made.path.rename(kept)
+    before = {path.name: path.read_bytes() for path in kept.iterdir()}
+    made.path.symlink_to(kept)
+    store.remove(made.kind, made.id)
+    assert tree(store) == {"store.json"}
+    made.path.symlink_to(kept)
+    with store.writing(DIGITS, replaces=made.digest) as out:
+        out.table("data", pa.table({"x": [1]}))
+    assert not made.path.is_symlink()
+    (store.home / "work").mkdir()
+    (store.home / "work" / "one").symlink_to(kept)
+    assert store.clean() == (store.home / "work" / "one",)
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
+
+
 def test_current(store: Store) -> None:
     assert store.current == {}
     store.set_current(partition="a", protocol="feddrm")
