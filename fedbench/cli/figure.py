@@ -112,15 +112,15 @@ def figure(
     content = kind.gather(wanted, ask)
 
     texts = {"csv": data.as_csv, "json": data.as_json}
-    if as_json or as_csv:
-        typer.echo(texts["json" if as_json else "csv"](wanted, content), nl=False)
-    else:
-        _show(wanted, kind, content, text)
     if path:
         older = path.exists()
         file = texts[form](wanted, content).encode() if form in texts else draw.render(wanted, content, form)
         write_whole(path, file)
         context.err().print(f"{wanted.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True)
+    if as_json or as_csv:
+        typer.echo(texts["json" if as_json else "csv"](wanted, content), nl=False)
+    else:
+        _show(wanted, kind, content, text)
 
 
 def _show(wanted: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:

@@ -31,10 +31,6 @@ class PartitionCommand(Command):
         with _current_if_complete():
             return super().make_context(*args, **kwargs)
 
-    def invoke(self, ctx: Any) -> Any:
-        with _current_if_complete():
-            return super().invoke(ctx)
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta["fedbench.words"] = tuple(args)
         return super().parse_args(ctx, args)
@@ -220,15 +216,16 @@ def partition(
     from fedbench import protocol as protocols
 
     store, roots = context.store(), context.roots()
-    rules = protocols.load(protocol or protocols.default_for(dataset))
-    typed = {name.rstrip("_"): value for name, value in ctx.params.items()}
-    options = {name: typed[name] for name in (*_short_forms(ctx.command), *COMMON)}
-    kind = partitioner({**options, **dict.fromkeys(own_names(ctx.args), "")}, rules)
-    options |= own_options(ctx.args, kind)
-    spec = spec_of(dataset, options, rules, store, roots, context.err().print)
-    before = store.get(spec)
-    result = partitions.build(spec, store, roots, context.err().print)
-    store.set_current(partition=result.id, protocol=rules.name)
+    with _current_if_complete():  # what is printed afterwards may find no reader
+        rules = protocols.load(protocol or protocols.default_for(dataset))
+        typed = {name.rstrip("_"): value for name, value in ctx.params.items()}
+        options = {name: typed[name] for name in (*_short_forms(ctx.command), *COMMON)}
+        kind = partitioner({**options, **dict.fromkeys(own_names(ctx.args), "")}, rules)
+        options |= own_options(ctx.args, kind)
+        spec = spec_of(dataset, options, rules, store, roots, context.err().print)
+        before = store.get(spec)
+        result = partitions.build(spec, store, roots, context.err().print)
+        store.set_current(partition=result.id, protocol=rules.name)
     path = store.path("partition", result.id)
     if as_json:
         context.print_json({**_describe(result), "path": str(path), "protocol": rules.name, "made": before is None})

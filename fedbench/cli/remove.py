@@ -59,12 +59,16 @@ def remove(
             raise HeldError(f"run {thing.id}", f"process {holder['pid']} on {holder['host']}")
     if not yes:
         _ask(things)
-    for thing in things:
-        if thing.kind == WORK:
-            discard(store, thing.id)
-        else:
-            store.remove(thing.kind, thing.id)
-        if len(things) <= _LISTED:
+    gone: list[_Thing] = []
+    try:
+        for thing in things:
+            if thing.kind == WORK:
+                discard(store, thing.id)
+            else:
+                store.remove(thing.kind, thing.id)
+            gone.append(thing)
+    finally:  # printed when all is done, as there may be no reader
+        for thing in gone if len(things) <= _LISTED else ():
             context.out().print(f"removed {thing.kind} {thing.id}")
     if len(things) > 1:
         context.out().print(f"removed {_sum(things)}")

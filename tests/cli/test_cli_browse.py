@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from fedbench import methods
+from fedbench.__main__ import main
 from fedbench.store import Store
 from tests.support.cli_user import SMOKE, artifact, complete, fedbench, good, own_method
 
@@ -164,3 +167,24 @@ def test_lists_on_a_narrow_terminal(home: Path, monkeypatch: pytest.MonkeyPatch)
     assert "--lambda" not in methods_
     assert set(all_metrics()) <= set(metrics.split())
     assert "(flux, flux_soft)" in " ".join(metrics.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ("partition digits --iid --clients 3", "current dataset metrics partition partition run"),
+        ("remove method=fedavg --yes", "current dataset partition"),
+        ("figure curves -o curves.csv", "current curves.csv dataset metrics partition run"),
+    ],
+)
+def test_without_a_reader_the_work_is_done(ready: Path, monkeypatch: pytest.MonkeyPatch, words: str, left: str) -> None:
+    """`fedbench ... | head -1`: what a command does it has done before it prints."""
+    monkeypatch.chdir(ready)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as out, contextlib.redirect_stdout(out), pytest.raises(SystemExit) as stop:
+        main(words.split())
+    assert stop.value.code == 1
+    there = [path.parent.parent.name for path in ready.glob("*/*/artifact.json")]
+    there += ["current"] * ("partition" in Store(ready).current) + [path.name for path in ready.glob("*.csv")]
+    assert " ".join(sorted(there)) == left
