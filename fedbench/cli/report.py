@@ -61,7 +61,7 @@ def report(
     seed: Annotated[list[int] | None, typer.Option(help="Of the runs (repeatable); default: the table's.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
     standalone: Annotated[
-        bool, typer.Option("--standalone", help="LaTeX: a whole document, not a float to be \\input.")
+        bool, typer.Option("--standalone", help="LaTeX: a whole document, not a float to \\input; names its packages.")
     ] = False,
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""

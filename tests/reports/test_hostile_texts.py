@@ -8,8 +8,6 @@ import html.parser
 import io
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from fedbench.reports.render.data import cell
 from fedbench.reports.render.markdown import escape as escape_markdown
 from fedbench.reports.status.index import State
 from fedbench.reports.table.claims import Claim, Verdict
+from tests.support.latex import compiled
 
 HOSTILE = (
     "=1+1 <script>alert(1)</script> \\input{/etc/passwd} $x$ `rm` | [bold]a[/x] **b** _c_ ${d} & #e % ~f ^ \"g\" 'h' "
@@ -145,13 +144,7 @@ def test_latex_has_no_commands_but_our_own(hostile: Grid, full: bool) -> None:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_latex_compiles(hostile: Grid, tmp_path: Path, full: bool) -> None:
-    program = shutil.which("pdflatex")
-    if program is None:
-        pytest.skip("needs pdflatex (TeX Live with booktabs, caption and threeparttable)")
-    (tmp_path / "t.tex").write_text(render([hostile], "latex", full=full, standalone=True))
-    command = [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout[-2000:]
+    compiled(tmp_path, render([hostile], "latex", full=full, standalone=True))
 
 
 def test_markdown_takes_all_of_it_literally(hostile: Grid) -> None:

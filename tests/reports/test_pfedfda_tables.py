@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
-import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from fedbench.reports.render import FORMATS, render
 from fedbench.reports.status.settings import sketch
 from fedbench.reports.table.client_mean import with_client_mean
 from fedbench.resources import TABLES
+from tests.support.latex import compiled, fits
 
 ALL = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "1_code", "figure4"]
 LOST = ("4", "5", "9", "figure4")
@@ -244,17 +242,8 @@ def test_a_table_prints_before_anything_is_trained(lab: Any, name: str) -> None:
 
 
 def test_latex_of_all_of_them_compiles_and_fits_the_page(lab: Any, tmp_path: Path) -> None:
-    program = shutil.which("pdflatex")
-    if program is None:
-        pytest.skip("needs pdflatex (TeX Live with booktabs and caption)")
     setting = lab.setting("pfedfda/4", "Original")
     lab.run(setting, "pfedfda", clients=dict.fromkeys(range(600), 0.5), views=("plain",), rules="pfedfda")
     grids = [build(tables.load(f"pfedfda/{name}"), "small", lab.store, [], compare=True) for name in ALL]
     assert [e.text for e in grids[3].lines[-1].entries] == ["0.500"] * 12
-    (tmp_path / "t.tex").write_text(render(grids, "latex", standalone=True))
-    run = subprocess.run(
-        [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True
-    )
-    said = run.stdout.decode(errors="replace")
-    assert run.returncode == 0, said[-2000:]
-    assert not re.search(r"Overfull \\hbox \((?!\d\.)", said)
+    assert fits(compiled(tmp_path, render(grids, "latex", standalone=True)))

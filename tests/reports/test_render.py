@@ -9,8 +9,6 @@ import html.parser
 import io
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from fedbench.reports.render import FORMATS, choose, render
 from fedbench.reports.render.console import show
 from fedbench.reports.render.latex import escape
 from fedbench.reports.render.markdown import escape as escape_markdown
+from tests.support.latex import compiled, fits
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 NASTY = r"a_b & 50% #1 {x} ~^ \end{tabular} <b>|x|</b> $"
@@ -190,7 +189,11 @@ def test_latex_is_well_built(grids: list[Grid]) -> None:
 
 def test_a_document_is_asked_for(grids: list[Grid]) -> None:
     assert render(grids, "latex").startswith("% Needs \\usepackage{booktabs,graphicx}\n\\begin{table}")
-    assert render(grids, "latex", standalone=True).startswith("\\documentclass")
+    whole = render(grids, "latex", standalone=True)
+    assert whole.startswith("\\documentclass")
+    assert "\n% Needs a TeX that has the packages booktabs, graphicx, caption, geometry\n" in whole
+    used = ",".join(re.findall(r"usepackage(?:\[.*\])?\{(.*?)\}", whole)).split(",")
+    assert sorted(used) == ["booktabs", "caption", "geometry", "graphicx", "inputenc"], "the last is any TeX's"
     with pytest.raises(FedbenchError, match="goes with --format latex"):
         render(grids, "html", standalone=True)
 
@@ -198,26 +201,18 @@ def test_a_document_is_asked_for(grids: list[Grid]) -> None:
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("standalone", [False, True])
 def test_latex_compiles(grids: list[Grid], tmp_path: Path, standalone: bool, full: bool) -> None:
-    program = shutil.which("pdflatex")
-    if program is None:
-        pytest.skip("needs pdflatex (TeX Live with booktabs, caption and threeparttable)")
-    (tmp_path / "t.tex").write_text(render(grids, "latex", standalone=standalone, full=full))
-    needs = re.findall(r"usepackage\{(booktabs.*?)\}", (tmp_path / "t.tex").read_text())
-    document = (
-        f"\\documentclass{{article}}\\usepackage{{{needs[0]}}}\\begin{{document}}\\input{{t}}\\ref{{tab:feddrm-1}}"
-    )
-    (tmp_path / "m.tex").write_text(document + "\\end{document}\n")
+    text = render(grids, "latex", standalone=standalone, full=full)
     name = "t" if standalone else "m"
-    for _ in range(2):
-        run = subprocess.run(
-            [program, "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"],
-            cwd=tmp_path, capture_output=True, text=True,
-        )  # fmt: skip
-        assert run.returncode == 0, run.stdout[-2000:]
+    if not standalone:
+        (tmp_path / "t.tex").write_text(text)
+        needs = re.findall(r"usepackage\{(booktabs.*?)\}", text)[0]
+        text = f"\\documentclass{{article}}\\usepackage{{{needs}}}\\begin{{document}}\\input{{t}}\\ref{{tab:feddrm-1}}"
+        text += "\\end{document}\n"
+    compiled(tmp_path, text, name)
+    said = compiled(tmp_path, text, name)
     assert (tmp_path / f"{name}.pdf").stat().st_size > 1000
-    assert "undefined" not in run.stdout
-    if standalone:
-        assert not re.search(r"Overfull \\hbox \((?!\d\.)", run.stdout)  # nothing sticks out by 10 pt or more
+    assert "undefined" not in said
+    assert not standalone or fits(said)
 
 
 # -- the others ------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import brief, claims, harmless, shown
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
+% Needs a TeX that has the packages $NEEDS
 \usepackage[utf8]{inputenc}
 \usepackage[a4paper,margin=18mm]{geometry}
 \usepackage{booktabs}
@@ -62,7 +63,8 @@ def document(grids: Sequence[Grid], full: bool, standalone: bool) -> str:
     packages = ["booktabs", *(["threeparttable"] if full else []), *(["graphicx"] if _SHRUNK in body else [])]
     if not standalone:
         return f"% Needs \\usepackage{{{','.join(packages)}}}\n{body}"
-    return _PREAMBLE.replace("booktabs", ",".join(packages)) + body + "\\end{document}\n"
+    preamble = _PREAMBLE.replace("booktabs", ",".join(packages))
+    return preamble.replace("$NEEDS", ", ".join([*packages, "caption, geometry"])) + body + "\\end{document}\n"
 
 
 @dataclass(frozen=True)
