@@ -13,9 +13,15 @@ from typing import Any
 
 from typer import Abort
 
-from fedbench import streams, words
-from fedbench.errors import FedbenchError
-from fedbench.plain import plain
+try:
+    from fedbench import streams, words
+    from fedbench.errors import FedbenchError
+    from fedbench.plain import plain
+except ImportError as error:
+    if error.name != "fedbench":
+        raise
+    print(f"fedbench: {error}", file=sys.stderr)
+    sys.exit(2)
 
 #: Options that may stand anywhere on the line; they belong to the application, not to one command.
 _EVERYWHERE = {"--home": 1, "--data": 1, "--debug": 0}

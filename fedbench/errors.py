@@ -7,6 +7,15 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
+import fedbench
+
+if "FedbenchError" not in getattr(fedbench, "__all__", ()):  # every module of ours comes past here
+    raise ImportError(
+        "fedbench-fl is not whole: another distribution, fedbench, has put its files in place of ours, or has taken "
+        "them away; pip uninstall fedbench; pip install --force-reinstall --no-deps fedbench-fl",
+        name="fedbench",
+    )
+
 
 class FedbenchError(Exception):
     """Something the user can mend. `message` says what is wrong and where; `hint` says what to do; one line each."""

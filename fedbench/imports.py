@@ -108,7 +108,7 @@ def _files(statement: Import) -> tuple[str, ...]:
 
 def _file(module: str) -> str | None:
     """The file of a module given as a path within the package, if there is such a module."""
-    for file in (f"{module}.py", f"{module}/__init__.py"):
+    for file in (f"{module}/__init__.py", f"{module}.py"):  # as Python looks for it
         if module and (PACKAGE / file).is_file():
             return file
     return None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from fedbench import imports as module
 from fedbench.imports import Import, closure, imports
 
 
@@ -66,3 +68,12 @@ def test_nothing_is_imported_to_find_out() -> None:
         "import sys; from fedbench.imports import closure; closure('engine/training.py'); print('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_a_package_comes_before_a_module_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for Python; another distribution may have put models.py beside models/."""
+    (tmp_path / "models").mkdir()
+    for name in ("models.py", "models/__init__.py"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(module, "PACKAGE", tmp_path)
+    assert module._file("models") == "models/__init__.py"
