@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ pytest.importorskip("ray")
 from fedbench.engine.engines import cluster
 from fedbench.engine.engines.node import DECISIVE, About, Token
 from fedbench.errors import FedbenchError
+from fedbench.store import Store
 
 TWO_GPUS = ({"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0})
 OURS = {"python": "3.11", "torch": "2.13.0", "fedbench": "0.1", "code": "abc"}
@@ -93,3 +95,14 @@ def test_other_versions_on_a_node(monkeypatch: pytest.MonkeyPatch, what: str) ->
 def test_a_node_in_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FedbenchError, match="node b: no disk; nothing was trained"):
         look(monkeypatch, About("a", OURS, True), About("b", OURS, True, "no disk"))
+
+
+def test_on_a_full_disk_nothing_is_left_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, text: str) -> None:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(FedbenchError, match=r"no space left while marking the store for other nodes in .*; free some"):
+        Token.laid(Store(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["store.json"]

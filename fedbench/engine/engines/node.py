@@ -16,6 +16,7 @@ from fedbench.engine.engines import own
 from fedbench.engine.engines.order import Order, Result, executed
 from fedbench.engine.engines.own import Own
 from fedbench.errors import FedbenchError
+from fedbench.files import disk_errors, scratch
 from fedbench.imports import closure
 from fedbench.machine import CORES
 from fedbench.store import Store
@@ -51,8 +52,13 @@ class Token:
     def laid(cls, store: Store) -> Token:
         """A new one."""
         store.prepare()
-        token = cls(store.home / f".engine-{uuid.uuid4().hex}", uuid.uuid4().hex)
-        token.path.write_text(token.text)
+        token = cls(scratch(store.home / "engine"), uuid.uuid4().hex)
+        with disk_errors("marking the store for other nodes", store.home):
+            try:
+                token.path.write_text(token.text)
+            except OSError:
+                token.path.unlink(missing_ok=True)
+                raise
         return token
 
     def seen(self) -> bool:
