@@ -81,7 +81,6 @@ def _files(artifact: Artifact) -> str:
 
 
 def _executor(provenance: Mapping[str, Any]) -> str:
-    """Which executor ran, or on which workers."""
+    """Which executor ran."""
     others = f", together with {provenance['together'] - 1} other seeds" if "together" in provenance else ""
-    how = provenance.get("workers", "")
-    return f"executor {provenance.get('executor', 'unknown')}" + (f" ({how})" if how else "") + others
+    return f"executor {provenance.get('executor', 'unknown')}" + others

@@ -17,7 +17,7 @@ def with_norms_for_vmap(model: nn.Module) -> nn.Module:
     precision."""
     for module in model.modules():
         if type(module) is nn.GroupNorm:
-            module.forward = MethodType(_normalise_groups, module)
+            module.forward = MethodType(_normalise_groups, module)  # type: ignore[method-assign]
         if type(module) in BATCH_NORMS:
             module.forward = MethodType(_normalise, module)
     return model

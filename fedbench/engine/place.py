@@ -32,5 +32,5 @@ def check_place(device: str, executor: str, precision: str) -> torch.device:
 
     precisions.check(precision, place)
     if executor not in ("auto", *EXECUTORS):
-        raise unknown("executor", executor, ("auto", *EXECUTORS, "workers"))
+        raise unknown("executor", executor, ("auto", *EXECUTORS))
     return place

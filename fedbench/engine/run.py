@@ -13,7 +13,7 @@ from fedbench.engine.inputs import Data
 from fedbench.engine.job import Job
 from fedbench.engine.place import check_place
 from fedbench.engine.progress import Notes
-from fedbench.engine.training import Over, prepared, write
+from fedbench.engine.training import prepared, write
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import reported
 from fedbench.store import Artifact, Store
@@ -56,7 +56,6 @@ def execute_all(
     executor: str = "auto",
     observe: Observer = lambda _: None,
     data: Mapping[str, Data] | None = None,
-    over: Over | None = None,
 ) -> list[Artifact]:
     """Make runs that differ in nothing but their seeds, at the same time, and return their artifacts.
 
@@ -64,11 +63,11 @@ def execute_all(
     nothing is made if fewer than two remain or the executor ('auto': the one measured to be fastest) is none of
     STACKING. An error is then not held against a run: what is done of each is saved, so that they can go on one after
     another, which shows whose error it is. Partitions and images are those of `data` by the partitions' ids, if there
-    are any, else the store's. `over` spreads a run over workers of other processes.
+    are any, else the store's.
     """
     for job in jobs:
         job.check_kept(store)
-    place = check_place(device, "auto" if over else executor, "fp32" if over else jobs[0].spec.setting.precision)
+    place = check_place(device, executor, jobs[0].spec.setting.precision)
     from fedbench.core.precision import arithmetic
     from fedbench.core.trainer import Interrupted, train_together
 
@@ -85,7 +84,7 @@ def execute_all(
             with (
                 reported(),
                 arithmetic(jobs[0].spec.setting.precision, place),
-                prepared(ours, store, roots, place, executor, data, over) as ready,
+                prepared(ours, store, roots, place, executor, data) as ready,
             ):
                 if several and ready.how["executor"] not in STACKING:
                     return []

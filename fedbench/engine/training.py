@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fedbench import machine, models
 from fedbench.engine import keep as keeping
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from fedbench.core.executors import Executor
     from fedbench.core.federation import Federation
     from fedbench.core.server import Server
     from fedbench.core.state import State
@@ -41,16 +40,6 @@ class Prepared:
 
     trainers: list[Trainer]
     how: Mapping[str, Any]
-
-
-class Over(Protocol):
-    """Workers of other processes, which a run can be spread over."""
-
-    def inputs(self, job: Job) -> Mapping[str, Data]:
-        """The job's partition by its id, with the images, which the workers have, too."""
-
-    def executor(self, job: Job, model: nn.Module, same: Mapping[str, Any]) -> tuple[Executor, str]:
-        """The job's executor, for `same` objects as the workers have, and the names of their devices."""
 
 
 def start_of(job: Job, federation: Federation) -> tuple[nn.Module, State]:
@@ -71,16 +60,13 @@ def prepared(
     device: torch.device,
     executor: str,
     data: Mapping[str, Data] | None = None,
-    over: Over | None = None,
 ) -> Iterator[Prepared]:
     """The trainers of claimed jobs that differ in nothing but their seeds, each in its work folder; their inputs are
-    those of `data` by the ids of their partitions, else loaded, or made if need be. With `over`, what computes are its
-    workers, unless the setting names an executor."""
+    those of `data` by the ids of their partitions, else loaded, or made if need be."""
     import torch
 
     from fedbench.core import executors
     from fedbench.core.checkpoint import Checkpoint
-    from fedbench.core.context import Context
     from fedbench.core.plan import Plan
     from fedbench.core.trainer import Trainer
 
@@ -90,25 +76,14 @@ def prepared(
     how: dict[str, Any] = {
         "fingerprint": fingerprint(*job.parts), "fingerprint_parts": job.parts, **_said(job.method),
     }  # fmt: skip
-    over = None if setting.executor else over
-    if over is not None:
-        data = over.inputs(job)
     federations, how[MADE_FROM] = federations_of(jobs, store, roots, device, data)
     plans = [Plan(j.spec.setting, f.n_train, f.shape[:2]) for j, f in zip(jobs, federations, strict=True)]
     starts = [start_of(j, f) for j, f in zip(jobs, federations, strict=True)]
     model = starts[0][0]
-    if over is not None:
-        same = {
-            "method": job.method, "federation": federations[0], "plan": plans[0],
-            "context": Context.of(federations[0], setting),
-        }  # fmt: skip
-        name = "workers"
-        runner, how["workers"] = over.executor(job, model, same)
-    else:
-        name = setting.executor or executor
-        if name == "auto":
-            name = executors.suited(model, federations[0], setting, plans[0].trainees)
-        runner = executors.make(name, model, federations[0], setting)
+    name = setting.executor or executor
+    if name == "auto":
+        name = executors.suited(model, federations[0], setting, plans[0].trainees)
+    runner = executors.make(name, model, federations[0], setting)
     try:
         trainers = [
             # The first job's method does for all: it is the same, and stacks are made by the method object.

@@ -101,13 +101,9 @@ def job_of(run: Shipped) -> Job:
 
 
 def as_made(run: Shipped) -> tuple[str, str]:
-    """The device and the executor that make it again: those that made it if on a CPU, where bits depend on them; in the
-    place of `workers` `cores`, which has the same bits."""
+    """The device and the executor that make it again: those that made it if on a CPU, where bits depend on them."""
     provenance = run.provenance
-    if provenance.get("device") != "cpu":
-        return "auto", "auto"
-    executor = str(provenance.get("executor", "auto"))
-    return "cpu", "cores" if executor == "workers" else executor
+    return ("cpu", str(provenance.get("executor", "auto"))) if provenance.get("device") == "cpu" else ("auto", "auto")
 
 
 def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLERANCE) -> Checked:

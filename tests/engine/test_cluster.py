@@ -61,18 +61,6 @@ def test_no_gpu_in_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cluster.places(1.0, None, "auto") == (0.0, 2)
     with pytest.raises(FedbenchError, match="to have 1 GPU, and no node of the cluster has more than 0"):
         cluster.places(1.0, None, "cuda")
-    with pytest.raises(FedbenchError, match="to have 1 GPU, and the cluster has 0"):
-        cluster.workers({"CPU": None, "GPU": None}, "cuda")
-
-
-def test_workers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    has(monkeypatch, *TWO_GPUS)
-    assert cluster.workers({"CPU": None, "GPU": None}, "auto") == ("GPU", 2)
-    assert cluster.workers({"CPU": None, "GPU": None}, "cpu") == ("CPU", 12)
-    assert cluster.workers({"CPU": 3, "GPU": None}, "auto") == ("CPU", 3)
-    assert cluster.workers({"CPU": None, "GPU": 1}, "auto") == ("GPU", 1)
-    with pytest.raises(FedbenchError, match="to have 13 cores, and the cluster has 12"):
-        cluster.workers({"CPU": 13, "GPU": None}, "auto")
 
 
 def look(monkeypatch: pytest.MonkeyPatch, *nodes: About) -> bool:

@@ -223,7 +223,7 @@ def test_a_cluster_of_this_machine_alone(tmp_path: Path, monkeypatch: pytest.Mon
     said = child.communicate(timeout=120)[1]
     slow.unlink()
     assert (child.returncode, said.splitlines()[-1]) == (
-        2,
+        1,
         "fedbench: Ray's process on this machine has ended; memory may be short; the same command goes on",
     )
     Store(home).clean()

@@ -53,7 +53,6 @@ def elsewhere(run: Shipped) -> Shipped:
     ("device", "executor", "place"),
     [
         ("cpu", "cores", ("cpu", "cores")),
-        ("cpu", "workers", ("cpu", "cores")),
         ("cpu", "stacked", ("cpu", "stacked")),
         ("NVIDIA H100", "graphed", ("auto", "auto")),
     ],

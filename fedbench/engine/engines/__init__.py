@@ -47,8 +47,6 @@ class Where:
         name = "ray" if _CLUSTER.fullmatch(self.engine) else self.engine
         if name not in ("here", "ray"):
             raise unknown("engine", self.engine, ("here", "ray", "ray://HOST:PORT"))
-        if self.executor == "workers":
-            return self._on_workers(store, roots, precision)
         if name == "ray":
             return self._on_ray(store, roots, precision)
         if self.gpus_per_run is not None:
@@ -101,27 +99,9 @@ class Where:
         if self.device == "cpu" and self.gpus_per_run:
             raise FedbenchError("--device cpu does not go with --gpus-per-run", "leave one of them out")
         check_place("cpu", self.executor, precision if self.device == "cpu" else "fp32")
-        with _ray_needed("--engine ray", self._address):
+        with _ray_needed(self._address):
             from fedbench.engine.engines.on_ray import Ray
         return Ray(store, roots, self._address, cpus, self.gpus_per_run, self.device, self.executor)
-
-    def _on_workers(self, store: Store, roots: list[Path], precision: str) -> Engine:
-        from fedbench.engine.place import check_place
-
-        if self.jobs is not None:
-            raise FedbenchError("--jobs does not go with --executor workers", "--cpus-per-run says how many they are")
-        if ":" in self.device:
-            raise FedbenchError(f"--device {self.device} does not go with --executor workers", "--gpus-per-run 2")
-        if self.device == "cpu" and self.gpus_per_run:
-            raise FedbenchError("--device cpu does not go with --gpus-per-run", "leave one of them out")
-        for number in (self.cpus_per_run, self.gpus_per_run):
-            if number is not None and (number < 1 or number != int(number)):
-                raise FedbenchError(f"{number:g} workers are none", "each has a whole core or a whole GPU")
-        check_place("cpu", "auto", precision if self.device == "cpu" else "fp32")
-        with _ray_needed("--executor workers", self._address):
-            from fedbench.engine.engines.on_workers import OnWorkers
-        cpus, gpus = (None if n is None else int(n) for n in (self.cpus_per_run, self.gpus_per_run))
-        return OnWorkers(store, roots, self._address, cpus, gpus, self.device)
 
     @property
     def _address(self) -> str:
@@ -140,7 +120,7 @@ class Where:
 
 
 @contextlib.contextmanager
-def _ray_needed(by: str, address: str) -> Iterator[None]:
+def _ray_needed(address: str) -> Iterator[None]:
     """Around the import of what stands on Ray. Whoever is to work with a cluster of this machine alone must know its
     token (from Ray 2.52 on, which reads the variable when it is imported)."""
     if address == "local" and "ray" not in sys.modules:
@@ -149,5 +129,5 @@ def _ray_needed(by: str, address: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise FedbenchError(
-            f"{by} needs Ray, which is not installed ({error})", "pip install 'fedbench-fl[ray]'"
+            f"--engine ray needs Ray, which is not installed ({error})", "pip install 'fedbench-fl[ray]'"
         ) from error

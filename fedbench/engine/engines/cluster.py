@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ray
@@ -81,7 +81,7 @@ def _watch(address: tuple[str, int]) -> None:
                 line = "Ray's process on this machine has ended; memory may be short; the same command goes on"
                 sys.stderr.write(f"\nfedbench: {line}\n")
                 sys.stderr.flush()
-                os._exit(2)
+                os._exit(1)
         except OSError:  # nothing is known: the machine is busy
             continue
 
@@ -116,22 +116,6 @@ def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:
             )  # fmt: skip
     room = (min(one.get(kind, 0.0) / n for kind, n in (("CPU", cpus), ("GPU", gpus)) if n) for one in nodes)
     return gpus, max(sum(map(int, room)), 1)
-
-
-def workers(wanted: Mapping[str, int | None], device: str) -> tuple[str, int]:
-    """What the workers of a run are each to have one of, CPU or GPU, and how many they are: as wanted, else GPUs if
-    there are any and the device may be one, else as many as there are. Raises FedbenchError if there are fewer."""
-    nodes = [one["Resources"] for one in ray.nodes() if one["Alive"]]
-    there = {kind: sum(int(one.get(kind, 0)) for one in nodes) for kind in wanted}
-    gpus = device == "cuda" or wanted["GPU"] or (device == "auto" and there["GPU"] and not wanted["CPU"])
-    kind, what = ("GPU", "GPU") if gpus else ("CPU", "core")
-    number = wanted[kind] or max(there[kind], 1)
-    if number > there[kind]:
-        raise FedbenchError(
-            f"a run is to have {number} {what}{'s' * (number != 1)}, and the cluster has {there[kind]}",
-            f"see --{kind.lower()}s-per-run",
-        )
-    return kind, number
 
 
 def checked(token: Token, files: Sequence[Own]) -> bool:
