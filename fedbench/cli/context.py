@@ -66,10 +66,7 @@ def shelf() -> Shelf:
     """The shipped results of this call; packs that cannot be read are told."""
     from fedbench.results.shelf import Shelf
 
-    every = Shelf.of(store())
-    for problem in every.problems:
-        err().print(str(problem), markup=False)
-    return every
+    return Shelf.of(store(), lambda problem: err().print(str(problem), markup=False))
 
 
 def roots() -> list[Path]:

@@ -15,6 +15,7 @@ from fedbench.errors import FedbenchError
 from fedbench.words import counted, duration, path_of, size
 
 if TYPE_CHECKING:
+    from fedbench.cli.verifying import Verified
     from fedbench.results.shipped import Shipped
 
 results_app = App(no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
@@ -35,10 +36,11 @@ def _about() -> None:
 def list_(json: Json = False) -> None:
     """List the packs at hand, those of fedbench first, with who made their runs, when, and on what."""
     from fedbench.cli.columns import columns
-    from fedbench.results.shelf import summary
+    from fedbench.results.shelf import imported, summary
 
     shelf = context.shelf()
-    packs = [summary(pack) for pack in shelf.packs]
+    theirs = imported(context.store())
+    packs = [summary(pack) for pack in sorted(shelf.checked(), key=lambda pack: pack.path in theirs)]
     if json:
         context.print_json(packs)
         return
@@ -71,18 +73,22 @@ def export(
         typer.Option("--table", "-t", help="Only runs that this table reads, or a paper's: feddrm (repeatable)."),
     ] = None,
     by: Annotated[str, typer.Option(help="Who made them, as tables are to say it.")] = "",
+    other_code: Annotated[
+        bool, typer.Option("--other-code", help="Also runs that were made by other code than today's.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Put finished runs of the store into a pack: their specs, metrics, origin, and the checksum of their predictions.
 
     Runs that diverged go along, since a table that chooses values counts them out; what failed otherwise does not.
-    The same runs are the same bytes. Runs of code of your own are refused: nobody else could make them again.
+    The same runs are the same bytes. Runs of code of your own are refused: nobody else could make them again; and,
+    without --other-code, those that other code than today's has made.
     """
     from rich.progress import track
 
     from fedbench.reports.runs import select
     from fedbench.reports.status.asked import of_tables
-    from fedbench.results.making import diverged, row_of
+    from fedbench.results.making import diverged, refuse_other_code, row_of
     from fedbench.results.pack import add
     from fedbench.words import one_line
 
@@ -96,6 +102,8 @@ def export(
         runs = [run for run in runs if run.id in asked]
     if not runs:
         raise FedbenchError(f"the store has no such run that {' or '.join(table or ())} reads", "fedbench list run")
+    if not other_code:
+        refuse_other_code([run.artifact for run in runs])
     steps = track(runs, "runs", console=console, transient=True)
     rows = [row_of(run.artifact, store, by) for run in steps]
     failures = diverged(store, asked) if table or not filters else []
@@ -123,19 +131,24 @@ def _of(total: int, new: int) -> str:
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A pack that somebody else has exported.")],
     by: Annotated[str, typer.Option(help="Whose runs they are (default: who the pack says).")] = "",
+    prefer: Annotated[
+        str | None,
+        typer.Option(help="Of runs that you or another pack have with other numbers: new (take these) or old."),
+    ] = None,
 ) -> None:
     """Take in somebody else's pack: tables fill from it where your store has no run, and say whose numbers they are.
 
-    A pack of the same name that was taken in before keeps its other runs.
+    A pack of the same name that was taken in before keeps its other runs. What your store has made itself comes first
+    in any case.
     """
     from fedbench.results.importing import take_in
     from fedbench.words import one_line
 
-    place, rows, total = take_in(path_of(str(file), "FILE"), context.store(), one_line(by, "--by"))
+    place, rows, left, total = take_in(path_of(str(file), "FILE"), context.store(), one_line(by, "--by"), prefer)
     makers = ", ".join(dict.fromkeys(row.by for row in rows))
-    context.err().print(
-        f"{counted(len(rows), 'run')} by {makers}{_of(total, len(rows))}, in {place}", soft_wrap=True, markup=False
-    )
+    said = f"{counted(len(rows), 'run')} by {makers}{_of(total, len(rows))}, in {place}" if rows else "nothing taken in"
+    said += f"; {counted(left, 'run')} left out that were there with other numbers" if left else ""
+    context.err().print(said, soft_wrap=True, markup=False)
 
 
 @results_app.command("page")
@@ -176,13 +189,22 @@ def verify(
     A run that the store has is compared as it is. The exit code is 1 if one does not come out again.
     """
     from fedbench.cli.verifying import show, verified
+    from fedbench.engine.verify import sample as drawn
     from fedbench.reports.runs import shipped
 
-    runs = [run.shipped for run in shipped(context.shelf(), context.store(), filters or []) if run.shipped]
+    shelf, store = context.shelf(), context.store()
+    runs = [run.shipped for run in shipped(shelf, store, filters or []) if run.shipped]
     if minutes is not None:
         runs = _within(runs, minutes)
-    results = verified(runs, sample, seed, tolerance / 100, again)
-    show(results, json)
+    chosen = drawn(runs, sample, seed, store, context.roots())
+    took = duration(sum(run.origin.seconds for run in chosen))
+    context.err().print(f"{len(chosen):,} of {len(runs):,} shipped runs, {took} of training where they were made")
+    results: list[Verified] = []
+    try:
+        results.extend(verified(chosen, shelf, tolerance / 100, again))
+    finally:  # what was found before an interrupt is told, too
+        if results:
+            show(results, json)
     if not all(one.checked.verdict.good for one in results):
         sys.exit(1)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,14 @@ from fedbench.measure import CLIENT, Measure
 _FEDDRM = "FedDRM (ICLR 2026), section 3"
 _PFEDFDA = "pFedFDA (NeurIPS 2024), section 4"
 _FLUX = "FLUX (NeurIPS 2025), section 5"
+
+_MOST = sys.float_info.max  # finite, that is
+#: The least and the most that a value of a unit may be; of another unit, any finite number.
+RANGES = {
+    "fraction": (0.0, 1.0), "seconds": (0.0, _MOST), "bytes": (0.0, _MOST), "count": (0.0, _MOST),
+    "nats": (0.0, _MOST), "index": (-1.0, 1.0),
+}  # fmt: skip
+ANY = (-_MOST, _MOST)
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,14 @@ class Definition:
     by_view: bool = True  #: computed for each view of the test images; else one for the run
     clients: str = "no"  #: whether single clients have a value: "no", "too" (beside the federation's), "only"
     needs: str = ""  #: what a run must keep for it (train --keep)
+    least: float | None = None  #: no value lies below it; None: as of its unit (RANGES)
+    most: float | None = None  #: likewise above it
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the most that a value may be, up to rounding."""
+        least, most = RANGES.get(self.unit, ANY)
+        return least if self.least is None else self.least, most if self.most is None else self.most
 
 
 #: fedbench's own metrics by name, as they stand in the column `metric` of a metrics artifact.
@@ -117,7 +134,7 @@ METRICS: dict[str, Definition] = {
     "brier_score": Definition(
         "squared distance of the probabilities from the true class, summed over the classes, mean over a client's own "
         "or all clients' pooled test images; with multi-label images a mean over the labels",
-        "index", "Brier (1950), Eq. 2", clients="too", needs="logits",
+        "index", "Brier (1950), Eq. 2", clients="too", needs="logits", least=0, most=2,
     ),
     "top5_accuracy": Definition(
         "share of a client's own or all clients' pooled test images whose class is among the five most probable ones; "
@@ -134,7 +151,7 @@ METRICS: dict[str, Definition] = {
         "fraction", "fedbench", False,
     ),
     "train_loss": Definition(
-        "training loss of a round's participants as the method reports it", "nats", "fedbench", False
+        "training loss of a round's participants as the method reports it", "nats", "fedbench", False, least=-_MOST
     ),
     "local_training_seconds": Definition(
         "wall seconds of one round's local training; for the run the mean over rounds without the first",
@@ -143,7 +160,7 @@ METRICS: dict[str, Definition] = {
     **{
         f"{part}_share": Definition(
             f"share of what one round's clients took for their work that went into {what}; for the run of all rounds",
-            "fraction", "pFedFDA, Table 9", False,
+            "fraction", "pFedFDA, Table 9", False, most=_MOST,  # parts and whole are of two clocks
         )
         for part, what in (
             ("network", "passes through the network (what a method asks the trainer for)"),
@@ -176,7 +193,9 @@ METRICS: dict[str, Definition] = {
 def defined(measures: Iterable[Measure]) -> dict[str, Definition]:
     """What metrics these measures are."""
     return {
-        m.name: Definition(m.meaning, m.unit, m.source, by_view=False, clients="too" if m.of == CLIENT else "no")
+        m.name: Definition(
+            m.meaning, m.unit, m.source, by_view=False, clients="too" if m.of == CLIENT else "no", least=m.least
+        )
         for m in measures
     }
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedbench import declared
 from fedbench.errors import FedbenchError, unknown
-from fedbench.metrics.definitions import METRICS, all_metrics
+from fedbench.metrics.definitions import ANY, METRICS, all_metrics, defined
 from fedbench.specs import MetricsSpec, RunSpec
 from fedbench.store import Artifact, Store, Writer
 from fedbench.store.provenance import fingerprint
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: How far beyond its range a value may lie: a last bit of a mean.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,33 @@ class Metrics:
             return np.zeros(len(self.value), bool)
         rows: np.ndarray = (self.metric == self.names.index(metric)) & (self.view == self.views.index(wanted))
         return rows
+
+
+def outside(names: Sequence[str], metric: np.ndarray, value: np.ndarray, method: str = "") -> str:
+    """Which value (of `metric`, a place in `names`) lies outside the range of its metric, in words; "" if none does.
+
+    Those of no method's declaration are any numbers; what a built-in `method` measures itself, as it declares it.
+    """
+    if not len(value):
+        return ""
+    least, most = _ranges(tuple(names), method)
+    starts = np.append(0, np.flatnonzero(metric[1:] != metric[:-1]) + 1)  # a metric's values stand together
+    of, lowest, highest = metric[starts], np.minimum.reduceat(value, starts), np.maximum.reduceat(value, starts)
+    below, above = (~(lowest >= least[of] - ROUNDING), ~(highest <= most[of] + ROUNDING))  # NaN is in no range
+    if not (below | above).any():
+        return ""
+    k = int((below | above).argmax())
+    low, high = float(least[of[k]]), float(most[of[k]])
+    meant = f"{low:g} to {high:g}" if high < ANY[1] else "a number" if low == ANY[0] else f"{low:g} or more"
+    return f"{names[of[k]]} is {lowest[k] if below[k] else highest[k]:g}, not {meant}"
+
+
+@lru_cache(256)
+def _ranges(names: tuple[str, ...], method: str) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the most that the metrics of these names may be."""
+    own = defined(declared.of(method).measures) if method in declared.names() else {}
+    every = [one.range if (one := METRICS.get(name) or own.get(name)) else ANY for name in names]
+    return np.array([least for least, _ in every]), np.array([most for _, most in every])
 
 
 def load(artifact: Artifact) -> Metrics:

@@ -12,16 +12,12 @@ from fedbench.metrics.read import load
 from fedbench.models.plugin import is_plugin
 from fedbench.results import checksum
 from fedbench.results.failure import Failure
-from fedbench.results.pack import Row
+from fedbench.results.pack import ABOUT, Row
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
+from fedbench.store.provenance import other_code
 from fedbench.store.unfinished import unfinished
-
-#: What is taken over of a run's provenance: no host, user or path, and not the list of its source files.
-ABOUT = (
-    "title", "overrides", "defaults", "deviations", "measures", "device", "cpu", "processor", "cores", "threads",
-    "executor", "stacks", "together", "libraries", "git", "fingerprint",
-)  # fmt: skip
+from fedbench.words import counted
 
 
 def row_of(run: Artifact, store: Store, by: str = "") -> Row:
@@ -41,6 +37,16 @@ def row_of(run: Artifact, store: Store, by: str = "") -> Row:
         spec, checksum.predictions(run), by, str(told["started"]), float(told["train_seconds"]), machine(told),
         {name: told[name] for name in ABOUT if told.get(name) is not None}, load(evaluate(run, store)),
     )  # fmt: skip
+
+
+def refuse_other_code(runs: Collection[Artifact]) -> None:
+    """Raise FedbenchError if there are runs that other code than today's has made."""
+    if changed := [run.id for run in runs if other_code(run.provenance)]:
+        raise FedbenchError(
+            f"{counted(len(changed), 'run')} of {len(runs):,} {'was' if len(changed) == 1 else 'were'} made by other "
+            f"code than today's: {', '.join([*changed[:3], *(['...'] if len(changed) > 3 else [])])}",
+            "make them anew (train --again), or export them as they are: --other-code",
+        )
 
 
 def diverged(store: Store, ids: Collection[str] | None = None) -> list[Failure]:

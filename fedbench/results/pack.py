@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,10 +32,12 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, write_whole
-from fedbench.metrics.read import Metrics
+from fedbench.metrics.definitions import METRICS
+from fedbench.metrics.read import Metrics, outside
+from fedbench.plain import plain
 from fedbench.results import failure, seal
 from fedbench.results.failure import Failure
-from fedbench.specs import PartitionSpec, RunSpec
+from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +47,19 @@ VERSION = 2
 KEY = b"fedbench_pack"
 #: Likewise: the runs that diverged.
 FAILURES = b"fedbench_diverged"
+#: Columns that repeat what the spec says.
+OF_SPEC = ("data", "budget", "precision")
 TEXTS = ("id", "stem", "spec", "data", "budget", "precision", "predictions", "by", "started", "machine", "about")
+#: What some of them look like.
+FORMS = {"id": "[0-9a-f]{12}", "stem": "[0-9a-f]{12}", "predictions": "[0-9a-f]{64}",
+         "started": r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\dZ)?"}  # fmt: skip
+#: What is taken over of a run's provenance, and of which type: no host, user or path, and not the list of its source
+#: files.
+ABOUT: Mapping[str, type] = {
+    "title": str, "overrides": dict, "defaults": dict, "deviations": list, "measures": list, "device": str, "cpu": str,
+    "processor": str, "cores": int, "threads": int, "executor": str, "stacks": int, "together": int, "libraries": dict, "git": str,
+    "fingerprint": str,
+}  # fmt: skip
 #: Of the metrics in long form.
 LONG = ("metric", "view", "round", "client")
 #: Runs that are read together: few, since a table needs few of a pack's.
@@ -51,6 +67,8 @@ GROUP = 32
 #: Ends of the names of metrics that are noise in their last digits, the bits that are left of each round's, and of how
 #: many rounds they are kept.
 NOISY, BITS, ROUNDS = ("seconds", "_share", "_loss"), 18, 1000
+#: How far apart two trainings of the same predictions may have a number.
+APART = 1e-6
 
 
 @dataclass(frozen=True)
@@ -71,8 +89,13 @@ class Row:
         return self.spec.id
 
 
+def name_of(pack: Path) -> str:
+    """A pack in print: its folder's name, and its own."""
+    return f"{pack.parent.parent.name}/{pack.stem}"
+
+
 class Pack:
-    """A pack on disk, read as far as it is asked for."""
+    """A pack on disk, read as far as it is asked for. What is read is checked: each value has a type and a range."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -90,14 +113,18 @@ class Pack:
             ours = version == VERSION
             if ours and not seal.whole(self.path.read_bytes(), metadata.get(seal.KEY, b"")):
                 raise ValueError("it was edited or damaged since it was written")
-            table = self._file.read([*TEXTS, "seconds"], use_threads=False) if ours else None
+            types = {one.name: one.type for one in self._file.schema_arrow} if ours else {}
+            table = self._file.read([*TEXTS, "seconds"], use_threads=False) if ours and types == _types() else None
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise self._damaged(next(iter(str(error).splitlines()), "")) from error
         if isinstance(version, int) and version > VERSION:
             raise FedbenchError(f"{self.path} was written by a newer fedbench", "upgrade fedbench")
-        if table is None or {*table.column_names} != {*TEXTS, "seconds"}:
+        if table is None:
             raise self._damaged("it is no result pack")
-        return {name: table.column(name).to_pylist() for name in table.column_names}
+        heads = {name: table.column(name).to_pylist() for name in table.column_names}
+        if fault := _fault_of_heads(heads):
+            raise self._damaged(fault)
+        return heads
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -108,9 +135,13 @@ class Pack:
     def failures(self) -> list[Failure]:
         """The runs that diverged. Raises FedbenchError unless it is a pack."""
         try:
-            return failure.from_json((self._file.metadata.metadata or {}).get(FAILURES, b"{}")) if self.heads else []
+            raw = (self._file.metadata.metadata or {}).get(FAILURES, b"{}") if self.heads else b"{}"
+            failures = failure.from_json(raw)
         except ValueError as error:
             raise self._damaged(str(error)) from error
+        if not all(one.reason == plain(one.reason) for one in failures):
+            raise self._damaged("why a run diverged is no plain text")
+        return failures
 
     def spec(self, row: int, expected: RunSpec | None = None) -> RunSpec:
         """`expected` itself, if it is the row's. Raises FedbenchError unless it is what the row's id says."""
@@ -119,7 +150,7 @@ class Pack:
         if spec is None or text != spec.canonical():  # to parse one that is known is most of what its run costs
             try:
                 spec = RunSpec.shared(json.loads(text)["spec"])
-            except (ValueError, KeyError, TypeError, FedbenchError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError, FedbenchError) as error:
                 raise self._damaged(f"a spec cannot be read: {error}") from error
         if (spec.id, spec.stem) != (self.heads["id"][row], self.heads["stem"][row]):
             raise self._damaged(f"run {self.heads['id'][row]} has the spec of {spec.id}")
@@ -131,7 +162,7 @@ class Pack:
         try:
             parts = [json.loads(text)["spec"]["setting"]["partition"] for text in self.heads["spec"]]
             return {PartitionSpec.shared(part).stem for part in parts}
-        except (ValueError, KeyError, TypeError, FedbenchError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, FedbenchError) as error:
             raise self._damaged(f"a spec cannot be read: {error}") from error
 
     def metrics(self, row: int) -> Metrics:
@@ -140,21 +171,57 @@ class Pack:
         try:
             group = self._group(row // GROUP)
             own = {name: group.column(name)[row % GROUP].values for name in ("names", "views", *LONG, "value")}
+            if any(values.null_count for values in own.values()):
+                raise ValueError("no value")
             return Metrics(
                 id=self.heads["id"][row], names=own["names"].to_pylist(), views=own["views"].to_pylist(),
                 **{name: np.from_dlpack(own[name]) for name in (*LONG, "value")},
             )  # fmt: skip
-        except (OSError, KeyError, IndexError, AttributeError, BufferError, pa.ArrowException) as error:
+        except (OSError, KeyError, ValueError, IndexError, AttributeError, BufferError, pa.ArrowException) as error:
             raise self._damaged(f"the metrics of run {self.heads['id'][row]} cannot be read") from error
 
     def row(self, row: int, expected: RunSpec | None = None) -> Row:
-        """The whole of a run; `expected` as for `spec`."""
+        """The whole of a run; `expected` as in `spec`. Raises FedbenchError if it or a metric of the pack is faulty."""
+        self.check()
         try:
             about = json.loads(self.heads["about"][row])
-        except (ValueError, TypeError) as error:
-            raise self._damaged("what is said about a run cannot be read") from error
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(f"what is said about run {self.heads['id'][row]} cannot be read") from error
         head = {name: self.heads[name][row] for name in ("predictions", "by", "started", "seconds", "machine")}
-        return Row(self.spec(row, expected), **head, about=about, metrics=self.metrics(row))
+        whole = Row(self.spec(row, expected), **head, about=about, metrics=self.metrics(row))
+        told = _texts(whole)
+        fault = next((f"its {name} is not its spec's" for name in OF_SPEC if told[name] != self.heads[name][row]), "")
+        if fault := fault or fault_of(whole):
+            raise self._damaged(f"run {whole.id}: {fault}")
+        return whole
+
+    def check(self) -> None:
+        """Raise FedbenchError unless every value of every run is in the range of its metric: a run that lies makes all
+        of the pack doubtful."""
+        if self._fault:
+            raise self._damaged(self._fault)
+
+    @cached_property
+    def _fault(self) -> str:
+        """Of all runs, which value is not in the range of its metric, in words; "" if all are."""
+        import pyarrow as pa
+
+        ids = iter(self.heads["id"])
+        try:
+            for k in range(self._file.num_row_groups):  # a part that fits into a processor's cache
+                table = self._file.read_row_group(k, ["names", "metric", "value"], use_threads=False)
+                columns = [table.column(name).combine_chunks() for name in table.column_names]
+                if any(column.null_count or column.values.null_count for column in columns):
+                    return "a run lacks a metric's name or value"
+                metrics, values = (np.from_dlpack(column.values) for column in columns[1:])
+                ends, others = (np.from_dlpack(column.offsets) for column in columns[1:])
+                for j, names in enumerate(columns[0].to_pylist()):
+                    id, metric, value = next(ids), metrics[ends[j] : ends[j + 1]], values[others[j] : others[j + 1]]
+                    if fault := _fault_of_values(names, metric, value):
+                        return f"run {id}: {fault}"
+        except (OSError, KeyError, AttributeError, BufferError, TypeError, pa.ArrowException) as error:
+            return f"its metrics cannot be read: {next(iter(str(error).splitlines()), '')}"
+        return ""
 
     def rows(self) -> list[Row]:
         """All of its runs."""
@@ -174,6 +241,88 @@ class Pack:
 
     def _damaged(self, why: str) -> FedbenchError:
         return FedbenchError(f"cannot read the result pack {self.path} ({why})", "delete it, or get it anew")
+
+
+def fault_of(row: Row) -> str:
+    """What is wrong with what a run says of itself and with its metrics, in words; "" if nothing is."""
+    about, m, spec = row.about, row.metrics, row.spec
+    if not isinstance(about, dict):
+        return "what is said about it is no object"
+    for name, value in about.items():
+        if type(value) is not ABOUT.get(name, type(value)) or not all(text == plain(text) for text in _strings(value)):
+            return f"its {name} is not legible"
+    lists, texts = about.get("deviations", []), about.get("libraries", {}).values()
+    if not all(isinstance(text, str) for text in (*lists, *texts)):
+        return "its deviations or libraries are not legible"
+    if len({len(values) for values in (m.metric, m.view, m.round, m.client, m.value)}) > 1:
+        return "its metrics are not of one length"
+    if not all(len({*names}) == len(names) and all(n == plain(n) for n in names) for names in (m.names, m.views)):
+        return "the names of its metrics or views are not legible"
+    limits = (("view", 0, len(m.views) - 1), ("round", 0, spec.setting.rounds),
+              ("client", -1, spec.setting.partition.clients - 1))  # fmt: skip
+    for name, least, most in limits:
+        places = getattr(m, name)
+        if len(places) and not least <= places.min() <= places.max() <= most:
+            return f"a metric's {name} is not in {least} to {most}"
+    return _fault_of_values(m.names, m.metric, m.value, spec.method)
+
+
+def _fault_of_values(names: Sequence[str], metric: np.ndarray, value: np.ndarray, method: str = "") -> str:
+    if len(metric) != len(value) or (len(metric) and not 0 <= metric.min() <= metric.max() < len(names)):
+        return "its values are of no metric"
+    return outside(names, metric, value, method)
+
+
+def _fault_of_heads(heads: Mapping[str, Sequence[Any]]) -> str:
+    """What is wrong with the columns that tell of the runs, in words; "" if nothing is."""
+    for name, values in heads.items():
+        kind: type = float if name == "seconds" else str
+        if (k := next((k for k, value in enumerate(values) if type(value) is not kind), None)) is not None:
+            return f"run {heads['id'][k]} has no {name}"
+    for name in set(TEXTS) - {"spec", "about"}:  # these are parsed
+        form = re.compile(FORMS.get(name, ".*"))
+        for text in {*heads[name]}:
+            if text != plain(text) or not form.fullmatch(text):
+                return f"{name} of a run is {plain(text)!r}"
+    if len({*heads["id"]}) < len(heads["id"]):
+        return "a run is there twice"
+    if wrong := [seconds for seconds in heads["seconds"] if not 0 <= seconds < math.inf]:
+        return f"seconds of a run are {wrong[0]:g}"
+    try:
+        for text in {*heads["data"]}:
+            DatasetSpec.shared(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, FedbenchError) as error:
+        return f"a data set cannot be read: {error}"
+    return ""
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All texts of a value out of JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in [*value, *value.values()] if isinstance(value, dict) else value:
+            yield from _strings(one)
+
+
+def same_numbers(one: Metrics, other: Metrics) -> bool:
+    """Whether what both have measured are the same numbers, but for times, memory, losses and what comes of logits,
+    which no two trainings have alike."""
+    names, views = ({name: k for k, name in enumerate(own)} for own in (one.names, one.views))
+    (ours, mine), (theirs, its) = (_places(own, names, views) for own in (one, other))
+    _, i, j = np.intersect1d(ours, theirs, return_indices=True)
+    return bool(np.allclose(mine[i], its[j], rtol=APART, atol=APART))
+
+
+def _places(of: Metrics, names: Mapping[str, int], views: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """A number for each place that has a value, by these names and views, and the values."""
+    varies = [n.endswith((*NOISY, "_memory")) or bool((m := METRICS.get(n)) and m.needs) for n in of.names]
+    metric = np.array([-1 if v else names.get(n, -1) for n, v in zip(of.names, varies, strict=True)], np.int64)
+    view = np.array([views.get(v, -1) for v in of.views], np.int64)
+    metric, view = metric[of.metric], view[of.view]
+    shared = (metric >= 0) & (view >= 0)
+    place = ((metric * len(views) + view) << 42) + (of.round.astype(np.int64) << 21) + of.client + 1
+    return place[shared], of.value[shared]
 
 
 def write(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> None:
@@ -204,18 +353,13 @@ def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:
     import pyarrow.parquet as pq
 
     unique = [replace(row, metrics=compact(row.metrics)) for _, row in sorted({row.id: row for row in rows}.items())]
-    texts = {name: pa.array([_texts(row)[name] for row in unique], pa.string()) for name in TEXTS}
-    numbers = {name: pa.array([getattr(row.metrics, name) for row in unique], pa.list_(pa.int32())) for name in LONG}
-    table = pa.table(
-        {
-            **texts,
-            "seconds": pa.array([row.seconds for row in unique], pa.float64()),
-            "names": pa.array([row.metrics.names for row in unique], pa.list_(pa.string())),
-            "views": pa.array([row.metrics.views for row in unique], pa.list_(pa.string())),
-            **numbers,
-            "value": pa.array([row.metrics.value for row in unique], pa.list_(pa.float64())),
-        }
-    )
+    texts = [_texts(row) for row in unique]
+    columns = {
+        **{name: [text[name] for text in texts] for name in TEXTS},
+        "seconds": [row.seconds for row in unique],
+        **{name: [getattr(row.metrics, name) for row in unique] for name in ("names", "views", *LONG, "value")},
+    }
+    table = pa.table({name: pa.array(columns[name], kind) for name, kind in _types().items()})
     made = {row.id for row in unique}
     diverged = [one for one in failures if one.id not in made]
     kept = {FAILURES: failure.to_json(diverged)} if diverged else {}
@@ -228,6 +372,17 @@ def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:
         column_encoding={split: "BYTE_STREAM_SPLIT"},
     )  # fmt: skip
     return seal.sealed(buffer.getvalue())
+
+
+def _types() -> dict[str, pa.DataType]:
+    """Column -> its type, in their order in the file."""
+    import pyarrow as pa
+
+    return {
+        **dict.fromkeys(TEXTS, pa.string()), "seconds": pa.float64(),
+        **dict.fromkeys(("names", "views"), pa.list_(pa.string())), **dict.fromkeys(LONG, pa.list_(pa.int32())),
+        "value": pa.list_(pa.float64()),
+    }  # fmt: skip
 
 
 def _texts(row: Row) -> dict[str, str]:

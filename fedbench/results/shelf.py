@@ -1,18 +1,19 @@
-"""All result packs at hand: those that come with fedbench, then those that a store has imported."""
+"""All result packs at hand: those that a store has imported, then those that come with fedbench."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fedbench import resources
 from fedbench.errors import FedbenchError
+from fedbench.metrics.read import Metrics
 from fedbench.results.failure import Failure
-from fedbench.results.pack import Pack
+from fedbench.results.pack import Pack, name_of, same_numbers
 from fedbench.results.shipped import Shipped
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Store
@@ -32,53 +33,86 @@ def imported(store: Store) -> list[Path]:
 
 
 class Shelf:
-    """The runs of some packs; of a run in several of them the first counts."""
+    """The runs of some packs; of a run in several of them the first counts. A pack in which anything is wrong is left
+    out when that is found, and `warn` is told."""
 
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
-        self._runs: dict[str, Shipped] = {}
+    def __init__(self, paths: list[Path], warn: Callable[[FedbenchError], None] | None = None) -> None:
+        self.paths, self._warn = paths, warn
+        self._runs: dict[tuple[Path, str], Shipped] = {}
+        self._problems: list[FedbenchError] = []
         #: Data set, budget and precision -> what runs have in common that differ in seeds only -> their ids.
         self._groups: dict[tuple[str, str, str], dict[str, list[str]]] = {}
 
     @classmethod
-    def of(cls, store: Store) -> Shelf:
+    def of(cls, store: Store, warn: Callable[[FedbenchError], None] | None = None) -> Shelf:
         """All that are at hand where this store is."""
-        return cls([*with_fedbench(), *imported(store)])
+        return cls([*imported(store), *with_fedbench()], warn)
 
     @cached_property
-    def _read(self) -> tuple[list[Pack], list[FedbenchError]]:
-        packs, problems = [], []
+    def packs(self) -> list[Pack]:
+        """Those in which nothing wrong has been found."""
+        packs = []
         for pack in map(Pack, self.paths):
             try:
-                if pack.heads:
+                if pack.failures is not None:  # reads what tells of the runs, too
                     packs.append(pack)
             except FedbenchError as error:
-                problems.append(error)
-        return packs, problems
+                self._found(error)
+        return packs
 
-    @property
-    def packs(self) -> list[Pack]:
-        """Those that can be read."""
-        return self._read[0]
+    def checked(self) -> list[Pack]:
+        """Those of which no run has a value out of range, all of them read."""
+        for pack in [*self.packs]:
+            try:
+                pack.check()
+            except FedbenchError as error:
+                self._leave_out(pack, error)
+        return self.packs
 
     @property
     def problems(self) -> list[FedbenchError]:
-        """What is wrong with the others."""
-        return self._read[1]
+        """What has been found wrong with the others."""
+        _ = self.packs
+        return self._problems
+
+    def _found(self, error: FedbenchError) -> None:
+        self._problems.append(error)
+        if self._warn:
+            self._warn(error)
+
+    def _leave_out(self, pack: Pack, error: FedbenchError) -> None:
+        self.packs.remove(pack)
+        for name in ("places", "stems", "failures", "scopes", "partitions", "datasets"):
+            self.__dict__.pop(name, None)
+        self._found(error)
 
     @cached_property
-    def places(self) -> dict[str, tuple[Pack, int]]:
-        """Run's id -> its pack, and its row there."""
-        places: dict[str, tuple[Pack, int]] = {}
+    def places(self) -> dict[str, list[tuple[Pack, int]]]:
+        """Run's id -> its packs, and its rows there."""
+        places: dict[str, list[tuple[Pack, int]]] = {}
         for pack in self.packs:
-            places = {**{id: (pack, row) for id, row in pack.places.items()}, **places}
+            for id, row in pack.places.items():
+                places.setdefault(id, []).append((pack, row))
         return places
 
     def get(self, id: str, expected: RunSpec | None = None) -> Shipped | None:
-        """The run of that id, whose spec may be known. Raises FedbenchError if its row is damaged."""
-        if id not in self._runs and id in self.places:
-            self._runs[id] = Shipped.of(*self.places[id], expected)
-        return self._runs.get(id)
+        """The run of that id, whose spec may be known."""
+        return next(self._each(id, expected), None)
+
+    def others(self, id: str, metrics: Metrics) -> list[Shipped]:
+        """The run of that id out of each pack that has other numbers of it than these."""
+        return [run for run in self._each(id) if run.metrics is not metrics and not same_numbers(metrics, run.metrics)]
+
+    def _each(self, id: str, expected: RunSpec | None = None) -> Iterator[Shipped]:
+        """The run of that id out of each of its packs."""
+        for pack, row in self.places.get(id, ()):
+            try:
+                if (key := (pack.path, id)) not in self._runs:
+                    self._runs[key] = Shipped.of(pack, row, expected)
+            except FedbenchError as error:
+                self._leave_out(pack, error)
+            else:
+                yield self._runs[key]
 
     @cached_property
     def stems(self) -> dict[str, str]:
@@ -92,7 +126,7 @@ class Shelf:
         return {failure.id: failure for pack in reversed(self.packs) for failure in pack.failures}
 
     def of_stem(self, stem: str) -> Shipped | None:
-        """A run of that stem, of whatever versions. Raises FedbenchError if its row is damaged."""
+        """A run of that stem, of whatever versions."""
         return self.get(self.stems.get(stem, ""))
 
     def find(self, prefix: str) -> Shipped | None:
@@ -105,7 +139,8 @@ class Shelf:
     def all(self) -> list[Shipped]:
         """Every run, oldest first."""
         runs = [run for id in self.places if (run := self.get(id)) is not None]
-        return sorted(runs, key=lambda run: (run.origin.started, run.id))
+        whole = {pack.path for pack in self.packs}  # but for those left out meanwhile
+        return sorted((run for run in runs if run.path in whole), key=lambda run: (run.origin.started, run.id))
 
     def but_for_seeds(self, spec: RunSpec) -> Iterator[Shipped]:
         """The runs that differ from one in nothing but seeds, that itself among them."""
@@ -113,14 +148,11 @@ class Shelf:
         scope = setting.partition.dataset.text, setting.budget, setting.precision
         if scope not in self._groups:
             groups = self._groups.setdefault(scope, {})
-            for id, (pack, row) in self.places.items():
+            for id, ((pack, row), *_) in self.places.items():
                 if scope == tuple(pack.heads[name][row] for name in ("data", "budget", "precision")):
                     groups.setdefault(pack.spec(row).but_for_seeds, []).append(id)
         found = map(self.get, self._groups[scope].get(spec.but_for_seeds, ()))
         return (run for run in found if run is not None)
-
-    def specs(self) -> Iterator[RunSpec]:
-        return (pack.spec(row) for pack, row in self.places.values())
 
     @cached_property
     def scopes(self) -> set[tuple[str, str, str]]:
@@ -133,7 +165,13 @@ class Shelf:
     @cached_property
     def partitions(self) -> set[str]:
         """The stems of all runs' partitions."""
-        return {stem for pack in self.packs for stem in pack.partitions}
+        stems: set[str] = set()
+        for pack in [*self.packs]:
+            try:
+                stems |= pack.partitions
+            except FedbenchError as error:
+                self._leave_out(pack, error)
+        return stems
 
     @cached_property
     def datasets(self) -> dict[str, DatasetSpec]:
@@ -151,7 +189,7 @@ def summary(pack: Pack) -> dict[str, Any]:
     """What a pack holds, in brief."""
     heads, days = pack.heads, sorted(pack.heads["started"])
     return {
-        "name": f"{pack.path.parent.parent.name}/{pack.path.stem}", "path": str(pack.path),
+        "name": name_of(pack.path), "path": str(pack.path),
         "bytes": pack.path.stat().st_size, "runs": len(heads["id"]), "diverged": len(pack.failures),
         "by": sorted({*heads["by"]}),
         "datasets": sorted({json.loads(data)["name"] for data in heads["data"]}),

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import Metrics
-from fedbench.results.pack import Pack, Row
+from fedbench.results.pack import Pack, Row, name_of
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact
 
@@ -36,6 +36,11 @@ class Shipped(Artifact):
         """Who made it, when, on what."""
         assert self.row is not None
         return self.row
+
+    @property
+    def pack(self) -> str:
+        """The name of its pack, in print."""
+        return name_of(self.path)
 
     @property
     def metrics(self) -> Metrics:

@@ -110,7 +110,7 @@ def far(pack: Path, tmp_path: Path) -> None:
     lower = replace(row.metrics, value=row.metrics.value * 0.5)
     about = {**row.about, "cpu": "another"}
     write(tmp_path / "bad.parquet", [replace(row, predictions="0" * 64, metrics=lower, about=about)])
-    good("results", "import", tmp_path / "bad.parquet", "--home", tmp_path / "other")
+    good("results", "import", tmp_path / "bad.parquet", "--prefer", "new", "--home", tmp_path / "other")
 
 
 def test_an_interrupt_while_rounding_is_looked_at(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,14 +132,14 @@ def test_other_predictions_are_found_out(pack: Path, tmp_path: Path) -> None:
     assert "accuracies beyond the tolerance" in said.out
     good("results", "export", "-o", tmp_path / "here.parquet", "--by", "Ada", "--home", tmp_path / "other")
     write(tmp_path / "bad.parquet", [replace(Pack(tmp_path / "here.parquet").row(0), predictions="0" * 64)])
-    good("results", "import", tmp_path / "bad.parquet", "--home", tmp_path / "other")
+    good("results", "import", tmp_path / "bad.parquet", "--prefer", "new", "--home", tmp_path / "other")
     said = fedbench("results", "verify", "--home", tmp_path / "other")
     assert (said.code, "other bits on the same kind of machine" in said.out) == (1, True)
     row = Pack(tmp_path / "here.parquet").row(0)
     accuracies = np.array([name.endswith("accuracy") for name in row.metrics.names])[row.metrics.metric]
     better = replace(row.metrics, value=row.metrics.value + 0.02 * accuracies)
     write(tmp_path / "bad.parquet", [replace(row, metrics=better)])
-    good("results", "import", tmp_path / "bad.parquet", "--home", tmp_path / "other")
+    good("results", "import", tmp_path / "bad.parquet", "--prefer", "new", "--home", tmp_path / "other")
     said = fedbench("results", "verify", "--home", tmp_path / "other")
     assert said.code == 1
     assert "the same predictions, but other numbers than the pack's, largest difference 2.00 points" in said.out

@@ -16,9 +16,9 @@ from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, load
 from fedbench.results import checksum, seal
 from fedbench.results.failure import Failure, from_json
-from fedbench.results.importing import check, take_in
-from fedbench.results.making import ABOUT, diverged, machine, own_code, row_of
-from fedbench.results.pack import GROUP, KEY, ROUNDS, VERSION, Pack, Row, add, compact, packed, write
+from fedbench.results.importing import NEW, OLD, take_in
+from fedbench.results.making import ABOUT, diverged, machine, own_code, refuse_other_code, row_of
+from fedbench.results.pack import GROUP, KEY, ROUNDS, VERSION, Pack, Row, add, compact, fault_of, packed, write
 from fedbench.results.shelf import Shelf, summary
 from fedbench.results.shipped import NotPacked
 from fedbench.specs import DatasetSpec, RunSpec
@@ -227,6 +227,68 @@ def test_of_a_run_in_two_packs_the_first_counts(rows: list[Row], tmp_path: Path)
     }  # fmt: skip
 
 
+def other(row: Row) -> Row:
+    """The run with other numbers, as if other predictions had been made."""
+    accuracies = np.array(["accuracy" in name for name in row.metrics.names])[row.metrics.metric]
+    value = np.where(accuracies, row.metrics.value / 2, row.metrics.value)
+    return dataclasses.replace(row, by="others", metrics=dataclasses.replace(row.metrics, value=value))
+
+
+def test_other_numbers_are_asked_about_and_the_same_are_not(store: Store, rows: list[Row], tmp_path: Path) -> None:
+    slower = dataclasses.replace(rows[1].metrics, value=rows[1].metrics.value.copy())
+    times = np.array([name.endswith("seconds") for name in slower.names])[slower.metric]
+    slower.value[times] *= 3
+    write(first := tmp_path / "first.parquet", rows[:2])
+    write(
+        second := tmp_path / "second.parquet", [other(rows[0]), dataclasses.replace(rows[1], metrics=slower), rows[2]]
+    )
+    take_in(first, store)
+    take_in(first, store)
+    with pytest.raises(
+        FedbenchError, match=rf"1 run of .* has other .*: {rows[0].id} \(.*/first\); --prefer new takes"
+    ):
+        take_in(second, store)
+    with pytest.raises(FedbenchError, match="unknown run to prefer 'mine'"):
+        take_in(second, store, prefer="mine")
+    _, taken, left, total = take_in(second, store, prefer=OLD)
+    assert ({row.id for row in taken}, left, total) == ({rows[1].id, rows[2].id}, 1, 2)
+    assert getattr(Shelf.of(store).get(rows[0].id), "origin", rows[1]).by == "us"
+    _, taken, left, total = take_in(second, store, prefer=NEW)
+    assert (len(taken), left, total) == (3, 0, 3)
+    shelf = Shelf.of(store)
+    run = shelf.get(rows[0].id)
+    assert run is not None
+    assert run.origin.by == "others"
+    assert shelf.others(run.id, run.metrics) == []  # of the other pack it was taken out
+    assert [one.origin.by for one in shelf.others(run.id, rows[0].metrics)] == ["others"]
+
+
+def test_other_numbers_than_the_stores_own(store: Store, rows: list[Row], tmp_path: Path) -> None:
+    finished(store, rows[0].spec)
+    write(pack := tmp_path / "one.parquet", [rows[0]])
+    take_in(pack, store)
+    write(pack, [other(rows[0])])
+    with pytest.raises(FedbenchError, match=rf"{rows[0].id} \(this store, .*/one\); --prefer new takes"):
+        take_in(pack, store)
+    take_in(pack, store, prefer=NEW)
+    assert len(Shelf.of(store).others(rows[0].id, rows[0].metrics)) == 1
+
+
+def test_a_hidden_pack_is_refused(store: Store, rows: list[Row], tmp_path: Path) -> None:
+    write(tmp_path / ".x.parquet", rows[:1])
+    with pytest.raises(FedbenchError, match=r"begins with a dot is hidden, and never read: .*\.x\.parquet; rename it"):
+        take_in(tmp_path / ".x.parquet", store)
+
+
+def test_runs_of_other_code_are_refused(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = list(filled.list("run"))
+    refuse_other_code(runs)
+    changed = {run.provenance["started"] for run in runs}
+    monkeypatch.setattr("fedbench.results.making.other_code", lambda provenance: provenance["started"] in changed)
+    with pytest.raises(FedbenchError, match=rf"{len(runs)} runs of {len(runs)} were made by other code .*--other-code"):
+        refuse_other_code(runs)
+
+
 def test_a_run_is_found_by_the_beginning_of_its_id(rows: list[Row], tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", rows)
     shelf = Shelf([tmp_path / "one.parquet"])
@@ -279,24 +341,90 @@ def test_what_a_shelf_says_of_its_runs(rows: list[Row], tmp_path: Path) -> None:
     assert (told["first"], told["last"]) == ("2026-01-06", "2026-01-09")
 
 
-def test_what_an_import_refuses(store: Store, rows: list[Row], tmp_path: Path) -> None:
-    """Packs that are sealed, and yet wrong."""
-    row, pack = rows[0], tmp_path / "one.parquet"
-    m = row.metrics
-    for wrong in (
-        {"metrics": dataclasses.replace(m, metric=np.full_like(m.metric, len(m.names)))},
-        {"metrics": dataclasses.replace(m, view=m.view - 1)},
-        {"metrics": dataclasses.replace(m, round=m.round[1:])},
-        {"by": "\x1b[2J"},
-        {"machine": "a\nb"},
-        {"metrics": dataclasses.replace(m, names=["\x1b"] * len(m.names))},
-    ):
-        with pytest.raises(FedbenchError, match=f"run {row.id} is damaged"):
-            check(dataclasses.replace(row, **wrong), pack)  # type: ignore[arg-type]
-    write(pack, [*rows[1:], dataclasses.replace(row, by="\x1b[2J")])
-    with pytest.raises(FedbenchError, match=f"run {row.id} is damaged"):
-        take_in(pack, store)
+def resealed(path: Path, column: str, values: pa.Array) -> Path:
+    """The pack with another column, sealed as if it had been written so."""
+    table = pa.parquet.read_table(path)
+    table = table.set_column(table.column_names.index(column), column, values)
+    labels = {KEY: str(VERSION), seal.KEY: seal.BLANK}
+    pa.parquet.write_table(table.replace_schema_metadata(labels), out := pa.BufferOutputStream(), row_group_size=GROUP)
+    path.write_bytes(seal.sealed(out.getvalue().to_pybytes()))
+    return path
+
+
+def nulls(kind: pa.DataType) -> pa.Array:
+    return pa.array([None] * 3, kind)
+
+
+#: Column of a pack of three runs -> what it holds (a function: of the first run's list), and what is said of it.
+FAULTS: list[tuple[str, object, str]] = [
+    ("value", lambda own: [7.0, *own[1:]], "_accuracy is 7, not 0 to 1"),
+    ("value", lambda own: [-0.5, *own[1:]], "_accuracy is -0.5, not 0 to 1"),
+    ("value", lambda own: [np.inf, *own[1:]], "_accuracy is inf, not 0 to 1"),
+    ("value", lambda own: [np.nan, *own[1:]], "_accuracy is nan, not 0 to 1"),
+    ("value", lambda own: [*own[:-1], np.nan], "is nan, not"),
+    ("value", lambda own: [None, *own[1:]], "lacks a metric's name or value"),
+    ("value", lambda own: own[1:], "its values are of no metric"),
+    ("value", pa.array([["7"]] * 3), "it is no result pack"),
+    ("metric", lambda own: [99, *own[1:]], "its values are of no metric"),
+    ("view", lambda own: [-1, *own[1:]], "a metric's view is not in 0 to 1"),
+    ("round", lambda own: [4, *own[1:]], "a metric's round is not in 0 to 3"),
+    ("round", lambda own: [None, *own[1:]], "the metrics of run [0-9a-f]* cannot be read"),
+    ("client", lambda own: [2, *own[1:]], "a metric's client is not in -1 to 1"),
+    ("names", lambda own: ["\x1b", *own[1:]], "the names of its metrics or views are not legible"),
+    ("names", lambda own: [own[1], *own[1:]], "the names of its metrics or views are not legible"),
+    ("views", nulls(pa.list_(pa.string())), "the metrics of run [0-9a-f]* cannot be read"),
+    ("seconds", nulls(pa.float64()), "has no seconds"),
+    ("seconds", pa.array([np.nan] * 3), "seconds of a run are nan"),
+    ("seconds", pa.array([-1.0] * 3), "seconds of a run are -1"),
+    ("by", nulls(pa.string()), "has no by"),
+    ("by", pa.array(["\x1b[2J"] * 3), "by of a run is"),
+    ("machine", pa.array(["a\nb"] * 3), "machine of a run is"),
+    ("started", nulls(pa.string()), "has no started"),
+    ("started", pa.array(["yesterday"] * 3), "started of a run is 'yesterday'"),
+    ("predictions", pa.array(["much"] * 3), "predictions of a run is 'much'"),
+    ("data", pa.array(["[]"] * 3), "a data set cannot be read"),
+    ("budget", pa.array(["paper"] * 3), "its budget is not its spec's"),
+    ("spec", pa.array(["[" * 10**5] * 3), "a spec cannot be read"),
+    ("about", pa.array(["[]"] * 3), "what is said about it is no object"),
+    ("about", pa.array(['{"libraries": 3}'] * 3), "its libraries is not legible"),
+    ("about", pa.array(['{"deviations": [3]}'] * 3), "its deviations or libraries are not legible"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "holds", "says"), FAULTS)
+def test_what_is_sealed_and_yet_wrong_is_refused_and_left_out(
+    store: Store, rows: list[Row], tmp_path: Path, column: str, holds: object, says: str
+) -> None:
+    write(bad := tmp_path / "bad.parquet", rows[:3])
+    write(good := tmp_path / "good.parquet", rows[3:5])
+    if callable(holds):
+        there = pa.parquet.read_table(bad)[column]
+        holds = pa.array([holds(there[0].as_py()), *there[1:].to_pylist()], there.type)
+    resealed(bad, column, holds)
+    with pytest.raises(FedbenchError, match=rf"cannot read the result pack .*bad.parquet \(.*{says}"):
+        take_in(bad, store)
     assert not (store.home / "results").exists()
+    said: list[FedbenchError] = []
+    shelf = Shelf([bad, good], said.append)
+    assert {run.id for run in shelf.all()} == {row.id for row in rows[3:5]}
+    assert shelf.problems == said
+    assert len(said) == 1
+    assert (shelf.get(rows[0].id), shelf.find(rows[0].id), len(shelf.places)) == (None, None, 2)
+
+
+def test_a_builtin_methods_own_metric_has_a_range_and_a_users_none(rows: list[Row]) -> None:
+    row = rows[0]
+    for name, method, value, fault in (
+        ("beta", "pfedfda", 7.0, "beta is 7, not 0 to 1"), ("beta", "fedavg", 7.0, ""), ("mine", "fedavg", -1e9, ""),
+        ("mine", "fedavg", np.nan, "mine is nan, not a number"), ("network_share", "fedavg", 1.2, ""),
+        ("brier_score", "fedavg", 2.5, "brier_score is 2.5, not 0 to 2"), ("train_loss", "fedavg", -3.0, ""),
+        ("bytes_up", "fedavg", -3.0, "bytes_up is -3, not 0 or more"), ("ratio_bound", "ftw_erm", -1.0,
+        "ratio_bound is -1, not 0 or more"), ("average_accuracy", "fedavg", 1 + 1e-12, ""),
+    ):  # fmt: skip
+        one = np.zeros(1, np.int32)
+        metrics = Metrics("", [name], [""], one, one, one, one - 1, np.array([value]))
+        spec = dataclasses.replace(row.spec, method=method)
+        assert fault_of(dataclasses.replace(row, spec=spec, metrics=metrics)) == fault
 
 
 def test_a_pack_of_a_newer_fedbench(rows: list[Row], tmp_path: Path) -> None:

@@ -50,10 +50,7 @@ class Ask:
         """The shipped results that it may show; packs that cannot be read are remarked."""
         from fedbench.results.shelf import Shelf
 
-        shelf = Shelf([]) if self.mine else Shelf.of(self.store)
-        for problem in shelf.problems:
-            self.remark(str(problem))
-        return shelf
+        return Shelf([]) if self.mine else Shelf.of(self.store, lambda problem: self.remark(str(problem)))
 
     def runs(self) -> list[Run]:
         """The runs that its filters name; who made the shipped ones among them is remarked."""

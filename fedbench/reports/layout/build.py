@@ -15,6 +15,7 @@ from fedbench.metrics.method_metrics import MEASURES
 from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.reports.layout.notes import Notes, command
+from fedbench.reports.layout.shipped import contradicted
 from fedbench.reports.numbers.counted import counted
 from fedbench.reports.numbers.derived import derived
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
@@ -30,6 +31,7 @@ from fedbench.store import Store
 
 if TYPE_CHECKING:
     from fedbench.metrics.read import Metrics
+    from fedbench.results.shipped import Shipped
     from fedbench.theory.arrays import Array
 
 
@@ -69,11 +71,13 @@ class _Layout:
     def __init__(self, cells: Cells, view: str, compare: bool) -> None:
         self.cells, self.table, self.view, self.compare = cells, cells.table, view, compare
         #: An ordered set. Whose cells damaged runs would fill nobody knows.
-        self.problems = {str(error): None for error in (*cells.index.damaged, *cells.index.shelf.problems)}
+        self.problems = {str(error): None for error in cells.index.damaged}
         self.views: set[tuple[str, bool]] = set()  #: of the test images, and whether asked for once, so without ±
         #: (metric, why there is none) -> the methods whose runs have none, an ordered set
         self.without: dict[tuple[str, str], dict[str, None]] = {}
         self._metrics: dict[str, Metrics | None] = {}
+        #: Run's id -> it, and the same one out of packs that have other numbers, if any do
+        self._others: dict[str, tuple[Record, list[Shipped]]] = {}
         self._xi: dict[tuple[str, ...], Array | None] = {}
 
     def grid(self, seeds: tuple[int, ...]) -> Grid:
@@ -133,12 +137,12 @@ class _Layout:
             scope=self.cells.scope,
             heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
             lines=tuple(_printed(line, columns) for line in lines),
-            about=tuple(notes.brief()),
+            about=(*notes.brief(), *contradicted({id: found for id, found in self._others.items() if found[1]})),
             command=command(self.cells, seeds) if counts.keys() & {State.MISSING.value, State.FAILED.value} else "",
             notes=(*notes.full(self.compare), *empty),
             footnotes=tuple(footnotes),
             verdicts=tuple(self._verdicts(apart, paper)) if self.compare else (),
-            problems=tuple(self.problems),
+            problems=tuple(dict.fromkeys([*map(str, self.cells.index.shelf.problems), *self.problems])),
             counts=counts,
             of_paper=table.of_paper,
         )
@@ -204,8 +208,9 @@ class _Layout:
         if state is State.UNEVALUATED:  # it has just been evaluated
             state = State.STALE if any(r.state is State.STALE for _, r in pairs) else State.DONE
         shipped = any(record.shipped and record.id in runs for _, record in pairs)
+        others = any(self._others[id][1] for id in runs)
         value = over_seeds(values, OVER_SEEDS.get(str(column.statistic)))
-        return dataclasses.replace(filled(state, value, column, tuple(runs)), shipped=shipped)
+        return dataclasses.replace(filled(state, value, column, tuple(runs)), shipped=shipped, contradicted=others)
 
     def _without(self, column: Column, record: Record, metrics: Metrics) -> State | None:
         """How it stands with the cell of a run whose method does not measure the metric; None if it does."""
@@ -242,7 +247,8 @@ class _Layout:
             return None
         if record.id not in self._metrics:
             try:
-                self._metrics[record.id] = self.cells.index.metrics(record)
+                self._metrics[record.id] = metrics = self.cells.index.metrics(record)
+                self._others[record.id] = record, self.cells.index.shelf.others(record.id, metrics)
             except FedbenchError as error:
                 self._metrics[record.id] = None
                 self.problems[str(error)] = None

@@ -29,6 +29,8 @@ STALE = "†"
 PARTIAL = "‡"
 #: Mark of a value that runs of a result pack have gone into.
 SHIPPED = "°"
+#: Mark of a value of a run that a result pack has with other numbers.
+CONTRADICTED = "≠"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Entry:
     within: bool | None = None  #: whether that lies within the table's tolerance
     runs: tuple[str, ...] = ()
     shipped: bool = False  #: whether a run of a result pack has gone into it
+    contradicted: bool = False  #: whether a result pack has other numbers of a run that has gone into it
 
     @property
     def mark(self) -> str:
@@ -53,7 +56,7 @@ class Entry:
         if not self.text:
             return ""
         state = "" if self.state is State.DONE else STALE if self.state is State.STALE else PARTIAL
-        return state + SHIPPED * self.shipped
+        return state + SHIPPED * self.shipped + CONTRADICTED * self.contradicted
 
     @property
     def symbol(self) -> str:
@@ -202,6 +205,7 @@ def legend(grid: Grid) -> list[tuple[str, str]]:
         (STALE, "stale: of another version of the code"),
         (PARTIAL, "not of all its seeds yet"),
         (SHIPPED, "shipped"),
+        (CONTRADICTED, "another pack has other numbers"),
     )
     found += [(mark, meaning) for mark, meaning in marks if any(mark in e.mark for e in entries)]
     compared = any(line.kind == "reported" for line in grid.lines)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fedbench.reports.layout.grid import SHIPPED
+from fedbench.reports.layout.grid import CONTRADICTED, SHIPPED
 from fedbench.reports.status.index import Record
 from fedbench.results.shipped import Shipped
 from fedbench.words import counted, duration
@@ -32,3 +32,18 @@ def of_runs(runs: Iterable[Shipped]) -> Iterator[str]:
             f"{SHIPPED} {counted(len(own), 'run')} by {by}, {when}, "
             f"on {on} ({seconds} of training): 'fedbench results verify' trains some again; --mine leaves them out."
         )
+
+
+def contradicted(others: Mapping[str, tuple[Record, Sequence[Shipped]]]) -> Iterator[str]:
+    """A line on runs (by id) that packs have with other numbers than are printed, if there are any."""
+    if not others:
+        return
+    few = []
+    for id, (record, runs) in [*others.items()][:3]:
+        shown = record.shipped.pack if record.shipped else "this store"
+        few.append(f"{id} (shown: {shown}; other: {', '.join(run.pack for run in runs)})")
+    yield (
+        f"{CONTRADICTED} {counted(len(others), 'run')} with other numbers in another result pack: "
+        f"{', '.join([*few, *(['...'] if len(others) > 3 else [])])}. "
+        f"'fedbench results verify {next(iter(others))}' tells which come out again."
+    )

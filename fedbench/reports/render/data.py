@@ -18,7 +18,7 @@ from fedbench.reports.layout.grid import Grid
 COLUMNS = (
     "table", "budget", "precision", "row", "kind", "group", "column", "metric", "unit", "state", "value", "std", "n",
     "weighted", "unweighted", "seeds", "seed_std", "per_seed", "ratio", "reported", "reported_std", "difference",
-    "within", "runs", "method", "source", "shipped",
+    "within", "runs", "method", "source", "shipped", "contradicted",
 )  # fmt: skip
 
 
@@ -45,6 +45,7 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
                 "reported": reported[0] if reported else None, "reported_std": reported[1] if reported else None,
                 "difference": entry.difference, "within": entry.within, "runs": " ".join(entry.runs) or None,
                 "method": line.method or None, "source": line.source or None, "shipped": entry.shipped,
+                "contradicted": entry.contradicted,
                 **({"keys": dict(zip(grid.keys, line.keys, strict=True))} if grid.keys else {}),
             }  # fmt: skip
 

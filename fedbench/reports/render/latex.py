@@ -42,14 +42,14 @@ _SPECIAL = {
 }  # fmt: skip
 _MATH = {
     "±": r"\pm", "×": r"\times", "−": "-", "·": r"\cdot", "…": r"\ldots", "≤": r"\le", "≥": r"\ge", "†": r"\dagger",
-    "‡": r"\ddagger", "°": r"^{\circ}", "✓": r"\surd",
+    "‡": r"\ddagger", "°": r"^{\circ}", "✓": r"\surd", "≠": r"\neq",
     "✗": r"\times", "○": r"\circ", "→": r"\to", "∞": r"\infty", "α": r"\alpha", "β": r"\beta", "γ": r"\gamma",
     "δ": r"\delta", "ε": r"\varepsilon", "η": r"\eta", "θ": r"\theta", "κ": r"\kappa", "λ": r"\lambda", "μ": r"\mu",
     "ξ": r"\xi", "π": r"\pi", "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau", "φ": r"\varphi", "ω": r"\omega",
     "Δ": r"\Delta", "Θ": r"\Theta", "Σ": r"\Sigma", "Φ": r"\Phi", "Ω": r"\Omega", "²": "^2", "³": "^3",
 }  # fmt: skip
 #: Of values.
-_MARKS = {"†": r"\dagger", "‡": r"\ddagger", "°": r"\circ"}
+_MARKS = {"†": r"\dagger", "‡": r"\ddagger", "°": r"\circ", "≠": r"\neq"}
 _TEXT = {"–": r"\textendash{}", "—": r"\textemdash{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\u00a0": "~"}
 
 

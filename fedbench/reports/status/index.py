@@ -105,7 +105,7 @@ class Index:
         """The run: of today's versions if it is complete, shipped or under way; else of others; else as it failed, here
         or, if it diverged, where a pack was made.
 
-        The store's comes before a shipped one. Raises FedbenchError for a damaged row of a pack.
+        The store's comes before a shipped one.
         """
         if spec.id not in self._looked_up:
             self._looked_up[spec.id] = self._look_up(spec)
