@@ -36,6 +36,9 @@ def put(
 
         show(grids, context.out(), full)
         return
+    if format == "csv":  # has no place for them
+        for problem in dict.fromkeys(problem for grid in grids for problem in grid.problems):
+            context.err().print(problem, soft_wrap=True, markup=False)
     text = render.render(grids, format, full=full, standalone=standalone)
     if output is None:
         typer.echo(text, nl=False)

@@ -125,6 +125,60 @@ def test_an_interrupt_while_rounding_is_looked_at(pack: Path, tmp_path: Path, mo
     assert (said.code, said.err.splitlines()[-1]) == (130, "fedbench: stopped")
 
 
+def test_an_interrupt_leaves_what_was_verified(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedbench.cli import verifying
+
+    other, train = tmp_path / "other", verifying.train
+    good("train", "--method", "local", "--budget", "smoke")
+    good("results", "export", "-o", pack, "--by", "Ada")
+    good("results", "import", pack, "--home", other)
+    made: list[Any] = []
+
+    def once(jobs: Any, *arguments: Any, **options: Any) -> Any:
+        if made:
+            raise KeyboardInterrupt
+        made.extend(train(jobs, *arguments, **options))
+        return made
+
+    monkeypatch.setattr(verifying, "train", once)
+    said = fedbench("results", "verify", "--home", other)
+    assert (said.code, said.err.splitlines()[-1]) == (130, "fedbench: stopped")
+    assert f"✓ run {made[0].id}" in said.out
+    assert "1 of 1 come out again" in said.out
+
+
+def test_other_numbers_are_asked_about_marked_and_verified_against(pack: Path, tmp_path: Path) -> None:
+    other, row = tmp_path / "other", Pack(pack).row(0)
+    worse = replace(row.metrics, value=row.metrics.value * 0.5)
+    write(tmp_path / "bob.parquet", [replace(row, by="Bob", metrics=worse)])
+    good("results", "import", pack, "--home", other)
+    line = bad("results", "import", tmp_path / "bob.parquet", "--home", other)
+    assert "1 run of " in line
+    assert f"has other numbers than are there: {row.id} (other/ada)" in line
+    said = good("results", "import", tmp_path / "bob.parquet", "--prefer", "old", "--home", other).err
+    assert "nothing taken in; 1 run left out that were there with other numbers" in said
+    assert "≠" not in table(other)
+    (other / "results/bob.parquet").write_bytes((tmp_path / "bob.parquet").read_bytes())  # not by an import
+    line = f"≠ 1 run with other numbers in another result pack: {row.id} (shown: other/ada; other: other/bob)"
+    assert line in " ".join(table(other).split())
+    said = fedbench("results", "verify", "--home", other)
+    assert said.code == 1
+    assert f"✓ run {row.id} in other/ada" in said.out
+    assert f"✗ run {row.id} in other/bob" in said.out
+    assert "1 of 2 come out again" in said.out
+
+
+def test_runs_of_other_code_are_exported_only_with_a_word(
+    ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedbench.results.making.other_code", lambda provenance: True)
+    pack = tmp_path / "x.parquet"
+    assert "1 run of 1 was made by other code than today's" in bad("results", "export", "-o", pack)
+    assert not pack.exists()
+    good("results", "export", "-o", pack, "--other-code")
+    assert pack.exists()
+
+
 def test_other_predictions_are_found_out(pack: Path, tmp_path: Path) -> None:
     far(pack, tmp_path)
     said = fedbench("results", "verify", "--home", tmp_path / "other")
@@ -181,6 +235,9 @@ def test_a_pack_that_cannot_be_read_is_told_wherever_its_runs_could_stand(
     monkeypatch.chdir(tmp_path)  # figures go where one is
     good("results", "import", pack, "--home", other)
     (other / "results/text.parquet").write_text("no pack")
+    row = Pack(pack).row(0)
+    better = replace(row.metrics, value=row.metrics.value + 7)
+    write(other / "results/a.parquet", [replace(row, metrics=better)])
     for command in (
         ("compare", "method=fedavg"),
         ("figure", "curves", "method=fedavg"),
@@ -188,9 +245,10 @@ def test_a_pack_that_cannot_be_read_is_told_wherever_its_runs_could_stand(
         ("results", "list"),
     ):
         said = good(*command, "--home", other)
-        assert "cannot read the result pack" in " ".join(said.err.split()), command
+        faults = 1 if command == ("claims",) else 2  # of packs that it has no run of only what tells of them is read
+        assert " ".join(said.err.split()).count("cannot read the result pack") == faults, command
         assert "Ada" in said.out + said.err or command == ("claims",)
-    assert "cannot read the result pack" in " ".join(table(other).split())
+    assert " ".join(table(other).split()).count("cannot read the result pack") == 2
 
 
 def test_what_cannot_be_is_one_line(pack: Path, tmp_path: Path) -> None:

@@ -71,11 +71,46 @@ def test_mine_leaves_them_out(lab: Any, shelf: Shelf) -> None:
     assert not any(line.startswith("°") for line in printed.about)
 
 
-def test_the_store_comes_first(lab: Any, shelf: Shelf) -> None:
-    lab.run(lab.setting("feddrm/1", DIR), "fedavg", value=0.5)
+@pytest.mark.parametrize(("value", "text", "mark"), [(0.5, "50.00", "≠"), (0.25, "25.00", "")])
+def test_the_store_comes_first(lab: Any, shelf: Shelf, value: float, text: str, mark: str) -> None:
+    """And where the pack has other numbers of the same run, the cell says so."""
+    run = lab.run(lab.setting("feddrm/1", DIR), "fedavg", value=value)
     printed = grid(lab.store, shelf)
-    assert (entry(printed, "FedAvg").text, entry(printed, "FedAvg").mark) == ("50.00", "")
+    assert (entry(printed, "FedAvg").text, entry(printed, "FedAvg").mark) == (text, mark)
     assert (entry(printed, "Local").text, entry(printed, "Local").mark) == ("75.00", "°")
+    said = [line for line in printed.about if line.startswith("≠")]
+    assert len(said) == bool(mark)
+    assert not said or f"≠ 1 run with other numbers in another result pack: {run.id} (shown: this store;" in said[0]
+
+
+def test_a_run_that_two_packs_have_with_other_numbers(lab: Any, shelf: Shelf, tmp_path: Path) -> None:
+    """The first pack's stand, and say so; of the same numbers twice nothing is said."""
+    ours = lab.run(lab.setting("feddrm/1", DIR), "fedavg", value=0.5)
+    theirs = lab.run(lab.setting("feddrm/1", DIR), "local", value=0.75)
+    write(tmp_path / "second.parquet", [row(lab, run) for run in (ours, theirs)])
+    for run in (ours, theirs):
+        lab.store.remove("run", run.id)
+    printed = grid(lab.store, Shelf([*shelf.paths, tmp_path / "second.parquet"]))
+    assert [(e.text, e.mark) for e in (entry(printed, "FedAvg"), entry(printed, "Local"))] == [
+        ("25.00", "°≠"), ("75.00", "°"),
+    ]  # fmt: skip
+    (line,) = [line for line in printed.about if line.startswith("≠")]
+    assert f"{ours.id} (shown: {tmp_path.parent.name}/pack; other: {tmp_path.parent.name}/second)" in line
+    for form, mark in (("console", "°≠"), ("latex", r"\circ\neq"), ("html", "°≠"), ("markdown", "°≠")):
+        assert mark in render([printed], form)
+    cells = json.loads(render([printed], "json"))[0]["cells"]
+    assert {c["row"] for c in cells if c["contradicted"]} == {"FedAvg"}
+
+
+def test_a_pack_with_a_number_out_of_range_fills_no_cell(lab: Any, shelf: Shelf, tmp_path: Path) -> None:
+    run = lab.run(lab.setting("feddrm/1", DIR), "fedavg", value=0.5)
+    bad = row(lab, run)
+    write(tmp_path / "bad.parquet", [replace(bad, metrics=replace(bad.metrics, value=bad.metrics.value + 7))])
+    lab.store.remove("run", run.id)
+    printed = grid(lab.store, Shelf([tmp_path / "bad.parquet", *shelf.paths]))
+    assert (entry(printed, "FedAvg").text, entry(printed, "FedAvg").mark) == ("25.00", "°")
+    (problem,) = printed.problems
+    assert "accuracy is 7.5, not 0 to 1" in problem
 
 
 def test_shipped_numbers_need_no_images(shelf: Shelf, tmp_path: Path) -> None:
