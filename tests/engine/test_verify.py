@@ -83,10 +83,11 @@ def test_what_is_said_of_a_run_made_again(store: Store, tmp_path: Path) -> None:
     about = {"device": "cpu", "cpu": "AVX9", "processor": "Six 6-9-1", "cores": 2, "executor": "stacked"}
     shipped = replace(row_of(_dated(run), store, "Ada"), about=about)
     other = replace(shipped, predictions="0" * 64)
+    write(tmp_path / "pack.parquet", [shipped])
+    (packed,) = Shelf([tmp_path / "pack.parquet"]).all()
 
     def verdict(row: Row, **told: str | int) -> tuple[Verdict, float, str]:
-        write(tmp_path / "pack.parquet", [row])
-        (one,) = Shelf([tmp_path / "pack.parquet"]).all()
+        one = replace(packed, row=row)  # whatever a pack may hold
         again = replace(run, manifest={**run.manifest, "provenance": {**about, **told}})
         result = compare(one, again, store, tolerance=0.125)
         return result.verdict, result.difference, result.metric
