@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fedbench.api.places import Home, store_of
+from fedbench.api.places import Home, say, store_of
 from fedbench.reports import runs as stored
 from fedbench.reports.headline import VIEW, headline
 from fedbench.reports.runs import SEEDS, differing, label, names_of_methods, select, text
@@ -97,7 +97,7 @@ def run(id: str, *, store: Home = None) -> Run:
 def listed(words: Sequence[str], store: Home, mine: bool = False) -> list[stored.Run]:
     """The runs that all words name, of the store, then unless `mine` shipped ones; without words all of the store."""
     home = store_of(store)
-    return select(home, words, None if mine else Shelf.of(home))
+    return select(home, words, None if mine else Shelf.of(home, lambda problem: say(str(problem))))
 
 
 def chosen(filters: Sequence[str | stored.Run], store: Home, mine: bool = False) -> list[stored.Run]:

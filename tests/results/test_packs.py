@@ -391,7 +391,7 @@ FAULTS: list[tuple[str, object, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("column", "holds", "says"), FAULTS)
+@pytest.mark.parametrize(("column", "holds", "says"), FAULTS, ids=[says for _, _, says in FAULTS])
 def test_what_is_sealed_and_yet_wrong_is_refused_and_left_out(
     store: Store, rows: list[Row], tmp_path: Path, column: str, holds: object, says: str
 ) -> None:
