@@ -57,8 +57,8 @@ FORMS = {"id": "[0-9a-f]{12}", "stem": "[0-9a-f]{12}", "predictions": "[0-9a-f]{
 #: files.
 ABOUT: Mapping[str, type] = {
     "title": str, "overrides": dict, "defaults": dict, "deviations": list, "measures": list, "device": str, "cpu": str,
-    "processor": str, "cores": int, "threads": int, "executor": str, "stacks": int, "together": int, "libraries": dict, "git": str,
-    "fingerprint": str,
+    "processor": str, "cores": int, "threads": int, "executor": str, "stacks": int, "together": int,
+    "libraries": dict, "git": str, "fingerprint": str,
 }  # fmt: skip
 #: Of the metrics in long form.
 LONG = ("metric", "view", "round", "client")
