@@ -135,7 +135,7 @@ def test_shipped_numbers_of_another_copy_of_the_images(lab: Any, tmp_path: Path)
     printed = grid(other, shelf)
     assert entry(printed, "FedAvg").text == "25.00"
     assert entry(printed, "FedDRM").state is State.MISSING
-    assert f"cifar10 images: {copy.title}." in printed.notes
+    assert f"cifar10 images: {copy.title}." in printed.about
 
 
 def test_a_number_that_the_pack_lacks_is_an_empty_cell(lab: Any, tmp_path: Path) -> None:
