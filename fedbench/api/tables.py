@@ -64,6 +64,7 @@ def report(
     view: str | None = None,
     client_mean: str | None = None,
     mine: bool = False,
+    extra: bool = False,
     store: Home = None,
 ) -> Tables:
     """Tables of measured numbers by number ("1"), name ("feddrm/1") or TOML file; none: the headline tables. The
@@ -78,6 +79,7 @@ def report(
     grids = laid_out(
         tables, store_of(store), roots(), budget=budget, dataset=dataset, columns=columns, seeds=seeds,
         precision=precision, compare=compare, only_done=only_done, view=view, client_mean=client_mean, mine=mine,
+        extra=extra,
     )  # fmt: skip
     return Tables(tuple(grids))
 
@@ -95,8 +97,7 @@ def compare(
     """Runs side by side (`fedbench compare`): in what they differ, and mean ± standard deviation over seeds.
 
     Runs are named as in `runs`, or given; `test` adds a table of every two rows on the same data, tested over seeds or
-    clients. `metrics` take the place of the usual numbers. Filters name shipped runs, too, unless `mine`
-    leaves them out.
+    clients. `metrics` take the place of the usual numbers; `mine` leaves shipped runs out.
 
     >>> compare("dataset=digits").frame["metric"].iloc[0]
     'average_accuracy'

@@ -9,7 +9,7 @@ from fedbench import protocol as protocols
 from fedbench.cli import context
 
 if TYPE_CHECKING:
-    from fedbench.specs import Setting
+    from fedbench.specs import RunSpec
     from fedbench.store import Artifact
 
 
@@ -26,8 +26,8 @@ def next_command(artifact: Artifact, protocol: str) -> str:
     if protocol == protocols.OWN:
         return own
     headline = {number: name for number, (_, name) in tables.headline().items()}
-    commands = _tables_of(setting, headline, elsewhere=True)
-    commands = commands or _tables_of(setting, {name: name for name in tables.names()}, elsewhere=False)
+    commands = _tables_of(artifact.spec, headline, elsewhere=True)
+    commands = commands or _tables_of(artifact.spec, {name: name for name in tables.names()}, elsewhere=False)
     if not commands:
         return own
     options, names = next(iter(commands.items()))
@@ -36,8 +36,8 @@ def next_command(artifact: Artifact, protocol: str) -> str:
     )
 
 
-def _tables_of(setting: Setting, named: Mapping[str, str], elsewhere: bool) -> dict[str, list[str]]:
-    """Of these tables (as the user calls them -> name), those with the setting: options of `report` -> tables.
+def _tables_of(run: RunSpec, named: Mapping[str, str], elsewhere: bool) -> dict[str, list[str]]:
+    """Of these tables (as the user calls them -> name), those with the run's setting: options of `report` -> tables.
 
     `elsewhere`: also those about other data sets, taken over to the setting's.
     """
@@ -45,7 +45,8 @@ def _tables_of(setting: Setting, named: Mapping[str, str], elsewhere: bool) -> d
     from fedbench.reports.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION, find
     from fedbench.reports.status.index import Index
 
-    store, dataset = context.store(), setting.partition.dataset.name
+    setting, store = run.setting, context.store()
+    dataset = setting.partition.dataset.name
     index = Index(store)
     commands: dict[str, list[str]] = {}
     for called, name in named.items():
@@ -64,6 +65,7 @@ def _tables_of(setting: Setting, named: Mapping[str, str], elsewhere: bool) -> d
                 options = f" --dataset {dataset}" if replaced else ""
                 options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""
                 options += f" --precision {setting.precision}" if setting.precision != DEFAULT_PRECISION else ""
-                commands.setdefault(options + words, []).append(called)
+                asked = any(record and record.id == run.id for cell in cells.all for record in cell.records)
+                commands.setdefault(options + words + ("" if asked else " --extra"), []).append(called)
                 break
     return commands

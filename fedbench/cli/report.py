@@ -38,6 +38,9 @@ def report(
         bool, typer.Option("--only-done", help="Leave out rows and columns that have no number.")
     ] = False,
     mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
+    extra: Annotated[
+        bool, typer.Option("--extra", help="Add rows of your other runs in the table's settings (train --table -m).")
+    ] = False,
     budget: Annotated[str | None, typer.Option(help="Of the runs: small (default), paper, ...")] = None,
     precision: Annotated[str | None, typer.Option(help="Of the runs: fp32 (default), tf32 or bf16.")] = None,
     dataset: Annotated[
@@ -74,6 +77,6 @@ def report(
     grids = laid_out(
         table or (), context.store(), context.roots(), budget=budget, precision=precision, dataset=dataset,
         columns=column or (), view=view, client_mean=client_mean, seeds=seed or (), compare=compare,
-        only_done=only_done, mine=mine,
+        only_done=only_done, mine=mine, extra=extra,
     )  # fmt: skip
     printing.put(grids, chosen, output, full=notes == "full", standalone=standalone)

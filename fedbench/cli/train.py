@@ -139,7 +139,7 @@ def train(
 
     Every hyper-parameter of a method is an option too, such as --lambda 0.8
     for feddrm: 'fedbench methods feddrm' lists them. With --table and one
-    method they make an extra row of the table.
+    method they make an extra row of the table (report --extra).
 
     A run that was interrupted goes on where it stopped when the same command
     is given again.

@@ -178,7 +178,7 @@ def _extra(table: Table, method: str) -> str:
     """That a method makes an extra row, and which row a reader may have meant: papers call different methods alike."""
     title = declared.of(method).title
     meant = next((f"; its row {row.label} is -m {row.method}" for row in table.rows if row.label == title), "")
-    return f"no row of {table.id} is of {method}, so it makes an extra one{meant}"
+    return f"no row of {table.id} is of {method}, so it makes an extra one{meant}; report --extra prints it"
 
 
 def _of_method(

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and standard deviation of `count` values."""
+    """Mean and standard deviation of `count` values; one value has no standard deviation."""
 
     mean: float
     std: float
@@ -22,7 +22,7 @@ def _summary(values: Iterable[float], ddof: int) -> Summary:
     array = np.fromiter(values, np.float64)
     if not len(array):
         return Summary(math.nan, math.nan, 0)
-    std = float(array.std(ddof=ddof)) if len(array) > ddof else math.nan
+    std = float(array.std(ddof=ddof)) if len(array) > 1 else math.nan
     return Summary(float(array.mean()), std, len(array))
 
 

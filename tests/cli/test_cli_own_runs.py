@@ -68,7 +68,7 @@ def test_a_dry_run_for_a_script(home: Path) -> None:
 
 def test_the_run_of_a_papers_protocol_is_its_tables_cell(home: Path) -> None:
     said = good("train", "digits", *DIR, "-m", "pfedfda", "--protocol", "feddrm", *SMOKE)
-    assert said.line == "next: fedbench report --table 1 --dataset digits --budget smoke (or --table 2)"
+    assert said.line == "next: fedbench report --table 1 --dataset digits --budget smoke --extra (or --table 2)"
     assert Store(home).current["protocol"] == "feddrm"
 
 

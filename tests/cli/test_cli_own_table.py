@@ -52,7 +52,7 @@ def states(said: Said) -> dict[str, list[str]]:
 
 
 def report(*more: str) -> dict[str, list[str]]:
-    return states(good("report", *TABLE, "--format", "json", *more))
+    return states(good("report", *TABLE, "--extra", "--format", "json", *more))
 
 
 def runs(home: Path) -> set[str]:

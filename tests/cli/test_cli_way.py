@@ -24,13 +24,13 @@ def test_three_commands_on_digits(home: Path) -> None:
     assert partition.name in made.out
     trained = good("train", "--method", "pfedfda", *SMOKE)
     assert "budget smoke: 4 rounds" in trained.err
-    assert trained.line == "next: fedbench report --table 1 --dataset digits --budget smoke (or --table 2)"
-    printed = good("report", "--table", "1", "--format", "latex", *DIGITS).out
+    assert trained.line == "next: fedbench report --table 1 --dataset digits --budget smoke --extra (or --table 2)"
+    printed = good("report", "--table", "1", "--extra", "--format", "latex", *DIGITS).out
     assert printed.startswith("% Needs \\usepackage{booktabs")
     assert "\\end{table}\n" in printed
     evaluated = json.loads(good("evaluate", "--json").out)[0]["headline"]["crop"]
     assert f"{100 * evaluated['system_accuracy']:.2f}" in printed.split("pFedFDA")[1].splitlines()[0]
-    rows = cells(good("report", "--table", "1", "--format", "json", *DIGITS))
+    rows = cells(good("report", "--table", "1", "--extra", "--format", "json", *DIGITS))
     assert rows["pFedFDA"]["Dir-0.3"]["value"] == pytest.approx(100 * evaluated["system_accuracy"])
     assert rows["FedDRM"]["Dir-0.3"]["state"] == "missing"
 
@@ -39,7 +39,7 @@ def test_three_commands_on_digits(home: Path) -> None:
 def test_a_plain_run_is_the_tables_cell(home: Path, options: tuple[str, ...], column: str) -> None:
     good("partition", "digits", *options, "--protocol", "feddrm")
     good("train", "--method", "feddrm", *SMOKE)
-    rows = cells(good("report", "--table", "1", "--format", "json", *DIGITS))
+    rows = cells(good("report", "--table", "1", "--extra", "--format", "json", *DIGITS))
     done = [(row, key) for row, line in rows.items() for key, cell in line.items() if cell["state"] == "done"]
     assert done == [("FedDRM", column)]
 
@@ -81,7 +81,7 @@ def test_every_hyper_parameter_is_an_option(ready: Path) -> None:
     assert "already there" in good("train", "--method", "feddrm", *SMOKE, "--lambda=0.7").err
     assert "already there" in good("train", "--method", "feddrm", *SMOKE, "--lambda", "0.8").err, "0.8 is the default"
     assert {path for path in complete(ready) if path.startswith("run/")} - before == both
-    rows = cells(good("report", "--table", "1", "--format", "json", *DIGITS))
+    rows = cells(good("report", "--table", "1", "--extra", "--format", "json", *DIGITS))
     assert rows["FedDRM"]["Dir-0.3"]["kind"] == "paper"
     assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["kind"] == "extra"
     assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["runs"] != rows["FedDRM"]["Dir-0.3"]["runs"]

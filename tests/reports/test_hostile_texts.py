@@ -89,7 +89,7 @@ def grid(lab: Any, folder: Path, texts: dict[str, str]) -> Grid:
     lab.run(setting, "feddrm", deviations=[texts.get("note", "n")])
     lab.run(setting, "fedavgft", value=0.25)
     lab.run(setting, "own", value=0.125, title=texts.get("method", "m"))
-    return build(table, "small", lab.store, [], compare=True)
+    return build(table, "small", lab.store, [], compare=True, extra=True)
 
 
 @pytest.fixture(params=[*FIELDS, "all"])

@@ -21,7 +21,7 @@ DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
 
 def grid(lab: Any, name: str = "feddrm/1") -> Grid:
-    return build(tables.load(name), "small", lab.store, [])
+    return build(tables.load(name), "small", lab.store, [], extra=True)
 
 
 def extras(lab: Any, name: str = "feddrm/1") -> dict[str, list[str]]:
@@ -110,6 +110,34 @@ def test_a_title_that_looks_like_a_label_is_told_apart(lab: Any) -> None:
     assert found[f"APFL (apfl), run {sly.id}"][0] == "50.00"
 
 
+def test_they_are_added_where_they_are_asked_for(lab: Any) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "pfedfda", value=0.5)
+    plain = build(tables.load("feddrm/1"), "small", lab.store, [])
+    assert not [line for line in plain.lines if line.kind == "extra"]
+    assert "Left out: 1 row of your other runs in these settings (--extra)." in plain.about
+    assert not any("Left out" in line for line in grid(lab).about)
+
+
+def test_one_of_fewer_seeds_is_not_ranked(lab: Any) -> None:
+    """However good it is: the best and the second are of the table's own seeds."""
+    lab.dataset("mnist")
+    cells = lab.cells("flux/13", "paper")
+    first, *rest = next(iter(cells.settings.values()))
+    for setting in (first, *rest):
+        for method, value in (("fedavg", 0.5), ("local", 0.25)):
+            more = {"client_accuracy_mean": lambda _, value=value: value}
+            lab.run(setting, method, rules="flux", metrics=more, views=("plain",))
+
+    def ranks() -> dict[str, int]:
+        lines = build(tables.load("flux/13"), "paper", lab.store, [], extra=True).lines
+        return {line.label: line.entries[0].rank for line in lines if line.entries[0].text}
+
+    for setting, expected in ((first, 0), *((one, 0) for one in rest[:-1]), (rest[-1], 1)):
+        lab.run(setting, "mine", rules="flux", metrics={"client_accuracy_mean": lambda _: 0.75}, views=("plain",))
+        assert ranks()["mine"] == expected
+    assert ranks()["FedAvg"] == 2
+
+
 def test_one_method_is_one_row_over_all_columns(lab: Any) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "pfedfda", value=0.5)
     lab.run(lab.setting("feddrm/1", SPC), "pfedfda", value=0.25)
@@ -122,9 +150,9 @@ def test_a_value_of_too_few_seeds_is_marked(lab: Any) -> None:
     first, *rest = next(iter(cells.settings.values()))
     table = tables.load("flux/13")
     lab.run(first, "mine", rules="flux", metrics={"client_accuracy_mean": lambda _: 0.5}, views=("plain",))
-    (line,) = (x for x in build(table, "paper", lab.store, []).lines if x.kind == "extra")
+    (line,) = (x for x in build(table, "paper", lab.store, [], extra=True).lines if x.kind == "extra")
     assert line.entries[0].mark == "‡"
     for setting in rest:
         lab.run(setting, "mine", rules="flux", metrics={"client_accuracy_mean": lambda _: 0.5}, views=("plain",))
-    (line,) = (x for x in build(table, "paper", lab.store, []).lines if x.kind == "extra")
+    (line,) = (x for x in build(table, "paper", lab.store, [], extra=True).lines if x.kind == "extra")
     assert line.entries[0].mark == ""

@@ -115,7 +115,7 @@ def stored(path: Path, lab: Any, row: str, column: str, value: float) -> RunSpec
 
 
 def grid(path: Path, lab: Any) -> Grid:
-    return build(tables.load(str(path)), "smoke", lab.store, [])
+    return build(tables.load(str(path)), "smoke", lab.store, [], extra=True)
 
 
 def printed(path: Path, lab: Any) -> dict[str, list[str]]:

@@ -39,7 +39,10 @@ def grids(lab: Any) -> list[Grid]:
     lab.run(lab.setting("feddrm/1", SPC), "feddrm", value=0.5)
     lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.55)
     lab.run(lab.setting("feddrm/1", DIR), "mine", value=0.4, title=NASTY)
-    return [build(tables.load(n), "small", lab.store, [], compare=True) for n in ("feddrm/1", "pfedfda/8", "feddrm/4")]
+    return [
+        build(tables.load(n), "small", lab.store, [], compare=True, extra=True)
+        for n in ("feddrm/1", "pfedfda/8", "feddrm/4")
+    ]
 
 
 @pytest.mark.parametrize("format", FORMATS)

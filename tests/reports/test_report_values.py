@@ -224,7 +224,7 @@ def test_best_and_second_as_printed(lab: Any) -> None:
     lab.run(setting, "fedavgft", value=0.5)  # 50.00 both in print
     lab.run(setting, "pfedfda", value=0.4)
     lab.run(setting, "local", value=0.3)
-    printed = grid(lab)
+    printed = grid(lab, extra=True)
     ranks = [entry(printed, "FedDRM", DIR).rank, entry(printed, "FedAvgFT", DIR).rank]
     assert ranks == [1, 1]
     assert (entry(printed, "pFedFDA", DIR, "extra").rank, entry(printed, "Local", DIR, "added").rank) == (2, 0)
@@ -306,7 +306,7 @@ def test_a_methods_deviations_have_one_letter(lab: Any) -> None:
     for column in (DIR, SPC):
         lab.run(lab.setting("feddrm/1", column), "feddrm", deviations=["first", "second"])
     lab.run(lab.setting("feddrm/1", DIR), "pfedfda", deviations=["second", "third"])
-    printed = grid(lab)
+    printed = grid(lab, extra=True)
     assert printed.footnotes == (("a", "first"), ("a,b", "second"), ("b", "third"))
     marks = {line.label: line.mark for line in printed.lines}
     assert (marks["FedDRM"], marks["pFedFDA"], marks["Ditto"]) == ("a", "b", "")
@@ -363,7 +363,7 @@ def test_a_damaged_run_is_named_and_spoils_nothing_else(lab: Any) -> None:
     path = metrics.path / "metrics.parquet"
     path.write_bytes(path.read_bytes()[:-10])
     lab.run(setting, "pfedfda", value=0.3)
-    printed = grid(lab)
+    printed = grid(lab, extra=True)
     assert entry(printed, "FedDRM", DIR).state is State.UNEVALUATED
     assert entry(printed, "FedAvgFT", DIR).state is State.DAMAGED
     assert entry(printed, "pFedFDA", DIR, "extra").text == "30.00"

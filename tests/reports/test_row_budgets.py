@@ -66,7 +66,7 @@ def test_each_run_stands_in_its_own_row(lab: Any, table: Table) -> None:
     lab.run(plain, "fedavg", value=0.125, title="Long")
     lab.run(plain, "local", value=0.75, title="Local")
     lab.run(long, "local", value=0.875, title="Elsewhere")
-    lines = build(table, "small", lab.store, []).lines
+    lines = build(table, "small", lab.store, [], extra=True).lines
     assert [(line.label, line.kind, line.entries[0].text) for line in lines] == [
         ("Plain", "paper", "0.250"),
         ("Long", "paper", "0.500"),

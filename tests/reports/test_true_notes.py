@@ -200,6 +200,35 @@ def test_columns_of_different_statistics_are_told_of_one_by_one(lab: Any, tmp_pa
     assert any(line.startswith("Clients: ± is the standard deviation (ddof 1) across clients") for line in about)
 
 
+@pytest.mark.parametrize("statistic", ["last_rounds", "clients"])
+def test_one_value_has_no_standard_deviation(lab: Any, tmp_path: Path, statistic: str) -> None:
+    metric = "average_accuracy" if statistic == "last_rounds" else "client_accuracy"
+    text = OWN.replace('"system_accuracy"', f'"{metric}"').replace('"final"', f'"{statistic}"')
+    clients = 'scheme = "iid", clients = 1'
+    text = text.replace('scheme = "iid"', clients).replace('"none" }', '"none" }\ntrain = { window = 1 }')
+    table = own(tmp_path, text)
+    lab.run(build_setting(lab, table), "fedavgft", clients={0: 0.5}, value=0.5)
+    grid = build(table, "small", lab.store, [])
+    (cell,) = (line.entries[0] for line in grid.lines if line.label == "Usual")
+    assert (cell.text, cell.spread, cell.value and cell.value.std) == ("50.00", "", None)
+    assert statistic == "clients" or any(line.startswith("Value after the last round;") for line in grid.about)
+    assert all("±" not in render([grid], format).split("Usual")[1].split("\n")[0] for format in ("console", "latex"))
+
+
+def test_a_table_of_ones_own_says_what_it_measures_and_on_whom(lab: Any, tmp_path: Path) -> None:
+    part = 'scheme = "iid", clients = 20, subsample = 0.5, validation = 0.2, unseen = 2'
+    about = build(own(tmp_path, OWN.replace('scheme = "iid"', part)), "small", lab.store, []).about
+    assert any(line.startswith("system_accuracy: share of all clients' pooled test images") for line in about)
+    assert (
+        "20 clients, of which 2 never train, each keeps 50 % of its training images, 20 % of each client's training "
+        "images are held back for validation."
+    ) in about
+    two = OWN + '[[column]]\nlabel = "More"\ndataset = "cifar10"\npartition = { scheme = "iid", clients = 9 }\n'
+    about = build(own(tmp_path, two), "small", lab.store, []).about
+    assert "IID: 8 clients; More: 9 clients." in about
+    assert not any("clients;" in line for line in build(tables.load("feddrm/1"), "small", lab.store, []).about)
+
+
 def test_seeds_are_said_without_the_images_too(lab: Any, tmp_path: Path) -> None:
     table = own(tmp_path, OWN.replace('dataset = "cifar10"', 'dataset = "mnist"'))
     about = build(table, "small", lab.store, [], seeds=(3, 4)).about
@@ -245,7 +274,7 @@ def test_extra_rows_times_count_among_those_of_an_executor(lab: Any, tmp_path: P
     setting = build_setting(lab, table)
     lab.run(setting, "fedavgft", whole={"local_training_seconds": 1.0}, executor="cores")
     lab.run(setting, "mine", whole={"local_training_seconds": 2.0}, executor="stacked", device="cuda")
-    about = build(table, "small", lab.store, []).about
+    about = build(table, "small", lab.store, [], extra=True).about
     assert any(line.startswith("Times are those of different executors") for line in about)
     assert any("measured on cpu or cuda" in line for line in about)
 

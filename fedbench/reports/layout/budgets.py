@@ -6,16 +6,43 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedbench import protocol
+from fedbench.metrics.definitions import all_metrics
 from fedbench.reports.status.cells import Cells
 from fedbench.reports.status.settings import sketch
 from fedbench.reports.table.spec import Column, Row, Table
-from fedbench.specs import Setting
+from fedbench.specs import PartitionSpec, Setting
 
 
 def in_words(cells: Cells) -> str:
     """The budget of a table's runs, and whether it is less than the paper's."""
     scope = cells.scope + (", not the paper's" if the_papers(cells) else "")
     return f"{scope[0].upper()}{scope[1:]}: {scale(cells.table, cells.budget)}."
+
+
+def of_own(cells: Cells) -> Iterator[str]:
+    """What only the file of a table of one's own tells else: its metrics, and of its columns' clients how many there
+    are, and how much of their training images they keep and hold back."""
+    table = cells.table
+    if table.shipped:
+        return
+    known, metrics = all_metrics(), dict.fromkeys(str(column.metric) for column in table.measured)
+    yield from (f"{name}: {known[name].description}." for name in metrics if name in known)
+    places: dict[str, list[str]] = {}
+    for column in table.measured:
+        places.setdefault(_clients(sketch(table, column, cells.budget).partition), []).append(column.key)
+    if len(places) == 1:
+        yield f"{next(iter(places))}."
+    else:
+        yield "; ".join(f"{', '.join(keys)}: {words}" for words, keys in places.items()) + "."
+
+
+def _clients(part: PartitionSpec) -> str:
+    said = [f"{part.clients} clients" + (f", of which {part.unseen} never train" if part.unseen else "")]
+    if part.subsample is not None:
+        said.append(f"each keeps {100 * part.subsample:g} % of its training images")
+    if part.validation is not None:
+        said.append(f"{100 * part.validation:g} % of each client's training images are held back for validation")
+    return ", ".join(said)
 
 
 def the_papers(cells: Cells) -> list[str]:

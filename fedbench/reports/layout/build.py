@@ -45,20 +45,24 @@ def build(
     view: str | None = None,
     seeds: Iterable[int] = (),
     compare: bool = False,
+    extra: bool = False,
     index: Index | None = None,
 ) -> Grid:
     """The printed form of `table` at a budget and a precision.
 
-    `view` ("crop" or "plain") overrides the table's; `compare` sets the paper's numbers below ours. Runs that lack
-    metrics are evaluated; nothing is trained. Raises FedbenchError for an unknown budget or precision.
+    `view` ("crop" or "plain") overrides the table's; `compare` sets the paper's numbers below ours, `extra` adds rows
+    of the store's other runs in the table's settings. Runs that lack metrics are evaluated; nothing is trained.
+    Raises FedbenchError for an unknown budget or precision.
     """
     cells = find(table, budget, store, roots, precision=precision, seeds=seeds, index=index)
-    return lay_out(cells, view=view, seeds=seeds, compare=compare)
+    return lay_out(cells, view=view, seeds=seeds, compare=compare, extra=extra)
 
 
-def lay_out(cells: Cells, *, view: str | None = None, seeds: Iterable[int] = (), compare: bool = False) -> Grid:
+def lay_out(
+    cells: Cells, *, view: str | None = None, seeds: Iterable[int] = (), compare: bool = False, extra: bool = False
+) -> Grid:
     """As `build` does, of a table's cells (found for these seeds)."""
-    return _Layout(cells, view or cells.table.view, compare).grid(tuple(seeds))
+    return _Layout(cells, view or cells.table.view, compare, extra).grid(tuple(seeds))
 
 
 #: Metrics that a method without a test phase has none of.
@@ -68,8 +72,8 @@ ROUTING = ("routing_accuracy", "system_accuracy_probability", "system_accuracy_d
 
 
 class _Layout:
-    def __init__(self, cells: Cells, view: str, compare: bool) -> None:
-        self.cells, self.table, self.view, self.compare = cells, cells.table, view, compare
+    def __init__(self, cells: Cells, view: str, compare: bool, extra: bool) -> None:
+        self.cells, self.table, self.view, self.compare, self.extra = cells, cells.table, view, compare, extra
         #: An ordered set. Whose cells damaged runs would fill nobody knows.
         self.problems = {str(error): None for error in cells.index.damaged}
         self.views: set[tuple[str, bool]] = set()  #: of the test images, and whether asked for once, so without ±
@@ -86,7 +90,12 @@ class _Layout:
         # Of the table's rows alone: an extra row that fills nothing is left out.
         empty = [f"No {metric}: {', '.join(who)} {why}." for (metric, why), who in self.without.items()]
         # Other methods keep no snapshots.
-        extra = {} if table.counted or table.statistic == "pairs" else others(self.cells)
+        found = {} if table.counted or table.statistic == "pairs" else others(self.cells)
+        extra = found if self.extra else {}
+        rows = len(found) - len(extra)
+        left = (
+            [f"Left out: {rows} row{'s' * (rows > 1)} of your other runs in these settings (--extra)."] if rows else []
+        )
         more = [[self._extra(column, hits) for column in columns] for hits in extra.values()]
         self._derive(paper, more)
         # An extra row that fills none of the printed columns (it may have hidden parts of their means) says nothing.
@@ -137,7 +146,7 @@ class _Layout:
             scope=self.cells.scope,
             heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
             lines=tuple(_printed(line, columns) for line in lines),
-            about=(*notes.brief(), *contradicted({id: found for id, found in self._others.items() if found[1]})),
+            about=(*notes.brief(), *contradicted({id: found for id, found in self._others.items() if found[1]}), *left),
             command=command(self.cells, seeds) if counts.keys() & {State.MISSING.value, State.FAILED.value} else "",
             notes=(*notes.full(self.compare), *empty),
             footnotes=tuple(footnotes),
@@ -200,7 +209,8 @@ class _Layout:
                 state = State.DAMAGED
                 continue
             if seen:
-                self.views.add((seen, column.statistic == "last_rounds" and value.std is None))
+                once = column.statistic == "last_rounds" and value.count < min(setting.window, setting.rounds)
+                self.views.add((seen, once))
             values[setting.seed] = value
             runs.append(record.id)
         if not values:
@@ -271,12 +281,19 @@ class _Layout:
                 base[j] = Entry(State.DONE)  # nothing is to be said of a row against itself
 
     def _rank(self, apart: Collection[Column], *blocks: list[list[Entry]]) -> None:
-        """Best and second best of each column (`noise.ranks`). Not of times that are `apart`."""
+        """Best and second best of each column (`noise.ranks`). Not of times that are `apart`, and no extra row (of the
+        blocks after the first) that has fewer seeds than the table's."""
         for j, column in enumerate(self.table.columns):
             if column.best == "none" or column in apart:
                 continue
             sign = -1 if column.best == "min" else 1
-            there = [(line, value) for block in blocks for line in block if (value := line[j].value)]
+            seeds = max((line[j].value.seeds for line in blocks[0] if line[j].value), default=1)  # type: ignore[union-attr]
+            there = [
+                (line, value)
+                for block in blocks
+                for line in block
+                if (value := line[j].value) and (block is blocks[0] or value.seeds >= seeds)
+            ]
             found = ranks([sign * v.mean for _, v in there], [v.noise for _, v in there], column.decimals or 0)
             for (line, _), rank in zip(there, found, strict=True):
                 line[j] = dataclasses.replace(line[j], rank=rank)

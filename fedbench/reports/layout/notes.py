@@ -10,7 +10,7 @@ from pathlib import Path
 from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.reports.layout import times
-from fedbench.reports.layout.budgets import hyper_parameters, in_words, own_budgets, the_papers
+from fedbench.reports.layout.budgets import hyper_parameters, in_words, of_own, own_budgets, the_papers
 from fedbench.reports.layout.facts import departures, holding
 from fedbench.reports.layout.shipped import shipped
 from fedbench.reports.layout.taken import VIEWS, expected, statistics
@@ -62,6 +62,7 @@ class Notes:
             return [f"{what}: needs no run, and no budget applies."]
         return [
             in_words(self.cells),
+            *of_own(self.cells),
             *table.about,
             *_sources(self.cells),
             *own_budgets(self.cells, self.rows),

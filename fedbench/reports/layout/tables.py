@@ -34,6 +34,7 @@ def laid_out(
     compare: bool = False,
     only_done: bool = False,
     mine: bool = False,
+    extra: bool = False,
 ) -> list[Grid]:
     """The tables of these names (none: the headline tables), filled from the store, and from result packs where it
     lacks a run (not if `mine`); runs that lack metrics are evaluated. The options are those of `fedbench report`.
@@ -55,7 +56,7 @@ def laid_out(
         grids.append(
             build(
                 wanted, budget or DEFAULT_BUDGET, store, roots, precision=precision or DEFAULT_PRECISION, view=view,
-                seeds=seeds, compare=compare, index=index,
+                seeds=seeds, compare=compare, extra=extra, index=index,
             )
         )  # fmt: skip
     if not only_done:

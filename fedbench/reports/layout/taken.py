@@ -40,8 +40,9 @@ def _statistic(
 ) -> str:
     window = either(str(sketch(cells.table, c, cells.budget).window) for c in columns)
     said = {
-        "last_rounds": "± is the standard deviation (ddof 0) over the last "
-        + ("round of a run" if window == "1" else f"{window} rounds of a run"),
+        "last_rounds": "Value after the last round"
+        if window == "1"
+        else f"± is the standard deviation (ddof 0) over the last {window} rounds of a run",
         "clients": "± is the standard deviation (ddof 1) across clients after the last round",
         "weighted_clients": "Means over clients are weighted by their test images; ± is the standard deviation "
         "(ddof 1, unweighted) across clients after the last round",

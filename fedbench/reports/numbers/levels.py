@@ -40,7 +40,9 @@ def number(table: Table, row: Row, column: Column) -> Value:
         return Value(COUNTS[metric](_drawn(_spec(table, row, column, clients=_MANY), row.classes)))
     seeds = protocol.load(table.protocol).seeds(_BUDGET)
     counts = [len(_drawn(_spec(table, row, column, seed=seed), row.classes)) for seed in seeds]
-    return Value(float(np.mean(counts)), float(np.std(counts)), len(counts), seeds=len(counts))
+    return Value(
+        float(np.mean(counts)), float(np.std(counts)) if len(counts) > 1 else None, len(counts), seeds=len(counts)
+    )
 
 
 def _spec(table: Table, row: Row, column: Column, **chosen: int) -> PartitionSpec:

@@ -16,6 +16,7 @@ from fedbench.specs import Setting
 
 if TYPE_CHECKING:
     from fedbench.metrics.read import Metrics
+    from fedbench.metrics.statistics import Summary
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,7 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
         summary = warm_rounds(metrics.series(metric))
         if not summary.count:
             raise _lacks(metrics, f"{metric} of any round")
-        return Value(
-            summary.mean * factor, None if math.isnan(summary.std) else summary.std * factor, summary.count
-        ), ""
+        return _of_summary(summary, factor), ""
     if metric not in METRICS:  # the method's own: of no view
         return _of_method(metrics, setting, column), ""
     seen = view if view in metrics.views else "plain"
@@ -75,7 +74,12 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
         return Value(summary.mean * factor), seen  # beside the crops, plain images are asked for only once
     if summary.count != expected or setting.rounds not in series:
         raise _lacks(metrics, f"{metric} of the last {expected} rounds")
-    return Value(summary.mean * factor, summary.std * factor, summary.count), seen
+    return _of_summary(summary, factor), seen
+
+
+def _of_summary(summary: Summary, factor: float) -> Value:
+    std = None if math.isnan(summary.std) else summary.std * factor
+    return Value(summary.mean * factor, std, summary.count)
 
 
 def _of_method(metrics: Metrics, setting: Setting, column: Column) -> Value:
@@ -92,7 +96,7 @@ def _of_method(metrics: Metrics, setting: Setting, column: Column) -> Value:
     summary = last_rounds(metrics.series(metric), setting.window)
     if not summary.count:
         raise _lacks(metrics, f"{metric} of the last {setting.window} rounds")
-    return Value(summary.mean * factor, None if math.isnan(summary.std) else summary.std * factor, summary.count)
+    return _of_summary(summary, factor)
 
 
 def _over_clients(metrics: Metrics, setting: Setting, column: Column, view: str | None = None) -> Value:

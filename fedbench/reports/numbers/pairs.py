@@ -29,7 +29,8 @@ def over_pairs(values: Array, column: Column, runs: int) -> Value:
     """A column's number from xi of all pairs of so many runs; a mean has the standard deviation (ddof 0)."""
     factor = UNITS[str(column.unit)][0]
     if column.metric == "xi_mean":
-        return Value(float(values.mean()) * factor, float(values.std()) * factor, len(values), seeds=runs)
+        std = float(values.std()) * factor if len(values) > 1 else None
+        return Value(float(values.mean()) * factor, std, len(values), seeds=runs)
     number = values.max() if column.metric == "xi_max" else values.min()
     return Value(float(number) * factor, None, len(values), seeds=runs)
 
