@@ -57,7 +57,7 @@ def of(method: str) -> Declaration:
 
 @cache
 def _of_built_in(name: str) -> Declaration:
-    file = _file(f"fedbench.methods.{name}", _METHODS)
+    file = _file(f"fedbench.methods.{name}", _METHODS) if name.isidentifier() else None
     if file is None:
         raise unknown("method", name, names())
     return _declared(*_pick(_source(file), None, name))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fedbench.api.places import Home, say, store_of
+from fedbench.api.places import Home, roots, say, store_of
 from fedbench.reports import runs as stored
 from fedbench.reports.headline import VIEW, headline
 from fedbench.reports.runs import SEEDS, differing, label, names_of_methods, select, text
@@ -95,9 +95,9 @@ def run(id: str, *, store: Home = None) -> Run:
 
 
 def listed(words: Sequence[str], store: Home, mine: bool = False) -> list[stored.Run]:
-    """The runs that all words name, of the store, then unless `mine` shipped ones; without words all of the store."""
+    """The runs that all words name, of the store and unless `mine` shipped ones; without words all of the store."""
     home = store_of(store)
-    return select(home, words, None if mine else Shelf.of(home, lambda problem: say(str(problem))))
+    return select(home, words, None if mine else Shelf.of(home, lambda problem: say(str(problem))), roots())
 
 
 def chosen(filters: Sequence[str | stored.Run], store: Home, mine: bool = False) -> list[stored.Run]:
@@ -109,8 +109,8 @@ def chosen(filters: Sequence[str | stored.Run], store: Home, mine: bool = False)
 
 def runs(*filters: str, mine: bool = False, store: Home = None) -> pd.DataFrame:
     """A row for each run that all filters name (`method=fedavg,ditto`, `lr=0.1`, an id; none: all of the store): what
-    it is, in what the runs differ, and the headline metrics of its last rounds. Filters name shipped runs, too (column
-    `shipped`), unless `mine` leaves them out.
+    it is, in what the runs differ, and the headline metrics of its last rounds. An id, `table=feddrm/1`, `paper=`,
+    `protocol=` and `shipped=yes` name shipped runs, too (column `shipped`), unless `mine` leaves them out.
 
     >>> runs("method=fedavg")[["method", "dataset", "split"]].values.tolist()
     [['fedavg', 'digits', 'Dir-0.3']]

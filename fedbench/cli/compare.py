@@ -15,7 +15,8 @@ def compare(
         list[str] | None,
         typer.Argument(
             help="Which runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
-            "method=fedavg,ditto dataset=mnist lr=0.1; default: all.",
+            "method=fedavg,ditto dataset=mnist lr=0.1; table=feddrm/1, paper= and protocol= (those that its tables "
+            "read) and shipped=yes name shipped runs, too; default: all of one's own.",
         ),
     ] = None,
     metric: Annotated[
@@ -48,6 +49,6 @@ def compare(
     from fedbench.reports.runs import select
 
     chosen, store = printing.form(format, output, as_json), context.store()
-    runs = select(store, filter or [], None if mine else context.shelf())
+    runs = select(store, filter or [], None if mine else context.shelf(), context.roots())
     grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view)
     printing.put(grids, chosen, output)

@@ -22,6 +22,7 @@ _MEANINGS = (
     ("system", "system_accuracy", "of all clients' test images, answered by the federation (by routing, else by vote)"),
     ("average", "average_accuracy", "of each client's model on its own test images, weighted by training images"),
     ("clients", "client_accuracy_mean", "the same, unweighted mean ± standard deviation over clients"),
+    ("unseen", "unseen_client_accuracy", "of the clients that never train, on their own test images, unweighted mean"),
 )
 #: What is said of a run's clusters, one number each.
 _CLUSTERS = ("clusters", "true_clusters", "adjusted_rand_index")
@@ -171,26 +172,31 @@ def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
 def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
-    from fedbench.reports.headline import HEADLINES
+    from fedbench.reports.headline import HEADLINES, UNSEEN
 
     title = f"{on}: accuracy in %, {_when(summaries)}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for heading in ("run", "method", "view", "rounds"):
         table.add_column(heading, no_wrap=True)
-    system, routed = (_some(summaries, metric) for metric in ("system_accuracy", "routing_accuracy"))
+    system, routed, unseen = (_some(summaries, name) for name in ("system_accuracy", "routing_accuracy", UNSEEN))
     met = any("test_phase_accuracy_mean" in values for one in summaries for values in one["headline"].values())
     grouped = any("clusters" in one["clusters"] for one in summaries)
-    last = [*(["test phase"] if met else []), *(["clusters", "adj. Rand"] if grouped else [])]
+    last = [
+        *(["unseen"] if unseen else []),
+        *(["test phase"] if met else []),
+        *(["clusters", "adj. Rand"] if grouped else []),
+    ]
     last += ["routing"] if routed else []
     for heading in (*(["system"] if system else []), "average", "clients", *last):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in summaries:
         for view, values in one["headline"].items():
-            pooled, average, clients, spread, unlabelled, routing = (
-                f"{100 * values[m]:.2f}" if m in values else "–" for m in HEADLINES
+            pooled, average, clients, spread, unlabelled, routing, never = (
+                f"{100 * values[m]:.2f}" if m in values else "–" for m in (*HEADLINES, UNSEEN)
             )
             row = [one["run"], one["method"], view, values["rounds"], *([pooled] if system else []), average]
-            row += [f"{clients} ± {spread}", *([unlabelled] if met else [])]
+            row += [f"{clients} ± {spread}" if spread != "–" else clients]
+            row += [*([never] if unseen else []), *([unlabelled] if met else [])]
             row += _grouping(one["clusters"]) if grouped else []
             table.add_row(*row, *([routing] if routed else []))
     return table

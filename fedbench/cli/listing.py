@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +21,9 @@ UNFINISHED = "unfinished"
 #: Columns of runs that end at the right, and those that a narrow terminal lacks.
 _RIGHT = ("rounds", "lr", "seed", "accuracy", "AUC", "system", "size", "clients")
 _SPARE = ("size", "clients", "budget", "rounds", "system", "made", "model")
+
+#: What a run's row says of that run alone, or of what came of it.
+_RESULTS = ("run", "accuracy", "AUC", "system", "made", "size")
 
 Headlines = Mapping[str, Mapping[str, Any]]
 
@@ -88,7 +91,7 @@ def _artifacts(
     if filters:
         from fedbench.reports.runs import select
 
-        return [run.artifact for run in select(store, filters)], []
+        return [run.artifact for run in select(store, filters, roots=context.roots())], []
     there = [one for kind in kinds if kind != UNFINISHED for one in store.scan(kind)]
     return [a for a in there if isinstance(a, Artifact)], [a for a in there if isinstance(a, FedbenchError)]
 
@@ -124,12 +127,15 @@ def _print(
 
     console, current = context.out(), set(store.current.values())
     rows: dict[str, list[dict[str, str]]] = {}
+    images = {a.spec.dataset for a in artifacts if isinstance(a.spec, PartitionSpec)}
+    twins = {one.id for one in images if any(one.name == other.name and one != other for other in images)}
     for a in artifacts:
         if a.kind == "metrics" and not with_metrics:
             continue
-        row = {a.kind: a.id + ("*" if a.id in current else ""), **_ROWS[a.kind](a, headlines, told)}
+        row = {a.kind: a.id + ("*" if a.id in current else ""), **_ROWS[a.kind](a, headlines, told, twins)}
         row |= {"made": _date(a), "size": size(sum(f["bytes"] for f in a.manifest["files"].values()))}
         rows.setdefault(a.kind, []).append(row)
+    _tell_apart(store, [a for a in artifacts if a.kind == "run"], rows.get("run", []))
     if left:
         rows[UNFINISHED] = [_unfinished_row(run, told) for run in left]
     for n, table in enumerate(rows.values()):
@@ -140,21 +146,41 @@ def _print(
         console.print(line, soft_wrap=True)
 
 
+def _tell_apart(store: Store, runs: Sequence[Artifact], rows: Sequence[dict[str, str]]) -> None:
+    """Say below "more" in what runs differ whose rows are the same but for what came of them."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for k, row in enumerate(rows):
+        alike.setdefault(tuple(text for name, text in row.items() if name not in _RESULTS), []).append(k)
+    for places in (those for those in alike.values() if len(those) > 1):
+        from fedbench.reports.runs import Run, differing, label
+
+        same = [Run(runs[k], store) for k in places]
+        keys = differing(same)
+        for k, run in zip(places, same, strict=True):
+            rows[k]["more"] = label(run, keys)
+    if any("more" in row for row in rows):
+        for row in rows:
+            row.setdefault("more", "")
+
+
 def _dataset_row(a: Artifact, *_: Any) -> dict[str, str]:
     assert isinstance(a.spec, DatasetSpec)
     return {"data set": a.spec.name, "source": a.spec.source}
 
 
-def _partition_row(a: Artifact, *_: Any) -> dict[str, str]:
+def _partition_row(
+    a: Artifact, _: Headlines, __: Mapping[str, Sequence[str]], twins: Collection[str]
+) -> dict[str, str]:
     from fedbench.partitions import schemes
 
     spec = a.spec
     assert isinstance(spec, PartitionSpec)
     row = {"data set": spec.dataset.name, "split": schemes.label(spec), "clients": str(spec.clients)}
-    return row | {"shift": spec.shift, "seed": str(spec.seed), "more": ", ".join(schemes.details(spec))}
+    details = [*schemes.details(spec), *([f"data set {spec.dataset.id[:8]}"] if spec.dataset.id in twins else [])]
+    return row | {"shift": spec.shift, "seed": str(spec.seed), "more": ", ".join(details)}
 
 
-def _run_row(a: Artifact, headlines: Headlines, told: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def _run_row(a: Artifact, headlines: Headlines, told: Mapping[str, Sequence[str]], _: Any) -> dict[str, str]:
     from fedbench.partitions import schemes
 
     spec = a.spec
@@ -169,7 +195,7 @@ def _run_row(a: Artifact, headlines: Headlines, told: Mapping[str, Sequence[str]
     }  # fmt: skip
 
 
-def _metrics_row(a: Artifact, _: Headlines, told: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def _metrics_row(a: Artifact, _: Headlines, told: Mapping[str, Sequence[str]], __: Any) -> dict[str, str]:
     return {"what": describe(a.spec, told)}
 
 
@@ -212,7 +238,8 @@ def _of_run(spec: RunSpec) -> dict[str, Any]:
 
     setting, part = spec.setting, spec.setting.partition
     return {
-        "method": spec.method, "dataset": part.dataset.name, "split": schemes.label(part), "partition": part.id,
+        "method": spec.method, "dataset": part.dataset.name, "dataset_id": part.dataset.id[:8],
+        "split": schemes.label(part), "partition": part.id,
         "model": setting.model, "rounds": setting.rounds, "lr": setting.lr, "seed": setting.seed,
     }  # fmt: skip
 

@@ -34,7 +34,7 @@ def put(
     if format == "console" and output is None:
         from fedbench.reports.render.console import show
 
-        show(grids, context.out(), full)
+        show(grids, context.out(), full, fit=True)
         return
     if format == "csv":  # has no place for them
         for problem in dict.fromkeys(problem for grid in grids for problem in grid.problems):

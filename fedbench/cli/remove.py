@@ -89,7 +89,7 @@ def _named(store: Store, words: Sequence[str]) -> list[_Thing]:
     from fedbench.reports.runs import select
 
     things = []
-    for run in select(store, words):
+    for run in select(store, words, roots=context.roots()):
         things.append(_thing(run.artifact))
         if (metrics := store.whole(spec_of(run.artifact))) is not None:
             things.append(_thing(metrics))

@@ -96,7 +96,7 @@ def export(
     if output.suffix != ".parquet":
         raise FedbenchError(f"a result pack is a Parquet file, and {output} does not end so", "-o NAME.parquet")
     store, console, by = context.store(), context.err(), one_line(by, "--by")
-    runs = select(store, filters or [])
+    runs = select(store, filters or [], roots=context.roots())
     asked = of_tables(table, store, context.roots(), context.shelf()) if table else None
     if asked is not None:
         runs = [run for run in runs if run.id in asked]

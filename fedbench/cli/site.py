@@ -21,7 +21,8 @@ def site(
         list[str] | None,
         typer.Argument(
             help="Which runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
-            "method=fedavg,ditto dataset=mnist lr=0.1; default: all.",
+            "method=fedavg,ditto dataset=mnist lr=0.1; table=feddrm/1 and shipped=yes name shipped runs, too; default: "
+            "all of one's own.",
         ),
     ] = None,
     mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
@@ -35,7 +36,7 @@ def site(
     from fedbench.reports.site.pages import pages
 
     store = context.store()
-    runs = select(store, filter or [], None if mine else context.shelf())
+    runs = select(store, filter or [], None if mine else context.shelf(), context.roots())
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

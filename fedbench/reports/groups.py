@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedbench.errors import unknown
-from fedbench.partitions import schemes
-from fedbench.reports.runs import SEEDS, Run, by_seed, differing, label, names_of_methods, telling, text
+from fedbench.reports.runs import (
+    SEEDS,
+    Run,
+    by_seed,
+    differing,
+    keys_of_places,
+    label,
+    names_of_methods,
+    telling,
+    text,
+    unknown_key,
+)
 
 
 @dataclass(frozen=True)
@@ -26,9 +35,10 @@ def grouped(runs: Sequence[Run], by: Sequence[str] = ()) -> list[RunPanel]:
     keys = {key for run in runs for key in run.values}
     for key in by:
         if key not in keys:
-            raise unknown("key of runs", key, keys)
+            raise unknown_key("key of runs", key, keys)
     different = [key for key in differing(runs) if key not in SEEDS]
-    places = [key for key in different if key in _of_partitions(runs) and key not in by]
+    data = keys_of_places(runs)
+    places = [key for key in different if key in data and key not in by]
     panels: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
         panels.setdefault(tuple(text(run.values.get(key)) for key in places), []).append(run)
@@ -63,9 +73,3 @@ def _named(run: Run, by: Iterable[str], names: Mapping[str, str]) -> str:
     none = [f"no {key.replace('_', ' ')}" for key in by if run.values.get(key) is None]
     there = [key for key in by if run.values.get(key) is not None]
     return ", ".join(([label(run, there, names)] if there else []) + none)
-
-
-def _of_partitions(runs: Iterable[Run]) -> set[str]:
-    """The keys that say what the runs' partitions are."""
-    specs = {run.spec.setting.partition for run in runs}
-    return {"dataset", "source", "split", *(key for spec in specs for key in schemes.facts(spec))}

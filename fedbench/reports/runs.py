@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from fedbench.errors import FedbenchError, unknown
@@ -29,7 +30,9 @@ SEEDS = ("seed", "partition_seed", "init_seed")
 #: What names an artifact and so differs wherever anything does.
 IDS = ("id", "partition")
 #: Keys whose values a label gives without their names.
-UNNAMED = ("method", "title", "dataset", "split", "model")
+UNNAMED = ("row", "method", "title", "dataset", "split", "model")
+#: Filters by the tables that read a run: of a name, of a paper, under a protocol.
+OF_TABLES = ("table", "paper", "protocol")
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Run:
 
     artifact: Artifact
     store: Store
+    row: str | None = None  #: what the tables that filters name call it
 
     @property
     def id(self) -> str:
@@ -64,10 +68,11 @@ class Run:
         """Method, and the fields of partition (its own seed is the `partition_seed`) and setting."""
         spec, setting, part = self.spec, self.spec.setting, self.spec.setting.partition
         values: dict[str, Any] = {
-            "id": self.id, "method": spec.method.partition("@")[0], "title": self.title,
+            "id": self.id, "row": self.row, "method": spec.method.partition("@")[0], "title": self.title,
             "method_version": spec.method_version, "file": spec.source and spec.source[:8],
-            "dataset": part.dataset.name, "source": part.dataset.source, "split": schemes.label(part),
-            "partition": part.id, "partition_seed": part.seed,
+            "dataset": part.dataset.name, "source": part.dataset.source, "dataset_id": part.dataset.id[:8],
+            "split": schemes.label(part), "partition": part.id, "partition_seed": part.seed,
+            "partition_version": part.version,
         }  # fmt: skip
         at = schemes.facts(part).items()
         values |= {k: v for k, v in at if k not in ("dataset", "seed", "version") and v is not None}
@@ -98,28 +103,51 @@ class Run:
         return load(metrics_of(self.artifact, self.store) or evaluate(self.artifact, self.store))
 
 
-def select(store: Store, filters: Sequence[str] = (), shelf: Shelf | None = None) -> list[Run]:
+def select(
+    store: Store, filters: Sequence[str] = (), shelf: Shelf | None = None, roots: Sequence[Path] = ()
+) -> list[Run]:
     """The store's runs that every filter names, oldest first; all without a filter. Damaged ones are left out.
 
-    Filters may also name the runs of a shelf, which come first; one that the store has is taken from there.
-
     A filter is a run's id or the beginning of it (several ids: each of these runs), or KEY=VALUE, KEY=VALUE,VALUE or
-    KEY!=VALUE, where a * in a value stands for any text and `none` for no value. Keys are those of `Run.values`.
+    KEY!=VALUE, where a * in a value stands for any text and `none` for no value. Keys are those of `Run.values`,
+    `OF_TABLES` and `shipped` (yes or no). An id and the latter two also name runs of a shelf, which come after the
+    store's; one that the store has is taken from there. `roots` are the data folders, by which tables know their runs.
 
     Raises FedbenchError for an unknown key, for an id that names no run or several, and if no run is left.
     """
     ids = [word for word in filters if "=" not in word]
+    conditions = [_Condition.of(word) for word in filters if "=" in word]
+    of_tables = [(one, _read_by(one, store, roots, shelf)) for one in conditions if one.key in OF_TABLES]
+    rows = {id: row for one, read in of_tables if not one.negated for id, row in read.items()}
     if ids:
         artifacts = [_found(store, shelf, id) for id in dict.fromkeys(ids)]
     else:
         artifacts = list(store.list("run"))
         own = {artifact.id for artifact in artifacts}
-        artifacts = [run for run in (shelf.all() if shelf and filters else ()) if run.id not in own] + artifacts
-    runs = [Run(artifact, store) for artifact in artifacts]
+        if shelf and any(not one.negated for one, _ in of_tables):
+            artifacts += [run for id in rows if id not in own and (run := shelf.get(id))]
+        elif shelf and any(one.key == "shipped" for one in conditions):
+            artifacts += [run for run in shelf.all() if run.id not in own]
+    runs = [Run(artifact, store, rows.get(artifact.id)) for artifact in artifacts]
     if not runs:
-        named = ", filters such as method=fedavg name shipped ones" if shelf and shelf.places else ""
+        named = "; shipped=yes or table=feddrm/1 names shipped ones" if shelf and shelf.places else ""
         raise FedbenchError(f"there is no run in {store.home} yet", f"'fedbench train' makes one{named}")
-    return _which(runs, filters)
+    runs = [run for run in runs if all((run.id in read) is not one.negated for one, read in of_tables)]
+    if not runs:
+        raise FedbenchError(f"no table has such a run: {' '.join(one.word for one, _ in of_tables)}")
+    return _which(runs, [one for one in conditions if one.key not in OF_TABLES])
+
+
+def _read_by(condition: _Condition, store: Store, roots: Sequence[Path], shelf: Shelf | None) -> Mapping[str, str]:
+    """Id of each run that the tables which a filter names read -> what they call it."""
+    from fedbench import protocol
+    from fedbench.reports import table as tables
+    from fedbench.reports.status.asked import of_tables
+
+    if condition.key != "protocol":
+        return of_tables(condition.values, store, roots, shelf)
+    under = {protocol.load(value).name for value in condition.values}
+    return of_tables([name for name in tables.names() if tables.load(name).protocol in under], store, roots, shelf)
 
 
 def shipped(shelf: Shelf, store: Store, filters: Sequence[str] = ()) -> list[Run]:
@@ -130,24 +158,31 @@ def shipped(shelf: Shelf, store: Store, filters: Sequence[str] = ()) -> list[Run
     if missing := [id for id, run in hits if run is None]:
         raise FedbenchError(f"no shipped run '{missing[0]}'", "'fedbench results list' shows the packs")
     runs = [run for _, run in hits if run is not None] if ids else shelf.all()
-    return _which([Run(run, store) for run in runs], filters)
+    return _which([Run(run, store) for run in runs], [_Condition.of(word) for word in filters if "=" in word])
 
 
-def _which(runs: Sequence[Run], filters: Sequence[str]) -> list[Run]:
-    """Those of the runs that every filter KEY=VALUE names. Raises FedbenchError if none is."""
-    conditions = [_Condition.of(word) for word in filters if "=" in word]
+def _which(runs: Sequence[Run], conditions: Sequence[_Condition]) -> list[Run]:
+    """Those of the runs that all conditions hold of. Raises FedbenchError if none is."""
     if not conditions:
         return list(runs)
-    keys = {key for run in runs for key in run.values}
+    keys = {"shipped", *(key for run in runs for key in run.values)}
     for condition in conditions:
         if condition.key not in keys:
-            raise unknown("key of runs", condition.key, keys)
+            raise unknown_key("key of runs", condition.key, {*keys, *OF_TABLES})
     hits = [run for run in runs if all(condition.holds(run) for condition in conditions)]
     if not hits:
-        values = {c.key: sorted({text(run.values.get(c.key)) for run in runs}) for c in conditions}
+        values = {c.key: sorted({text(c.of_run(run)) for run in runs}) for c in conditions}
         there = "; ".join(f"{key}: {', '.join(few[:8])}" for key, few in values.items())
         raise FedbenchError(f"no run is {' and '.join(c.word for c in conditions)}", f"there are {there}")
     return hits
+
+
+def unknown_key(kind: str, key: str, known: Iterable[str]) -> FedbenchError:
+    """The error for a key that no run has: it offers the nearest, else the usual ones of the many that there are."""
+    error = unknown(kind, key, known, "...")
+    if error.hint.startswith("did you mean"):
+        return error
+    return FedbenchError(error.message, "such as method, dataset, split, model, lr, seed, table, paper, shipped")
 
 
 def _found(store: Store, shelf: Shelf | None, prefix: str) -> Artifact:
@@ -181,8 +216,12 @@ class _Condition:
         key = key.removesuffix("!").strip().lstrip("-").replace("-", "_")
         return cls(word, key, tuple(value.strip() for value in values.split(",")), negated)
 
+    def of_run(self, run: Run) -> Any:
+        """The run's value of the key."""
+        return run.shipped is not None if self.key == "shipped" else run.values.get(self.key)
+
     def holds(self, run: Run) -> bool:
-        value = run.values.get(self.key)
+        value = self.of_run(run)
         return self.negated is not any(_matches(value, pattern) for pattern in self.values)
 
 
@@ -192,6 +231,8 @@ def _matches(value: Any, pattern: str) -> bool:
             return float(pattern) == value
         except ValueError:
             pass
+    if isinstance(value, bool):
+        pattern = {"yes": "true", "no": "false"}.get(pattern.lower(), pattern)
     pattern = pattern.replace("[", "[[]").replace("?", "[?]")
     return fnmatchcase(text(value).lower(), pattern.lower())
 
@@ -207,7 +248,8 @@ def text(value: Any) -> str:
 
 def differing(runs: Sequence[Run]) -> list[str]:
     """The keys in which these runs differ, in the order of `Run.values`; a hyper-parameter only where runs of a method
-    do. Ids are left out, and what follows from another key, such as a title from the method."""
+    do. Ids are left out, and what follows from others, such as a title from the method. These keys tell any two of the
+    runs apart."""
     of_methods: dict[str, dict[str, set[str]]] = {}
     for run in runs:
         for key in run.hyper_parameters:
@@ -219,23 +261,35 @@ def differing(runs: Sequence[Run]) -> list[str]:
             different.append(key)
     options = {key for run in runs for key in run.spec.setting.partition.options}
     sources = {**dict.fromkeys(options, ("split",)), **_FROM}
+    if "row" in different:  # a table's row says of which method it is, and with which hyper-parameters
+        sources |= dict.fromkeys(of_methods, ("row", "method")) | {"method": ("row",)}
     return [
-        key for key in different if not any(_follows(key, by, runs) for by in sources.get(key, ()) if by in different)
+        key
+        for key in different
+        if not ((by := [one for one in sources.get(key, ()) if one in different]) and _follows(key, by, runs))
     ]
 
 
-#: Key -> those that it may follow from.
+#: Key -> those that, together, it may follow from.
 _FROM = {
     **dict.fromkeys(("title", "method_version", "file", "version"), ("method",)),
-    **dict.fromkeys(("scheme", "alpha", "per_client", "level"), ("split",)),
+    **dict.fromkeys(("scheme", "alpha", "per_client", "level", "partition_version"), ("split",)),
     **dict.fromkeys(("init_seed", "partition_seed"), ("seed",)),
     "source": ("dataset",),
+    "dataset_id": ("dataset", "source"),
 }
 
 
-def _follows(key: str, by: str, runs: Sequence[Run]) -> bool:
-    """Whether runs of one value of `by` all have one value of `key`."""
-    pairs = {(text(run.values.get(by)), text(run.values.get(key))) for run in runs}
+def keys_of_places(runs: Iterable[Run]) -> set[str]:
+    """The keys of `Run.values` that say on what data runs are: data set and partition, but for its seed."""
+    partitions = {run.values["partition"]: run.spec.setting.partition for run in runs}.values()
+    facts = (key for one in partitions for key in schemes.facts(one))
+    return {"dataset", "source", "dataset_id", "split", "partition_version", *facts} - {*SEEDS, "version"}
+
+
+def _follows(key: str, by: Sequence[str], runs: Sequence[Run]) -> bool:
+    """Whether runs of the same values of `by` all have one value of `key`."""
+    pairs = {(tuple(text(run.values.get(one)) for one in by), text(run.values.get(key))) for run in runs}
     return len(pairs) == len({value for value, _ in pairs})
 
 

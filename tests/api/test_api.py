@@ -142,18 +142,20 @@ def test_filters_name_shipped_runs_too(session: Session, tmp_path: Path) -> None
     pack, home = tmp_path / "theirs.parquet", tmp_path / "fresh"
     write(pack, [row_of(one.artifact, one.store, "Ada") for one in session.runs])
     take_in(pack, Store(home))
-    named = fb.runs("method=fedavg", store=home)
+    theirs = ("method=fedavg", "shipped=yes")
+    named = fb.runs(*theirs, store=home)
     assert named["shipped"].tolist() == [True, True]
     assert sorted(named["average_accuracy"]) == sorted(one.accuracy for one in session.runs)
     assert fb.run(session.runs[0].id, store=home).accuracy == session.runs[0].accuracy
-    assert set(fb.curves("method=fedavg", store=home)["run"]) == {one.id for one in session.runs}
-    assert len(fb.compare("method=fedavg", store=home).frame)
+    assert set(fb.curves(*theirs, store=home)["run"]) == {one.id for one in session.runs}
+    assert len(fb.compare(*theirs, store=home).frame)
     assert not fb.runs("method=fedavg", store=session.home)["shipped"].any(), "those of the store come first"
     for attempt in (fb.runs, fb.curves, fb.compare):
         with pytest.raises(fb.FedbenchError, match="there is no run"):
-            attempt("method=fedavg", store=home, mine=True)
-        with pytest.raises(fb.FedbenchError, match="there is no run"):
-            attempt(store=home)
+            attempt(*theirs, store=home, mine=True)
+        for words in ((), ("method=fedavg",)):
+            with pytest.raises(fb.FedbenchError, match=r"there is no run.*shipped=yes"):
+                attempt(*words, store=home)
 
 
 def test_a_table(session: Session, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ CASES = [
     ((*TRAIN, "--protocol", "feddrn"), "unknown protocol 'feddrn'; did you mean 'feddrm'?"),
     (("train", "--method", "fedavg", "--budget", "smal"), "unknown budget 'smal'; did you mean 'small'?"),
     (("train", "--method", "fedavgg"), "unknown method 'fedavgg'; did you mean 'fedavg'?"),
+    (("methods", "//"), "unknown method '//'; known: apfl, "),
     (("train", "--table", "feddrm/12"), "unknown table 'feddrm/12'; did you mean 'feddrm/"),
     (("train", "--table", "9"), "unknown table '9'"),
     (("train", "--table", "1", "--budget", "smal"), "unknown budget 'smal'; did you mean 'small'?"),

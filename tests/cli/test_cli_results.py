@@ -239,8 +239,8 @@ def test_a_pack_that_cannot_be_read_is_told_wherever_its_runs_could_stand(
     better = replace(row.metrics, value=row.metrics.value + 7)
     write(other / "results/a.parquet", [replace(row, metrics=better)])
     for command in (
-        ("compare", "method=fedavg"),
-        ("figure", "curves", "method=fedavg"),
+        ("compare", "method=fedavg", "shipped=yes"),
+        ("figure", "curves", "method=fedavg", "shipped=yes"),
         ("claims",),
         ("results", "list"),
     ):

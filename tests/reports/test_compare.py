@@ -12,17 +12,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fedbench.errors import FedbenchError
 from fedbench.reports.compare.comparison import compare
-from fedbench.reports.compare.layout import grid
+from fedbench.reports.compare.layout import grid, side_by_side
 from fedbench.reports.compare.numbers import worst_tenth
 from fedbench.reports.compare.pairs import in_pairs, pairs_grid
+from fedbench.reports.headline import headline
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render import FORMATS, render
+from fedbench.reports.render.console import show
 from fedbench.reports.runs import select
 from fedbench.specs import Setting
 from tests.reports.conftest import Lab
+from tests.support.cli_user import good
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
@@ -181,6 +185,54 @@ def test_damaged_metrics_hide_no_other(lab: Lab, setting: Setting) -> None:
     assert cell(table, "Average accuracy", "ditto").symbol == "!"
     assert len(table.problems) == 1
     assert damaged.id in table.problems[0]
+
+
+def test_without_any_metrics_it_is_said_why(lab: Lab, setting: Setting) -> None:
+    damaged = lab.run(setting, "ditto", measure=False)  # its predictions are not there
+    with pytest.raises(FedbenchError, match=f"no run has metrics: .*{damaged.id}"):
+        side_by_side(select(lab.store))
+    (line,) = grid(compare(select(lab.store))).lines  # of the notebook's first page
+    assert line.entries == ()
+
+
+def test_clients_that_never_train(lab: Lab, setting: Setting) -> None:
+    part = replace(setting.partition, clients=4, unseen=1)
+    there = {0: 0.5, 1: 0.6, 2: 0.7, 3: 0.25}
+    for method, at in (("fedavg", part), ("local", replace(part, unseen=None))):
+        lab.run(replace(setting, partition=at), method, clients=there)
+    (table,) = side_by_side(select(lab.store))
+    texts = {
+        line.keys[-1]: line.entries[[h.label for h in table.heads].index("Unseen clients")] for line in table.lines
+    }
+    assert (texts["FedAvg"].text, texts["Local"].text) == ("25.00", "")
+    assert any("unseen clients: mean accuracy of the clients that never train" in text for text in table.about)
+    assert "No Unseen clients: Local (has no clients that never train)." in table.about
+    of = {run.spec.method: headline(run.metrics, run.spec.setting, "plain") for run in select(lab.store)}
+    assert (of["fedavg"]["unseen_client_accuracy"], "unseen_client_accuracy" in of["local"]) == (0.25, False)
+    evaluated = good("--home", lab.store.home, "evaluate", select(lab.store, ["method=fedavg"])[0].id)
+    (row,) = (line.split() for line in evaluated.out.splitlines() if "plain" in line)
+    assert row[-1] == "25.00"
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_a_screen_gets_what_it_takes_and_is_told_of_the_rest(lab: Lab, setting: Setting, width: int) -> None:
+    for k in range(3):
+        for method in ("fedavg", "ditto"):
+            at = replace(setting, lr=0.1 * (k + 1), momentum=0.1 * k, weight_decay=0.01 * k, batch_size=8 + k)
+            run(lab, at, method, 0.5 + 0.1 * k, whole={"total_runtime_seconds": 60.0})
+    table = grid(compare(select(lab.store)))
+    many = replace(table, lines=tuple(line for line in table.lines for _ in range(50)))
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    show([table, many], console, fit=True)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= max(width, 80)
+    assert max(len(line) for line in text.splitlines() if "━" in line) <= width
+    said = " ".join(text.split())
+    assert "Left out here: the columns lr, momentum, weight_decay" in said
+    assert "Left out here: 200 more rows; the columns" in said
+    one = next(line for line in text.splitlines() if line.startswith("method"))
+    assert one.split()[:2] == ["method", "batch_size"], "what tells the rows apart stays"
+    assert "momentum" in render([table], "console")
 
 
 def test_rows_of_chosen_order(lab: Lab, seeds: Mapping[str, Sequence[str]]) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from fedbench.errors import FedbenchError
+from fedbench.reports.compare.layout import side_by_side
+from fedbench.reports.groups import grouped
 from fedbench.reports.runs import by_seed, differing, label, select
+from fedbench.results.shelf import Shelf
+from fedbench.store import Store
 from tests.reports.conftest import Lab
+from tests.support.cli_user import good
 
 
 @pytest.fixture
@@ -57,6 +63,12 @@ def test_ids_name_runs_and_filters_choose_among_them(lab: Lab, ids: dict[str, st
     ("word", "text"),
     [
         ("metod=fedavg", "unknown key of runs 'metod'; did you mean 'method'"),
+        ("zzz=1", "unknown key of runs 'zzz'; such as method, dataset, split, model, lr, seed, table, paper, shipped"),
+        ("table=feddrm/17", "unknown table 'feddrm/17'; did you mean 'feddrm/1'"),
+        ("paper=fedrm", "unknown table or paper 'fedrm'; did you mean 'feddrm'"),
+        ("protocol=fedrm", "unknown protocol 'fedrm'; did you mean 'feddrm'"),
+        ("table=pfedfda/1", "no table has such a run: table=pfedfda/1"),
+        ("shipped=yes", "no run is shipped=yes; there are shipped: false"),
         ("method=fedavgg", "no run is method=fedavgg; there are method: ditto, fedavg, feddrm"),
         ("zzz", "no run 'zzz' in"),
     ],
@@ -79,6 +91,55 @@ def test_differing_keys_are_those_that_a_reader_needs(lab: Lab, ids: dict[str, s
     assert differing(select(lab.store, ["method=fedavg"])) == ["seed"]
     assert differing(select(lab.store, ["method=ditto,feddrm", "lr=0.1"])) == ["method", "mu"]
     assert differing(runs[:1]) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"content": "other files"}, "dataset_id"),
+        ({"source": "elsewhere", "content": "other files"}, "source"),
+        ({"version": 9}, "dataset_id"),
+        ({"rounds": 7}, "rounds"),
+        ({"partition_version": 9}, "partition_version"),
+    ],
+)
+def test_no_two_rows_look_the_same(lab: Lab, change: dict[str, Any], key: str) -> None:
+    """Two data sets of one name, say: whatever their ids differ in is shown, in every list of runs."""
+    lab.dataset("digits")
+    usual = lab.setting("feddrm/1", "CIFAR-10/Dir-0.3")
+    part = usual.partition
+    if key == "rounds":
+        other = replace(usual, **change)
+    elif key == "partition_version":
+        other = replace(usual, partition=replace(part, version=9))
+    else:
+        other = replace(usual, partition=replace(part, dataset=replace(part.dataset, **change)))
+    for setting in (usual, other):
+        lab.run(setting, "fedavg")
+    runs = select(lab.store)
+    assert differing(runs) == [key]
+    (table,) = side_by_side(runs, ["average_accuracy"])
+    assert [table.keys, len({line.keys for line in table.lines})] == [(key,), 2]
+    assert len({line.label for line in table.lines}) == 2
+    panels = grouped(runs)
+    assert len({(panel.title, name) for panel in panels for name in panel.lines}) == 2
+    listed = good("--home", lab.store.home, "list", "run").out
+    rows = [line.split(None, 1)[1] for line in listed.splitlines()[1:]]
+    assert len(set(rows)) == 2, listed
+
+
+@pytest.mark.shipped
+def test_the_rows_of_a_table_are_called_as_it_calls_them(store: Store) -> None:
+    """FedDRM's FedPAC is FedRep with a proximal term, and its FedProxFT our FedProx."""
+    shelf, words = Shelf.of(store), ["table=feddrm/1", "dataset=cifar10", "split=Dir-0.3"]
+    (table,) = side_by_side(select(store, words, shelf))
+    assert table.keys == ("row",)
+    assert [line.label for line in table.lines] == [
+        "ConFREE", "Ditto", "FedALA", "FedAS", "FedAvg", "FedAvgFT", "FedBABU", "FedDRM", "FedPAC", "FedProxFT",
+        "FedRep", "FedSAMFT", "Local",
+    ]  # fmt: skip
+    values = {line.label: line.entries[0].text for line in table.lines}
+    assert values["FedPAC"] != values["FedRep"]
 
 
 def test_labels(lab: Lab, ids: dict[str, str]) -> None:

@@ -150,18 +150,37 @@ def test_a_number_that_the_pack_lacks_is_an_empty_cell(lab: Any, tmp_path: Path)
     assert printed.problems == ()
 
 
-def test_filters_name_shipped_runs_too(lab: Any, shelf: Shelf) -> None:
-    own = lab.run(lab.setting("feddrm/1", DIR), "feddrm")
-    assert [run.id for run in select(lab.store, (), shelf)] == [own.id]
-    runs = select(lab.store, ["dataset=cifar10"], shelf)
-    assert [(run.spec.method, run.shipped is not None) for run in runs] == [
-        ("fedavg", True), ("local", True), ("feddrm", False),
-    ]  # fmt: skip
-    assert len(select(lab.store, ["method=fedavg"], shelf)) == 1
-    by_id = select(lab.store, [runs[0].id[:6]], shelf)
-    assert by_id[0].id == runs[0].id
+@pytest.mark.parametrize(
+    ("filters", "methods"),
+    [
+        ((), ["feddrm"]),
+        (["dataset=cifar10"], ["feddrm"]),
+        (["shipped=yes"], ["fedavg", "local"]),
+        (["shipped=no"], ["feddrm"]),
+        (["shipped=*", "dataset=cifar10"], ["feddrm", "fedavg", "local"]),
+        (["table=feddrm/1"], ["feddrm", "fedavg", "local"]),
+        (["table=feddrm/1", "shipped=yes", "method!=local"], ["fedavg"]),
+        (["paper=feddrm"], ["feddrm", "fedavg", "local"]),
+        (["protocol=feddrm"], ["feddrm", "fedavg", "local"]),
+        (["table!=pfedfda/1"], ["feddrm"]),
+    ],
+)
+def test_ones_own_come_first_and_shipped_runs_where_they_are_named(
+    lab: Any, shelf: Shelf, filters: list[str], methods: list[str]
+) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    runs = select(lab.store, filters, shelf)
+    assert [run.spec.method for run in runs] == methods
+    assert [run.shipped is not None for run in runs] == [method != "feddrm" for method in methods]
+
+
+def test_shipped_runs_side_by_side(lab: Any, shelf: Shelf) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    runs = select(lab.store, ["table=feddrm/1"], shelf)
+    (by_id,) = select(lab.store, [runs[1].id[:6]], shelf)
+    assert (by_id.id, by_id.shipped is None) == (runs[1].id, False)
     (printed,) = side_by_side(runs)
-    assert sorted(line.entries[0].mark for line in printed.lines) == ["", "°", "°"]
+    assert [line.entries[0].mark for line in printed.lines] == ["", "°", "°"]
     assert any(line.startswith("° 2 runs by Ada") for line in printed.about)
 
 
@@ -170,8 +189,8 @@ def test_the_runs_of_a_paper_are_those_that_its_tables_read(lab: Any) -> None:
     own = lab.run(setting, "fedavg")
     other_seed = lab.run(replace(setting, seed=7), "fedavg")
     lab.run(replace(setting, lr=0.5), "fedavg")
-    assert of_tables(["feddrm"], lab.store, []) == {own.id, other_seed.id}
-    assert of_tables(["feddrm/2", "pfedfda"], lab.store, []) == {own.id, other_seed.id}
-    assert of_tables(["pfedfda"], lab.store, []) == set()
+    assert of_tables(["feddrm"], lab.store, []) == {own.id: "FedAvg", other_seed.id: "FedAvg"}
+    assert of_tables(["feddrm/2", "pfedfda"], lab.store, []).keys() == {own.id, other_seed.id}
+    assert of_tables(["pfedfda"], lab.store, []).keys() == set()
     with pytest.raises(FedbenchError, match="did you mean 'feddrm'"):
         of_tables(["fedrm"], lab.store, [])

@@ -133,7 +133,7 @@ def test_so_is_one_that_diverged_where_a_pack_was_made(lab: Lab, tuned: Path, tm
     train(lab, low, 0.5, 0.5)
     train(lab, mid, 0.4, 0.9)
     lab.store.record_failure(high.id, "training diverged", "", spec=high.to_dict(), diverged=True)
-    assert of_tables([str(tuned)], lab.store, []) == {low.id, mid.id, high.id}
+    assert of_tables([str(tuned)], lab.store, []).keys() == {low.id, mid.id, high.id}
     packs = Shelf([tmp_path / "pack.parquet"])
     write(tmp_path / "pack.parquet", [packed(lab, run) for run in lab.store.list("run")], diverged(lab.store))
     lab.store.forget_failure(high.id)
@@ -152,7 +152,7 @@ def test_a_method_that_answers_without_scores_takes_the_first_value(lab: Lab, tu
 def test_a_pack_of_the_table_holds_the_runs_that_chose(lab: Lab, tuned: Path) -> None:
     for spec in (trials := cells(lab, tuned).grid[0][0].specs):
         train(lab, spec, 0.5, 0.5)
-    assert of_tables([str(tuned)], lab.store, []) == {spec.id for spec in trials}
+    assert of_tables([str(tuned)], lab.store, []).keys() == {spec.id for spec in trials}
 
 
 def test_a_seed_that_shipped_trials_chose_the_value_of_goes_into_a_pack(lab: Lab, tuned: Path, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_seed_that_shipped_trials_chose_the_value_of_goes_into_a_pack(lab: Lab
     for run in lab.store.list("run"):
         lab.store.remove("run", run.id)
     train(lab, other_seed, 0.5, 0.5)
-    assert of_tables([str(tuned)], lab.store, []) == set()
+    assert of_tables([str(tuned)], lab.store, []).keys() == set()
     assert {best.id, other_seed.id} <= of_tables([str(tuned)], lab.store, [], packs)
 
 

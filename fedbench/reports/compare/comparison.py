@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError
 from fedbench.metrics.read import Metrics
 from fedbench.metrics.statistics import across_seeds
 from fedbench.reports.compare.numbers import USUAL, Number, of_metric
-from fedbench.reports.compare.places import Place, by_place, keys_of, keys_of_places, names_of_places
+from fedbench.reports.compare.places import Place, by_place, keys_of, names_of_places
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.runs import SEEDS, Run, by_seed, label, names_of_methods
+from fedbench.reports.runs import SEEDS, Run, by_seed, keys_of_places, label, names_of_methods, unknown_key
 
 #: The view of the test images that every run has after its last round.
 VIEW = "plain"
@@ -93,8 +93,8 @@ def compare(
             problems[str(error)] = None
     evaluated = [run for run in runs if run.id in by_run]
     values = {(run.id, one.name): one.read(run, by_run[run.id], view) for one in numbers for run in evaluated}
-    keys, others = keys_of(by_seed(runs))
-    groups = sorted(by_seed(runs), key=lambda group: [_order(group[0].values.get(key)) for key in keys])
+    keys, others = keys_of(by_seed(runs), {"rounds"} & {number.name for number in numbers})
+    groups = sorted(by_seed(runs), key=lambda group: _order_of(group, keys))
     side = Comparison(groups, keys, others, numbers, view, by_run, values, list(problems))
     side = side if metrics else _measured(side)
     return side if sort is None else _sorted(side, sort)
@@ -106,6 +106,11 @@ def _measured(side: Comparison) -> Comparison:
     there = {name for (_, name), value in side.values.items() if value is not None}
     empty = {"client_accuracy_worst_tenth"} if most <= 10 else set()
     return dataclasses.replace(side, numbers=[one for one in side.numbers if one.name in there - empty])
+
+
+def _order_of(group: Group, keys: Sequence[str]) -> tuple[bool, Sequence[tuple[int, float, str]]]:
+    """Where a group stands: one's own before shipped ones, then by the keys."""
+    return all(run.shipped for run in group), [_order(group[0].values.get(key)) for key in keys]
 
 
 def _order(value: Any) -> tuple[int, float, str]:
@@ -120,7 +125,7 @@ def _sorted(side: Comparison, by: str) -> Comparison:
     number = next((one for one in side.numbers if one.name == by), None)
     keys = {*side.keys, *side.others, *SEEDS, "rounds"}
     if number is None and by not in keys:
-        raise unknown("key to sort by", by, {*keys, *(one.name for one in side.numbers)})
+        raise unknown_key("key to sort by", by, {*keys, *(one.name for one in side.numbers)})
 
     def order(group: Group) -> tuple[int, float, str]:
         if number is None:

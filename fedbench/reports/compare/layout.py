@@ -44,6 +44,8 @@ def side_by_side(
     if over is not None and over not in OVER:
         raise unknown("pairing", over, OVER)
     side = compare(runs, metrics, sort=sort, view=view)
+    if not side.metrics:
+        raise FedbenchError(f"no run has metrics: {side.problems[0]}")
     return [grid(side), *([pairs_grid(side, in_pairs(side, over))] if test else [])]
 
 
@@ -53,7 +55,7 @@ def grid(side: Comparison) -> Grid:
     if len({len(group) for group in side.groups}) > 1:
         columns.append((Head("", "Seeds", "seeds", ""), [_count(group) for group in side.groups]))
     keys = tuple(side.keys) or ("method",)
-    cells = zip(*(entries for _, entries in columns), strict=True)
+    cells = zip(*(entries for _, entries in columns), strict=True) if columns else [()] * len(side.groups)
     return Grid(
         id="compare",
         title=_title(side),

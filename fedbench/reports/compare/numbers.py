@@ -13,6 +13,7 @@ from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defin
 from fedbench.metrics.method_metrics import measures_of
 from fedbench.metrics.read import Metrics
 from fedbench.metrics.statistics import worst_tenth
+from fedbench.reports.headline import UNSEEN, unseen
 from fedbench.reports.runs import Run
 
 #: A run's number, or none: of its metrics, in a view of the test images.
@@ -69,6 +70,11 @@ def _bytes(run: Run, metrics: Metrics, view: str) -> float | None:
     return sum(part for part in parts if part is not None) if None not in parts else None
 
 
+def _unseen(run: Run, metrics: Metrics, view: str) -> float | None:
+    setting = run.spec.setting
+    return unseen(metrics, setting, view if view in metrics.views else "plain", setting.rounds)
+
+
 #: What stands side by side unless the user names metrics; of these, what any of the runs has.
 USUAL = (
     Number(
@@ -91,6 +97,10 @@ USUAL = (
     Number(
         "client_accuracy_min", "worst", "fraction", "max", "worst: the worst client", _over_clients(np.min),
         "Over clients",
+    ),
+    Number(
+        UNSEEN, "Unseen clients", "fraction", "max", "unseen clients: mean accuracy of the clients that never train, "
+        "each on its own test images", _unseen,
     ),
     Number(
         "system_accuracy", "System accuracy", "fraction", "max", "system accuracy: of the federation as a whole on all "
@@ -151,6 +161,8 @@ def why_not(number: Number, run: Run, metrics: Metrics) -> str:
     several = "client_auc" in metrics.names
     if ("auc" in name) != several and ("auc" in name or "accuracy" in name):
         return f"was tested on images of {'several labels' if several else 'one label each'}"
+    if name == UNSEEN:
+        return "has no clients that never train"
     if name.startswith("test_phase"):
         return "serves no clients without labels"
     if name.endswith(("_probability", "_density_ratio")) or name == "routing_accuracy":

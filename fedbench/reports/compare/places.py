@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fedbench.partitions import schemes
-from fedbench.reports.runs import SEEDS, Run, differing, label, telling, text
+from fedbench.reports.runs import SEEDS, Run, differing, keys_of_places, label, telling, text
 
 #: A data set under a partitioner with its options; runs of one place can be ranked among each other.
 Place = tuple[str, ...]
@@ -16,13 +16,6 @@ def place(run: Run) -> Place:
     part = run.spec.setting.partition
     options = (f"{k} {text(v)}" for k, v in schemes.facts(part).items() if k not in ("dataset", "seed"))
     return (part.dataset.id, *options)
-
-
-def keys_of_places(runs: Iterable[Run]) -> set[str]:
-    """The keys of `Run.values` that say what place a run is about."""
-    partitions = {run.values["partition"]: run.spec.setting.partition for run in runs}.values()
-    facts = (key for one in partitions for key in schemes.facts(one))
-    return {"dataset", "source", "split", *facts} - {*SEEDS, "version"}
 
 
 def by_place(groups: Iterable[Sequence[Run]]) -> dict[Place, list[Sequence[Run]]]:
@@ -41,13 +34,13 @@ def names_of_places(places: Mapping[Place, list[Sequence[Run]]]) -> dict[Place, 
     return {at: label(groups[0][0], keys) for at, groups in places.items()}
 
 
-def keys_of(groups: Sequence[Sequence[Run]]) -> tuple[list[str], list[str]]:
-    """The keys that tell groups of runs apart, those of their data first; and those that differ from one place to
-    another only, so that they tell nothing more."""
+def keys_of(groups: Sequence[Sequence[Run]], shown: Collection[str] = ()) -> tuple[list[str], list[str]]:
+    """The keys that tell groups of runs apart, those of their data first, without those that are `shown` anyway; and
+    those that differ from one place to another only, so that they tell nothing more."""
     runs = [group[0] for group in groups]
-    data, different = keys_of_places(runs), [key for key in differing(runs) if key not in (*SEEDS, "rounds")]
+    data, different = keys_of_places(runs), [key for key in differing(runs) if key not in (*SEEDS, *shown)]
     by_data = by_place(groups).values()
-    within = {"method"} | {key for alike in by_data for key in differing([group[0] for group in alike])}
+    within = {"row", "method"} | {key for alike in by_data for key in differing([group[0] for group in alike])}
     places = telling(runs, (key for key in different if key in data))
     keys = [*places, *(key for key in different if key not in data and key in within)]
     return keys, [key for key in different if key not in keys]

@@ -57,7 +57,7 @@ class Ask:
         from fedbench.reports.layout.shipped import of_runs
         from fedbench.reports.runs import select
 
-        runs = select(self.store, self.filters or (), self.shelf)
+        runs = select(self.store, self.filters or (), self.shelf, self.roots)
         for line in of_runs(run.shipped for run in runs if run.shipped):
             self.remark(line)
         self.remark_code(run.artifact for run in runs)

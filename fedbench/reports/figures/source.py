@@ -61,7 +61,9 @@ def chosen_partitions(ask: Ask) -> list[Partition]:
     ids = [word for word, kind in kinds.items() if kind == "partition"]
     chosen = [partitions.read(ask.store.find(id, ("partition",))) for id in ids]
     others = [word for word in words if word not in ids]
-    of_runs = {run.spec.setting.partition.id: run.id for run in (select(ask.store, others) if others else ())}
+    of_runs = {
+        run.spec.setting.partition.id: run.id for run in (select(ask.store, others, roots=ask.roots) if others else ())
+    }
     for id, run in of_runs.items():
         if not ask.store.path("partition", id).exists():
             raise FedbenchError(f"partition {id} of run {run} is no more", "'fedbench partition' makes it again")

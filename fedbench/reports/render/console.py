@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -15,15 +16,19 @@ from fedbench.reports.render.text import brief, claims, filling, harmless, point
 from fedbench.reports.table.claims import FAILS, HOLDS, SO_FAR
 
 _GAP = 3
+#: Rows of a table of runs on a screen.
+_ROWS = 100
 _VERDICT = {HOLDS: "green", SO_FAR: "green", FAILS: "yellow"}
 
 
-def show(grids: Sequence[Grid], console: Console, full: bool = False) -> None:
-    """Print the grids one below the other, `full` with all their notes."""
+def show(grids: Sequence[Grid], console: Console, full: bool = False, fit: bool = False) -> None:
+    """Print the grids one below the other, `full` with all their notes; with `fit` of tables of runs as much as the
+    console takes."""
     for i, grid in enumerate(grids):
         if i:
             console.print()
-        _show(harmless(grid if full else grid.unmarked()), console, full)
+        whole = harmless(grid if full else grid.unmarked())
+        _show(_fitted(whole, console.width) if fit and whole.keys else whole, console, full)
 
 
 def plain(grids: Sequence[Grid], full: bool = False) -> str:
@@ -32,6 +37,39 @@ def plain(grids: Sequence[Grid], full: bool = False) -> str:
     console = Console(file=io.StringIO(), width=110, color_system=None, highlight=False, force_jupyter=False)
     show(grids, console, full)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def _fitted(grid: Grid, width: int) -> Grid:
+    """A table of runs within a width: without the keys that the rows are told apart without, then the last numbers,
+    then the last keys, which it says; and without the rows after the first so many."""
+    shown = grid.lines[:_ROWS]
+    keys, heads = list(range(len(grid.keys))), list(range(len(grid.heads)))
+
+    def part() -> Grid:
+        lines = [
+            dataclasses.replace(
+                line, keys=tuple(line.keys[k] for k in keys), entries=tuple(line.entries[j] for j in heads)
+            )
+            for line in shown
+        ]
+        return dataclasses.replace(
+            grid, keys=tuple(grid.keys[k] for k in keys), heads=tuple(grid.heads[j] for j in heads), lines=tuple(lines)
+        )
+
+    def told_apart_without(key: int) -> bool:
+        return len({tuple(line.keys[k] for k in keys if k != key) for line in shown}) == len(shown)
+
+    for own, may_go in ((keys, told_apart_without), (heads, lambda _: True), (keys, lambda _: True)):
+        for column in reversed(own[1:]):
+            if _Layout(part(), with_spread=True).width > width and may_go(column):
+                own.remove(column)
+    rest = [key for k, key in enumerate(grid.keys) if k not in keys]
+    rest += [f"{head.label} {head.group.lower()}".strip() for j, head in enumerate(grid.heads) if j not in heads]
+    rows = len(grid.lines) - len(shown)
+    left = [*([f"{rows:,} more rows"] if rows else []), *([f"the columns {', '.join(rest)}"] if rest else [])]
+    said = f"Left out here: {'; '.join(left)}. Filters choose runs; -o FILE.csv or .html writes all."
+    fitted = part()
+    return dataclasses.replace(fitted, about=(said, *fitted.about)) if left else fitted
 
 
 def _show(grid: Grid, console: Console, full: bool) -> None:
