@@ -1,4 +1,5 @@
-"""What a source file imports, and so which of fedbench's files a result depends on. Nothing is imported to find out."""
+"""What of a source file is code, what it imports, and so which of fedbench's files a result depends on. Nothing is
+imported to find out."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import fedbench
 
@@ -112,3 +113,37 @@ def _file(module: str) -> str | None:
         if module and (PACKAGE / file).is_file():
             return file
     return None
+
+
+@cache  # methods share most of their files, and a table asks for every method of the store
+def code(text: bytes) -> bytes:
+    """The code of a source file: its syntax tree without comments, layout and docstrings, the same for every version of
+    Python. Raises SyntaxError, ValueError or RecursionError for what is no Python."""
+    return _shape(_without_docstrings(ast.parse(text))).encode()
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                node.body = node.body[1:]
+    return tree
+
+
+def _shape(node: Any) -> str:
+    """A syntax tree as text. Empty fields, of which each version of Python has others, are left out."""
+    if isinstance(node, list):
+        return f"[{', '.join([_shape(item) for item in node])}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    start = text = f"('{type(node).__name__}'"
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if value is not None and value != []:
+            text += f", ('{name}', {_shape(value)})"
+    return f"{text},)" if text == start else f"{text})"

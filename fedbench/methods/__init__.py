@@ -24,8 +24,8 @@ def file_of(name: str) -> str:
 
 
 def load(name: str) -> tuple[type[Method], str | None]:
-    """The method class of that name, and None; or for 'FILE.py:Class' that class and the digest of its source: the
-    file's SHA-256, or one of the file and of all that it imports from its folder."""
+    """The method class of that name, and None; or for 'FILE.py:Class' that class and the digest of its source:
+    of the code of the file and of all that it imports from its folder."""
     from fedbench.plugins.classes import is_file, pick
 
     if is_file(name):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedbench.errors import FedbenchError
-from fedbench.imports import Import, imports
+from fedbench.imports import Import, code, imports
 from fedbench.plugins.mistakes import FILES, PluginError, in_words, mistake, shown
 
 
@@ -38,13 +38,14 @@ class Plugin:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the file, or if it has modules beside it of the checksums of all and the others' places."""
+        """SHA-256 of the file's code (no comments, no docstrings), or if it has modules beside it of the checksums of
+        all and the others' places."""
         own = self.modules[self.main]
-        lines = [hashlib.sha256(own.text).hexdigest()]
+        lines = [hashlib.sha256(code(own.text)).hexdigest()]
         for name, module in sorted(self.modules.items()):
             if name != self.main:
                 place = module.file.relative_to(own.file.parent).as_posix()
-                lines.append(f"{hashlib.sha256(module.text).hexdigest()} {place}")
+                lines.append(f"{hashlib.sha256(code(module.text)).hexdigest()} {place}")
         return hashlib.sha256("\n".join(lines).encode()).hexdigest() if len(lines) > 1 else lines[0]
 
     def classes(self, assigned: bool = False) -> set[str]:
@@ -86,7 +87,9 @@ def _text(path: Path) -> bytes:
 def _parsed(module: Module) -> ast.Module:
     FILES.add(str(module.file))
     try:
-        return ast.parse(module.text, str(module.file))
+        tree = ast.parse(module.text, str(module.file))
+        code(module.text)  # which goes deeper than the parser
+        return tree
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = mistake(error) or f"{shown(module.file)}: {in_words(error)}"
         raise PluginError(f"cannot load {line}") from error

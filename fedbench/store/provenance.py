@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import platform
 import subprocess
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import fedbench
 from fedbench.files import process
-from fedbench.imports import PACKAGE, closure
+from fedbench.imports import PACKAGE, closure, code
 
 if TYPE_CHECKING:
     from fedbench.store.artifact import Artifact
@@ -79,14 +78,8 @@ def fingerprint(*parts: str) -> str:
         path = PACKAGE / part
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.exists() else []:
             digest.update(file.relative_to(PACKAGE).as_posix().encode())
-            digest.update(_code(file.read_bytes()))
+            digest.update(code(file.read_bytes()))
     return digest.hexdigest()[:12]
-
-
-@cache  # methods share most of their files, and a table asks for every method of the store
-def _code(text: bytes) -> bytes:
-    """What counts of a file."""
-    return _shape(_without_docstrings(ast.parse(text))).encode()
 
 
 def code_of(*files: str) -> dict[str, Any]:
@@ -112,30 +105,3 @@ def other_code(provenance: Mapping[str, Any]) -> bool:
         return True
     parts = provenance.get("fingerprint_parts")
     return fingerprint(*parts) != provenance.get("fingerprint") if parts else False
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                node.body = node.body[1:]
-    return tree
-
-
-def _shape(node: Any) -> str:
-    """A syntax tree as text. Empty fields, of which each version of Python has others, are left out."""
-    if isinstance(node, list):
-        return f"[{', '.join([_shape(item) for item in node])}]"
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    start = text = f"('{type(node).__name__}'"
-    for name in node._fields:
-        value = getattr(node, name, None)
-        if value is not None and value != []:
-            text += f", ('{name}', {_shape(value)})"
-    return f"{text},)" if text == start else f"{text})"

@@ -13,6 +13,7 @@ import pytest
 
 from fedbench import methods
 from fedbench.errors import FedbenchError
+from fedbench.imports import code
 from fedbench.methods.base import Method, hyperparameter
 from tests.support.lab import federation, setting, train
 
@@ -129,7 +130,7 @@ def file(tmp_path: Path) -> Path:
 def test_a_users_file(file: Path, suffix: str, tmp_path: Path) -> None:
     cls, source = methods.load(f"{file}{suffix}")
     assert (cls.name, cls.title) == ("Mine", "Mine")
-    assert source == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert source == hashlib.sha256(code(file.read_bytes())).hexdigest()
     how = cls.create({"strength": "3"})
     assert how.params == {"strength": 3.0}
     assert train(how, federation((30, 30)), tmp_path / "run", setting(rounds=1, window=1)).accuracy >= 0

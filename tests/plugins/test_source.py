@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
 
 from fedbench.errors import FedbenchError
+from fedbench.plugins.mistakes import PluginError
 from fedbench.plugins.source import read
 from tests.support.plugin_files import write
 
@@ -16,11 +16,43 @@ def modules(file: Path) -> set[str]:
     return set(read(file).modules)
 
 
-def test_a_file_alone_is_its_checksum(tmp_path: Path) -> None:
+def test_only_what_is_imported_from_its_folder_counts(tmp_path: Path) -> None:
     text = "import math\nimport numpy as np\nfrom fedbench.core import client\nfrom nowhere import x\n"
     file = write(tmp_path, mine=text, other="x = 1")
     assert modules(file) == {"mine"}
-    assert read(file).digest == hashlib.sha256(text.encode()).hexdigest()
+    alone = read(file).digest
+    write(tmp_path, other="x = 2")
+    assert read(file).digest == alone
+
+
+MINE = 'import helper\nclass Mine:\n    """Mine."""\n    x: float = 1.0\n    def f(self): return "a b"\n'
+HELPER = "def f():\n    return 1\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "same"),
+    [
+        ("mine", "1.0", "1.0  # a comment", True),
+        ("mine", "import", "# a comment\n\nimport", True),
+        ("mine", '"""Mine."""', '"""deviates: not at all."""', True),
+        ("mine", "1.0", "1.00", True),
+        ("mine", "1.0", "1", False),
+        ("mine", "a b", "a  b", False),
+        ("helper", "def f():", 'def f():\n    """One."""', True),
+        ("helper", "return 1", "return (1)", True),
+        ("helper", "return 1", "return 2", False),
+    ],
+)
+def test_the_source_is_the_code_not_its_text(tmp_path: Path, file: str, old: str, new: str, same: bool) -> None:
+    texts = {"mine": MINE, "helper": HELPER}
+    before = read(write(tmp_path, **texts)).digest
+    after = read(write(tmp_path, **{**texts, file: texts[file].replace(old, new)})).digest
+    assert (before == after) is same
+
+
+def test_code_too_deep_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=r"cannot load .*mine\.py: RecursionError"):
+        read(write(tmp_path, mine=f"x = {'-' * 5000}1"))
 
 
 @pytest.mark.parametrize(
