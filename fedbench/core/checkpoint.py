@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench.core.state import State, separate
+from fedbench.core.state import State, names_of, write
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, intact, read_json, sealed, sha256_of, write_json
 from fedbench.store import CHECKPOINT, rows
@@ -79,8 +79,6 @@ class Checkpoint:
 
         `personal` are the files of personal states beside it, which are there already, with their checksums.
         """
-        from safetensors.torch import save_file
-
         self.guard()
         self.round, self.rounds = t, self.rounds[:t]
         self.predictions, self.further = (
@@ -92,7 +90,7 @@ class Checkpoint:
         part = self.folder / f"{name}.part"
         with disk_errors("saving a checkpoint", self.folder):
             # By rename: an interrupt may save once more the round that the index on disk already counts on.
-            save_file(separate(tensors), part)
+            write(part, tensors)
             part.replace(self.folder / name)
             entry = {
                 "code": self.code, "round": self.round, "rounds": self.rounds, "notes": self.notes,
@@ -110,8 +108,7 @@ class Checkpoint:
         if not self.index.exists():
             self._clear(None)
             return None
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        from safetensors import SafetensorError, safe_open
 
         entry = read_json(self.index)
         remedy = f"delete the folder {self.folder} to begin this run again"
@@ -130,14 +127,15 @@ class Checkpoint:
                 raise FedbenchError(f"the checkpoint {path} is missing or damaged (checksum differs)", remedy)
         (name,) = entry["state"]
         try:
-            tensors = load_file(self.folder / name)
-        except (SafetensorError, OSError) as error:
+            with safe_open(self.folder / name, "pt") as file:
+                tensors = {key: file.get_tensor(key) for key in names_of(file)}
+        except (SafetensorError, OSError, KeyError) as error:
             raise FedbenchError(f"cannot read the checkpoint {self.folder / name} ({error})", remedy) from error
         self.round = entry["round"]
         self.rounds, self.notes, self.predictions = entry["rounds"], entry["notes"], entry["predictions"]
         self.further, self.personal, self.keep = further, personal, self.keep | {*entry.get("keep", ())}
         self._clear(name)
-        return dict(tensors)
+        return tensors
 
     def parts(self, kind: str) -> Iterator[pa.Table]:
         """All 'predictions' or 'logits' so far, in the order of the rounds, part by part; nothing if there are none."""

@@ -69,12 +69,13 @@ def tensors(message: Any, place: str) -> State:
 
 
 def restored(kind: Any, saved: Mapping[str, Tensor], place: str) -> Any:
-    """Inverse of `tensors`, by the annotations of that type; None for an optional field of which nothing was saved.
+    """Inverse of `tensors`, dictionaries in their order, by the annotations of that type; None for an optional field of
+    which nothing was saved.
 
     Raises TypeError for a type that no checkpoint holds.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    below = {key.removeprefix(f"{place}/") for key in saved if key.startswith(f"{place}/")}
+    below = [key.removeprefix(f"{place}/") for key in saved if key.startswith(f"{place}/")]
     if origin in (types.UnionType, typing.Union):
         some = [a for a in arguments if a is not type(None)]
         if len(some) != 1:
@@ -90,9 +91,8 @@ def restored(kind: Any, saved: Mapping[str, Tensor], place: str) -> Any:
     if origin is dict:
         key_kind, value_kind = arguments
         # Names of tensors may have slashes of their own.
-        keys = below if value_kind is Tensor else {key.split("/", 1)[0] for key in below}
-        ordered = sorted(keys, key=key_kind)
-        return {key_kind(key): restored(value_kind, saved, f"{place}/{key}") for key in ordered}
+        keys = below if value_kind is Tensor else dict.fromkeys(key.split("/", 1)[0] for key in below)
+        return {key_kind(key): restored(value_kind, saved, f"{place}/{key}") for key in keys}
     if origin in (list, tuple):
         count = 1 + max((int(key.split("/", 1)[0]) for key in below), default=-1)
         kinds = list(arguments) if origin is tuple and ... not in arguments else [arguments[0]] * count
@@ -105,7 +105,7 @@ def _difference(a: Any, b: Any, path: str) -> str:
     if _is_dataclass(a) and type(a) is type(b):
         pairs = ((f.name, getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
         return next((at for name, x, y in pairs if (at := _difference(x, y, f"{path}/{name}"))), "")
-    if isinstance(a, Mapping) and isinstance(b, Mapping) and a.keys() == b.keys():
+    if isinstance(a, Mapping) and isinstance(b, Mapping) and list(a) == list(b):
         return next((at for key in a if (at := _difference(a[key], b[key], f"{path}/{key}"))), "")
     if isinstance(a, list | tuple) and type(a) is type(b) and len(a) == len(b):
         both = enumerate(zip(a, b, strict=True))

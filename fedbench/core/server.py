@@ -97,7 +97,7 @@ class Server:
         for m, state in enumerate(self.models):
             out.update({f"model/{m}/{name}": t for name, t in state.items()})
         if self.assigned:
-            out[ASSIGNED] = torch.tensor([(int(i), int(m)) for i, m in sorted(self.assigned.items())])
+            out[ASSIGNED] = torch.tensor([(int(i), int(m)) for i, m in self.assigned.items()])
         return out
 
     def restore(self, tensors: State) -> None:

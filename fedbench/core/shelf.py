@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedbench.core.state import State, size_in_bytes
+from fedbench.core.state import State, names_of, size_in_bytes, write
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, sha256_of
 from fedbench.machine import memory
@@ -71,7 +71,7 @@ class Shelf(MutableMapping[int, State]):
         return client in self.near or client in self.far
 
     def __iter__(self) -> Iterator[int]:
-        return iter(dict.fromkeys([*self.far, *self.near]))
+        return iter(sorted({*self.far, *self.near}))  # who is in memory depends on the machine, and on a resume
 
     def __len__(self) -> int:
         return len(self.near) + sum(client not in self.near for client in self.far)
@@ -99,7 +99,7 @@ class Shelf(MutableMapping[int, State]):
         self._drop_old()
         alike: dict[tuple[object, ...], list[int]] = {}
         for client, state in self.near.items():
-            alike.setdefault(tuple((n, x.dtype, x.shape) for n, x in sorted(state.items())), []).append(client)
+            alike.setdefault(tuple((n, x.dtype, x.shape) for n, x in state.items()), []).append(client)
         for clients in alike.values():
             many = max(1, FILE_BYTES // max(size_in_bytes(self.near[clients[0]]), 1))
             for at in range(0, len(clients), many):
@@ -135,15 +135,13 @@ class Shelf(MutableMapping[int, State]):
                 del self.far[client]
 
     def _write(self, t: int, clients: list[int]) -> None:
-        from safetensors.torch import save_file
-
         assert self.folder is not None
         states = [self.near[client] for client in clients]
         stacks = {name: torch.stack([state[name].cpu() for state in states]) for name in states[0]}
         numbers = (k for k in range(len(self.digests) + 1))
         name = next(f for k in numbers if (f := f"personal-{t:06d}-{k}.safetensors") not in self.digests)
         with disk_errors("putting personal states by", self.folder):
-            save_file({CLIENTS: torch.tensor(clients), **stacks}, self.folder / name)
+            write(self.folder / name, {CLIENTS: torch.tensor(clients), **stacks})
             self.digests[name] = sha256_of(self.folder / name)
         for row, client in enumerate(clients):
             self.far[client] = Place(name, row)  # before it leaves memory: an interrupt finds it in either
@@ -155,9 +153,9 @@ class Shelf(MutableMapping[int, State]):
         assert self.folder is not None
         try:
             with safe_open(self.folder / place.file, "pt") as file:
-                names = [name for name in file.keys() if name != CLIENTS]  # noqa: SIM118 - it is no mapping
+                names = [name for name in names_of(file) if name != CLIENTS]
                 return {name: file.get_tensor(name)[place.row].clone() for name in names}
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, KeyError) as error:
             raise FedbenchError(f"cannot read the personal states {self.folder / place.file} ({error})") from error
 
 

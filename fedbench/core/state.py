@@ -1,8 +1,11 @@
-"""A model's state as a flat dictionary of tensors, and the averages a server takes of it."""
+"""A model's state as a flat dictionary of tensors, its file, and the averages a server takes of it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -145,3 +148,19 @@ def separate(tensors: State) -> State:
         out[name] = tensor.clone() if tensor.data_ptr() in places else tensor
         places.add(tensor.data_ptr())
     return out
+
+
+#: The entry of a file that has the order of its tensors: safetensors itself sorts them.
+_ORDER = "order"
+
+
+def write(path: Path, tensors: State) -> None:
+    """Write tensors as a file of safetensors from which they come back in their order."""
+    from safetensors.torch import save_file
+
+    save_file(separate(tensors), path, metadata={_ORDER: json.dumps(list(tensors))})
+
+
+def names_of(file: Any) -> list[str]:
+    """The tensors of an open file of `write`, in their order. Raises KeyError for another file."""
+    return list(json.loads((file.metadata() or {})[_ORDER]))

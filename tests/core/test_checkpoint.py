@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ import torch
 
 from fedbench.core import checkpoint as module
 from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.server import Server
+from fedbench.core.shelf import Shelf
 from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
 
@@ -59,6 +62,38 @@ def test_a_restart_finds_everything(saved: Checkpoint) -> None:
     assert (again.round, again.rounds, again.notes) == (2, saved.rounds, {"0": {"beta": 0.2}})
     assert again.read_predictions().equals(pa.concat_tables([table(1), table(2)]))
     assert files(saved.folder) == WHOLE
+
+
+@dataclass
+class Memory:
+    """Of a server: dictionaries whose order is part of them."""
+
+    states: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+
+
+def test_what_a_server_holds_comes_back_in_its_order(saved: Checkpoint) -> None:
+    """Who sums it up would else find other bits after a resume."""
+    three = {name: torch.ones(1, dtype=kind) for name, kind in (("w", torch.int8), ("b", torch.double), ("a", None))}
+    memory = Memory({12: three, 3: three}, {"z": 1.0, "a": 2.0})
+    before = Server(three, three, Shelf(saved.folder), 3, memory, [three, three], {7: 1, 2: 0}, momenta={9: three})
+    before.personal.update({10: three, 2: three})
+    before.personal.put_by(3)
+    before.personal[11] = before.personal[2] = three
+    saved.save(3, before.tensors(files=True), before.personal.used())
+    again = Checkpoint(saved.folder)
+    state = again.load()
+    assert state is not None
+    after = Server(three, {}, Shelf(saved.folder), 3, Memory())
+    after.restore(state)
+    for a, b in (
+        (before.memory.states, after.memory.states), (before.memory.weights, after.memory.weights),
+        (before.assigned, after.assigned), (dict(before.personal), dict(after.personal)),
+        (before.momenta, after.momenta),
+    ):  # fmt: skip
+        assert list(a) == list(b)
+    of = (after.shared, after.memory.states[3], after.models[1], *after.personal.values(), after.momenta[9])
+    assert [list(one) for one in of] == [list(three)] * 7
 
 
 def test_predictions_stand_in_the_order_of_the_rounds(tmp_path: Path) -> None:
@@ -150,7 +185,7 @@ def test_saving_the_same_round_again_never_harms_the_saved_one(
     """An interrupt before the next round's end saves the round that is on disk already; a kill may hit that."""
     import safetensors.torch
 
-    def half(tensors: object, path: Path) -> None:
+    def half(tensors: object, path: Path, metadata: object) -> None:
         Path(path).write_bytes(b"half")
         raise KeyboardInterrupt
 
