@@ -3,18 +3,20 @@ script, a file made of its source and of all that the source uses. So a run of i
 repeated from the file alone."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
+import contextlib
 import hashlib
 import inspect
 import linecache
 import symtable
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from fedbench.errors import FedbenchError
@@ -78,7 +80,7 @@ class _Source:
 
     def _define(self, name: str, value: type | FunctionType) -> None:
         self.pieces[name] = ""  # it may use itself
-        text, namespace = self._statement(name, value), _namespace(value)
+        text, namespace = self._statement(name, value), _functions(value)[0].__globals__
         needed, told = _globals_of(text), _annotations_of(text)
         for other in sorted(needed | told):
             outside = other in namespace and not hasattr(builtins, other) and not other.startswith("__")
@@ -88,13 +90,19 @@ class _Source:
         self.pieces[name] = text
 
     def _statement(self, name: str, value: type | FunctionType) -> str:
-        """The statement that defines a class or a function in the user's session."""
-        for text in _texts(value):
-            for node in reversed(ast.parse(text).body):
-                if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == value.__name__ == name:
+        """The statement that defines a class or a function in the user's session: all its functions are compiled from
+        it. Raises FedbenchError where there is none; of a class without a function nothing is kept to tell it by."""
+        codes = {one.__code__ for one in _functions(value)}
+        for file in dict.fromkeys(code.co_filename for code in codes):
+            text = "".join(linecache.getlines(file))
+            for node in _definitions(text):
+                if node.name == value.__name__ == name and codes <= _compiled(node, codes):
                     first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
                     return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
-        raise FedbenchError(f"nobody can tell the source of {value.__qualname__}", _HINT.format(self.kind.__name__))
+        why = "" if codes else ", which has no function"
+        raise FedbenchError(
+            f"nobody can tell the source of {value.__qualname__}{why}", _HINT.format(self.kind.__name__)
+        )
 
     def _check_installed(self, module: str) -> None:
         """Raise FedbenchError for a module whose code may change unseen: one that is neither installed nor ours."""
@@ -107,19 +115,27 @@ class _Source:
             raise FedbenchError(f"{name} uses {file}, which may change unseen", f"write {name} into a file beside it")
 
 
-def _texts(value: type | FunctionType) -> Iterator[str]:
-    """The texts in which a class or a function may be defined: those that its code comes from."""
-    functions = [value] if isinstance(value, FunctionType) else map(_function, vars(value).values())
-    files = [one.__code__.co_filename for one in functions if one is not None]
-    if not files and sys.modules.get(value.__module__) is sys.modules.get("__main__"):
-        files = list(reversed(linecache.cache))  # a class without a function: the last cell that defines it
-    for file in dict.fromkeys(files):
-        if text := "".join(linecache.getlines(file)):
-            try:
-                ast.parse(text)
-            except SyntaxError:  # a cell with a line of the shell
-                continue
-            yield text
+def _definitions(text: str) -> Iterator[ast.ClassDef | ast.FunctionDef]:
+    """The classes and functions that a text defines; none of a cell with a line of the shell."""
+    with contextlib.suppress(SyntaxError):
+        yield from (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef | ast.FunctionDef))
+
+
+def _compiled(node: ast.stmt, like: set[CodeType]) -> set[CodeType]:
+    """All code in a statement, compiled as `like` was. Code is equal where text and lines are."""
+    flags = __future__.annotations.compiler_flag & next(iter(like)).co_flags
+    found, waiting = set(), [compile(ast.Module([node], []), "", "exec", flags, dont_inherit=True)]
+    while waiting:
+        inner = [one for one in waiting.pop().co_consts if isinstance(one, CodeType)]
+        found |= set(inner)
+        waiting += inner
+    return found
+
+
+def _functions(value: type | FunctionType) -> list[FunctionType]:
+    """The functions of a class or a function that were written in the user's session."""
+    every = [value] if isinstance(value, FunctionType) else map(_function, vars(value).values())
+    return [one for one in every if one is not None and not _importable(one)]
 
 
 def _function(value: Any) -> FunctionType | None:
@@ -127,12 +143,6 @@ def _function(value: Any) -> FunctionType | None:
     value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
     value = inspect.unwrap(value) if callable(value) else value
     return value if isinstance(value, FunctionType) and value.__code__.co_filename != "<string>" else None
-
-
-def _namespace(value: type | FunctionType) -> Mapping[str, Any]:
-    """The names that a definition sees."""
-    functions = [value] if isinstance(value, FunctionType) else [*filter(None, map(_function, vars(value).values()))]
-    return functions[0].__globals__ if functions else vars(sys.modules[value.__module__])
 
 
 def _importable(value: Any) -> str:

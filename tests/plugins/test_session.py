@@ -102,10 +102,12 @@ def test_the_same_definitions_are_the_same_file_and_others_another(cell: Cell, t
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_class_without_a_function_is_that_of_the_last_cell(cell: Cell, tmp_path: Path) -> None:
-    cell("class Base: pass\nclass Plain(Base):\n    value = 1\n")
-    names = cell("class Plain(Base):\n    value = 2\n")
-    assert "value = 2" in text_of(names["Plain"], tmp_path)
+@pytest.mark.parametrize("later", ["", "class Mine:\n    def f(self): return 3\n"])
+def test_of_two_classes_of_a_name_it_is_the_one_whose_code_it_is(cell: Cell, tmp_path: Path, later: str) -> None:
+    names = cell("class Mine:\n    def f(self): return 1\nFirst = Mine\nclass Mine:\n    def f(self): return 2\n")
+    both = names["First"], names["Mine"]
+    cell(later)
+    assert [f"return {k}" in text_of(kind, tmp_path) for kind, k in zip(both, (1, 2), strict=True)] == [True, True]
 
 
 def test_a_class_of_a_file_is_that_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,15 +119,24 @@ def test_a_class_of_a_file_is_that_file(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.delitem(sys.modules, "beside_me")
 
 
+ONE = "class Mine:\n    def f(self): return 1\n"
+UNKNOWN = "nobody can tell the source of Mine"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("values = [object()]\nclass Mine:\n    def f(self): return values", "Mine uses values, a list, whose source"),
         ("def make():\n    class Mine:\n        def f(self): pass\n    return Mine\nMine = make()", "nobody can tell"),
-        ("Mine = type('Mine', (), {})", "nobody can tell the source of Mine; write it into a file"),
+        ("Mine = type('Mine', (), {})", f"{UNKNOWN}, which has no function; write it into a file"),
+        ("class Mine:\n    x = 1", f"{UNKNOWN}, which has no function; write it into a file"),
+        (f"{ONE}def make():\n    class Mine:\n        def f(self): return 2\n    return Mine\nMine = make()", "nobody"),
+        (f"{ONE}def other(self): return 2\nMine.f = other", f"{UNKNOWN}; write it into a file"),
+        (f"{ONE}Mine.g = lambda self: 2", f"{UNKNOWN}; write it into a file"),
     ],
 )
 def test_what_cannot_be_told_is_refused(cell: Cell, tmp_path: Path, text: str, message: str) -> None:
+    linecache.cache["<another cell>"] = (0, None, ["class Mine:\n", "    x = 2\n"], "<another cell>")
     names = cell(text)
     with pytest.raises(FedbenchError) as error:
         reference(names["Mine"], tmp_path)
