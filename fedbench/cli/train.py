@@ -181,14 +181,13 @@ def train(
     called = own_runs.called(method)
     dealt = data is not None or "from" in deal
     if not dealt:
-        own = {name: str(deal.pop(name)) for name in [*deal] if name in fields}  # one of the same name
         if deal:
             option = "partition_seed" if (first := next(iter(deal))) == "seed" else first
             raise FedbenchError(
                 f"--{_dashed(option)} says how a data set is dealt out, and none is named",
                 "for example fedbench train digits --dir 0.3 --method fedavg",
             )
-        texts = own | hyperparameters.read(rest, fields, called, train)
+        texts = hyperparameters.read(rest, fields, called, train)
         part, rules = _partition(store, partition, protocol)
     else:
         if partition is not None:

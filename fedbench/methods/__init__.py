@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from fedbench.methods.base import Method
 
 _HERE = Path(__file__).parent
+#: Options that commands which train have beside those of settings and partitions.
+_COMMANDS = frozenset({
+    "again", "column", "cpus_per_run", "dataset", "device", "dry_run", "engine", "from", "gpus_per_run", "help", "jobs",
+    "json", "keep", "log", "method", "observe", "partition_seed", "protocol", "save", "search", "seeds", "table",
+    "trials", "unshipped",
+})  # fmt: skip
 
 
 def file_of(name: str) -> str:
@@ -52,6 +59,17 @@ def _load_file(reference: str) -> tuple[type[Method], str]:
     return cls, plugin.digest
 
 
+@cache
+def taken() -> frozenset[str]:
+    """Names of fedbench's own options: `--lr` would be the setting's, and leave a hyper-parameter of that name alone.
+    (Of a partitioner's own option and a hyper-parameter of one name it is the latter.)"""
+    from fedbench import partition_options
+    from fedbench.specs import Setting
+
+    setting = {field.name for field in dataclasses.fields(Setting)}
+    return _COMMANDS.union(setting, partition_options.COMMON, partition_options.shorts())
+
+
 def _check(cls: type[Method], reference: str) -> None:
     """Raise FedbenchError unless runs of a user's class can be made, named and told."""
     from fedbench.options import VALUES
@@ -77,6 +95,12 @@ def _check(cls: type[Method], reference: str) -> None:
             default = "none" if field.default is dataclasses.MISSING else repr(field.default)
             raise FedbenchError(
                 f"the default of {name} of {where} is {default}", f"it must be {', '.join(VALUES.values())}"
+            )
+        if name in taken():
+            option = f"--{name.replace('_', '-')}"
+            raise FedbenchError(
+                f"the hyper-parameter {name} of {where} goes by the name of fedbench's own option {option}",
+                f"call it another, such as own_{name}",
             )
     try:
         cls.create(cls().params)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedbench import methods
+from fedbench import declared, methods
 from fedbench.errors import FedbenchError
 from fedbench.imports import code
 from fedbench.methods.base import Method, hyperparameter
@@ -183,6 +183,21 @@ from fedbench.methods.base import Method, hyperparameter
             "@dataclass(frozen=True)\nclass Mine(Method):\n    def __post_init__(self):\n        1 / 0",
             "cannot make Mine in .*: .*mine.py, line 9, in __post_init__: ZeroDivisionError",
         ),
+        *(
+            (
+                f"@dataclass(frozen=True)\nclass Mine(Method):\n    {name}: int = 1",
+                f"the hyper-parameter {name.rstrip('_')} of Mine in .* goes by the name of fedbench's own option "
+                f"{option}; call it another, such as own_{name.rstrip('_')}",
+            )
+            for name, option in (
+                ("lr", "--lr"),
+                ("rounds_", "--rounds"),
+                ("batch_size", "--batch-size"),
+                ("clients", "--clients"),
+                ("dir_", "--dir"),
+                ("jobs", "--jobs"),
+            )
+        ),
         ("class Mine(Method):\n    name = '[/x]'", r"the name of Mine in .* is '\[/x\]'"),
         ("class Mine(Method):\n    name = 'a b'", "the name of Mine in .* is 'a b'"),
         ("class Mine(Method):\n    name = 3", "the name of Mine in .* is 3"),
@@ -197,6 +212,19 @@ def test_a_users_class_that_no_run_can_be_made_with(tmp_path: Path, content: str
     with pytest.raises(FedbenchError, match=line) as caught:
         methods.load(f"{tmp_path / 'mine.py'}:Mine")
     assert "\n" not in str(caught.value)
+
+
+def test_no_option_of_a_command_that_trains_can_be_a_hyper_parameter() -> None:
+    from fedbench.cli import hyperparameters
+    from fedbench.cli.check import check
+    from fedbench.cli.partition import partition
+    from fedbench.cli.sweep import sweep
+    from fedbench.cli.train import train
+
+    commands = (train, sweep, check, partition)
+    names = {name.replace("-", "_") for one in commands for name in hyperparameters._options(one)}
+    assert {"lr", "clients", "dir", "jobs", "partition_seed"} <= names <= methods.taken()
+    assert not any(methods.taken() & one.hyper_parameters.keys() for one in declared.built_in().values())
 
 
 def test_what_a_users_file_imports_of_fedbench_counts(file: Path) -> None:
