@@ -105,6 +105,16 @@ class Plan:
         n, s = self.n_train[client], self.setting
         return n - n % min(s.batch_size, n) if s.tail == "drop" else n
 
+    def lone(self, batch_size: int) -> int | None:
+        """The first client that trains on a batch of a single image where batches have this size; None if none does."""
+        s = self.setting
+        for client, n in enumerate(self.n_train[: self.trainees]):
+            whole, rest = divmod(n, size := min(batch_size, n) or 1)
+            reached = s.steps is None or s.passes == "endless" or s.steps > whole
+            if n and (size == 1 or (rest == 1 and s.tail == "keep" and reached)):
+                return client
+        return None
+
     def crops(self, purpose: str, t: int, client: int, phase: int) -> CropStream | None:
         """The stream of crop windows of one pass over a client's images, or None if they are taken as they are."""
         augment = self.setting.augment

@@ -21,6 +21,7 @@ from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation
 from fedbench.core.hooks import Hooks
 from fedbench.core.memory import forget_peak, give_back_pages, peak_bytes
+from fedbench.core.norms import check_batches
 from fedbench.core.plan import Plan
 from fedbench.core.round import Round
 from fedbench.core.server import Server
@@ -89,6 +90,8 @@ class Trainer(Simulation):
         self.survey_seconds = 0.0
         self.evaluated = set(setting.evaluated_rounds())
         _check_test_phase(setting, method, model)
+        if method.trains:
+            check_batches(model, plan, federation.shape)
 
     def run(self, observe: Callable[[Progress], None] = lambda _: None) -> None:
         """Train to the last round. Raises Interrupted on Ctrl-C, after saving the last completed round."""

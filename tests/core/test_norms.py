@@ -3,17 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fedbench.conformance.lab import finish
+from fedbench.conformance.small import small
 from fedbench.core.convolution import twin
 from fedbench.core.grouped import with_clients_among_channels
 from fedbench.core.norms import with_norms_for_vmap
 from fedbench.core.precision import autocast
 from fedbench.core.state import state_of
+from fedbench.errors import FedbenchError
+from fedbench.models.base import FLModel
+from tests.support.lab import federation, method, setting, trainer
+
+
+class Flat(FLModel):
+    """A network whose last batch norm sees one value a channel of each image."""
+
+    def __init__(self) -> None:
+        layers = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(4)]
+        super().__init__(nn.Sequential(*layers), nn.Identity(), nn.Linear(4, 10), backbone_size=4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch", "who", "way_out"),
+    [
+        ((30, 47), 16, "client 1, of 33 training images in batches of 16,", "--batch-size 17"),
+        ((30, 47), 1, "client 0, of 21 training images in batches of 1,", "--batch-size 3"),
+        ((30, 1), 16, "client 1, of 1 training image in batches of 16,", "a partition of larger clients"),
+        ((30, 47), 17, "", ""),
+    ],
+)
+def test_a_batch_of_a_single_image_is_refused_before_training(
+    tmp_path: Path, sizes: tuple[int, ...], batch: int, who: str, way_out: str
+) -> None:
+    data, s = federation(sizes), setting(rounds=1, window=1, batch_size=batch)
+    if who:
+        with pytest.raises(FedbenchError) as caught:
+            trainer(method("fedavg"), data, tmp_path, s, network=Flat)
+        told = "has a batch of a single image, of which the network's batch norm finds no variance"
+        assert str(caught.value) == f"{who} {told}; choose {way_out}, or a network without it"
+    else:
+        assert finish(trainer(method("fedavg"), data, tmp_path, s, network=Flat)).tensors
+
+
+def test_a_batch_norm_over_many_pixels_takes_a_single_image(tmp_path: Path) -> None:
+    s, network = setting(rounds=1, window=1, batch_size=16), partial(small, norm=True)
+    assert finish(trainer(method("fedavg"), federation((30, 47)), tmp_path, s, network=network)).tensors
+
 
 CPU = torch.device("cpu")
 

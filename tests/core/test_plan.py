@@ -186,6 +186,22 @@ def test_endless_passes_wait_for_clients_that_sit_out() -> None:
     assert backwards.turn(3, 1) == 0
 
 
+@given(
+    st.lists(st.integers(1, 20), min_size=1, max_size=4),
+    st.integers(1, 8),
+    st.sampled_from(["drop", "keep"]),
+    st.sampled_from([{}, {"steps": 1}, {"steps": 3}, {"steps": 1, "passes": "endless"}]),
+)
+def test_who_has_a_batch_of_a_single_image(n_train: list[int], size: int, tail: str, how: dict[str, object]) -> None:
+    length = {"epochs": None, **how} if how else {"epochs": 1}
+    made = plan(n_train, batch_size=size, tail=tail, **length)
+    epochs, steps = made.setting.epochs, made.setting.steps
+    rounds = range(1, 22)  # an endless pass is over by then
+    sizes = [{len(one) for t in rounds for one in made.batches(i, t, 0, epochs, steps)} for i in range(len(n_train))]
+    lone = [i for i, found in enumerate(sizes) if 1 in found]
+    assert made.lone(size) == (lone[0] if lone else None)
+
+
 def _clients(n: int) -> PartitionSpec:
     return partition_spec(DatasetSpec("digits", "test", "test"), "iid", n, 1, 0.7)
 
