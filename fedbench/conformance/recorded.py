@@ -40,7 +40,7 @@ def _passed_on(
     """The same requests and answers, written down."""
     answer: Any = None
     count = 0
-    while update is not None and (request := following(hook, update, answer)) is not None:
+    while update is not None and (request := following(hook, update, answer, client)) is not None:
         function = request.output if isinstance(request, Collect) else request.loss
         shapes = {name: tuple(t.shape) for name, t in request.extras.items()}
         key = client.round, getattr(hook, "__name__", "update"), count

@@ -153,6 +153,14 @@ Request = Train | Collect | Gradient
 Answer = Trained | Collected | Differentiated
 ClientUpdate = Generator[Request, Any, None]
 
+#: What a method may set, where that is not anything: its type, and that in words.
+_KINDS: dict[str, tuple[Any, str]] = {
+    "state": (dict, "a dictionary of tensors"),
+    "metrics": (dict, "a dictionary of numbers"),
+    "answers_by": (Collect | None, "a Collect request"),
+    "answer": (Tensor | None, "a tensor"),
+}
+
 
 @dataclass
 class Client:
@@ -185,6 +193,8 @@ class Client:
             )
         if name in ("index", "round", "context", "work") and name in vars(self):
             raise AttributeError(f"client.{name} is the trainer's: a method cannot set it")
+        if name in _KINDS and not isinstance(value, _KINDS[name][0]):
+            raise TypeError(f"client.{name} is to be {_KINDS[name][1]}, not {value!r}")
         super().__setattr__(name, value)
 
     def model(self, name: str = "") -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +13,14 @@ from fedbench.core import message
 from fedbench.core.context import Context
 from fedbench.core.selection import Best
 from fedbench.core.shelf import Shelf
-from fedbench.core.state import State, compact
+from fedbench.core.state import State, check_state, compact
 from fedbench.errors import FedbenchError
 
 #: The key of the clusters' members in a checkpoint, and the keys of who is in which file of personal states.
 ASSIGNED, FAR = "assigned/", "far"
+
+#: What a method may set, where that is not anything.
+_KINDS: dict[str, type] = {"shared": dict, "personal": Mapping, "models": list, "assigned": dict}
 
 
 @dataclass
@@ -49,22 +52,29 @@ class Server:
             raise AttributeError(f"server.{name} is the trainer's: a method cannot set it")
         if name not in self.__dataclass_fields__:
             raise AttributeError(f"server.{name} would not last: keep tensors in server.memory")
+        if not isinstance(value, kind := _KINDS.get(name, object)):
+            raise TypeError(f"server.{name} is to be a {'list' if kind is list else 'dictionary'}, not {value!r}")
         if name == "personal" and not isinstance(value, Shelf):
             states, value = value, Shelf(vars(self)[name].folder if name in vars(self) else None)
             value.update(states)  # type: ignore[call-overload]
         super().__setattr__(name, value)
 
     def check(self, memory: type) -> None:
-        """Raise FedbenchError unless what the server holds can be saved; its memory is to be of that type."""
-        models = {f"models[{m}]": state for m, state in enumerate(self.models)}
+        """Raise FedbenchError unless what the server holds beside states can be saved; its memory is to be of that
+        type."""
         message.check_lasting(self.memory, memory, "server.memory")
-        for place, state in {"shared": self.shared, **models}.items():
-            for name, value in state.items():
-                if not isinstance(value, torch.Tensor):
-                    raise FedbenchError(f"server.{place}['{name}'] is {value!r}, not a tensor")
         for client, cluster in self.assigned.items():
             if cluster not in range(len(self.models)):
                 raise FedbenchError(f"server.assigned[{client}] is {cluster!r}, of {len(self.models)} models")
+
+    def check_states(self, shared: State, where: str) -> None:
+        """Raise FedbenchError unless its states have the tensors of the `shared` one that all began with, in their
+        shapes and types; models of clusters all the same ones. `where` names who has changed them."""
+        check_state(self.shared, shared, f"{where} leaves server.shared")
+        for m, model in enumerate(self.models):
+            place = f"{where} leaves server.models[{m}]"
+            check_state(model, {}, place)
+            check_state(model, {n: self.initial.get(n, t) for n, t in self.models[0].items()}, place)
 
     def copy(self, round: int) -> Server:
         """The server at the end of `round`, to be worked on: new dictionaries, the same tensors."""

@@ -16,7 +16,7 @@ from fedbench.core.memory import fits
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.start import new_client, without_labels
-from fedbench.core.state import State, size_in_bytes
+from fedbench.core.state import State, check_state, size_in_bytes
 from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
 from fedbench.specs import Setting
@@ -45,6 +45,7 @@ class Simulation:
         self.device = federation.images.device
         self.clock = Clock(self.device)
         self.context = context or Context.of(federation, setting)
+        self.shared = {name: t for name, t in initial.items() if not method.is_personal(name)}
         self.client_bytes = size_in_bytes(initial)
         personal = size_in_bytes({name: t for name, t in initial.items() if method.is_personal(name)})
         #: What of a client's state waits in host memory while others are at work, if not all fit on the device.
@@ -75,13 +76,20 @@ class Simulation:
         return client
 
     def change(self, hook: Callable[..., None], *arguments: Any) -> None:
-        """Call a hook that changes what it is handed. Raises FedbenchError if it returns something: nobody takes it."""
+        """Call a hook that changes what it is handed, a client or else the server. Raises FedbenchError if it returns
+        something, as nobody takes it, and for a state that is none afterwards."""
         result: Any = hook(*arguments)  # type: ignore[func-returns-value]
         if result is not None:
             raise FedbenchError(
                 f"{self.method.name}: {hook.__name__} returns a {type(result).__name__}, and what is returned is lost",
                 "change the server or the client that it is handed, and return nothing",
             )
+        where, last = f"{self.method.name}: {hook.__name__}", arguments[1] if len(arguments) > 1 else None
+        server: Server = arguments[0]
+        if isinstance(last, Client):
+            check_state(last.state, server.initial, f"{where} leaves client.state")
+        else:
+            server.check_states(self.shared, where)
 
     def check_message(self, client: Client, name: str) -> None:
         """Raise FedbenchError unless the client's `inbox` or `upload` is a message."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ from fedbench.core.rules import Rule
 from fedbench.core.stack import Record, Stack, Step, Tick, by_model, stack_of, ticks
 from fedbench.core.stacked_collect import StackedCollector, kind
 from fedbench.core.state import State
-from fedbench.core.update import following, opened
+from fedbench.core.update import following, loss_of, opened
 from fedbench.core.waiting import fetch, put_by
 from fedbench.specs import Setting
 
@@ -86,7 +87,7 @@ class StackedWorker(StackedCollector):
         while waiting:
             groups: dict[Hashable, list[tuple[Client, ClientUpdate, Request]]] = {}
             for client, generator, answer in waiting:
-                request = following(update, generator, answer)
+                request = following(update, generator, answer, client)
                 if request is None:
                     continue
                 client.work.counted(draws=not isinstance(request, Collect))
@@ -283,7 +284,7 @@ class StackedWorker(StackedCollector):
         network = self.networks.of(request.model)
 
         def one(common: State, state: State, batch: Batch) -> dict[str, Tensor]:
-            parts: Loss = network.call({**common, **state}, request.loss, batch)
+            parts: Loss = network.call({**common, **state}, partial(loss_of, request.loss), batch)
             return {key: value for key, value in parts._asdict().items() if value is not None}
 
         together: Callable[..., dict[str, Tensor]] = torch.func.vmap(one, in_dims=(None, 0, 0))

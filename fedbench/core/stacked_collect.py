@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from fedbench.core.client import Batch, Client, Collect, Collected, Request
 from fedbench.core.pieces import CHUNK, Piece, pieces
 from fedbench.core.stack import Tick, padded, stacked
 from fedbench.core.state import State
+from fedbench.core.update import output_of
 from fedbench.core.waiting import fetched
 from fedbench.core.worker import LOGITS, Worker
 
@@ -52,7 +54,7 @@ class StackedCollector(Worker):
             self.stop_if_cancelled()
             batch = Batch(self.batch(*piece), self.labels(piece.rows, request.split), position, request.extras)
             with self.autocast():
-                parts.append(request.output(model, batch))
+                parts.append(output_of(request.output, model, batch))
         return list(torch.split(torch.cat(parts), counts))
 
     def of_scores(
@@ -101,7 +103,7 @@ class StackedCollector(Worker):
             batch = self.stacked_batch(tick, {n: t[who] for n, t in extras.items()})
             batch = batch._replace(y=self.labels(tick.rows, request.split), position=position + first)
             with self.autocast():
-                out = torch.func.vmap(lambda s, b: network.call(s, request.output, b))(
+                out = torch.func.vmap(lambda s, b: network.call(s, partial(output_of, request.output), b))(
                     {n: t[who] for n, t in state.items()}, batch
                 )
             for i in range(active):

@@ -13,7 +13,8 @@ from fedbench.core.context import Context
 from fedbench.core.federation import Federation
 from fedbench.core.hooks import Hooks
 from fedbench.core.plan import Plan
-from fedbench.core.state import State, as_model, state_of
+from fedbench.core.state import State, as_model, check_state, state_of
+from fedbench.core.update import words
 from fedbench.core.work import Work
 from fedbench.errors import FedbenchError
 from fedbench.models.base import seeded
@@ -36,9 +37,13 @@ def initialise(
     model, context, seed = build(), Context.of(federation, setting), setting.initial_seed
     with seeded(seed, "method"):
         model = method.build(model, context)
+    if not isinstance(model, nn.Module):
+        raise FedbenchError(f"{method.name}: build returns {words(model)}, not a network", "return the nn.Module")
     generator = torch.Generator().manual_seed(int(stream(seed, "variables").integers(2**62)))
     further = {k: v for own in method.personal_models for k, v in as_model(state_of(model), own).items()}
-    variables = {**further, **method.variables(model, context, generator)}
+    own = method.variables(model, context, generator)
+    check_state(own, {}, f"{method.name}: variables returns its tensors")
+    variables = {**further, **own}
     device = federation.images.device
     model = model.to(device)
     return model, {**state_of(model), **{name: t.to(device) for name, t in variables.items()}}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from fedbench.errors import FedbenchError
 
 #: Parameters, buffers and a method's own variables by name, such as 'backbone.0.weight' or 'gaussian.mean'; those of a
 #: further model that goes by the name 'own' are 'own/backbone.0.weight' and so on.
@@ -132,6 +134,28 @@ def weighted_mean(states: Sequence[State], weights: Sequence[float], names: Iter
             mean.add(state)
         out |= mean.result()
     return out
+
+
+def check_state(state: Any, like: Mapping[str, Tensor], what: str) -> None:
+    """Raise FedbenchError unless this is a state that has all tensors of another, of their shapes and types. It may
+    have more. `what` names it, such as "mine: aggregate leaves server.shared"."""
+    if not isinstance(state, Mapping):
+        raise FedbenchError(f"{what} as {state!r}, not a dictionary of tensors")
+    for name, tensor in state.items():
+        before = like.get(name, tensor)
+        if not isinstance(tensor, Tensor):
+            raise FedbenchError(f"{what}['{name}'] as {tensor!r}, not a tensor")
+        if tensor is not before and (tensor.shape != before.shape or tensor.dtype != before.dtype):
+            raise FedbenchError(f"{what}['{name}'] as {_form(tensor)}, not {_form(before)}", "keep its shape and type")
+    if missing := [name for name in like if name not in state]:
+        raise FedbenchError(
+            f"{what} without {missing[0]}", "change some in a copy of the dictionary, and leave the rest"
+        )
+
+
+def _form(tensor: Tensor) -> str:
+    """Such as "float32 [3, 2]"."""
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def compact(tensor: Tensor) -> Tensor:

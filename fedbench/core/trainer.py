@@ -81,8 +81,7 @@ class Trainer(Simulation):
     ) -> None:
         super().__init__(setting, method, federation, executor, plan, initial, context)
         self.checkpoint, self.associate = checkpoint, associate
-        shared = {name: t for name, t in initial.items() if not method.is_personal(name)}
-        self.server = Server(initial, shared, Shelf(checkpoint.folder), context=self.context)
+        self.server = Server(initial, dict(self.shared), Shelf(checkpoint.folder), context=self.context)
         self.change(method.start, self.server)
         self.remembers = type(self.server.memory)
         self.server.check(self.remembers)

@@ -1,12 +1,28 @@
-"""The start and the requests of a client's update; what is none is told by the method's and the hook's name."""
+"""The start and the requests of a client's update, and what its functions give; what is none is told by the method's
+and the hook's name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from typing import Any
 
-from fedbench.core.client import Answer, Client, ClientUpdate, Collect, Gradient, Request, Train
+from torch import Tensor
+
+from fedbench.core.client import (
+    Answer,
+    Batch,
+    Client,
+    ClientUpdate,
+    Collect,
+    Gradient,
+    Loss,
+    LossFunction,
+    Request,
+    Train,
+)
+from fedbench.core.state import check_state
 from fedbench.errors import FedbenchError
+from fedbench.plugins.mistakes import FILES, shown
 
 REQUESTS = (Train, Gradient, Collect)
 
@@ -18,22 +34,45 @@ def opened(hook: Callable[[Client], ClientUpdate | None], client: Client) -> Cli
         return update
     if isinstance(update, REQUESTS):
         raise _returned(hook, update)
-    raise FedbenchError(f"{_where(hook)} returns {_words(update)}", "yield requests, and return nothing")
+    raise FedbenchError(f"{_where(hook)} returns {words(update)}", "yield requests, and return nothing")
 
 
 def following(
-    hook: Callable[[Client], ClientUpdate | None], update: ClientUpdate, answer: Answer | None
+    hook: Callable[[Client], ClientUpdate | None], update: ClientUpdate, answer: Answer | None, client: Client
 ) -> Request | None:
-    """The request that follows the answer to the one before; None at the end. Raises FedbenchError for what is none."""
+    """The request that follows the answer to the one before; None at the end. Raises FedbenchError for what is none,
+    and for a client's state that is none."""
     try:
         request: Any = update.send(answer)
     except StopIteration as end:
         if isinstance(end.value, REQUESTS):
             raise _returned(hook, end.value) from None
-        return None
-    if not isinstance(request, REQUESTS):
-        raise FedbenchError(f"{_where(hook)} yields {_words(request)}, not a request", f"yield {_names(' or ')}")
+        request = None
+    check_state(client.state, client.received, f"{_where(hook)} leaves client.state")
+    if request is not None and not isinstance(request, REQUESTS):
+        raise FedbenchError(f"{_where(hook)} yields {words(request)}, not a request", f"yield {_names(' or ')}")
     return request
+
+
+def loss_of(function: LossFunction, model: Any, batch: Batch) -> Loss:
+    """A request's loss of a batch. Raises FedbenchError for what is none."""
+    loss: Any = function(model, batch)
+    if not isinstance(loss, Loss):
+        raise FedbenchError(f"{_where(function)} returns {words(loss)}, not a Loss", "return Loss(total)")
+    if not isinstance(loss.total, Tensor) or loss.total.dim():
+        raise FedbenchError(
+            f"{_where(function)} returns a Loss whose total is {words(loss.total)}, not a single number's tensor",
+            "take the mean over the batch",
+        )
+    return loss
+
+
+def output_of(function: Callable[[Any, Batch], Tensor], model: Any, batch: Batch) -> Tensor:
+    """A request's output for a batch: [B, ...]. Raises FedbenchError for what is none."""
+    output: Any = function(model, batch)
+    if not isinstance(output, Tensor) or not output.dim() or len(output) != len(batch.x):
+        raise FedbenchError(f"{_where(function)} returns {words(output)}, not a tensor with a row for each image")
+    return output
 
 
 def _returned(hook: Callable[..., Any], request: Request) -> FedbenchError:
@@ -44,13 +83,18 @@ def _returned(hook: Callable[..., Any], request: Request) -> FedbenchError:
 
 
 def _where(hook: Any) -> str:
-    """Such as "fedavg: local"."""
+    """Such as "fedavg: local", or of a function in a user's file "mine.py, line 7: local"."""
     method, name = getattr(getattr(hook, "__self__", None), "name", ""), getattr(hook, "__name__", "an update")
+    code = getattr(hook, "__code__", None)
+    if not method and code is not None and code.co_filename in FILES:
+        method = f"{shown(code.co_filename)}, line {code.co_firstlineno}"
     return f"{method}: {name}" if method else str(name)
 
 
-def _words(value: object) -> str:
+def words(value: object) -> str:
     """What it is, in few words, however large."""
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)}"
     return f"{value!r}" if isinstance(value, bool | int | float | str | None) else f"a {type(value).__name__}"
 
 

@@ -42,7 +42,7 @@ from fedbench.core.plan import PADDING, Ints
 from fedbench.core.precision import autocast, layout
 from fedbench.core.rules import beside
 from fedbench.core.state import State, plain
-from fedbench.core.update import following, opened
+from fedbench.core.update import following, loss_of, opened, output_of
 from fedbench.core.waiting import fetch, put_by
 from fedbench.core.work import NO_LABEL, known
 from fedbench.specs import Setting
@@ -79,7 +79,7 @@ class Worker:
             fetch([client], self.device)
             generator = opened(update, client)
             answer: Answer | None = None
-            while generator is not None and (request := following(update, generator, answer)) is not None:
+            while generator is not None and (request := following(update, generator, answer, client)) is not None:
                 client.work.counted(draws=not isinstance(request, Collect))
                 with client.work.timed("network"):
                     answer = self.answer_one(client, request)
@@ -115,7 +115,7 @@ class Worker:
         y = torch.full_like(self.federation.labels[piece.rows], NO_LABEL)
         batch = Batch(self.batch(*piece), y, torch.zeros_like(piece.rows), request.extras)
         with self.autocast():
-            return request.output(model, batch)
+            return output_of(request.output, model, batch)
 
     def answer_to(self, logits: Tensor) -> Tensor:
         """The class of each image [B] by logits [B, K], or with multi-label images each one's probability."""
@@ -186,7 +186,7 @@ class Worker:
 
             def backward(batch: Batch = batch) -> tuple[Loss, Tensor]:
                 with self.autocast():
-                    loss = request.loss(model, batch)
+                    loss = loss_of(request.loss, model, batch)
                 objective = loss.total
                 if centre:
                     objective = objective + request.prox / 2 * sum(
@@ -255,7 +255,7 @@ class Worker:
         y = self.labels(rows, request.split)
         batch = Batch(self.batch(rows, windows_of(crops, rows)), y, position, request.extras)
         with self.autocast():
-            loss = request.loss(model, batch)
+            loss = loss_of(request.loss, model, batch)
         gradients = torch.autograd.grad(loss.total, list(trained.values()), allow_unused=True)
         gradient = {
             name: torch.zeros_like(p) if g is None else g.contiguous()
@@ -281,5 +281,5 @@ class Worker:
             done += len(piece.rows)
             batch = Batch(self.batch(*piece), self.labels(piece.rows, request.split), position, request.extras)
             with self.autocast():
-                parts.append(request.output(model, batch))
+                parts.append(output_of(request.output, model, batch))
         return Collected(torch.cat(parts).float(), self.labels(rows, request.split))
