@@ -47,7 +47,7 @@ def disk_errors(doing: str, where: Path) -> Iterator[None]:
         raise
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, remedy: str = "choose another -o FILE") -> None:
     """Write a file of the user's, whole or not at all. Raises FedbenchError if that cannot be done.
 
     What is no file, such as /dev/stdout or a pipe, is written into and not replaced.
@@ -58,7 +58,7 @@ def write_whole(path: Path, content: bytes) -> None:
         else:
             _replace(path, content)
     except OSError as error:
-        raise FedbenchError(f"cannot write {path} ({error.strerror})", "choose another -o FILE") from error
+        raise FedbenchError(f"cannot write {path} ({error.strerror})", remedy) from error
 
 
 def _write_into(path: Path, content: bytes) -> None:

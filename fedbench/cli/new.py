@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import keyword
+import os
+import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from string import Template
 from typing import Annotated
@@ -11,6 +14,7 @@ import typer
 
 from fedbench.cli import context
 from fedbench.errors import FedbenchError, unknown
+from fedbench.files import write_whole
 
 #: Texts in which $NAME and $CLASS are to be replaced, called after what they become.
 TEMPLATES = Path(__file__).parent.parent / "templates"
@@ -41,15 +45,20 @@ def new(
     cls = "".join(part.capitalize() for part in name.split("_")) or name
     text = Template(template.read_text()).substitute(NAME=name, CLASS=cls)
     path = output / f"{name}{Path(template.stem).suffix}"
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise FedbenchError(f"{path} is there already", "choose another name, or another folder with -o") from None
-    except OSError as error:
-        raise FedbenchError(f"cannot write {path} ({error.strerror})", "choose a folder with -o FOLDER") from error
+    if os.path.lexists(path):
+        raise FedbenchError(f"{path} is there already", "choose another name, or another folder with -o")
+    if path.suffix == ".py" and _is_installed(name):
+        raise FedbenchError(f"{path} would hide the module {name} from files beside it", "choose another name")
+    write_whole(path, text.encode(), "choose a folder with -o FOLDER")
     console = context.out()
     console.print(f"wrote {path}")
     place = str(path) if path.is_absolute() or path.parts[0] == ".." else f"./{path}"
     for command in NEXT[what]:
         console.print(f"  fedbench {command.format(file=place, cls=cls)}")
+
+
+def _is_installed(name: str) -> bool:
+    """Whether `import NAME` means a module of Python or of an installed package."""
+    elsewhere = [path for path in sys.path if path and Path(path).resolve() != Path.cwd()]
+    spec = PathFinder.find_spec(name, elsewhere)
+    return name in sys.stdlib_module_names or name == "fedbench" or (spec is not None and spec.origin is not None)

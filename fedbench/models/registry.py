@@ -105,7 +105,7 @@ def check(name: str) -> None:
     elif name.partition(":")[0] in _MODELS:
         _parsed(name)
     else:
-        raise unknown("model", name, _MODELS)
+        raise unknown("model", name, (*_MODELS, "torchvision:NAME", "FILE.py:Class"))
 
 
 def code_of(name: str) -> tuple[tuple[str, ...], tuple[Import, ...]]:

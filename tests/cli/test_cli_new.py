@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 from pathlib import Path
 
@@ -85,6 +87,24 @@ def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "mine.py").read_text() == "x = 1\n"
 
 
+def test_on_a_full_disk_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    said = fedbench("new", "method", "mine")
+    line = "fedbench: cannot write mine.py (No space left on device); choose a folder with -o FOLDER"
+    assert (said.code, said.line) == (2, line)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_only_a_file_or_a_folder_here_has_is_free(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").touch()
+    good("new", "method", "mine")
+    good("new", "table", "json")
+
+
 def test_in_another_folder(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     said = good("new", "method", "mine", "-o", "sub")
@@ -100,6 +120,9 @@ def test_in_another_folder(tmp_path: Path) -> None:
         (("method", "my-idea"), "'my-idea' is no name for a method; small letters, digits and _, such as my_idea"),
         (("method", "../mine"), "'../mine' is no name for a method"),
         (("method", "class"), "'class' is no name for a method"),
+        (("method", "torch"), "torch.py would hide the module torch from files beside it; choose another name"),
+        (("model", "json"), "json.py would hide the module json"),
+        (("partitioner", "fedbench"), "fedbench.py would hide the module fedbench"),
         (("method", "mine", "-o", "nowhere"), "cannot write nowhere/mine.py (No such file or directory)"),
     ],
 )

@@ -203,6 +203,8 @@ def test_vmapped_gradients_equal_one_after_another(name: str, shape: tuple[int, 
 
 
 def test_bad_requests() -> None:
+    with pytest.raises(FedbenchError, match=r"unknown model 'timm:x'; known: FILE.py:Class, .*, torchvision:NAME$"):
+        build("timm:x", shape=(28, 28, 1), classes=10, seed=0)
     with pytest.raises(FedbenchError, match=r"unknown model 'lenet'; did you mean 'lenet5'\?"):
         build("lenet", shape=(28, 28, 1), classes=10, seed=0)
     with pytest.raises(
