@@ -88,6 +88,11 @@ def own_answers(
                     f"client.answer of client {client.index} holds {len(client.answer)} answers to its "
                     f"{len(client.work.test_rows)} test images"
                 )
+            if client.answer is not None and not _is_answer(client.answer, executor.federation.classes):
+                raise FedbenchError(
+                    f"client.answer of client {client.index} is {client.answer.dtype} {list(client.answer.shape)}, "
+                    f"neither classes nor probabilities of {executor.federation.classes} classes"
+                )
         by_view = []
         for view in views:
             by_model = [client for client in block if client.answer is None and not later(client, view)]
@@ -147,6 +152,13 @@ class _Own(NamedTuple):
 
     answers: np.ndarray
     logits: np.ndarray | None = None
+
+
+def _is_answer(answer: Tensor, classes: int) -> bool:
+    """Whether these may be classes [m], or probabilities [m, K]."""
+    if answer.dim() != 1:
+        return answer.shape[1:] == (classes,)
+    return not answer.is_floating_point() and bool(((answer >= 0) & (answer < classes)).all())
 
 
 def _given(answer: Tensor, task: Task, logits: bool) -> _Own:

@@ -12,9 +12,11 @@ part, and the executor may run it for one client or for a stack of clients at on
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -23,7 +25,7 @@ from fedbench.core.context import Context
 from fedbench.core.rules import Rule
 from fedbench.core.state import State, as_model, model_in
 from fedbench.core.who import MEMBER
-from fedbench.core.work import Work
+from fedbench.core.work import SPLITS, Work
 from fedbench.specs import Setting
 
 
@@ -47,6 +49,47 @@ class Loss(NamedTuple):
     collected: Tensor | None = None
 
 
+def _whole(value: Any, least: int = 0) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def _words(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+
+
+#: What a request's argument must be, and that in words.
+_ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "loss": (callable, "a function of model and batch"),
+    "output": (callable, "a function of model and batch"),
+    "trains": (_words, 'a tuple of names, such as ("head.",)'),
+    "epochs": (lambda v: v is None or _whole(v), "a whole number"),
+    "steps": (lambda v: v is None or _whole(v), "a whole number"),
+    "lr": (lambda v: v is None or isinstance(v, Real), "a number"),
+    "momentum": (lambda v: v is None or isinstance(v, Real), "a number"),
+    "prox": (lambda v: isinstance(v, Real), "a number"),
+    "follow": (lambda v: isinstance(v, Real), "a number"),
+    "repeat": (lambda v: _whole(v, 1), "a whole number from 1 on"),
+    "model": (lambda v: isinstance(v, str) or _words(v), 'a name, or a tuple of names such as ("", "own")'),
+    "rules": (lambda v: isinstance(v, tuple) and all(isinstance(one, Rule) for one in v), "a tuple of rules"),
+    "extras": (
+        lambda v: isinstance(v, Mapping) and all(isinstance(one, Tensor) for one in v.values()),
+        "a dictionary of tensors",
+    ),
+    "split": (SPLITS.__contains__, f"one of {', '.join(SPLITS)}"),
+    "part": (lambda v: v is None or (isinstance(v, tuple) and len(v) == 2 and all(map(_whole, v))), "two positions"),
+}
+
+
+class _Checked:
+    """A request: what it says is checked where a method says it, so that the method's line is told."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            right, wanted = _ARGUMENTS.get(name, (lambda _: True, ""))
+            if not right(value):
+                raise TypeError(f"{name} of {type(self).__name__} is {wanted}, not {reprlib.repr(value)}")
+
+
 #: A loss of one client: pure tensor code. It may not branch on tensor values, call .item(), draw random
 #: numbers, or write to captured tensors: it may run under vmap or in a captured graph. One function for all clients
 #: (a method of the method's, say, with the client's own tensors as extras): a lambda made anew is stacked with none.
@@ -54,7 +97,7 @@ LossFunction = Callable[[Any, Batch], Loss]
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(_Checked):
     """Request: minibatch training on the client's training set, starting from and updating `client.state`.
 
     Every request starts a fresh shuffled pass, and a fresh optimiser unless the setting has momentum that lives. None
@@ -83,7 +126,7 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Collect:
+class Collect(_Checked):
     """Request: one pass over a split of the client's data in its stored order, without gradients.
 
     `output(model, batch)` gives a tensor [B, ...]; the answer holds all rows and their labels. Test images come
@@ -98,7 +141,7 @@ class Collect:
 
 
 @dataclass(frozen=True)
-class Gradient:
+class Gradient(_Checked):
     """Request: the gradient of the loss on one batch at `client.state`, which stays but for running statistics.
 
     The batch is a minibatch of the training set, drawn as the plan says, or `part` of a split in its stored order.
@@ -156,7 +199,10 @@ ClientUpdate = Generator[Request, Any, None]
 #: What a method may set, where that is not anything: its type, and that in words.
 _KINDS: dict[str, tuple[Any, str]] = {
     "state": (dict, "a dictionary of tensors"),
+    "received": (dict, "a dictionary of tensors"),
     "metrics": (dict, "a dictionary of numbers"),
+    "lr": (Real, "a number"),
+    "logged": (Real | Tensor | None, "a number"),
     "answers_by": (Collect | None, "a Collect request"),
     "answer": (Tensor | None, "a tensor"),
 }
@@ -194,7 +240,7 @@ class Client:
         if name in ("index", "round", "context", "work") and name in vars(self):
             raise AttributeError(f"client.{name} is the trainer's: a method cannot set it")
         if name in _KINDS and not isinstance(value, _KINDS[name][0]):
-            raise TypeError(f"client.{name} is to be {_KINDS[name][1]}, not {value!r}")
+            raise TypeError(f"client.{name} is to be {_KINDS[name][1]}, not {reprlib.repr(value)}")
         super().__setattr__(name, value)
 
     def model(self, name: str = "") -> State:

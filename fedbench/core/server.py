@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import reprlib
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -20,7 +22,9 @@ from fedbench.errors import FedbenchError
 ASSIGNED, FAR = "assigned/", "far"
 
 #: What a method may set, where that is not anything.
-_KINDS: dict[str, type] = {"shared": dict, "personal": Mapping, "models": list, "assigned": dict}
+_KINDS: dict[str, type] = {
+    "shared": dict, "personal": Mapping, "models": list, "assigned": dict, "momenta": dict, "copies": dict,
+}  # fmt: skip
 
 
 @dataclass
@@ -53,7 +57,8 @@ class Server:
         if name not in self.__dataclass_fields__:
             raise AttributeError(f"server.{name} would not last: keep tensors in server.memory")
         if not isinstance(value, kind := _KINDS.get(name, object)):
-            raise TypeError(f"server.{name} is to be a {'list' if kind is list else 'dictionary'}, not {value!r}")
+            wanted = "list" if kind is list else "dictionary"
+            raise TypeError(f"server.{name} is to be a {wanted}, not {reprlib.repr(value)}")
         if name == "personal" and not isinstance(value, Shelf):
             states, value = value, Shelf(vars(self)[name].folder if name in vars(self) else None)
             value.update(states)  # type: ignore[call-overload]
@@ -64,16 +69,19 @@ class Server:
         type."""
         message.check_lasting(self.memory, memory, "server.memory")
         for client, cluster in self.assigned.items():
-            if cluster not in range(len(self.models)):
-                raise FedbenchError(f"server.assigned[{client}] is {cluster!r}, of {len(self.models)} models")
+            if not isinstance(client, Integral) or cluster not in range(len(self.models)):
+                raise FedbenchError(f"server.assigned[{client!r}] is {cluster!r}, of {len(self.models)} models")
 
     def check_states(self, shared: State, where: str) -> None:
-        """Raise FedbenchError unless its states have the tensors of the `shared` one that all began with, in their
+        """Raise FedbenchError unless its states have the tensors of the `shared` one that it began with, in their
         shapes and types; models of clusters all the same ones. `where` names who has changed them."""
-        check_state(self.shared, shared, f"{where} leaves server.shared")
+        like = {n: t for n, t in self.initial.items() if n in self.shared}
+        check_state(self.shared, {**like, **shared}, f"{where} leaves server.shared")
         for m, model in enumerate(self.models):
             place = f"{where} leaves server.models[{m}]"
             check_state(model, {}, place)
+            if not model:
+                raise FedbenchError(f"{place} without a tensor")
             check_state(model, {n: self.initial.get(n, t) for n, t in self.models[0].items()}, place)
 
     def copy(self, round: int) -> Server:

@@ -17,6 +17,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.start import new_client, without_labels
 from fedbench.core.state import State, check_state, size_in_bytes
+from fedbench.core.update import words
 from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
 from fedbench.specs import Setting
@@ -45,7 +46,7 @@ class Simulation:
         self.device = federation.images.device
         self.clock = Clock(self.device)
         self.context = context or Context.of(federation, setting)
-        self.shared = {name: t for name, t in initial.items() if not method.is_personal(name)}
+        self.shared: State = {}  #: what the server began with, whose names, shapes and types stay
         self.client_bytes = size_in_bytes(initial)
         personal = size_in_bytes({name: t for name, t in initial.items() if method.is_personal(name)})
         #: What of a client's state waits in host memory while others are at work, if not all fit on the device.
@@ -90,6 +91,12 @@ class Simulation:
             check_state(last.state, server.initial, f"{where} leaves client.state")
         else:
             server.check_states(self.shared, where)
+
+    def given(self, value: Any, kind: Any, hook: str, wanted: str) -> Any:
+        """What a hook returns. Raises FedbenchError unless it is of the kind that is `wanted`."""
+        if not isinstance(value, kind):
+            raise FedbenchError(f"{self.method.name}: {hook} returns {words(value)}, not {wanted}")
+        return value
 
     def check_message(self, client: Client, name: str) -> None:
         """Raise FedbenchError unless the client's `inbox` or `upload` is a message."""

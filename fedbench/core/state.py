@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -140,11 +141,11 @@ def check_state(state: Any, like: Mapping[str, Tensor], what: str) -> None:
     """Raise FedbenchError unless this is a state that has all tensors of another, of their shapes and types. It may
     have more. `what` names it, such as "mine: aggregate leaves server.shared"."""
     if not isinstance(state, Mapping):
-        raise FedbenchError(f"{what} as {state!r}, not a dictionary of tensors")
+        raise FedbenchError(f"{what} as {reprlib.repr(state)}, not a dictionary of tensors")
     for name, tensor in state.items():
         before = like.get(name, tensor)
         if not isinstance(tensor, Tensor):
-            raise FedbenchError(f"{what}['{name}'] as {tensor!r}, not a tensor")
+            raise FedbenchError(f"{what}['{name}'] as {reprlib.repr(tensor)}, not a tensor")
         if tensor is not before and (tensor.shape != before.shape or tensor.dtype != before.dtype):
             raise FedbenchError(f"{what}['{name}'] as {_form(tensor)}, not {_form(before)}", "keep its shape and type")
     if missing := [name for name in like if name not in state]:

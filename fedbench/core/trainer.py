@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+import numpy as np
 from torch import nn
 
 from fedbench.core import communication, tables
@@ -81,8 +82,10 @@ class Trainer(Simulation):
     ) -> None:
         super().__init__(setting, method, federation, executor, plan, initial, context)
         self.checkpoint, self.associate = checkpoint, associate
-        self.server = Server(initial, dict(self.shared), Shelf(checkpoint.folder), context=self.context)
+        shared = {name: t for name, t in initial.items() if not method.is_personal(name)}
+        self.server = Server(initial, shared, Shelf(checkpoint.folder), context=self.context)
         self.change(method.start, self.server)
+        self.shared = dict(self.server.shared)
         self.remembers = type(self.server.memory)
         self.server.check(self.remembers)
         self.surveyed = (0, 0)  #: bytes up and down of what the server asked before the first round
@@ -122,7 +125,8 @@ class Trainer(Simulation):
         started = time.perf_counter()
         t = self.server.round + 1
         server, cohort = self.server.copy(t), self.plan.cohort(t)
-        communicates, mean = self.method.communicates(t, self.setting.rounds), None
+        told, mean = self.method.communicates(t, self.setting.rounds), None
+        communicates = bool(self.given(told, bool | np.bool_, "communicates", "True or False"))
         if cohort and communicates and self.method.streams:
             n_train = sizes(self.federation.at(self.context.stage(t))[0])
             mean = Mean(server.shared, [n_train[i] for i in cohort])
@@ -208,7 +212,8 @@ class Trainer(Simulation):
             with self.clock.phase("selection"):
                 line["bytes_up"] += consider(self, server, who)
         server.check(self.remembers)
-        line |= {f"figure_{name}": value for name, value in method.round_metrics(server).items()}
+        figures = self.given(method.round_metrics(server), Mapping, "round_metrics", "a dictionary of numbers")
+        line |= {f"figure_{name}": value for name, value in figures.items()}
         line = {name: tables.number(f"{method.name}: {name}", value) for name, value in line.items()}
         answers = models = None
         with self.clock.phase("evaluation"):

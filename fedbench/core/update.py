@@ -20,7 +20,7 @@ from fedbench.core.client import (
     Request,
     Train,
 )
-from fedbench.core.state import check_state
+from fedbench.core.state import check_state, matches
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import FILES, shown
 
@@ -51,7 +51,24 @@ def following(
     check_state(client.state, client.received, f"{_where(hook)} leaves client.state")
     if request is not None and not isinstance(request, REQUESTS):
         raise FedbenchError(f"{_where(hook)} yields {words(request)}, not a request", f"yield {_names(' or ')}")
+    if request is not None:
+        _check_fits(hook, request, client)
     return request
+
+
+def _check_fits(hook: Callable[..., Any], request: Request, client: Client) -> None:
+    """Raise FedbenchError where the client holds nothing of what a request is about."""
+    where = f"{_where(hook)} asks for"
+    for name in (request.model,) if isinstance(request.model, str) else request.model:
+        if name and not any(tensor.startswith(f"{name}/") for tensor in client.state):
+            raise FedbenchError(f"{where} the model '{name}', which no client holds", "name it in personal_models")
+    if not isinstance(request, Collect) and not any(matches(name, request.trains) for name in client.state):
+        raise FedbenchError(f"{where} gradients of {request.trains}, and no tensor's name begins so")
+    if isinstance(request, Gradient) and (request.part is not None or request.split != "train"):
+        (first, end), images = request.part or (0, 0), client.count(request.split)
+        if not first < end <= images:
+            wrong = f"{where} a gradient on images {first} to {end} of {images} ({request.split})"
+            raise FedbenchError(wrong, "give part=(first, end)")
 
 
 def loss_of(function: LossFunction, model: Any, batch: Batch) -> Loss:

@@ -158,6 +158,10 @@ class Heads:
                 z = model.projection(h)  # type: ignore[operator]
                 labels = torch.cat([(torch.einsum("bd,mkd->bmk", z, w) + b).argmax(2) for w, b in heads], 1)
                 routes = {} if router is None else router(model, h, log_shares)
+            if not isinstance(routes, Mapping) or any(
+                not isinstance(chosen, Tensor) or chosen.shape != h.shape[:1] for chosen in routes.values()
+            ):
+                raise FedbenchError("route returns no dictionary of clients [B] by rule", "one client for each image")
             return on_host([labels]), {rule: chosen.cpu().numpy().astype(np.int32) for rule, chosen in routes.items()}
 
         many = max(executor.width, BYTES // (CHUNK * len(self.columns) * np.dtype(np.uint16).itemsize))

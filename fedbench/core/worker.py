@@ -45,6 +45,7 @@ from fedbench.core.state import State, plain
 from fedbench.core.update import following, loss_of, opened, output_of
 from fedbench.core.waiting import fetch, put_by
 from fedbench.core.work import NO_LABEL, known
+from fedbench.errors import FedbenchError
 from fedbench.specs import Setting
 
 #: What answers for a client that says nothing else.
@@ -118,7 +119,13 @@ class Worker:
             return output_of(request.output, model, batch)
 
     def answer_to(self, logits: Tensor) -> Tensor:
-        """The class of each image [B] by logits [B, K], or with multi-label images each one's probability."""
+        """The class of each image [B] by logits [B, K], or with multi-label images each one's probability. Raises
+        FedbenchError for other logits, which would answer with classes that there are not."""
+        if logits.shape[1:] != (self.federation.classes,):
+            raise FedbenchError(
+                f"a client answers an image by scores {list(logits.shape[1:])}, not {[self.federation.classes]}",
+                "let client.answers_by put out a score for each class",
+            )
         if not self.federation.multi_label:
             return logits.argmax(1)
         return self.federation.task.probabilities(logits.float())

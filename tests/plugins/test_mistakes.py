@@ -77,6 +77,7 @@ from torch.nn import functional as F
 from fedbench.core.client import Collect, Gradient, Loss, Train
 from fedbench.methods.base import Method, cross_entropy
 def alone(model, batch): return 3
+def alike(model, batch): return batch.x.flatten(1)
 @dataclass(frozen=True)
 class Mine(Method):
     def slip(self, model, batch):
@@ -141,6 +142,52 @@ def test_a_function_that_gives_what_it_should_not_is_named(
             f"client.state = None; {TRAIN}",
             "local: TypeError: client.state is to be a dictionary of tensors, not None",
         ),
+        *(
+            (LOCAL, f"yield {request}", f"local: TypeError: {line}")
+            for request, line in (
+                ("Train('entropy')", "loss of Train is a function of model and batch, not 'entropy'"),
+                (
+                    "Train(cross_entropy, trains='head.')",
+                    "trains of Train is a tuple of names, such as (\"head.\",), not 'head.'",
+                ),
+                ("Train(cross_entropy, epochs='2')", "epochs of Train is a whole number, not '2'"),
+                ("Train(cross_entropy, steps=-1)", "steps of Train is a whole number, not -1"),
+                ("Train(cross_entropy, repeat=0)", "repeat of Train is a whole number from 1 on, not 0"),
+                ("Train(cross_entropy, lr='x')", "lr of Train is a number, not 'x'"),
+                ("Train(cross_entropy, rules=(3,))", "rules of Train is a tuple of rules, not (3,)"),
+                ("Train(cross_entropy, extras={'w': 3})", "extras of Train is a dictionary of tensors, not {'w': 3}"),
+                (
+                    "Collect(self.slip, split='tests')",
+                    "split of Collect is one of train, validation, test, not 'tests'",
+                ),
+                ("Collect(self.slip, part=3)", "part of Collect is two positions, not 3"),
+            )
+        ),
+        *(
+            (LOCAL, f"yield {request}", f"Mine: local asks for {line}")
+            for request, line in (
+                (
+                    "Train(cross_entropy, model='own')",
+                    "the model 'own', which no client holds; name it in personal_models",
+                ),
+                ("Train(cross_entropy, trains=('no.',))", "gradients of ('no.',), and no tensor's name begins so"),
+                (
+                    "Gradient(cross_entropy, part=(0, 99))",
+                    "a gradient on images 0 to 99 of 63 (train); give part=(first, end)",
+                ),
+                (
+                    "Gradient(cross_entropy, split='validation')",
+                    "a gradient on images 0 to 0 of 0 (validation); give part=(first, end)",
+                ),
+            )
+        ),
+        ("communicates(self, t, rounds)", "pass", "Mine: communicates returns None, not True or False"),
+        ("round_metrics(self, server)", "pass", "Mine: round_metrics returns None, not a dictionary of numbers"),
+        (
+            "personalise(self, client)",
+            "client.answers_by = Collect(alike)",
+            "a client answers an image by scores [64], not [10]; let client.answers_by put out a score for each class",
+        ),
         (BROADCAST, OTHER, f"Mine: broadcast leaves client.state[{FORM}"),
         (BROADCAST, "client.state = {}", f"Mine: broadcast leaves client.state {WITHOUT}"),
         (SERVE, f"client.state['{BIAS}'] = 3", f"Mine: serve leaves client.state['{BIAS}'] as 3, not a tensor"),
@@ -153,9 +200,14 @@ def test_a_function_that_gives_what_it_should_not_is_named(
         (SHARED, "server.shared = {}", f"Mine: aggregate leaves server.shared {WITHOUT}"),
         (SHARED, f"server.shared['{BIAS}'] = torch.ones(3)", f"Mine: aggregate leaves server.shared[{FORM}"),
         (SHARED, "server.models = None", "aggregate: TypeError: server.models is to be a list, not None"),
-        (SHARED, "server.models = [dict(server.shared), {}]", f"Mine: aggregate leaves server.models[1] {WITHOUT}"),
+        (SHARED, "server.models = [{}]", "Mine: aggregate leaves server.models[0] without a tensor"),
+        (
+            SHARED,
+            f"server.models = [server.shared, {{'{BIAS}': server.shared['{BIAS}']}}]",
+            f"Mine: aggregate leaves server.models[1] {WITHOUT}",
+        ),
         (STEP, DOUBLE.format("server.shared"), f"Mine: step leaves server.shared[{LONG}"),
-        ("start(self, server)", "server.shared = {}", f"Mine: start leaves server.shared {WITHOUT}"),
+        ("start(self, server)", f"server.shared['{BIAS}'] = torch.ones(3)", f"Mine: start leaves server.shared[{FORM}"),
         (
             "build(self, model, context)",
             "model.train()",
@@ -171,7 +223,7 @@ def test_a_function_that_gives_what_it_should_not_is_named(
 def test_a_slip_in_a_hook_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str, body: str, line: str
 ) -> None:
-    line = line if line.startswith("Mine") else f"mine.py, line 13, in {line}"
+    line = line if line.startswith(("Mine", "a client")) else f"mine.py, line 14, in {line}"
     assert _said(tmp_path, monkeypatch, hook, body) == line
 
 
