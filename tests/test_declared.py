@@ -69,7 +69,7 @@ class Options:
     '''No method, but what two of them share.'''
 
     lambda_: float = hyperparameter(HALF, "weight", "λ", "Eq. 1", least=0)
-    steps: int = 3
+    turns: int = 3
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ def test_it_is_what_running_the_file_would_tell(tmp_path: Path) -> None:
     assert [m.name for m in mine.measures][:3] == ["drift", "clusters", "ratio_bound"]
     assert mine.measures[0] == Measure("drift", "how far it went", "distance")
     assert (mine.name, mine.title, of(f"{file}:Beside").name) == ("Mine", "Mine", "aside")
-    assert more.defaults == {"lambda": 0.5, "steps": 3, "last": 2, "server": "half-own", "clusters": 0}
+    assert more.defaults == {"lambda": 0.5, "turns": 3, "last": 2, "server": "half-own", "clusters": 0}
     assert (more.version, more.personal, more.serves) == (2, ("head.", "own/"), ("member",))
     assert more.hyper_parameters["last"].choices == (2, 3)
-    assert list(of(f"{file}:Plain").hyper_parameters) == ["lambda", "steps"], "the class is no dataclass"
+    assert list(of(f"{file}:Plain").hyper_parameters) == ["lambda", "turns"], "the class is no dataclass"
 
 
 @pytest.mark.parametrize("name", methods.names())

@@ -42,17 +42,19 @@ def following(
 ) -> Request | None:
     """The request that follows the answer to the one before; None at the end. Raises FedbenchError for what is none,
     and for a client's state that is none."""
+    ended = False
     try:
         request: Any = update.send(answer)
     except StopIteration as end:
-        if isinstance(end.value, REQUESTS):
-            raise _returned(hook, end.value) from None
-        request = None
+        ended, request = True, end.value
+        if isinstance(request, REQUESTS):
+            raise _returned(hook, request) from None
     check_state(client.state, client.received, f"{_where(hook)} leaves client.state")
-    if request is not None and not isinstance(request, REQUESTS):
+    if ended:
+        return None
+    if not isinstance(request, REQUESTS):
         raise FedbenchError(f"{_where(hook)} yields {words(request)}, not a request", f"yield {_names(' or ')}")
-    if request is not None:
-        _check_fits(hook, request, client)
+    _check_fits(hook, request, client)
     return request
 
 
