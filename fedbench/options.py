@@ -1,17 +1,30 @@
 """Options that are part of an identity: fields of a dataclass with their help, bounds and choices.
 
 A method's hyper-parameters are such fields, and a partitioner's: what is an option of a command is a key of TOML files
-and a part of a spec at once.
+and a part of a spec at once. Whatever a user gives for one, as text or in Python, comes through `converted`; and so do
+the arguments of public functions (`checked`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import inspect
+import math
 import operator
-from typing import Any
+import os
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from fedbench.errors import FedbenchError, unknown
+from fedbench.reader import shown
 from fedbench.specs import Plain
+from fedbench.specs.base import native
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: A whole number of an option (epochs, clusters, restarts) is at most this: more is work without end.
 MOST = 1_000_000
@@ -48,19 +61,28 @@ def of(cls: type) -> dict[str, dataclasses.Field[Any]]:
     return {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
 
 
+def converted(kind: Any, given: Any) -> Any:
+    """What is given as a value of this type (one of VALUES): one of Python or NumPy, or the text of one. Raises
+    ValueError for what is none: a truth value is no number, and an array of one number is not that number."""
+    given = os.fspath(given) if kind is str and isinstance(given, os.PathLike) else native(given)
+    if kind is bool and isinstance(given, str | bool):
+        if (text := str(given).lower()) in ("true", "false"):
+            return text == "true"
+    elif kind is not bool and isinstance(given, str if kind is str else str | int | float) and type(given) is not bool:
+        value = kind(given)
+        if kind is not int or float(given) == value:
+            return value
+    raise ValueError
+
+
 def parse(owner: str, name: str, kind: Any, given: Any, choices: tuple[str, ...] = (), most: float = MOST) -> Plain:
     """The value of `owner`'s option of this type (one of VALUES) that is given, perhaps as text; a whole number is at
     `most` this. Raises FedbenchError for one that is none."""
     option = name.replace("_", "-")
     try:
-        if kind is bool:
-            value: Plain = given if isinstance(given, bool) else {"true": True, "false": False}[str(given).lower()]
-        else:
-            value = kind(given)
-        if kind is int and float(given) != value:
-            raise ValueError
-    except (ValueError, KeyError, TypeError, OverflowError):
-        raise FedbenchError(f"--{option} of {owner} takes {VALUES[kind]}, not '{given}'") from None
+        value: Plain = converted(kind, given)
+    except (ValueError, OverflowError):
+        raise FedbenchError(f"--{option} of {owner} takes {VALUES[kind]}, not {shown(given)}") from None
     if isinstance(value, int):
         check(value <= most, owner, option, value, f"at most {most:,}")
     if choices and value not in choices:
@@ -88,3 +110,72 @@ def check(condition: bool, owner: str, option: str, value: Plain, wanted: str) -
     """Raise FedbenchError about an option out of range."""
     if not condition:
         raise FedbenchError(f"--{option} of {owner} must be {wanted}, not {value}")
+
+
+def checked(function: F) -> F:
+    """A public function whose arguments are checked by their annotations before it is called, numbers and truth values
+    converted as those of options are. It raises FedbenchError for one that does not fit, which names it."""
+    signature, called = inspect.signature(function), function.__qualname__.removesuffix(".__init__")
+
+    @functools.cache  # when it is first called: what annotations name may be defined below the function
+    def hints() -> dict[str, Any]:
+        texts = {name: text for name, text in function.__annotations__.items() if name != "return"}
+        return typing.get_type_hints(types.SimpleNamespace(__annotations__=texts), function.__globals__)
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            given = signature.bind(*args, **named)
+        except TypeError:
+            return function(*args, **named)  # in Python's own words
+        for name, hint in hints().items():
+            if name in given.arguments:
+                every = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+                value, fit = given.arguments[name], functools.partial(_argument, f"{called}: {name}", hint)
+                given.arguments[name] = tuple(map(fit, value)) if every else fit(value)
+        return function(*given.args, **given.kwargs)
+
+    return typing.cast(F, call)
+
+
+def _argument(where: str, hint: Any, value: Any) -> Any:
+    such = ""
+    with contextlib.suppress(ValueError, OverflowError):
+        return _fitted(hint, value)
+    with contextlib.suppress(ValueError, OverflowError):
+        such = f"such as {[_fitted(typing.get_args(hint)[0], value)]}" if typing.get_origin(hint) is Sequence else ""
+    raise FedbenchError(f"{where} must be {_called(hint)}, not {shown(value)}", such)
+
+
+def _fitted(hint: Any, value: Any) -> Any:
+    """The value as an annotation has it. Raises ValueError where it is no such value."""
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind in (typing.Union, types.UnionType):
+        for option in inner:
+            with contextlib.suppress(ValueError, OverflowError):
+                return _fitted(option, value)
+    elif kind is Sequence:
+        return [_fitted(inner[0], one) for one in several(value)]
+    elif kind in VALUES:
+        value = converted(kind, value)
+        if kind is not float or math.isfinite(value):
+            return value
+    elif kind is Any or isinstance(value, kind):
+        return value
+    raise ValueError
+
+
+def several(value: Any) -> list[Any]:
+    """The values of a list, a tuple, a range or an array of one dimension. Raises ValueError for anything else."""
+    if isinstance(value, list | tuple | range) or getattr(value, "ndim", None) == 1:
+        return list(value)
+    raise ValueError
+
+
+def _called(hint: Any) -> str:
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind in (typing.Union, types.UnionType):
+        return " or ".join(_called(one) for one in inner if one is not types.NoneType)
+    if kind is Sequence:
+        return f"a list, each {_called(inner[0])}"
+    return {**VALUES, str: "text"}.get(kind) or f"a{'n' * (kind.__name__[0] in 'AEIOU')} {kind.__name__}"

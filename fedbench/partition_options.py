@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
-from fedbench.options import check_bounds, parse
+from fedbench.options import check, check_bounds, parse
 from fedbench.specs import require
+from fedbench.specs.base import native
 from fedbench.words import path_of
 
 if TYPE_CHECKING:
@@ -113,12 +114,7 @@ def spec_of(
         remark(f"No partitioner given: taking --dir {ALPHA} (or choose --dir, --spc, --iid, --by or --equal).")
         options["dir"] = ALPHA
     own = _own(options, kind)
-    common: dict[str, Any] = {
-        # Their bounds are the spec's to check.
-        name: parse("partition", name, COMMON[name], value, most=math.inf)
-        for name, value in options.items()
-        if name in COMMON
-    }
+    common = {name: value for name, value in options.items() if name in COMMON}
     source = data.resolve(dataset, store, roots)
     about = data.info(source, store)
     counting = kind.title() == "presplit" and "clients" not in common and "by" in own
@@ -128,7 +124,7 @@ def spec_of(
     if counting:
         common["clients"] = data.groups(source, store, own["by"])
     if "counts" in options:
-        own |= partitions.read_mixture(Path(options["counts"]), len(about.classes))
+        own |= partitions.read_mixture(_path("counts", options), len(about.classes))
         common.setdefault("clients", len(own["train_mix"]))
     if "split" in common:
         common["train_fraction"] = common.pop("split")
@@ -145,8 +141,12 @@ def spec_of(
 
 def _folder(options: Mapping[str, Any]) -> str | None:
     """The folder that `from` names, if it names one."""
-    path = path_of(str(options["from"]), "--from") if "from" in options else None
+    path = _path("from", options) if "from" in options else None
     return str(path.resolve()) if path is not None and path.is_dir() else None
+
+
+def _path(name: str, options: Mapping[str, Any]) -> Path:
+    return path_of(str(parse("partition", name, str, options[name])), f"--{name}")
 
 
 def values(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
@@ -171,17 +171,25 @@ def _own(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
     short = next((name for name in options if name in shorts()), None)
     if "scheme" not in options and short is None:
         return own  # the usual one goes unsaid
-    option = kind.short[short] if short else ""
-    if short and option:
+    if short and (option := kind.short[short]):
         own[option] = parse(kind.title(), short, kind.kind(option), options[short])
         check_bounds(kind.title(), short, kind.options()[option], own[option])
+    elif short and short != "counts":  # a flag
+        said = parse(kind.title(), short, bool, options[short])
+        check(said is True, kind.title(), short, said, "true, or left out")
     return {"scheme": options.get("scheme", kind.name), **own}
 
 
 def _spoken(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that say something, by their names in Python, without the underscore behind a word of Python's own."""
-    spoken = {name: value for name, value in options.items() if value is not None and value is not False}
-    return {name.replace("-", "_").rstrip("_"): value for name, value in spoken.items()}
+    """Those that say something, by their names in Python, without the underscore behind a word of Python's own; the
+    `COMMON` ones as values, whose bounds are the spec's to check."""
+    spoken = {
+        name.replace("-", "_").rstrip("_"): value
+        for name, given in options.items()
+        if (value := native(given)) is not None and value is not False
+    }
+    common = {name: value for name, value in spoken.items() if name in COMMON}
+    return spoken | {k: parse("partition", k, COMMON[k], value, most=math.inf) for k, value in common.items()}
 
 
 def _unsaid(options: Mapping[str, Any], rules: Protocol) -> bool:

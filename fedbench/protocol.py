@@ -6,7 +6,10 @@ tables, so that a plain `train` makes the very run that a table's cell asks for.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,10 +17,12 @@ from typing import Annotated, Any, Literal
 
 from fedbench import models, reader
 from fedbench.errors import FedbenchError, unknown
-from fedbench.reader import Between, Filled, Some
+from fedbench.options import VALUES, parse, several
+from fedbench.reader import Between, Filled, Some, shown
 from fedbench.remark import Remark
 from fedbench.resources import TABLES
 from fedbench.specs import DatasetSpec, PartitionSpec, Plain, Setting
+from fedbench.specs.base import type_hints
 
 #: Whose defaults hold for the papers' data sets, and whose for any other.
 DEFAULT, OWN = "feddrm", "plain"
@@ -184,7 +189,7 @@ class Protocol:
         `table` holds what a table's file declares of the budget for its own cells; that is still the budget.
         """
         values = _lay(self._values(partition, budget), table or {})
-        chosen = {k: v for k, v in chosen.items() if v is not None}
+        chosen = {k: value_of("train", k, v) for k, v in chosen.items() if v is not None}
         for own in (values, chosen):
             if isinstance(own.get("model"), str):  # a user's file, by its class and its source
                 own["model"] = models.named(own["model"])
@@ -201,7 +206,19 @@ class Protocol:
         _check(values, _SETTING_FIELDS, f"protocol {self.name}, budget {budget}")
         if (version := models.version(values["model"])) > 1:
             values["model_version"] = version
-        return Setting.from_dict({"partition": partition, **values})
+        given = {"partition": partition, **values}
+        try:
+            return Setting.from_dict(given)
+        except FedbenchError as error:  # about a value that nobody chose, if it would do without that
+            for name in (name for name in values if name not in chosen):
+                with contextlib.suppress(FedbenchError):
+                    Setting.from_dict({key: value for key, value in given.items() if key != name})
+                    break
+            else:
+                raise
+            whose = f"{name.replace('_', ' ')} {values[name]} is protocol {self.name}'s, budget {budget}"
+            hint = error.hint or "give other values, or another --protocol"
+            raise FedbenchError(f"{error.message} ({whose})", hint) from error
 
     def own_descent(self, setting: Setting, budget: str) -> str:
         """The setting's optimiser in words, where it is not what this protocol has under `budget`; else empty."""
@@ -235,6 +252,19 @@ class Protocol:
         own = values.pop("models", {})
         values["model"] = own.get(partition.scheme) or own.get(dataset.name, values.get("model"))
         return {**values, "budget": budget}
+
+
+def value_of(owner: str, name: str, given: Any) -> Any:
+    """A value of a setting's field, perhaps from its text; bounds, and the entries of a list, are the setting's to
+    check. Raises FedbenchError, which says whose option it is, for what is no such value."""
+    if (hint := type_hints(Setting).get(name)) is None:
+        return given
+    if kind := next((one for one in (*typing.get_args(hint), hint) if one in VALUES), None):
+        return parse(owner, name, kind, given, most=math.inf)
+    try:
+        return several(given)
+    except ValueError:
+        raise FedbenchError(f"--{name} of {owner} takes a list, not {shown(given)}") from None
 
 
 def _of_dataset(values: Mapping[str, Any], dataset: DatasetSpec) -> dict[str, Any]:

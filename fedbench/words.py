@@ -3,6 +3,7 @@ sizes in words."""
 
 from __future__ import annotations
 
+import errno
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,9 +27,18 @@ def one_line(word: str, where: str) -> str:
 
 
 def path_of(word: str, where: str) -> Path:
-    """The path that a word names, with the home folder for a leading ~. Raises FedbenchError if nobody has that one."""
+    """The path that a word names, with the home folder for a leading ~. Raises FedbenchError if nobody has that one,
+    and if no file can have such a path."""
+    if not word:
+        raise FedbenchError(f"{where} is empty", "give a path, such as . for this folder")
     try:
-        return Path(one_line(word, where)).expanduser()
+        path = Path(one_line(word, where)).expanduser()
+        path.lstat()
+        return path
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            return path
+        raise FedbenchError(f"{where} {word[:40]}...: no path can be that long", "give a shorter one") from error
     except RuntimeError as error:
         raise FedbenchError(
             f"{where} {word}: no home folder is known for {word.split('/')[0]}", "name it in full"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedbench import partition_options, protocol
@@ -25,6 +26,14 @@ def test_texts_and_values_make_one_spec(store: Store) -> None:
     assert (made.clients, made.seed, made.train_fraction, made.shift) == (5, 3, 0.6, "none")
     assert made.options == {"alpha": 0.5, "min_size": 2}
     assert spec(store, seed=str(2**32 - 1)).seed == 2**32 - 1, "more than any other option's whole number"
+
+
+def test_numpys_scalars_make_the_spec_of_pythons(store: Store) -> None:
+    """float32(0.3) is 0.30000001192, which would be a second partition, shown as Dir-0.3 too."""
+    values = {"dir": 0.3, "clients": 5, "min_size": 2, "split": 0.7, "seed": 3}
+    kinds = {"dir": np.float32, "clients": np.int64, "min_size": np.array, "split": np.float64, "seed": np.uint8}
+    assert spec(store, **{name: kinds[name](value) for name, value in values.items()}).id == spec(store, **values).id
+    assert spec(store, iid=np.bool_(True)).id == spec(store, iid=True).id
 
 
 def test_a_flag_and_a_short_form_with_options_of_its_partitioner(store: Store) -> None:
@@ -66,6 +75,14 @@ def test_what_was_taken_in_the_users_place_is_told(store: Store) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"dir": True}, "--dir of dirichlet takes a number, not True"),
+        ({"dir": np.array([0.3])}, "--dir of dirichlet takes a number, not array([0.3])"),
+        ({"preset": ["x"]}, "--preset of partition takes a word, not ['x']"),
+        ({"iid": "false"}, "--iid of iid must be true, or left out, not False"),
+        ({"iid": 3}, "--iid of iid takes true or false, not 3"),
+        ({"counts": 3}, "--counts of partition takes a word, not 3"),
+        ({"counts": "x" * 999}, "no path can be that long; give a shorter one"),
+        ({"from": ""}, "--from is empty; give a path"),
         ({"dir": "much"}, "--dir of dirichlet takes a number, not 'much'"),
         ({"dir": "0"}, "--dir of dirichlet must be above 0"),
         ({"clients": "2.5"}, "--clients of partition takes a whole number, not '2.5'"),

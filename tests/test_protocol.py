@@ -282,6 +282,27 @@ def test_chosen_values_that_do_not_fit_are_errors() -> None:
         LAYERED.partition_spec(CIFAR10, 10, preset="two", scheme="dirichlet", alpha=1.0)
 
 
+def test_an_error_about_a_value_that_nobody_gave_says_whose_it_is() -> None:
+    ten = setting(rounds=10)
+    for attempt, line in (
+        (lambda: Job.under(load("feddrm"), "small", ten, "fedprox", {}),
+         "--finetune-rounds of fedprox must be below the number of rounds, 10, not 50 (protocol feddrm's, budget small)"
+         "; give --finetune-rounds"),
+        (lambda: Job.under(load("feddrm"), "small", ten, "fedprox", {"finetune_rounds": 50}),
+         "--finetune-rounds of fedprox must be below the number of rounds, 10, not 50"),
+        (lambda: Job.under(load("flux"), "small", setting(lr=1), "pfedme", {}),
+         "--lambda of pfedme must be at most 1/lr, 1 at a learning rate of 1, not 5.0 (pfedme's default);"
+         " give --lambda"),
+        (lambda: setting(protocol="ftw_erm", model="digits_cnn", epochs=2),
+         "endless passes go with local steps, not local epochs (passes endless is protocol ftw_erm's, budget small);"
+         " give other values, or another --protocol"),
+        (lambda: setting(lr=-1), "the learning rate must be above 0, not -1.0"),
+    ):  # fmt: skip
+        with pytest.raises(FedbenchError) as error:
+            attempt()
+        assert str(error.value) == line
+
+
 def test_a_protocol_whose_runs_draw_their_partition_anew() -> None:
     assert LAYERED.redraws
     assert load("ftw_erm").redraws

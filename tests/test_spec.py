@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -685,6 +686,35 @@ def test_from_dict_refuses(raw: dict[str, Any], says: str) -> None:
         PartitionSpec.from_dict(raw)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"),
+    [
+        (np.float32(0.3), 0.3), (np.float16(0.1), 0.1), (np.array(0.3), 0.3), (np.float64(0.3), 0.3),
+        (np.array(np.float32(0.3)), 0.3), (np.longdouble(0.3), None), (np.array([0.3]), None), (np.complex64(1), None),
+        (np.float32("nan"), None), (np.datetime64("2020"), None),
+    ],
+)  # fmt: skip
+def test_numpys_numbers_are_pythons_or_refused(given: Any, plain: float | None) -> None:
+    """The shortest decimal of a short float: float32(0.3) itself is 0.30000001192."""
+
+    def made(value: Any) -> list[str]:
+        specs = (changed(SETTING, lr=value), changed(DIR, alpha=value), changed(RUN, params={"a": value}))
+        return [one.canonical() for one in specs]
+
+    if plain is not None:
+        assert made(given) == made(plain)
+        return
+    for spec, change in ((SETTING, {"lr": given}), (DIR, {"alpha": given}), (RUN, {"params": {"a": given}})):
+        with pytest.raises(FedbenchError):
+            changed(spec, **change)
+
+
+def test_numpys_other_scalars() -> None:
+    made = changed(SETTING, seed=np.uint8(7), votes=np.bool_(False), augment=np.str_("none"), drifts=None)
+    assert made.id == changed(SETTING, seed=7, votes=False, augment="none").id
+    assert [type(value) for value in (made.seed, made.votes, made.augment)] == [int, bool, str]
 
 
 def test_labels() -> None:

@@ -8,17 +8,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from fedbench import methods, partition_options
 from fedbench.engine.job import Job
 from fedbench.engine.sweep import Wanted
 from fedbench.errors import FedbenchError, unknown
-from fedbench.options import parse
 from fedbench.partitions import schemes
-from fedbench.protocol import Protocol
+from fedbench.protocol import Protocol, value_of
 from fedbench.specs import PartitionSpec, Setting
-from fedbench.specs.base import type_hints
 from fedbench.store import Store
 
 #: Options whose texts may hold a comma, so that several values of them are given one by one.
@@ -63,6 +61,8 @@ class Grid:
             method, dot, own = name.rpartition(".")
             if name in ("seed", "partition_seed"):
                 raise FedbenchError("a sweep takes --seeds, not --seed", "such as --seeds 0-2 or --seeds 0,1,2")
+            if name == "drifts":
+                raise FedbenchError("--drifts cannot be swept", "give it to 'fedbench train'")
             if name in settable():
                 of["setting"][name] = values
             elif own in (having.get(method, {}) if dot else {k for one in having.values() for k in one}):
@@ -90,7 +90,7 @@ class Grid:
         for at in _product(self.partition):
             partition = partition_options.spec_of(self.dataset, at, rules, store, roots)
             for values in _product(self.setting):
-                setting = {name: _typed(name, text) for name, text in values.items()}
+                setting = {name: value_of("sweep", name, text) for name, text in values.items()}
                 for method in self.methods:
                     points += self._of_method(method, partition, at, setting, rules, budget)
         if sum(len(point.runs) for point in points) > MOST_RUNS:
@@ -153,12 +153,3 @@ def _of_scheme(name: str) -> Iterable[str]:
 def _product(axes: Axes) -> Iterator[dict[str, str]]:
     for one in itertools.product(*axes.values()):
         yield dict(zip(axes, one, strict=True))
-
-
-def _typed(name: str, text: str) -> Any:
-    """The text as a value of the setting's field."""
-    hint = type_hints(Setting)[name]
-    kind = next((one for one in (*get_args(hint), hint) if one in (bool, int, float, str)), None)
-    if kind is None:  # rounds such as 5,8
-        raise FedbenchError(f"--{name} cannot be swept", "give it to 'fedbench train'")
-    return parse("sweep", name, kind, text)

@@ -68,10 +68,20 @@ class Job:
     @classmethod
     def under(cls, rules: Protocol, budget: str, setting: Setting, name: str, own: Mapping[str, Any]) -> Job:
         """The job of a method under a protocol's budget: with what the protocol sets for the method, and over it those
-        of these hyper-parameters that the method has."""
+        of these hyper-parameters that the method has. An error about a value that none of these gave says whose it is.
+        """
         kind, _ = methods.load(name)
         usual = rules.method_params(kind.name, budget, setting.partition.dataset.name)
-        return cls.of(setting, name, {**usual, **{k: v for k, v in own.items() if k in kind.hyperparameters()}})
+        named = {k: v for k, v in own.items() if k in kind.hyperparameters()}
+        try:
+            return cls.of(setting, name, {**usual, **named})
+        except FedbenchError as error:  # about a value that nobody gave, perhaps
+            unsaid = {f"--{k.replace('_', '-')}": k for k in kind.hyperparameters() if k not in named}
+            option = error.message.partition(" ")[0]
+            if option not in unsaid:
+                raise
+            whose = f"protocol {rules.name}'s, budget {budget}" if unsaid[option] in usual else f"{kind.name}'s default"
+            raise FedbenchError(f"{error.message} ({whose})", error.hint or f"give {option}") from error
 
     def again(self, store: Store, *, only_changed: bool = False) -> Job:
         """The job that takes the place of the run in the store (if `only_changed`, of one that other code made or

@@ -81,9 +81,13 @@ class Method:
     measures: ClassVar[tuple[Measure, ...]] = ()
 
     def __post_init__(self) -> None:
-        """Raise FedbenchError about a hyper-parameter out of its bounds."""
+        """Types and bounds of the hyper-parameters. Raises FedbenchError."""
         for option, field in self.hyperparameters().items():
-            check_bounds(self.name, option, field, getattr(self, field.name))
+            value, kind = getattr(self, field.name), type(field.default)
+            if kind in options.VALUES:
+                value = options.parse(self.name, option, kind, value, field.metadata.get("choices", ()))
+                object.__setattr__(self, field.name, value)
+            check_bounds(self.name, option, field, value)
 
     def __init_subclass__(cls, **more: Any) -> None:
         """Raise FedbenchError for a hyper-parameter that goes by the name of a hook."""

@@ -14,6 +14,7 @@ from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
 from fedbench.errors import FedbenchError
+from fedbench.reader import shown
 
 #: Version of the layout of specs, manifests and Parquet columns. A store written by a newer one is refused.
 SCHEMA = 1
@@ -140,10 +141,19 @@ def _as_they_are(hint: Any) -> frozenset[type]:
     )
 
 
+def native(value: Any) -> Any:
+    """A NumPy scalar, or an array without dimensions, as Python's value; anything else as it is. A float of less than
+    64 bits is the number that its shortest decimal says, since 0.3 is what float32(0.3) means, not 0.30000001192..."""
+    if type(value).__module__ != "numpy" or getattr(value, "shape", None) != ():
+        return value
+    plain = value.item()
+    return float(str(value)) if isinstance(plain, float) and value.dtype.itemsize < 8 else plain
+
+
 def coerce(where: str, hint: Any, value: Any) -> Any:
     if type(value) in _as_they_are(hint):
         return value
-    options = _alternatives(hint)
+    options, value = _alternatives(hint), native(value)
     if float in options and int not in options and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 2**63 else math.copysign(math.inf, value)
     if isinstance(value, float):
@@ -164,7 +174,7 @@ def coerce(where: str, hint: Any, value: Any) -> Any:
             continue
         elif isinstance(value, origin):
             return value
-    raise FedbenchError(f"{where} cannot be {value!r}")
+    raise FedbenchError(f"{where} cannot be {shown(value)}")
 
 
 def frozen(value: Any) -> Any:

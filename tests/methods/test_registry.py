@@ -57,7 +57,7 @@ def test_values_and_their_text(given: dict[str, Any], field: str, value: object)
     [
         ({"count": "many"}, "--count of hyperparameters takes a whole number, not 'many'"),
         ({"count": "2.5"}, "--count of hyperparameters takes a whole number, not '2.5'"),
-        ({"count": 2.5}, "--count of hyperparameters takes a whole number, not '2.5'"),
+        ({"count": 2.5}, "--count of hyperparameters takes a whole number, not 2.5"),
         ({"rate": "fast"}, "--rate of hyperparameters takes a number, not 'fast'"),
         ({"on": "perhaps"}, "--on of hyperparameters takes true or false, not 'perhaps'"),
         ({"way": "rihgt"}, "unknown value of --way 'rihgt'; did you mean 'right'?"),
