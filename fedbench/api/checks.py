@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.api.own import name_of, options_of
 from fedbench.api.places import Home, store_of
+from fedbench.options import checked
 
 if TYPE_CHECKING:
     from fedbench.conformance.suite import Outcome
@@ -46,12 +47,13 @@ class Checks:
         return card(f"{self.subject} {'holds' if self.holds else 'fails'}", rows)
 
 
+@checked
 def check(what: Any, *, store: Home = None, **options: Any) -> Checks:
     """Run the conformance checks of `fedbench check` on a method, a model or a partitioner: a name, 'FILE.py:Class', a
     class or an object of your own. They train on scikit-learn's digits, a quarter of a minute for a method."""
     from fedbench.conformance.suite import checks, outcomes, subject_of
 
-    name = name_of(what, store_of(store))
+    name = name_of(what, store_of(store), "method, model or partitioner")
     with tempfile.TemporaryDirectory(prefix="fedbench-check-") as folder:
         subject = subject_of(name, Path(folder), lambda kind: {**options_of(what), **options})
         return Checks(name, tuple(outcomes(subject, checks(subject), lambda check: None)))

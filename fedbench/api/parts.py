@@ -10,6 +10,7 @@ from fedbench import partitions
 from fedbench import protocol as protocols
 from fedbench.api.own import name_of, options_of
 from fedbench.api.places import Home, roots, say, store_of
+from fedbench.options import checked
 from fedbench.partition_options import spec_of
 from fedbench.partitions import schemes
 from fedbench.specs import PartitionSpec
@@ -56,6 +57,7 @@ class Part:
         return coloured(render(self.data))
 
 
+@checked
 def partition(dataset: str | None = None, *, protocol: str | None = None, store: Home = None, **options: Any) -> Part:
     """Deal a data set out to clients, or find it dealt out; options are those of `fedbench partition`.
 
@@ -72,7 +74,8 @@ def partition(dataset: str | None = None, *, protocol: str | None = None, store:
     rules = protocols.load(protocol or protocols.default_for(dataset))
     scheme = options.get("scheme")
     if scheme is not None:
-        options = {**options_of(scheme), **options, "scheme": name_of(scheme, home)}
+        name = name_of(scheme, home, "partitioner")
+        options = {**options_of(scheme), **options, "scheme": name}
     part = Part(spec_of(dataset, options, rules, home, roots(), say), home, rules.name)
     partitions.obtain(part.spec, home, roots())
     return part

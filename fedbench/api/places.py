@@ -18,9 +18,7 @@ Home: TypeAlias = Store | Path | str | None
 
 def store_of(home: Home) -> Store:
     """The store that is meant."""
-    if isinstance(home, Store):
-        return home
-    return Store(None if home is None else path_of(str(home), "store"))
+    return home if isinstance(home, Store) else Store(home)
 
 
 def roots() -> list[Path]:

@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fedbench.api.places import Home, roots, say, store_of
+from fedbench.errors import FedbenchError
+from fedbench.options import checked
 from fedbench.reports import runs as stored
 from fedbench.reports.headline import VIEW, headline
 from fedbench.reports.runs import SEEDS, differing, label, names_of_methods, select, text
@@ -88,10 +90,13 @@ class Run(stored.Run):
         return dict(self.provenance.get("overrides", {}))
 
 
+@checked
 def run(id: str, *, store: Home = None) -> Run:
     """The run of that id, or of the only id that begins so. A shipped one is without its predictions and rounds."""
-    (one,) = listed([id], store)
-    return Run(one.artifact, one.store)
+    named = listed([id], store)
+    if len(named) > 1:
+        raise FedbenchError(f"run: id must name one run, and '{id}' names {len(named)}", "fb.runs lists several")
+    return Run(named[0].artifact, named[0].store)
 
 
 def listed(words: Sequence[str], store: Home, mine: bool = False) -> list[stored.Run]:
@@ -107,6 +112,7 @@ def chosen(filters: Sequence[str | stored.Run], store: Home, mine: bool = False)
     return [*given, *(listed(words, store, mine) if words or not given else [])]
 
 
+@checked
 def runs(*filters: str, mine: bool = False, store: Home = None) -> pd.DataFrame:
     """A row for each run that all filters name (`method=fedavg,ditto`, `lr=0.1`, an id; none: all of the store): what
     it is, in what the runs differ, and the headline metrics of its last rounds. An id, `table=feddrm/1`, `paper=`,
@@ -131,6 +137,7 @@ def runs(*filters: str, mine: bool = False, store: Home = None) -> pd.DataFrame:
     return pd.DataFrame(rows, index=pd.Index([one.id for one in named], name="run"))
 
 
+@checked
 def curves(
     *filters: str | Run, metric: str | Sequence[str] = "average_accuracy", mine: bool = False, store: Home = None
 ) -> pd.DataFrame:

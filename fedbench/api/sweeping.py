@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,10 @@ from fedbench.api.own import name_of, options_of
 from fedbench.api.places import Home, roots, say, screen, store_of
 from fedbench.api.results import Run
 from fedbench.api.tables import Tables, compare
+from fedbench.errors import FedbenchError
+from fedbench.options import checked, several
+from fedbench.reader import shown
+from fedbench.specs.base import native
 from fedbench.store import Store
 
 if TYPE_CHECKING:
@@ -60,6 +65,7 @@ class Sweep:
         return self.table._repr_html_() if self.runs else repr(self)
 
 
+@checked
 def sweep(
     dataset: str,
     methods: str | type | object | Sequence[Any],
@@ -94,12 +100,14 @@ def sweep(
     from fedbench.observers.watch import make
 
     home = store_of(store)
-    several = list(methods) if isinstance(methods, list | tuple) else [methods]
-    names = [name_of(one, home) for one in several]
-    axes = {name: [_text(one) for one in _listed(value)] for name, value in options.items() if value is not None}
-    for one, name in zip(several, names, strict=True):  # what an object of a method was made with
-        axes |= {f"{load(name)[0].name}.{option}": [_text(value)] for option, value in options_of(one).items()}
-    grid = Grid.of(dataset, names, axes, list(seeds))
+    given = _listed("methods", methods)
+    names = [name_of(one, home) for one in given]
+    axes = {
+        name: [_text(name, one) for one in _listed(name, value)] for name, value in options.items() if value is not None
+    }
+    for one, name in zip(given, names, strict=True):  # what an object of a method was made with
+        axes |= {f"{load(name)[0].name}.{option}": [_text(option, v)] for option, v in options_of(one).items()}
+    grid = Grid.of(dataset, names, axes, seeds)
     where = Where(device, executor, jobs, cpus_per_run, gpus_per_run, engine)
     at_work = where.engine_for(home, roots(), axes.get("precision", ["fp32"])[0])
     points = grid.points(protocols.load(protocol or protocols.default_for(dataset)), budget, home, roots())
@@ -119,10 +127,20 @@ def sweep(
     return Sweep(home, points, failures)
 
 
-def _listed(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else [value]
+def _listed(name: str, value: Any) -> Sequence[Any]:
+    """The values of an option, or the only one. Raises FedbenchError for an empty list."""
+    try:
+        values = several(value)
+    except ValueError:
+        return [value]
+    if not values:
+        raise FedbenchError(f"sweep: {name} has no value", f"leave {name} out, or give some")
+    return values
 
 
-def _text(value: Any) -> str:
-    """A value as the command line has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _text(name: str, value: Any) -> str:
+    """A value as the command line has it. Raises FedbenchError for what it cannot have."""
+    plain = native(value)
+    if not isinstance(plain, str | int | float | os.PathLike):
+        raise FedbenchError(f"sweep: {name} takes texts, numbers, true or false, not {shown(value)}")
+    return str(plain).lower() if isinstance(plain, bool) else str(plain)

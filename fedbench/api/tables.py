@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fedbench.api.places import Home, roots, store_of
 from fedbench.api.results import Run, chosen
 from fedbench.files import write_whole
+from fedbench.options import checked
 from fedbench.reports import render
 from fedbench.reports.headline import VIEW
 from fedbench.reports.layout.grid import Grid
@@ -33,10 +34,12 @@ class Tables:
 
         return pd.DataFrame([record for grid in self.grids for record in records(grid)])
 
+    @checked
     def text(self, format: str = "console", *, full: bool = False, standalone: bool = False) -> str:
         """Printed in a format: console, latex, markdown, csv, html or json; `full` with all notes."""
         return render.render(self.grids, render.choose(format, None), full=full, standalone=standalone)
 
+    @checked
     def save(self, path: str | Path, *, full: bool = False, standalone: bool = False) -> None:
         """Write them to a file, whose suffix tells the format."""
         path = Path(path)
@@ -52,8 +55,9 @@ class Tables:
         return fragment(self.grids)
 
 
+@checked
 def report(
-    *tables: str,
+    *tables: str | int,
     budget: str | None = None,
     dataset: str | None = None,
     columns: Sequence[str] = (),
@@ -67,7 +71,7 @@ def report(
     extra: bool = False,
     store: Home = None,
 ) -> Tables:
-    """Tables of measured numbers by number ("1"), name ("feddrm/1") or TOML file; none: the headline tables. The
+    """Tables of measured numbers by number (1 or "1"), name ("feddrm/1") or TOML file; none: the headline tables. The
     options are those of `fedbench report`; never trains.
 
     >>> table = report("5", dataset="digits", budget="smoke")
@@ -77,13 +81,14 @@ def report(
     from fedbench.reports.layout.tables import laid_out
 
     grids = laid_out(
-        tables, store_of(store), roots(), budget=budget, dataset=dataset, columns=columns, seeds=seeds,
-        precision=precision, compare=compare, only_done=only_done, view=view, client_mean=client_mean, mine=mine,
-        extra=extra,
+        [str(one) for one in tables], store_of(store), roots(), budget=budget, dataset=dataset, columns=columns,
+        seeds=seeds, precision=precision, compare=compare, only_done=only_done, view=view, client_mean=client_mean,
+        mine=mine, extra=extra,
     )  # fmt: skip
     return Tables(tuple(grids))
 
 
+@checked
 def compare(
     *filters: str | Run,
     metrics: str | Sequence[str] = (),

@@ -12,11 +12,11 @@ from fedbench.api.places import Home, roots, say, screen, store_of
 from fedbench.api.results import Run
 from fedbench.errors import unknown
 from fedbench.observers.observer import Observer
+from fedbench.options import checked
 from fedbench.specs import PartitionSpec
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
-    from fedbench.methods.base import Method
 
 #: What can be chosen of a run's setting; the rest is the protocol's.
 SETTING = (
@@ -25,9 +25,10 @@ SETTING = (
 )  # fmt: skip
 
 
+@checked
 def train(
     part: Part | str,
-    method: str | Method | type[Method],
+    method: str | type | object,
     *,
     budget: str = "small",
     protocol: str | None = None,
@@ -97,7 +98,7 @@ def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: 
             raise unknown(f"option of {kind.name}", name, [*own, *SETTING])
     chosen = {name: value for name, value in options.items() if name not in own}
     if chosen.get("model") is not None:
-        chosen["model"] = name_of(chosen["model"], home)
+        chosen["model"] = name_of(chosen["model"], home, "model")
     rules = protocols.load(protocol)
     setting = rules.setting(part, budget, **chosen)
     return Job.under(rules, budget, setting, method, options)

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedbench.errors import FedbenchError
 from fedbench.files import abandoned, alone, disk_errors, erase, read_json, scratched, write_json
+from fedbench.options import checked
 from fedbench.specs import SCHEMA, SPECS, Spec
 from fedbench.store.artifact import MANIFEST, Artifact, DamagedError, opened
 from fedbench.store.claim import Claim, hold, holder
@@ -31,9 +32,10 @@ def default_home() -> Path:
 class Store:
     """A folder of artifacts shared by any number of processes."""
 
-    def __init__(self, home: Path | None = None) -> None:
+    @checked
+    def __init__(self, home: Path | str | None = None) -> None:
         # Whole, since Arrow takes a path that begins with "word:" for the address of a server.
-        self.home = (Path(home) if home else default_home()).absolute()
+        self.home = (default_home() if home is None else path_of(str(home), "store")).absolute()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             schema = read_json(self.home / "store.json").get("schema", 0)
             if not isinstance(schema, int):

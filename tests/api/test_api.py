@@ -262,6 +262,17 @@ def test_what_a_notebook_shows_is_one_output(session: Session, monkeypatch: pyte
     assert not outputs
 
 
+def test_the_first_pages_example_ends_with_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.test_pages import ROOT, blocks
+
+    monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path))
+    (code,) = (code for code in blocks(ROOT / "README.md", "python") if "fb.partition" in code)
+    *lines, last = code.replace("rounds=20", "rounds=1").strip().splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    assert eval(last, names).frame["value"].notna().any()
+
+
 @pytest.mark.slow
 def test_the_session_of_the_page_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its blocks as the cells of a notebook, in a kernel of their own."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: A GPU by its number, as --device names several; a Ray cluster.
 _GPU = re.compile(r"cuda:(\d+)")
+#: Processes at a time at most.
+MOST_JOBS = 1024
 _CLUSTER = re.compile(r"ray://\S+:\d+")
 
 
@@ -72,8 +74,9 @@ class Where:
         from fedbench.core.executors import available_cores
         from fedbench.engine.engines.jobs import Jobs
 
-        if self.jobs is not None and self.jobs < 1:
-            raise FedbenchError(f"--jobs must be at least 1, not {self.jobs}")
+        if self.jobs is not None and not 1 <= self.jobs <= MOST_JOBS:
+            bound = "at least 1" if self.jobs < 1 else f"at most {MOST_JOBS:,}"
+            raise FedbenchError(f"--jobs must be {bound}, not {self.jobs}")
         count, cores = self.jobs or len(gpus), available_cores()
         if count < len(gpus):
             raise FedbenchError(
