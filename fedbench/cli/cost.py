@@ -51,7 +51,7 @@ def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json:
         table.add_row(row, dataset, str(len(those)), seconds)
     if runs:
         context.out().print(table)
-    about = f", about {duration(sum(costs.values()))} of training here" if costs else ""
+    about = f", about {duration(sum(costs.values()))} of training here when idle" if costs else ""
     total = f"{counted(len(runs), 'run')} to make, {scope}{about}"
     context.out().print(total if runs else f"nothing to run: {nothing}")
 

@@ -167,7 +167,7 @@ def _made(
     costs = cost.of(runs, where.kind)
     shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
     if runs and not quiet:
-        about = f", about {duration(sum(shares.values()))} of training here" if costs else ""
+        about = f", about {duration(sum(shares.values()))} of training here when idle" if costs else ""
         console.print(f"{counted(len(runs), 'run')} to make, {scope}{about}")
     outcomes: dict[End, list[Outcome]] = {end: [] for end in End}
     with Bars(console, shares) as bars:

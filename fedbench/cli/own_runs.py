@@ -158,7 +158,7 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
         model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
         own = protocol.own_descent(of, budget if of.budget == "custom" else of.budget)
         what = ", ".join(filter(None, (f"{of.batch_size} images", model, own)))
-        return f"{counted(of.rounds, 'round')} x {counted(passes, unit)} of {what}, about {took} here"
+        return f"{counted(of.rounds, 'round')} x {counted(passes, unit)} of {what}, about {took} here when idle"
 
     console.print(Text.assemble("budget ", (setting.budget, "bold"), f": {words(setting)}"))
     if setting.budget != "paper" and "paper" in protocol.budgets:

@@ -169,7 +169,7 @@ def _print_cost(points: Sequence[Point], device: str) -> None:
         seconds = duration(sum(costs.get(run.spec.id, 0.0) for run in lacking)) if costs and lacking else "–"
         table.add_row(point.method, values, str(len(point.runs)), str(len(lacking)), seconds)
     console.print(table)
-    about = f", about {duration(sum(costs.values()))} of training here" if costs else ""
+    about = f", about {duration(sum(costs.values()))} of training here when idle" if costs else ""
     console.print(f"{len(missing)} of {len(runs)} runs to make{about}")
 
 

@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from fedbench.store import Store
 
 
+def _seed(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise FedbenchError(
+            f"--seed takes a whole number, not '{text}'", "for several seeds: fedbench sweep --seeds 1,2"
+        ) from None
+
+
 def train(
     ctx: typer.Context,
     words: Annotated[
@@ -98,7 +107,9 @@ def train(
     drifts: Annotated[
         str | None, typer.Option(metavar="T,T", help="Rounds that begin the second and later phases of drifting data.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of initial weights, cohorts and batches.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(parser=_seed, metavar="<int>", help="Of initial weights, cohorts and batches.")
+    ] = None,
     partition_seed: Annotated[
         int | None, typer.Option(help="With DATASET: of all draws of the partition (the protocol's).")
     ] = None,

@@ -11,6 +11,8 @@ from fedbench.observers.observer import Training as Training
 
 #: Name -> what stands behind its colon.
 WHERE = {"jsonl": "FILE", "tensorboard": "DIR", "mlflow": "ADDRESS", "wandb": "PROJECT"}
+#: What writes files, and where it might.
+_FILES = {"jsonl": "log.jsonl", "tensorboard": "board"}
 
 
 def of(text: str) -> Observer:
@@ -18,9 +20,12 @@ def of(text: str) -> Observer:
 
     Raises FedbenchError for an unknown name, and where the library that it needs is not installed.
     """
-    name, _, where = text.partition(":")
+    name, colon, where = text.partition(":")
     if name not in WHERE:
         raise unknown("observer", name, WHERE)
+    if not where and (colon or name in _FILES):
+        such = f"such as {name}:{_FILES.get(name, WHERE[name])}"
+        raise FedbenchError(f"--observe {text} names no {WHERE[name]}", such)
     try:
         kind = import_module(f"fedbench.observers.{name}")
     except ImportError as error:

@@ -48,6 +48,4 @@ class JsonLines(Observer):
 
 def observer(where: str) -> JsonLines:
     """The observer of `--observe jsonl:FILE`."""
-    if not where:
-        raise FedbenchError("jsonl needs a file", "such as jsonl:log.jsonl")
     return JsonLines(path_of(where, "--observe"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.tensorboard import SummaryWriter
 
 from fedbench.observers.observer import Observer, Training
+from fedbench.words import path_of
 
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress
@@ -41,5 +42,5 @@ class TensorBoard(Observer):
 
 
 def observer(where: str) -> TensorBoard:
-    """The observer of `--observe tensorboard[:DIR]`."""
-    return TensorBoard(where or "runs")
+    """The observer of `--observe tensorboard:DIR`."""
+    return TensorBoard(str(path_of(where, "--observe")))

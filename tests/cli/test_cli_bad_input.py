@@ -52,6 +52,11 @@ CASES = [
     # values out of range or of another kind
     ((*TRAIN, "--rounds", "0"), "rounds must be at least 1, not 0"),
     ((*TRAIN, "--rounds", "many"), "'--rounds'"),
+    (
+        (*TRAIN, "--seed", "1,2"),
+        "--seed takes a whole number, not '1,2'; for several seeds: fedbench sweep --seeds",
+    ),
+    ((*TRAIN, "--observe", "tensorboard:"), "--observe tensorboard: names no DIR; such as tensorboard:board"),
     ((*TRAIN, "--batch-size", "0"), "batch size must be at least 1, not 0"),
     ((*TRAIN, "--lr", "0"), "the learning rate must be above 0, not 0.0"),
     ((*TRAIN, "--lr", "nan"), "lr must be a finite number, not nan"),

@@ -93,7 +93,8 @@ def test_train_says_what_it_does(home: Path) -> None:
     said = good("train", "--method", "fedavg", *SMOKE)
     name = f"partition {Store(home).current['partition']}: digits, Dir-0.3, 8 clients, shift high"
     for words in (f"{name} (protocol feddrm)\nFedAvg\n", "4 rounds x 10 steps of 16 images, digits_cnn, about ",
-                  "the paper's budget: not for this data (images of 8x8x1", "round 4 of 4, loss "):  # fmt: skip
+                  " here when idle\n", "the paper's budget: not for this data (images of 8x8x1",
+                  "round 4 of 4, loss "):  # fmt: skip
         assert words in said.err
     assert "\x1b" not in said.err + said.out, "no colours and no live display in a file"
     assert "…" not in said.out, "no number may be cut off"

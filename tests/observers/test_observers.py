@@ -136,8 +136,15 @@ def test_wandb_calls(fake: MagicMock) -> None:
 def test_what_is_no_observer_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FedbenchError, match="unknown observer 'tensorbord'; did you mean 'tensorboard'"):
         observers.of("tensorbord:x")
-    with pytest.raises(FedbenchError, match="jsonl needs a file"):
-        observers.of("jsonl")
+    for said, line in (
+        ("jsonl", "--observe jsonl names no FILE; such as jsonl:log.jsonl"),
+        ("tensorboard", "--observe tensorboard names no DIR; such as tensorboard:board"),
+        ("tensorboard:", "--observe tensorboard: names no DIR; such as tensorboard:board"),
+        ("wandb:", "--observe wandb: names no PROJECT; such as wandb:PROJECT"),
+    ):
+        with pytest.raises(FedbenchError) as error:
+            observers.of(said)
+        assert str(error.value) == line
     with pytest.raises(FedbenchError, match="cannot write"):
         observers.log(tmp_path)
     monkeypatch.setitem(sys.modules, "wandb", None)  # as where it is not installed
