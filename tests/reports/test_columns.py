@@ -179,7 +179,7 @@ def test_a_method_that_no_row_asks_for_has_means_too(lab: Any, tmp_path: Path) -
         run(lab, table, "local", column)
         setting = find(table, "small", lab.store, []).settings[column][0]
         lab.run(setting, "pfedfda", clients={0: 0.5, 1: 0.5, 2: 0.5}, views=("plain",), title="P", rules="pfedfda")
-    extra = line(build(table, "small", lab.store, []), "P")
+    extra = line(build(table, "small", lab.store, [], extra=True), "P")
     assert (extra["Gain"].text, extra["Mean"].text) == ("15.0", "50.0")
 
 
@@ -191,10 +191,10 @@ def test_a_method_that_fills_no_printed_column_has_no_row(lab: Any, tmp_path: Pa
             object.__setattr__(column, "hidden", True)
     setting = find(table, "small", lab.store, []).settings["Accuracy/Much"][0]
     lab.run(setting, "pfedfda", clients={0: 0.5, 1: 0.5, 2: 0.5}, views=("plain",), title="P", rules="pfedfda")
-    assert "P" not in [one.label for one in build(table, "small", lab.store, []).lines]
+    assert "P" not in [one.label for one in build(table, "small", lab.store, [], extra=True).lines]
     setting = find(table, "small", lab.store, []).settings["Accuracy/Little"][0]
     lab.run(setting, "pfedfda", clients={0: 0.5, 1: 0.5, 2: 0.5}, views=("plain",), title="P", rules="pfedfda")
-    assert "P" in [one.label for one in build(table, "small", lab.store, []).lines]
+    assert "P" in [one.label for one in build(table, "small", lab.store, [], extra=True).lines]
 
 
 def test_every_format_prints_them(lab: Any, tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_no_column_is_named_twice_for_its_executors(lab: Any) -> None:
 
     def told(column: str, method: str, executor: str) -> list[str]:
         lab.run(lab.setting("pfedfda/6", column), method, whole=whole, rules="pfedfda", executor=executor)
-        about = build(tables.load("pfedfda/6"), "small", lab.store, []).about
+        about = build(tables.load("pfedfda/6"), "small", lab.store, [], extra=True).about
         return [line.partition("executors. ")[2] for line in about if "executors" in line]
 
     assert told("fedbench/Local training", "fedavg", "cores") == []
@@ -363,7 +363,7 @@ def test_processors_are_named_where_times_are_of_several(lab: Any) -> None:
     setting = lab.setting("pfedfda/6", "One after another/Local training")
 
     def about() -> list[str]:
-        lines = build(tables.load("pfedfda/6"), "small", lab.store, []).about
+        lines = build(tables.load("pfedfda/6"), "small", lab.store, [], extra=True).about
         return [line for line in lines if "processors" in line]
 
     how = {"whole": {"local_training_seconds": 2.0}, "rules": "pfedfda", "executor": "sequential"}

@@ -96,7 +96,7 @@ def test_methods_without_a_router_have_no_routing_accuracy(here: Any) -> None:
     setting = here.setting("feddrm/seeds", "Dir-0.3/Routing")
     here.run(setting, "feddrm", metrics=same(0.5))
     here.run(setting, "fedavg")
-    grid = build(tables.load("feddrm/seeds"), "small", here.store, [])
+    grid = build(tables.load("feddrm/seeds"), "small", here.store, [], extra=True)
     assert grid.problems == ()
     (line,) = (line for line in grid.lines if line.label == "FedAvg")
     by_label = {

@@ -59,7 +59,7 @@ def test_the_collector_rests_in_commands_that_read(on: bool) -> None:
 
 def test_a_table_by_number(lab: Any, call: Any) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "pfedfda", value=0.4321, title="pFedFDA")
-    result = call("report", "--table", "1")
+    result = call("report", "--table", "1", "--extra")
     assert result.exit_code == 0, result.output
     assert "feddrm/1" in result.output
     assert "43.21" in result.output

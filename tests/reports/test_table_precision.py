@@ -36,7 +36,7 @@ def cells(lab: Any, precision: str) -> Cells:
 
 
 def grid(lab: Any, precision: str, name: str = "feddrm/1") -> Grid:
-    return build(tables.load(name), "small", lab.store, [], precision=precision)
+    return build(tables.load(name), "small", lab.store, [], precision=precision, extra=True)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
