@@ -54,8 +54,8 @@ def test_a_method_of_any_title_goes_through_all_commands(ready: Path, tmp_path: 
         good("show", run),
         good("evaluate", run),
         good("methods", method),
-        good("report", "--table", "feddrm/1", "--dataset", "digits", *SMOKE),
-        good("report", "--table", "feddrm/1", "--dataset", "digits", *SMOKE, "-f", "markdown"),
+        good("report", "--table", "feddrm/1", "--extra", "--dataset", "digits", *SMOKE),
+        good("report", "--table", "feddrm/1", "--extra", "--dataset", "digits", *SMOKE, "-f", "markdown"),
     ]
     assert all(shown(one.out) and shown(one.err) for one in said)
     assert title in trained.err
