@@ -38,7 +38,7 @@ def path_of(word: str, where: str) -> Path:
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             return path
-        raise FedbenchError(f"{where} {word[:40]}...: no path can be that long", "give a shorter one") from error
+        raise FedbenchError(f"cannot use {where} {word[:100]}... ({error.strerror})", "give a shorter one") from error
     except RuntimeError as error:
         raise FedbenchError(
             f"{where} {word}: no home folder is known for {word.split('/')[0]}", "name it in full"

@@ -81,7 +81,7 @@ def test_what_was_taken_in_the_users_place_is_told(store: Store) -> None:
         ({"iid": "false"}, "--iid of iid must be true, or left out, not False"),
         ({"iid": 3}, "--iid of iid takes true or false, not 3"),
         ({"counts": 3}, "--counts of partition takes a word, not 3"),
-        ({"counts": "x" * 999}, "no path can be that long; give a shorter one"),
+        ({"counts": "x" * 999}, "(File name too long); give a shorter one"),
         ({"from": ""}, "--from is empty; give a path"),
         ({"dir": "much"}, "--dir of dirichlet takes a number, not 'much'"),
         ({"dir": "0"}, "--dir of dirichlet must be above 0"),
