@@ -210,7 +210,7 @@ class Protocol:
         try:
             return Setting.from_dict(given)
         except FedbenchError as error:  # about a value that nobody chose, if it would do without that
-            for name in (name for name in values if name not in chosen):
+            for name in (name for name in values if name not in {*chosen, *(table or {})}):
                 with contextlib.suppress(FedbenchError):
                     Setting.from_dict({key: value for key, value in given.items() if key != name})
                     break

@@ -116,7 +116,7 @@ def test_after_a_change_the_rows_are_missing_and_the_old_runs_stay(folder: Path,
     assert train("-m", "./idea.py:Idea", "--column", "Net").code == 0
     before = runs(home)
     with (folder / "idea.py").open("a") as file:
-        file.write("\n# thought over\n")
+        file.write("\nOVER = 1\n")
     told = report()
     assert told["Mine"] == ["missing", "missing"]
     (earlier,) = (row for row in told if row.startswith("Idea (file "))

@@ -39,7 +39,7 @@ def test_the_same_text_elsewhere_is_the_same_method_network_and_partitioner(lab:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
     assert specs(own_table(tmp_path / "a"), lab) == specs(own_table(tmp_path / "b"), lab)
-    (tmp_path / "b" / "idea.py").open("a").write("\n# thought over\n")
+    (tmp_path / "b" / "idea.py").open("a").write("\nOVER = 1\n")
     changed = specs(tmp_path / "b" / "mine.toml", lab)
     same = [a == b for a, b in zip(specs(tmp_path / "a" / "mine.toml", lab), changed, strict=True)]
     assert same == [True, True, False, False, False, False], "FedAvg's runs know nothing of that file"
@@ -127,7 +127,7 @@ def test_after_the_file_changed_earlier_runs_are_rows_of_their_own(lab: Any, tmp
     source = stored(path, lab, "Mine", "Net", 0.5).source
     stored(path, lab, "Mine, 0.1", "Bands", 0.25)
     assert printed(path, lab) == {"FedAvg": ["", ""], "Mine": ["50.0", ""], "Mine, 0.1": ["", "25.0"]}
-    (tmp_path / "idea.py").open("a").write("\n# thought over\n")
+    (tmp_path / "idea.py").open("a").write("\nOVER = 1\n")
     assert source is not None
     earlier = f"file {source[:8]}"
     assert printed(path, lab) == {
