@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -79,7 +78,7 @@ def test_show_goes_from_a_number_back_to_the_images(ready: Path) -> None:
     assert "predictions.parquet, rounds.parquet" in told, "nothing is cut off"
     assert "momentum 0.9, weight_decay 0.0005" in told
     assert "digits (scikit-learn)" in told
-    assert re.search(r"executor (cores|stacked) \(cores [\d,]+(, stacked [\d,]+)? client-steps/s\)", told)
+    assert "executor stacked" in told
 
 
 def test_show_what_is_gone(ready: Path) -> None:

@@ -131,8 +131,9 @@ def test_one_that_diverges_does_not_lose_the_others(table: str, home: Path, monk
     assert said.line.startswith("failed: (2/3) FedAvg digits Dir-0.3, seed 2: training diverged: client ")
     assert set(runs(home)) == {1, 3}
     assert [f.stem for f in (home / "failed").iterdir()] == [p.name for p in work(home)]
-    # Two rounds together, the third in vain, and from there each by itself.
-    assert worked == {(s, t): 2 if t == 3 else 1 for s in (1, 2, 3) for t in range(1, 5) if (s, t) != (2, 4)}
+    # Two rounds together, the third in vain (for those who had begun it), and from there each by itself.
+    assert {worked.pop((seed, 3)) for seed in (1, 2, 3)} <= {1, 2}
+    assert worked == {(s, t): 1 for s in (1, 2, 3) for t in (1, 2, 4) if (s, t) != (2, 4)}
     assert good(*train(table, "--executor", "stacked")).line == "1 of 1 runs made"
     assert list((home / "failed").iterdir()) == work(home) == []
 

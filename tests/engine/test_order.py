@@ -41,7 +41,7 @@ def test_a_job_that_would_be_another_run_there(store: Store) -> None:
         result.checked()
 
 
-@pytest.mark.parametrize("there", ["as here", "gone", "another text"])
+@pytest.mark.parametrize("there", ["as here", "gone", "another code"])
 def test_a_users_file_where_it_is_gone_or_another(tmp_path: Path, there: str) -> None:
     reference = own_method(tmp_path)
     before = job(reference, half=0.5)
@@ -50,8 +50,8 @@ def test_a_users_file_where_it_is_gone_or_another(tmp_path: Path, there: str) ->
     file = tmp_path / "mine.py"
     if there == "gone":
         file.unlink()
-    elif there == "another text":
-        file.write_text(file.read_text() + "# changed")
+    elif there == "another code":
+        file.write_text(file.read_text() + "\nOVER = 1\n")
     (after,) = order.opened()
     assert after.spec == before.spec
     place = Path(sent.reference().rpartition(":")[0])
