@@ -109,8 +109,14 @@ def test_a_client_takes_nothing_that_would_be_lost(tmp_path: Path, name: str) ->
             "server.memory/count would not come back from a checkpoint as it is; annotate each field with its type: "
             "tensors, numbers, dict, list, tuple, dataclasses",
         ),
-        (lambda server: server.shared.update(extra=[1]), "server.shared['extra'] is [1], not a tensor"),
-        (lambda server: server.models.append({"w": 1.5}), "server.models[0]['w'] is 1.5, not a tensor"),
+        (
+            lambda server: server.shared.update(extra=[1]),
+            "own: aggregate leaves server.shared['extra'] as [1], not a tensor",
+        ),
+        (
+            lambda server: server.models.append({"w": 1.5}),
+            "own: aggregate leaves server.models[0]['w'] as 1.5, not a tensor",
+        ),
         (lambda server: server.assigned.update({0: 2}), "server.assigned[0] is 2, of 0 models"),
     ],
 )
