@@ -132,7 +132,7 @@ def test_the_identity_is_class_source_and_options(mine: Path) -> None:
     copy.write_text(MINE)
     assert schemes.spec(DIGITS, f"{copy}:Mine", 3, 1, 0.7).id == one.id
     assert schemes.spec(DIGITS, f"{mine}:Mine", 3, 1, 0.7, noise=0.1).id != one.id
-    copy.write_text(MINE + "\n")
+    copy.write_text(MINE + "OVER = 1\n")
     assert schemes.spec(DIGITS, f"{copy}:Mine", 3, 1, 0.7).id != one.id
     assert PartitionSpec.from_dict(one.to_dict()).id == one.id
 
