@@ -1,20 +1,34 @@
-"""A method with its hyper-parameter at zero is the method it generalises, to the bit where no float order differs."""
+"""A method with its hyper-parameters at zero, in its first round or alone is the method that it generalises: to the bit
+where no float order differs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from fedbench.core.client import Client, ClientUpdate, Train
-from fedbench.methods.base import Method, cross_entropy
-from tests.support.lab import Run, federation, method, same, setting, train
+from fedbench.core.federation import Federation
+from fedbench.methods import fedpac
+from fedbench.methods.base import HEAD, Method, cross_entropy
+from fedbench.methods.fedavg import FedAvg
+from fedbench.methods.fedper import FedPer
+from fedbench.specs import Setting
+from tests.support.formula_lab import right, sent
+from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.lab import Run, digits, federation, method, same, setting, train
 
-DATA = federation()
-ALONE = federation((120,))
+
+@dataclass(frozen=True)
+class AllShared(FedPer):
+    """FedPer without personalization layers (K_P = 0)."""
+
+    name = "all_shared"
+    personal = ()
 
 
 @dataclass(frozen=True)
@@ -22,117 +36,312 @@ class PersonalHead(Method):
     """FedAvg whose clients keep their last layer."""
 
     name = "personal_head"
-    personal = ("head.",)
+    personal = HEAD
 
 
-def answers(run: Run) -> np.ndarray:
-    return np.array(run.predictions["votes"].to_pylist())
+@dataclass(frozen=True)
+class Unaveraged(FedAvg):
+    """FedAvg whose clients answer with what they have trained."""
+
+    name = "unaveraged"
+    answers_after_local = True
 
 
-@pytest.fixture(scope="module")
-def fedavg(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train("fedavg", DATA, tmp_path_factory.mktemp("fedavg"))
+@dataclass(frozen=True)
+class Frozen(Method):
+    """FedAvg under a head that does not move."""
+
+    name = "frozen"
+
+    def local(self, client: Client) -> ClientUpdate:
+        yield Train(cross_entropy, trains=("backbone.", "projection."))
 
 
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train("local", DATA, tmp_path_factory.mktemp("local"))
+@dataclass(frozen=True)
+class Explicit(Method):
+    """FedAvg with every default of a request written out."""
+
+    name = "explicit"
+
+    def local(self, client: Client) -> ClientUpdate:
+        yield Train(cross_entropy, trains=("backbone.", "projection.", "head."), epochs=1, lr=client.lr)
 
 
-def test_fine_tuning_nothing_is_fedavg(fedavg: Run, tmp_path: Path) -> None:
-    run = train(method("fedavgft", finetune_rounds=0, finetune_epochs=0), DATA, tmp_path)
-    assert same(run.tensors, fedavg.tensors)
-    assert run.predictions.equals(fedavg.predictions)
+@dataclass(frozen=True)
+class SecondPass(Method):
+    """Local, with the batches of a client's second request."""
+
+    name = "second_pass"
+    personal = ("",)
+    epochs: int | None = None
+
+    def local(self, client: Client) -> ClientUpdate:
+        yield Train(cross_entropy, epochs=0)
+        yield Train(cross_entropy, epochs=self.epochs)
 
 
-def test_fine_tuning_in_all_rounds_is_local(local: Run, tmp_path: Path) -> None:
-    run = train(method("fedavgft", finetune_rounds=3), DATA, tmp_path)
-    assert run.predictions.equals(local.predictions)
-    assert all(line["bytes_up"] == line["bytes_down"] == 0 for line in run.trainer.checkpoint.rounds)
-    for i in range(DATA.clients):
-        ours, theirs = run.trainer.server.view(i), local.trainer.server.view(i)
-        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+def twins() -> Federation:
+    """Three clients that all hold the same digits."""
+    one = federation((60,))
+    rows, client = np.tile(np.arange(60), 3), np.repeat(np.arange(3), 60)
+    return Federation.of(one.images[rows].numpy(), one.labels[rows].numpy(), client, rows, one.is_test[rows], 10)
 
 
-def test_fine_tuning_rounds_begin_from_fedavg(tmp_path: Path) -> None:
-    """Two rounds of FedAvg, then two alone: the same as FedAvg for two rounds and Local from there."""
-    run = train(method("fedavgft", finetune_rounds=2), DATA, tmp_path / "ft", setting(rounds=4, window=4))
-    plain = train("fedavg", DATA, tmp_path / "avg", setting(rounds=4, window=4))
-    first = run.predictions.to_pandas().query("round <= 2")
-    assert first["own"].tolist() == plain.predictions.to_pandas().query("round <= 2")["own"].tolist()
-    assert [line["bytes_up"] > 0 for line in run.trainer.checkpoint.rounds] == [True, True, False, False]
-    average = train("fedavg", DATA, tmp_path / "two", setting(rounds=2))
-    assert same(run.shared, average.shared), "what is shared stands still while nobody communicates"
+def balanced(each: int = 6) -> Federation:
+    """Two clients with `each` training images of every class, and two test images of every class."""
+    x, labels = digits()
+    rows = np.concatenate([np.flatnonzero(labels == k)[: 2 * (each + 2)] for k in range(10)])
+    place = np.tile(np.arange(2 * (each + 2)), 10)
+    return Federation.of(x[rows], labels[rows], place % 2, rows, place >= 2 * each, 10)
+
+
+USUAL, ALONE, EQUAL = federation(), federation((120,)), federation((60, 60, 60))
+GROUPED = grouped_federation((0, 1, 0, 1), 60)
+ONE_GROUP = replace(GROUPED, groups=[0] * 4, test_groups=[0] * 4)
+TWO = setting(rounds=2)
+SLOW = setting(rounds=2, momentum=0.0)
+LATER = setting(rounds=3)
+SOME = setting(rounds=3, participation=0.7)
+STEP = setting(rounds=3, steps=1, passes="endless", lr=0.01, momentum=0.0, weight_decay=0.0, votes=False)
+PHASE = grouped_setting(rounds=3)
+ONE_EPOCH = grouped_setting(rounds=2, epochs=1)
+WHOLE = setting(rounds=2, batch_size=100, steps=4, momentum=0.0, weight_decay=0.0)
+FEDAVG = "fedavg", {}
+LOCAL = "local", {}
+BY_SIZE: dict[str, Any] = {"align_epochs": 0, "weigh_by": "size"}
+AS_FEDREP: tuple[str, dict[str, Any]] = "fedrep", {"head_epochs": 1, "score": "after_aggregate"}
+Chosen = tuple[str | Method, dict[str, Any]]
+
+#: (a method, what it is, setting, federation, what is the same). "shared": the bits of what is shared; "near": to
+#: float rounding; "all": all answers; "own", "test_phase": those; "PREFIX/": clients' models of that name.
+ROWS: list[tuple[Chosen, Chosen, Setting, Federation, str]] = [
+    (("fedprox", {"mu": 0}), FEDAVG, TWO, USUAL, "shared all"),
+    (("fedprox", {"mu": 0, "finetune_rounds": 1}), ("fedavgft", {"finetune_rounds": 1}), TWO, USUAL, "shared / all"),
+    (("fedavgft", {"finetune_rounds": 0, "finetune_epochs": 0}), FEDAVG, TWO, USUAL, "shared all"),
+    (("fedavgft", {"finetune_rounds": 3}), LOCAL, LATER, USUAL, "/ all"),
+    (("fedsam", {"rho": 0}), FEDAVG, TWO, USUAL, "shared all"),  # no batch norm sees images twice
+    (("fedsam", {"rho": 0, "finetune_rounds": 1}), ("fedavgft", {"finetune_rounds": 1}), TWO, USUAL, "shared / all"),
+    (("scaffold", {}), FEDAVG, setting(rounds=1, window=1, momentum=0.0), USUAL, "shared all"),
+    (("scaffold", {}), FEDAVG, SLOW, ALONE, "near"),  # its control variate is the server's
+    (("fednova", {}), FEDAVG, setting(rounds=2, steps=4), USUAL, "near"),
+    (("fednova", {"mu": 0.3}), ("fedprox", {"mu": 0.3}), setting(rounds=2, steps=4), USUAL, "near"),
+    (("fedopt", {"server": "avgm", "server_lr": 1, "beta1": 0}), FEDAVG, TWO, USUAL, "near"),
+    (("qfedavg", {"q": 0}), FEDAVG, SLOW, EQUAL, "near"),
+    (("moon", {"mu": 0}), FEDAVG, TWO, USUAL, "shared all"),
+    (("fedproto", {"lambda": 0, "answers": "head"}), LOCAL, TWO, USUAL, "/ all"),
+    (("fedala", {"rate": 0}), FEDAVG, TWO, USUAL, "shared all"),
+    (("fedas", {**BY_SIZE, "score": "after_local"}), ("fedper", {"score": "after_local"}), TWO, USUAL, "shared all"),
+    (("fedas", {**BY_SIZE, "score": "after_aggregate"}), ("fedper", {"score": "after_aggregate"}), TWO, USUAL, "all"),
+    (("confree", {"alpha": 0}), AS_FEDREP, TWO, ALONE, "near own"),
+    (("confree", {"rule": "pairs"}), AS_FEDREP, TWO, ALONE, "near own"),
+    (
+        ("confree", {"rule": "pairs"}),  # clients of one distribution: nothing conflicts in one round
+        AS_FEDREP, setting(rounds=1, window=1, epochs=2), federation((90, 60, 75, 50), skew=float("inf")), "near",
+    ),
+    (("perfedavg", {"variant": "fo", "alpha": 0}), FEDAVG, WHOLE, USUAL, "near all"),  # all batches are one
+    (("perfedavg", {"variant": "hf", "alpha": 0}), FEDAVG, WHOLE, USUAL, "near all"),
+    ((AllShared(score="after_aggregate"), {}), FEDAVG, TWO, USUAL, "shared all"),
+    ((Explicit(), {}), FEDAVG, TWO, USUAL, "shared all"),
+    (("feddrm", {"lambda": 1}), (PersonalHead(), {}), TWO, USUAL, "shared / votes"),
+    (("fedrep", {"head_epochs": 0}), ("fedbabu", {}), TWO, USUAL, "shared"),  # nobody's head ever moves
+    ((Frozen(), {}), ("fedbabu", {"finetune_epochs": 0}), TWO, USUAL, "shared all"),
+    (("local", {}), FEDAVG, TWO, ALONE, "/ all"),
+    (("lg_fedavg", {}), FEDAVG, TWO, ALONE, "/ all"),
+    (("fedbn", {}), ("fedsgd", {}), STEP, USUAL, "shared all"),  # there are no norms
+    (("grayscale", {}), ("fedsgd", {}), STEP, USUAL, "all"),  # of grey images
+    (("cfl", {"eps1": 0}), FEDAVG, SOME, USUAL, "shared all"),
+    (("haccs", {}), FEDAVG, SOME, twins(), "/ all"),
+    (("ifca", {"clusters": 1}), FEDAVG, SOME, USUAL, "/ all"),
+    (("fesem", {"clusters": 1}), FEDAVG, SOME, USUAL, "/ all"),
+    (("fedem", {"clusters": 1}), FEDAVG, SOME, USUAL, "near:0/ all"),
+    (("fedrc", {"clusters": 1}), FEDAVG, SOME, USUAL, "near:0/ all"),
+    (("feddrift", {}), LOCAL, setting(rounds=1), USUAL, "/"),
+    (("flux", {}), FEDAVG, PHASE, GROUPED, "shared own test_phase"),  # until it groups
+    (("flux_soft", {}), FEDAVG, PHASE, GROUPED, "shared test_phase"),
+    (("flux", {"clustering": "prior", "start": 2}), FEDAVG, PHASE, ONE_GROUP, "near:model own"),
+    (("apfl", {"alpha": 1}), LOCAL, TWO, USUAL, "own/ all"),
+    (("apfl", {"alpha": 0}), FEDAVG, TWO, USUAL, "shared all loss"),  # the logged loss is the shared model's
+    (("ditto", {}), FEDAVG, TWO, USUAL, "shared"),
+    (("ditto", {"mu": 0, "personal_epochs": 0}), (SecondPass(), {}), TWO, USUAL, "own/ own"),
+    (("ditto", {"mu": 0, "personal_epochs": 2}), (SecondPass(2), {}), TWO, USUAL, "own/ own"),
+    (("pfedme", {"lambda": 20.0, "inner_steps": 1, "inner_lr": 0.05}), FEDAVG, SLOW, USUAL, "shared"),  # lr lambda = 1
+    (("fedrod", {}), FEDAVG, TWO, balanced(), "shared"),
+    (("apfl_flux", {}), FEDAVG, ONE_EPOCH, GROUPED, "shared test_phase"),
+    (("mr_mtl", {"pull": 0}), LOCAL, replace(TWO, votes=False), USUAL, "own/ all"),
+    (("atp", {"eta": 0}), FEDAVG, PHASE, GROUPED, "shared own test_phase"),
+    (("atp", {"eta": 1.0}), FEDAVG, PHASE, GROUPED, "shared"),
+    (
+        ("fedala", {"weight_steps": 5, "rate": 0, "score": "after_local"}),  # as FedDRM ran it
+        (Unaveraged(), {}), setting(rounds=2, steps=10), USUAL, "shared all",
+    ),
+]  # fmt: skip
+#: Where the other method's setting is another.
+OTHERWISE = {len(ROWS) - 1: setting(rounds=2, steps=5)}
+_TRAINED: dict[str, Run] = {}
+
+
+def trained(chosen: Chosen, s: Setting, data: Federation, folder: Path) -> Run:
+    """The run, which rows share."""
+    how = chosen[0] if isinstance(chosen[0], Method) else method(chosen[0], **chosen[1])
+    key = repr((how, s.to_dict(), id(data)))
+    if key not in _TRAINED:
+        _TRAINED[key] = train(how, data, folder / str(len(_TRAINED)), s)
+    return _TRAINED[key]
+
+
+def models(run: Run, prefix: str) -> dict[str, np.ndarray]:
+    """Every client's model of that name."""
+    views = [run.trainer.server.view(i) for i in range(run.trainer.federation.clients)]
+    names = run.trainer.executor.model.state_dict()
+    return {f"{i}/{n}": view[prefix + n].numpy() for i, view in enumerate(views) for n in names if prefix + n in view}
+
+
+def named(chosen: Chosen) -> str:
+    return f"{getattr(chosen[0], 'name', chosen[0])}{'-'.join(('', *chosen[1]))}"
+
+
+@pytest.mark.parametrize("k", range(len(ROWS)), ids=lambda k: f"{named(ROWS[k][0])}={named(ROWS[k][1])}")
+def test_it_is(k: int, tmp_path: Path) -> None:
+    ours, theirs, s, data, what = ROWS[k]
+    a, b = trained(ours, s, data, tmp_path), trained(theirs, OTHERWISE.get(k, s), data, tmp_path)
+    for word in what.split():
+        if word == "shared":
+            assert b.shared
+            assert all(np.array_equal(a.shared[n], t) for n, t in b.shared.items() if not n.startswith("prototypes"))
+        elif word.startswith("near"):
+            of = word.removeprefix("near").removeprefix(":")
+            held = {n: t.numpy() for n, t in a.trainer.server.models[0].items()} if of == "model" else a.shared
+            for n, t in b.shared.items():
+                np.testing.assert_allclose(held[n if of == "model" else of + n], t, rtol=1e-4, atol=1e-5, err_msg=n)
+        elif word == "loss":
+            assert [p.loss for p in a.reports] == [p.loss for p in b.reports]
+        elif word.endswith("/"):
+            mine, expected = models(a, word.removesuffix("/") and word), models(b, "")
+            assert expected
+            assert all(np.array_equal(mine[n], t) for n, t in expected.items())
+        else:
+            columns = min((run.predictions.column_names for run in (a, b)), key=len) if word == "all" else [word]
+            assert all(a.predictions[column].equals(b.predictions[column]) for column in columns)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "other"),
+    [
+        (("fedprox", {"mu": 0.5}), FEDAVG),
+        (("fedsam", {}), FEDAVG),
+        (("moon", {}), FEDAVG),
+        (("fedala", {}), FEDAVG),
+        (("pfedme", {}), FEDAVG),
+        (("fedrod", {}), FEDAVG),
+        (("perfedavg", {"alpha": 0.1}), FEDAVG),
+        (("fedas", {**BY_SIZE, "align_epochs": 1}), ("fedper", {})),
+        (("fedas", {**BY_SIZE, "weigh_by": "fisher"}), ("fedper", {})),
+        (("fedrep", {}), ("fedbabu", {})),
+        (("feddrm", {}), (PersonalHead(), {})),
+        (("confree", {"rule": "pairs"}), AS_FEDREP),
+    ],
+    ids=named,
+)
+def test_otherwise_it_is_not(chosen: Chosen, other: Chosen, tmp_path: Path) -> None:
+    a, b = (trained(one, TWO, USUAL, tmp_path).shared for one in (chosen, other))
+    assert any(np.abs(a[n] - t).max() > 1e-5 for n, t in b.items())
+
+
+# -- what is told by more than one comparison -----------------------------------------------------------------
+
+
+def test_fine_tuning_rounds_begin_from_fedavg_and_send_nothing(tmp_path: Path) -> None:
+    """What is shared stands still while nobody communicates."""
+    s = setting(rounds=3, window=3)
+    run = train(method("fedavgft", finetune_rounds=2), USUAL, tmp_path / "ft", s)
+    plain = train("fedavg", USUAL, tmp_path / "one", setting(rounds=1))
+    assert same(run.shared, plain.shared)
+    assert [up > 0 for up, _ in sent(run)] == [True, False, False]
     assert set(run.trainer.server.copies) == {0, 1, 2, 3}
+    babu = train(method("fedbabu", finetune_rounds=2, finetune_epochs=0), USUAL, tmp_path / "babu", s)
+    bodies = train(method("fedbabu", finetune_epochs=0), USUAL, tmp_path / "bodies", setting(rounds=1))
+    assert same(babu.shared, bodies.shared), "the body stands still while the heads train"
+    for i in range(USUAL.clients):
+        view = babu.trainer.server.view(i)
+        assert not torch.equal(view["head.weight"], babu.trainer.server.initial["head.weight"])
+        assert np.array_equal(view["backbone.0.weight"].numpy(), babu.shared["backbone.0.weight"])
 
 
-def test_fine_tuning_epochs_touch_only_the_answers_of_the_last_round(fedavg: Run, tmp_path: Path) -> None:
-    run = train(method("fedavgft", finetune_epochs=2), DATA, tmp_path)
-    assert same(run.tensors, fedavg.tensors)
-    ours, theirs = (r.predictions.to_pandas() for r in (run, fedavg))
-    assert ours.query("round < 3")["own"].tolist() == theirs.query("round < 3")["own"].tolist()
-    assert ours.query("round == 3")["own"].tolist() != theirs.query("round == 3")["own"].tolist()
+@pytest.mark.parametrize("name", ["fedavgft", "fedbabu"])
+def test_fine_tuning_epochs_touch_only_the_answers_of_the_last_round(name: str, tmp_path: Path) -> None:
+    ours, theirs = (trained((name, {"finetune_epochs": k}), TWO, USUAL, tmp_path) for k in (2, 0))
+    assert same(ours.tensors, theirs.tensors)
+    a, b = (run.predictions.to_pandas() for run in (ours, theirs))
+    for t in (1, 2):
+        last = [table[table["round"] == t]["own"].tolist() for table in (a, b)]
+        assert (last[0] == last[1]) is (t == 1)
 
 
-def test_fine_tuning_trains_the_averaged_model_for_so_many_epochs(fedavg: Run) -> None:
-    how = method("fedavgft", finetune_epochs=2)
-    client = fedavg.trainer.client(1, fedavg.trainer.server.view(1), 3)
-    update = how.personalise(client)
-    assert update is not None
-    request = next(update)
-    assert isinstance(request, Train)
-    assert (request.epochs, request.trains, request.prox) == (2, ("",), 0.0)
-    assert client.state.keys() == client.received.keys()
-    earlier = how.personalise(fedavg.trainer.client(1, client.state, 2))
-    assert earlier is not None
-    assert list(earlier) == []
+def test_local_clients_never_meet(tmp_path: Path) -> None:
+    """Clients train the same whoever else is there, and send nothing."""
+    order = np.argsort(USUAL.client, kind="stable")
+    keep = order[USUAL.client[order] <= 1]
+    given = (USUAL.images[keep].numpy(), USUAL.labels[keep].numpy(), USUAL.client[keep], USUAL.sample[keep])
+    two = Federation.of(*given, USUAL.is_test[keep], 10)
+    few, all_of_them = trained(LOCAL, TWO, two, tmp_path), models(trained(LOCAL, TWO, USUAL, tmp_path), "")
+    assert all(np.array_equal(t, all_of_them[n]) for n, t in models(few, "").items())
+    assert few.shared == {}
+    assert sent(few) == [(0, 0)] * 2
 
 
-def test_feddrm_without_its_client_loss_is_fedavg_with_a_personal_head(tmp_path: Path) -> None:
-    drm = train(method("feddrm", **{"lambda": 1.0}), DATA, tmp_path / "drm")
-    plain = train(PersonalHead(), DATA, tmp_path / "plain")
-    assert plain.shared
-    for name, value in plain.tensors.items():
-        np.testing.assert_array_equal(drm.tensors[name], value, err_msg=name)
-    np.testing.assert_array_equal(answers(drm), answers(plain))
-    less = train("feddrm", DATA, tmp_path / "less")
-    assert not np.array_equal(less.shared["backbone.0.weight"], plain.shared["backbone.0.weight"])
+def test_fedpac_without_distance_and_combination_is_fedrep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rep = train(method("fedrep", head_epochs=1), USUAL, tmp_path / "rep", TWO)
+
+    def pac(**chosen: Any) -> Run:
+        how = {"lambda": 0.0, "head_lr": 0.05, "score": "after_aggregate", **chosen}
+        return train(method("fedpac", **how), USUAL, tmp_path / "-".join(chosen), TWO)
+
+    combined = pac()
+    monkeypatch.setattr(fedpac, "combination", lambda v, h: torch.eye(len(v), dtype=torch.float64))
+    alone = pac(head_epochs=1)
+    beside = ("shared/prototypes.", "shared/head.")  # FedPAC shares the mean head for newcomers
+    shown = {n.replace("memory/of/", "personal/"): t for n, t in alone.tensors.items() if not n.startswith(beside)}
+    assert same(shown, rep.tensors)
+    for other in (combined, pac(**{"lambda": 1.0}), pac(head_lr=0.1)):
+        assert not np.array_equal(other.shared["backbone.0.weight"], rep.shared["backbone.0.weight"])
 
 
-def test_alone_in_a_federation_local_is_fedavg(tmp_path: Path) -> None:
-    runs = [train(name, ALONE, tmp_path / name) for name in ("local", "fedavg")]
-    a, b = (run.trainer.server.view(0) for run in runs)
-    assert all(torch.equal(a[name], b[name]) for name in b)
-    assert runs[0].predictions.equals(runs[1].predictions)
+# -- what methods are for -------------------------------------------------------------------------------------
+
+SKEWED = federation((90, 60, 75, 50), skew=0.5)
+FAR = setting(rounds=5, window=1, epochs=10, momentum=0.0, lr=0.05)
+NEAR = setting(rounds=8, window=1, epochs=2)
+CONCEPTS = grouped_federation((0, 1, 0, 1), 200, concept=True)
 
 
-def test_local_clients_never_meet(local: Run, tmp_path: Path) -> None:
-    """Client 1 trains the same whoever else is there."""
-    order = np.argsort(DATA.client, kind="stable")
-    keep = order[DATA.client[order] <= 1]
-    from fedbench.core.federation import Federation
-
-    two = Federation.of(
-        DATA.images[keep].numpy(),
-        DATA.labels[keep].numpy(),
-        DATA.client[keep],
-        DATA.sample[keep],
-        DATA.is_test[keep],
-        10,
-    )
-    run = train("local", two, tmp_path)
-    for i in (0, 1):
-        ours, theirs = run.trainer.server.personal[i], local.trainer.server.personal[i]
-        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    assert run.shared == {}
-    assert all(line["bytes_up"] == 0 for line in run.trainer.checkpoint.rounds)
-
-
-def test_fedavg_as_its_own_box_is_fedavg(fedavg: Run, tmp_path: Path) -> None:
-    class Explicit(Method):
-        name = "explicit"
-
-        def local(self, client: Client) -> ClientUpdate:
-            yield Train(cross_entropy, trains=("backbone.", "projection.", "head."), epochs=1, lr=client.lr)
-
-    assert same(train(Explicit(), DATA, tmp_path).tensors, fedavg.tensors)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("chosen", "data", "s", "margin"),
+    [
+        # Many local steps on unlike clients go less astray.
+        (("feddc", {}), SKEWED, FAR, 0.1),
+        (("feddyn", {}), SKEWED, FAR, 0.1),
+        (("scaffold", {}), SKEWED, FAR, 0.1),
+        # Labels apart: a part of the model that is the client's own answers better.
+        (("fedala", {}), SKEWED, NEAR, 0.1),
+        (("fedas", {}), SKEWED, NEAR, 0.1),
+        (("confree", {"rule": "worst"}), SKEWED, NEAR, 0.1),
+        (("confree", {"rule": "pairs"}), SKEWED, NEAR, 0.1),
+        # Two groups that name the same images differently.
+        (("mr_mtl", {"pull": 0.02}), CONCEPTS, grouped_setting(rounds=8, epochs=4), 0.2),
+        (("apfl_flux", {}), CONCEPTS, grouped_setting(rounds=4), 0.15),
+        (("cfl", {"eps1": 0.5, "eps2": 0.6}), CONCEPTS, grouped_setting(rounds=10), 0.2),
+        (("ifca", {}), CONCEPTS, grouped_setting(rounds=8, epochs=3), 0.2),
+        (("fesem", {}), CONCEPTS, grouped_setting(rounds=8, epochs=3, seed=2), 0.1),
+        (("fedem", {}), CONCEPTS, grouped_setting(rounds=16, lr=0.2), 0.2),
+        (("fedrc", {}), CONCEPTS, grouped_setting(rounds=16, lr=0.2), 0.2),
+        (("flux", {"clustering": "prior"}), CONCEPTS, grouped_setting(rounds=10), 0.15),
+        (("feddrift", {}), CONCEPTS, grouped_setting(rounds=8), 0.2),
+    ],
+    ids=lambda value: named(value) if isinstance(value, tuple) else "",
+)
+def test_it_answers_better_than_fedavg_where_it_should(
+    chosen: Chosen, data: Federation, s: Setting, margin: float, tmp_path: Path
+) -> None:
+    ours, plain = (right(trained(one, s, data, tmp_path)) for one in (chosen, FEDAVG))
+    assert ours > plain + margin
