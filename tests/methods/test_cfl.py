@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from fedbench.core.client import Client
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.errors import FedbenchError
 from fedbench.methods import cfl
 from fedbench.methods.parts.linkage import halves, within
 from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
-from tests.support.lab import federation, method, same, setting, train, trainer
+from tests.support.lab import federation, method, train, trainer
 
 
 def member(index: int, delta: Any, size: int = 1) -> Client:
@@ -156,16 +155,6 @@ def test_who_is_absent_stays_with_the_larger_half_and_who_is_new_with_the_first_
     assert float(server.models[1]["w"][0]) == 2.0  # nobody of it took part
 
 
-def test_without_a_split_it_is_fedavg_to_the_bit(tmp_path: Path) -> None:
-    data = federation()
-    s = setting(participation=0.7)
-    run = train(method("cfl", eps1=0.0), data, tmp_path / "cfl", s)
-    plain = train("fedavg", data, tmp_path / "fedavg", s)
-    assert same(run.shared, plain.shared)
-    assert run.predictions.equals(plain.predictions)
-    assert [line["figure_clusters"] for line in run.trainer.checkpoint.rounds] == [1.0] * 3
-
-
 @pytest.fixture(scope="module")
 def concepts(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Three clients each of two concepts, with thresholds that let their updates split."""
@@ -187,13 +176,6 @@ def test_without_labels_all_clusters_answer_together(concepts: Any) -> None:
     assert last[last["round"] == 10]["test_phase"].notna().all()
     right = (last["test_phase"] == last["label"])[last["round"] == 10].mean()
     assert right < run.accuracy - 0.2  # two concepts that contradict each other
-
-
-def test_the_thresholds_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(FedbenchError, match="--eps1 of cfl must be at least 0"):
-        method("cfl", eps1=-1.0)
-    with pytest.raises(FedbenchError, match="--eps2 of cfl must be at least 0"):
-        method("cfl", eps2=-1.0)
 
 
 def test_its_updates_leave_running_statistics_out(tmp_path: Path) -> None:

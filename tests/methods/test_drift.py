@@ -30,7 +30,7 @@ from tests.support.formula_lab import (
     trained,
     zeros,
 )
-from tests.support.lab import client, federation, method, setting, train, trainer
+from tests.support.lab import client, federation, method, setting, trainer
 
 DATA = federation()
 N = DATA.n_train

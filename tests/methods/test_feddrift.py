@@ -17,7 +17,6 @@ from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.several import OfEach
 from fedbench.core.trainer import Progress
-from fedbench.errors import FedbenchError
 from fedbench.methods.feddrift import Compared, FedDrift, Memory
 from fedbench.methods.feddrift.merging import apart, groups, merge
 from fedbench.methods.parts.clustered import right as is_right
@@ -163,14 +162,6 @@ def test_merging_all_is_fedavg_from_then_on(tmp_path: Path) -> None:
     assert all(torch.equal(it.server.models[0][name], value) for name, value in plain.server.shared.items())
 
 
-def test_the_first_round_is_each_clients_own(tmp_path: Path) -> None:
-    data = federation()
-    ours = train("feddrift", data, tmp_path / "ours", setting(rounds=1)).trainer.server
-    alone = train("local", data, tmp_path / "local", setting(rounds=1)).trainer.server
-    for i in range(data.clients):
-        assert all(torch.equal(ours.view(i)[name], value) for name, value in alone.view(i).items())
-
-
 @pytest.fixture(scope="module")
 def concepts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Federation]:
     data = grouped_federation(size=150, concept=True)
@@ -238,8 +229,3 @@ def test_a_client_that_never_took_part_holds_the_model_of_most(tmp_path: Path) -
     it.method.aggregate(it.server, cohort, 1)
     assert it.server.view(3).keys() == it.server.view(0).keys()
     assert it.server.shared is it.server.models[0]
-
-
-def test_delta_is_checked() -> None:
-    with pytest.raises(FedbenchError, match="--delta of feddrift must be at least 0"):
-        method("feddrift", delta=-0.1)

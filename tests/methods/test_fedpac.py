@@ -12,13 +12,10 @@ from scipy.optimize import minimize
 
 from fedbench.core.augment import to_input
 from fedbench.core.client import Batch, Client, Collect, Collected, Train, Trained
-from fedbench.core.who import UNSEEN
-from fedbench.errors import FedbenchError
-from fedbench.methods import fedpac
 from fedbench.methods.fedpac import COUNT, MEAN, FedPAC
 from fedbench.methods.fedpac.combination import LEAST_WEIGHT, combination, statistics
 from fedbench.methods.parts.prototypes import class_means, pooled
-from tests.support.lab import Run, drive, federation, method, same, setting, train, trainer
+from tests.support.lab import drive, federation, same, setting, train, trainer
 
 DATA = federation()
 D, K = 64, 10
@@ -168,13 +165,6 @@ def test_the_update_asks_for_statistics_head_body_and_prototypes(tmp_path: Path)
     assert torch.equal(client.state[COUNT], DATA.class_counts[1])
 
 
-def test_there_is_no_distance_before_there_are_prototypes(tmp_path: Path) -> None:
-    client = a_client(FedPAC(), tmp_path)
-    client.received[COUNT] = torch.zeros(K)
-    _, _, body, _ = drive(FedPAC().local(client), Collected(*features(40)), DONE, DONE)
-    assert (body.loss, dict(body.extras)) == (fedpac.cross_entropy, {})
-
-
 def test_prototypes_and_heads_after_a_round(tmp_path: Path) -> None:
     """Two rounds in which some take part: everything that the server makes of what the clients held."""
     held: dict[int, list[Client]] = {}
@@ -229,34 +219,6 @@ def test_the_statistics_are_those_of_the_received_body(tmp_path: Path) -> None:
 # -- what it reduces to ---------------------------------------------------------------------------------------
 
 
-def test_without_distance_and_combination_it_is_fedrep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rep = train(method("fedrep", head_epochs=1), DATA, tmp_path / "rep")
-
-    def pac(**chosen: Any) -> Run:
-        how = {"lambda": 0.0, "head_lr": 0.05, "score": "after_aggregate", **chosen}
-        return train(method("fedpac", **how), DATA, tmp_path / "-".join(chosen), setting())
-
-    combined = pac()
-    monkeypatch.setattr(fedpac, "combination", lambda v, h: torch.eye(len(v), dtype=torch.float64))
-    alone = pac(head_epochs=1)
-    beside = ("shared/prototypes.", "shared/head.")  # FedPAC shares the mean head for newcomers
-    shown = {n.replace("memory/of/", "personal/"): t for n, t in alone.tensors.items() if not n.startswith(beside)}
-    assert same(shown, rep.tensors)
-    for other in (combined, pac(**{"lambda": 1.0}), pac(head_lr=0.1)):
-        assert not np.array_equal(other.shared["backbone.0.weight"], rep.shared["backbone.0.weight"])
-
-
-def test_the_distance_counts_from_the_second_round_on(tmp_path: Path) -> None:
-    s = setting(rounds=2)
-    bodies: dict[float, list[torch.Tensor]] = {}
-    for weight in (0.0, 5.0):
-        it = trainer(FedPAC(lambda_=weight), DATA, tmp_path / str(weight), s)
-        of = bodies[weight] = []
-        it.run(lambda _, it=it, of=of: of.append(it.server.shared["backbone.0.weight"]))
-    assert torch.equal(bodies[0.0][0], bodies[5.0][0])
-    assert not torch.equal(bodies[0.0][1], bodies[5.0][1])
-
-
 def test_the_last_round_combines_heads_only_if_they_answer(tmp_path: Path) -> None:
     runs = [train(FedPAC(score=s), DATA, tmp_path / s) for s in ("after_local", "after_aggregate")]
     assert same(runs[0].shared, runs[1].shared), "the rounds before combine in both"
@@ -276,37 +238,4 @@ def test_bytes_sent(tmp_path: Path) -> None:
     assert lines == [(DATA.clients * up, DATA.clients * down)] * 3
 
 
-@pytest.mark.parametrize(("newcomers", "trains"), [("head", HEAD), ("all", ("",))])
-def test_an_unseen_client_starts_from_the_mean_head_and_tunes(
-    newcomers: str, trains: tuple[str, ...], tmp_path: Path
-) -> None:
-    run = train(method("fedpac", newcomers=newcomers, newcomer_epochs=2), DATA, tmp_path)
-    server, how = run.trainer.server, run.trainer.method
-    newcomer = run.trainer.answering(server, 1, UNSEEN, 3)
-    for name in ("head.weight", "backbone.0.weight"):
-        assert newcomer.state[name] is server.shared[name]
-        assert not torch.equal(newcomer.state[name], server.initial[name])
-    assert not torch.equal(newcomer.state["head.weight"], server.memory.of[1]["head.weight"])
-    (request,) = how.personalise(newcomer) or ()
-    assert (request.trains, request.epochs, request.lr) == (trains, 2, None)
-    assert list(how.personalise(run.trainer.answering(server, 1, UNSEEN, 2)) or ()) == []
-    new = trainer(FedPAC(), DATA, tmp_path / "new")
-    assert new.answering(new.server, 1, UNSEEN, 1).state.keys() == server.initial.keys()
-
-
 # -- bad input ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("lambda", -0.1), ("head_epochs", -1), ("head_lr", 0.0), ("newcomer_epochs", -1)],
-)
-def test_out_of_range(option: str, value: float) -> None:
-    with pytest.raises(FedbenchError, match=f"--{option.replace('_', '-')} of fedpac must be"):
-        method("fedpac", **{option: value})
-
-
-@pytest.mark.parametrize("option", ["newcomers", "score"])
-def test_unknown_choices(option: str) -> None:
-    with pytest.raises(FedbenchError, match=f"--{option}"):
-        method("fedpac", **{option: "heads"})

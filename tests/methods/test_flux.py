@@ -26,7 +26,7 @@ from fedbench.methods.parts.descriptor import cube
 from fedbench.methods.parts.phases import Phase
 from fedbench.methods.parts.warm_up import warm_up_ends
 from tests.support.groups_lab import answers, drifted, grouped_federation, grouped_setting, network, pixels
-from tests.support.lab import Run, method, same, train, trainer
+from tests.support.lab import Run, method, train, trainer
 
 GROUPS = (0, 1, 2, 0, 1, 2)
 DATA = grouped_federation(GROUPS)
@@ -81,35 +81,6 @@ def test_the_round_in_which_it_clusters(tmp_path: Path) -> None:
     assert [line["figure_clusters"] for line in rounds][:3] == [1, 1, 1]
 
 
-def test_without_an_end_of_warm_up_it_is_fedavg(tmp_path: Path) -> None:
-    s = grouped_setting(rounds=2)
-    flux, average = (train(name, DATA, tmp_path / name, s) for name in ("flux", "fedavg"))
-    assert same(flux.shared, average.shared)
-    for column in ("own", "test_phase"):
-        assert (answers(flux, column) == answers(average, column)).all()
-    assert flux.trainer.method.round_metrics(flux.trainer.server) == {"clusters": 1}, "which a user sees"
-
-
-def test_with_one_group_the_prior_clustering_is_fedavg(tmp_path: Path) -> None:
-    data, s = replace(DATA, groups=[0] * 6, test_groups=[0] * 6), grouped_setting(rounds=6)
-    flux = train(method("flux", clustering="prior"), data, tmp_path / "flux", s)
-    average = train("fedavg", data, tmp_path / "fedavg", s)
-    (model,) = flux.trainer.server.models
-    for name, value in average.shared.items():
-        np.testing.assert_allclose(model[name], value, atol=1e-5)
-    assert flux.trainer.method.round_metrics(flux.trainer.server)["clustering_round"] < 6
-    assert (answers(flux, "own") == answers(flux, "test_phase")).all()
-
-
-def test_it_learns_what_no_common_model_can(tmp_path: Path) -> None:
-    data, s = grouped_federation((0, 1, 0, 1, 0, 1), size=250, concept=True), grouped_setting(rounds=10)
-    known = {}
-    for name, chosen in (("fedavg", {}), ("flux", {"clustering": "prior"})):
-        found = train(method(name, **chosen), data, tmp_path / name, s)
-        known[name] = (answers(found, "own") == answers(found, "label")).mean()
-    assert known["flux"] > known["fedavg"] + 0.15
-
-
 # -- by hand ------------------------------------------------------------------------------------------------
 
 
@@ -151,17 +122,6 @@ def test_clusters_and_the_test_phase_by_hand(run: Run) -> None:
             expected = net(pixels(DATA, DATA.test[i])).argmax(1).numpy()
             assert (answers(run, column)[at : at + len(expected)] == expected).all()
         at += len(DATA.test[i])
-
-
-def test_test_labels_are_never_seen(run: Run, tmp_path: Path) -> None:
-    labels = DATA.labels.clone()
-    for rows in DATA.test:
-        labels[rows] = (labels[rows] + 3) % 10
-    other = train(
-        method("flux", clustering="prior", start=5), replace(DATA, labels=labels), tmp_path, grouped_setting(rounds=7)
-    )
-    for column in ("own", "test_phase"):
-        assert (answers(run, column) == answers(other, column)).all()
 
 
 def test_bytes(run: Run) -> None:
@@ -274,14 +234,6 @@ def test_latents_that_are_not_finite_are_named(
     assert stage != "late" or set(plan.cohort(4)) - set(plan.cohort(3))
     with pytest.raises(FedbenchError, match=r"the latents of client \d+ hold NaN"):
         train(method(name, start=3), data, tmp_path / "run", s)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [("start", -1), ("scale", 0.0), ("components", 0), ("epsilon", -1.0), ("reach", -1.0)]
-)
-def test_options_out_of_range(option: str, value: float) -> None:
-    with pytest.raises(FedbenchError, match=f"--{option} of flux"):
-        method("flux", **{option: value})
 
 
 @pytest.mark.parametrize("kind", clustering.KINDS)

@@ -18,7 +18,7 @@ from fedbench.methods.parts.description import projection
 from fedbench.methods.parts.descriptor import cube
 from fedbench.methods.parts.phases import Phase
 from tests.support.groups_lab import answers, grouped_federation, grouped_setting, network, pixels
-from tests.support.lab import Run, method, same, train
+from tests.support.lab import Run, method, train
 
 DATA = grouped_federation((0, 1, 2, 0, 1, 2))
 
@@ -26,13 +26,6 @@ DATA = grouped_federation((0, 1, 2, 0, 1, 2))
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train("flux_soft", DATA, tmp_path_factory.mktemp("soft"), grouped_setting(rounds=7))
-
-
-def test_until_it_groups_it_is_fedavg(tmp_path: Path) -> None:
-    s = grouped_setting(rounds=3)
-    soft, average = (train(name, DATA, tmp_path / name, s) for name in ("flux_soft", "fedavg"))
-    assert same(soft.shared, average.shared)
-    assert soft.predictions["test_phase"] == average.predictions["test_phase"]
 
 
 def weights_by_hand(points: np.ndarray, d: np.ndarray, kernel: Kernel) -> np.ndarray:

@@ -57,28 +57,6 @@ def test_softmax_of_the_head_is_the_posterior(seed: int) -> None:
     )
 
 
-def test_the_head_is_linear_discriminant_analysis() -> None:
-    gaussian, pi, z = example(3)
-
-    class Given:
-        """A covariance estimator that knows the answer."""
-
-        covariance_ = shrunk(gaussian.covariance.numpy())
-
-        def fit(self, x: np.ndarray) -> Given:
-            return self
-
-    lda = LinearDiscriminantAnalysis(solver="lsqr", priors=pi, covariance_estimator=Given())
-    # Two rows a class, placed around its mean, so that scikit-learn's class means are ours.
-    spread = np.random.default_rng(1).normal(size=(K, D))
-    rows = np.concatenate([gaussian.mean.numpy() + spread, gaussian.mean.numpy() - spread])
-    lda.fit(rows, np.tile(np.arange(K), 2))
-    weight, bias = classifier(gaussian, torch.from_numpy(pi))
-    np.testing.assert_allclose(weight, lda.coef_, rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(bias, lda.intercept_, rtol=1e-9, atol=1e-10)
-    np.testing.assert_array_equal(logits(gaussian, pi, z).argmax(1), lda.predict(z))
-
-
 @pytest.mark.parametrize("solver", ["lsqr", "eigen"])
 def test_estimate_and_head_are_linear_discriminant_analysis_fitted_to_the_rows(solver: str) -> None:
     rng = np.random.default_rng(6)
@@ -106,14 +84,6 @@ def test_the_moments_of_parts_add_up_to_those_of_all_rows(seed: int, sizes: list
     assert torch.equal(total.counts, whole.counts)
     np.testing.assert_allclose(total.mean, whole.mean, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(total.scatter, whole.scatter, rtol=1e-11, atol=1e-11)
-
-
-def test_unit_covariance_and_uniform_prior_is_the_nearest_mean() -> None:
-    gaussian, _, z = example(5)
-    unit = Gaussian(gaussian.mean, torch.eye(D, dtype=torch.float64))
-    nearest = ((z[:, None] - gaussian.mean.numpy()) ** 2).sum(2).argmin(1)
-    assert len(set(nearest)) == K
-    np.testing.assert_array_equal(logits(unit, np.full(K, 1 / K), z).argmax(1), nearest)
 
 
 @given(
@@ -158,21 +128,6 @@ def test_an_absent_class_keeps_exactly_the_common_mean(beta: float, seed: int) -
         assert torch.equal(mixed.mean[k].float(), common.mean[k].float())
     if beta > 0.01:
         assert not torch.equal(mixed.mean[1].float(), common.mean[1].float())
-
-
-def test_scaling_the_features_needs_scaled_ridge_and_offset() -> None:
-    rng = np.random.default_rng(4)
-    z, y = rng.normal(size=(60, D)) + np.arange(60)[:, None] % K, np.arange(60) % K
-    c = 3.0
-    common = Gaussian(torch.zeros(K, D, dtype=torch.float64), torch.eye(D, dtype=torch.float64))
-    pi = np.full(K, 1 / K)
-
-    def head(scale: float, ridge: float, offset: float) -> np.ndarray:
-        rows = torch.from_numpy(z * scale)
-        return logits(estimated(rows, torch.from_numpy(y), common, ridge, offset), pi, z * scale)
-
-    np.testing.assert_allclose(head(c, c**2 * 1.0, c**2 * 1e-4), head(1.0, 1.0, 1e-4), rtol=1e-8, atol=1e-8)
-    assert np.abs(head(c, 1.0, 1e-4) - head(1.0, 1.0, 1e-4)).max() > 0.1
 
 
 def features(n: int, d: int) -> tuple[torch.Tensor, torch.Tensor, Gaussian]:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
-from fedbench.errors import FedbenchError
 from fedbench.methods import haccs
 from tests.support.groups_lab import grouped_federation, grouped_setting
 from tests.support.lab import client, federation, method, setting, train, trainer
@@ -28,14 +27,6 @@ def brightness(groups: tuple[int, ...] = (0, 1, 0, 1, 0, 1)) -> Federation:
     images = data.images.clone()
     images[dark] //= 2
     return dataclasses.replace(data, images=images, groups=list(groups))
-
-
-def twins(count: int = 3) -> Federation:
-    """Clients that all hold the same digits."""
-    one = federation((60,))
-    rows = np.tile(np.arange(60), count)
-    client = np.repeat(np.arange(count), 60)
-    return Federation.of(one.images[rows].numpy(), one.labels[rows].numpy(), client, rows, one.is_test[rows], 10)
 
 
 @pytest.fixture(autouse=True)
@@ -148,15 +139,6 @@ def test_fewer_clients_than_a_cluster_takes() -> None:
     assert haccs.optics(blocks(0, 1), min_samples=3).tolist() == [0, 0]
 
 
-def test_of_one_cluster_it_is_fedavg(tmp_path: Path) -> None:
-    data, s = twins(), setting(participation=0.7)
-    run, plain = train("haccs", data, tmp_path / "haccs", s), train("fedavg", data, tmp_path / "fedavg", s)
-    assert len(run.trainer.server.models) == 1
-    assert run.predictions.equals(plain.predictions)
-    for name, value in plain.shared.items():
-        assert np.array_equal(run.trainer.server.models[0][name].numpy(), value)
-
-
 def test_clients_of_other_brightness_learn_apart(tmp_path: Path) -> None:
     data = brightness()
     run = train("haccs", data, tmp_path, grouped_setting(rounds=8))
@@ -195,10 +177,3 @@ def test_absent_clients_have_a_cluster_before_the_first_round(tmp_path: Path) ->
     it.resume()
     assert it.server.assigned.keys() == {0, 1, 2, 3}
     assert set(it.server.assigned.values()) == set(range(len(it.server.models)))
-
-
-def test_options_are_checked() -> None:
-    with pytest.raises(FedbenchError, match=r"--bins of haccs must be in \[1, 256\]"):
-        method("haccs", bins=0)
-    with pytest.raises(FedbenchError, match="--min-samples of haccs must be at least 2"):
-        method("haccs", min_samples=1)

@@ -321,13 +321,6 @@ def test_a_weight_that_is_none_is_refused(wrong: float, tmp_path: Path) -> None:
     assert client.state == client.received
 
 
-@pytest.mark.parametrize(("option", "value"), [("n_te", 0), ("clusters", 0), ("restarts", 0), ("matching_epochs", 0)])
-def test_hyper_parameters_out_of_range(option: str, value: int) -> None:
-    for name in ("ftw_erm", "fitw_erm"):
-        with pytest.raises(FedbenchError, match=f"--{option.replace('_', '-')} of {name} must be at least 1"):
-            method(name, **{option: value})
-
-
 def test_the_k_means_bound_is_noted_and_nothing_trained(tmp_path: Path) -> None:
     how = method("kmeans_bound", clusters=6, restarts=2)
     run = train(how, EVEN, tmp_path, one_step(rounds=1))

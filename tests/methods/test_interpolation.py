@@ -124,23 +124,6 @@ def test_two_betas_are_never_worse_than_a_grid(seed: int, shift: float, spread: 
     assert objective(beta_mean, beta_covariance) <= best + 1e-3
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_client_like_all_others_trusts_the_common_statistics(seed: int) -> None:
-    assert Problem(seed, 24, shift=0.0, spread=2.0).search()[0] < 0.25
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_shifted_client_with_many_rows_trusts_its_own(seed: int) -> None:
-    assert Problem(seed, 600, shift=1.0).search()[0] > 0.9
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_means_and_covariance_are_trusted_apart(seed: int) -> None:
-    beta_mean, beta_covariance = Problem(seed, 600, shift=1.0, spread=1.5).search(betas=2)
-    assert beta_mean > 0.85
-    assert beta_covariance < beta_mean - 0.3
-
-
 def test_a_class_of_one_row_stays_out_of_the_search() -> None:
     problem = Problem(1, 60, 0.7)
     keep = problem.y != 5

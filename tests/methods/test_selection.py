@@ -97,9 +97,3 @@ def test_of_a_personalised_method_the_personal_models_are_compared(name: str, tm
 def test_answers_without_scores_cannot_be_selected(tmp_path: Path) -> None:
     with pytest.raises(FedbenchError, match="answer without scores"):
         train("fedem", DATA, tmp_path, replace(SETTING, select="best"))
-
-
-def test_a_setting_without_it_keeps_its_id() -> None:
-    assert "select" not in SETTING.to_dict()
-    with pytest.raises(FedbenchError, match="select"):
-        replace(SETTING, select="worst")

@@ -22,13 +22,13 @@ SERVES = {
     **dict.fromkeys(
         ("apfl", "confree", "fedas", "fedbn", "feddrm", "fedper", "fedproto", "fedrep", "fedrod", "lg_fedavg", "local",
          "mr_mtl"),
-        {MEMBER},
+        frozenset({MEMBER}),
     ),
     **dict.fromkeys(
         ("apfl_flux", "cfl", "ditto", "fedala", "feddrift", "fitw_erm", "ftw_erm", "haccs", "kmeans_bound", "pfedme"),
-        {MEMBER, UNLABELLED},
+        frozenset({MEMBER, UNLABELLED}),
     ),
-    **dict.fromkeys(("fedpac", "pfedfda"), {MEMBER, UNSEEN}),
+    **dict.fromkeys(("fedpac", "pfedfda"), frozenset({MEMBER, UNSEEN})),
 }  # fmt: skip
 
 

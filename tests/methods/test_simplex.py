@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -37,40 +35,6 @@ def test_the_solution_lies_on_the_simplex_and_no_point_of_it_is_lower(
     gradient = 2 * b.T @ (b @ a)
     gap = a @ gradient - gradient.min()
     assert gap <= 1e-9 * np.trace(b.T @ b) / clients
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), clients=st.integers(2, 5))
-def test_it_is_the_best_of_all_supports(seed: int, clients: int) -> None:
-    b = factor(seed, clients, clients + 3)
-    q = b.T @ b
-    best = (np.inf, np.zeros(clients))
-    for size in range(1, clients + 1):
-        for chosen in map(list, combinations(range(clients), size)):
-            part = np.linalg.solve(q[np.ix_(chosen, chosen)], np.ones(size))
-            if (part >= 0).all():
-                a = np.zeros(clients)
-                a[chosen] = part / part.sum()
-                best = min(best, (a @ q @ a, a), key=lambda pair: pair[0])
-    np.testing.assert_allclose(solved(b), best[1], atol=1e-7)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_it_is_slsqps(seed: int) -> None:
-    from scipy.optimize import minimize
-
-    b = factor(seed, 8, 10)
-    q = b.T @ b
-    found = minimize(
-        lambda a: a @ q @ a,
-        np.full(8, 1 / 8),
-        jac=lambda a: 2 * q @ a,
-        bounds=[(0, 1)] * 8,
-        constraints={"type": "eq", "fun": lambda a: a.sum() - 1, "jac": lambda a: np.ones(8)},
-        options={"ftol": 1e-14, "maxiter": 500},
-    )
-    assert found.success
-    np.testing.assert_allclose(solved(b), found.x, atol=1e-4)
 
 
 def test_independent_variances_are_weighted_by_their_inverses() -> None:
