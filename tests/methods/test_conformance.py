@@ -9,22 +9,33 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 from torch import nn
 
 from fedbench import methods
-from fedbench.conformance.agreement import WAYS, executors_agree
-from fedbench.conformance.learning import learns
-from fedbench.conformance.runs import another_seed_other_bits, same_seed_same_bits
+from fedbench.conformance.agreement import compare, executors_agree
+from fedbench.conformance.lab import Recorder, stop_after
+from fedbench.conformance.learning import crops_of_colour_images, learns
+from fedbench.conformance.runs import (
+    another_seed_other_bits,
+    clients_answer_alone,
+    same_seed_same_bits,
+    stop_and_resume,
+)
+from fedbench.conformance.runs import test_labels_change_nothing as labels_change_nothing
 from fedbench.conformance.subject import DATA, FEW, Subject
 from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, outcomes
+from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
+from fedbench.core.trainer import Interrupted
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.specs import Setting
 from tests.support.cases import CASES, UNLIKE, label
-from tests.support.lab import method, setting, trainer
+from tests.support.groups_lab import drifted, grouped_federation, grouped_setting
+from tests.support.lab import Run, federation, method, same, setting, train, trainer
 
 every = pytest.mark.parametrize("name", methods.names())
 
@@ -47,21 +58,97 @@ def test_the_cohorts_of_these_tests_vary() -> None:
     assert min(sizes) > 0
 
 
+def unlike(subject: Subject) -> bool:
+    """Whether its requests are unlike other methods'."""
+    return subject.name in UNLIKE and not subject.overrides
+
+
 def test_its_runs_pass_every_check(subject: Subject) -> None:
-    """Bits that a stop, or other labels of test images, do not change are the same when a run is made twice; variants
-    of a method need not show once more that it learns, and with its seed."""
-    left_out = {same_seed_same_bits, executors_agree}
+    """But those that further runs would show: `learns`, of which here is seen that the loss falls; crops, which are the
+    executors' business; and for variants of a method, that the seed matters."""
+    left_out = {same_seed_same_bits, labels_change_nothing, clients_answer_alone, stop_and_resume, executors_agree}
+    left_out |= {learns} if unlike(subject) else {learns, crops_of_colour_images}
     if subject.overrides:
-        left_out |= {learns, another_seed_other_bits}
-    if subject.name == "descriptor_bounds":  # which trains in a quarter of the rounds, and then describes
-        left_out |= {learns}
+        left_out |= {another_seed_other_bits}
     passes([check for check in (*RUNS, *TRAINING) if check.proves not in left_out], subject)
+    if not subject.overrides:
+        first, *others = (p.loss for p in subject.reference.run.reports)
+        assert min(others) < first
+
+
+def test_what_must_change_nothing_changes_nothing(subject: Subject) -> None:
+    """Made again, by two cores, with other labels on test images, without votes, stopped after the first round and
+    after the third: one run in place of four of `fedbench check`, which say what it was if it is not the same."""
+    labels = DATA.labels.clone()
+    for rows in DATA.test:
+        labels[rows] = (labels[rows] + 3) % DATA.classes
+    garbled, s, where = dataclasses.replace(DATA, labels=labels), subject.few(votes=False), subject.place()
+    for t in (1, 3):
+        assert subject.stopped(garbled, s, t, where, executor="cores").checkpoint.round == t
+    ours, theirs = subject.train(garbled, s, where=where, executor="cores"), subject.reference.run
+    columns = [name for name in ours.predictions.column_names if name != "label"]
+    answers = (run.predictions.select(columns) for run in (ours, theirs))
+    tables = (run.trainer.clients_table() for run in (ours, theirs))
+    if not (same(ours.tensors, theirs.tensors) and pa.Table.equals(*answers) and pa.Table.equals(*tables)):
+        passes([check for check in (*RUNS, *TRAINING) if check.proves is not learns], subject)
+        raise AssertionError("every check alone holds, and all together do not")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNLIKE)
+def test_it_learns(name: str, tmp_path: Path) -> None:
+    learns(Subject(tmp_path, name))
 
 
 def test_executors_agree(subject: Subject) -> None:
-    """Steps that are captured are those of stacks: methods whose requests are unlike one another's suffice."""
-    captured = subject.name in UNLIKE and not subject.overrides
-    executors_agree(subject, WAYS if captured else ("cores", "stacked"))
+    """Steps that are captured are those of stacks: methods whose requests are unlike one another's suffice. One client
+    a core is above, and in core/test_parity.py."""
+    executors_agree(subject, ("stacked", "graphed") if unlike(subject) else ("stacked",))
+
+
+# -- what the ragged scenario does not have: drifts, test phases of groups, steps shared out ------------------
+
+SIX = dataclasses.replace(grouped_setting().partition, clients=6)
+DRIFTING = drifted(
+    grouped_federation((0, 0, 1, 1), 60), grouped_federation((1, 0, 1, 0), 60), (1, 0, 1, 0), (0, 0, 1, 1)
+)
+GROUPED = grouped_federation((0, 1, 2, 0, 1, 2), 60)
+DRIFTS = grouped_setting(rounds=5, drifts=(4,))
+COMING = grouped_setting(rounds=4, cohort=3, partition=SIX)
+SCENARIOS: dict[str, tuple[str, dict[str, Any], Federation, Setting]] = {
+    "drift": ("flux", {"start": 2}, DRIFTING, DRIFTS),
+    "coming": ("flux", {"start": 2, "average": "running"}, GROUPED, COMING),
+    "random": ("flux", {"start": 2, "clustering": "prior", "assignment": "random"}, GROUPED, COMING),
+    "soft": ("flux_soft", {"start": 2}, DRIFTING, DRIFTS),
+    # Two models in one loss, of some of the steps.
+    "steps": (
+        "fedas",
+        {"align_steps": 2, "weigh_by": "size", "score": "after_aggregate"},
+        federation(),
+        setting(rounds=2, steps=5, augment="crop"),
+    ),
+    # Its first round trains all models; two passes of two epochs of either model.
+    "fesem": ("fesem", {"clusters": 3, "variant": "fedrc"}, GROUPED, grouped_setting(rounds=2, epochs=1)),
+    "apfl": ("apfl_flux", {"alpha": 0.3, "variant": "fedrc"}, GROUPED, grouped_setting(rounds=2)),
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_executors_and_a_resumed_run_agree(scenario: str, tmp_path: Path) -> None:
+    name, chosen, data, s = SCENARIOS[scenario]
+
+    def run(where: str, executor: str, **more: Any) -> Run:
+        return train(method(name, **chosen), data, tmp_path / where, s, executor=executor, plan=Recorder, **more)
+
+    reference = run("sequential", "sequential")
+    if name.startswith("flux"):
+        assert reference.trainer.checkpoint.rounds[-1]["figure_clustering_round"] >= 2
+    compare(run("stacked", "stacked"), reference, "by stacks")
+    with pytest.raises(Interrupted):
+        run("cores", "cores", observe=stop_after(s.rounds - 1))
+    resumed = run("cores", "cores")
+    assert same(resumed.tensors, reference.tensors)
+    assert resumed.predictions.equals(reference.predictions)
 
 
 @every

@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 
 from fedbench.core.augment import to_input
 from fedbench.core.client import Batch, Client, Collect, Collected, Train, Trained
+from fedbench.methods import fedpac
 from fedbench.methods.fedpac import COUNT, MEAN, FedPAC
 from fedbench.methods.fedpac.combination import LEAST_WEIGHT, combination, statistics
 from fedbench.methods.parts.prototypes import class_means, pooled
@@ -163,6 +164,10 @@ def test_the_update_asks_for_statistics_head_body_and_prototypes(tmp_path: Path)
     torch.testing.assert_close(client.upload.h, h.float())
     torch.testing.assert_close(client.state[MEAN], class_means(*after, K).float())
     assert torch.equal(client.state[COUNT], DATA.class_counts[1])
+    # There is no distance before there are prototypes.
+    client.received[COUNT] = torch.zeros(K)
+    _, _, first, _ = drive(FedPAC().local(client), Collected(*before), DONE, DONE)
+    assert (first.loss, dict(first.extras)) == (fedpac.cross_entropy, {})
 
 
 def test_prototypes_and_heads_after_a_round(tmp_path: Path) -> None:
