@@ -1,8 +1,9 @@
-"""One gradient a round and a server Adam: against torch's Adam and one large batch; FedBN and grey images."""
+"""One gradient a round and a server Adam, plain or weighted: FedSGD, FedBN, grey images, FTW-ERM and FITW-ERM."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,20 @@ from fedbench.conformance.small import small
 from fedbench.core import executors, message
 from fedbench.core.augment import to_input
 from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.client import Client
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
+from fedbench.core.server import Server
 from fedbench.core.start import initialise
-from fedbench.core.trainer import Trainer
+from fedbench.core.trainer import Interrupted, Progress, Trainer
+from fedbench.errors import FedbenchError
 from fedbench.methods.grayscale import FirstChannel
+from fedbench.methods.parts import importance
 from fedbench.methods.parts.one_step import Moments, adam, is_norm
+from fedbench.partitions.density import Densities
+from fedbench.ratios.bound import kmeans_bound
 from fedbench.specs import Setting
-from tests.support.lab import Run, federation, method, same, setting, train, trainer
+from tests.support.lab import Run, digits, federation, method, same, setting, train, trainer
 
 DATA = federation()
 
@@ -32,7 +39,7 @@ DATA = federation()
 def one_step(**changes: Any) -> Setting:
     """The loop of FTW-ERM's paper, for a few rounds."""
     given = {"steps": 1, "passes": "endless", "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0, "votes": False}
-    return setting(**{**given, "rounds": 4, "window": 1, **changes})
+    return setting(**{**given, "rounds": 3, "window": 1, **changes})
 
 
 def on_small(how: Any, s: Setting, where: Path, norm: bool) -> Trainer:
@@ -216,3 +223,307 @@ def test_grayscale_does_not_see_the_colour(tmp_path: Path) -> None:
 def test_the_first_channel_is_the_brightest_and_the_others_black() -> None:
     x = torch.tensor([[[[0.5, -1.0]], [[-1.0, 1.0]], [[-1.0, -1.0]]]])
     assert FirstChannel()(x).tolist() == [[[[0.5, 1.0]], [[-1.0, -1.0]], [[-1.0, -1.0]]]]
+
+
+EVEN = federation((120, 120, 120, 120), skew=float("inf"))
+
+
+def known(data: Federation, train: Any, test: Any) -> Federation:
+    """The federation with these class probabilities declared, [M, K] up to a factor."""
+    sides = [np.asarray(d, np.float64) for d in (train, test)]
+    p, q = (side / side.sum(1, keepdims=True) for side in sides)
+    return replace(data, densities=Densities(data.labels.numpy(), p, q))
+
+
+def target_shift(n: int = 300) -> Federation:
+    """One client: rare digits in training are the common ones of its tests (1 to 9)."""
+    images, labels = digits()
+    rng = np.random.default_rng(0)
+    low = labels < 5
+    share = {False: np.where(low, 0.1, 0.9), True: np.where(low, 0.9, 0.1)}
+    first = rng.random(len(labels)) < 0.5
+    rows = {side: np.flatnonzero((first == side) & (rng.random(len(labels)) < p))[:n] for side, p in share.items()}
+    chosen = np.concatenate([rows[False], rows[True]])
+    is_test = np.arange(len(chosen)) >= len(rows[False])
+    return known(
+        Federation.of(images[chosen], labels[chosen], np.zeros(len(chosen), int), chosen, is_test, 10),
+        [[1] * 5 + [9] * 5],
+        [[9] * 5 + [1] * 5],
+    )
+
+
+P = [[1, 1, 1, 1, 1, 171, 1, 1, 1, 1], [1] * 10, [1] * 10, [2] * 5 + [1] * 5]
+Q = [[171, 1, 1, 1, 1, 1, 1, 1, 1, 1], [1] * 10, [3] * 5 + [1] * 5, [1] * 10]
+
+
+def weights(
+    how: Any, data: Federation, where: Path, s: Setting | None = None, executor: str = "sequential"
+) -> list[torch.Tensor]:
+    """Each client's weights, padding left out."""
+    it = trainer(how, data, where, s or one_step(), executor=executor)
+    it.resume()
+    return [it.server.view(i)[importance.WEIGHT][: data.n_train[i]] for i in range(data.clients)]
+
+
+@pytest.mark.parametrize("name", ["ftw_erm", "fitw_erm"])
+def test_with_all_ratios_one_it_is_fedsgd_bit_for_bit(name: str, tmp_path: Path) -> None:
+    data = known(EVEN, np.ones((4, 10)), np.ones((4, 10)))
+    s = one_step(rounds=6, weight_decay=0.01)
+    a, b = train(name, data, tmp_path / "a", s), train("fedsgd", data, tmp_path / "b", s)
+    assert same(a.shared, b.shared)
+    moments = [vars(run.trainer.server.memory) for run in (a, b)]
+    assert same(*({n: t.numpy() for n, t in each.items()} for each in moments))
+    assert a.predictions.equals(b.predictions)
+    assert [line["loss"] for line in a.trainer.checkpoint.rounds] == [
+        line["loss"] for line in b.trainer.checkpoint.rounds
+    ]
+
+
+def test_other_ratios_do_change_the_run(tmp_path: Path) -> None:
+    data, s = known(EVEN, P, Q), one_step()
+    runs = [train(name, data, tmp_path / name, s) for name in ("ftw_erm", "fitw_erm", "fedsgd")]
+    assert not any(same(a.shared, b.shared) for a, b in ((runs[0], runs[1]), (runs[0], runs[2]), (runs[1], runs[2])))
+
+
+def test_where_no_shift_is_declared_every_client_has_its_own_classes_alike(tmp_path: Path) -> None:
+    """A random split leaves a client's training and test distribution the same: no intra-client shift."""
+    skewed = federation((70, 40, 55, 30))
+    for own in weights(method("fitw_erm"), skewed, tmp_path / "own"):
+        assert torch.equal(own, torch.ones(len(own)))
+    assert any((w != 1).any() for w in weights(method("ftw_erm"), skewed, tmp_path / "all"))
+
+
+@pytest.mark.parametrize("scale", ["mean", "sum"])
+def test_weights_are_the_ratios_of_the_declared_densities(scale: str, tmp_path: Path) -> None:
+    data = known(EVEN, P, Q)
+    p, q = data.densities.train, data.densities.test
+    y = [data.labels[rows].numpy() for rows in data.train]
+    ftw = weights(method("ftw_erm", scale=scale), data, tmp_path / "ftw")
+    fitw = weights(method("fitw_erm", scale=scale), data, tmp_path / "fitw")
+    for k in range(4):
+        over = q.sum(0) if scale == "sum" else q.mean(0)
+        np.testing.assert_allclose(ftw[k], (over / p[k])[y[k]], rtol=1e-6)
+        np.testing.assert_allclose(fitw[k], (q[k] / p[k])[y[k]], rtol=1e-6)
+
+
+def test_the_uploaded_gradient_is_that_of_the_weighted_mean(tmp_path: Path) -> None:
+    data, s = known(EVEN, P, Q), one_step()
+    it = trainer(method("ftw_erm"), data, tmp_path, s)
+    it.resume()
+    model = it.executor.model
+    model.load_state_dict({n: t for n, t in it.server.shared.items() if not n.startswith("ratio")})
+    round = it.begin()
+    cohort = it.enter(round, round.cohort)
+    it.executor.run(cohort, it.method.local)
+    p, q = data.densities.train, data.densities.test.mean(0)
+    for k, client in enumerate(cohort):
+        at = next(Plan(s, data.n_train, (8, 8)).batches(k, 1, 1, None, 1))
+        rows = data.train[k][torch.from_numpy(at)]
+        y = data.labels[rows]
+        total = sum(
+            float(q[c] / p[k][c]) * F.cross_entropy(model(to_input(data.images[r : r + 1])), y[i : i + 1])
+            for i, (r, c) in enumerate(zip(rows.tolist(), y.tolist(), strict=True))
+        )
+        expected = torch.autograd.grad(total / len(rows), model.parameters())  # type: ignore[operator,arg-type]
+        for (name, _), g in zip(model.named_parameters(), expected, strict=True):
+            torch.testing.assert_close(client.upload.gradient[name], g, rtol=1e-4, atol=1e-6)
+
+
+def test_special_cases_have_client_one_as_the_target(tmp_path: Path) -> None:
+    two = federation((120, 120), skew=float("inf"))
+    data = known(two, [P[0], P[3]], [Q[0], Q[3]])
+    p, q = data.densities.train, data.densities.test
+    found = weights(method("ftw_erm", case="cs_both"), data, tmp_path / "both")
+    for k in range(2):
+        np.testing.assert_allclose(found[k], (q[0] / p[k])[data.labels[data.train[k]].numpy()], rtol=1e-6)
+    no_shift = known(two, [P[0], P[3]], [P[0], P[3]])
+    found = weights(method("ftw_erm", case="no_cs"), no_shift, tmp_path / "none")
+    assert torch.equal(found[0], torch.ones(len(found[0])))
+    with pytest.raises(FedbenchError, match="case no_cs needs"):
+        weights(method("ftw_erm", case="no_cs"), data, tmp_path / "wrong")
+    with pytest.raises(FedbenchError, match="--case of ftw_erm must be all with --ratios hdrm"):
+        method("ftw_erm", case="cs_both", ratios="hdrm")
+
+
+MATCHED = {"ratios": "hdrm", "n_te": 100, "clusters": 15, "restarts": 2, "matching_epochs": 60}
+
+
+@pytest.mark.parametrize("name", ["ftw_erm", "fitw_erm"])
+def test_matched_ratios_tell_rare_digits_from_common_ones(name: str, tmp_path: Path) -> None:
+    """True ratios 9 and 1/9; matched without a single test label."""
+    data = target_shift()
+    garbled = replace(
+        data, labels=torch.where(torch.isin(torch.arange(len(data.labels)), data.test[0]), 0, data.labels)
+    )
+    (found,) = weights(method(name, **MATCHED), garbled, tmp_path)
+    rare = data.labels[data.train[0]] < 5
+    assert found[rare].mean() > 3 * found[~rare].mean()
+    assert (found > 0).all()
+
+
+def test_matched_ratios_are_bounded_and_reported(tmp_path: Path) -> None:
+    data = target_shift()
+    run = train(method("fitw_erm", **MATCHED), data, tmp_path, one_step())
+    (line,) = run.trainer.clients_table().to_pylist()
+    found = run.trainer.server.view(0)[importance.WEIGHT]
+    assert found.max() <= line["ratio_bound"] * (1 + 1e-6)
+    assert line["ratio_mean"] == pytest.approx(float(found.mean()), rel=1e-5)
+    assert line["ratio_clamped"] == pytest.approx(float((found >= line["ratio_bound"] * (1 - 1e-6)).double().mean()))
+    assert line["ratio_floored"] == pytest.approx(float((found <= 1.0001e-4).double().mean()))
+    assert 0 < line["ratio_ascents"] < 1
+
+
+def test_the_pool_is_sent_once_and_counted(tmp_path: Path) -> None:
+    chosen = {"ratios": "hdrm", "n_te": 7, "clusters": 2, "restarts": 1, "matching_epochs": 1}
+    hdrm = train(method("ftw_erm", **chosen), EVEN, tmp_path / "a", one_step()).trainer.checkpoint.rounds
+    exact = train("ftw_erm", EVEN, tmp_path / "b", one_step()).trainer.checkpoint.rounds
+    own = train(method("fitw_erm", **chosen), EVEN, tmp_path / "c", one_step()).trainer.checkpoint.rounds
+    model = exact[0]["bytes_up"]
+    assert [line["bytes_up"] - model for line in hdrm] == [4 * 7 * 64, 0, 0]
+    assert [line["bytes_down"] - model for line in hdrm] == [4 * 4 * 7 * 64, 0, 0]
+    assert [line["bytes_up"] for line in own] == [model] * 3
+    assert model == 4 * 4 * 13_706
+
+
+def test_matched_for_oneself_uses_ones_own_test_images_alone(tmp_path: Path) -> None:
+    chosen = {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 2}
+    images = EVEN.images.clone()
+    images[EVEN.test[2]] = images[EVEN.test[2]].flip(1)
+    other = replace(EVEN, images=images)
+    changed = {}
+    for name in ("fitw_erm", "ftw_erm"):
+        a, b = (weights(method(name, **chosen), d, tmp_path / f"{name}{k}") for k, d in enumerate((EVEN, other)))
+        changed[name] = [not torch.equal(x, y) for x, y in zip(a, b, strict=True)]
+    assert changed == {"fitw_erm": [False, False, True, False], "ftw_erm": [True] * 4}
+
+
+def test_matched_ratios_in_sum_form_are_so_many_times_those_in_mean_form(tmp_path: Path) -> None:
+    chosen = {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 2}
+    runs = [
+        train(method("ftw_erm", scale=scale, **chosen), EVEN, tmp_path / scale, one_step(rounds=1))
+        for scale in ("mean", "sum")
+    ]
+    for i in range(4):
+        mean, total = (run.trainer.server.view(i)[importance.WEIGHT] for run in runs)
+        torch.testing.assert_close(total, 4 * mean)
+        a, b = (run.trainer.clients_table().to_pylist()[i]["ratio_bound"] for run in runs)
+        assert b == pytest.approx(4 * a)
+
+
+@pytest.mark.parametrize("executor", ["sequential", "cores"])
+def test_clients_with_the_same_images_match_once(
+    executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, n = EVEN.images.clone(), len(EVEN.train[0])
+    images[EVEN.train[3][:n]] = images[EVEN.train[0]]
+    asked: list[int] = []
+    whole = importance.estimate
+
+    def reports(*given: Any) -> Any:
+        asked.append(given[5])
+        return whole(*given)
+
+    monkeypatch.setattr(importance, "estimate", reports)
+    chosen = {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 1}
+    found = weights(method("ftw_erm", **chosen), replace(EVEN, images=images), tmp_path, executor=executor)
+    assert sorted(asked) == [0, 1, 2]
+    assert torch.equal(found[0], found[3])
+    assert not torch.equal(found[0], found[1])
+
+
+def test_runs_on_common_images_have_the_weights_that_they_have_alone(tmp_path: Path) -> None:
+    """Federations of several seeds are joined: rows, strata and pools are then those of the whole."""
+    other = federation((90, 100, 110, 120), skew=float("inf"))
+    parts = [known(EVEN, P, Q), known(other, Q, P)]
+    for name, chosen in (
+        ("ftw_erm", {}),
+        ("fitw_erm", {}),
+        ("ftw_erm", {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 1}),
+    ):
+        how = method(name, **chosen)
+        for k, joined in enumerate(Federation.joined(parts)):
+            where = tmp_path / f"{name}{len(chosen)}{k}"
+            alone, together = weights(how, parts[k], where / "a"), weights(how, joined, where / "b")
+            assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True)), name
+
+
+def test_an_interrupt_while_clients_describe_themselves_leaves_nothing(tmp_path: Path) -> None:
+    s, how = one_step(rounds=2), method("ftw_erm")
+    it = trainer(how, known(EVEN, P, Q), tmp_path, s)
+    asked: list[int] = []
+
+    class Stopped(type(how)):  # type: ignore[misc]
+        def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None:
+            asked.append(t)
+            if len(asked) == 1:
+                raise KeyboardInterrupt
+            super().learn(server, cohort, t)
+
+    it.method = Stopped()
+    with pytest.raises(Interrupted) as caught:
+        it.run()
+    assert caught.value.round == 0
+    assert not (tmp_path / "checkpoint.json").exists()
+    again = trainer(how, known(EVEN, P, Q), tmp_path, s)
+    again.method = it.method
+    again.run()
+    alone = train(how, known(EVEN, P, Q), tmp_path / "alone", s)
+    assert same(alone.tensors, {n: t.numpy() for n, t in again.server.tensors().items()})
+    assert asked == [0, 0]
+
+
+def test_who_looks_on_hears_that_clients_look_at_their_data(tmp_path: Path) -> None:
+    for name, expected in (("ftw_erm", ["clients describe their data", "", ""]), ("fedsgd", ["", ""])):
+        it = trainer(method(name), known(EVEN, P, Q), tmp_path / name, one_step(rounds=2))
+        reports: list[str] = []
+        it.run(lambda progress, reports=reports: reports.append(progress.doing))  # type: ignore[misc]
+        assert reports == expected
+
+
+def test_after_a_resume_nobody_describes_again(tmp_path: Path) -> None:
+    data, s = known(EVEN, P, Q), one_step(rounds=3)
+
+    def stop(progress: Progress) -> None:
+        if progress.round == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        train("ftw_erm", data, tmp_path, s, observe=stop)
+    untold = known(EVEN, np.ones((4, 10)), np.ones((4, 10)))  # were they asked again, all weights would be one
+    resumed = train("ftw_erm", untold, tmp_path, s)
+    assert same(resumed.tensors, train("ftw_erm", data, tmp_path / "whole", s).tensors)
+
+
+@pytest.mark.parametrize("name", ["ftw_erm", "fitw_erm"])
+def test_a_client_with_too_few_test_images_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(FedbenchError, match="client 0 has 36 test samples and is to give 100"):
+        weights(method(name, ratios="hdrm"), EVEN, tmp_path)
+
+
+def test_a_training_image_of_a_class_declared_impossible_is_refused(tmp_path: Path) -> None:
+    impossible = np.ones((4, 10))
+    impossible[2, 3] = 0
+    with pytest.raises(FedbenchError, match="client 2 has training samples of stratum 3"):
+        weights(method("ftw_erm"), known(EVEN, impossible, np.ones((4, 10))), tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -0.5])
+def test_a_weight_that_is_none_is_refused(wrong: float, tmp_path: Path) -> None:
+    it = trainer(method("ftw_erm"), EVEN, tmp_path, one_step())
+    client = it.client(1, it.server.view(1), 0)
+    with pytest.raises(FedbenchError, match=r"client 1 has 1 .* sample weights, the first at position 2"):
+        importance.keep(client, torch.tensor([1.0, 1.0, wrong]))
+    assert client.state == client.received
+
+
+def test_the_k_means_bound_is_noted_and_nothing_trained(tmp_path: Path) -> None:
+    how = method("kmeans_bound", clusters=6, restarts=2)
+    run = train(how, EVEN, tmp_path, one_step(rounds=1))
+    for i, line in enumerate(run.trainer.clients_table().to_pylist()):
+        train_x, test_x = (EVEN.images[rows].flatten(1).numpy() for rows in (EVEN.train[i], EVEN.test[i]))
+        expected = kmeans_bound(train_x, test_x, 6, 2, 1)
+        assert line["ratio_bound"] == pytest.approx(expected.value)
+        assert line["ratio_bound_images"] == expected.train_count
+    assert all(torch.equal(t, run.trainer.server.initial[n]) for n, t in run.trainer.server.shared.items())
+    (line,) = run.trainer.checkpoint.rounds
+    assert line["bytes_up"] == line["bytes_down"] == 0

@@ -84,7 +84,7 @@ def test_a_stopped_run_remembers_its_best_round(tmp_path: Path) -> None:
     assert same(resumed.tensors, whole.tensors)
 
 
-@pytest.mark.parametrize("name", ["ditto", "apfl", "ifca", "pfedfda", "cfl"])
+@pytest.mark.parametrize("name", ["ditto", "ifca", "pfedfda"])
 def test_of_a_personalised_method_the_personal_models_are_compared(name: str, tmp_path: Path) -> None:
     """The kept loss is the least, over the rounds, of what each round's clients would answer with."""
     run = train(name, DATA, tmp_path / "best", replace(SETTING, lr=0.1, select="best"))

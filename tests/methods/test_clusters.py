@@ -1,0 +1,495 @@
+"""CFL, HACCS and FedDrift: who is put together, and when."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedbench.core.client import Client, Collect, Collected, Train
+from fedbench.core.federation import Federation
+from fedbench.core.plan import Plan
+from fedbench.core.server import Server
+from fedbench.core.several import OfEach
+from fedbench.core.state import State
+from fedbench.core.trainer import Progress
+from fedbench.methods import cfl, haccs
+from fedbench.methods.feddrift import Compared, FedDrift, Memory
+from fedbench.methods.feddrift.merging import apart, groups, merge
+from fedbench.methods.parts.clustered import right as is_right
+from fedbench.methods.parts.linkage import halves, within
+from tests.support.groups_lab import answers, bare_client, grouped_federation, grouped_setting, network, pixels
+from tests.support.lab import Run, client, drive, federation, method, setting, train, trainer
+
+
+def updated(index: int, delta: Any, size: int = 1) -> Client:
+    """A client whose training has moved its one parameter from 1 by `delta`."""
+    start = torch.ones(len(delta), dtype=torch.float64)
+    state: State = {"w": start + torch.tensor(delta, dtype=torch.float64), "norm.running_mean": torch.full((3,), 9.0)}
+    received = {"w": start, "norm.running_mean": torch.zeros(3)}
+    return bare_client(index, size, state, received)
+
+
+def server_with(cohort: list[Client]) -> Server:
+    start = dict(cohort[0].received)
+    return Server(start, start)
+
+
+def split(cohort: list[Client], **hyperparameters: Any) -> Server:
+    server = server_with(cohort)
+    method("cfl", **hyperparameters).aggregate(server, cohort, 1)
+    return server
+
+
+def test_a_mean_that_has_vanished_splits_two_opposite_camps() -> None:
+    cohort = [updated(i, d) for i, d in enumerate([[1, 0.1], [-1, 0.1], [1, -0.1], [-1, -0.1], [0.9, 0]])]
+    server = split(cohort)
+    assert server.assigned == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}  # the larger half keeps the number
+    torch.testing.assert_close(server.models[0]["w"], torch.tensor([1 + 2.9 / 3, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(server.models[1]["w"], torch.tensor([0.0, 1.0], dtype=torch.float64))
+    assert server.shared["w"] is server.models[0]["w"]
+
+
+def test_in_fedrcs_code_the_mean_update_is_plain() -> None:
+    """The average of the models is weighted all the same. With equal sizes both means are one."""
+    deltas, sizes = [[1, 0.0], [-1, 0.0], [1, 0.0], [-1, 0.0]], [7, 1, 7, 1]
+    weighted, plain = (
+        split([updated(i, d, n) for i, (d, n) in enumerate(zip(deltas, sizes, strict=True))], mean=mean)
+        for mean in ("weighted", "plain")
+    )
+    assert len(weighted.models) == 1  # the weighted mean is 0.75
+    torch.testing.assert_close(weighted.models[0]["w"], torch.tensor([1.75, 1.0], dtype=torch.float64))
+    assert (len(plain.models), plain.assigned) == (2, {0: 0, 1: 1, 2: 0, 3: 1})
+    lopsided = [[1, 0.0], [1, 0.0], [-1, 0.0]]  # the plain mean is 1/3, the weighted one 0
+    cohort = [updated(i, d, n) for i, (d, n) in enumerate(zip(lopsided, [1, 1, 2], strict=True))]
+    assert [len(split(cohort, mean=mean, eps1=0.3).models) for mean in ("weighted", "plain")] == [2, 1]
+    even = [updated(i, d) for i, d in enumerate(deltas)]
+    assert split(even, mean="plain").assigned == split(even, mean="weighted").assigned
+
+
+@pytest.mark.parametrize(
+    ("deltas", "hyperparameters"),
+    [
+        ([[1, 0], [1, 0], [-0.4, 0]], {}),  # the mean is 0.53
+        ([[0.5, 0], [-0.5, 0], [0.5, 0], [-0.5, 0]], {}),  # nobody has moved by 0.6
+        ([[1, 0], [-1, 0]], {}),  # two are too few
+        ([[1, 0], [-1, 0], [1, 0], [-1, 0]], {"eps1": 0.0}),
+        ([[1, 0], [-1, 0], [1, 0], [-1, 0]], {"eps2": 1.0}),
+        ([[0.59, 0.59], [-0.59, -0.59], [0.59, 0.59], [-0.59, -0.59]], {"largest": "entry"}),  # no entry is above 0.6
+    ],
+)
+def test_no_split(deltas: list[list[float]], hyperparameters: dict[str, Any]) -> None:
+    server = split([updated(i, d) for i, d in enumerate(deltas)], **hyperparameters)
+    assert set(server.assigned.values()) == {0}
+    assert len(server.models) == 1
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(3, 7), st.integers(0, 2**32 - 1), st.sampled_from([("norm", 2), ("entry", np.inf)]))
+def test_the_decision_by_the_vectors_themselves(count: int, seed: int, largest: tuple[str, float]) -> None:
+    rng = np.random.default_rng(seed)
+    deltas, sizes = rng.normal(0, 0.6, (count, 2)), rng.integers(1, 9, count)
+    mean = np.linalg.norm(np.average(deltas, axis=0, weights=sizes))
+    expected = mean < 0.4 and np.linalg.norm(deltas, ord=largest[1], axis=1).max() > 0.6
+    cohort = [updated(i, d.tolist(), int(n)) for i, (d, n) in enumerate(zip(deltas, sizes, strict=True))]
+    server = split(cohort, largest=largest[0])
+    assert (len(server.models) == 2) == expected
+    for m, model in enumerate(server.models):
+        mine = [i for i, cluster in server.assigned.items() if cluster == m]
+        oracle = 1 + np.average(deltas[mine], axis=0, weights=sizes[mine])
+        np.testing.assert_allclose(model["w"], oracle, rtol=1e-9)
+
+
+def complete_linkage(distance: np.ndarray, stop: Any) -> list[set[int]]:
+    """Merge the two clusters whose farthest members are nearest, until `stop(clusters, next height)`."""
+    clusters = [{i} for i in range(len(distance))]
+    while len(clusters) > 1:
+        far = {
+            (a, b): max(distance[i, j] for i in clusters[a] for j in clusters[b])
+            for a, b in itertools.combinations(range(len(clusters)), 2)
+        }
+        (a, b), height = min(far.items(), key=lambda pair: pair[1])
+        if stop(clusters, height):
+            break
+        clusters[a] |= clusters.pop(b)
+    return clusters
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(2, 8), st.integers(0, 2**32 - 1))
+def test_the_halves_are_those_of_complete_linkage_by_cosines(count: int, seed: int) -> None:
+    vectors = np.random.default_rng(seed).normal(size=(count, 4))
+    cosines = [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in vectors] for a in vectors]
+    products = cfl.inner_products([{"a": torch.tensor(v[:1]), "b": torch.tensor(v[1:])} for v in vectors])
+    distance = cfl.cosine_distances(products)
+    np.testing.assert_allclose(distance, 1 - np.array(cosines), atol=1e-9)
+    found = halves(distance)
+    expected = complete_linkage(distance, lambda clusters, _: len(clusters) == 2)
+    assert found[0] == 0
+    assert {frozenset(np.flatnonzero(found == side)) for side in (0, 1)} == set(map(frozenset, expected))
+    cut = float(np.median(distance))
+    labels = within(distance, cut)
+    grouped = complete_linkage(distance, lambda _, height: height > cut)
+    assert {frozenset(np.flatnonzero(labels == g)) for g in set(labels.tolist())} == set(map(frozenset, grouped))
+
+
+def test_equal_distances_and_updates_of_zero_have_two_halves_too() -> None:
+    alike = np.ones((4, 4)) - np.eye(4)
+    assert set(halves(alike).tolist()) == {0, 1}
+    distance = cfl.cosine_distances(
+        cfl.inner_products([{"w": torch.tensor(v)} for v in ([0.0, 0], [3.0, 0], [0.0, 0])])
+    )
+    assert np.array_equal(distance, np.ones((3, 3)) - np.eye(3))
+    server = split([updated(i, d) for i, d in enumerate([[0, 0], [0, 0], [0.7, 0]])])
+    assert len(server.models) == 2
+
+
+def test_who_is_absent_stays_with_the_larger_half_and_who_is_new_with_the_first_cluster() -> None:
+    cohort = [updated(i, d) for i, d in enumerate([[1, 0], [-1, 0], [-1, 0]])]
+    server = server_with(cohort)
+    how = method("cfl")
+    server.assigned, server.models = {7: 0}, [dict(server.shared)]
+    how.aggregate(server, cohort, 1)
+    assert server.assigned == {7: 0, 0: 1, 1: 0, 2: 0}
+    how.aggregate(server, [updated(9, [0.1, 0])], 2)
+    assert server.assigned[9] == 0
+    assert float(server.models[1]["w"][0]) == 2.0  # nobody of it took part
+
+
+def test_its_updates_leave_running_statistics_out(tmp_path: Path) -> None:
+    assert set(cfl.update(updated(0, [1.0]))) == {"w"}
+    it = trainer(method("cfl"), federation(), tmp_path)
+    assert cfl.update(it.client(0, it.server.view(0), 1)).keys() == dict(it.executor.model.named_parameters()).keys()
+
+
+def brightness(groups: tuple[int, ...] = (0, 1, 0, 1, 0, 1)) -> Federation:
+    """Clients of whom those of group 1 see their digits half as bright."""
+    data = grouped_federation((0,) * len(groups), size=150)
+    dark = torch.from_numpy(np.array(groups)[data.client].astype(bool))
+    images = data.images.clone()
+    images[dark] //= 2
+    return dataclasses.replace(data, images=images, groups=list(groups))
+
+
+@pytest.fixture(autouse=True)
+def no_warnings() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        yield
+
+
+def of_first(data: Federation) -> tuple[torch.Tensor, torch.Tensor]:
+    """Training images and labels of the first client, as it has them."""
+    s = setting()
+    first = client(data, Plan(s, data.n_train, data.shape[:2]), 0, {})
+    return first.images(), first.labels()
+
+
+def test_histograms_count_every_pixel_of_the_training_images() -> None:
+    data = federation(color=True)
+    found = haccs.histograms(*of_first(data), 10, 16)
+    expected = np.zeros((10, 16))
+    for row in data.train[0].tolist():
+        for value in data.images[row].flatten().tolist():
+            expected[data.labels[row], value // 16] += 1
+    assert np.array_equal(found, expected)
+    assert np.array_equal(haccs.histograms(*of_first(data), 10, 1)[:, 0], expected.sum(1))
+    shared = dataclasses.replace(data, images=data.images.flip(0), image=torch.arange(len(data.labels)).flip(0))
+    assert np.array_equal(haccs.histograms(*of_first(shared), 10, 16), expected)
+
+
+def test_many_images_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = federation()
+    whole = haccs.histograms(*of_first(data), 10, 16)
+    monkeypatch.setattr(haccs, "CHUNK", 7)
+    assert np.array_equal(haccs.histograms(*of_first(data), 10, 16), whole)
+
+
+def test_hellinger_by_hand() -> None:
+    counts = np.array([[1, 0], [0, 5], [3, 3], [0, 0], [2, 2]], float)
+    half = np.sqrt((np.square(1 - np.sqrt(0.5)) + 0.5) / 2)
+    none = np.sqrt(0.5)
+    expected = [
+        [0, 1, half, none, half],
+        [1, 0, half, none, half],
+        [half, half, 0, none, 0],
+        [none, none, none, 0, none],
+        [half, half, 0, none, 0],
+    ]
+    np.testing.assert_allclose(haccs.hellinger(counts), expected, atol=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 5), st.integers(1, 4), st.integers(2, 6), st.integers(0, 2**32 - 1))
+def test_distances_by_brute_force(clients: int, classes: int, bins: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 4, (clients, classes)).astype(float)
+    pixels = rng.integers(0, 9, (clients, classes, bins)) * (labels > 0)[..., None].astype(float)
+
+    def far(p: np.ndarray, q: np.ndarray) -> float:
+        p, q = (x / x.sum() if x.sum() else x for x in (p, q))
+        return float(np.sqrt(sum((np.sqrt(a) - np.sqrt(b)) ** 2 for a, b in zip(p, q, strict=True)) / 2))
+
+    found = haccs.distances(labels, pixels)
+    for i in range(clients):
+        for j in range(clients):
+            by_class = [far(pixels[i, c], pixels[j, c]) for c in range(classes)]
+            assert found[i, j] == pytest.approx(far(labels[i], labels[j]) + sum(by_class) / classes, abs=1e-12)
+
+
+def blocks(*groups: int) -> np.ndarray:
+    """Distances that are small, but not equal, within a group and large across."""
+    rng = np.random.default_rng(1)
+    at = np.array(groups) + rng.random(len(groups)) * 0.05
+    return np.abs(at[:, None] - at[None])
+
+
+@pytest.mark.parametrize("seed", [3, 5, 7, 11])
+def test_noise_makes_clusters_of_one(seed: int) -> None:
+    """The clusters are scikit-learn's; who is in none of them is alone."""
+    from sklearn.cluster import OPTICS
+
+    rng = np.random.default_rng(seed)
+    centres = (rng.normal(0, 0.05, (3, 2)), rng.normal(3, 0.05, (3, 2)), rng.uniform(-20, 20, (3, 2)))
+    points = np.concatenate(centres)
+    far = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    raw, found = OPTICS(min_samples=2, metric="precomputed").fit_predict(far), haccs.optics(far)
+    assert set(found.tolist()) == set(range(found.max() + 1))
+    assert (raw < 0).any()
+    together = (raw[:, None] == raw[None]) & (raw >= 0)[:, None]
+    assert np.array_equal(found[:, None] == found[None], together | np.eye(9, dtype=bool))
+
+
+def test_all_alike_alone_or_fewer_than_a_cluster_takes_are_one_cluster_and_twins_of_two_kinds_two() -> None:
+    for count in (1, 2, 5):
+        assert haccs.optics(np.zeros((count, count))).tolist() == [0] * count
+    assert haccs.optics(blocks(0, 1), min_samples=3).tolist() == [0, 0]
+    kinds = np.array([0, 1, 0, 1, 0, 1])
+    found = haccs.optics((kinds[:, None] != kinds[None]).astype(float))
+    assert found.tolist() in ([0, 1] * 3, [1, 0] * 3)
+
+
+def test_each_cluster_is_a_federation_of_its_own(tmp_path: Path) -> None:
+    """What the other cluster holds changes nothing."""
+    data = brightness()
+    labels = data.labels.clone()
+    for rows in data.train[1::2]:
+        labels[rows] = 3
+    other = dataclasses.replace(data, labels=labels, class_counts=torch.eye(10)[[3]].repeat(6, 1) * 80)
+    a, b = (train("haccs", d, tmp_path / str(k), grouped_setting(rounds=2)) for k, d in enumerate((data, other)))
+    assert [b.trainer.server.assigned[i] for i in range(6)] in ([0, 1] * 3, [1, 0] * 3)
+    mine = [run.trainer.server.model(0) for run in (a, b)]
+    assert all(torch.equal(mine[0][name], mine[1][name]) for name in mine[0])
+    assert not torch.equal(a.trainer.server.model(1)["head.bias"], b.trainer.server.model(1)["head.bias"])
+
+
+def test_a_histogram_is_sent_once(tmp_path: Path) -> None:
+    data, s = federation(), setting()
+    lines = train("haccs", data, tmp_path / "haccs", s).trainer.checkpoint.rounds
+    plain = train("fedavg", data, tmp_path / "fedavg", s).trainer.checkpoint.rounds
+    more = [a["bytes_up"] - b["bytes_up"] for a, b in zip(lines, plain, strict=True)]
+    assert more == [data.clients * 10 * 17 * 4, 0, 0]
+    assert [a["bytes_down"] for a in lines] == [b["bytes_down"] for b in plain]
+
+
+def test_absent_clients_have_a_cluster_before_the_first_round(tmp_path: Path) -> None:
+    it = trainer(method("haccs"), federation(), tmp_path)
+    it.resume()
+    assert it.server.assigned.keys() == {0, 1, 2, 3}
+    assert set(it.server.assigned.values()) == set(range(len(it.server.models)))
+
+
+def server_of(*models: float, assigned: dict[int, int], met: dict[int, tuple[float, float]] | None = None) -> Server:
+    """A server whose models are one number each."""
+    start, met = {"w": torch.zeros(1)}, met or {}
+    memory = Memory({i: best for i, (best, _) in met.items()}, {i: images for i, (_, images) in met.items()})
+    states = [{"w": torch.tensor([m])} for m in models]
+    return Server(start, start, models=states, assigned=assigned, memory=memory)
+
+
+def member(index: int, state: dict[str, torch.Tensor], size: int = 4) -> Client:
+    return bare_client(index, size, state, dict(state))
+
+
+def asked(server: Server, *right: list[int], index: int = 0, delta: float = 0.1) -> tuple[Client, list[Any]]:
+    """The client after its update, each model of which was right on these of its four images."""
+    how = method("feddrift", delta=delta)
+    client = member(index, server.view(index))
+    how.broadcast(server, client)
+    answers = [Collected(torch.tensor(right, dtype=torch.float32).T, torch.zeros(4))] if right else []
+    return client, drive(how.local(client), *answers)
+
+
+def test_in_the_first_round_nothing_is_compared() -> None:
+    client, requests = asked(server_of(assigned={}))
+    assert [type(r) for r in requests] == [Train]
+    assert client.upload is None
+
+
+def test_a_client_goes_on_with_the_best_model_and_of_equals_with_its_own() -> None:
+    server = server_of(10.0, 20.0, 30.0, assigned={0: 1, 5: 2})
+    ones, half = [1, 1, 1, 1], [1, 1, 0, 0]
+    for right, best in (((ones, ones, half), 1), ((ones, half, half), 0), ((half, half, ones), 2)):
+        client, requests = asked(server, *right)
+        assert [type(r) for r in requests] == [Collect, Train]
+        assert requests[0] == Collect(OfEach(is_right), split="train", model=("0", "1", "2"))
+        assert client.upload.model == best
+        assert float(client.state["w"]) == 10 * (best + 1)
+        assert client.upload.accuracy.tolist() == [sum(r) / 4 for r in right]
+    late, _ = asked(server, ones, half, ones, index=3)  # the first of equals where none is its own
+    assert late.upload.model == 0
+
+
+def test_only_a_loss_of_more_than_delta_makes_a_fresh_copy_of_the_best() -> None:
+    server = server_of(10.0, 20.0, assigned={0: 0}, met={0: (0.75, 4.0)})
+    poor, fair = [1, 0, 0, 0], [1, 1, 0, 0]
+    drifted, _ = asked(server, poor, fair, delta=0.2)
+    assert drifted.upload.model == 2
+    assert float(drifted.state["w"]) == 20.0
+    calm, _ = asked(server, poor, fair, delta=0.25)
+    assert calm.upload.model == 1
+    new, _ = asked(server, poor, fair, index=7, delta=0.0)
+    assert new.upload.model == 1  # has lost nothing
+
+
+def trained(index: int, value: float, size: int, choice: int, accuracy: list[float]) -> Client:
+    client = member(index, {"w": torch.tensor([value])}, size)
+    client.upload = Compared(torch.tensor(accuracy, dtype=torch.float64), choice)
+    return client
+
+
+def test_a_round_of_the_server_by_hand() -> None:
+    """Models 0 and 1 do alike on each other's data, 2 does not; 3 is given up; client 4 takes a fresh copy."""
+    met = dict.fromkeys(range(6), (0.5, 2.0))
+    server = server_of(1.0, 2.0, 3.0, 4.0, assigned={0: 0, 1: 1, 2: 2, 3: 3, 4: 2, 5: 1}, met=met)
+    cohort = [
+        trained(0, 10.0, 1, 0, [0.9, 0.85, 0.2, 0.1]),
+        trained(1, 20.0, 3, 1, [0.82, 0.9, 0.3, 0.1]),
+        trained(2, 30.0, 2, 2, [0.1, 0.2, 0.9, 0.1]),
+        trained(3, 40.0, 3, 0, [0.9, 0.9, 0.1, 0.8]),
+        trained(4, 50.0, 7, 4, [0.1, 0.2, 0.3, 0.1]),
+    ]
+    FedDrift().aggregate(server, cohort, 2)
+    assert server.assigned == {0: 0, 1: 0, 2: 1, 3: 0, 4: 2, 5: 0}
+    of_0, of_1 = (10 * 1 + 40 * 3) / 4, 20.0
+    merged = (of_0 * (1 + 3) + of_1 * (3 + 2)) / 9  # client 5 is absent: its two images count for model 1
+    assert [float(m["w"]) for m in server.models] == [pytest.approx(merged), 30.0, 50.0]
+    assert float(server.shared["w"]) == pytest.approx(merged)
+    assert server.memory.best == dict(enumerate([0.9, 0.9, 0.9, 0.9, 0.3, 0.5]))
+    assert server.memory.images == dict(enumerate([1, 3, 2, 3, 7, 2]))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(2, 6), st.integers(2, 9), st.integers(0, 2**32 - 1))
+def test_distances_and_weights_by_brute_force(models: int, clients: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, held = rng.integers(1, 50, clients), rng.integers(0, models, clients)
+    right = np.stack([rng.integers(0, size + 1, models) for size in n])  # [clients, models] images
+    delta = float(rng.random())
+    server = server_of(*map(float, range(models)), assigned=dict(enumerate(held.tolist())))
+    cohort = [trained(i, 0.0, int(n[i]), int(held[i]), (right[i] / n[i]).tolist()) for i in range(clients)]
+    found = groups(server, cohort, models, delta)
+
+    used = sorted(set(held.tolist()))
+
+    def acc(i: int, j: int) -> float:
+        mine = held == j
+        return right[mine, i].sum() / n[mine].sum()
+
+    far = {(i, j): max(acc(i, i) - acc(i, j), acc(j, j) - acc(j, i), 0) for i in used for j in used}
+    matrix = apart(np.array([[acc(i, j) for j in used] for i in used]))
+    np.testing.assert_allclose(matrix, [[far[i, j] for j in used] for i in used], atol=1e-12)
+    assert sorted(m for group in found for m in group) == list(range(models))
+    for group in found:
+        assert len(group) == 1 or all(far[i, j] <= delta + 1e-12 for i in group for j in group)
+    for a, b in ((a, b) for a in found for b in found if a < b and set(a) | set(b) <= set(used)):
+        assert max(far[i, j] for i in a for j in b) > delta - 1e-12, "two groups that should be one"
+    merge(server, found, dict(enumerate(n.tolist())))
+    for i in range(clients):
+        group = next(g for g in found if held[i] in g)
+        theirs = np.isin(held, group)
+        expected = np.average(held[theirs], weights=n[theirs])
+        assert float(server.model(i)["w"]) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert set(server.assigned.values()) == set(range(len(server.models)))
+
+
+def test_merging_all_is_fedavg_from_then_on(tmp_path: Path) -> None:
+    """With delta at 1 every model is merged as soon as it is compared, and no loss is a drift."""
+    data, s = federation(), setting(rounds=4)
+    it = trainer(method("feddrift", delta=1.0), data, tmp_path / "drift", s)
+    plain = trainer(method("fedavg"), data, tmp_path / "fedavg", s)
+
+    def hand_over(progress: Progress) -> None:
+        if progress.round == 2:
+            plain.server = dataclasses.replace(plain.server, shared=dict(it.server.models[0]), round=2)
+
+    it.run(hand_over)
+    plain.run()
+    assert [line["figure_clusters"] for line in it.checkpoint.rounds] == [4.0, 1.0, 1.0, 1.0]
+    assert all(torch.equal(it.server.models[0][name], value) for name, value in plain.server.shared.items())
+
+
+@pytest.fixture(scope="module")
+def concepts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Federation]:
+    data = grouped_federation(size=150, concept=True)
+    return train("feddrift", data, tmp_path_factory.mktemp("drift"), grouped_setting(rounds=4)), data
+
+
+def test_at_random_each_model_answers_as_many_images_as_another(
+    concepts: tuple[Run, Federation], tmp_path: Path
+) -> None:
+    """Training is the same, and an image without a label is answered by one of the models, however many hold it."""
+    run, data = concepts
+    found = train(method("feddrift", assignment="random"), data, tmp_path, grouped_setting(rounds=4))
+    states, before = found.trainer.server.models, run.trainer.server.models
+    assert all(torch.equal(a[name], b[name]) for a, b in zip(states, before, strict=True) for name in a)
+    labels, drawn = answers(found, "label"), answers(found, "test_phase")
+    images = pixels(data, torch.cat(list(data.test)))
+    each = np.stack([network(data, state)(images).argmax(1).numpy() for state in states])
+    assert (each == drawn).any(0).all()
+    assert (drawn == labels).mean() == pytest.approx((each == labels).mean(), abs=0.05)
+    alone = [np.flatnonzero((each == each[m]).sum(0) == 1) for m in range(len(each))]  # where no other says the same
+    shares = [(each[m] == drawn)[rows].mean() for m, rows in enumerate(alone)]
+    assert shares == pytest.approx([1 / len(each)] * len(each), abs=0.12)
+    assert (answers(run, "test_phase") != drawn).any()
+
+
+def test_traffic_counts_the_models_that_were_sent(concepts: tuple[Run, Federation]) -> None:
+    run, _ = concepts
+    lines = run.trainer.checkpoint.rounds
+    size = sum(t.nbytes for t in run.shared.values())
+    before = [0, *(int(line["figure_clusters"]) for line in lines[:-1])]
+    # Beside them which one is the client's own and its last best accuracy; back each one's accuracy and the choice.
+    assert [line["bytes_down"] for line in lines] == [6 * (size * m + 16 if m else size) for m in before]
+    assert [line["bytes_up"] for line in lines] == [6 * (size + 8 * (m + 1) if m else size) for m in before]
+
+
+def test_a_drift_of_all_of_a_clients_labels_is_found(tmp_path: Path) -> None:
+    """Client 0's labels change in round 6: it leaves the model that it shared with the others."""
+    data = grouped_federation((0, 0, 0), size=150, concept=True)
+    labels = data.labels.clone()
+    doubled = torch.cat([data.labels, (data.labels[data.train[0]] + 5) % 10])
+    at = len(labels) + torch.arange(len(data.train[0]))
+    image = torch.cat([torch.arange(len(labels)), data.train[0]])
+    stages = [(data.train, data.validation), ([at, *data.train[1:]], data.validation)]
+    drifting = dataclasses.replace(data, labels=doubled, image=image, stages=stages)
+    run = train(method("feddrift", delta=0.5), drifting, tmp_path, grouped_setting(rounds=6, drifts=(6,)))
+    assigned = run.trainer.server.assigned
+    assert run.trainer.checkpoint.rounds[4]["figure_clusters"] == 1.0
+    assert assigned[1] == assigned[2] != assigned[0]
+
+
+def test_a_client_that_never_took_part_holds_the_model_of_most(tmp_path: Path) -> None:
+    it = trainer(method("feddrift"), federation(), tmp_path)
+    cohort = [it.client(i, it.server.view(i), 1) for i in (0, 2)]
+    it.method.aggregate(it.server, cohort, 1)
+    assert it.server.view(3).keys() == it.server.view(0).keys()
+    assert it.server.shared is it.server.models[0]

@@ -1,0 +1,645 @@
+"""FLUX's descriptors, their clusterings, and snapshots of clients: against NumPy, class by class and pair by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedbench import models
+from fedbench.core.augment import to_input
+from fedbench.core.context import Context
+from fedbench.errors import FedbenchError
+from fedbench.methods.descriptor_bounds import snapshot
+from fedbench.methods.flux.clustering import (
+    Floats,
+    Ints,
+    agglomerative,
+    centroids,
+    density,
+    dynamic,
+    hdbscan,
+    k_means,
+    k_means_silhouette,
+    nearest,
+)
+from fedbench.methods.flux.noise import Noise
+from fedbench.methods.flux_soft import bandwidth, soft_weights
+from fedbench.methods.parts.description import first_bounds
+from fedbench.methods.parts.descriptor import (
+    Bounds,
+    common_bounds,
+    cube,
+    descriptor,
+    extent,
+    label_free,
+    projector,
+    synthetic,
+)
+from fedbench.methods.parts.elbow import _elbow_of, elbow, nearest_other
+from fedbench.methods.parts.scaling import Scaler, entries
+from fedbench.rng import stream
+from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.lab import method, same, train
+
+
+def rows(n: int, width: int, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(3.0, 2.0, (n, width))).float()
+
+
+# -- bounds, points and projector -----------------------------------------------------------------------------
+
+
+def test_the_bounds_of_all_clients() -> None:
+    a, b = extent(torch.tensor([[0.5, 2.0], [1.0, 3.0]])), extent(torch.tensor([[0.25, 4.0]]))
+    assert (a.low.tolist(), a.high.tolist()) == ([0.5, 2.0], [1.0, 3.0])
+    paper, released = common_bounds([a, b]), cube(torch.tensor(1.02) * 4.0, 2)
+    assert (paper.low.tolist(), paper.high.tolist()) == ([0.25, 2.0], [1.0, 4.0])
+    assert released.low.tolist() == [0.0, 0.0]
+    assert released.high.tolist() == pytest.approx([1.02 * 4.0, 1.02 * 4.0])
+
+
+def test_synthetic_points_fill_the_bounds_and_are_always_the_same() -> None:
+    low, high = torch.tensor([0.0, -1.0, 2.0]), torch.tensor([1.0, 3.0, 2.0])
+    points = synthetic(Bounds(low, high))
+    assert points.shape == (200, 3)
+    assert points.dtype == torch.float64
+    assert torch.equal(points, synthetic(Bounds(low, high)))
+    share = ((points - low) / (high - low))[:, :2]
+    assert 0 <= share.min() < 0.02
+    assert 0.98 < share.max() < 1
+    assert (share.mean(0) - 0.5).abs().max() < 0.1
+    assert not torch.equal(share[:, 0], share[:, 1])
+    assert (points[:, 2] == 2).all()
+    # They are the released code's: uniform numbers of NumPy's global generator, seeded with 1 by every client.
+    np.random.seed(1)
+    released = np.random.uniform(low.numpy(), high.numpy(), size=(200, 3))
+    np.testing.assert_allclose(points.numpy(), released, rtol=1e-15)
+    # Points between other bounds are the same ones, stretched.
+    torch.testing.assert_close(synthetic(Bounds(low * 0, high * 0 + 2)), 2 * synthetic(Bounds(low * 0, high * 0 + 1)))
+
+
+@pytest.mark.parametrize(("z", "width"), [(12, 5), (400, 10)])
+def test_the_projector_is_scikit_learns_pca(z: int, width: int) -> None:
+    from sklearn.decomposition import PCA
+
+    points = synthetic(Bounds(torch.zeros(z), torch.rand(z, generator=torch.Generator().manual_seed(1)) + 0.5))
+    pca = PCA(width, svd_solver="full").fit(points.numpy())
+    latents = torch.rand(7, z, generator=torch.Generator().manual_seed(2))
+    found, ours = projector(points, width), projector(points, width)(latents)
+    theirs = pca.transform(latents.double().numpy())
+    sign = np.sign((ours.numpy() * theirs).sum(0))  # which is another convention in other versions of it
+    np.testing.assert_allclose(ours.numpy(), theirs * sign, atol=1e-9)
+    assert ours.dtype == torch.float64
+    assert (found.axes.gather(1, found.axes.abs().argmax(1, keepdim=True)) > 0).all()
+    torch.testing.assert_close(found.axes @ found.axes.T, torch.eye(width, dtype=torch.float64))
+    assert found(points).mean(0).abs().max() < 1e-12
+
+
+def test_more_axes_than_there_are() -> None:
+    with pytest.raises(FedbenchError, match="200 synthetic points of 5 values have 5 principal axes; take 1 to 5"):
+        projector(synthetic(Bounds(torch.zeros(5), torch.ones(5))), 6)
+    with pytest.raises(FedbenchError, match="have 199 principal axes"):
+        projector(synthetic(Bounds(torch.zeros(300), torch.ones(300))), 200)
+    with pytest.raises(FedbenchError, match="project latents to 0 values"):
+        projector(synthetic(Bounds(torch.zeros(5), torch.ones(5))), 0)
+
+
+def test_a_dead_network_has_a_projector_all_the_same() -> None:
+    points = synthetic(common_bounds([extent(torch.zeros(3, 6))]))
+    assert not projector(points, 2)(torch.zeros(3, 6)).any()
+
+
+# -- moments --------------------------------------------------------------------------------------------------
+
+
+def by_hand(x: Tensor, members: np.ndarray) -> np.ndarray:
+    """Class after class with NumPy, from which images [n, U] belong to which."""
+    a = x.double().numpy()
+    groups = [a[members[:, u]] for u in range(members.shape[1])]
+    means = [g.mean(0) if len(g) > 1 else np.full(a.shape[1], -1.0) for g in groups]
+    deviations = [g.std(0) if len(g) > 1 else np.full(a.shape[1], -1.0) for g in groups]
+    return np.concatenate([a.mean(0), a.std(0), *means, *deviations])
+
+
+@settings(max_examples=60)
+@given(
+    labels=st.lists(st.integers(0, 4), min_size=1, max_size=30),
+    width=st.integers(1, 4),
+    shift=st.sampled_from([0.0, 1000.0]),
+)
+def test_moments_are_numpys(labels: list[int], width: int, shift: float) -> None:
+    x, y = rows(len(labels), width) + shift, torch.tensor(labels)
+    found = descriptor(x, y, 5)
+    assert found.shape == (2 * (5 + 1) * width,)
+    assert found.dtype == torch.float64
+    np.testing.assert_allclose(found.numpy(), by_hand(x, np.eye(5, dtype=bool)[labels]), rtol=1e-9, atol=1e-6)
+    assert torch.equal(found[: 2 * width], label_free(x))
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 20))
+def test_images_of_many_labels_count_in_each(seed: int, n: int) -> None:
+    labels = np.random.default_rng(seed).random((n, 3)) < 0.4
+    x = rows(n, 2, seed)
+    for given_labels in (torch.from_numpy(labels), torch.from_numpy(labels).float()):
+        np.testing.assert_allclose(descriptor(x, given_labels, 3).numpy(), by_hand(x, labels), rtol=1e-9, atol=1e-6)
+
+
+def test_classes_with_fewer_than_two_images_are_filled() -> None:
+    x = torch.tensor([[1.0, 2.0], [3.0, 6.0], [5.0, 5.0]])
+    d = descriptor(x, torch.tensor([1, 1, 0]), 3)
+    mu, sigma = d[4:10].view(3, 2), d[10:].view(3, 2)
+    assert mu.tolist() == [[-1, -1], [2, 4], [-1, -1]]
+    torch.testing.assert_close(sigma, torch.tensor([[-1.0, -1.0], [1.0, 2.0], [-1.0, -1.0]], dtype=torch.float64))
+    alone = descriptor(x[:1], torch.tensor([2]), 3)
+    assert alone.tolist() == [1, 2, 0, 0] + [-1] * 12
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_latents_that_are_not_finite_are_named(bad: float) -> None:
+    x = rows(6, 3)
+    x[4, 1] = bad
+    for act in (extent, label_free, lambda x, who: descriptor(x, torch.zeros(6, dtype=torch.int64), 2, who)):
+        with pytest.raises(FedbenchError, match="latents of client 3 hold NaN or infinite values: the model has div"):
+            act(x, "client 3")
+        with pytest.raises(FedbenchError, match="client 3 has no images"):
+            act(x[:0], "client 3")
+
+
+# -- scaling --------------------------------------------------------------------------------------------------
+
+
+def test_scaling_by_hand() -> None:
+    """One minimum and one maximum a block; a block of equal values becomes 0, whatever it is applied to."""
+    scaler = Scaler.fit(np.array([[0.0, 4.0, 7.0, 7.0, -1.0, -1.0], [2.0, 1.0, 7.0, 7.0, 3.0, 1.0]]), 2)
+    assert scaler.apply(np.array([[2.0, 1.0, 7.0, 9.0, -1.0, 1.0]])).tolist() == [[0.5, 0.25, 0, 0, 0, 0.5]]
+    assert scaler.apply(np.array([-2.0, 8.0, 3.0, 7.0])).tolist() == [-0.5, 2.0, 0, 0]
+    with pytest.raises(FedbenchError, match="scaling of 3 blocks cannot take descriptors of 4"):
+        scaler.apply(np.zeros(8))
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 10**6), clients=st.integers(1, 6), blocks=st.integers(1, 4), width=st.integers(1, 3))
+def test_the_fitting_set_fills_the_unit_interval_block_by_block(
+    seed: int, clients: int, blocks: int, width: int
+) -> None:
+    d = np.random.default_rng(seed).normal(0, 10, (clients, blocks * width))
+    scaler = Scaler.fit(d, width)
+    scaled = scaler.apply(d)
+    for b in range(blocks):
+        cut = slice(b * width, (b + 1) * width)
+        before, after = d[:, cut], scaled[:, cut]
+        if before.size > 1:
+            assert (after.min(), after.max()) == (0, 1)
+            np.testing.assert_allclose(after, (before - before.min()) / np.ptp(before))
+        else:
+            assert not after.any()
+    np.testing.assert_array_equal(scaler.apply(d[0, :width]), scaled[0, :width])
+
+
+def test_what_cannot_be_scaled() -> None:
+    with pytest.raises(FedbenchError, match=r"descriptors \[1\] hold NaN"):
+        Scaler.fit(np.array([[1.0, 2.0], [np.nan, 2.0]]), 2)
+    with pytest.raises(FedbenchError, match="no descriptors"):
+        Scaler.fit(np.zeros((0, 4)), 2)
+    with pytest.raises(FedbenchError, match="of 5 values has no blocks of 2"):
+        Scaler.fit(np.zeros((3, 5)), 2)
+
+
+def test_entries_of_chosen_moments() -> None:
+    """Told by a descriptor whose moments are known by their values."""
+    x = torch.tensor([[10.0, 20.0], [12.0, 26.0]]).repeat(2, 1) + torch.tensor([0.0, 0.0, 100.0, 100.0])[:, None]
+    d = descriptor(x, torch.tensor([0, 0, 1, 1]), 2).numpy()
+    assert d[entries(["mu_x"], 2, 2)].tolist() == [61, 73]
+    assert d[entries(["mu_u"], 2, 2)].tolist() == [11, 23, 111, 123]
+    np.testing.assert_allclose(d[entries(["sigma_u"], 2, 2)], [1, 3, 1, 3])
+    np.testing.assert_array_equal(entries(["sigma_x", "mu_x"], 2, 2), np.arange(4))
+    np.testing.assert_array_equal(entries(("mu_x", "sigma_x", "mu_u", "sigma_u"), 2, 2), np.arange(12))
+    with pytest.raises(FedbenchError, match="unknown moment 'mu_y'; did you mean 'mu_"):
+        entries(["mu_y"], 2, 2)
+    with pytest.raises(FedbenchError, match="at least one moment"):
+        entries([], 2, 2)
+
+
+# -- noise ----------------------------------------------------------------------------------------------------
+
+
+def draws(noise: Noise, count: int, x: Tensor, points: Tensor, d: Tensor) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    return np.stack([(noise.on(d, x, points, rng) - d).numpy() for _ in range(count)])
+
+
+def test_noise_has_the_range_of_its_coordinate_over_n_epsilon() -> None:
+    x = torch.tensor([[0.0, 5.0], [1.0, 45.0], [0.5, 7.0], [0.25, 9.0]])  # ranges 1 and 40
+    d = torch.zeros(12, dtype=torch.float64)
+    found = np.abs(draws(Noise(2.0), 4000, x, torch.full((3, 2), 1e6), d)).mean(0)
+    np.testing.assert_allclose(found.reshape(6, 2), np.tile([1 / 8, 40 / 8], (6, 1)), rtol=0.1)
+    one, other = (Noise(2.0).on(d, x, x, np.random.default_rng(s)) for s in (1, 2))
+    assert not torch.equal(one, other)
+    assert Noise(2.0).on(d[:4], x, x, np.random.default_rng(1), test_phase=True).any()
+
+
+def test_the_released_noise_is_the_same_for_all_and_spares_the_test_phase() -> None:
+    x, points = torch.tensor([[0.0, 5.0], [1.0, 45.0]]), torch.tensor([[-3.0, 2.0]])
+    d, noise = torch.arange(12.0, dtype=torch.float64), Noise(0.5, released=True)
+    one, other = (noise.on(d, x, points, np.random.default_rng(s)) - d for s in (1, 2))
+    assert torch.equal(one, other)
+    twice = noise.on(d, torch.cat([x, x]), points, np.random.default_rng(1)) - d
+    torch.testing.assert_close(one, 2 * twice)
+    without = noise.on(d, x, x, np.random.default_rng(1)) - d
+    torch.testing.assert_close(one / 48, without / 45)  # the points' -3 is in the range
+    assert torch.equal(noise.on(d[:4], x, points, np.random.default_rng(1), test_phase=True), d[:4])
+    many = Noise(0.5, released=True).on(torch.zeros(20_000, dtype=torch.float64), x, points, np.random.default_rng(1))
+    assert many.abs().mean() == pytest.approx(48 / (2 * 0.5), rel=0.05)
+
+
+def test_a_budget_that_is_none() -> None:
+    for epsilon in (0.0, -1.0, float("nan")):
+        with pytest.raises(FedbenchError, match="epsilon must be positive"):
+            Noise(epsilon)
+
+
+DATA = grouped_federation(size=60)
+SETTING = grouped_setting(rounds=4, participation=0.7, lr=0.05)
+PIXELS, CLASSES = 64, 10
+
+
+def test_the_model_is_fedavgs_after_warm_up_and_describes_halves_of_the_images(tmp_path: Path) -> None:
+    watched = train(method("descriptor_bounds", components=3, warm_up=0.5, samples=3), DATA, tmp_path / "a", SETTING)
+    plain = train("fedavg", DATA, tmp_path / "b", grouped_setting(rounds=2, participation=0.7, lr=0.05))
+    assert same(watched.shared, plain.shared)
+    clients, rows = watched.trainer.method.described(watched.trainer.server) or (torch.zeros(0), torch.zeros(0))
+    cohorts = [watched.trainer.plan.cohort(t) for t in (3, 4)]
+    assert clients.tolist() == [i for cohort in cohorts for i in cohort]
+    length = 2 * (CLASSES + 1) * 3
+    assert rows.shape == (len(clients), 1 + length + 2 * (PIXELS + CLASSES))
+    # The last round's, by hand.
+    network = models.build("digits_cnn", shape=DATA.shape, classes=CLASSES, seed=SETTING.seed).eval()
+    network.load_state_dict({n: torch.from_numpy(t) for n, t in plain.shared.items()})
+    z = network.latent(torch.zeros(1, 1, 8, 8)).numel()
+    how = projector(2 * torch.from_numpy(np.random.RandomState(1).random_sample((200, z))), 3)
+    for row, i in zip(rows.numpy()[-len(cohorts[-1]) :], cohorts[-1], strict=True):
+        own = DATA.validation[i] if DATA.validation is not None and len(DATA.validation[i]) else DATA.train[i]
+        rng = stream(SETTING.seed, "halves", 4, i)
+        some = np.concatenate([np.asarray(own)[rng.permutation(len(own))[: len(own) // 2]] for _ in range(3)])
+        images, labels = DATA.images[some], DATA.labels[some]
+        with torch.no_grad():
+            reduced = how(network.latent(to_input(images)))
+        joint = np.concatenate([np.asarray(images).reshape(len(some), -1) / 255, np.eye(CLASSES)[labels]], 1)
+        assert row[0] == length
+        assert row[1 : 1 + length] == pytest.approx(descriptor(reduced, labels, CLASSES).numpy(), abs=1e-3)
+        assert row[1 + length :] == pytest.approx(np.concatenate([joint.mean(0), joint.std(0)]), abs=1e-5)
+
+
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_a_snapshot_is_its_descriptor_and_its_gaussian(seed: int, many: bool) -> None:
+    rng = np.random.default_rng(seed)
+    rows = torch.from_numpy(rng.standard_normal((40, 6)))
+    labels = torch.from_numpy(rng.integers(0, 3, 40))
+    marks = torch.nn.functional.one_hot(labels, 4)
+    row = snapshot(rows, marks if many else labels, 2, 4)
+    assert row[0] == 2 * 5 * 2
+    assert torch.allclose(row[1:21], descriptor(rows[:, :2], labels, 4).float())
+    joint = np.concatenate([rows[:, 2:].numpy(), marks.numpy()], 1)
+    assert row[21:].numpy() == pytest.approx(np.concatenate([joint.mean(0), joint.std(0)]), abs=1e-5)
+
+
+@pytest.mark.parametrize(("share", "rounds", "last"), [(0.25, 20, 5), (0.5, 5, 2), (0.25, 3, 1)])
+def test_the_rounds_of_warm_up(share: float, rounds: int, last: int) -> None:
+    assert method("descriptor_bounds", warm_up=share).trains_until(rounds) == last
+
+
+def test_the_projection_is_that_of_the_released_codes_first_bounds() -> None:
+    network = models.build("digits_cnn", shape=DATA.shape, classes=10, seed=4).train()
+    bounds = first_bounds(network, Context.of(DATA, SETTING))
+    assert network.training
+    assert (float(bounds.low.max()), float(bounds.high.min())) == (0.0, 2.0)
+    wider = type(bounds)(bounds.low, 7 * bounds.high)
+    assert torch.allclose(projector(synthetic(bounds), 3).axes, projector(synthetic(wider), 3).axes, atol=1e-9)
+
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+#: Every clustering as descriptors to ids.
+ALL: dict[str, Callable[[Floats], Ints]] = {
+    "dynamic": lambda x: dynamic(x)[0],
+    "density": lambda x: density(x, 0.5),
+    "k_means": lambda x: k_means(x, 3)[0],
+    "silhouette": lambda x: k_means_silhouette(x)[0],
+    "hdbscan": hdbscan,
+    "agglomerative": agglomerative,
+}
+everyone = pytest.mark.parametrize("name", ALL)
+
+
+def scattered(seed: int, clients: int, groups: int, apart: float = 10.0) -> Floats:
+    """Descriptors of two entries, in groups."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(0, apart, (groups, 2))[rng.integers(0, groups, clients)] + rng.normal(0, 0.5, (clients, 2))
+
+
+def partition(labels: Ints) -> set[frozenset[int]]:
+    """Who is with whom, whatever the ids."""
+    return {frozenset(np.flatnonzero(labels == m).tolist()) for m in set(labels.tolist())}
+
+
+# -- the elbow ------------------------------------------------------------------------------------------------
+
+
+def kneedle(curve: Floats) -> int | None:
+    """Satopaa et al. (2011), Sec. III, written out for a convex increasing curve at sensitivity 1: the curve is
+    turned round, and the first local maximum of its height over the diagonal after which the height sinks by one
+    step's width, or below zero past a minimum, is the knee. An end of the curve is level with what is beyond it."""
+    k = len(curve)
+    y = (curve - curve[0]) / (curve[-1] - curve[0])
+    height = (1 - y)[::-1] - np.arange(k) / (k - 1)
+    top = None
+    for i in range(k - 1):
+        before, here, after = height[max(i - 1, 0)], height[i], height[i + 1]
+        if here >= before and here >= after:
+            top, floor = i, here - 1 / (k - 1)
+        if top is not None and here <= before and here <= after:
+            floor = 0.0
+        if top is not None and after < floor:
+            return k - 1 - top
+    return None
+
+
+def test_the_elbow_of_a_curve_by_hand() -> None:
+    """Turned round, 0 1 2 3 10 is 0, .7, .8, .9, 1 and 0, .45, .3, .15, 0 over the diagonal: the maximum is the
+    second from the end. With 0 .. 3 further on it is where the steep part begins."""
+    assert _elbow_of(np.array([0.0, 1.0, 2.0, 3.0, 10.0])) == 3
+    assert _elbow_of(np.array([1.0, 1.1, 1.2, 1.3, 1.4, 4.0, 6.0, 9.0])) == 4
+    x = np.array([0.0, 1.0, 3.0, 6.0, 16.0])[:, None]  # nearest others: 1 1 2 3 10
+    assert elbow(x) == 3.0
+    assert elbow(x, 0.5) == 1.5
+
+
+@settings(max_examples=100)
+@given(st.lists(st.floats(0, 100), min_size=4, max_size=25, unique=True))
+def test_the_elbow_is_kneedles(values: list[float]) -> None:
+    curve = np.sort(np.array(values))
+    if np.diff(curve).min() < 1e-6 or _touches(curve):
+        return
+    expected = kneedle(curve)
+    assert _elbow_of(curve) == (len(curve) - 1 if expected is None else expected)
+
+
+def _touches(curve: Floats) -> bool:
+    """Whether rounding decides something: neighbours of equal height over the diagonal, or a height on a threshold."""
+    k = len(curve)
+    height = (1 - (curve - curve[0]) / (curve[-1] - curve[0]))[::-1] - np.arange(k) / (k - 1)
+    thresholds = np.append(height - 1 / (k - 1), 0.0)
+    gaps = np.abs(height[1:-1, None] - thresholds)
+    return bool(np.abs(np.diff(height)).min() < 1e-9 or gaps.min() < 1e-9)
+
+
+def test_the_largest_distance_stands_in_for_an_elbow() -> None:
+    line = np.cumsum([0.0, 1.0, 1.0, 1.0, 1.0])[:, None]
+    assert elbow(line, 0.98) == 0.98  # a constant curve
+    assert elbow(np.array([[0.0], [1.0], [5.0]])) == 4.0  # three clients
+    assert elbow(np.array([[0.0], [3.0]])) == 3.0
+    assert elbow(np.array([[7.0, 7.0]])) == 0.0
+    assert elbow(np.ones((6, 3))) == 0.0
+
+
+def test_two_largest_values_that_tie() -> None:
+    """Mutual neighbours: Kneedle answers with the last position, so all within that distance merge."""
+    x = np.array([0.0, 1.0, 10.0, 12.5, 20.0, 23.0])[:, None]
+    curve = np.sort(nearest_other(x))
+    assert curve[-1] == curve[-2] == 3.0
+    assert _elbow_of(curve) == 5
+    labels, eps = dynamic(x)
+    assert (labels.tolist(), eps) == ([0, 0, 1, 1, 2, 2], 3.0)
+    assert dynamic(x, 0.98)[0].tolist() == [0, 0, 1, 1, 2, 3]
+    # A steep end is an elbow all the same.
+    assert _elbow_of(np.array([0.1, 0.1, 0.1, 0.1, 3.0, 3.0])) == 3
+
+
+# -- density --------------------------------------------------------------------------------------------------
+
+
+def reached(x: Floats, eps: float) -> set[frozenset[int]]:
+    """Union-find over pairs at most eps apart."""
+    root = list(range(len(x)))
+
+    def find(i: int) -> int:
+        while root[i] != i:
+            i = root[i]
+        return i
+
+    for i in range(len(x)):
+        for j in range(i):
+            if float(np.linalg.norm(x[i] - x[j])) <= eps:
+                root[find(i)] = find(j)
+    return {frozenset(j for j in range(len(x)) if find(j) == find(i)) for i in range(len(x))}
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 10**6), clients=st.integers(1, 15), groups=st.integers(1, 5), eps=st.floats(0.05, 8))
+def test_density_joins_who_is_within_reach(seed: int, clients: int, groups: int, eps: float) -> None:
+    x = scattered(seed, clients, groups)
+    assert partition(density(x, eps)) == reached(x, eps)
+
+
+@given(seed=st.integers(0, 10**6), clients=st.integers(3, 15))
+def test_the_dynamic_rule_is_density_at_the_elbow(seed: int, clients: int) -> None:
+    x = scattered(seed, clients, 4)
+    labels, eps = dynamic(x, 0.95)
+    assert eps == elbow(x, 0.95)
+    assert partition(labels) == partition(density(x, eps))
+    alone = np.vstack([x, [[1e6, 1e6]]])
+    assert np.flatnonzero(density(alone, eps) == density(alone, eps)[-1]).tolist() == [clients]
+
+
+def test_pairs_exactly_at_the_reach_are_within_it() -> None:
+    """The reach is one of the distances, computed twice: many entries make a last bit likely to differ."""
+    x = np.random.default_rng(4).normal(0, 1, (12, 220))
+    for eps in nearest_other(x):
+        i = int(np.flatnonzero(nearest_other(x) == eps)[0])
+        labels = density(x, float(eps))
+        assert (labels == labels[i]).sum() > 1
+
+
+def test_a_reach_of_zero_joins_equals_only() -> None:
+    x = np.array([[0.0], [2.0], [0.0], [5.0]])
+    assert density(x, 0.0).tolist() == [0, 1, 0, 2]
+    assert density(np.array([[0.0], [2.0], [0.0], [2.0]]), 0.0).tolist() == [0, 0, 0, 0]  # nothing but equals
+    for bad in (-1.0, float("nan")):
+        with pytest.raises(FedbenchError, match="reach of a cluster must be 0 or more"):
+            density(x, bad)
+        with pytest.raises(FedbenchError, match="scale of the elbow must be positive"):
+            elbow(x, bad)
+
+
+# -- all of them ----------------------------------------------------------------------------------------------
+
+
+@everyone
+@pytest.mark.parametrize("clients", [1, 2, 3, 7])
+def test_equal_descriptors_are_one_cluster(name: str, clients: int) -> None:
+    assert ALL[name](np.full((clients, 4), 0.3)).tolist() == [0] * clients
+
+
+@everyone
+@pytest.mark.parametrize("clients", [2, 3, 4])
+def test_a_few_clients(name: str, clients: int) -> None:
+    labels = ALL[name](np.array([[0.0, 0.0], [0.1, 0.0], [9.0, 9.0], [30.0, 0.0]])[:clients])
+    assert labels.shape == (clients,)
+    assert labels.dtype == np.int64
+    assert labels[0] == 0
+    expected = {"dynamic": [[0, 0], [0, 0, 0], [0, 0, 0, 1]], "density": [[0, 0], [0, 0, 1], [0, 0, 1, 2]]}
+    expected["agglomerative"] = expected["silhouette"] = expected["density"]
+    if name == "k_means":
+        assert len(set(labels.tolist())) == min(3, clients)
+    elif name in ("density", "agglomerative"):
+        assert labels.tolist() == expected[name][clients - 2]
+
+
+@everyone
+def test_nothing_and_not_a_number_are_refused(name: str) -> None:
+    with pytest.raises(FedbenchError, match=r"descriptors of clients \[1\] hold NaN or infinite values"):
+        ALL[name](np.array([[0.0, 1.0], [np.nan, 1.0], [3.0, 3.0]]))
+    with pytest.raises(FedbenchError, match="clustering needs descriptors"):
+        ALL[name](np.zeros((0, 3)))
+
+
+@everyone
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), clients=st.integers(2, 12))
+def test_ids_count_up_by_first_appearance(name: str, seed: int, clients: int) -> None:
+    labels = ALL[name](scattered(seed, clients, 4))
+    first = [int(np.flatnonzero(labels == m)[0]) for m in range(labels.max() + 1)]
+    assert first == sorted(first)
+
+
+@pytest.mark.parametrize("name", ["density", "k_means", "silhouette", "hdbscan", "agglomerative"])
+def test_clear_groups_are_found(name: str) -> None:
+    truth = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
+    x = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])[truth] + np.random.default_rng(0).normal(0, 0.1, (9, 2))
+    assert ALL[name](x).tolist() == truth.tolist()
+
+
+# -- each on its own ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), clients=st.integers(1, 12), k=st.integers(1, 14))
+def test_k_means_gives_as_many_centres_as_ids_each_that_of_its_members(seed: int, clients: int, k: int) -> None:
+    x = scattered(seed, clients, 4)
+    labels, centres = k_means(x, k)
+    assert centres.shape == (labels.max() + 1, 2) == (min(k, clients), 2)
+    np.testing.assert_allclose(centres, centroids(x, labels), atol=0.1)
+    assert (nearest(x, centres) == labels).all()
+    again = k_means(x, k)
+    assert (again[0] == labels).all()
+    assert (again[1] == centres).all()
+
+
+def test_k_means_is_scikit_learns_with_one_start() -> None:
+    from sklearn.cluster import KMeans
+
+    x = np.random.default_rng(0).normal(0, 1, (60, 5))
+    reference = KMeans(9, n_init=1, random_state=42).fit(x)
+    assert reference.inertia_ > KMeans(9, n_init=3, random_state=42).fit(x).inertia_, "more starts change nothing"
+    labels, centres = k_means(x, 9)
+    assert partition(labels) == partition(reference.labels_)
+    for i in range(60):
+        np.testing.assert_array_equal(centres[labels[i]], reference.cluster_centers_[reference.labels_[i]])
+    seeds = {frozenset(partition(k_means(x, 9, seed)[0])) for seed in range(6)}
+    assert len(seeds) > 1, "the seed changes nothing"
+    with pytest.raises(FedbenchError, match="at least 1 cluster, not 0"):
+        k_means(x, 0)
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-18])
+def test_k_means_of_fewer_distinct_clients_than_clusters(gap: float) -> None:
+    x = np.array([[1.0, 0.0], [1.0, gap], [4.0, 0.0], [1.0, 0.0]])
+    labels, centres = k_means(x, 3)
+    assert labels.tolist() == [0, 0, 1, 0]
+    np.testing.assert_allclose(centres, [[1, 0], [4, 0]], atol=1e-12)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), clients=st.integers(3, 9))
+def test_the_silhouette_chooses_k(seed: int, clients: int) -> None:
+    x = scattered(seed, clients, 3)
+    scores = {k: silhouette(x, k_means(x, k)[0]) for k in range(2, clients)}
+    labels, centres = k_means_silhouette(x)
+    assert len(centres) == labels.max() + 1
+    assert silhouette(x, labels) == pytest.approx(max(scores.values()))
+    assert scores[len(centres)] == pytest.approx(max(scores.values()))
+
+
+def silhouette(x: Floats, labels: Ints) -> float:
+    """Rousseeuw (1987) by loops."""
+    values = []
+    for i in range(len(x)):
+        mean = {
+            m: np.mean([np.linalg.norm(x[i] - x[j]) for j in np.flatnonzero(labels == m) if j != i] or [np.nan])
+            for m in set(labels.tolist())
+        }
+        own = mean.pop(labels[i])
+        other = min(mean.values())
+        values.append(0.0 if np.isnan(own) else (other - own) / max(own, other))
+    return float(np.mean(values))
+
+
+def test_noise_of_hdbscan_is_on_its_own() -> None:
+    rng = np.random.default_rng(0)
+    x = np.vstack([rng.normal(0, 0.1, (5, 2)), [[40.0, 0.0]], rng.normal(9, 0.1, (5, 2)), [[0.0, -60.0]]])
+    assert hdbscan(x).tolist() == [0] * 5 + [1] + [2] * 5 + [3]
+
+
+def test_ward_merges_up_to_its_threshold() -> None:
+    """Two points at distance d merge at d; two pairs of spread 0 at distance d merge at sqrt(2) d."""
+    assert agglomerative(np.array([[0.0], [1.19]])).tolist() == [0, 0]
+    assert agglomerative(np.array([[0.0], [1.21]])).tolist() == [0, 1]
+    pairs = np.array([[0.0], [0.0], [0.9], [0.9]])
+    assert agglomerative(pairs).tolist() == [0, 0, 1, 1]
+    assert agglomerative(pairs, 1.3).tolist() == [0, 0, 0, 0]
+
+
+def test_centroids_and_the_nearest() -> None:
+    x = np.array([[0.0, 0.0], [5.0, 5.0], [2.0, 4.0]])
+    centres = centroids(x, np.array([0, 1, 0]))
+    assert centres.tolist() == [[1, 2], [5, 5]]
+    assert nearest(np.array([[0.0, 9.0], [4.0, 4.0], [3.0, 3.5]]), centres).tolist() == [1, 1, 0]  # the last: a tie
+    with pytest.raises(FedbenchError, match=r"\[0\] hold NaN"):
+        nearest(np.array([[np.inf, 0.0]]), centres)
+
+
+# -- soft -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), clients=st.integers(2, 9), eps=st.floats(0, 20))
+def test_soft_weights_by_hand(seed: int, clients: int, eps: float) -> None:
+    x, n = scattered(seed, clients, 3), np.random.default_rng(seed).integers(1, 50, clients).astype(float)
+    tau = bandwidth(x)
+    assert tau == pytest.approx(float(np.median([v * v for v in nearest_other(x)])))
+    found = soft_weights(x, x, n, eps, tau)
+    for i in range(clients):
+        raw = [
+            n[j] * np.exp(-d * d / tau) if i == j or d <= eps else 0.0
+            for j in range(clients)
+            for d in [float(np.linalg.norm(x[i] - x[j]))]
+        ]
+        np.testing.assert_allclose(found[i], np.array(raw) / sum(raw), atol=1e-12)
+
+
+def test_a_point_beyond_reach_takes_the_nearest_and_equals_share_by_size() -> None:
+    x = np.array([[0.0], [0.0], [8.0]])
+    far = soft_weights(np.array([[1000.0], [-1000.0]]), x, np.array([1.0, 3.0, 9.0]), 2.0, 1.0)
+    np.testing.assert_allclose(far, [[0, 0, 1], [0.25, 0.75, 0]])
+    assert bandwidth(x) == 0
+    np.testing.assert_allclose(soft_weights(x, x, np.array([1.0, 3.0, 9.0]), 20.0, 0.0)[0], [0.25, 0.75, 0])
+    with pytest.raises(FedbenchError, match="without training images"):
+        soft_weights(x, x, np.array([1.0, 1.0, 0.0]), 0.5, 1.0)
