@@ -42,7 +42,7 @@ def failed(found: list[Outcome]) -> list[str]:
     return [o.check.name for o in found if o.holds is False]
 
 
-@pytest.mark.parametrize("name", ["digits_cnn", "cifar_cnn_bn"])
+@pytest.mark.parametrize("name", ["digits_cnn", pytest.param("cifar_cnn_bn", marks=pytest.mark.slow)])
 def test_a_built_in_network_passes(name: str, tmp_path: Path) -> None:
     found = checked(name, tmp_path)
     assert [(o.check.name, o.why) for o in found if not o.holds] == []

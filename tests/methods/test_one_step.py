@@ -15,15 +15,13 @@ from torch.nn import functional as F
 
 from fedbench import models
 from fedbench.conformance.small import small
-from fedbench.core import executors, message
+from fedbench.core import message
 from fedbench.core.augment import to_input
-from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
-from fedbench.core.start import initialise
-from fedbench.core.trainer import Interrupted, Progress, Trainer
+from fedbench.core.trainer import Interrupted, Progress
 from fedbench.errors import FedbenchError
 from fedbench.methods.grayscale import FirstChannel
 from fedbench.methods.parts import importance
@@ -31,6 +29,7 @@ from fedbench.methods.parts.one_step import Moments, adam, is_norm
 from fedbench.partitions.density import Densities
 from fedbench.ratios.bound import kmeans_bound
 from fedbench.specs import Setting
+from tests.support.formula_lab import close, trained
 from tests.support.lab import Run, digits, federation, method, same, setting, train, trainer
 
 DATA = federation()
@@ -40,16 +39,6 @@ def one_step(**changes: Any) -> Setting:
     """The loop of FTW-ERM's paper, for a few rounds."""
     given = {"steps": 1, "passes": "endless", "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0, "votes": False}
     return setting(**{**given, "rounds": 3, "window": 1, **changes})
-
-
-def on_small(how: Any, s: Setting, where: Path, norm: bool) -> Trainer:
-    """A run on the small test network, to its end."""
-    model, initial = initialise(how, lambda: small(DATA.shape[2], norm), DATA, s)
-    executor = executors.make("sequential", model, DATA, s)
-    where.mkdir()
-    it = Trainer(s, how, DATA, model, initial, executor, Plan(s, DATA.n_train, (8, 8)), Checkpoint(where))
-    it.run()
-    return it
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
@@ -115,8 +104,8 @@ def test_clients_count_equally_whatever_their_sizes(tmp_path: Path) -> None:
 
 def test_statistics_are_averaged_by_fedsgd_and_kept_by_fedbn(tmp_path: Path) -> None:
     s = one_step()
-    shared = on_small(method("fedsgd"), s, tmp_path / "a", True).server
-    own = on_small(method("fedbn"), s, tmp_path / "b", True).server
+    shared = trained(method("fedsgd"), DATA, s, tmp_path / "a").server
+    own = trained(method("fedbn"), DATA, s, tmp_path / "b").server
     norm = {n for n in shared.shared if ".norm." in n}
     assert {n.rsplit(".", 1)[1] for n in norm} == {
         "weight", "bias", "running_mean", "running_var", "num_batches_tracked"
@@ -129,14 +118,11 @@ def test_statistics_are_averaged_by_fedsgd_and_kept_by_fedbn(tmp_path: Path) -> 
 
 
 def test_averaged_statistics_are_the_plain_mean_of_the_participants(tmp_path: Path) -> None:
-    s = one_step(rounds=1)
     how = method("fedsgd")
-    model, initial = initialise(how, lambda: small(1, True), DATA, s)
-    executor = executors.make("sequential", model, DATA, s)
-    it = Trainer(s, how, DATA, model, initial, executor, Plan(s, DATA.n_train, (8, 8)), Checkpoint(tmp_path))
+    it = trainer(how, DATA, tmp_path, one_step(rounds=1), network=lambda: small(norm=True))
     round = it.begin()
     cohort = it.enter(round, round.cohort)
-    executor.run(cohort, how.local)
+    it.executor.run(cohort, how.local)
     means = torch.stack([c.state["backbone.norm.running_mean"] for c in cohort])
     assert (means.std(0) > 0).all()
     how.aggregate(round.server, cohort, 1)
@@ -145,28 +131,14 @@ def test_averaged_statistics_are_the_plain_mean_of_the_participants(tmp_path: Pa
 
 def test_fedbns_own_adam_is_torchs_on_the_same_gradients(tmp_path: Path) -> None:
     """One client: what it does to its norm alone is what one Adam does to the whole network."""
-    alone = federation((120,))
-    s = one_step(rounds=3, weight_decay=0.01)
-    ends = []
-    for name in ("fedbn", "fedsgd"):
-        how = method(name)
-        model, initial = initialise(how, lambda: small(1, True), alone, s)
-        executor = executors.make("sequential", model, alone, s)
-        where = tmp_path / name
-        where.mkdir()
-        it = Trainer(s, how, alone, model, initial, executor, Plan(s, alone.n_train, (8, 8)), Checkpoint(where))
-        it.run()
-        ends.append(it.server.view(0))
-    for n in ends[1]:
-        torch.testing.assert_close(ends[0][n], ends[1][n], rtol=1e-6, atol=1e-7)
+    alone, s = federation((120,)), one_step(rounds=3, weight_decay=0.01)
+    ours, plain = (trained(method(name), alone, s, tmp_path / name).server.view(0) for name in ("fedbn", "fedsgd"))
+    close({n: ours[n] for n in plain}, plain, 1e-6, 1e-7)
 
 
 def test_who_sits_out_keeps_its_norms_and_moments(tmp_path: Path) -> None:
-    s = one_step(rounds=5, cohort=1)
     how = method("fedbn")
-    model, initial = initialise(how, lambda: small(1, True), DATA, s)
-    executor, plan = executors.make("sequential", model, DATA, s), Plan(s, DATA.n_train, (8, 8))
-    it = Trainer(s, how, DATA, model, initial, executor, plan, Checkpoint(tmp_path))
+    it = trainer(how, DATA, tmp_path, one_step(rounds=5, cohort=1), network=lambda: small(norm=True))
     held: list[dict[int, Any]] = []
     it.run(lambda _: held.append({i: it.server.view(i) for i in range(4)}))
     moved = 0
@@ -175,7 +147,7 @@ def test_who_sits_out_keeps_its_norms_and_moments(tmp_path: Path) -> None:
         for i in range(4):
             own = [n for n in after[i] if how.is_personal(n)]
             same = all(torch.equal(before[i][n], after[i][n]) for n in own)
-            assert same is (plan.cohort(t) != [i])
+            assert same is (it.plan.cohort(t) != [i])
             moved += not same
     assert moved == 4
 
@@ -192,7 +164,7 @@ def test_every_norm_of_the_resnet_is_told_by_its_name() -> None:
 
 
 def test_frozen_norms_stay_at_their_start(tmp_path: Path) -> None:
-    server = on_small(method("fedbn", affine="frozen"), one_step(), tmp_path / "a", True).server
+    server = trained(method("fedbn", affine="frozen"), DATA, one_step(), tmp_path / "a").server
     for i in range(4):
         own = server.view(i)
         assert torch.equal(own["backbone.norm.weight"], torch.ones(6))
@@ -345,7 +317,7 @@ def test_special_cases_have_client_one_as_the_target(tmp_path: Path) -> None:
         method("ftw_erm", case="cs_both", ratios="hdrm")
 
 
-MATCHED = {"ratios": "hdrm", "n_te": 100, "clusters": 15, "restarts": 2, "matching_epochs": 60}
+MATCHED = {"ratios": "hdrm", "n_te": 100, "clusters": 15, "restarts": 2, "matching_epochs": 30}
 
 
 @pytest.mark.parametrize("name", ["ftw_erm", "fitw_erm"])
