@@ -9,10 +9,11 @@ that of the method (`version` of its class), the partitioner (`version` of its c
 (`models/registry.py:_VERSIONS`) or, where all methods change, the trainer (`Setting.version`). `write` refuses
 predictions that have changed under the same id, and test_golden.py finds them.
 
-Every method runs on the embedded digits by the sequential executor in each setting that suits it: clients that take
-part at times and vote; true groups with validation images, late clients, drift and a test phase; clients that never
-train; one gradient a round. The bits are those of every x86-64 processor (`portable.py`), with one torch and one NumPy:
-with others a comparison says so.
+Every method runs on a part of the embedded digits by the sequential executor in each setting that suits it: clients
+that take part at times and vote; true groups with validation images, late clients, drift and a test phase; clients that
+never train; one gradient a round. A method's hyper-parameters that switch on more of it run in one setting that tells
+them from the defaults (`ONCE`). The bits are those of every x86-64 processor (`portable.py`), with one torch and one
+NumPy: with others a comparison says so.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,24 @@ from tests.golden.compare import compare, unsaid
 from tests.support.cases import CASES
 
 FILE = Path(__file__).with_name("predictions.json")
+#: Where variants of a method run, which in few rounds are not told from it elsewhere; the others in the first setting.
+#: FedBN's needs a norm, of which these networks have none; APFL's learned share turns no answer in so few rounds.
+ONCE = {
+    ("apfl_flux", "adaptive"): "",
+    ("fedavgft", "finetune_rounds"): "drift",
+    ("fedbn", "affine"): "",
+    ("fedpac", "score"): "newcomers",
+    ("fedprox", "finetune_rounds"): "drift",
+    ("fedsam", "finetune_rounds"): "drift",
+    ("flux", "clustering"): "drift",
+    ("ftw_erm", "ratios"): "gradients",
+    ("pfedfda", "betas"): "newcomers",
+    ("pfedme", "beta"): "drift",
+}
+
+
+def runs_in(scenario: str, name: str, chosen: Mapping[str, Any]) -> bool:
+    return not chosen or ONCE.get((name, next(iter(chosen))), "votes") == scenario
 
 
 def settings(store: Store) -> Iterator[tuple[str, Setting]]:
@@ -46,7 +65,7 @@ def settings(store: Store) -> Iterator[tuple[str, Setting]]:
         part: PartitionSpec = rules.partition_spec(data.resolve("digits", store), 10, **chosen)
         base: dict[str, Any] = {
             "model": "digits_cnn",
-            "rounds": 3,
+            "rounds": 2,
             "batch_size": 16,
             "window": 1,
             "seed": 5,
@@ -54,11 +73,12 @@ def settings(store: Store) -> Iterator[tuple[str, Setting]]:
         }
         return rules.setting(part, "smoke", **{"lr": 0.05, **base, **train})
 
-    voting = {"scheme": "dirichlet", "alpha": 0.3, "clients": 6}
+    voting = {"scheme": "dirichlet", "alpha": 0.3, "clients": 6, "subsample": 0.4}
     yield "votes", setting("feddrm", voting, epochs=1, participation=0.8)
-    groups = {"scheme": "equal", "shift": "pxy", "level": 5, "clients": 8}
-    yield "groups", setting("flux", groups, rounds=6, epochs=1, participation=0.8)
-    yield "drift", setting("flux", {**groups, "shift": "py", "level": 2, "phases": 2}, rounds=6, epochs=1, drifts=[4])
+    groups = {"scheme": "equal", "shift": "pxy", "level": 5, "clients": 8, "data_share": 0.05}
+    yield "groups", setting("flux", groups, rounds=3, epochs=1, participation=0.8)
+    drifting = {**groups, "data_share": 0.1, "shift": "py", "level": 2, "phases": 2}
+    yield "drift", setting("flux", drifting, rounds=4, epochs=1, drifts=[2])
     joining = {"scheme": "dirichlet", "alpha": 0.5, "clients": 6, "unseen": 2, "unseen_as": ["fog-3"]}
     yield "newcomers", setting("pfedfda", joining, epochs=1)
     yield "gradients", setting("ftw_erm", {"preset": "toy"} if "toy" in protocol.load("ftw_erm").presets else voting)
@@ -78,7 +98,7 @@ def measure(only: Sequence[str] = (), train: bool = True) -> tuple[dict[str, str
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         for scenario, setting in settings(store):
-            for name, chosen in ((n, c) for n, c in CASES if not only or n in only):
+            for name, chosen in ((n, c) for n, c in CASES if (not only or n in only) and runs_in(scenario, n, c)):
                 place = "/".join((scenario, name, *(f"{option}={value}" for option, value in chosen.items())))
                 try:
                     job = Job.of(setting, name, chosen)
