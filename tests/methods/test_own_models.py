@@ -2,180 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
-from torch import nn
+from torch.nn import functional as F
 
 from fedbench.conformance.small import small
-from fedbench.core.plan import Plan
-from fedbench.core.state import model_in
+from fedbench.core.state import state_of
 from fedbench.core.votes import Heads
-from fedbench.models.base import FLModel, seeded
-from tests.support.formula_lab import ByHand, State, answered, averaged, close, images, of, sent, started, trained
+from tests.support.formula_lab import (
+    PARAMETERS,
+    ByHand,
+    State,
+    answered,
+    averaged,
+    close,
+    images,
+    network,
+    of,
+    sent,
+    started,
+    trained,
+)
 from tests.support.groups_lab import grouped_federation, grouped_setting
-from tests.support.lab import Run, federation, finish, method, same, setting, train, trainer
+from tests.support.lab import federation, method, same, setting, train
 
 DATA = federation((40, 30, 26), skew=1.0)
 NAMES = ("apfl", "ditto", "pfedme", "fedrod")
 every = pytest.mark.parametrize("name", NAMES)
 
-# -- a network of two layers in NumPy -------------------------------------------------------------------------
+# -- rounds by hand: (run, client, round, received, own) -> (sent, own) ---------------------------------------
 
-Array = npt.NDArray[np.float64]
-#: W [8, 64] and b [8] of the body tanh(W x + b), V [10, 8] and c [10] of the head.
-Weights = dict[str, Array]
-PLAIN = setting(rounds=2, epochs=2, lr=0.1, momentum=0.5, weight_decay=1e-2, tail="drop", window=1)
-PLAN = Plan(PLAIN, DATA.n_train, DATA.shape[:2])
-TENSORS = {"W": "backbone.1.weight", "b": "backbone.1.bias", "V": "head.weight", "c": "head.bias"}
+DROPPED = setting(rounds=2, epochs=2, lr=0.1, momentum=0.5, weight_decay=1e-2, tail="drop", window=1)
 
 
-class TwoLayers(FLModel):
-    def __init__(self) -> None:
-        super().__init__(nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh()), nn.Identity(), nn.Linear(8, 10), 8)
+def sgd(*parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, DROPPED.lr, DROPPED.momentum, weight_decay=DROPPED.weight_decay)
 
 
-def two_layers() -> TwoLayers:
-    with seeded(4, "model"):
-        return TwoLayers()
+def apfl(run: ByHand, i: int, t: int, w: State, v: State) -> tuple[State, State]:
+    shared, own = network(w), network(v)
+    steps = sgd(*shared.parameters(), *own.parameters())
+    for rows in run.batches(i, t):
+        x, y = images(DATA, rows), DATA.labels[rows]
+        scores = shared(x)
+        loss = F.cross_entropy(scores, y) + F.cross_entropy(0.3 * own(x) + 0.7 * scores.detach(), y)
+        steps.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        steps.step()
+    return state_of(shared), state_of(own)
 
 
-def pixels(rows: Any) -> Array:
-    x: Array = DATA.images[rows].numpy().reshape(len(rows), -1) / 255.0
-    return 2 * x - 1
+def ditto(run: ByHand, i: int, t: int, w: State, v: State) -> tuple[State, State]:
+    return run.descended(w, run.batches(i, t)), run.descended(v, run.batches(i, t, 2, 3), pull=0.7, anchor=w)
 
 
-def labels(rows: Any) -> Any:
-    return DATA.labels[rows].numpy()
-
-
-def features(p: Weights, x: Array) -> Array:
-    z: Array = np.tanh(x @ p["W"].T + p["b"])
-    return z
-
-
-def logits(p: Weights, x: Array) -> Array:
-    return features(p, x) @ p["V"].T + p["c"]
-
-
-def slope(scores: Array, y: Any) -> Array:
-    """Gradient of the mean cross-entropy by the logits."""
-    shares = np.exp(scores - scores.max(1, keepdims=True))
-    shares /= shares.sum(1, keepdims=True)
-    shares[np.arange(len(y)), y] -= 1
-    return shares / len(y)
-
-
-def backward(p: Weights, x: Array, by: Array) -> Weights:
-    """Gradients of the parameters from those of the logits."""
-    z = features(p, x)
-    inner = (by @ p["V"]) * (1 - z**2)
-    return {"W": inner.T @ x, "b": inner.sum(0), "V": by.T @ z, "c": by.sum(0)}
-
-
-class SGD:
-    """With momentum and weight decay, of what has a gradient."""
-
-    def __init__(self, lr: float = PLAIN.lr, momentum: float = PLAIN.momentum) -> None:
-        self.lr, self.momentum = lr, momentum
-        self.speed: Weights = {}
-
-    def step(self, p: Weights, gradient: Weights) -> Weights:
-        pull = {n: g + PLAIN.weight_decay * p[n] for n, g in gradient.items()}
-        self.speed = {n: self.momentum * self.speed.get(n, 0.0) + g for n, g in pull.items()}
-        return {n: v - self.lr * self.speed[n] if n in gradient else v for n, v in p.items()}
-
-
-def batches(i: int, t: int, phase: int, epochs: int = 2) -> Iterator[tuple[Array, Any]]:
-    for position in PLAN.batches(i, t, phase, epochs, None):
-        rows = DATA.train[i][position]
-        yield pixels(rows), labels(rows)
-
-
-# The methods by hand: (client, round, received, own) -> (sent, own).
-
-
-def apfl(i: int, t: int, w: Weights, v: Weights) -> tuple[Weights, Weights]:
-    for_w, for_v = SGD(), SGD()
-    for x, y in batches(i, t, 1):
-        mixed = 0.3 * logits(v, x) + 0.7 * logits(w, x)
-        by_w, by_v = backward(w, x, slope(logits(w, x), y)), backward(v, x, 0.3 * slope(mixed, y))
-        w, v = for_w.step(w, by_w), for_v.step(v, by_v)
-    return w, v
-
-
-def ditto(i: int, t: int, w: Weights, v: Weights) -> tuple[Weights, Weights]:
-    sgd, average, p = SGD(), SGD(), w
-    for x, y in batches(i, t, 1):
-        p = average.step(p, backward(p, x, slope(logits(p, x), y)))
-    for x, y in batches(i, t, 2, epochs=3):
-        gradient = backward(v, x, slope(logits(v, x), y))
-        v = sgd.step(v, {n: g + 0.7 * (v[n] - w[n]) for n, g in gradient.items()})
-    return p, v
-
-
-def pfedme(i: int, t: int, w: Weights, v: Weights) -> tuple[Weights, Weights]:
-    theta, sgd = w, SGD(lr=0.2, momentum=0.0)
-    for x, y in batches(i, t, 1):
-        for _ in range(3):
-            gradient = backward(theta, x, slope(logits(theta, x), y))
-            theta = sgd.step(theta, {n: g + 4.0 * (theta[n] - w[n]) for n, g in gradient.items()})
-        w = {n: w[n] - PLAIN.lr * 4.0 * (w[n] - theta[n]) for n in w}
+def pfedme(run: ByHand, i: int, t: int, w: State, v: State) -> tuple[State, State]:
+    theta = w
+    for rows in run.batches(i, t):
+        theta = run.descended(theta, [rows] * 3, pull=4.0, anchor=w, lr=0.2, momentum=0.0)
+        w = {**theta, **{n: w[n] - DROPPED.lr * 4.0 * (w[n] - theta[n]) for n in PARAMETERS}}
     return w, theta
 
 
-def fedrod(i: int, t: int, w: Weights, head: Weights) -> tuple[Weights, Weights]:
-    bias = np.log(np.bincount(labels(DATA.train[i]), minlength=10) + 1e-12)
-    shared, personal = SGD(), SGD()
-    for x, y in batches(i, t, 1):
-        z = features(w, x)
-        by_head = slope(logits(w, x) + z @ head["V"].T + head["c"], y)
-        by_shared = backward(w, x, slope(logits(w, x) + bias, y))
-        w, head = shared.step(w, by_shared), personal.step(head, {"V": by_head.T @ z, "c": by_head.sum(0)})
-    return w, head
+def fedrod(run: ByHand, i: int, t: int, w: State, head: State) -> tuple[State, State]:
+    model, own = network(w), {n: p.clone().requires_grad_() for n, p in head.items()}
+    bias = (torch.bincount(DATA.labels[DATA.train[i]], minlength=10).double() + 1e-12).log().float()
+    steps = sgd(*model.parameters(), *own.values())
+    for rows in run.batches(i, t):
+        z, y = model.features(images(DATA, rows)), DATA.labels[rows]
+        generic = model.head(z)
+        both = generic.detach() + F.linear(z.detach(), own["weight"], own["bias"])
+        steps.zero_grad()
+        (F.cross_entropy(generic + bias, y) + F.cross_entropy(both, y)).backward()  # type: ignore[no-untyped-call]
+        steps.step()
+    return state_of(model), {n: p.detach() for n, p in own.items()}
 
 
-Step = Callable[[int, int, Weights, Weights], tuple[Weights, Weights]]
+def scores(state: State, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = network(state).eval()(x)
+    return found
+
+
+def with_head(w: State, head: State) -> State:
+    return {**w, **{f"head.{n}": w[f"head.{n}"] + t for n, t in head.items()}}
+
+
 #: Name -> (hyper-parameters, the client's round, logits that answer from (w, own, images)).
-METHODS: dict[str, tuple[dict[str, Any], Step, Callable[[Weights, Weights, Array], Array]]] = {
-    "apfl": ({"alpha": 0.3}, apfl, lambda w, v, x: 0.3 * logits(v, x) + 0.7 * logits(w, x)),
-    "ditto": ({"mu": 0.7, "personal_epochs": 3}, ditto, lambda w, v, x: logits(v, x)),
-    "pfedme": ({"lambda": 4.0, "inner_steps": 3, "inner_lr": 0.2}, pfedme, lambda w, theta, x: logits(theta, x)),
-    "fedrod": (
-        {"score": "after_aggregate"},
-        fedrod,
-        lambda w, head, x: logits(w, x) + features(w, x) @ head["V"].T + head["c"],
-    ),
+METHODS: dict[str, tuple[dict[str, Any], Any, Callable[[State, State, torch.Tensor], torch.Tensor]]] = {
+    "apfl": ({"alpha": 0.3}, apfl, lambda w, v, x: 0.3 * scores(v, x) + 0.7 * scores(w, x)),
+    "ditto": ({"mu": 0.7, "personal_epochs": 3}, ditto, lambda w, v, x: scores(v, x)),
+    "pfedme": ({"lambda": 4.0, "inner_steps": 3, "inner_lr": 0.2}, pfedme, lambda w, theta, x: scores(theta, x)),
+    "fedrod": ({"score": "after_aggregate"}, fedrod, lambda w, head, x: scores(with_head(w, head), x)),
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_run_is_what_the_equations_give(name: str, tmp_path: Path) -> None:
+@every
+def test_rounds_and_answers_by_hand(name: str, tmp_path: Path) -> None:
+    """Running statistics are those of the model that saw the images."""
     chosen, step, answer = METHODS[name]
-    it = finish(trainer(method(name, **chosen), DATA, tmp_path, PLAIN, network=two_layers)).trainer
-    start = {n: it.server.initial[full].double().numpy() for n, full in TENSORS.items()}
-    empty = {n: np.zeros_like(start[n]) for n in ("V", "c")}
-    w, own = start, [empty if name == "fedrod" else start] * 3
-    for t in (1, 2):
-        ends, own = map(list, zip(*(step(i, t, w, own[i]) for i in range(3)), strict=True))  # type: ignore[assignment]
-        w = {n: np.average([end[n] for end in ends], axis=0, weights=DATA.n_train) for n in w}  # type: ignore[index]
-    for n, full in TENSORS.items():
-        assert np.abs(w[n] - start[n]).max() > 5e-3, "nothing to compare"
-        np.testing.assert_allclose(it.server.shared[full].numpy(), w[n], atol=2e-6)
-        place = full.replace("head", "personal_head") if name == "fedrod" else f"own/{full}"
-        for i in (i for i in range(3) if n in own[i]):
-            np.testing.assert_allclose(it.server.personal[i][place].numpy(), own[i][n], atol=2e-6)
-    last = Run(it, []).predictions.to_pandas()
+    it, run = trained(method(name, **chosen), DATA, DROPPED, tmp_path), ByHand(DATA, DROPPED)
+    start = started()
+    head = {n: torch.zeros_like(start[f"head.{n}"]) for n in ("weight", "bias")}
+    own, prefix = [head if name == "fedrod" else start] * 3, "personal_head." if name == "fedrod" else "own/"
+
+    def local(i: int, t: int, w: State) -> State:
+        sent, own[i] = step(run, i, t, w, own[i])
+        return sent
+
+    w = run.rounds(local)
+    close(of(it.server.shared), w, 1e-3, 2e-5)
+    last = it.checkpoint.read_predictions().to_pandas()
     for i in range(3):
-        scores = answer(w, own[i], pixels(DATA.test[i]))
-        np.testing.assert_array_equal(last[last["client"] == i]["own"].to_numpy(), scores.argmax(1))
-        others = [answer(w, own[j], pixels(DATA.test[i])) for j in range(3) if j != i]
-        assert all(np.abs(o - scores).max() > 1e-2 for o in [logits(w, pixels(DATA.test[i])), *others])
+        close({n: it.server.personal[i][prefix + n] for n in own[i]}, own[i], 1e-3, 2e-5)
+        x = images(DATA, DATA.test[i])
+        ours = answer(w, own[i], x)
+        assert last[last["client"] == i]["own"].tolist() == ours.argmax(1).tolist()
+        others = [scores(w, x), *(answer(w, own[j], x) for j in range(3) if j != i)]
+        assert all((one - ours).abs().max() > 1e-2 for one in others)
 
 
 # -- what is sent, what is kept -------------------------------------------------------------------------------
@@ -217,18 +166,6 @@ def test_fedrods_answering_heads_are_on_a_body_in_common(tmp_path: Path) -> None
             parts = client.received[f"head.{n}"] + client.received[f"personal_head.{n}"]
             assert torch.equal(client.state[f"head.{n}"], parts)
     assert Heads.of(clients, it.executor.model)
-
-
-@pytest.mark.parametrize("name", ["apfl", "ditto", "pfedme"])
-def test_running_statistics_are_those_of_the_model_that_saw_the_images(name: str, tmp_path: Path) -> None:
-    s = setting(rounds=2)
-    run, average = (trained(method(one), DATA, s, tmp_path / one).server for one in (name, "fedavg"))
-    for n in ("backbone.norm.running_mean", "backbone.norm.running_var"):
-        mine = [model_in(run.view(i), "own")[n] for i in range(DATA.clients)]
-        assert not torch.equal(mine[0], mine[1])
-        mean = averaged([{n: t} for t in mine], DATA.n_train)[n]
-        assert torch.equal(run.shared[n], average.shared[n]) is (name != "pfedme")
-        assert torch.allclose(run.shared[n], mean, rtol=1e-5) is (name == "pfedme")
 
 
 # -- MR-MTL, and APFL as FLUX has it --------------------------------------------------------------------------
