@@ -19,7 +19,7 @@ from fedbench.core.trainer import Trainer
 from fedbench.methods.atp import Rates, entropy, norm_statistics, settled_cross_entropy, stepped
 from tests.support.formula_lab import State, close, images, of, started, trained
 from tests.support.groups_lab import grouped_federation, grouped_setting
-from tests.support.lab import client, drive, method, train
+from tests.support.lab import client, drive, method
 
 DATA = grouped_federation((0, 1, 2), 70)
 SHORT = grouped_setting(rounds=2, batch_size=8, init_seed=1)
@@ -186,15 +186,3 @@ def drive_to_end(update: Any) -> Any:
     except StopIteration as end:
         return end.value
     raise AssertionError("it asked")
-
-
-def test_the_last_round_sends_the_model_again_and_the_rates_as_often_as_they_are_learned(tmp_path: Path) -> None:
-    s = grouped_setting(rounds=3)
-    average, run = (
-        train(how, DATA, tmp_path / how.name, s) for how in (method("fedavg"), method("atp", rate_rounds=5))
-    )
-    for direction, again in (("bytes_up", 0), ("bytes_down", 1)):
-        lines = [[line[direction] for line in r.trainer.checkpoint.rounds] for r in (average, run)]
-        model = lines[0][0]
-        rates = 4 * len(run.trainer.server.memory.rates) * DATA.clients
-        assert lines[1] == [model, model, model * (1 + again) + 5 * rates]

@@ -462,16 +462,6 @@ def test_at_random_each_model_answers_as_many_images_as_another(
     assert (answers(run, "test_phase") != drawn).any()
 
 
-def test_traffic_counts_the_models_that_were_sent(concepts: tuple[Run, Federation]) -> None:
-    run, _ = concepts
-    lines = run.trainer.checkpoint.rounds
-    size = sum(t.nbytes for t in run.shared.values())
-    before = [0, *(int(line["figure_clusters"]) for line in lines[:-1])]
-    # Beside them which one is the client's own and its last best accuracy; back each one's accuracy and the choice.
-    assert [line["bytes_down"] for line in lines] == [6 * (size * m + 16 if m else size) for m in before]
-    assert [line["bytes_up"] for line in lines] == [6 * (size + 8 * (m + 1) if m else size) for m in before]
-
-
 def test_a_drift_of_all_of_a_clients_labels_is_found(tmp_path: Path) -> None:
     """Client 0's labels change in round 6: it leaves the model that it shared with the others."""
     data = grouped_federation((0, 0, 0), size=150, concept=True)

@@ -48,6 +48,8 @@ from fedbench.rng import stream
 from tests.support.groups_lab import grouped_federation, grouped_setting
 from tests.support.lab import method, same, train
 
+pytestmark = pytest.mark.filterwarnings("error")
+
 
 def rows(n: int, width: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).normal(3.0, 2.0, (n, width))).float()
@@ -102,15 +104,6 @@ def test_the_projector_is_scikit_learns_pca(z: int, width: int) -> None:
     assert found(points).mean(0).abs().max() < 1e-12
 
 
-def test_more_axes_than_there_are() -> None:
-    with pytest.raises(FedbenchError, match="200 synthetic points of 5 values have 5 principal axes; take 1 to 5"):
-        projector(synthetic(Bounds(torch.zeros(5), torch.ones(5))), 6)
-    with pytest.raises(FedbenchError, match="have 199 principal axes"):
-        projector(synthetic(Bounds(torch.zeros(300), torch.ones(300))), 200)
-    with pytest.raises(FedbenchError, match="project latents to 0 values"):
-        projector(synthetic(Bounds(torch.zeros(5), torch.ones(5))), 0)
-
-
 def test_a_dead_network_has_a_projector_all_the_same() -> None:
     points = synthetic(common_bounds([extent(torch.zeros(3, 6))]))
     assert not projector(points, 2)(torch.zeros(3, 6)).any()
@@ -152,16 +145,6 @@ def test_images_of_many_labels_count_in_each(seed: int, n: int) -> None:
         np.testing.assert_allclose(descriptor(x, given_labels, 3).numpy(), by_hand(x, labels), rtol=1e-9, atol=1e-6)
 
 
-def test_classes_with_fewer_than_two_images_are_filled() -> None:
-    x = torch.tensor([[1.0, 2.0], [3.0, 6.0], [5.0, 5.0]])
-    d = descriptor(x, torch.tensor([1, 1, 0]), 3)
-    mu, sigma = d[4:10].view(3, 2), d[10:].view(3, 2)
-    assert mu.tolist() == [[-1, -1], [2, 4], [-1, -1]]
-    torch.testing.assert_close(sigma, torch.tensor([[-1.0, -1.0], [1.0, 2.0], [-1.0, -1.0]], dtype=torch.float64))
-    alone = descriptor(x[:1], torch.tensor([2]), 3)
-    assert alone.tolist() == [1, 2, 0, 0] + [-1] * 12
-
-
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_latents_that_are_not_finite_are_named(bad: float) -> None:
     x = rows(6, 3)
@@ -185,34 +168,6 @@ def test_scaling_by_hand() -> None:
         scaler.apply(np.zeros(8))
 
 
-@settings(max_examples=60)
-@given(seed=st.integers(0, 10**6), clients=st.integers(1, 6), blocks=st.integers(1, 4), width=st.integers(1, 3))
-def test_the_fitting_set_fills_the_unit_interval_block_by_block(
-    seed: int, clients: int, blocks: int, width: int
-) -> None:
-    d = np.random.default_rng(seed).normal(0, 10, (clients, blocks * width))
-    scaler = Scaler.fit(d, width)
-    scaled = scaler.apply(d)
-    for b in range(blocks):
-        cut = slice(b * width, (b + 1) * width)
-        before, after = d[:, cut], scaled[:, cut]
-        if before.size > 1:
-            assert (after.min(), after.max()) == (0, 1)
-            np.testing.assert_allclose(after, (before - before.min()) / np.ptp(before))
-        else:
-            assert not after.any()
-    np.testing.assert_array_equal(scaler.apply(d[0, :width]), scaled[0, :width])
-
-
-def test_what_cannot_be_scaled() -> None:
-    with pytest.raises(FedbenchError, match=r"descriptors \[1\] hold NaN"):
-        Scaler.fit(np.array([[1.0, 2.0], [np.nan, 2.0]]), 2)
-    with pytest.raises(FedbenchError, match="no descriptors"):
-        Scaler.fit(np.zeros((0, 4)), 2)
-    with pytest.raises(FedbenchError, match="of 5 values has no blocks of 2"):
-        Scaler.fit(np.zeros((3, 5)), 2)
-
-
 def test_entries_of_chosen_moments() -> None:
     """Told by a descriptor whose moments are known by their values."""
     x = torch.tensor([[10.0, 20.0], [12.0, 26.0]]).repeat(2, 1) + torch.tensor([0.0, 0.0, 100.0, 100.0])[:, None]
@@ -222,10 +177,6 @@ def test_entries_of_chosen_moments() -> None:
     np.testing.assert_allclose(d[entries(["sigma_u"], 2, 2)], [1, 3, 1, 3])
     np.testing.assert_array_equal(entries(["sigma_x", "mu_x"], 2, 2), np.arange(4))
     np.testing.assert_array_equal(entries(("mu_x", "sigma_x", "mu_u", "sigma_u"), 2, 2), np.arange(12))
-    with pytest.raises(FedbenchError, match="unknown moment 'mu_y'; did you mean 'mu_"):
-        entries(["mu_y"], 2, 2)
-    with pytest.raises(FedbenchError, match="at least one moment"):
-        entries([], 2, 2)
 
 
 # -- noise ----------------------------------------------------------------------------------------------------
@@ -260,10 +211,27 @@ def test_the_released_noise_is_the_same_for_all_and_spares_the_test_phase() -> N
     assert many.abs().mean() == pytest.approx(48 / (2 * 0.5), rel=0.05)
 
 
-def test_a_budget_that_is_none() -> None:
-    for epsilon in (0.0, -1.0, float("nan")):
-        with pytest.raises(FedbenchError, match="epsilon must be positive"):
-            Noise(epsilon)
+@pytest.mark.parametrize(
+    ("act", "line"),
+    [
+        (lambda: cubic(5, 6), "200 synthetic points of 5 values have 5 principal axes; take 1 to 5"),
+        (lambda: cubic(300, 200), "have 199 principal axes"),
+        (lambda: cubic(5, 0), "project latents to 0 values"),
+        (lambda: Scaler.fit(np.array([[1.0, 2.0], [np.nan, 2.0]]), 2), r"descriptors \[1\] hold NaN"),
+        (lambda: Scaler.fit(np.zeros((0, 4)), 2), "no descriptors"),
+        (lambda: Scaler.fit(np.zeros((3, 5)), 2), "of 5 values has no blocks of 2"),
+        (lambda: entries(["mu_y"], 2, 2), "unknown moment 'mu_y'; did you mean 'mu_"),
+        (lambda: entries([], 2, 2), "at least one moment"),
+        *((lambda epsilon=epsilon: Noise(epsilon), "epsilon must be positive") for epsilon in (0.0, -1.0, np.nan)),
+    ],
+)
+def test_what_cannot_be_described(act: Callable[[], object], line: str) -> None:
+    with pytest.raises(FedbenchError, match=line):
+        act()
+
+
+def cubic(z: int, width: int) -> object:
+    return projector(synthetic(cube(torch.tensor(1.0), z)), width)
 
 
 DATA = grouped_federation(size=60)
@@ -324,8 +292,6 @@ def test_the_projection_is_that_of_the_released_codes_first_bounds() -> None:
     wider = type(bounds)(bounds.low, 7 * bounds.high)
     assert torch.allclose(projector(synthetic(bounds), 3).axes, projector(synthetic(wider), 3).axes, atol=1e-9)
 
-
-pytestmark = pytest.mark.filterwarnings("error")
 
 #: Every clustering as descriptors to ids.
 ALL: dict[str, Callable[[Floats], Ints]] = {

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedbench import models
 from fedbench.core import message
@@ -65,12 +63,6 @@ def test_rounds_without_a_cohort_count_for_the_80_percent_and_for_no_slope() -> 
     assert not warm_up_ends([0.1, 0.11], 5, 10, 0.06, 2), "two accuracies are no warm-up"
 
 
-@given(st.lists(st.floats(0, 1), min_size=3, max_size=7), st.floats(0, 1))
-def test_a_higher_threshold_never_ends_warm_up_later(accuracies: list[float], threshold: float) -> None:
-    ends = [warm_up_ends(accuracies, len(accuracies), 10, t, 3) for t in (threshold / 2, threshold)]
-    assert ends[1] or not ends[0]
-
-
 def test_the_round_in_which_it_clusters(tmp_path: Path) -> None:
     found = train(
         "flux", DATA, tmp_path / "a", grouped_setting(rounds=6, lr=1e-4)
@@ -122,16 +114,6 @@ def test_clusters_and_the_test_phase_by_hand(run: Run) -> None:
             expected = net(pixels(DATA, DATA.test[i])).argmax(1).numpy()
             assert (answers(run, column)[at : at + len(expected)] == expected).all()
         at += len(DATA.test[i])
-
-
-def test_bytes(run: Run) -> None:
-    model = sum(t.numel() * 4 for t in run.trainer.server.shared.values())
-    up, down = ([line[f"bytes_{way}"] / 6 - model for line in run.trainer.checkpoint.rounds] for way in ("up", "down"))
-    assert up == [20] * 4 + [8 * 2 * 11 * 10] + [0] * 2, (
-        "an accuracy, how many images and the largest latent; then descriptors of 2 (U + 1) l"
-    )
-    z = len(run.trainer.server.memory.bounds.low)
-    assert down == [0] * 4 + [2 * 8 * z + 8] + [0] * 2, "the bounds of latents, and whether to train"
 
 
 # -- who comes late, and data that drift ---------------------------------------------------------------------

@@ -346,31 +346,6 @@ def test_where_there_is_nothing_to_search_on_the_common_gaussian_answers(tmp_pat
     assert torch.equal(client.state["head.bias"], bias.float())
 
 
-def test_a_class_that_is_nowhere_keeps_its_first_mean(tmp_path: Path) -> None:
-    """One client of one class: the other means are the server's, bit for bit, after three rounds."""
-    data = clients_of([3] * 12)
-    run = train("pfedfda", data, tmp_path, setting(lr=0.01))
-    start = run.trainer.server.initial["gaussian.mean"].numpy()
-    others = [k for k in range(10) if k != 3]
-    assert np.array_equal(run.shared["gaussian.mean"][others], start[others])
-    assert not np.array_equal(run.shared["gaussian.mean"][3], start[3])
-
-
-def test_a_dead_unit_keeps_the_ridge_as_its_variance(tmp_path: Path) -> None:
-    """Features that are the same for all images, and fewer images than features."""
-    how = method("pfedfda", betas=0, cov_ridge=1e-4, cov_offset=0.0)
-    it = trainer(how, HARD, tmp_path, setting(rounds=1, lr=0.01))
-    dead = [0, 17]
-    layer = it.server.shared
-    (name,) = [n for n, t in layer.items() if n.startswith("backbone.") and t.ndim == 1 and len(t) == D]
-    layer[name][dead] = -100.0  # the bias of the last hidden layer, before the ReLU
-    it.run()
-    variance = unpacked(it.server.shared["gaussian.covariance"]).diagonal()
-    assert variance[dead].tolist() == pytest.approx([1e-4, 1e-4])
-    assert (variance >= 0.99e-4).all()
-    assert it.checkpoint.read_predictions().num_rows == 4 * HARD.clients
-
-
 @pytest.mark.parametrize("betas", [0, 1])
 def test_features_that_are_not_finite_stop_the_run(betas: int, tmp_path: Path) -> None:
     # One step: its loss is finite, and so are the weights behind it, but no feature is.

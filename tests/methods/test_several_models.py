@@ -453,15 +453,6 @@ def test_clients_answer_with_their_own_mixture_and_those_without_labels_with_the
 
 
 @soft
-def test_all_models_go_both_ways(name: str, some: Run) -> None:
-    server = some.trainer.server
-    one = sum(size_in_bytes(state) for state in models_of(server)) + (8 * 2 * 10 if name == "fedrc" else 0)
-    lines = some.trainer.checkpoint.rounds
-    assert sent(some) == [(line["participants"] * one,) * 2 for line in lines]
-    assert [line["figure_clusters"] for line in lines] == [2.0] * 3
-
-
-@soft
 def test_alone_with_one_model_nothing_is_asked(name: str, tmp_path: Path) -> None:
     it = trainer(method(name, clusters=1), DATA, tmp_path, SOME)
     it.resume()
