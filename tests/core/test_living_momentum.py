@@ -11,12 +11,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedbench import models, protocol
-from fedbench.conformance.agreement import TOLERANCE, differs
 from fedbench.core.client import Client, Train
 from fedbench.core.momentum import recall, remember
 from fedbench.core.plan import Plan
 from fedbench.core.state import weighted_mean
-from fedbench.core.trainer import Interrupted, Progress
+from fedbench.core.trainer import Progress
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
 from fedbench.methods.parts.lowest_loss import Choice
@@ -71,43 +70,6 @@ def test_it_changes_nothing_in_the_first_round_and_something_after(tmp_path: Pat
     assert not same(two[0].shared, two[1].shared)
     assert two[0].trainer.server.momenta == {}
     assert set(two[1].trainer.server.momenta) == set(range(DATA.clients))
-
-
-@pytest.mark.parametrize("executor", ["cores", "stacked", "graphed"])
-@pytest.mark.parametrize(
-    ("name", "params", "changes"),
-    [
-        ("fedavg", {}, {}), ("fedrep", {}, {}), ("ditto", {}, ADAMW), ("fedavg", {}, {**ADAMW, "participation": 0.6}),
-        ("ifca", {"clusters": 2}, {}), ("fesem", {"clusters": 2, "variant": "fedrc"}, {}), ("cfl", {}, {}),
-        ("apfl_flux", {"variant": "fedrc"}, {}), ("fedem", {"clusters": 2}, {}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
-def test_all_executors_agree(
-    name: str, params: dict[str, Any], changes: dict[str, Any], executor: str, tmp_path: Path
-) -> None:
-    s, how = living(votes=False, **changes), method(name, **params)
-    reference, ours = (train(how, DATA, tmp_path / e, s, executor=e).trainer.server for e in ("sequential", executor))
-    assert reference.momenta
-    expected = reference.tensors()
-    found = ours.tensors()
-    assert found.keys() == expected.keys()
-    assert {n for n, t in expected.items() if differs(found[n], t) > TOLERANCE} == set()
-
-
-@pytest.mark.parametrize("name", ["fedavg", "ifca", "apfl_flux"])
-def test_stop_and_resume_equals_uninterrupted(name: str, tmp_path: Path) -> None:
-    s = living(rounds=4, participation=0.7, votes=False)
-    whole = train(name, DATA, tmp_path / "whole", s)
-    stopped = trainer(method(name), DATA, tmp_path / "stopped", s)
-
-    def stop(progress: Progress) -> None:
-        if progress.round == 2 and not progress.doing:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Interrupted):
-        stopped.run(stop)
-    assert same(train(name, DATA, tmp_path / "stopped", s).tensors, whole.tensors)
 
 
 def bare(lives: bool = True) -> Client:

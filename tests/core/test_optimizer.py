@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,9 @@ from torch import Tensor
 
 from fedbench.core.client import Train
 from fedbench.core.optimizer import SGD, AdamW, Optimizer, optimizer
-from fedbench.core.trainer import Interrupted, Progress
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
-from tests.support.lab import federation, method, parquet_bytes, same, setting, train, trainer
+from tests.support.lab import method, setting
 
 ADAMW: dict[str, Any] = {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.1, "lr": 0.01}
 CLIENTS, LR, DECAY = 3, 0.02, 0.1
@@ -130,23 +128,6 @@ def test_a_momentum_of_a_requests_own_is_sgd_in_every_setting() -> None:
     assert optimizer(replace(s, momentum_restarts=True)) == AdamW(0.1, in_step=False)
     assert optimizer(setting(momentum=0.9, weight_decay=0.2)) == SGD(0.2, 0.9)
     assert Train(cross_entropy).momentum is None
-
-
-def test_stop_and_resume_with_adamw_equals_uninterrupted(tmp_path: Path) -> None:
-    data, s = federation(), setting(rounds=4, participation=0.7, **ADAMW)
-    whole = train("ditto", data, tmp_path / "whole", s)
-    stopped = trainer(method("ditto"), data, tmp_path / "stopped", s)
-
-    def stop(progress: Progress) -> None:
-        if progress.round == 2 and not progress.doing:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Interrupted):
-        stopped.run(stop)
-    again = train("ditto", data, tmp_path / "stopped", s)
-    assert same(again.tensors, whole.tensors)
-    assert parquet_bytes(again.predictions) == parquet_bytes(whole.predictions)
-    assert [p.round for p in again.reports] == [3, 4]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from fedbench.core import simulation
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.shelf import Shelf
 from fedbench.errors import FedbenchError
-from tests.support.lab import federation, method, same, setting, train, trainer
+from tests.support.lab import federation, method, same, setting, train
 
 DATA = federation((30, 40, 20, 25, 30, 35, 20, 45, 30, 20, 25))
 #: Whole second models, single tensors, one of a method's own variables.
@@ -96,32 +96,6 @@ def test_a_run_whose_states_lie_in_files_has_the_same_bits(
     assert files(tmp_path / "far")
     assert same(near.tensors, far.tensors)
     assert near.predictions.equals(far.predictions)
-
-
-@pytest.mark.parametrize("name", ["ditto", "scaffold"])
-def test_a_resume_finds_the_files_that_its_checkpoint_lists(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    s = setting(rounds=4, participation=0.6)
-    whole = train(method(name), DATA, tmp_path / "whole", s)
-    monkeypatch.setattr(module, "SHARE", 0)
-    where = tmp_path / "half"
-    half = trainer(method(name), DATA, where, s)
-    half.resume()
-    for _ in range(2):
-        under_way = half.begin()
-        clients = half.enter(under_way, under_way.cohort)
-        half.executor.run(clients, half.method.local)
-        half.leave(under_way, clients)
-        half.finish(under_way, 0.0)
-        half.commit(under_way)
-    half.save()
-    listed = half.checkpoint.personal
-    assert set(files(where)) == set(listed) != set()
-    (where / "personal-000003-0.safetensors").write_bytes(b"of a round that was lost")
-    again = train(method(name), DATA, where, s)
-    assert same(whole.tensors, again.tensors)
-    assert whole.predictions.equals(again.predictions)
 
 
 def test_a_damaged_file_is_told(tmp_path: Path, shelf: Shelf) -> None:

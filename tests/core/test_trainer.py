@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,10 @@ import torch
 
 from fedbench import models
 from fedbench.core import simulation, waiting
-from fedbench.core import trainer as trainer_module
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.start import initialise
-from fedbench.core.trainer import Interrupted, Progress
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
@@ -26,89 +24,6 @@ from fedbench.methods.pfedfda import PFedFDA
 from tests.support.lab import federation, finish, method, parquet_bytes, same, setting, train, trainer
 
 DATA = federation()
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """An uninterrupted run of five rounds."""
-    return train("feddrm", DATA, tmp_path_factory.mktemp("whole"), setting(rounds=5, window=3))
-
-
-def five() -> Any:
-    return setting(rounds=5, window=3)
-
-
-@pytest.mark.parametrize("executor", ["sequential", "cores"])
-@pytest.mark.parametrize("moment", ["local", "step", "personalise"])
-def test_an_interrupt_within_a_round_loses_only_that_round(
-    moment: str, executor: str, tmp_path: Path, whole: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    how = method("feddrm")
-    original = getattr(type(how), moment)
-
-    def interrupted(self: Method, *given: Any) -> Any:
-        t = given[0].round
-        if t == 4:
-            raise KeyboardInterrupt
-        return original(self, *given)
-
-    monkeypatch.setattr(type(how), moment, interrupted)
-    with pytest.raises(Interrupted) as caught:
-        train(how, DATA, tmp_path, five(), executor=executor)
-    assert caught.value.round == 3
-    monkeypatch.undo()
-    run = train(how, DATA, tmp_path, five(), executor=executor)
-    assert [p.round for p in run.reports] == [4, 5]
-    assert same(run.tensors, whole.tensors)
-    assert parquet_bytes(run.predictions) == parquet_bytes(whole.predictions)
-
-
-def test_an_interrupt_while_predictions_are_written(
-    tmp_path: Path, whole: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    it = trainer(method("feddrm"), DATA, tmp_path, five())
-    save = it.checkpoint.save_predictions
-
-    def interrupted(t: int, table: Any) -> None:
-        save(t, table)
-        if t == 4:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(it.checkpoint, "save_predictions", interrupted)
-    with pytest.raises(Interrupted, match="after round 3"):
-        it.run()
-    assert not (tmp_path / "predictions-000004.parquet").exists()
-    run = train("feddrm", DATA, tmp_path, five())
-    assert parquet_bytes(run.predictions) == parquet_bytes(whole.predictions)
-
-
-def test_an_interrupt_before_the_first_round_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
-    for name in ("fedavg", "local"):
-        with monkeypatch.context() as patch:
-            patch.setattr(Method, "local", stop)
-            with pytest.raises(Interrupted, match="after round 0"):
-                train(name, DATA, tmp_path / name)
-        assert [p.round for p in train(name, DATA, tmp_path / name).reports] == [1, 2, 3]
-
-
-def test_an_error_in_a_round_leaves_the_last_checkpoint(
-    tmp_path: Path, whole: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(trainer_module, "CHECKPOINT_SHARE", 1e9)  # however slow the disk
-
-    def fail(progress: Progress) -> None:
-        if progress.round == 4:
-            raise RuntimeError("the display broke")
-
-    with pytest.raises(RuntimeError, match="display"):
-        train("feddrm", DATA, tmp_path, five(), observe=fail)
-    run = train("feddrm", DATA, tmp_path, five())
-    assert [p.round for p in run.reports] == [4, 5]
-    assert parquet_bytes(run.predictions) == parquet_bytes(whole.predictions)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "pfedfda", "local"])
@@ -267,40 +182,13 @@ def test_who_misses_the_next_communication_holds_no_stale_copy(tmp_path: Path, m
     assert run.trainer.server.personal == {}
 
 
-def test_a_slow_disk_is_written_to_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(trainer_module, "CHECKPOINT_SHARE", 1e-9)
-    saves: list[int] = []
-    it = trainer(method("fedavg"), DATA, tmp_path, five())
-    monkeypatch.setattr(it.checkpoint, "save", lambda t, tensors, personal: saves.append(t))
-    it.run()
-    assert saves == [1], "the next one waits until the first has paid off"
-
-
-@pytest.mark.parametrize("seconds", [0.0, 1e9])
-def test_checkpoints_are_as_frequent_as_asked(seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", seconds)
-    monkeypatch.setattr(trainer_module, "CHECKPOINT_SHARE", 1e9)
-    saves: list[int] = []
-    it = trainer(method("fedavg"), DATA, tmp_path, five())
-    save: Callable[[int, Any], None] = it.checkpoint.save
-
-    def counted(t: int, tensors: Any, personal: Any) -> None:
-        saves.append(t)
-        save(t, tensors, personal)
-
-    monkeypatch.setattr(it.checkpoint, "save", counted)
-    it.run()
-    assert saves == ([1, 2, 3, 4] if seconds == 0 else [])
-
-
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 @pytest.mark.parametrize("name", ["feddrm", "pfedfda", "local"])
 def test_personal_states_that_do_not_fit_wait_elsewhere(
     name: str, executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only where they lie differs, and nothing that is shared is sent away."""
-    here = train(name, DATA, tmp_path / "here", five(), executor=executor)
+    here = train(name, DATA, tmp_path / "here", setting(rounds=5, window=3), executor=executor)
     sent: list[torch.Tensor] = []
 
     def away(tensor: torch.Tensor) -> torch.Tensor:
@@ -309,7 +197,7 @@ def test_personal_states_that_do_not_fit_wait_elsewhere(
 
     monkeypatch.setattr(waiting, "_to_host", away)
     monkeypatch.setattr(simulation, "fits", lambda *_: False)
-    elsewhere = train(name, DATA, tmp_path / "elsewhere", five(), executor=executor)
+    elsewhere = train(name, DATA, tmp_path / "elsewhere", setting(rounds=5, window=3), executor=executor)
     assert same(elsewhere.tensors, here.tensors)
     assert parquet_bytes(elsewhere.predictions) == parquet_bytes(here.predictions)
     assert sent

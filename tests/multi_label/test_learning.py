@@ -16,8 +16,6 @@ from fedbench.core.augment import to_input
 from fedbench.core.client import Batch, Client, Collect
 from fedbench.core.several import OfEach
 from fedbench.core.task import task_of
-from fedbench.core.trainer import Interrupted
-from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.parts import responsibilities
@@ -71,17 +69,6 @@ def test_a_federation_of_multi_label() -> None:
     assert torch.equal(joined[1].labels[joined[1].train[0]], many_labelled(2, 30).labels[many_labelled(2, 30).train[0]])
 
 
-@pytest.mark.parametrize("name", ABLE)
-@pytest.mark.parametrize("executor", ["cores", "stacked", "graphed"])
-def test_executors_agree(name: str, executor: str, tmp_path: Path) -> None:
-    data, how = many_labelled(3, 30), method(name, **ABLE[name])
-    a = train(how, data, tmp_path / "a", brief())
-    b = train(how, data, tmp_path / "b", brief(), executor=executor)
-    assert np.abs(scores(a) - scores(b)).max() < 1e-4
-    if UNLABELLED in how.serves:
-        assert np.abs(scores(a, "test_phase_scores") - scores(b, "test_phase_scores")).max() < 1e-4
-
-
 def test_it_learns_and_answers_with_probabilities(tmp_path: Path) -> None:
     data = many_labelled(3, 300)
     it = train("fedavg", data, tmp_path, brief(rounds=10, lr=0.1))
@@ -124,19 +111,6 @@ def test_a_box_may_answer_with_scores(tmp_path: Path) -> None:
     plain = train("fedavg", data, tmp_path / "a", brief())
     half = train(Ensemble(), data, tmp_path / "b", brief())
     assert scores(half) == pytest.approx((scores(plain) + 0.5) / 2, abs=1e-6)
-
-
-def test_stopped_and_resumed(tmp_path: Path) -> None:
-    data = many_labelled(3, 30)
-    whole = train("flux", data, tmp_path / "whole", brief(rounds=5))
-
-    def stop(progress: Any) -> None:
-        if progress.round == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Interrupted):
-        train("flux", data, tmp_path / "parts", brief(rounds=5), observe=stop)
-    assert train("flux", data, tmp_path / "parts", brief(rounds=5)).predictions.equals(whole.predictions)
 
 
 def test_flux_clusters_in_round_four_and_describes_labels(tmp_path: Path) -> None:

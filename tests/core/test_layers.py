@@ -1,0 +1,350 @@
+"""Layers of a stack of clients (convolutions as products or with clients among the channels, pools, norms) and of
+several networks side by side: each computes what it does alone, values and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedbench.conformance.small import small
+from fedbench.core.convolution import as_products, convolution, twin
+from fedbench.core.grouped import with_clients_among_channels
+from fedbench.core.memory import CPU_BLOCK
+from fedbench.core.norms import with_norms_for_vmap
+from fedbench.core.precision import autocast
+from fedbench.core.several import Several, scores
+from fedbench.core.state import state_of
+from fedbench.models import registry
+
+Lay = Callable[[nn.Module], nn.Module]
+
+
+def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def seeded(seed: int, make: Callable[[], Any]) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return make()
+
+
+def call(net: nn.Module, state: dict[str, Tensor], x: Tensor) -> Tensor:
+    return torch.func.functional_call(net, state, (x,))
+
+
+def stacked(clients: int, make: Callable[[], nn.Module]) -> tuple[list[nn.Module], dict[str, Tensor]]:
+    """So many networks, and their parameters and buffers, [C, ...]."""
+    nets = [seeded(seed, make) for seed in range(clients)]
+    return nets, {n: torch.stack([state_of(net)[n] for net in nets]) for n in state_of(nets[0])}
+
+
+# -- a convolution as a matrix product ------------------------------------------------------------------------
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> dict[str, Any]:
+    """Sizes of a convolution whose kernel fits into its padded image."""
+    pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+    kernel, stride, dilation = draw(st.tuples(st.integers(1, 4), st.integers(1, 4))), draw(pair), draw(pair)
+    padding = draw(st.tuples(st.integers(0, 2), st.integers(0, 2)))
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    size = tuple(draw(st.integers(max(1, r - 2 * p), 11)) for r, p in zip(reach, padding, strict=True))
+    return {
+        "kernel": kernel, "where": (stride, padding, dilation), "size": size, "batch": draw(st.integers(1, 3)),
+        "inputs": draw(st.integers(1, 3)), "outputs": draw(st.integers(1, 4)), "bias": draw(st.booleans()),
+        "seed": draw(st.integers(0, 99)),
+    }  # fmt: skip
+
+
+def tensors(layer: dict[str, Any], *lead: int) -> list[Tensor]:
+    """Images, weights and, if the layer has one, the bias."""
+    shapes = [(layer["batch"], layer["inputs"], *layer["size"]), (layer["outputs"], layer["inputs"], *layer["kernel"])]
+    shapes += [(layer["outputs"],)] if layer["bias"] else []
+    return [drawn(*lead, *shape, seed=layer["seed"] + k).requires_grad_() for k, shape in enumerate(shapes)]
+
+
+def gradients(out: Tensor, of: list[Tensor]) -> tuple[Tensor, ...]:
+    slope = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view(out.shape)
+    return torch.autograd.grad((out * slope).sum(), of)
+
+
+def agree(ours: Tensor, its: Tensor, of: list[Tensor], close: float = 1e-10) -> None:
+    """The same values, and the same gradients of these tensors."""
+    torch.testing.assert_close(ours, its, rtol=close, atol=close)
+    for a, b in zip(gradients(ours, of), gradients(its, of), strict=True):
+        torch.testing.assert_close(a, b, rtol=close, atol=close)
+
+
+@settings(max_examples=50)
+@given(layers(), st.integers(1, 3))
+def test_a_convolution_as_products_is_torchs_and_a_stack_is_layer_after_layer(
+    layer: dict[str, Any], clients: int
+) -> None:
+    def ours(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return convolution(x, weight, bias, *layer["where"])
+
+    def its(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return F.conv2d(x, weight, bias, *layer["where"])
+
+    one, many = tensors(layer), tensors(layer, clients)
+    agree(ours(*one), its(*one), one)
+    agree(torch.func.vmap(ours)(*many), torch.stack([its(*(t[i] for t in many)) for i in range(clients)]), many)
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("clients", [1, 3])
+def test_a_norm_behind_it_has_the_right_gradient(clients: int, batch: int) -> None:
+    """torch's CPU kernel of batch norm goes wrong on some layouts of a single image: ours must not be one."""
+    layer = {"kernel": (3, 3), "size": (5, 6), "inputs": 2, "outputs": 4, "batch": batch, "bias": True, "seed": 1}
+    of = tensors(layer, clients)
+
+    def normed(convolve: Any) -> Any:
+        def one(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+            return F.batch_norm(convolve(x, w, b, (1, 1), (1, 1), (1, 1)), None, None, training=True).tanh()
+
+        return one
+
+    alone = torch.stack([normed(F.conv2d)(*(t[i] for t in of)) for i in range(clients)])
+    agree(torch.func.vmap(normed(convolution))(*of), alone, of[:2], 1e-8)
+
+
+def test_the_twin_has_the_same_tensors_and_answers() -> None:
+    model = small(channels=3, norm=True)
+    other = as_products(model)
+    assert other is not model
+    ours, its = other.state_dict(keep_vars=True), model.state_dict(keep_vars=True)
+    assert ours.keys() == its.keys()
+    assert all(t is its[name] for name, t in ours.items())
+    x = drawn(4, 3, 8, 8, dtype=torch.float32)
+    torch.testing.assert_close(other.eval()(x), model.eval()(x), rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        model.backbone[0].weight.mul_(2)
+    torch.testing.assert_close(other(x), model(x), rtol=1e-4, atol=1e-5)
+    assert model.backbone[0].forward.__func__ is nn.Conv2d.forward, "the model itself has been changed"
+
+
+PLAIN = [nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, (1, 5), stride=(2, 1), padding=(0, 2), dilation=1, bias=False)]
+#: Groups, other paddings than zeros and paddings by name are left to torch.
+OTHERS = [
+    nn.Conv2d(4, 4, 3, groups=2), nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
+    nn.Conv2d(4, 4, 3, padding="same"),
+]  # fmt: skip
+
+
+def test_only_what_it_can_compute_is_replaced() -> None:
+    x = drawn(2, 4, 8, 8, dtype=torch.float32)
+    for layer in (*PLAIN, *OTHERS):
+        other = as_products(nn.Sequential(layer))
+        assert (other[0].forward.__func__ is not nn.Conv2d.forward) is (layer in PLAIN)  # type: ignore[index]
+        torch.testing.assert_close(other(x), layer(x), rtol=1e-4, atol=1e-5)
+
+
+# -- clients among the channels -------------------------------------------------------------------------------
+
+
+def with_pool(
+    kernel: int = 3, stride: int = 1, padding: int = 1, bias: bool = True, pool: int = 2, kind: Any = nn.MaxPool2d
+) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(2, 3, kernel, stride, padding, bias=bias), kind(pool), nn.ReLU(), nn.Conv2d(3, 4, 1)
+    ).double()
+
+
+@settings(max_examples=25)
+@given(
+    clients=st.integers(1, 4), images=st.integers(1, 3), kernel=st.integers(1, 3), stride=st.integers(1, 2),
+    padding=st.integers(0, 1), bias=st.booleans(), pool=st.integers(1, 2),
+    kind=st.sampled_from([nn.MaxPool2d, nn.AvgPool2d]), same_images=st.booleans(),
+)  # fmt: skip
+def test_values_and_gradients_are_those_of_each_client(
+    clients: int, images: int, same_images: bool, **form: Any
+) -> None:
+    nets, state = stacked(clients, lambda: with_pool(**form))
+    other, x = with_clients_among_channels(nets[0]), drawn(clients, images, 2, 7, 8, seed=1)
+    if same_images:
+        x = x[:1].expand_as(x)
+    state = {n: t.requires_grad_() for n, t in state.items()}
+    inputs, axis = (x[0], None) if same_images else (x, 0)
+    got = torch.func.vmap(lambda s, i: call(other, s, i), in_dims=(0, axis))(state, inputs)
+    expected = torch.stack([call(nets[0], {n: t[i] for n, t in state.items()}, x[i]) for i in range(clients)])
+    agree(got, expected, list(state.values()), 1e-7)
+
+
+@pytest.mark.parametrize("frozen", [("0.weight",), ("0.bias",), ("0.weight", "0.bias"), ("3.weight",)])
+def test_parameters_that_all_share(frozen: tuple[str, ...]) -> None:
+    nets, state = stacked(3, with_pool)
+    other, x = with_clients_among_channels(nets[0]), drawn(3, 2, 2, 6, 6)
+    own = {n: t for n, t in state.items() if n not in frozen}
+    common = {n: state[n][0] for n in frozen}
+    got = torch.func.vmap(lambda s, i: call(other, {**s, **common}, i))(own, x)
+    for i in range(3):
+        torch.testing.assert_close(got[i], call(nets[0], {**{n: t[i] for n, t in own.items()}, **common}, x[i]))
+
+
+def test_the_parameters_are_the_same_tensors_and_other_layers_stay() -> None:
+    net = nn.Sequential(
+        nn.Conv2d(2, 2, 3, groups=2), nn.Conv2d(2, 2, 3, padding_mode="circular", padding=1),
+        nn.MaxPool2d(2, return_indices=True), nn.Conv2d(2, 2, 1), nn.LPPool2d(2, 2),
+    )  # fmt: skip
+    other = with_clients_among_channels(net)
+    assert all(a is b for a, b in zip(net.parameters(), other.parameters(), strict=True))
+    own = [vars(layer).get("forward") is not None for layer in other]  # type: ignore[attr-defined]
+    assert own == [False, False, False, True, False]
+
+
+def test_pooled_maps_lie_clients_and_channels_innermost() -> None:
+    """The layout that it is all about: pooling gets many channels, and the next layer copies nothing."""
+    nets, state = stacked(4, with_pool)
+    other = with_clients_among_channels(nets[0][:2])  # type: ignore[index]
+    own = {n: t for n, t in state.items() if n.startswith("0")}
+    out = torch.func.vmap(lambda s, i: call(other, s, i), out_dims=1)(own, drawn(4, 5, 2, 8, 8))  # [image, client, ...]
+    assert out.permute(0, 3, 4, 1, 2).is_contiguous()
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3])
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("bias", [False, True])
+def test_batch_norm_behind_a_convolution(clients: int, images: int, bias: bool) -> None:
+    """A stack of single images, and a convolution without a bias: what torch's own rule once got wrong."""
+
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(2, 3, 3, bias=bias), nn.BatchNorm2d(3), nn.MaxPool2d(2), nn.Tanh())
+
+    nets, state = stacked(clients, make)
+    other = with_clients_among_channels(nets[0].to(memory_format=torch.channels_last)).train()  # type: ignore[call-overload]
+    x, names = drawn(clients, images, 2, 8, 8, seed=1, dtype=torch.float32), [n for n, _ in other.named_parameters()]
+    leaves = {n: state[n].clone().requires_grad_() for n in names}
+    buffers = {n: t.clone() for n, t in state.items() if n not in names}
+    got = torch.func.vmap(lambda s, b, i: call(other, {**s, **b}, i))(leaves, buffers, x)
+    ours = torch.autograd.grad(got.square().sum(), list(leaves.values()))
+    for i, net in enumerate(nets):
+        net.double()(x[i].double()).square().sum().backward()
+        for n, g in zip(leaves, ours, strict=True):
+            if n != "0.bias":  # which the norm takes away again
+                torch.testing.assert_close(g[i].double(), net.get_parameter(n).grad, rtol=1e-4, atol=1e-5)
+
+
+# -- norms ----------------------------------------------------------------------------------------------------
+
+
+def normed(kind: str = "batch") -> nn.Module:
+    norms = nn.BatchNorm2d(3), nn.BatchNorm1d(5)
+    if kind == "group":
+        norms = nn.GroupNorm(3, 3), nn.GroupNorm(1, 5)  # type: ignore[assignment]
+    # Autocast reaches a product without a bias under vmap, and none with one.
+    head = nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(48, 5, bias=False))
+    return nn.Sequential(nn.Conv2d(2, 3, 3), norms[0], head, norms[1]).train()
+
+
+@pytest.mark.parametrize(
+    ("precision", "kind", "lay"),
+    [
+        *(("fp32", kind, lay) for kind in ("batch", "group") for lay in (twin, with_clients_among_channels)),
+        ("bf16", "batch", twin),
+    ],
+)
+def test_norms_of_a_stack_are_each_alone(precision: str, kind: str, lay: Lay) -> None:
+    """Output, gradients and running statistics, in short numbers too."""
+    images, aims = drawn(3, 8, 2, 6, 6, dtype=torch.float32), drawn(8, 5, seed=1, dtype=torch.float32)
+    alone, state = stacked(3, lambda: normed(kind))
+    shared = with_norms_for_vmap(lay(seeded(0, lambda: normed(kind))))
+    for name, _ in shared.named_parameters():
+        state[name].requires_grad_()
+    with autocast(precision, torch.device("cpu")):
+        out = torch.func.vmap(lambda s, x: call(shared, s, x))(state, images)
+        theirs = [model(x) for model, x in zip(alone, images, strict=True)]
+    close = {"rtol": 1e-4, "atol": 1e-5} if precision == "fp32" else {"rtol": 0.05, "atol": 0.05}
+    torch.testing.assert_close(out.float(), torch.stack(theirs).float(), **close)
+    torch.autograd.backward([(out.float() * aims).sum()])
+    for i, (model, its) in enumerate(zip(alone, theirs, strict=True)):
+        torch.autograd.backward([(its.float() * aims).sum()])
+        for name, p in model.named_parameters():
+            assert p.grad is not None
+            gap = (state[name].grad[i] - p.grad).norm() / (1 + p.grad.norm())  # type: ignore[index]
+            assert gap < (1e-3 if precision == "fp32" else 0.05), name
+        for name, b in model.named_buffers():
+            torch.testing.assert_close(state[name][i], b, **close)
+
+
+def test_the_model_given_to_a_twin_stays_as_it_was() -> None:
+    model = normed()
+    with_norms_for_vmap(twin(model))
+    assert all("forward" not in vars(module) for module in model.modules())
+
+
+# -- several networks side by side ----------------------------------------------------------------------------
+
+SHAPES = {"lenet5_flux": (28, 28, 1), "lenet5": (32, 32, 3), "lenet_tanh": (28, 28, 1), "digits_cnn": (8, 8, 1)}
+
+
+def networks(name: str, count: int) -> list[nn.Module]:
+    """Networks that begin differently."""
+    made = [seeded(k, lambda: registry.class_of(name)(SHAPES.get(name, (32, 32, 3)), 10)) for k in range(count)]
+    return [network.to(memory_format=torch.channels_last) for network in made]
+
+
+def images(name: str) -> Tensor:
+    height, width, channels = SHAPES.get(name, (32, 32, 3))
+    return torch.rand(7, height, width, channels).permute(0, 3, 1, 2) * 2 - 1
+
+
+@pytest.mark.parametrize(("name", "count"), [*((name, 3) for name in SHAPES), ("digits_cnn", CPU_BLOCK + 1)])
+def test_at_once_they_are_what_they_are_one_by_one(name: str, count: int) -> None:
+    alone, together, x = networks(name, count), Several(networks(name, count)), images(name)
+    assert together.plain, "or this compares one thing with itself"
+    out, expected = together.scores(x), torch.stack([network(x) for network in alone])
+    torch.testing.assert_close(out, expected)
+    ours, its = (gradients(z, [*nets.parameters()]) for z, nets in ((out, together), (expected, nn.ModuleList(alone))))
+    for a, b in zip(ours, its, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_running_statistics_move_each_in_its_own_network() -> None:
+    alone, together = networks("cifar_cnn_bn", 2), Several(networks("cifar_cnn_bn", 2))
+    x = images("cifar_cnn_bn")
+    assert torch.equal(together.scores(x), torch.stack([network(x) for network in alone]))
+    for network, other in zip(together, alone, strict=True):
+        for name, t in other.state_dict().items():
+            assert torch.equal(network.state_dict()[name], t), name
+
+
+def test_dropout_is_drawn_for_each() -> None:
+    several = Several([nn.Sequential(nn.Linear(50, 10), nn.Dropout(0.5)) for _ in range(2)])
+    several[1].load_state_dict(several[0].state_dict())
+    first, second = several.scores(torch.ones(1, 50))
+    assert not torch.equal(first, second)
+
+
+class _Scores(nn.Module):
+    def __init__(self, several: Several) -> None:
+        super().__init__()
+        self.several = several
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.several.scores(x)
+
+
+def test_within_a_stack_of_clients() -> None:
+    """Under vmap other tensors are laid under the networks; those count."""
+    several, x = Several(networks("digits_cnn", 2)), images("digits_cnn")
+    state = {f"several.{name}": torch.stack([p, 2 * p]).detach() for name, p in several.named_parameters()}
+    out = torch.func.vmap(lambda s, b: call(_Scores(several), s, b))(state, torch.stack([x, x]))
+    torch.testing.assert_close(out[0], several.scores(x))
+    with torch.no_grad():
+        for p in several.parameters():
+            p *= 2
+    torch.testing.assert_close(out[1], several.scores(x))
+
+
+def test_one_network_is_a_row() -> None:
+    (network,), x = networks("digits_cnn", 1), images("digits_cnn")
+    for form in (network, Several([network])):
+        assert torch.equal(scores(form, x), network(x)[None])
