@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from fedbench import models
-from fedbench.core import simulation, waiting
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
@@ -21,7 +20,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
 from fedbench.methods.pfedfda import PFedFDA
-from tests.support.lab import federation, finish, method, parquet_bytes, same, setting, train, trainer
+from tests.support.lab import federation, finish, method, setting, train, trainer
 
 DATA = federation()
 
@@ -180,26 +179,3 @@ def test_who_misses_the_next_communication_holds_no_stale_copy(tmp_path: Path, m
     monkeypatch.setattr(Plan, "cohort", lambda self, t: cohorts[t])
     run = train(Alternating(), DATA, tmp_path, setting(rounds=3))
     assert run.trainer.server.personal == {}
-
-
-@pytest.mark.parametrize("executor", ["sequential", "stacked"])
-@pytest.mark.parametrize("name", ["feddrm", "pfedfda", "local"])
-def test_personal_states_that_do_not_fit_wait_elsewhere(
-    name: str, executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only where they lie differs, and nothing that is shared is sent away."""
-    here = train(name, DATA, tmp_path / "here", setting(rounds=5, window=3), executor=executor)
-    sent: list[torch.Tensor] = []
-
-    def away(tensor: torch.Tensor) -> torch.Tensor:
-        sent.append(tensor)
-        return tensor.clone()
-
-    monkeypatch.setattr(waiting, "_to_host", away)
-    monkeypatch.setattr(simulation, "fits", lambda *_: False)
-    elsewhere = train(name, DATA, tmp_path / "elsewhere", setting(rounds=5, window=3), executor=executor)
-    assert same(elsewhere.tensors, here.tensors)
-    assert parquet_bytes(elsewhere.predictions) == parquet_bytes(here.predictions)
-    assert sent
-    shared = {t.data_ptr() for t in elsewhere.trainer.server.shared.values()}
-    assert not shared & {t.data_ptr() for t in sent}
