@@ -13,7 +13,7 @@ from fedbench.rng import stream
 from tests.support.real_images import RealImages
 
 
-@pytest.mark.data
+@pytest.mark.slow
 def test_the_order_of_crop_and_colour_hardly_matters(real_images: RealImages) -> None:
     images = real_images.load("cifar10").images[:200]
     windows = torch.from_numpy(CropStream(stream(1, "order"), (32, 32)).draw(len(images)))

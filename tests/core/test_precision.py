@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from pathlib import Path
@@ -29,15 +30,6 @@ from tests.support import lab
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-def fail(found: list[Any], *seen: Any) -> None:
-    """Keep what was seen, and end in an error."""
-    found += seen
-    raise KeyError
-
-
-# -- what a device can do -------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Sets the compute capability of the GPU that there might be."""
@@ -49,29 +41,27 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     return be
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("capability", [(8, 0), (8, 6), (9, 0), (10, 0)])
-def test_a_present_gpu_can_do_all(gpu: Any, precision: str, capability: tuple[int, int]) -> None:
-    gpu(*capability)
-    check(precision, GPU)
+def refused(precision: str, device: torch.device) -> str | None:
+    try:
+        check(precision, device)
+    except FedbenchError as error:
+        return str(error)
+    return None
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-@pytest.mark.parametrize("capability", [(7, 5), (6, 1)])
-def test_an_older_gpu_says_what_it_lacks(gpu: Any, precision: str, capability: tuple[int, int]) -> None:
-    gpu(*capability)
-    check("fp32", GPU)
-    with pytest.raises(FedbenchError) as caught:
-        check(precision, GPU)
-    has = ".".join(map(str, capability))
-    assert str(caught.value) == f"{precision} needs compute capability 8.0, and Old GPU has {has}; use --precision fp32"
-
-
-def test_a_cpu_has_no_tf32() -> None:
-    check("fp32", CPU)
-    check("bf16", CPU)
-    with pytest.raises(FedbenchError, match=r"^tf32 needs a GPU, and this is a CPU; use --precision fp32$"):
-        check("tf32", CPU)
+def test_what_a_gpu_and_a_cpu_can_do(gpu: Any) -> None:
+    for capability in ((8, 0), (8, 6), (9, 0), (10, 0)):
+        gpu(*capability)
+        assert {refused(precision, GPU) for precision in PRECISIONS} == {None}
+    for capability in ((7, 5), (6, 1)):
+        gpu(*capability)
+        assert refused("fp32", GPU) is None
+        for precision in ("tf32", "bf16"):
+            has = ".".join(map(str, capability))
+            line = f"{precision} needs compute capability 8.0, and Old GPU has {has}; use --precision fp32"
+            assert refused(precision, GPU) == line
+    assert refused("fp32", CPU) is refused("bf16", CPU) is None
+    assert refused("tf32", CPU) == "tf32 needs a GPU, and this is a CPU; use --precision fp32"
 
 
 # -- TF32 -----------------------------------------------------------------------------------------------------
@@ -102,32 +92,24 @@ class Old:
         self.allow_tf32 = allow_tf32
 
 
-def fake(monkeypatch: pytest.MonkeyPatch, matmul: Any, cudnn: Any) -> None:
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", [New, Old])
+def test_switches_of_a_new_and_an_old_torch(monkeypatch: pytest.MonkeyPatch, kind: type, precision: str) -> None:
+    if kind is New:
+        conv, rnn = New("tf32"), New("tf32")
+        matmul, cudnn = New("none"), New("none", conv=conv, rnn=rnn)
+        owners, name, off, on = [matmul, conv, rnn], "fp32_precision", "ieee", "tf32"
+    else:
+        matmul, cudnn = Old(False), Old(True)  # type: ignore[assignment]
+        owners, name, off, on = [matmul, cudnn], "allow_tf32", False, True  # type: ignore[assignment]
     backends = SimpleNamespace(cuda=SimpleNamespace(matmul=matmul), cudnn=cudnn)
     monkeypatch.setattr(module, "torch", SimpleNamespace(backends=backends))
-
-
-@pytest.mark.parametrize(("precision", "inside"), [("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "ieee")])
-def test_switches_of_a_new_torch(monkeypatch: pytest.MonkeyPatch, precision: str, inside: str) -> None:
-    conv, rnn = New("tf32"), New("tf32")
-    matmul, cudnn = New("none"), New("none", conv=conv, rnn=rnn)
-    fake(monkeypatch, matmul, cudnn)
-    found: list[Any] = []
-    with pytest.raises(KeyError), arithmetic(precision, GPU):
-        fail(found, matmul.fp32_precision, conv.fp32_precision, rnn.fp32_precision)
-    assert found == [inside] * 3
-    assert [b.fp32_precision for b in (matmul, conv, rnn)] == ["none", "tf32", "tf32"], "put back, whatever happens"
-
-
-@pytest.mark.parametrize(("precision", "inside"), [("fp32", False), ("tf32", True), ("bf16", False)])
-def test_switches_of_an_old_torch(monkeypatch: pytest.MonkeyPatch, precision: str, inside: bool) -> None:
-    matmul, cudnn = Old(False), Old(True)
-    fake(monkeypatch, matmul, cudnn)
-    found: list[Any] = []
-    with pytest.raises(KeyError), arithmetic(precision, GPU):
-        fail(found, matmul.allow_tf32, cudnn.allow_tf32)
-    assert found == [inside] * 2
-    assert (matmul.allow_tf32, cudnn.allow_tf32) == (False, True)
+    before, inside = [getattr(owner, name) for owner in owners], set()
+    with contextlib.suppress(KeyError), arithmetic(precision, GPU):
+        inside = {getattr(owner, name) for owner in owners}
+        raise KeyError
+    assert inside == {on if precision == "tf32" else off}
+    assert [getattr(owner, name) for owner in owners] == before, "put back, whatever happens"
 
 
 def switches() -> list[Any]:
@@ -153,9 +135,9 @@ def test_switches_of_this_torch(precision: str) -> None:
     assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == legacy
 
 
-@pytest.mark.parametrize(("precision", "inside"), [("fp32", False), ("tf32", True), ("bf16", False)])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_run_computes_as_its_setting_says(
-    gpu: Any, store: Store, monkeypatch: pytest.MonkeyPatch, precision: str, inside: bool
+    gpu: Any, store: Store, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     seen: list[Any] = []
 
@@ -166,12 +148,12 @@ def test_a_run_computes_as_its_setting_says(
     gpu(9, 0)
     monkeypatch.setattr(place, "choose_device", lambda _: GPU)
     monkeypatch.setattr(engine, "prepared", stop)
-    before = switches()
-    job = Job.of(lab.setting(precision=precision), "fedavg", {})
+    before, job = switches(), Job.of(lab.setting(precision=precision), "fedavg", {})
     with pytest.raises(FedbenchError, match="enough"):
         execute(job, store, [])
-    assert [s in ("tf32", True) for s in seen] == [inside] * len(before)
+    assert [s in ("tf32", True) for s in seen] == [precision == "tf32"] * len(before)
     assert switches() == before
+    assert "core/precision.py" in job.parts, "older code is noticed"
 
 
 def test_nothing_is_claimed_where_the_device_cannot(store: Store) -> None:
@@ -182,17 +164,12 @@ def test_nothing_is_claimed_where_the_device_cannot(store: Store) -> None:
     assert not list(store.home.glob("failed/*"))
 
 
-def test_older_code_is_noticed() -> None:
-    assert "core/precision.py" in Job.of(lab.setting(), "fedavg", {}).parts
-
-
 # -- the order in memory --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_only_float32_on_a_gpu_lies_channels_first(precision: str) -> None:
-    first = precision == "fp32"
-    assert layout(precision, GPU) is (torch.contiguous_format if first else torch.channels_last)
+    assert layout(precision, GPU) is (torch.contiguous_format if precision == "fp32" else torch.channels_last)
     assert layout(precision, CPU) is torch.channels_last
 
 
@@ -200,15 +177,15 @@ def test_only_float32_on_a_gpu_lies_channels_first(precision: str) -> None:
 def test_the_order_in_memory_changes_nothing_but_rounding(
     executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, seen = lab.federation((40, 52, 31), color=True), []
-    last = lab.train("fedavg", data, tmp_path / "last", executor=executor)
+    data, s, seen = lab.federation((40, 52, 31), color=True), lab.setting(rounds=2), []
+    last = lab.train("fedavg", data, tmp_path / "last", s, executor=executor)
 
     def first(precision: str, device: torch.device) -> torch.memory_format:
         seen.append(device)
         return torch.contiguous_format
 
     monkeypatch.setattr(worker, "layout", first)
-    ours = lab.train("fedavg", data, tmp_path / "first", executor=executor)
+    ours = lab.train("fedavg", data, tmp_path / "first", s, executor=executor)
     assert seen
     gaps = agreement.gaps(ours.tensors, last.tensors)
     assert max(gaps.values()) < agreement.TOLERANCE
@@ -236,19 +213,16 @@ class Net(nn.Module):
         return z
 
 
-def batch(n: int = 64) -> tuple[Tensor, Tensor]:
+def steps(net: nn.Module, precision: str, n: int = 12, **changes: float) -> list[float]:
+    """The losses of some SGD steps on 64 digits."""
     images, labels = lab.digits()
-    return torch.from_numpy(images[:n]).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(labels[:n])
-
-
-def steps(net: nn.Module, precision: str, n: int = 12) -> list[float]:
-    """The losses of some SGD steps."""
-    x, y = batch()
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    x, y = torch.from_numpy(images[:64]).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(labels[:64])
+    optimiser = torch.optim.SGD(net.parameters(), **{"lr": 0.05, "momentum": 0.9, **changes})
     losses = []
     for _ in range(n):
         with autocast(precision, CPU):
             loss = F.cross_entropy(net(x), y)
+        assert loss.dtype == torch.float32
         optimiser.zero_grad()
         torch.autograd.backward(loss)
         optimiser.step()
@@ -258,33 +232,22 @@ def steps(net: nn.Module, precision: str, n: int = 12) -> list[float]:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_products_are_rounded_and_weights_are_not(precision: str) -> None:
-    net, (x, y) = Net(), batch()
-    with autocast(precision, CPU):
-        loss = F.cross_entropy(net(x), y)
-    torch.autograd.backward(loss)
+    net = Net()
+    steps(net, precision, 1)
     assert set(net.seen) == {torch.bfloat16 if precision == "bf16" else torch.float32}
-    assert loss.dtype == torch.float32
     for p in net.parameters():
         assert p.grad is not None
         assert (p.dtype, p.grad.dtype) == (torch.float32, torch.float32)
 
 
-def test_small_steps_are_not_lost() -> None:
+def test_small_steps_are_not_lost_and_it_learns_as_float32_does() -> None:
     """The point of float32 master weights: one of 1 takes steps that bfloat16, with 1/256 its next, could not."""
     net = Net()
     before = net.norm.weight.detach().clone()
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.01)
-    x, y = batch()
-    with autocast("bf16", CPU):
-        loss = F.cross_entropy(net(x), y)
-    torch.autograd.backward(loss)
-    optimiser.step()
+    steps(net, "bf16", 1, lr=0.01, momentum=0.0)
     after = net.norm.weight.detach()
     assert not bool((after == before).any())
     assert torch.equal(after.bfloat16(), before.bfloat16())
-
-
-def test_it_learns_as_float32_does() -> None:
     exact, rounded = steps(Net(), "fp32"), steps(Net(), "bf16")
     assert exact[-1] < 0.5 * exact[0]
     assert rounded != exact
@@ -292,10 +255,11 @@ def test_it_learns_as_float32_does() -> None:
 
 
 def test_the_context_ends() -> None:
-    found: list[Any] = []
-    with pytest.raises(KeyError), autocast("bf16", CPU):
-        fail(found, torch.is_autocast_enabled("cpu"))
-    assert found == [True]
+    inside = False
+    with contextlib.suppress(KeyError), autocast("bf16", CPU):
+        inside = torch.is_autocast_enabled("cpu")
+        raise KeyError
+    assert inside
     assert not torch.is_autocast_enabled("cpu")
     assert steps(Net(), "fp32", 3) == steps(Net(), "tf32", 3)
 
@@ -339,12 +303,14 @@ def test_threads_do_not_disturb_each_other() -> None:
 
 def test_a_federation_in_bf16(tmp_path: Path) -> None:
     """State stays float32, the executors agree bit for bit, and it learns what it learns in float32."""
-    data = lab.federation((200, 150, 180, 120), skew=float("inf"))
-    s = {"rounds": 8, "steps": 15, "lr": 0.05}
+    data, s = lab.federation((100, 75, 90), skew=float("inf")), {"rounds": 5, "steps": 12, "lr": 0.1, "window": 1}
     exact = lab.train("fedavg", data, tmp_path / "exact", lab.setting(**s))
-    one = lab.train("fedavg", data, tmp_path / "one", lab.setting(**s, precision="bf16"))
-    two = lab.train("fedavg", data, tmp_path / "two", lab.setting(**s, precision="bf16"), executor="cores")
+    one, two = (
+        lab.train("fedavg", data, tmp_path / executor, lab.setting(**s, precision="bf16"), executor=executor)
+        for executor in ("sequential", "cores")
+    )
     assert {str(t.dtype) for t in one.tensors.values()} == {"float32"}
     assert lab.same(one.shared, two.shared)
-    assert exact.accuracy > 0.8
+    assert not lab.same(one.shared, exact.shared)
+    assert exact.accuracy > 0.7
     assert one.accuracy == pytest.approx(exact.accuracy, abs=0.1)

@@ -19,7 +19,7 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics import evaluate
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.method_metrics import BEFORE
-from fedbench.metrics.read import Metrics, load
+from fedbench.metrics.read import load
 from fedbench.metrics.vote import majority
 from fedbench.store import Store
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run, write
@@ -341,34 +341,3 @@ def test_damaged_files(tmp_path: Path) -> None:
             path.write_bytes(data[:-9] if damage == "short" else data[:50] + bytes([data[50] ^ 1]) + data[51:])
         with pytest.raises(FedbenchError, match=message):
             evaluate(store.open("run", run.id), store)
-
-
-@pytest.mark.bench
-def test_many_clients_and_rounds_take_little_time(store: Store) -> None:
-    """8 voters, 18,000 images, 20 rounds; brute force would take minutes."""
-    import time
-
-    rng = np.random.default_rng(0)
-    n, m, rounds = 18_000, 8, 20
-    client = np.tile(np.sort(rng.permutation(np.arange(n) % m)), rounds)
-    label = rng.integers(0, 100, n * rounds).astype(np.uint16)
-    votes = np.where(rng.random((n * rounds, m)) < 0.4, label[:, None], rng.integers(0, 100, (n * rounds, m)))
-    votes = votes.astype(np.uint16)
-    table = pa.table(
-        {
-            "round": np.repeat(np.arange(1, rounds + 1, dtype=np.int32), n),
-            "view": ["crop"] * n * rounds,
-            "client": client.astype(np.int32),
-            "label": label,
-            "own": votes[np.arange(n * rounds), client],
-            "votes": pa.FixedSizeListArray.from_arrays(pa.array(votes.ravel()), m),
-        }
-    ).replace_schema_metadata({"classes": "100"})
-    sizes = clients_table([1] * m, np.bincount(client[:n]).tolist())
-    run = write(store, run_spec(m, rounds), predictions=table, clients=sizes, rounds=rounds_table(rounds))
-    start = time.perf_counter()
-    found: Metrics = load(evaluate(run, store))
-    assert time.perf_counter() - start < 3
-    assert found.series("system_accuracy", "crop")[20] == pytest.approx(
-        np.mean([winner(v) == y for v, y in zip(votes[-n:].tolist(), label[-n:].tolist(), strict=True)])
-    )
