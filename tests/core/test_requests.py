@@ -26,7 +26,7 @@ from fedbench.core.work import NO_LABEL
 from fedbench.methods.base import Loss, Method, cross_entropy
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec
-from tests.support.lab import client, federation, method, setting, trainer
+from tests.support.lab import client, federation, setting, train
 
 DATA = federation((60, 40))
 HELD = replace(DATA, validation=[rows[:5] for rows in DATA.train], train=[rows[5:] for rows in DATA.train])
@@ -166,10 +166,7 @@ class Peeking(Method):
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_client_without_labels_has_none(asked: bool, tmp_path: Path) -> None:
     Peeking.met.clear()
-    it = trainer(Peeking(), HELD, tmp_path, setting(rounds=2, votes=False, test_phase=asked))
-    it.run()
-    it.executor.close()
-    table = it.checkpoint.read_predictions()
+    table = train(Peeking(), HELD, tmp_path, setting(rounds=2, votes=False, test_phase=asked)).predictions
     if not asked:
         assert "test_phase" not in table.column_names
         return
@@ -225,17 +222,13 @@ def batch_of(data: Federation, rows: torch.Tensor, s: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ["fedavg", "fedavgft", "ditto", "fedbabu", "local", "fedrep", "pfedfda", "mr_mtl"])
 def test_who_shares_only_a_part_of_the_network_serves_nobody_without_labels(name: str, tmp_path: Path) -> None:
-    it = trainer(method(name), DATA, tmp_path, setting(rounds=1, votes=False, test_phase=True))
-    it.run()
-    it.executor.close()
+    run = train(name, DATA, tmp_path, setting(rounds=1, votes=False, test_phase=True))
     serves = name in ("fedavg", "fedavgft", "ditto", "fedbabu")
-    assert ("test_phase" in it.checkpoint.read_predictions().column_names) == serves
+    assert ("test_phase" in run.predictions.column_names) == serves
 
 
 def test_newcomers_are_met_without_labels_too(tmp_path: Path) -> None:
     data = federation((40, 30, 30, 20))
     part = replace(setting().partition, unseen=2)
-    it = trainer(method("fedavgft"), data, tmp_path, setting(rounds=1, votes=False, test_phase=True, partition=part))
-    it.run()
-    it.executor.close()
-    assert it.checkpoint.read_predictions()["test_phase"].null_count == 0
+    run = train("fedavgft", data, tmp_path, setting(rounds=1, votes=False, test_phase=True, partition=part))
+    assert run.predictions["test_phase"].null_count == 0

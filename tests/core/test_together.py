@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedbench.conformance.lab import stop_after
 from fedbench.core import executors
 from fedbench.core import trainer as trainer_module
 from fedbench.core.client import Client
@@ -87,7 +88,7 @@ def test_joined_federations_show_each_client_the_same_images() -> None:
     ],
 )  # fmt: skip
 def test_each_has_the_bits_that_it_has_alone(name: str, executor: str, tmp_path: Path) -> None:
-    changes = {"participation": 0.6, "augment": "crop"}
+    changes = {"participation": 0.6, "augment": "crop", "rounds": 2}
     both = (together(name, tmp_path / "a", executor, **changes), alone(name, tmp_path / "b", executor, **changes))
     for a, b in zip(*both, strict=True):
         assert equal(a, b)
@@ -110,75 +111,69 @@ def test_on_a_cpu_each_seed_has_stacks_of_its_own(tmp_path: Path, monkeypatch: p
     assert {len(seeds) for seeds in stacks} == {1}
 
 
-@pytest.mark.parametrize("executor", ["sequential", "stacked"])
-@pytest.mark.parametrize("moment", ["broadcast", "local", "step", "personalise"])
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """All seeds of FedAvg, one after another, three rounds each."""
+    return alone("fedavg", tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize(
+    ("moment", "executor"),
+    [*((moment, "sequential") for moment in ("broadcast", "local", "step", "personalise")), ("local", "stacked")],
+)
 def test_an_interrupt_loses_only_the_round_of_all(
-    moment: str, executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moment: str, executor: str, tmp_path: Path, whole: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = {"rounds": 5, "window": 3}
-    original = getattr(Method, moment)
-    calls = 0
+    original, calls = getattr(Method, moment), 0
 
     def interrupted(self: Method, *given: Any) -> Any:
         nonlocal calls
-        t = given[0].round
-        calls += t == 4
+        calls += given[0].round == 3
         if calls == 2:  # in the middle: for step, one run of three is through
             raise KeyboardInterrupt
         return original(self, *given)
 
     with monkeypatch.context() as patch:
         patch.setattr(Method, moment, interrupted)
-        with pytest.raises(Interrupted, match="after round 3"):
-            together("fedavg", tmp_path / "a", executor, **changes)
-    whole = together("fedavg", tmp_path / "b", executor, **changes)
-    resumed = together("fedavg", tmp_path / "a", executor, **changes)
-    assert [p.round for p in resumed[0].reports] == [4, 5]
-    for a, b in zip(resumed, whole, strict=True):
-        assert equal(a, b)
+        with pytest.raises(Interrupted, match="after round 2"):
+            together("fedavg", tmp_path, executor)
+    resumed = together("fedavg", tmp_path, executor)
+    assert [p.round for p in resumed[0].reports] == [3]
+    if executor == "sequential":
+        assert all(equal(a, b) for a, b in zip(resumed, whole, strict=True))
 
 
-def test_who_stands_behind_catches_up(tmp_path: Path) -> None:
-    def stop(progress: Progress) -> None:
-        raise KeyboardInterrupt
-
+def test_who_stands_behind_catches_up(tmp_path: Path, whole: list[Run]) -> None:
     with pytest.raises(Interrupted):
-        train(how("pfedfda"), DATA[2], tmp_path / "a" / "2", setting(seed=2), observe=stop)
-    train(how("pfedfda"), DATA[3], tmp_path / "a" / "3", setting(seed=3)).trainer.save()  # all of it
-    runs = together("pfedfda", tmp_path / "a")
+        train("fedavg", DATA[2], tmp_path / "2", setting(seed=2), observe=stop_after(1))
+    train("fedavg", DATA[3], tmp_path / "3", setting(seed=3)).trainer.save()  # all of it
+    runs = together("fedavg", tmp_path)
     assert [p.round for p in runs[0].reports] == [1, 2, 3]
-    assert all(equal(a, b) for a, b in zip(runs, alone("pfedfda", tmp_path / "b"), strict=True))
+    assert all(equal(a, b) for a, b in zip(runs, whole, strict=True))
 
 
-def test_an_interrupted_run_goes_on_alone(tmp_path: Path) -> None:
-    found = trainers("fedavg", tmp_path / "a")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_runs_that_ended_together_go_on_alone(
+    error: type[BaseException], tmp_path: Path, whole: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an interrupt, and after an error from the checkpoints that are written under way."""
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_SHARE", 1e9)  # however slow the disk
 
     def stop(progress: Progress) -> None:
-        if progress.round == 2:
-            raise KeyboardInterrupt
+        if progress.round == (2 if error is KeyboardInterrupt else 3):
+            raise error
 
-    with pytest.raises(Interrupted, match="after round 2"):
-        train_together(found, stop)
-    resumed, whole = alone("fedavg", tmp_path / "a"), alone("fedavg", tmp_path / "b")
+    with pytest.raises(Interrupted if error is KeyboardInterrupt else error):
+        train_together(trainers("fedavg", tmp_path), stop)
+    resumed = alone("fedavg", tmp_path)
     assert [p.round for run in resumed for p in run.reports] == [3, 3, 3]
     assert all(equal(a, b) for a, b in zip(resumed, whole, strict=True))
 
 
-def test_checkpoints_of_all_are_written_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(trainer_module, "CHECKPOINT_SHARE", 1e9)  # however slow the disk
-
-    def fail(progress: Progress) -> None:
-        if progress.round == 3:
-            raise RuntimeError("the display broke")
-
-    with pytest.raises(RuntimeError, match="display"):
-        train_together(trainers("fedavg", tmp_path / "a"), fail)
-    resumed = alone("fedavg", tmp_path / "a")
-    assert [run.reports[0].round for run in resumed] == [3, 3, 3]
-
-
-def test_what_is_heard_is_the_mean_and_times_are_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_heard_is_the_mean_and_times_are_shares(
+    tmp_path: Path, whole: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [0.0]
 
     class Slow(FedAvg):
@@ -201,5 +196,4 @@ def test_what_is_heard_is_the_mean_and_times_are_shares(tmp_path: Path, monkeypa
     runs = together("fedavg", tmp_path / "real")
     losses = np.array([[line["loss"] for line in run.trainer.checkpoint.rounds] for run in runs])
     np.testing.assert_allclose([p.loss for p in runs[0].reports], losses.mean(0))
-    by_run = [p.accuracy for run in alone("fedavg", tmp_path / "alone") for p in run.reports[-1:]]
-    assert runs[0].accuracy == pytest.approx(np.mean(by_run))
+    assert runs[0].accuracy == pytest.approx(np.mean([run.accuracy for run in whole]))

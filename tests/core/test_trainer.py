@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from fedbench import models
+from fedbench.core import tables
 from fedbench.core.client import Client, ClientUpdate, Train
+from fedbench.core.clock import Clock
+from fedbench.core.executors import available_cores
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.start import initialise
+from fedbench.engine.cost import images_per_second, images_to_process
 from fedbench.errors import FedbenchError
-from fedbench.methods.base import Method, cross_entropy
+from fedbench.methods.base import FORWARD, Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
 from fedbench.methods.pfedfda import PFedFDA
+from tests.support.groups_lab import grouped_federation, grouped_setting
 from tests.support.lab import federation, finish, method, setting, train, trainer
 
 DATA = federation()
@@ -179,3 +187,104 @@ def test_who_misses_the_next_communication_holds_no_stale_copy(tmp_path: Path, m
     monkeypatch.setattr(Plan, "cohort", lambda self, t: cohorts[t])
     run = train(Alternating(), DATA, tmp_path, setting(rounds=3))
     assert run.trainer.server.personal == {}
+
+
+def test_descriptors_are_a_line_each() -> None:
+    table = tables.descriptors(torch.tensor([4, 1]), torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
+    assert table["client"].to_pylist() == [4, 1]
+    assert table["descriptor"].to_pylist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+
+
+# -- the share of held back images that are answered rightly, which hyper-parameters may be chosen by ---------------
+
+GROUPED = grouped_federation((0, 1, 0, 1), 120)
+TWO = grouped_setting(rounds=2, lr=0.1, window=2, test_phase=None)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "ditto", "fedrep", "apfl", "pfedfda", "fedproto", "ifca"])
+def test_it_is_the_accuracy_on_images_that_are_held_back(name: str, tmp_path: Path) -> None:
+    """As if they were the test images: the same training, other images answered."""
+    run = train(name, GROUPED, tmp_path / "run", TWO)
+    other = train(name, replace(GROUPED, test=GROUPED.validation), tmp_path / "other", TWO).predictions.to_pandas()
+    other = other[other.view == "plain"]
+    right = (other.own == other.label).groupby(other["round"]).mean()
+    lines = run.trainer.checkpoint.rounds
+    assert [line["validation_accuracy"] for line in lines] == pytest.approx([right[1], right[2]])
+
+
+def test_nothing_else_changes_where_images_are_held_back(tmp_path: Path) -> None:
+    bare = replace(GROUPED, validation=[torch.zeros(0, dtype=torch.long)] * GROUPED.clients)
+    runs = [train("ditto", data, tmp_path / str(k), TWO) for k, data in enumerate((GROUPED, bare))]
+    assert runs[0].predictions.equals(runs[1].predictions)
+    assert all("validation_accuracy" not in line for line in runs[1].trainer.checkpoint.rounds)
+
+
+def test_only_evaluated_rounds_have_it_and_answers_without_scores_have_none(tmp_path: Path) -> None:
+    lines = train("fedavg", GROUPED, tmp_path / "last", replace(TWO, window=1)).trainer.checkpoint.rounds
+    assert ["validation_accuracy" in line for line in lines] == [False, True]
+    lines = train("fedem", GROUPED, tmp_path / "fedem", TWO).trainer.checkpoint.rounds
+    assert not any("validation_accuracy" in line for line in lines)
+
+
+# -- seconds by phase, and how long a setting would take -------------------------------------------------------------
+
+
+def test_seconds_add_up_by_phase_and_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    clock = Clock(torch.device("cpu"))
+    for seconds in (2.0, 3.0):
+        now[0] += 50  # between phases
+        with clock.phase("local"):
+            now[0] += seconds
+    with contextlib.suppress(ValueError), clock.phase("server"):
+        now[0] += 1
+        raise ValueError("a phase that fails counts too")
+    assert clock.reset() == {"local": 5.0, "server": 1.0}
+    assert clock.reset() == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epochs": 3}, {"steps": 10}, {"epochs": 2, "tail": "drop"}, {"steps": 1, "batch_size": 500},
+        {"epochs": 1, "batch_size": 500}, {"epochs": 1, "votes": False, "every": 2},
+    ],
+)  # fmt: skip
+def test_images_to_process_counts_the_plans_batches(changes: dict[str, Any]) -> None:
+    s = setting(**{"rounds": 7, "window": 3, **changes})
+    data = federation((64, 96, 160))  # whole batches, so that steps never meet a short one
+    n_train = [48, 64, 112]
+    plan = Plan(s, n_train, (8, 8))
+    training = sum(
+        len(batch) for t in range(1, 8) for i in range(3) for batch in plan.batches(i, t, 1, s.epochs, s.steps)
+    )
+    n_test = sum(data.n_test)
+    answers = n_test * (3 if s.votes else 1) * len(s.evaluated_rounds())
+    assert images_to_process(s, n_train, n_test) == pytest.approx(training + answers * FORWARD)
+
+
+def test_participation_scales_the_training_part() -> None:
+    n = [50, 70]
+    everybody, half = (images_to_process(setting(rounds=10, participation=q), n, 0) for q in (1.0, 0.5))
+    assert half == pytest.approx(everybody / 2)
+
+
+def test_the_probe_gives_a_speed_and_keeps_the_threads() -> None:
+    before = torch.get_num_threads()
+    model = models.build("digits_cnn", shape=(8, 8, 1), classes=10, seed=1)
+    speed = images_per_second(model, (8, 8, 1), torch.device("cpu"), 16, "fp32")
+    assert torch.get_num_threads() == before
+    assert 0 < speed < 1e8
+
+
+def test_the_probe_does_not_count_waiting() -> None:
+    """As where other processes have the cores: every step waits a twentieth of a second."""
+
+    class Waiting(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            time.sleep(0.05)
+            return super().forward(x.flatten(1))
+
+    speed = images_per_second(Waiting(4, 2), (2, 2, 1), torch.device("cpu"), 16, "fp32")
+    assert speed > 2 * available_cores() * 16 / 0.05
