@@ -54,20 +54,32 @@ def test_pfedfda_table_8() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "shape", "classes"),
+    ("model", "shape", "classes", "total", "latents"),
     [
-        ("lenet5", (32, 32, 3), 10), ("lenet5_flux", (28, 28, 1), 10), ("digits_cnn", (8, 8, 1), 10),
-        ("resnet18_gn", (32, 32, 3), 100), ("cifar_cnn_bn", (32, 32, 3), 10), ("lenet5_binary", (28, 28, 3), 2),
+        ("lenet5", (32, 32, 3), 10, None, None), ("digits_cnn", (8, 8, 1), 10, None, None),
+        ("resnet18_gn", (32, 32, 3), 100, None, None), ("cifar_cnn_bn", (32, 32, 3), 10, None, None),
+        ("lenet5_binary", (28, 28, 3), 2, None, None),
+        # FLUX's, as printed.
+        ("lenet5_flux", (28, 28, 3), 10, 62_006, 400), ("lenet5_flux", (28, 28, 1), 10, 61_706, 400),
+        ("lenet5_flux", (32, 32, 3), 10, 83_126, 576), ("resnet9", (32, 32, 3), 100, 6_775_140, 2048),
+        ("resnet9", (64, 64, 1), 14, 6_683_790, 8192), ("resnet9", (64, 64, 3), 20, 6_734_100, 8192),
     ],
 )  # fmt: skip
-def test_counts_are_those_of_a_network_with_weights(model: str, shape: tuple[int, int, int], classes: int) -> None:
+def test_counts_are_those_of_a_network_with_weights(
+    model: str, shape: tuple[int, int, int], classes: int, total: int | None, latents: int | None
+) -> None:
     found, network = counts(model, shape, classes), build(model, shape=shape, classes=classes, seed=0).eval()
     assert [numel(part) for part in (network.backbone, network.projection, network.head)] == [
         found.backbone, found.projection, found.head,
     ]  # fmt: skip
     assert (found.total, found.features) == (numel(network), network.feature_size)
-    if model in ("lenet5_flux", "digits_cnn"):
-        assert found.latents == network.latent(torch.zeros(1, shape[2], *shape[:2])).numel()
+    if latents or model == "digits_cnn":
+        h = network.latent(torch.zeros(2, shape[2], *shape[:2]))
+        assert h.shape == (2, found.latents)
+        assert h.min() >= 0
+        assert found.latents == next(m for m in network.modules() if isinstance(m, nn.Linear)).in_features
+    if latents:
+        assert (found.total, found.latents) == (total, latents)
     state, trained = network.state_dict(), {name for name, _ in network.named_parameters()}
     assert found.buffers == sum(t.numel() * t.element_size() for name, t in state.items() if name not in trained)
     assert found.tensors == sum(t.is_floating_point() for t in state.values())
@@ -96,16 +108,12 @@ def test_feddrm_cifar(classes: int, clients: int, baseline: int, feddrm: int) ->
     assert (found.total, numel(model) + numel(model.branch(clients))) == (baseline, feddrm)
 
 
-def test_feddrm_retina() -> None:
-    model = build("resnet18_gn:projection_size=512", shape=(96, 96, 3), classes=2, seed=0)
-    assert (model.backbone_size, numel(model), numel(model) + numel(model.branch(3))) == (4608, 13530690, 15893061)
-
-
 def test_what_cannot_be_counted() -> None:
     with pytest.raises(FedbenchError, match="unknown model 'resnet18'; did you mean 'resnet18_gn'"):
         counts("resnet18", (32, 32, 3), 10)
-    with pytest.raises(FedbenchError, match="images of 4x4x1 are too small"):
-        counts("lenet5_flux", (4, 4, 1), 10)
+    for name, side in (("lenet5_flux", 5), ("resnet9", 15)):
+        with pytest.raises(FedbenchError, match=f"images of {side}x{side}x1 are too small"):
+            counts(name, (side, side, 1), 3)
     with pytest.raises(FedbenchError, match="images of three channels, not of 1"):
         counts("mobilenet_v3_small", (224, 224, 1), 10)
     with pytest.raises(FedbenchError, match="images of pixels, not of 0x224"):

@@ -1,21 +1,29 @@
-"""Networks: shapes, parts, initial weights, and that they are fit for vmap."""
+"""Networks: shapes, parts, initial weights, what they compute, that they are fit for vmap; and their names' options."""
 
 from __future__ import annotations
 
+import inspect
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
+from fedbench import protocol
 from fedbench.errors import FedbenchError
-from fedbench.models import build, names
+from fedbench.models import build, check, code_of, initial, named, names, registry
 from fedbench.models.base import seeded
+from fedbench.models.counts import counts
+from fedbench.models.lenet_gn import SHARED, LeNetGN
 from fedbench.models.resnet import Block, GroupScaleNorm
+from fedbench.partitions.schemes import spec as partition_spec
+from fedbench.specs import DatasetSpec
+from tests.support.lab import setting
 
 CASES = [
     ("cifar_cnn", (32, 32, 3), 128, 128),
@@ -202,49 +210,226 @@ def test_vmapped_gradients_equal_one_after_another(name: str, shape: tuple[int, 
             assert p.grad.any(), key
 
 
-def test_bad_requests() -> None:
-    with pytest.raises(FedbenchError, match=r"unknown model 'timm:x'; known: FILE.py:Class, .*, torchvision:NAME$"):
-        build("timm:x", shape=(28, 28, 1), classes=10, seed=0)
-    with pytest.raises(FedbenchError, match=r"unknown model 'lenet'; did you mean 'lenet5'\?"):
-        build("lenet", shape=(28, 28, 1), classes=10, seed=0)
-    with pytest.raises(
-        FedbenchError, match="unknown option of model resnet18_gn 'projection_siz'; did you mean 'projection_size'"
-    ):
-        build("resnet18_gn:projection_siz=3", shape=(32, 32, 3), classes=10, seed=0)
-    with pytest.raises(FedbenchError, match="at least 2 classes, not 1"):
-        build("lenet5", shape=(28, 28, 1), classes=1, seed=0)
-    with pytest.raises(FedbenchError, match="cannot take images of shape"):
-        build("lenet5", shape=(28, 28, 0), classes=10, seed=0)
-
-
 @pytest.mark.parametrize(
-    ("name", "side"), [("cifar_cnn", 12), ("emnist_cnn", 9), ("lenet5", 11), ("digits_cnn", 1), ("resnet18_gn", 24)]
-)
-def test_images_too_small(name: str, side: int) -> None:
-    with pytest.raises(FedbenchError, match=f"images of {side}x{side}x3 are too small for model {name}"):
-        build(name, shape=(side, side, 3), classes=10, seed=0)
-
-
-def test_digits_cnn_learns_real_digits() -> None:
-    """scikit-learn's digits: over 95 % on held-out images after ten passes."""
-    from sklearn.datasets import load_digits
-
-    raw = load_digits()
-    order = torch.randperm(len(raw.target), generator=torch.Generator().manual_seed(0))
-    x = (torch.tensor(raw.images, dtype=torch.float32)[order, None] / 16 - 0.5) / 0.5
-    y = torch.tensor(raw.target)[order]
-    model = build("digits_cnn", shape=(8, 8, 1), classes=10, seed=0)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    for _ in range(10):
-        for i in range(0, 1400, 50):
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(model(x[i : i + 50]), y[i : i + 50]).backward()
-            optimiser.step()
-    with torch.no_grad():
-        accuracy = (model(x[1400:]).argmax(1) == y[1400:]).double().mean().item()
-    assert accuracy > 0.95, accuracy
+    ("name", "shape", "classes", "line"),
+    [
+        ("timm:x", (28, 28, 1), 10, "unknown model 'timm:x'; known: FILE.py:Class, .*, torchvision:NAME$"),
+        ("lenet", (28, 28, 1), 10, "unknown model 'lenet'; did you mean 'lenet5'"),
+        ("lenet5", (28, 28, 1), 1, "at least 2 classes, not 1"),
+        ("lenet5", (28, 28, 0), 10, "cannot take images of shape"),
+        *((name, (side, side, 3), 10, f"images of {side}x{side}x3 are too small for model {name}") for name, side in (
+            ("cifar_cnn", 12), ("emnist_cnn", 9), ("lenet5", 11), ("digits_cnn", 1), ("resnet18_gn", 24),
+            ("resnet9", 15), ("lenet5_flux", 5),
+        )),
+        ("resnet18_gn:projection_siz=3", (32, 32, 3), 10, "'projection_siz'; did you mean 'projection_size'"),
+        ("resnet18_gn:neck=512", (32, 32, 3), 10, "unknown option of model resnet18_gn 'neck'"),
+        ("cifar_cnn:neck=512", (32, 32, 3), 10, "unknown option of model cifar_cnn 'neck'"),
+        ("resnet18_gn:projection_size=0", (32, 32, 3), 10, "resnet18_gn is a number from 1 on, not '0'"),
+        ("resnet18_gn:projection_size", (32, 32, 3), 10, "resnet18_gn is a number from 1 on, not ''"),
+        ("lenet_gn:branch=top", (32, 32, 3), 10, "unknown branch of model lenet_gn 'top'"),
+        ("lenet:branch=mid", (32, 32, 3), 10, "unknown model 'lenet:branch=mid'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_built_is_one_line(name: str, shape: tuple[int, int, int], classes: int, line: str) -> None:
+    with pytest.raises(FedbenchError) as caught:
+        build(name, shape=shape, classes=classes, seed=0)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+    if ":" in name or name == "lenet":
+        with pytest.raises(FedbenchError):
+            check(name)
 
 
 def test_listing_imports_no_torch() -> None:
     code = "import sys, fedbench.models as m\nm.names()\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# -- FLUX's LeNet-5 and ResNet-9 ------------------------------------------------------------------------------
+
+
+def pixels(shape: tuple[int, int, int], count: int) -> Tensor:
+    """Images as the trainer feeds them, in [-1, 1]."""
+    height, width, channels = shape
+    return torch.rand(count, channels, height, width, generator=torch.Generator().manual_seed(5)).double() * 2 - 1
+
+
+def test_lenet5_flux_computes_what_the_released_code_does() -> None:
+    """ReLU before average pooling: the other order gives other values."""
+    model = build("lenet5_flux", shape=(28, 28, 3), classes=10, seed=1).double()
+    w = list(model.parameters())
+    x = pixels((28, 28, 3), 3)
+    h = F.avg_pool2d(F.conv2d((x + 1) / 2, w[0], w[1], padding=2).relu(), 2)
+    h = F.avg_pool2d(F.conv2d(h, w[2], w[3]).relu(), 2).flatten(1)
+    torch.testing.assert_close(model.latent(x), h)
+    z = F.linear(F.linear(h, w[4], w[5]).relu(), w[6], w[7]).relu()
+    torch.testing.assert_close(model.features(x), z)
+    torch.testing.assert_close(model(x), F.linear(z, w[8], w[9]))
+    assert len(w) == 10
+
+
+def test_initial_weights_as_torch_draws_them() -> None:
+    """What the released code begins with: its layers made in order after torch.manual_seed."""
+    before = torch.get_rng_state()
+    ours = initial(setting(model="lenet5_flux", seed=7, init_seed=42, init="torch"), (28, 28, 3), 10, further=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(43)
+        layers = [nn.Conv2d(3, 6, 5), nn.Conv2d(6, 16, 5), nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)]
+    theirs = [p for layer in layers for p in layer.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs, strict=True))
+    other = build("lenet5_flux", shape=(28, 28, 3), classes=10, seed=43)
+    assert not torch.equal(next(other.parameters()), theirs[0])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_resnet9_computes_what_the_released_code_does(training: bool) -> None:
+    model = build("resnet9", shape=(32, 32, 3), classes=7, seed=1).double().train(training)
+    with torch.no_grad():
+        for t in model.state_dict().values():  # away from scales of 1 and statistics of 0
+            if t.is_floating_point():
+                t.add_(0.1 * torch.rand(t.shape, generator=torch.Generator().manual_seed(t.numel())))
+    state = {n: t.clone() for n, t in model.state_dict().items()}
+    w = iter([t for n, t in state.items() if "num_batches" not in n])
+
+    def block(x: Tensor, pool: bool = False) -> Tensor:
+        x = F.conv2d(x, next(w), next(w), padding=1)
+        scale, shift, mean, var = (next(w) for _ in range(4))
+        x = F.batch_norm(x, mean, var, scale, shift, training).relu()
+        return F.max_pool2d(x, 2) if pool else x
+
+    x = pixels((32, 32, 3), 3)
+    h = block(block((x + 1) / 2), pool=True)
+    h = h + block(block(h))
+    h = block(block(h, pool=True), pool=True)
+    h = F.max_pool2d(h + block(block(h)), 2).flatten(1)
+    torch.testing.assert_close(model.latent(x), h)
+    torch.testing.assert_close(model.backbone(x), model.features(x))
+    torch.testing.assert_close(model(x), F.linear(h, next(w), next(w)))
+    assert next(w, None) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lenet5_flux", "lenet5", "lenet_tanh", "emnist_cnn", "cifar_cnn_bn", "digits_cnn", "resnet18_gn", "resnet9"],
+)
+def test_latents_are_what_the_first_linear_layer_reads(name: str) -> None:
+    model = build(name, shape=(32, 32, 3), classes=5, seed=0).eval()
+    first = next(m for m in model.modules() if isinstance(m, nn.Linear))
+    seen: list[Tensor] = []
+    first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    x = pixels((32, 32, 3), 2).float()
+    logits = model(x)
+    assert torch.equal(model.latent(x), seen[0])
+    assert torch.equal(model.from_latent(seen[0]), logits)
+
+
+def test_norms_go_by_their_names() -> None:
+    model = build("resnet9", shape=(16, 16, 1), classes=3, seed=0)
+    norms = [path for path, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)]
+    assert len(norms) == 8
+    assert all(path.endswith("norm") for path in norms)
+
+
+# -- names that carry options, and LeNet with a client branch at four depths ----------------------------------
+
+CIFAR10 = DatasetSpec("cifar10", "png", "0123456789ab")
+
+
+def numel(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def test_a_name_has_one_form() -> None:
+    """Options in their declared order, without those that say the default: two names of one network are one run."""
+    assert named("resnet18_gn:projection_size=512") == "resnet18_gn:projection_size=512"
+    assert named("resnet18_gn:projection_size=0512") == "resnet18_gn:projection_size=512"
+    assert named("resnet18_gn:projection_size=256") == named("resnet18_gn:") == named("resnet18_gn") == "resnet18_gn"
+    assert named("lenet_gn:branch=deep") == "lenet_gn"
+    assert code_of("lenet_gn:branch=mid") == (("models/lenet_gn.py",), ())
+
+
+def test_defaults_are_those_of_the_classes() -> None:
+    for name, options in registry._OPTIONS.items():
+        signature = inspect.signature(registry.class_of(name)).parameters
+        defaults = {p.name: p.default for p in signature.values() if p.name not in ("shape", "classes")}
+        assert {option: registry._default(name, option) for option in options} == defaults
+
+
+def test_the_page_lists_them() -> None:
+    page = Path(registry.__file__).with_name("README.md").read_text()
+    for name, options in registry._OPTIONS.items():
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+        for option in options:
+            assert f"`{option}` ({registry._default(name, option)}" in line
+
+
+def test_a_run_names_its_network_with_its_options() -> None:
+    feddrm, part = protocol.load("feddrm"), partition_spec(CIFAR10, "dirichlet", 8, 2025, 0.7, alpha=0.3)
+    settings = [feddrm.setting(part, "paper", model=f"resnet18_gn:projection_size={size}") for size in (256, 512)]
+    assert [(s.model, s.budget) for s in settings] == [
+        ("resnet18_gn", "paper"),
+        ("resnet18_gn:projection_size=512", "custom"),
+    ]
+    assert settings[0].id == feddrm.setting(part, "paper").id
+    model = build(settings[1].model, shape=(96, 96, 3), classes=2, seed=0)
+    sizes = (model.backbone_size, numel(model), numel(model) + numel(model.branch(3)))
+    assert sizes == (4608, 13530690, 15893061)
+    assert counts(settings[1].model, (96, 96, 3), 2).total == 13530690
+
+
+def test_cifar_cnn_projection() -> None:
+    found = counts("cifar_cnn_projection", (32, 32, 3), 10)
+    assert (found.backbone, found.projection, found.head) == (1216 + 12832 + 18496, 577 * 128 + 256, 1290)
+    assert (found.latents, found.features) == (576, 128)
+
+
+@pytest.mark.parametrize(
+    ("branch", "total"), [("none", 2081554), ("shallow", 2079058), ("mid", 2027666), ("deep", 1075090)]
+)
+def test_lenet_has_the_papers_sizes(branch: str, total: int) -> None:
+    model = build(f"lenet_gn:branch={branch}", shape=(32, 32, 3), classes=10, seed=0)
+    assert numel(model) + numel(model.branch(8)) == total
+
+
+def by_hand(x: Tensor, parameters: list[Tensor]) -> Tensor:
+    """LeNet's logits of its parameters in the network's order, whichever part they are of."""
+    p = iter(parameters)
+    for groups in (8, 16):
+        x = F.max_pool2d(F.relu(F.group_norm(F.conv2d(x, next(p), next(p)), groups, next(p), next(p))), 2)
+    x = x.flatten(1)
+    for size in (512, 256, 128):
+        x = F.relu(F.layer_norm(F.linear(x, next(p), next(p)), (size,), next(p), next(p)))
+    return F.linear(x, next(p), next(p))
+
+
+@pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1), (29, 31, 3)])
+def test_lenet_computes_the_same_wherever_the_branch_leaves(shape: tuple[int, int, int]) -> None:
+    height, width, channels = shape
+    x = torch.randn(5, channels, height, width, generator=torch.Generator().manual_seed(1))
+    for branch in SHARED:
+        model = build(f"lenet_gn:branch={branch}", shape=shape, classes=7, seed=3)
+        assert isinstance(model, LeNetGN)
+        logits = by_hand(x, list(model.parameters()))
+        torch.testing.assert_close(model(x), logits)
+        torch.testing.assert_close(model.from_latent(model.latent(x)), logits)
+        assert model.backbone(x).shape == (5, model.backbone_size)
+        shared = {"none": 0, "shallow": 4, "mid": 8, "deep": 16}[
+            branch
+        ]  # tensors: four a stage, eight of the linear one
+        assert len(list(model.backbone.parameters())) == shared
+
+
+def test_branches_share_what_the_name_says() -> None:
+    """What the second branch answers depends on the shared layers, and on no other layer of the first."""
+    x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(2))
+    for branch in SHARED:
+        model = build(f"lenet_gn:branch={branch}", shape=(32, 32, 3), classes=10, seed=3)
+        second = model.branch(8, seed=4)
+        answers = second(model.backbone(x))
+        with torch.no_grad():
+            for p in (*model.projection.parameters(), *model.head.parameters()):
+                p.add_(1.0)
+        assert torch.equal(second(model.backbone(x)), answers)
+        parameters = [*model.backbone.parameters(), *second.parameters()]
+        torch.testing.assert_close(answers, by_hand(x, parameters))
