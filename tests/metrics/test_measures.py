@@ -68,7 +68,12 @@ def test_a_run_made_before_methods_declared_has_the_metrics_that_it_had(store: S
     assert MEASURES not in run.provenance
     found = load(evaluate(run, store))
     assert (found.whole_run("ratio_bound"), found.whole_run("clusters"), found.whole_run("elbow")) == (7.0, 2.0, 0.25)
+    assert found.per_client("ratio_bound", round=0).tolist() == [2.5, 7.0]
+    assert found.series("ratio_bound") == {0: 7.0}
     assert "beta" not in found.names
+    store.remove(run.kind, run.id)
+    holed = load(evaluate(small_run(store, clients=noting(ratio_bound=[2.5, None])), store, again=True))
+    assert "ratio_bound" not in holed.names, "it is not noted of every client"
 
 
 def test_the_run_keeps_the_whole_declaration(store: Store) -> None:
@@ -77,11 +82,12 @@ def test_the_run_keeps_the_whole_declaration(store: Store) -> None:
 
 
 @pytest.mark.parametrize("values", [[1.0, -0.5], [1.0, np.inf], [np.nan, 1.0]])
-def test_a_senseless_figure_is_refused(store: Store, values: list[float]) -> None:
-    run = small_run(
-        store, measures=(Measure("trust", "t", "ratio", of="client", least=0),), clients=noting(trust=values)
-    )
-    with pytest.raises(FedbenchError, match="'trust' of table clients holds a value below 0 or not finite"):
+@pytest.mark.parametrize("name", ["trust", "ratio_bound"])
+def test_a_senseless_figure_is_refused(store: Store, name: str, values: list[float]) -> None:
+    """Also of a run from before methods declared what they measure."""
+    declared = {"measures": (Measure("trust", "t", "ratio", of="client", least=0),)} if name == "trust" else {}
+    run = small_run(store, **declared, clients=noting(**{name: values}))
+    with pytest.raises(FedbenchError, match=f"'{name}' of table clients holds a value below 0 or not finite"):
         evaluate(run, store)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 import subprocess
@@ -12,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
+from fedbench.files import SEAL, sealed
 from fedbench.metrics import evaluate
 from fedbench.metrics.definitions import METRICS
+from fedbench.metrics.headline import HEADLINE, NAMES, headline, read_headline
 from fedbench.metrics.read import load, per_client, read, series
 from fedbench.metrics.statistics import across_clients, across_seeds, best_round, last_rounds
 from fedbench.store import Store
@@ -93,20 +96,13 @@ def test_a_damaged_metrics_file_is_refused(store: Store) -> None:
         load(store.open("metrics", metrics.id))
 
 
+UNITS = {"fraction", "seconds", "bytes", "nats", "ratio", "count", "index", "distance", "round"}
+
+
 def test_definitions_are_complete() -> None:
     for name, definition in METRICS.items():
         assert definition.description, name
-        assert definition.unit in {
-            "fraction",
-            "seconds",
-            "bytes",
-            "nats",
-            "ratio",
-            "count",
-            "index",
-            "distance",
-            "round",
-        }, name
+        assert definition.unit in UNITS, name
         assert definition.clients in {"no", "too", "only"}, name
         assert definition.source, name
 
@@ -115,3 +111,26 @@ def test_metrics_need_no_torch() -> None:
     code = "import sys, fedbench.metrics, fedbench.metrics.read, fedbench.metrics.statistics\n"
     code += "sys.exit(bool({'torch', 'pandas', 'sklearn', 'pyarrow'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# -- the numbers that stand for a run in a list
+
+
+def test_it_is_kept_and_is_what_the_table_says(store: Store) -> None:
+    artifact = evaluate(small_run(store), store)
+    values = load(artifact)
+    expected = {name: last_rounds(values.series(name, "plain"), 2).mean for name in NAMES[:3]}
+    assert artifact.provenance[HEADLINE] == {"view": "plain", **expected}
+    assert expected["client_accuracy_mean"] != last_rounds(values.series("client_accuracy_mean", "crop"), 2).mean
+    (artifact.path / "metrics.parquet").unlink()
+    assert read_headline(store.open("metrics", artifact.id)) == {"view": "plain", **expected}, "reads no table"
+
+
+def test_of_an_older_fedbench_it_comes_from_the_table(store: Store) -> None:
+    artifact = evaluate(small_run(store), store)
+    manifest = {**artifact.manifest, "provenance": {k: v for k, v in artifact.provenance.items() if k != HEADLINE}}
+    del manifest[SEAL]
+    (artifact.path / "artifact.json").write_text(json.dumps(sealed(manifest)))
+    older = store.open("metrics", artifact.id)
+    assert HEADLINE not in older.provenance
+    assert read_headline(older) == pytest.approx(headline(load(artifact), 2))
