@@ -70,20 +70,9 @@ def run(store: Store, columns: dict[str, Any]) -> Artifact:
     zero = [0.0, 0.0]
     with store.writing(spec) as writer:
         writer.table("predictions", pa.table(columns).replace_schema_metadata({"classes": str(LABELS)}))
-        writer.table(
-            "rounds",
-            pa.table(
-                {
-                    "round": [1, 2],
-                    "participants": [3, 3],
-                    "images": [9, 9],
-                    "loss": [0.7, 0.6],
-                    "bytes_up": [1, 1],
-                    "bytes_down": [1, 1],
-                    **{f"{part}_seconds": zero for part in ("local", "server", "evaluation", "total")},
-                }
-            ),
-        )
+        counts = {"participants": [3, 3], "images": [9, 9], "bytes_up": [1, 1], "bytes_down": [1, 1]}
+        seconds = {f"{part}_seconds": zero for part in ("local", "server", "evaluation", "total")}
+        writer.table("rounds", pa.table({"round": [1, 2], "loss": [0.7, 0.6], **counts, **seconds}))
         sizes = pa.array([EACH] * CLIENTS, pa.int64())
         writer.table("clients", pa.table({"client": pa.array(range(CLIENTS)), "n_train": sizes, "n_test": sizes}))
     return store.open("run", spec.id)
