@@ -19,16 +19,13 @@ from fedbench.core.server import Server
 from fedbench.core.who import UNLABELLED
 from fedbench.core.work import NO_LABEL, SPLITS
 from fedbench.methods.base import Method
-from tests.support.lab import federation, finish, setting, trainer
+from tests.support.lab import federation, setting, train, trainer
 
 PLAIN = federation((40, 30, 30))
 DATA = dataclasses.replace(
-    PLAIN,
-    train=[rows[4:] for rows in PLAIN.train],
-    validation=[rows[:4] for rows in PLAIN.train],
-    groups=[0, 1, 1],
-    test_groups=[1, 0, 1],
-)
+    PLAIN, train=[rows[4:] for rows in PLAIN.train], validation=[rows[:4] for rows in PLAIN.train],
+    groups=[0, 1, 1], test_groups=[1, 0, 1],
+)  # fmt: skip
 SETTING = setting(rounds=2, window=1, steps=2, test_phase=True, votes=False)
 
 
@@ -42,30 +39,20 @@ def garbled(data: Federation) -> Federation:
 
 def facts(value: Any) -> Any:
     """The value as something that can be compared."""
-    if isinstance(value, Tensor):
-        return value.tolist()
-    if isinstance(value, np.ndarray):
+    if isinstance(value, Tensor | np.ndarray):
         return value.tolist()
     if isinstance(value, dict):
         return {key: facts(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [facts(item) for item in value]
-    if isinstance(value, Context):
+    if isinstance(value, Context | Server):
         return {f.name: facts(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name != "fresh"}
+    if isinstance(value, Client):  # all that it shows, but for what is the executor's
+        names = {f.name for f in dataclasses.fields(Client)} - {"work"}
+        names |= {name for name, _ in inspect.getmembers(Client, lambda member: isinstance(member, property))}
+        sides = {(n, split): getattr(value, n)(split) for n in ("count", "images", "labels") for split in SPLITS}
+        return facts({**{name: getattr(value, name) for name in names}, **sides})
     return value
-
-
-def of_client(client: Client) -> dict[str, Any]:
-    """All that a client shows, but for what is the executor's."""
-    names = {f.name for f in dataclasses.fields(Client)} - {"work"}
-    names |= {name for name, _ in inspect.getmembers(Client, lambda member: isinstance(member, property))}
-    shown = {name: facts(getattr(client, name)) for name in names}
-    sides = {
-        f"{name} of {split}": facts(getattr(client, name)(split))
-        for name in ("count", "images", "labels")
-        for split in SPLITS
-    }
-    return {**shown, **sides}
 
 
 def seen(model: Any, batch: Any) -> Tensor:
@@ -79,18 +66,34 @@ def nothing(model: Any, batch: Any) -> Loss:
 
 
 @dataclasses.dataclass(frozen=True)
+class Question:
+    """Nothing in particular."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Curious(Method):
     """Looks at everything that its hooks are handed, in each of them, and writes it down."""
 
     name = "curious"
     noted: list[Any] = dataclasses.field(default_factory=list)
 
+    def note(self, hook: str, *handed: Any) -> None:
+        self.noted.extend([(hook, facts(one)) for one in handed])
+
+    def look(self, hook: str, client: Client) -> ClientUpdate:
+        self.note(hook, client)
+        for split in SPLITS:
+            if client.count(split):
+                rows, labels = yield Collect(seen, split=split)
+                gradient = yield Gradient(nothing, split=split, part=(0, 2))
+                self.noted.append((hook, split, rows.tolist(), labels.tolist(), gradient.loss))
+
     def build(self, model: Any, context: Context) -> Any:
-        self.noted.append(("build", facts(context)))
+        self.note("build", context)
         return model
 
     def variables(self, model: Any, context: Context, generator: Any) -> dict[str, Tensor]:
-        self.noted.append(("variables", facts(context)))
+        self.note("variables", context)
         return {}
 
     def start(self, server: Server) -> None:
@@ -103,59 +106,35 @@ class Curious(Method):
         yield from self.look("reply", client)
 
     def learn(self, server: Server, cohort: Any, t: int) -> None:
-        self.note("learn", server)
-        self.noted.extend([("learn", of_client(client)) for client in cohort])
+        self.note("learn", server, *cohort)
 
     def broadcast(self, server: Server, client: Client) -> None:
-        self.note("broadcast", server)
-        self.noted.append(("broadcast", of_client(client)))
+        self.note("broadcast", server, client)
 
     def local(self, client: Client) -> ClientUpdate:
         yield from self.look("local", client)
 
     def aggregate(self, server: Server, cohort: Any, t: int) -> None:
         super().aggregate(server, cohort, t)
-        self.note("aggregate", server)
-        self.noted.extend([("aggregate", of_client(client)) for client in cohort])
+        self.note("aggregate", server, *cohort)
 
     def serve(self, server: Server, client: Client) -> None:
-        self.note("serve", server)
-        self.noted.append(("serve", of_client(client)))
+        self.note("serve", server, client)
 
     def personalise(self, client: Client) -> ClientUpdate:
         yield from self.look("personalise", client)
 
-    def note(self, hook: str, server: Server) -> None:
-        held = {f.name: facts(getattr(server, f.name)) for f in dataclasses.fields(Server)}
-        self.noted.append((hook, held))
-
-    def look(self, hook: str, client: Client) -> ClientUpdate:
-        self.noted.append((hook, of_client(client)))
-        for split in SPLITS:
-            if client.count(split):
-                rows, labels = yield Collect(seen, split=split)
-                gradient = yield Gradient(nothing, split=split, part=(0, 2))
-                self.noted.append((hook, split, rows.tolist(), labels.tolist(), gradient.loss))
-
-
-@dataclasses.dataclass(frozen=True)
-class Question:
-    """Nothing in particular."""
-
 
 def test_no_hook_is_shown_a_test_label_or_a_group(tmp_path: Path) -> None:
     """With other labels of test images and other groups every hook sees the same, to the last number."""
-    notes = []
-    for name, data in (("ours", DATA), ("garbled", garbled(DATA))):
-        how = Curious()
-        finish(trainer(how, data, tmp_path / name, SETTING))
-        notes.append(how.noted)
-    ours, theirs = notes
+    curious = Curious(), Curious()
+    for how, data in zip(curious, (DATA, garbled(DATA)), strict=True):
+        train(how, data, tmp_path / str(id(how)), SETTING)
+    ours, theirs = (how.noted for how in curious)
     assert {note[0] for note in ours} == {
         "build", "variables", "start", "reply", "learn", "broadcast", "local", "aggregate", "serve", "personalise"
     }  # fmt: skip
     assert any(note[1].get("kind") == UNLABELLED for note in ours if isinstance(note[1], dict))
-    assert len(ours) == len(theirs)
     for a, b in zip(ours, theirs, strict=True):
         assert a == b
     # Training and validation labels are there, and would tell if they changed.
@@ -164,11 +143,16 @@ def test_no_hook_is_shown_a_test_label_or_a_group(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_the_facts_of_a_context() -> None:
+def test_the_facts_of_a_context_and_of_a_client() -> None:
     """A fact more is to be thought about: may every method know it?"""
     context = Context.of(DATA, SETTING)
     assert {f.name for f in dataclasses.fields(Context)} == {
         "setting", "clients", "trainees", "classes", "task", "shape", "n_train", "groups", "fresh", "strata", "device"
+    }  # fmt: skip
+    # What is not the executor's, of which no method sees anything.
+    assert {f.name for f in dataclasses.fields(Client)} == {
+        "index", "round", "lr", "context", "class_counts", "work", "state", "received", "kind", "inbox", "upload",
+        "answers_by", "answer", "metrics", "logged",
     }  # fmt: skip
     assert (context.clients, context.trainees, context.classes, context.shape) == (3, 3, 10, (8, 8, 1))
     assert context.n_train == tuple(DATA.n_train)
@@ -176,29 +160,17 @@ def test_the_facts_of_a_context() -> None:
     assert [table.shape for table in context.strata] == [(3, 10), (3, 10)]
     joined = dataclasses.replace(SETTING.partition, clients=3, unseen=1)
     assert Context.of(DATA, dataclasses.replace(SETTING, partition=joined)).trainees == 2
-
-
-def test_the_fields_of_a_client() -> None:
-    """What is not the executor's, of which no method sees anything."""
-    assert {f.name for f in dataclasses.fields(Client)} == {
-        "index", "round", "lr", "context", "class_counts", "work", "state", "received", "kind", "inbox", "upload",
-        "answers_by", "answer", "metrics", "logged",
-    }  # fmt: skip
+    # The function that makes fresh networks carries the seed's with it, and nothing of the federation.
+    fresh = inspect.getclosurevars(context.fresh).nonlocals
+    assert fresh.keys() == {"build", "device"}
+    assert not any(isinstance(value, Federation | Tensor) for value in (*fresh.values(), *fresh["build"].args))
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_labels_of_a_side(split: str, tmp_path: Path) -> None:
-    it = trainer(Method(), DATA, tmp_path, SETTING)
-    it.executor.close()
-    client, side = it.client(1, {}, 1), {"train": DATA.train, "validation": DATA.validation, "test": DATA.test}[split]
-    expected = DATA.labels[side[1]]
+    client = trainer(Method(), DATA, tmp_path, SETTING).client(1, {}, 1)
+    rows = {"train": DATA.train, "validation": DATA.validation, "test": DATA.test}[split][1]
+    expected = DATA.labels[rows]
     assert torch.equal(client.labels(split), torch.full_like(expected, NO_LABEL) if split == "test" else expected)
-    assert torch.equal(client.images(split), DATA.images[side[1]])
-    assert client.count(split) == len(side[1])
-
-
-def test_what_makes_fresh_networks_holds_no_data() -> None:
-    """The function that is handed out carries the seed's network with it, and nothing of the federation."""
-    fresh = inspect.getclosurevars(Context.of(DATA, SETTING).fresh).nonlocals
-    assert fresh.keys() == {"build", "device"}
-    assert not any(isinstance(value, Federation | Tensor) for value in (*fresh.values(), *fresh["build"].args))
+    assert torch.equal(client.images(split), DATA.images[rows])
+    assert client.count(split) == len(rows)
