@@ -98,27 +98,21 @@ def test_clients_with_batches_of_one_size_step_together() -> None:
     assert [m.tolist() for m in members[3:]] == [[2]]  # type: ignore[union-attr]
 
 
-def test_nothing_kept_is_none() -> None:
+def test_parts_of_a_stack() -> None:
+    """Nothing kept is None; stacks are new memory without gradients; padding repeats a client's own first row."""
     record = Record(2)
     for _ in range(2):
         record.add(slice(0, 2), Step(torch.zeros(2), None, torch.tensor([[1, 2], [3, 4]])))
     kept, labels = record.by_client()
     assert kept == [None, None]
     assert [y.tolist() for y in labels] == [[1, 2, 1, 2], [3, 4, 3, 4]]
-
-
-def test_stacks_are_new_memory_without_gradients() -> None:
     one, other = torch.ones(2, 3, requires_grad=True), torch.zeros(2, 3)
     for parts in ([one, one], [one, other]):
         whole = stacked(parts)
         assert torch.equal(whole, torch.stack(parts))
-        assert not whole.requires_grad
-        assert whole.is_contiguous()
+        assert (whole.requires_grad, whole.is_contiguous()) == (False, True)
         whole.add_(1)
         assert torch.equal(one, torch.ones(2, 3))
-
-
-def test_padding_repeats_a_clients_own_first_row() -> None:
     assert padded([torch.tensor([5, 6, 7]), torch.tensor([8])]).tolist() == [[5, 6, 7], [8, 8, 8]]
 
 
@@ -254,31 +248,30 @@ def test_what_makes_requests_of_one_kind() -> None:
     assert len({kind(request) for request in different}) == len(different)
 
 
+class Impatient(StackedWorker):
+    """Is interrupted in its first step."""
+
+    steps = 0
+
+    def step(self, *given: Any) -> Step:
+        self.steps += 1
+        self.cancel.set()
+        return super().step(*given)
+
+
 def test_a_worker_hears_of_the_interrupt() -> None:
-    def train(client: Client) -> ClientUpdate:
-        yield Train(cross_entropy)
+    """Before it begins, and between two steps of a stack."""
+    for request in (Train(cross_entropy), Collect(features)):
 
-    def collect(client: Client) -> ClientUpdate:
-        yield Collect(features)
+        def update(client: Client, request: Any = request) -> ClientUpdate:
+            yield request
 
-    for update in (train, collect):
         it = worker()
         it.cancel.set()
         with pytest.raises(Cancelled):
             it.serve(everyone(), update)
     with pytest.raises(Cancelled):
         it.answers(everyone(), [[Piece(rows, None)] for rows in DATA.test])
-
-
-def test_an_interrupt_between_two_steps_stops_the_stack() -> None:
-    class Impatient(StackedWorker):
-        steps = 0
-
-        def step(self, *given: Any) -> Step:
-            self.steps += 1
-            self.cancel.set()
-            return super().step(*given)
-
     it = worker(Impatient)
     with pytest.raises(Cancelled):
         it.train_stack(everyone(), [Train(cross_entropy)] * 4)
