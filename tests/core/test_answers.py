@@ -164,58 +164,40 @@ def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> N
     assert not one_pass(shared_body(), executors.make("sequential", other, DATA, PLAN.setting))
 
 
-def test_a_router_without_a_common_body_is_refused(executor: Executor) -> None:
-    with pytest.raises(FedbenchError, match="same body"):
-        answer(all_different(), executor, "plain", lambda model, backbone, shares: {"first": backbone.argmax(1)})
-
-
-def test_shared_body_and_general_path_agree(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
-    who = shared_body()
-    fast = answer(who, executor, "crop", None)
-    monkeypatch.setattr(Heads, "of", lambda *_: None)
-    slow = answer(who, executor, "crop", None)
-    np.testing.assert_array_equal(fast.votes, slow.votes)
-    np.testing.assert_array_equal(fast.own, slow.own)
-
-
-def test_pieces_change_nothing_but_the_work(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
-    who = shared_body()
-    whole = answer(who, executor, "plain", None)
-    monkeypatch.setattr(votes, "CHUNK", 4)
-    pieces = answer(who, executor, "plain", None)
-    np.testing.assert_array_equal(whole.votes, pieces.votes)
-
-
 @pytest.mark.parametrize("make", [shared_body, all_different])
-@pytest.mark.parametrize("large", ["votes", "heads", "file"])
+@pytest.mark.parametrize("limit", ["a general path", "small pieces", "few votes", "few heads", "a file"])
 def test_clients_in_blocks_and_large_tables_vote_the_same(
-    make: Callable[[], list[Client]], large: str, executor: Executor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make: Callable[[], list[Client]], limit: str, executor: Executor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Blocks of two, a few images or heads at a time, or a file instead of memory."""
+    """By heads on a common body or model by model; two clients, a few images, votes or heads at a time; in a file."""
     whole = vote(make(), [make()], executor, ["crop", "plain"])
-    monkeypatch.setattr(votes, "CHUNK", 16)
-    if large == "file":
+    monkeypatch.setattr(votes, "CHUNK", 4 if limit == "small pieces" else 16)
+    if limit == "a general path":
+        monkeypatch.setattr(Heads, "of", lambda *_: None)
+    elif limit == "a file":
         monkeypatch.setattr(votes, "SHARE", 0)
-    else:
-        monkeypatch.setattr(votes, "BYTES", 16 * 2 * 2 if large == "votes" else 16 * 10 * 4)
+    elif limit != "small pieces":
+        monkeypatch.setattr(votes, "BYTES", 16 * 2 * 2 if limit == "few votes" else 16 * 10 * 4)
     who = make()
     got = vote(who, [who[:2], who[2:]], executor, ["crop", "plain"], folder=tmp_path)
     for view in ("crop", "plain"):
-        assert isinstance(got[view].votes, votes.Filed) == (large == "file")
+        assert isinstance(got[view].votes, votes.Filed) == (limit == "a file")
         np.testing.assert_array_equal(whole[view].votes[:], got[view].votes[:])  # type: ignore[index]
         np.testing.assert_array_equal(whole[view].votes[7:30], got[view].votes[7:30])  # type: ignore[index]
         np.testing.assert_array_equal(whole[view].own, got[view].own)
 
 
 def test_a_later_block_with_a_body_of_its_own_answers_by_itself(executor: Executor) -> None:
+    """And nobody can be routed then."""
     first, second = shared_body(), all_different()
     who = [*first[:2], second[2]]
     _, own, all_votes = brute_force(who, "plain")
     got = vote(who, [who[:2], who[2:]], executor, ["plain"])["plain"]
     np.testing.assert_array_equal(got.votes, all_votes)
     np.testing.assert_array_equal(got.own, own)
-    with pytest.raises(FedbenchError, match="same body"):
-        vote(who, [who[:2], who[2:]], executor, ["plain"], lambda model, backbone, shares: {"a": backbone.argmax(1)})
+    for clients, blocks in ((who, [who[:2], who[2:]]), (second, [second])):
+        with pytest.raises(FedbenchError, match="same body"):
+            vote(clients, blocks, executor, ["plain"], lambda model, backbone, shares: {"a": backbone.argmax(1)})
 
 
 def test_the_router_sees_trunk_features_and_log_shares(executor: Executor) -> None:

@@ -111,23 +111,18 @@ def test_kept_models_answer_again_as_they_did(tmp_path: Path, how: Method, expec
     np.testing.assert_allclose(total, 1, atol=0.02)
 
 
-def test_votes_leave_the_owners_logits(tmp_path: Path) -> None:
-    run = kept(method("feddrm"), tmp_path, votes=True)
-    before = run.trainer.checkpoint.read_logits()
+@pytest.mark.parametrize(("how", "votes"), [(method("feddrm"), True), (method("fedem", clusters=2), False)])
+def test_logits_are_those_of_the_answers(tmp_path: Path, how: Method, votes: bool) -> None:
+    """Also where clients vote, and of a mixture, which answers nobody else."""
+    run = kept(how, tmp_path, votes=votes)
+    before, it = run.trainer.checkpoint.read_logits(), models(run)
     assert before is not None
     assert before.num_rows == run.predictions.num_rows
     answered_by(before, run.predictions)
-
-
-def test_a_mixture_has_logits_and_answers_nobody_else(tmp_path: Path) -> None:
-    run = kept(method("fedem", clusters=2), tmp_path)
-    before = run.trainer.checkpoint.read_logits()
-    assert before is not None
-    answered_by(before, run.predictions)
-    it = models(run)
-    assert {"0/head.weight", "1/head.weight"} <= it.layer("server").keys()
-    with pytest.raises(FedbenchError, match="client 0 of the run cannot answer other images: several models"):
-        who_answers(it, DATA.clients)
+    if not votes:
+        assert {"0/head.weight", "1/head.weight"} <= it.layer("server").keys()
+        with pytest.raises(FedbenchError, match="client 0 of the run cannot answer other images: several models"):
+            who_answers(it, DATA.clients)
 
 
 def test_what_cannot_be_kept_is_left_out_and_the_run_goes_on(tmp_path: Path) -> None:

@@ -140,23 +140,18 @@ def test_fesems_client_is_told_its_model_only_where_it_needs_it(tmp_path: Path) 
         assert one.inbox == expected
 
 
-def test_a_setting_has_one_id_and_no_contradiction() -> None:
+def test_what_settings_and_methods_say_of_it() -> None:
+    """One id, no contradiction; under FLUX's protocol it takes the place of its restarts."""
     assert living(momentum_lives=False) == setting(rounds=3)
     with pytest.raises(FedbenchError, match="cannot both live and begin anew"):
         living(momentum_restarts=True)
     with pytest.raises(FedbenchError, match="no momentum that could live"):
         living(momentum=0.0)
     assert living().descent == "SGD with living momentum 0.9 and weight decay 0.0005"
-
-
-def test_chosen_under_fluxs_protocol_it_takes_the_place_of_its_restarts() -> None:
     rules = protocol.load("flux")
     part = rules.partition_spec(DatasetSpec("mnist", "test", "test"), 10, shift="py", level=8)
     s = rules.setting(part, "small", momentum_lives=True)
     assert (s.momentum_lives, s.momentum_restarts, s.budget) == (True, None, "custom")
     assert rules.setting(part, "small").momentum_restarts
-
-
-def test_fednova_cannot_count_from_rest() -> None:
     with pytest.raises(FedbenchError, match="leave --momentum-lives out"):
         method("fednova").check_setting(living())

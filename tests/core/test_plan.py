@@ -140,7 +140,7 @@ def test_windows_follow_torchvisions_distribution() -> None:
         assert np.abs(a - b).max() < 5 * np.sqrt(0.5 / n)
 
 
-def test_no_augmentation_has_no_windows() -> None:
+def test_windows_are_drawn_where_they_are_asked_for() -> None:
     assert plan([5]).crops("train", 1, 0, 1) is None
     crops = plan([5], augment="crop").crops
     a, b = crops("train", 1, 0, 1), crops("test", 1, 0, 1)
