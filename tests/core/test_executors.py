@@ -189,46 +189,53 @@ class Own(Method):
         return self.in_personalise(client)
 
 
-def told(how: Method, where: Path, executor: str = "sequential") -> str:
-    with pytest.raises(FedbenchError) as caught:
-        train(how, TWO, where, SHORT, executor=executor)
-    return str(caught.value)
+def returned(client: Client) -> Any:
+    """A request after others: it would be dropped without a word, for a generator's return value goes nowhere."""
+    yield Collect(logits)
+    return Gradient(cross_entropy)
 
 
-@pytest.mark.parametrize("executor", executors.EXECUTORS)
-@pytest.mark.parametrize("hook", ["local", "reply", "personalise"])
-def test_a_request_that_is_returned(hook: str, executor: str, tmp_path: Path) -> None:
-    how = Own(**{f"in_{hook}": lambda client: Train(cross_entropy)})
-    expected = f"own: {hook} returns Train(...), and what is returned is not done; write `yield Train(...)`"
-    assert told(how, tmp_path, executor) == expected
-
-
-@pytest.mark.parametrize("executor", executors.EXECUTORS)
-def test_a_request_that_is_returned_after_others(executor: str, tmp_path: Path) -> None:
-    """It would be dropped without a word: a generator's return value goes nowhere."""
-
-    def update(client: Client) -> Any:
-        yield Collect(logits)
-        return Gradient(cross_entropy)
-
-    expected = "own: local returns Gradient(...), and what is returned is not done; write `yield Gradient(...)`"
-    assert told(Own(in_local=update), tmp_path, executor) == expected
-
-
-@pytest.mark.parametrize("executor", executors.EXECUTORS)
-@pytest.mark.parametrize(("value", "words"), [(None, "None"), ((1, 2), "a tuple"), (0.5, "0.5")])
-def test_what_is_yielded_is_a_request(value: Any, words: str, executor: str, tmp_path: Path) -> None:
+def yielding(value: Any) -> Callable[[Client], Any]:
     def update(client: Client) -> Any:
         yield Train(cross_entropy)
         yield value
 
-    expected = f"own: local yields {words}, not a request; yield Train(...) or Gradient(...) or Collect(...)"
-    assert told(Own(in_local=update), tmp_path, executor) == expected
+    return update
 
 
-def test_a_state_that_is_returned(tmp_path: Path) -> None:
-    how = Own(in_personalise=lambda client: client.state)
-    assert told(how, tmp_path) == "own: personalise returns a dict; yield requests, and return nothing"
+def in_place(hook: str) -> Own:
+    """A method whose hook returns a state, which would be dropped without a word."""
+    kind = dataclass(frozen=True)(type("Other", (Own,), {hook: lambda self, server, *more: server.shared}))
+    vars(kind)[hook].__name__ = hook
+    return kind()  # type: ignore[no-any-return]
+
+
+LOST = "and what is returned is lost; change the server or the client that it is handed, and return nothing"
+MISTAKES: list[tuple[Own, str]] = [
+    *(
+        (Own(**{f"in_{hook}": lambda client: Train(cross_entropy)}),
+         f"{hook} returns Train(...), and what is returned is not done; write `yield Train(...)`")
+        for hook in ("local", "reply", "personalise")
+    ),
+    (Own(in_local=returned),
+     "local returns Gradient(...), and what is returned is not done; write `yield Gradient(...)`"),
+    *(
+        (Own(in_local=yielding(value)),
+         f"local yields {words}, not a request; yield Train(...) or Gradient(...) or Collect(...)")
+        for value, words in ((None, "None"), ((1, 2), "a tuple"), (0.5, "0.5"))
+    ),
+    (Own(in_personalise=lambda client: client.state),
+     "personalise returns a dict; yield requests, and return nothing"),
+    *((in_place(h), f"{h} returns a dict, {LOST}") for h in ("start", "broadcast", "aggregate", "learn", "serve")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("how", "line"), MISTAKES, ids=[line.split(",")[0] for _, line in MISTAKES])
+def test_what_a_hook_gives_wrongly_is_one_line(how: Own, line: str, tmp_path: Path) -> None:
+    for executor in executors.EXECUTORS:
+        with pytest.raises(FedbenchError) as caught:
+            train(how, TWO, tmp_path / executor, SHORT, executor=executor)
+        assert str(caught.value) == f"own: {line}"
 
 
 def test_a_box_made_elsewhere_is_one(tmp_path: Path) -> None:
@@ -237,16 +244,3 @@ def test_a_box_made_elsewhere_is_one(tmp_path: Path) -> None:
 
     run = train(Own(in_local=update, in_reply=lambda client: None), TWO, tmp_path, SHORT)
     assert run.trainer.checkpoint.rounds[0]["images"] > 0
-
-
-@pytest.mark.parametrize("hook", ["start", "broadcast", "aggregate", "learn", "serve"])
-def test_what_changes_in_place_returns_nothing(hook: str, tmp_path: Path) -> None:
-    """A state that `serve` or `broadcast` returns would be dropped without a word."""
-    kind = dataclass(frozen=True)(type("Other", (Own,), {hook: lambda self, server, *more: server.shared}))
-    function = vars(kind)[hook]
-    function.__name__ = hook
-    expected = (
-        f"own: {hook} returns a dict, and what is returned is lost; "
-        "change the server or the client that it is handed, and return nothing"
-    )
-    assert told(kind(), tmp_path) == expected

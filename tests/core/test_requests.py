@@ -97,29 +97,28 @@ def test_a_gradient_on_a_part_of_the_test_images(executor: str) -> None:
 def test_the_optimizer_begins_anew_with_every_pass(rule: dict[str, Any], executor: str) -> None:
     """Two epochs of one request are two requests of one epoch, but for the order of the second pass."""
 
-    def after(s: Any, update: Any) -> list[dict[str, np.ndarray]]:
-        plan = OneOrder(s, DATA.n_train, DATA.shape[:2])
-        net = models.build(s.model, shape=DATA.shape, classes=10, seed=3)
+    def after(s: Any, *epochs: int) -> list[dict[str, Any]]:
+        plan, net = (
+            OneOrder(s, DATA.n_train, DATA.shape[:2]),
+            models.build(s.model, shape=DATA.shape, classes=10, seed=3),
+        )
         clients = [client(DATA, plan, i, state_of(net)) for i in range(2)]
+
+        def update(c: Client) -> ClientUpdate:
+            for n in epochs:
+                yield Train(cross_entropy, epochs=n)
+
         runner = executors.make(executor, net, DATA, s)
         runner.run(clients, update)
         runner.close()
-        return [{n: t.numpy() for n, t in c.state.items()} for c in clients]
-
-    def one(c: Client) -> ClientUpdate:
-        yield Train(cross_entropy, epochs=2)
-
-    def two(c: Client) -> ClientUpdate:
-        yield Train(cross_entropy, epochs=1)
-        yield Train(cross_entropy, epochs=1)
+        return [c.state for c in clients]
 
     s = setting(batch_size=16, **rule)
-    expected, restarted = after(s, two), after(replace(s, momentum_restarts=True), one)
-    kept = after(s, one)
-    for i in range(2):  # the second has fewer steps a pass
-        for name, value in expected[i].items():
-            np.testing.assert_allclose(restarted[i][name], value, atol=1e-5)
-        assert any(np.abs(kept[i][n] - v).max() > 1e-3 for n, v in expected[i].items()), "without, it goes on"
+    expected, restarted, kept = after(s, 1, 1), after(replace(s, momentum_restarts=True), 2), after(s, 2)
+    for ours, its, other in zip(restarted, expected, kept, strict=True):  # the second has fewer steps a pass
+        for name, value in its.items():
+            torch.testing.assert_close(ours[name], value, rtol=0, atol=1e-5)
+        assert any(float((other[n] - v).abs().max()) > 1e-3 for n, v in its.items()), "without, it goes on"
 
 
 class OneOrder(Plan):
