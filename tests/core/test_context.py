@@ -21,7 +21,7 @@ from fedbench.core.work import NO_LABEL, SPLITS
 from fedbench.methods.base import Method
 from tests.support.lab import federation, setting, train, trainer
 
-PLAIN = federation((40, 30, 30))
+PLAIN = federation((24, 18, 18))
 DATA = dataclasses.replace(
     PLAIN, train=[rows[4:] for rows in PLAIN.train], validation=[rows[:4] for rows in PLAIN.train],
     groups=[0, 1, 1], test_groups=[1, 0, 1],

@@ -75,7 +75,17 @@ SCENARIOS = {
     "steps": Scenario(
         federation((25, 40, 2, 30), color=True),
         setting(
-            **{**COMMON, "epochs": None, "steps": 5, "momentum": 0.0, "augment": "crop", "tail": "drop", "votes": False}
+            **{
+                **COMMON,
+                "epochs": None,
+                "steps": 5,
+                "momentum": 0.0,
+                "augment": "crop",
+                "tail": "drop",
+                "votes": False,
+                "rounds": 2,
+                "window": 2,
+            }
         ),
     ),
     "adamw": Scenario(RAGGED.data, setting(**{**COMMON, **ADAMW}, participation=0.7)),
@@ -100,7 +110,7 @@ LABELS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 #: Which executors a method meets where, besides those of methods/test_conformance.py in the ragged scenario. What
 #: an executor makes of each single request is asked below, without a method.
-MET = {"ragged": ("unfold",), "steps": ("stacked",), "adamw": ("cores", "stacked", "graphed")}
+MET = {"ragged": ("unfold",), "steps": ("stacked",), "adamw": ("stacked", "graphed")}
 #: Every method everywhere; its variants where most can go wrong, and another optimiser with a few.
 WHERE = [(*case, s) for case in CASES for s in ("ragged", "steps") if s == "ragged" or not case[1]]
 WHERE += [(name, {}, "adamw") for name in ("apfl", "ditto", "fedavg", "fedrep")]
