@@ -213,7 +213,7 @@ def test_vmapped_gradients_equal_one_after_another(name: str, shape: tuple[int, 
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "line"),
     [
-        ("timm:x", (28, 28, 1), 10, "unknown model 'timm:x'; known: FILE.py:Class, .*, torchvision:NAME$"),
+        ("timm:x", (28, 28, 1), 10, "unknown model 'timm:x'; known: FILE.py:Class, "),
         ("lenet", (28, 28, 1), 10, "unknown model 'lenet'; did you mean 'lenet5'"),
         ("lenet5", (28, 28, 1), 1, "at least 2 classes, not 1"),
         ("lenet5", (28, 28, 0), 10, "cannot take images of shape"),
