@@ -80,7 +80,8 @@ class _Answers:
 
         @torch.no_grad()
         def job(worker: Worker, piece: Piece) -> np.ndarray:
-            return on_host([worker.answer_to(worker.scores(worker.load(state).eval(), LOGITS, piece))])
+            worker.load(state)
+            return on_host([worker.answer_to(worker.scores(LOGITS, piece))])
 
         if new.any():
             unanswered = pieces(rows[torch.from_numpy(at[new]).to(rows.device)], None)

@@ -3,6 +3,7 @@
 `sequential` runs client after client and is the reference. `cores` runs one client a core (on a GPU: a stream);
 on a CPU it computes the very same bits, with one intra-op thread a client. `stacked` runs blocks of clients at
 once; `graphed` replays a captured step of such a block. These two agree with the reference to float rounding.
+`streams` replays captured steps of single clients, several of them side by side; on a CPU with the reference's bits.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from torch import nn
 from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.federation import Federation
 from fedbench.core.graph import GraphedWorker
-from fedbench.core.memory import CPU_BLOCK, clients_that_fit, flop_of_step, keep_freed_pages
+from fedbench.core.memory import CPU_BLOCK, clients_that_fit, flop_of_step, keep_freed_pages, lanes_that_fit
 from fedbench.core.optimizer import optimizer
 from fedbench.core.stacked import StackedWorker
+from fedbench.core.streams import StreamedWorker
 from fedbench.core.worker import Worker
 from fedbench.errors import unknown
 from fedbench.machine import CORES
@@ -35,6 +37,10 @@ R = TypeVar("R")
 #: On a CPU a run's clients form a multiple of this many stacks. Not the number of cores: a stack's last bits depend on
 #: who is in it, and must not depend on where a run is computed.
 CPU_STACKS = 2
+
+
+#: Clients at once by `streams` on a GPU: beyond four it is busy all the time.
+LANES = 4
 
 
 class Rule(NamedTuple):
@@ -50,7 +56,11 @@ class Rule(NamedTuple):
 #: to batches of 64 (0.11e9), 0.8 to 1.0 times for the next larger steps (emnist_cnn, batches of 16: 0.16e9). On an
 #: H100 (core/README.md) they are 9 to 20 times as fast up to the CIFAR CNN with batches of 50 (1.1e9), and 0.7 times
 #: for ResNet-18 with batches of 128 (430e9).
-RULES = {"cpu": Rule("stacked", 0.12e9, 8, "cores"), "cuda": Rule("graphed", 10e9, 2, "sequential")}
+RULES = {"cpu": Rule("stacked", 0.12e9, 8, "cores"), "cuda": Rule("graphed", 10e9, 2, "streams")}
+
+#: A run with more floating-point operations of training than this is compiled: on an H100 that saves a third of the
+#: time of a ResNet-18's steps, and takes a minute by itself.
+COMPILED_FLOP = 1e16
 
 
 @contextlib.contextmanager
@@ -245,6 +255,46 @@ class Graphed(Stacked):
         super().__init__(model, federation, setting, 1 if on_gpu else cores, **options)
 
 
+class Streams(Stacked):
+    """Clients by captured steps of their own, side by side: on a GPU for networks that are too large to be stacked.
+
+    There is one worker on a GPU, with `lanes` clients at once (default: LANES, or as many as its memory holds four
+    times); on a CPU one a core with one lane. The bits of a client do not depend on who is beside it.
+    """
+
+    name = "streams"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        federation: Federation,
+        setting: Setting,
+        cores: int | None = None,
+        lanes: int | None = None,
+        compiled: bool | None = None,
+    ) -> None:
+        on_gpu = federation.images.device.type == "cuda"
+        images = _batch(setting.batch_size, federation)
+        if lanes is None:
+            lanes = min(LANES, lanes_that_fit(model, images, optimizer(setting).moments)) if on_gpu else 1
+        if compiled is None:
+            compiled = on_gpu and training_flop(model, federation, setting) > COMPILED_FLOP
+        self.lanes, self.compiled = lanes, compiled
+        super().__init__(model, federation, setting, 1 if on_gpu else cores, lanes)
+        self.by_run, self.stacks = False, self.count
+        self.width = self.block * self.stacks
+
+    def worker(self) -> Worker:
+        return StreamedWorker(
+            self.model, self.federation, self.setting, self.cancel, lanes=self.lanes, compiled=self.compiled
+        )
+
+    def close(self) -> None:
+        super().close()
+        if self.compiled:  # torch counts what it has compiled of one function, and after eight compiles no more
+            torch._dynamo.reset()
+
+
 def _single() -> None:
     """Give the calling thread one intra-op thread. That is a property of each thread; but one that has not worked yet
     takes what the process was last set to when it first does, unless it is asked for it before."""
@@ -277,7 +327,7 @@ def available_cores() -> int:
     return min(cores, int(share)) if share.isdecimal() and int(share) else cores
 
 
-EXECUTORS: dict[str, Callable[..., Executor]] = {e.name: e for e in (Sequential, Cores, Stacked, Graphed)}
+EXECUTORS: dict[str, Callable[..., Executor]] = {e.name: e for e in (Sequential, Cores, Stacked, Graphed, Streams)}
 
 
 def suited(model: nn.Module, federation: Federation, setting: Setting, trainees: int) -> str:
@@ -290,6 +340,17 @@ def suited(model: nn.Module, federation: Federation, setting: Setting, trainees:
         return rule.single
     flop = setting.batch_size * flop_of_step(model, _batch(1, federation))
     return rule.stacking if flop <= rule.flop else rule.single
+
+
+def training_flop(model: nn.Module, federation: Federation, setting: Setting) -> float:
+    """Floating-point operations of a run's training steps, by what its setting says."""
+    sizes = [len(rows) for rows in federation.at(0)[0]][: federation.clients - setting.partition.outsiders]
+    if setting.steps is None:
+        images = float((setting.epochs or 0) * sum(sizes))
+    else:
+        images = float(setting.steps * sum(min(setting.batch_size, n) for n in sizes))
+    share = setting.participation if setting.cohort is None else setting.cohort / max(len(sizes), 1)
+    return setting.rounds * share * images * flop_of_step(model, _batch(1, federation))
 
 
 def _batch(n: int, federation: Federation) -> torch.Tensor:

@@ -66,6 +66,14 @@ def follow(centres: Sequence[Tensor], parameters: Sequence[Tensor], share: float
         centre.lerp_(p, share)
 
 
+def all_finite(tensors: Sequence[Tensor]) -> Tensor:
+    """Whether all numbers are finite, as one [] on the device."""
+    if not tensors:
+        return torch.ones((), dtype=torch.bool)
+    sums = [t.detach().sum() for t in tensors]  # of what is not finite neither is the sum
+    return torch.stack(sums).isfinite().all()
+
+
 def check_finite(client: Client, loss: float, finite: bool) -> None:
     """Stop a run that has diverged, before a method works with what came out."""
     if not (finite and math.isfinite(loss)):

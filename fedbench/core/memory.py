@@ -87,6 +87,13 @@ def clients_that_fit(model: nn.Module, images: Tensor, moments: int = 1) -> int:
     return max(1, STACK_BYTES[images.device.type] // bytes_of_step(model, images, moments))
 
 
+def lanes_that_fit(model: nn.Module, images: Tensor, moments: int = 1) -> int:
+    """How many clients may train side by side on the model's GPU in a quarter of its memory, each in memory of its
+    own; at least one. What is free does not matter, nor do a client's bits depend on it."""
+    total = torch.cuda.get_device_properties(images.device).total_memory
+    return max(1, total // 4 // bytes_of_step(model, images, moments))
+
+
 def forget_peak(device: torch.device) -> None:
     """Let `peak_bytes` count from now on, where the system can."""
     if device.type == "cuda":

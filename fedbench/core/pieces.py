@@ -59,7 +59,10 @@ def on_device(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor
     """The arrays as tensors there, brought in one transfer."""
     if not arrays:
         return []
-    flat = torch.from_numpy(np.concatenate([a.reshape(-1) for a in arrays])).to(device)
+    flat = torch.from_numpy(np.concatenate([a.reshape(-1) for a in arrays]))
+    if device.type == "cuda":  # from other memory the host would wait for the device
+        flat = flat.pin_memory()
+    flat = flat.to(device, non_blocking=True)
     return [part.view(a.shape) for part, a in zip(torch.split(flat, [a.size for a in arrays]), arrays, strict=True)]
 
 

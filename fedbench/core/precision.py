@@ -1,8 +1,8 @@
 """How exactly a run computes, as its setting declares it (`spec.PRECISIONS`).
 
-- `fp32`: float32 throughout; no matrix product and no convolution is rounded to TF32. The default; the
-  FedDRM paper's code leaves torch's own, TF32 in convolutions.
-- `tf32`: float32 tensors, but a GPU rounds the factors of products and convolutions to 10 bits of mantissa.
+- `fp32`: float32 throughout; no matrix product and no convolution is rounded to TF32. The default.
+- `tf32`: torch's own way on a GPU, and so that of the papers' codes: float32, but cuDNN rounds the factors of
+  convolutions to 10 bits of mantissa. Matrix products are exact, the one in a random crop among them.
 - `bf16`: autocast: products and convolutions in bfloat16 (7 bits), everything that is kept in float32.
 """
 
@@ -49,28 +49,29 @@ def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    owners, name, (off, on) = _switches()
+    products, convolutions, name, (off, on) = _switches()
+    owners = (products, *convolutions)
     before = [getattr(owner, name) for owner in owners]
     try:
         for owner in owners:
             # Under bf16 too: what autocast leaves in float32 is meant to be exact.
-            setattr(owner, name, on if precision == "tf32" else off)
+            setattr(owner, name, on if precision == "tf32" and owner is not products else off)
         yield
     finally:
         for owner, value in zip(owners, before, strict=True):
             setattr(owner, name, value)
 
 
-def _switches() -> tuple[tuple[Any, ...], str, tuple[Any, Any]]:
-    """(objects, attribute, (off, on)) of the TF32 switches, by this torch's one interface to them.
+def _switches() -> tuple[Any, tuple[Any, ...], str, tuple[Any, Any]]:
+    """(object of matrix products, those of cuDNN, their attribute, its (off, on)), by this torch's one interface.
 
     Since 2.9 that is `fp32_precision`. The older `allow_tf32` still exists there, but it warns in some versions, and
     reading it raises once the newer one has been set: it may not be touched at all.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     if hasattr(matmul, "fp32_precision") and hasattr(cudnn, "conv"):
-        return (matmul, cudnn.conv, cudnn.rnn), "fp32_precision", ("ieee", "tf32")
-    return (matmul, cudnn), "allow_tf32", (False, True)
+        return matmul, (cudnn.conv, cudnn.rnn), "fp32_precision", ("ieee", "tf32")
+    return matmul, (cudnn,), "allow_tf32", (False, True)
 
 
 def layout(precision: str, device: torch.device) -> torch.memory_format:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedbench.core.answers import Answers, in_order, pieces_of, rows_of
-from fedbench.core.client import Client
+from fedbench.core.client import Batch, Client, Collect
 from fedbench.core.executors import Executor
 from fedbench.core.pieces import CHUNK, Piece, on_host
 from fedbench.core.state import State
@@ -105,6 +106,15 @@ def _answers(clients: Sequence[Client], executor: Executor, images: Sequence[Pie
     return np.stack(in_order(clients, blocks, parts), axis=1)
 
 
+def _features(model: Any, batch: Batch) -> Tensor:
+    """[B, d] of the backbone."""
+    features: Tensor = model.backbone(batch.x)
+    return features
+
+
+FEATURES = Collect(_features)
+
+
 @dataclass
 class Heads:
     """Clients' models that differ in nothing but the linear head on common features.
@@ -151,10 +161,8 @@ class Heads:
 
         @torch.no_grad()
         def job(worker: Worker, piece: Piece) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-            worker.stop_if_cancelled()
-            model = worker.load(body).eval()
+            model, h = worker.load(body), worker.scores(FEATURES, piece)
             with worker.autocast():
-                h = model.backbone(worker.batch(*piece))  # type: ignore[operator]
                 z = model.projection(h)  # type: ignore[operator]
                 labels = torch.cat([(torch.einsum("bd,mkd->bmk", z, w) + b).argmax(2) for w, b in heads], 1)
                 routes = {} if router is None else router(model, h, log_shares)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -33,9 +33,9 @@ from fedbench.core.client import (
     logits,
 )
 from fedbench.core.federation import Federation
-from fedbench.core.gradients import apply, check_finite, follow, to_train
+from fedbench.core.gradients import all_finite, apply, check_finite, follow, to_train
 from fedbench.core.momentum import recall, remember
-from fedbench.core.network import Networks
+from fedbench.core.network import Network, Networks
 from fedbench.core.optimizer import optimizer
 from fedbench.core.pieces import Piece, on_device, on_host, pieces, windows_of
 from fedbench.core.plan import PADDING, Ints
@@ -105,18 +105,21 @@ class Worker:
         its pieces."""
         out = []
         for client, own in zip(clients, pieces, strict=True):
-            request = client.answers_by or LOGITS
-            model = self.networks.of(request.model).load(client.state).eval()
-            out.append(torch.cat([what(self.scores(model, request, piece)) for piece in own]))
+            self.load(client.state, (request := client.answers_by or LOGITS).model)
+            out.append(torch.cat([what(self.scores(request, piece)) for piece in own]))
         return out
 
-    def scores(self, model: nn.Module, request: Collect, piece: Piece) -> Tensor:
-        """[B, K]: what a client answers by to the piece's images, in the run's precision."""
-        self.stop_if_cancelled()
+    def scores(self, request: Collect, piece: Piece) -> Tensor:
+        """[B, ...]: what the loaded model puts out for the piece's images, in the run's precision; without labels."""
         y = torch.full_like(self.federation.labels[piece.rows], NO_LABEL)
-        batch = Batch(self.batch(*piece), y, torch.zeros_like(piece.rows), request.extras)
+        return self.output(request, piece, y, torch.zeros_like(piece.rows))
+
+    def output(self, request: Collect, piece: Piece, y: Tensor, position: Tensor) -> Tensor:
+        """[B, ...]: what the loaded model puts out for images with these labels and positions."""
+        self.stop_if_cancelled()
+        batch = Batch(self.batch(*piece), y, position, request.extras)
         with self.autocast():
-            return output_of(request.output, model, batch)
+            return output_of(request.output, self.networks.of(request.model).module, batch)
 
     def answer_to(self, logits: Tensor) -> Tensor:
         """The class of each image [B] by logits [B, K], or with multi-label images each one's probability. Raises
@@ -130,9 +133,9 @@ class Worker:
             return logits.argmax(1)
         return self.federation.task.probabilities(logits.float())
 
-    def load(self, state: State) -> nn.Module:
-        """The network with this state."""
-        return self.networks.of("").load(state)
+    def load(self, state: State, model: str | tuple[str, ...] = "") -> nn.Module:
+        """The network of that model with this state, ready to answer."""
+        return self.networks.of(model).load(state).eval()
 
     def batch(self, rows: Tensor, windows: Tensor | None = None) -> Tensor:
         """Network input [B, C, H, W] of these rows, cropped to the windows [B, 4] if given."""
@@ -167,78 +170,13 @@ class Worker:
 
     def train(self, client: Client, request: Train) -> Trained:
         """Minibatch training as the request says; updates `client.state`."""
-        network = self.networks.of(request.model)
-        model = network.load(client.state).train()
-        trained = to_train(network, request.trains)
-        centre = [client.received[plain(n)].to(p.device).clone() for n, p in trained.items()] if request.prox else []
-        besides = beside(request.rules, client.state, trained)
-        parameters = list(trained.values())
-        rule = optimizer(self.setting, request.momentum)
-        memory = rule.memory(trained, stacked=False)
-        recall(client, request, memory)
-        lr = client.lr if request.lr is None else request.lr
+        update = LocalUpdate(self, self.networks.of(request.model), request)
+        update.load(client, request)
         crops = client.work.plan.crops("train", client.round, client.index, client.work.phase)
-        collected: list[Tensor] = []
-        labels: list[Tensor] = []
-        total, images, steps = torch.zeros((), dtype=torch.float64, device=self.device), 0, 0
-        a_pass = client.work.plan.batches_a_pass(client.index)
-        for k, position in enumerate(on_device(self.batches(client, request), self.device)):
+        for position in on_device(self.batches(client, request), self.device):
             self.stop_if_cancelled()
-            if self.setting.momentum_restarts and k % a_pass == 0:
-                for remembered in memory.values():
-                    remembered.zero_()
-            rows = client.work.rows[position]
-            y = self.federation.labels[rows]
-            batch = Batch(self.batch(rows, windows_of(crops, rows)), y, position, request.extras)
-
-            def backward(batch: Batch = batch) -> tuple[Loss, Tensor]:
-                with self.autocast():
-                    loss = loss_of(request.loss, model, batch)
-                objective = loss.total
-                if centre:
-                    objective = objective + request.prox / 2 * sum(
-                        (p - a).square().sum() for p, a in zip(parameters, centre, strict=True)
-                    )
-                torch.autograd.backward(objective)
-                return loss, objective
-
-            for _ in range(request.repeat):
-                loss, objective = backward()
-                for change in request.rules:
-                    apply(change, trained, besides, backward)
-                rule.descend(trained, memory, lr)
-                steps += 1
-                logged = objective if loss.logged is None else loss.logged
-                total += logged.detach().double() * len(rows)
-                images += len(rows)
-                if loss.collected is not None:
-                    collected.append(loss.collected.detach().float())
-                labels.append(y)
-            if request.follow:
-                follow(centre, parameters, request.follow)
-        client.state = {
-            **client.state,
-            # In one memory layout, whatever the model's: a state that was saved and loaded must compute the same bits.
-            **{
-                name: t.detach().clone(memory_format=torch.contiguous_format)
-                for name, t in network.tensors.items()
-                if name in trained or name in network.buffers
-            },
-        }
-        remember(client, request, memory)
-        mean = float(total) / max(images, 1)
-        sums = [p.detach().sum() for p in parameters]  # of what is not finite neither is the sum
-        check_finite(client, mean, not sums or bool(torch.stack(sums).isfinite().all()))
-        client.work.losses.append((mean, images))
-        return Trained(
-            loss=mean,
-            collected=torch.cat(collected) if collected else None,
-            labels=torch.cat(labels) if labels else client.work.rows[:0],
-            images=images,
-            pass_rows=client.work.plan.pass_rows(client.index) * request.repeat,
-            centre=dict(zip(trained, centre, strict=True)) if request.follow else {},
-            steps=steps,
-        )
+            update.take(position, windows_of(crops, position))
+        return update.leave()()
 
     def batch_of(self, client: Client, request: Gradient) -> Ints:
         """Positions in a split of the client's data of the batch that a gradient is asked on."""
@@ -278,15 +216,138 @@ class Worker:
     @torch.no_grad()
     def collect(self, client: Client, request: Collect) -> Collected:
         """The request's output for every image of a split of the client's data, or of a part of it."""
-        model = self.networks.of(request.model).load(client.state).eval()
+        self.load(client.state, request.model)
         rows = client.work.rows_of(request.split, request.part)
         crops = client.work.plan.crops("collect", client.round, client.index, client.work.collects)
         parts, done = [], request.part[0] if request.part else 0
         for piece in pieces(rows, crops):
-            self.stop_if_cancelled()
             position = torch.arange(done, done + len(piece.rows), device=self.device)
             done += len(piece.rows)
-            batch = Batch(self.batch(*piece), self.labels(piece.rows, request.split), position, request.extras)
-            with self.autocast():
-                parts.append(output_of(request.output, model, batch))
+            parts.append(self.output(request, piece, self.labels(piece.rows, request.split), position))
         return Collected(torch.cat(parts).float(), self.labels(rows, request.split))
+
+
+class LocalUpdate:
+    """A client's training on a network that holds its tensors: load, take batch after batch, end.
+
+    What is read and written lies beside the network, under its names: the optimiser's memory, the centre of a proximal
+    term, what rules read, the request's extra tensors.
+    """
+
+    def __init__(self, worker: Worker, network: Network, request: Train) -> None:
+        self.worker, self.network, self.request = worker, network, request
+        self.optimizer = optimizer(worker.setting, request.momentum)
+        self.total = torch.zeros((), dtype=torch.float64, device=worker.device)
+
+    def load(self, client: Client, request: Train) -> None:
+        """Begin with this client's tensors, whose request is equal to the update's but for what belongs to it."""
+        self.client, self.request = client, request
+        self.total.zero_()
+        self.network.load(client.state).train()
+        self.trained = to_train(self.network, request.trains)
+        self.parameters = list(self.trained.values())
+        received = {n: client.received[plain(n)].to(p.device).clone() for n, p in self.trained.items() if request.prox}
+        self.centre = list(self.placed("centre", received).values())
+        read = beside(request.rules, client.state, self.trained)
+        self.besides = {model: self.placed(f"beside {model}", state) for model, state in read.items()}
+        self.extras = self.placed("extras", request.extras)
+        self.memory = self.placed("memory", self.optimizer.memory(self.trained, stacked=False))
+        recall(client, request, self.memory)
+        self.lr: float | Tensor = client.lr if request.lr is None else request.lr
+        self.rows = client.work.rows
+        self.images, self.steps, self.batches = 0, 0, 0
+        self.collected: list[Tensor] = []
+        self.positions: list[Tensor] = []
+
+    def placed(self, kind: str, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The client's tensors of this kind where the steps find them."""
+        return tensors
+
+    def take(self, position: Tensor, windows: Tensor | None) -> None:
+        """The steps on one batch: positions [B] in the client's training set, crop windows [B, 4] or None."""
+        self.rest()
+        if (collected := self.step(position, windows)) is not None:
+            self.collected.append(collected)
+        self.count(position)
+
+    def rest(self) -> None:
+        """Let the optimiser begin anew where a pass begins, if it is to."""
+        if self.worker.setting.momentum_restarts and self.batches % self.client.batches_a_pass == 0:
+            for remembered in self.memory.values():
+                remembered.zero_()
+
+    def count(self, position: Tensor) -> None:
+        """A batch was taken."""
+        self.batches += 1
+        self.positions += [position] * self.request.repeat
+        self.steps += self.request.repeat
+        self.images += len(position) * self.request.repeat
+
+    def step(self, position: Tensor, windows: Tensor | None) -> Tensor | None:
+        """The arithmetic of `take`; gives the rows that the loss collects, if it does."""
+        worker, request = self.worker, self.request
+        rows = self.rows[position]
+        batch = Batch(worker.batch(rows, windows), worker.federation.labels[rows], position, self.extras)
+        collected: list[Tensor] = []
+        for _ in range(request.repeat):
+            loss, objective = self.backward(batch)
+            for change in request.rules:
+                apply(change, self.trained, self.besides, lambda: self.backward(batch))
+            self.optimizer.descend(self.trained, self.memory, self.lr)
+            logged = objective if loss.logged is None else loss.logged
+            self.total += logged.detach().double() * len(position)
+            if loss.collected is not None:
+                collected.append(loss.collected.detach().float())
+        if request.follow:
+            follow(self.centre, self.parameters, request.follow)
+        return torch.cat(collected) if collected else None
+
+    def backward(self, batch: Batch) -> tuple[Loss, Tensor]:
+        """The loss of a batch and what is minimised, whose gradient is added to the parameters'."""
+        with self.worker.autocast():
+            loss = self.loss(batch)
+        objective = loss.total
+        if self.centre:
+            far = [(p - a).square().sum() for p, a in zip(self.parameters, self.centre, strict=True)]
+            objective = objective + self.request.prox / 2 * sum(far)
+        torch.autograd.backward(objective)
+        return loss, objective
+
+    def loss(self, batch: Batch) -> Loss:
+        """The request's loss."""
+        return loss_of(self.request.loss, self.network.module, batch)
+
+    def leave(self) -> Callable[[], Trained]:
+        """Give the client what its training has made of its tensors; what is returned waits for the device, and gives
+        the answer to its request."""
+        client, request, images, steps = self.client, self.request, self.images, self.steps
+        client.state = {
+            **client.state,
+            # In one memory layout, whatever the model's: a state that was saved and loaded must compute the same bits.
+            **{
+                name: t.detach().clone(memory_format=torch.contiguous_format)
+                for name, t in self.network.tensors.items()
+                if name in self.trained or name in self.network.buffers
+            },
+        }
+        remember(client, request, self.memory)
+        total, finite = self.total.clone(), all_finite(self.parameters)
+        visited = client.work.rows[torch.cat(self.positions)] if self.positions else client.work.rows[:0]
+        collected, labels = self.collected, self.worker.federation.labels[visited]
+        centre = {n: t.clone() for n, t in zip(self.trained, self.centre, strict=True)} if request.follow else {}
+
+        def answer() -> Trained:
+            mean = float(total) / max(images, 1)
+            check_finite(client, mean, bool(finite))
+            client.work.losses.append((mean, images))
+            return Trained(
+                loss=mean,
+                collected=torch.cat(collected) if collected else None,
+                labels=labels,
+                images=images,
+                pass_rows=client.work.plan.pass_rows(client.index) * request.repeat,
+                centre=centre,
+                steps=steps,
+            )
+
+        return answer

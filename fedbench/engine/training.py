@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -83,6 +84,8 @@ def prepared(
     name = setting.executor or executor
     if name == "auto":
         name = executors.suited(model, federations[0], setting, plans[0].trainees)
+    # What a run compiles, the next one finds; torch's own place is one for all users of a machine.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(store.home / "compiled"))
     runner = executors.make(name, model, federations[0], setting)
     try:
         trainers = [

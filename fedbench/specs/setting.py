@@ -21,7 +21,7 @@ AUGMENTS = ("none", "crop", "pad_flip")
 PASSES = ("endless",)
 INITS = ("torch",)
 PRECISIONS = ("fp32", "tf32", "bf16")
-EXECUTORS = ("sequential", "cores", "stacked", "graphed")
+EXECUTORS = ("sequential", "cores", "stacked", "graphed", "streams")
 OPTIMIZERS = ("sgd", "adamw")
 #: Which round's models answer.
 SELECTIONS = ("best",)

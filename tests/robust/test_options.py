@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import hostile_options
 import pytest
 from hypothesis import given
 
 from fedbench.__main__ import main
+from fedbench.cli import status
 from fedbench.engine import run as engine
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
@@ -77,6 +80,9 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     def refuse(*_: object, **__: object) -> None:
         raise FedbenchError("nothing is trained here")
 
+    def press(_: float) -> None:
+        raise KeyboardInterrupt
+
     before = Path.cwd()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"HOME": folder, "FEDBENCH_HOME": folder / "store", "FEDBENCH_DATA": ""}.items():
@@ -85,6 +91,9 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         assert fedbench(["partition", "digits", "--dir", "0.3", "--protocol", "feddrm"])[0] == 0
         assert fedbench(["train", "--method", "fedavg", "--budget", "smoke", "--rounds", "1", "--steps", "1"])[0] == 0
         patch.setattr(engine, "execute_all", refuse)
+        patch.setattr(
+            status, "time", SimpleNamespace(sleep=press, time=time.time)
+        )  # what is watched is watched until Ctrl-C
         current = Store().current
         yield {"{run}": current["run"], "{partition}": current["partition"], "{tmp}": str(folder)}
         os.chdir(before)

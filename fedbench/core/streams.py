@@ -1,0 +1,322 @@
+"""Large networks on a GPU: captured steps of single clients, replayed side by side on streams.
+
+Stacking such clients gains nothing (a grouped convolution takes twice as long), but one of them leaves the device idle
+in places, and launching its kernels one by one takes the host longer than the device. Each lane has a network of its
+own, a stream, and the memory that its graphs share: of one lane never more than one graph runs. Where there is nothing
+to capture (on a CPU) the same steps are called, which gives the bits of the reference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedbench.core.client import Answer, Batch, Client, Collect, Loss, Train, Trained
+from fedbench.core.network import Network, Networks
+from fedbench.core.pieces import CHUNK, Piece, on_device
+from fedbench.core.stacked import StackedWorker
+from fedbench.core.stacked_collect import kind
+from fedbench.core.update import loss_of, output_of
+from fedbench.core.worker import LocalUpdate, Worker
+
+T = TypeVar("T")
+
+#: Runs before a capture, in which libraries choose their algorithms and torch.compile compiles.
+WARM_UP = 3
+#: Captured updates that a lane keeps, and captured outputs that a worker keeps.
+KEPT = 8
+#: A request's output is captured when it has been asked for so many pieces of images: before, it would not pay.
+USES = 8
+
+
+class StreamedWorker(StackedWorker):
+    """Trains as many clients at once as it has lanes; what is no training is answered as the reference does.
+
+    compiled: losses and outputs go through torch.compile, which takes a minute at first; what it cannot compile runs
+    as it is.
+    """
+
+    def __init__(self, *arguments: Any, lanes: int = 1, compiled: bool = False) -> None:
+        super().__init__(*arguments)
+        self.compiled = compiled
+        self.functions: dict[Hashable, Callable[..., Any]] = {}
+        self.lanes = [Lane(self) for _ in range(lanes)]
+        self.pool = _pool(self.device)
+        self.outputs: OrderedDict[Hashable, CapturedOutput] = OrderedDict()
+        self.uses: dict[Hashable, int] = {}
+
+    def answer(self, clients: Sequence[Client], requests: Sequence[Any]) -> Sequence[Answer]:
+        if isinstance(requests[0], Train):
+            return self.train_stack(clients, requests)
+        return [self.answer_one(client, request) for client, request in zip(clients, requests, strict=True)]
+
+    of_scores = Worker.of_scores
+
+    def train_stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> list[Trained]:
+        """Each client's training, on lanes side by side; updates each `client.state`. The host goes ahead of the
+        device, and waits for it when all is said."""
+        pairs, n = list(zip(clients, requests, strict=True)), len(self.lanes)
+        answers: list[Callable[[], Trained]] = []
+        for lane in self.lanes:
+            lane.fork()
+        for at in range(0, len(pairs), n):
+            under_way = [lane.begin(*pair) for lane, pair in zip(self.lanes, pairs[at : at + n], strict=False)]
+            for t in range(max(len(batches) for _, batches in under_way)):
+                self.stop_if_cancelled()
+                for update, batches in under_way:
+                    if t < len(batches):
+                        update.take(*batches[t])
+            answers += [update.leave() for update, _ in under_way]
+        for lane in self.lanes:
+            lane.join()
+        return [answer() for answer in answers]
+
+    def output(self, request: Collect, piece: Piece, y: Tensor, position: Tensor) -> Tensor:
+        key = kind(request)
+        self.uses[key] = self.uses.get(key, 0) + 1
+        if len(piece.rows) > CHUNK or self.uses[key] <= USES:
+            return super().output(request, piece, y, position)
+        self.stop_if_cancelled()
+        key = (key, piece.windows is None)
+        output = self.outputs.pop(key, None) or CapturedOutput(self, request, piece, y)
+        _keep(self.outputs, key, output)
+        return output(request, piece, y, position)
+
+    def function(self, key: Hashable, plain: Callable[..., T]) -> Callable[..., T]:
+        """The function, compiled if this worker compiles and it can be; the same one for all lanes."""
+        if not self.compiled:
+            return plain
+        if key not in self.functions:
+            self.functions[key] = torch.compile(plain, dynamic=False)
+        return self.functions[key]
+
+    def warm(self, run: Callable[[], Any]) -> None:
+        """Run what is to be captured; if it cannot be compiled, from then on without."""
+        try:
+            for _ in range(WARM_UP):
+                run()
+        except Exception as error:
+            if not self.compiled:
+                raise
+            warnings.warn(f"not compiled: {type(error).__name__}: {error}", stacklevel=2)
+            self.compiled = False
+            self.functions.clear()
+            for _ in range(WARM_UP):
+                run()
+
+
+class Lane:
+    """A network of its own, its captured updates, a stream and the memory of its graphs."""
+
+    def __init__(self, worker: StreamedWorker) -> None:
+        self.worker = worker
+        self.networks = Networks(copy.deepcopy(worker.model))
+        self.stream = torch.cuda.Stream(worker.device) if worker.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self.pool = _pool(worker.device)
+        self.updates: OrderedDict[Hashable, CapturedUpdate] = OrderedDict()
+
+    def begin(self, client: Client, request: Train) -> tuple[CapturedUpdate, list[tuple[Tensor, Tensor | None]]]:
+        """(the update that answers the request, with the client's tensors; positions and crop windows of each batch).
+
+        All of them are on the device in two transfers.
+        """
+        with self.busy():
+            schedule = self.worker.batches(client, request)
+            crops = client.work.plan.crops("train", client.round, client.index, client.work.phase)
+            positions = on_device(schedule, self.worker.device)
+            drawn = [] if crops is None else [crops.draw(len(batch)) for batch in schedule]
+            windows = on_device(drawn, self.worker.device) if drawn else [None] * len(positions)
+            key = kind(request)
+            update = self.updates.pop(key, None) or CapturedUpdate(self, self.networks.of(request.model), request)
+            _keep(self.updates, key, update)
+            update.load(client, request)
+        return update, list(zip(positions, windows, strict=True))
+
+    def fork(self) -> None:
+        """Begin on the lane's stream after what the current one has been given."""
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(self.worker.device))
+
+    def join(self) -> None:
+        """Let the current stream wait for the lane's. What the lane has made in memory of its stream may then be read
+        and let go: whatever comes to the lane later waits for the current stream."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.worker.device).wait_stream(self.stream)
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Do what is in the block on the lane's stream."""
+        with contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
+            yield
+
+
+class CapturedUpdate(LocalUpdate):
+    """A local update whose tensors stay at fixed places in memory: its step on a whole batch can be replayed."""
+
+    def __init__(self, lane: Lane, network: Network, request: Train) -> None:
+        super().__init__(lane.worker, network, request)
+        self.lane, self.key = lane, kind(request)
+        self.size = lane.worker.setting.batch_size
+        self.places: dict[tuple[str, str], Tensor] = {}
+        self.replay: Callable[[], Tensor | None] | None = None
+
+    def load(self, client: Client, request: Train) -> None:
+        self._load(client, request)
+        if self.replay is None and client.n_train >= self.size:
+            self._capture()
+            self._load(client, request)  # the capture has taken steps
+
+    def _load(self, client: Client, request: Train) -> None:
+        super().load(client, request)
+        most = max(client.n_train, *client.work.plan.n_train)
+        rows = client.work.rows
+        self.rows = self._at("rows", "", rows.new_zeros(most))
+        self.rows[: len(rows)] = rows
+        if self.lane.stream is not None:  # a graph reads it there; elsewhere a float gives the reference's bits
+            rate = self.lr
+            self.lr = self._at("lr", "", self.total.float())
+            self.lr.fill_(rate)
+
+    def placed(self, kind: str, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return {name: self._at(kind, name, value).copy_(value) for name, value in tensors.items()}
+
+    def _at(self, kind: str, name: str, like: Tensor) -> Tensor:
+        """The place of this tensor."""
+        place = self.places.get((kind, name))
+        if place is None or place.shape != like.shape:
+            self.replay = None  # it would read the old place
+            place = self.places[kind, name] = torch.empty_like(like)
+        return place
+
+    def take(self, position: Tensor, windows: Tensor | None) -> None:
+        with self.lane.busy():
+            self.rest()
+            if self.replay is None or len(position) != self.size:
+                collected = self.step(position, windows)
+            else:
+                self.places["position", ""].copy_(position)
+                if windows is not None:
+                    self.places["windows", ""].copy_(windows)
+                collected = self.replay()
+                collected = None if collected is None else collected.clone()  # the next replay writes over it
+        if collected is not None:
+            self.collected.append(collected)
+        self.count(position)
+
+    def leave(self) -> Callable[[], Trained]:
+        with self.lane.busy():
+            return super().leave()
+
+    def loss(self, batch: Batch) -> Loss:
+        if len(batch.y) != self.size:  # too rare to be compiled
+            return super().loss(batch)
+        request = self.request
+
+        def of_loss(model: Any, batch: Batch) -> Loss:
+            return loss_of(request.loss, model, batch)
+
+        return self.lane.worker.function(self.key, of_loss)(self.network.module, batch)
+
+    def _capture(self) -> None:
+        """Capture the step on a whole batch, here of the first image again and again."""
+        worker = self.lane.worker
+        position = self._at("position", "", torch.empty(self.size, dtype=torch.long, device=worker.device)).zero_()
+        windows = None
+        if worker.setting.augment != "none":
+            whole = torch.tensor([0, 0, *worker.federation.shape[:2]], device=worker.device)
+            windows = self._at("windows", "", whole.expand(self.size, 4).contiguous()).copy_(whole)
+
+        def run() -> Tensor | None:
+            return self.step(position, windows)
+
+        self.replay = captured(run, self.lane.stream, self.lane.pool, lambda: worker.warm(run))
+
+
+class CapturedOutput:
+    """What a worker's network puts out for a request's images, CHUNK at most, by a captured pass over CHUNK images."""
+
+    def __init__(self, worker: StreamedWorker, request: Collect, piece: Piece, y: Tensor) -> None:
+        device = worker.device
+        whole = torch.tensor([0, 0, *worker.federation.shape[:2]], device=device)
+        self.rows = torch.zeros(CHUNK, dtype=torch.long, device=device)
+        self.windows = None if piece.windows is None else whole.expand(CHUNK, 4).contiguous()
+        self.y, self.position = y.new_zeros(CHUNK, *y.shape[1:]), torch.zeros_like(self.rows)
+        self.extras = {n: t.clone() for n, t in request.extras.items()}
+        network, key = worker.networks.of(request.model), ("output", kind(request))
+
+        def of_output(model: Any, batch: Batch) -> Tensor:
+            return output_of(request.output, model, batch)
+
+        @torch.no_grad()
+        def run() -> Tensor:
+            batch = Batch(worker.batch(self.rows, self.windows), self.y, self.position, self.extras)
+            with worker.autocast():
+                return worker.function(key, of_output)(network.module, batch)
+
+        self.replay = captured(run, None, worker.pool, lambda: worker.warm(run))
+
+    @torch.no_grad()
+    def __call__(self, request: Collect, piece: Piece, y: Tensor, position: Tensor) -> Tensor:
+        n = len(piece.rows)
+        for place, value in ((self.rows, piece.rows), (self.y, y), (self.position, position)):
+            place[:n].copy_(value)
+        if self.windows is not None and piece.windows is not None:
+            self.windows[:n].copy_(piece.windows)
+        for name, place in self.extras.items():
+            place.copy_(request.extras[name])
+        return self.replay()[:n].clone()
+
+
+def captured(
+    run: Callable[[], T], stream: torch.cuda.Stream | None, pool: Any, warm: Callable[[], None]
+) -> Callable[[], T]:
+    """`run` as a function that replays it: what it reads and gives stays where it is. On a CPU `run` itself.
+
+    stream: the one that it will be replayed on (None: any); pool: the memory of graphs that never run at once.
+    """
+    if pool is None:
+        return run
+    side = stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side), _best_algorithms():
+        warm()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool, stream=side):
+        answer = run()
+    torch.cuda.current_stream().wait_stream(side)
+
+    def replay() -> T:
+        graph.replay()
+        return answer
+
+    return replay
+
+
+@contextlib.contextmanager
+def _best_algorithms() -> Iterator[None]:
+    """Have cuDNN try its algorithms for each shape, which pays where a step is captured and replayed."""
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def _pool(device: torch.device) -> Any:
+    """Memory for graphs of which no two run at once; None on a CPU."""
+    return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+
+
+def _keep(kept: OrderedDict[Hashable, T], key: Hashable, value: T) -> None:
+    """Make it the youngest, and let the oldest beyond KEPT go."""
+    kept[key] = value
+    while len(kept) > KEPT:
+        kept.popitem(last=False)
