@@ -226,6 +226,10 @@ class Protocol:
         usual = {k: values.get(k, _UNSAID[k]) for k in ("optimizer", "momentum", "momentum_lives", "weight_decay")}
         return setting.descent if setting.descent != dataclasses.replace(setting, **usual).descent else ""
 
+    def precision(self, budget: str) -> str:
+        """Of the arithmetic of a table's runs under `budget`, where none is chosen."""
+        return str({**self.train, **self._budget(budget)}.get("precision", Setting.precision))
+
     def seeds(self, budget: str) -> tuple[int, ...]:
         """The seeds of a table's runs under `budget`, unless the table has its own: the budget's, or `train`'s."""
         return tuple(self._budget(budget).get("seeds", (self.train.get("seed", 0),)))

@@ -42,7 +42,7 @@ def _tables_of(run: RunSpec, named: Mapping[str, str], elsewhere: bool) -> dict[
     `elsewhere`: also those about other data sets, taken over to the setting's.
     """
     from fedbench.reports import table as tables
-    from fedbench.reports.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION, find
+    from fedbench.reports.status.cells import DEFAULT_BUDGET, find
     from fedbench.reports.status.index import Index
 
     setting, store = run.setting, context.store()
@@ -64,7 +64,8 @@ def _tables_of(run: RunSpec, named: Mapping[str, str], elsewhere: bool) -> dict[
             if any(s.id == setting.id for column in table.printed for s in cells.settings.get(column.key, ())):
                 options = f" --dataset {dataset}" if replaced else ""
                 options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""
-                options += f" --precision {setting.precision}" if setting.precision != DEFAULT_PRECISION else ""
+                usual = protocols.load(table.protocol).precision(setting.budget)
+                options += f" --precision {setting.precision}" if setting.precision != usual else ""
                 asked = any(record and record.id == run.id for cell in cells.all for record in cell.records)
                 commands.setdefault(options + words + ("" if asked else " --extra"), []).append(called)
                 break

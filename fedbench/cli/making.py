@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedbench import protocol
 from fedbench.cli import context, cost
 from fedbench.cli.live import run, stoppable
 from fedbench.errors import FedbenchError
@@ -50,11 +51,13 @@ def train_table(
     from fedbench.engine.sweep import Plan, plan
     from fedbench.metrics.definitions import METRICS
     from fedbench.reports import table as tables
-    from fedbench.reports.status.cells import DEFAULT_PRECISION, scope
+    from fedbench.reports.status.cells import scope
+    from fedbench.specs import Setting
 
     console, store = context.err(), context.store()
-    precision = precision or DEFAULT_PRECISION
     table = tables.load(name)
+    if precision is None and not table.counted:
+        precision = protocol.load(table.protocol).precision(budget)
     if table.counted:
         counted = f"table {table.id} is counted by formula: 'fedbench report --table {name}' prints it as it is"
         lacking = Plan((), [counted])
@@ -66,7 +69,7 @@ def train_table(
         scoped: dict[str, Any] = {"budget": budget, "precision": precision, "seed": seed, "again": again, "keep": keep}
         scoped["packs"] = context.shelf() if unshipped else None
         lacking = plan(table, store, roots, only=methods, params=params, **scoped)
-    engine = where.engine_for(store, context.roots(), precision)
+    engine = where.engine_for(store, context.roots(), precision or Setting.precision)
     runs, remarks = lacking.runs, [*lacking.remarks]
     own = sorted({one.spec.setting.executor for one in runs if one.spec.setting.executor} - {where.executor})
     if own and where.executor != "auto":
@@ -94,10 +97,10 @@ def train_table(
         console.print(f"each cell chooses on validation images: {first}; the other seeds follow with its best")
         how["more"] = more
     if dry:
-        cost.show(runs, scope(budget, precision), nothing, where.kind, as_json)
+        cost.show(runs, scope(budget, precision or ""), nothing, where.kind, as_json)
         return
     with engine:
-        whole = make(runs, scope(budget, precision), nothing, engine, where, **how)
+        whole = make(runs, scope(budget, precision or ""), nothing, engine, where, **how)
     if not whole:
         sys.exit(1)
 

@@ -42,7 +42,7 @@ def report(
         bool, typer.Option("--extra", help="Add rows of your other runs in the table's settings (train --table -m).")
     ] = False,
     budget: Annotated[str | None, typer.Option(help="Of the runs: small (default), paper, ...")] = None,
-    precision: Annotated[str | None, typer.Option(help="Of the runs: fp32 (default), tf32 or bf16.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of the runs: fp32, tf32, bf16 (the budget's).")] = None,
     dataset: Annotated[
         str | None,
         typer.Option(help="Show the table's columns on this data set instead.", autocompletion=complete.datasets),

@@ -35,17 +35,15 @@ def tables(
         ),
     ] = None,
     budget: Annotated[str | None, typer.Option(help="Of the runs: small (default), paper, ...")] = None,
-    precision: Annotated[str | None, typer.Option(help="Of the runs: fp32 (default), tf32 or bf16.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of the runs: fp32, tf32, bf16 (the budget's).")] = None,
     mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts; of several tables at all budgets.")] = False,
 ) -> None:
     """List the tables, a paper's or all, and how full they are; or one table's cells and their states."""
     from fedbench.reports import table as specs
-    from fedbench.reports.status.cells import DEFAULT_PRECISION
     from fedbench.reports.status.index import Index
 
     index = Index(context.store(), None if mine else context.shelf())
-    precision = precision or DEFAULT_PRECISION
     families = [family for family in specs.families() if name is None or family[0].startswith(f"{name}/")]
     if families:
         _several(families, index, budget, precision, as_json, folded=name is None)
@@ -54,12 +52,17 @@ def tables(
 
 
 def _several(
-    families: Sequence[Sequence[str]], index: Index, budget: str | None, precision: str, as_json: bool, folded: bool
+    families: Sequence[Sequence[str]],
+    index: Index,
+    budget: str | None,
+    precision: str | None,
+    as_json: bool,
+    folded: bool,
 ) -> None:
     from fedbench import protocol
     from fedbench.errors import unknown
     from fedbench.reports import table as specs
-    from fedbench.reports.status.cells import DEFAULT_BUDGET, find, scope
+    from fedbench.reports.status.cells import DEFAULT_BUDGET, find
 
     numbers = {table: number for number, (_, table) in specs.headline().items()}
     loaded = [[specs.load(name) for name in family] for family in families]
@@ -77,7 +80,7 @@ def _several(
             said = {"table": table.id, "number": numbers.get(table.id), "title": table.title}
             filled = {b: cells(table, b) for b in known}
             of = {
-                "precision": None if table.counted else precision,
+                "precision": {b: one.precision or None for b, one in filled.items()},
                 "states": {b: _counts(one) for b, one in filled.items()},
                 "shipped": {b: one.shipped for b, one in filled.items()},
             }
@@ -94,8 +97,9 @@ def _several(
     for line in _lines(entries):
         line.truncate(out.width, overflow="ellipsis")
         out.print(line, soft_wrap=True)
+    of = f"budget {at}" + (f" in {precision}" if precision else "")
     marked = f" ({MARKED})" if any(entry.shipped for entry in entries) else ""
-    out.print(f"Done of all cells{marked}, {scope(at, precision)}.{_elsewhere(index, at)}", style="dim", soft_wrap=True)
+    out.print(f"Done of all cells{marked}, {of}.{_elsewhere(index, at)}", style="dim", soft_wrap=True)
     if folded:
         headline = ", ".join(f"{number} is {name}" for name, number in numbers.items())
         out.print(f"Headline tables: {headline}.", style="dim", soft_wrap=True)
@@ -165,7 +169,7 @@ def _bar(entry: _Entry) -> Text:
     )
 
 
-def _one(name: str, index: Index, budget: str | None, precision: str, as_json: bool) -> None:
+def _one(name: str, index: Index, budget: str | None, precision: str | None, as_json: bool) -> None:
     from fedbench.reports import table as specs
     from fedbench.reports.status.cells import DEFAULT_BUDGET, find
 

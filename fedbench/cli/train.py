@@ -113,7 +113,7 @@ def train(
     partition_seed: Annotated[
         int | None, typer.Option(help="With DATASET: of all draws of the partition (the protocol's).")
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32 (default), tf32 or bf16.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of arithmetic: fp32, tf32, bf16 (the budget's).")] = None,
     device: DeviceName = "auto",
     executor: ExecutorName = "auto",
     engine: EngineName = "here",

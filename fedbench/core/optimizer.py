@@ -34,7 +34,7 @@ class Optimizer(ABC):
         """What is remembered before the first step: zeros."""
 
     @abstractmethod
-    def descend(self, parameters: Mapping[str, Tensor], memory: State, lr: float) -> None:
+    def descend(self, parameters: Mapping[str, Tensor], memory: State, lr: float | Tensor) -> None:
         """One step in place, with the gradients that the parameters hold and then hold no more.
 
         A parameter without a gradient (the loss does not touch it) stays where it is.
@@ -56,7 +56,7 @@ class SGD(Optimizer):
     def memory(self, parameters: Mapping[str, Tensor], stacked: bool) -> State:
         return {name: torch.zeros_like(p) for name, p in parameters.items()} if self.momentum else {}
 
-    def descend(self, parameters: Mapping[str, Tensor], memory: State, lr: float) -> None:
+    def descend(self, parameters: Mapping[str, Tensor], memory: State, lr: float | Tensor) -> None:
         touched = {name: p for name, p in parameters.items() if p.grad is not None}
         with torch.no_grad():
             # The function behind torch.optim.SGD: the class takes as long again for its book-keeping on small networks.
@@ -67,7 +67,7 @@ class SGD(Optimizer):
                 fused=True,
                 weight_decay=self.weight_decay,
                 momentum=self.momentum,
-                lr=lr,
+                lr=lr,  # type: ignore[arg-type]  # a tensor will do where it is fused
                 dampening=0.0,
                 nesterov=False,
                 maximize=False,
@@ -107,7 +107,7 @@ class AdamW(Optimizer):
             zeros[steps] = torch.zeros(len(p) if stacked else (), device=p.device)
         return zeros
 
-    def descend(self, parameters: Mapping[str, Tensor], memory: State, lr: float) -> None:
+    def descend(self, parameters: Mapping[str, Tensor], memory: State, lr: float | Tensor) -> None:
         touched = {name: p for name, p in parameters.items() if p.grad is not None}
         means, squares, steps = ([memory[_names(name)[k]] for name in touched] for k in range(3))
         gradients = [g for p in touched.values() if (g := p.grad) is not None]

@@ -23,6 +23,7 @@ from fedbench.core.network import Network, Networks
 from fedbench.core.pieces import CHUNK, Piece, on_device
 from fedbench.core.stacked import StackedWorker
 from fedbench.core.stacked_collect import kind
+from fedbench.core.state import State
 from fedbench.core.update import loss_of, output_of
 from fedbench.core.worker import LocalUpdate, Worker
 
@@ -46,6 +47,8 @@ class StreamedWorker(StackedWorker):
     def __init__(self, *arguments: Any, lanes: int = 1, compiled: bool = False) -> None:
         super().__init__(*arguments)
         self.compiled = compiled
+        if compiled:  # that products are exact is meant
+            warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
         self.functions: dict[Hashable, Callable[..., Any]] = {}
         self.lanes = [Lane(self) for _ in range(lanes)]
         self.pool = _pool(self.device)
@@ -184,7 +187,7 @@ class CapturedUpdate(LocalUpdate):
             self.lr = self._at("lr", "", self.total.float())
             self.lr.fill_(rate)
 
-    def placed(self, kind: str, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def placed(self, kind: str, tensors: Mapping[str, Tensor]) -> State:
         return {name: self._at(kind, name, value).copy_(value) for name, value in tensors.items()}
 
     def _at(self, kind: str, name: str, like: Tensor) -> Tensor:

@@ -259,9 +259,9 @@ class LocalUpdate:
         self.collected: list[Tensor] = []
         self.positions: list[Tensor] = []
 
-    def placed(self, kind: str, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def placed(self, kind: str, tensors: Mapping[str, Tensor]) -> State:
         """The client's tensors of this kind where the steps find them."""
-        return tensors
+        return dict(tensors)
 
     def take(self, position: Tensor, windows: Tensor | None) -> None:
         """The steps on one batch: positions [B] in the client's training set, crop windows [B, 4] or None."""

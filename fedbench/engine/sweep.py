@@ -24,7 +24,7 @@ from fedbench.errors import FedbenchError
 from fedbench.files import process
 from fedbench.partitions import schemes
 from fedbench.plugins.mistakes import PluginError, reported, shown
-from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
+from fedbench.reports.status.cells import Cells, find
 from fedbench.reports.status.index import Index, State
 from fedbench.specs import Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
@@ -87,7 +87,7 @@ def plan(
     only: Sequence[str] = (),
     params: Mapping[str, Plain | str] | None = None,
     budget: str = "small",
-    precision: str = DEFAULT_PRECISION,
+    precision: str | None = None,
     seed: int | None = None,
     again: bool = False,
     keep: frozenset[str] = frozenset(),

@@ -15,7 +15,7 @@ from fedbench.errors import unknown
 from fedbench.reports import table as tables
 from fedbench.reports.layout.build import lay_out, verdicts
 from fedbench.reports.layout.grid import Grid
-from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
+from fedbench.reports.status.cells import Cells, find
 from fedbench.reports.status.index import Index
 from fedbench.reports.table.claims import OPEN, Verdict
 from fedbench.reports.table.spec import Table
@@ -140,7 +140,8 @@ def _with_numbers(table: Table, budget: str, store: Store, roots: Sequence[Path]
     if table.counted:
         return find(table, budget, store, roots, index=index)
     names = {called(column.dataset) for column in table.measured}
-    if not any(index.knows(name, budget, DEFAULT_PRECISION) for name in names):
+    precision = protocol.load(table.protocol).precision(budget)
+    if not any(index.knows(name, budget, precision) for name in names):
         return None
     cells = find(table, budget, store, roots, index=index)
     return cells if any(record and record.artifact for cell in cells.all for record in cell.records) else None

@@ -20,7 +20,7 @@ from fedbench.reports.numbers.counted import counted
 from fedbench.reports.numbers.derived import derived
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
 from fedbench.reports.numbers.pairs import over_pairs, xi
-from fedbench.reports.status.cells import DEFAULT_PRECISION, Cell, Cells, find, worst
+from fedbench.reports.status.cells import Cell, Cells, find, worst
 from fedbench.reports.status.index import Index, Record, State
 from fedbench.reports.status.others import others, title_of
 from fedbench.reports.table.claims import Noises, Numbers, Verdict, judge, of_part
@@ -41,7 +41,7 @@ def build(
     store: Store,
     roots: Sequence[Path],
     *,
-    precision: str = DEFAULT_PRECISION,
+    precision: str | None = None,
     view: str | None = None,
     seeds: Iterable[int] = (),
     compare: bool = False,

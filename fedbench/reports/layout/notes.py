@@ -15,7 +15,7 @@ from fedbench.reports.layout.facts import departures, holding
 from fedbench.reports.layout.shipped import shipped
 from fedbench.reports.layout.taken import VIEWS, expected, statistics
 from fedbench.reports.layout.tuned import by_row, in_brief
-from fedbench.reports.status.cells import DEFAULT_PRECISION, Cells, find
+from fedbench.reports.status.cells import Cells, find
 from fedbench.reports.status.index import Record, State
 from fedbench.reports.status.others import Hits, other_texts, records
 from fedbench.reports.status.versions import by_other_code
@@ -208,7 +208,8 @@ def command(cells: Cells, seeds: tuple[int, ...] = ()) -> str:
     """What fills the table's missing cells."""
     table = cells.table
     replaced = f" --dataset {table.columns[0].dataset}" if table.replaced else ""
-    precise = f" --precision {cells.precision}" if cells.precision != DEFAULT_PRECISION else ""
+    usual = protocol.load(table.protocol).precision(cells.budget)
+    precise = f" --precision {cells.precision}" if cells.precision != usual else ""
     columns = "".join(f" --column {_quoted(key)}" for key in table.chosen)
     return (
         f"fedbench train --table {shlex.quote(_name(table))} --budget {cells.budget}{precise}{replaced}{columns}"

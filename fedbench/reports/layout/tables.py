@@ -11,7 +11,7 @@ from fedbench.reports import table as specs
 from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.grid import only_done as filled
-from fedbench.reports.status.cells import DEFAULT_BUDGET, DEFAULT_PRECISION
+from fedbench.reports.status.cells import DEFAULT_BUDGET
 from fedbench.reports.status.index import Index
 from fedbench.reports.table.client_mean import with_client_mean
 from fedbench.reports.table.spec import VIEWS
@@ -55,7 +55,7 @@ def laid_out(
             wanted = with_client_mean(wanted, client_mean)
         grids.append(
             build(
-                wanted, budget or DEFAULT_BUDGET, store, roots, precision=precision or DEFAULT_PRECISION, view=view,
+                wanted, budget or DEFAULT_BUDGET, store, roots, precision=precision, view=view,
                 seeds=seeds, compare=compare, extra=extra, index=index,
             )
         )  # fmt: skip

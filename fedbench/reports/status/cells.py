@@ -23,7 +23,7 @@ from fedbench.store import DamagedError, Store
 #: Without --budget, a table is about this one.
 DEFAULT_BUDGET = "small"
 
-#: Without --precision, a table is about runs of this one.
+#: The precision that is said of runs only where it is another.
 DEFAULT_PRECISION = Setting.precision
 
 #: A cell that needs several runs (seeds) stands as the one of them that comes first here.
@@ -129,15 +129,15 @@ def find(
     store: Store,
     roots: Sequence[Path],
     *,
-    precision: str = DEFAULT_PRECISION,
+    precision: str | None = None,
     seeds: Iterable[int] = (),
     index: Index | None = None,
 ) -> Cells:
-    """The cells of a table at a budget and a precision.
+    """The cells of a table at a budget and a precision (default: that of the budget).
 
     Reads manifests only; raises FedbenchError for an unknown budget or precision.
     """
-    if precision not in PRECISIONS:
+    if precision not in (None, *PRECISIONS):
         raise unknown("precision", precision, PRECISIONS)
     index = index or Index(store)
     if table.counted:
@@ -148,6 +148,7 @@ def find(
         return Cells(table, "", "", {}, grid, index, Settings(table, "", "", (), {}, {}), {})
     rules = protocol.load(table.protocol)
     usual = rules.seeds(budget)  # an unknown budget is the first thing to say
+    precision = precision or rules.precision(budget)
     absent: dict[str, str] = {}
     at_hand: dict[str, tuple[DatasetSpec, int]] = {}
     packed: dict[str, tuple[DatasetSpec, int]] = {}
