@@ -1,4 +1,5 @@
-"""FLUX's levels: the banks, what clients draw from them, and which are true groups (Appendices D.3, F.1, F.3)."""
+"""FLUX's levels: the banks, what clients draw from them, and which are true groups (Appendices D.3, F.1, F.3); and the
+draws of its own generator, against its global generators asked by hand, and its known numbers of groups."""
 
 from __future__ import annotations
 
@@ -8,33 +9,43 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedbench import data, partitions
 from fedbench.errors import FedbenchError
-from fedbench.partitions import schemes
+from fedbench.partitions import Partition, schemes
 from fedbench.partitions.bank import LEVELLED
 from fedbench.partitions.distribution import Distribution, Drawn
-from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms.rotation import Rotation
-from fedbench.specs import DatasetSpec
+from fedbench.protocol import load
+from fedbench.specs import PartitionSpec
+from tests.support import partitions_lab as lab
+from tests.support.partitions_lab import MADE
+from tests.support.real_images import RealImages
 
-MADE = DatasetSpec("made", "here", "now")
 seeds, levels = st.integers(0, 2**32 - 1), st.integers(1, 8)
+quick = settings(max_examples=20)
 
 
-def drawn(shift: str, level: int, clients: int = 10, seed: int = 42, classes: int = 10, **fields: Any) -> Drawn:
-    spec = partition_spec(MADE, "equal", clients, seed, shift=shift, level=level, **fields)
-    return schemes.of(spec).drawn(spec, classes)
+def spec(shift: str, level: int, clients: int = 10, seed: int = 42, **own: Any) -> PartitionSpec:
+    return lab.spec("equal", clients, seed, shift=shift, level=level, **own)
 
 
-def met(of: Drawn, side: int = 0) -> list[Distribution]:
+def drawn(shift: str, level: int, clients: int = 10, seed: int = 42, classes: int = 10, **own: Any) -> Drawn:
+    of = spec(shift, level, clients, seed, **own)
+    return schemes.of(of).drawn(of, classes)
+
+
+def met(of: Drawn | Partition, side: int = 0) -> list[Distribution]:
     """The distribution of each client."""
-    return [of.distributions[g] for g in of.of_phase[side]]
+    groups = of.of_phase[side] if isinstance(of, Drawn) else of.groups
+    return [of.distributions[g] for g in groups]
 
 
 @given(st.sampled_from(sorted(LEVELLED)), levels, seeds, st.integers(1, 30))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_groups_count_distinct_distributions_in_order_of_appearance(
     shift: str, level: int, seed: int, clients: int
 ) -> None:
@@ -62,7 +73,7 @@ def test_px_bank(level: int, size: int) -> None:
 
 
 @given(levels, seeds, st.sampled_from((10, 100)))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_py_subsets(level: int, seed: int, classes: int) -> None:
     of = drawn("py", level, 60, seed, classes)
     size = (11 - level) * (10 if classes == 100 else 1)
@@ -75,16 +86,8 @@ def test_py_subsets(level: int, seed: int, classes: int) -> None:
         assert (one.rotation, one.rotations, one.labels) == (Rotation(), (), ())
 
 
-def test_equal_subsets_of_two_entries_are_two_groups() -> None:
-    """Level 1 of P(Y) keeps all classes in each of its five distributions."""
-    of = drawn("py", 1, 60)
-    assert len(of.distributions) == 5
-    assert {one.classes for one in of.distributions} == {tuple(range(10))}
-    assert of.distributions[0].described([str(k) for k in range(10)]) == "all classes"
-
-
 @given(levels, seeds, st.sampled_from((10, 100)))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_pyx_permutes_one_pool(level: int, seed: int, classes: int) -> None:
     of = drawn("pyx", level, 12, seed, classes)
     size = 10 * level + 20 if classes == 100 else level
@@ -97,7 +100,7 @@ def test_pyx_permutes_one_pool(level: int, seed: int, classes: int) -> None:
 
 
 @given(levels, seeds, st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_pxy_turns_the_same_classes_by_angles_of_their_own(level: int, seed: int, strict: bool) -> None:
     of = drawn("pxy", level, 40, seed, strict=strict)
     assert len({tuple(k for k, _ in one.rotations) for one in of.distributions}) == 1
@@ -129,6 +132,14 @@ def test_pxy_of_a_hundred_classes_turns_and_colours_apart(level: int, seed: int)
     assert level == 8 or turned != lit
 
 
+def test_equal_subsets_of_two_entries_are_two_groups() -> None:
+    """Level 1 of P(Y) keeps all classes in each of its five distributions."""
+    of = drawn("py", 1, 60)
+    assert len(of.distributions) == 5
+    assert {one.classes for one in of.distributions} == {tuple(range(10))}
+    assert of.distributions[0].described([str(k) for k in range(10)]) == "all classes"
+
+
 EXPECTED = {  # flux/protocol.md#levels: distinct distributions among 10 clients
     "px": {1: 2.0, 2: 3.0, 3: 3.8, 4: 4.5, 5: 5.0, 6: 6.2, 7: 7.0, 8: 7.5},
     "py": {1: 4.5, 8: 4.5},
@@ -140,7 +151,7 @@ EXPECTED = {  # flux/protocol.md#levels: distinct distributions among 10 clients
 
 @pytest.mark.parametrize(("shift", "level", "told"), [(s, k, m) for s, ls in EXPECTED.items() for k, m in ls.items()])
 def test_expected_number_of_true_groups(shift: str, level: int, told: float) -> None:
-    runs = 300
+    runs = 100
     found = [len(drawn(shift, level, seed=seed).distributions) for seed in range(runs)]
     bank = {
         "px": (2, 3, 4, 5, 6, 9, 12, 15)[level - 1],
@@ -156,7 +167,7 @@ def test_expected_number_of_true_groups(shift: str, level: int, told: float) -> 
 
 
 @given(st.sampled_from(("px+py", "pxy+py", "pyx+py")), levels, seeds, st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_mixed_shifts_come_as_one_unit_from_a_bank_of_five(shift: str, level: int, seed: int, fewer: bool) -> None:
     of = drawn(shift, level, 60, seed, fewer_classes=fewer)
     alone = drawn(shift.partition("+")[0], level, 60, seed).distributions
@@ -172,11 +183,11 @@ def test_mixed_shifts_come_as_one_unit_from_a_bank_of_five(shift: str, level: in
         assert [k for k, _ in one.labels] == [k for k, _ in alone[0].labels]
 
 
-# -- in stages ------------------------------------------------------------------------------------------------
+# -- in stages --------------------------------------------------------------------------------------------------
 
 
 @given(st.sampled_from(("px", "py", "pyx", "pxy")), st.integers(1, 3), seeds, st.integers(2, 4), st.integers(1, 12))
-@settings(max_examples=80)
+@settings(max_examples=25)
 def test_stages_draw_anew_and_tests_draw_what_was_met(
     shift: str, level: int, seed: int, stages: int, clients: int
 ) -> None:
@@ -210,7 +221,7 @@ def test_the_bank_is_the_same_in_two_and_in_three_stages() -> None:
     assert two == three
 
 
-# -- words and errors -----------------------------------------------------------------------------------------
+# -- words and errors -------------------------------------------------------------------------------------------
 
 NAMES = tuple("abcdefghijklmnop")
 
@@ -251,3 +262,169 @@ def test_too_few_classes(shift: str, level: int, classes: int, says: str) -> Non
         drawn(shift, level, classes=classes)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# -- the paper's own generator ----------------------------------------------------------------------------------
+
+
+def dataset(train: int, test: int, classes: int) -> data.Dataset:
+    """Training images first."""
+    labels = np.random.default_rng(3).integers(0, classes, train + test)
+    split = np.repeat(np.array([0, 1], np.uint8), [train, test])
+    return lab.noise(labels, split, (4, 4, 1), classes=tuple(str(k) for k in range(classes)))
+
+
+FEW, MANY = dataset(600, 300, 10), dataset(4000, 2000, 100)
+few_and_many = pytest.mark.parametrize("of", [FEW, MANY], ids=["few", "many"])
+
+
+def made(shift: str, level: int, seed: int, clients: int, of: data.Dataset, **own: Any) -> Partition:
+    return partitions.make(spec(shift, level, clients, seed, draws="anda", **own), of)
+
+
+def shards(of: data.Dataset, seed: int, clients: int, copies: int = 1) -> list[list[list[int]]]:
+    """[2][clients] the generator's shards: torch's global generator permutes training images, then test images."""
+    torch.manual_seed(seed)
+    out = []
+    for which in (0, 1):
+        pool = [int(i) for _ in range(copies) for i in np.flatnonzero(of.split == which)]
+        mixed = [pool[i] for i in torch.randperm(len(pool)).tolist()]
+        each = len(pool) // clients
+        out.append([mixed[c * each : (c + 1) * each if c < clients - 1 else None] for c in range(clients)])
+    return out
+
+
+@given(st.sampled_from(("px", "pyx", "pxy")), levels, seeds, st.integers(1, 12), st.integers(1, 3))
+@quick
+def test_shards_are_torchs(shift: str, level: int, seed: int, clients: int, copies: int) -> None:
+    p = made(shift, level, seed, clients, FEW, copies=copies)
+    for which, want in enumerate(shards(FEW, seed, clients, copies)):
+        assert [lab.sides(p, c)[2 * which] for c in range(clients)] == want
+
+
+@given(levels, seeds, st.integers(1, 12))
+@quick
+def test_px(level: int, seed: int, clients: int) -> None:
+    colours = (None,) if level < 5 else ("red", "blue", "green")
+    angles = (level - 1) % 4 + 2
+    bank = [Rotation(360 * i // angles, colour) for i in range(angles) for colour in colours]
+    np.random.seed(seed)
+    wanted = np.random.randint(0, len(bank), size=clients)
+    assert [one.rotation for one in met(made("px", level, seed, clients, FEW))] == [bank[i] for i in wanted]
+
+
+@few_and_many
+@given(level=levels, seed=seeds)
+@settings(max_examples=10)
+def test_py(of: data.Dataset, level: int, seed: int) -> None:
+    classes, clients = len(of.classes), 6
+    number = (11 - level) * classes // 10
+    halves = shards(of, seed, clients)
+    np.random.seed(seed)
+    subsets = {i: sorted(np.random.choice(classes, number, replace=False).tolist()) for i in range(1, 6)}
+    p = made("py", level, seed, clients, of)
+    for c in range(clients):
+        entry = int(np.random.choice([1, 2, 3, 4, 5]))
+        assert met(p)[c] == Distribution(number=entry - 1, classes=tuple(subsets[entry]))
+        for which in (0, 1):
+            mine = [i for i in halves[which][c] if of.labels[i] in subsets[entry]]
+            more = np.random.choice(len(mine), int(len(mine) * (classes / number - 1)), replace=True)
+            assert lab.sides(p, c)[2 * which] == [*mine, *(mine[i] for i in more)]
+
+
+@few_and_many
+@given(level=levels, seed=seeds)
+@settings(max_examples=10)
+def test_pyx(of: data.Dataset, level: int, seed: int) -> None:
+    np.random.seed(seed)
+    size = level if of is FEW else 10 * level + 20
+    pool = np.random.choice(range(len(of.classes)), size, replace=False).tolist()
+    p = made("pyx", level, seed, 5, of)
+    for c in range(5):
+        np.random.uniform(1.0, 1.0)
+        given = pool.copy()
+        np.random.shuffle(given)
+        becomes = dict(zip(pool, given, strict=True))
+        assert dict(met(p)[c].labels) == becomes
+        rows = p.rows(c)
+        true = of.labels[p.sample[rows]].tolist()
+        assert p.label[rows].tolist() == [becomes.get(k, k) for k in true]
+
+
+@few_and_many
+@given(level=levels, seed=seeds)
+@settings(max_examples=10)
+def test_pxy(of: data.Dataset, level: int, seed: int) -> None:
+    classes, many = len(of.classes), of is MANY
+    number, angles = level * classes // 10, (0, 120, 240) if many else (0, 90, 180, 270)
+    np.random.seed(seed)
+    turned = np.random.choice(range(classes), number, replace=False).tolist()
+    lit = np.random.choice(range(classes), number, replace=False).tolist()
+    by_angle = [{k: np.random.choice(angles) for k in range(classes) if k in turned} for _ in range(5)]
+    letters = ["red", "blue", "green"]
+    by_colour = [{k: np.random.choice(letters) for k in range(classes) if k in lit and many} for _ in range(5)]
+    p = made("pxy", level, seed, 5, of)
+    for one, angle, colour in zip(met(p), by_angle, by_colour, strict=True):
+        assert dict(one.rotations) == {
+            k: Rotation(int(angle.get(k, 0)), colour.get(k)) for k in sorted({*angle, *colour})
+        }
+
+
+@pytest.mark.parametrize(
+    ("level", "groups"), [(5, [4, 6, 6, 5, 5]), (6, [5, 7, 6, 7, 7]), (7, [7, 7, 7, 8, 8]), (8, [8, 7, 7, 9, 9])]
+)
+def test_numbers_of_groups_of_the_papers_seeds(level: int, groups: list[int]) -> None:
+    """Known of the generator itself: the distinct patterns of ten clients under P(X)."""
+    assert [len(set(made("px", level, seed, 10, FEW).groups)) for seed in range(42, 47)] == groups
+
+
+def test_where_it_holds() -> None:
+    assert "draws" not in spec("px", 5, draws="fedbench").options
+    assert spec("px", 5, draws="anda").options["draws"] == "anda"
+    for wrong in (
+        {"phases": 3, "level": 1},
+        {"data_share": 0.01},
+        {"shift": "px+py"},
+        {"shift": "pxy", "strict": True},
+    ):
+        with pytest.raises(FedbenchError, match="the paper's generator draws px, py, pyx, pxy in a known order"):
+            spec(**{"shift": "pyx", "level": 5, "draws": "anda", **wrong})
+    with pytest.raises(FedbenchError, match="unknown draws of equal 'andy'"):
+        spec("px", 5, draws="andy")
+    with pytest.raises(FedbenchError, match=r"P\(Y\) at level 1 needs 10 classes, and made has 3"):
+        made("py", 1, 1, 4, dataset(60, 30, 3))
+    with pytest.raises(FedbenchError, match=r"client \d+ has no test image of classes .*; fewer clients"):
+        made("py", 8, 42, 200, FEW)
+    assert 1 <= schemes.of(of := spec("py", 5, draws="anda")).true_groups(of, 10) <= 5
+
+
+def test_flux_takes_them_under_pyx() -> None:
+    """... at every level and number of clients, where nothing else is asked that the generator does not know."""
+    rules = load("flux")
+    taken = {
+        shift: rules.partition_spec(MADE, 10, shift=shift, level=3) for shift in ("px", "py", "pyx", "pxy", "pyx+py")
+    }
+    assert {shift: of.options.get("draws") for shift, of in taken.items()} == {
+        "px": None, "py": None, "pyx": "anda", "pxy": None, "pyx+py": None,
+    }  # fmt: skip
+    for own in ({"phases": 3}, {"data_share": 0.01}, {"draws": "fedbench"}):
+        assert "draws" not in rules.partition_spec(MADE, 10, shift="pyx", level=3, **own).options
+    assert rules.partition_spec(MADE, 10, shift="pyx", level=5, clients=50, copies=2).options["draws"] == "anda"
+    assert "draws" not in rules.partition_spec(MADE, 10, scheme="dirichlet", alpha=0.3).options
+
+
+def test_the_papers_clients_give_feddrifts_test_phase(real_images: RealImages) -> None:
+    """Under P(Y) a model of each group knows the classes of its own clients only, as well as FedDrift does with labels
+    (Table 15). One of them drawn with equal chances for each image is right as often as FedDrift without labels there,
+    mean and spread over the paper's seeds; all of them together would know nearly every class."""
+    mnist = real_images.load("mnist")
+    for level, own, drawn, spread in ((6, 97.62, 57.36, 4.59), (7, 98.13, 49.37, 3.25), (8, 98.45, 41.41, 2.95)):
+        shares = []
+        for seed in range(42, 47):
+            p = made("py", level, seed, 10, mnist)
+            asked = p.class_counts(True) / p.n_test[:, None]
+            known = np.unique(p.class_counts(False) > 0, axis=0)
+            shares.append((asked @ known.T).mean())
+            assert (asked @ known.any(0)).mean() == pytest.approx(1)
+        assert np.mean(shares) * own == pytest.approx(drawn, abs=0.3)
+        assert np.std(shares) * own == pytest.approx(spread, abs=0.2)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import colorsys
 import io
 import math
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from scipy.ndimage import convolve
 
 from fedbench.errors import FedbenchError
 from fedbench.partitions.transforms import CORRUPTIONS, SEVERITIES, corruption
@@ -21,6 +20,9 @@ from fedbench.partitions.transforms.corruption import SMALLEST, blur, corrupt, d
 LEVELS = range(1, SEVERITIES + 1)
 #: Corruptions that draw nothing at random.
 PLAIN = ("defocus_blur", "jpeg", "brightness", "contrast")
+each_severity = pytest.mark.parametrize("severity", LEVELS)
+#: Grey images and colour images in turn.
+each_depth = pytest.mark.parametrize(("severity", "channels"), [(s, 1 + 2 * (s % 2)) for s in LEVELS] + [(4, 3)])
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -45,11 +47,8 @@ def assert_close(seen: np.ndarray, told: np.ndarray) -> None:
     assert (apart > 0).mean() < 0.005
 
 
-@pytest.mark.parametrize("severity", LEVELS)
-@pytest.mark.parametrize("channels", [1, 3])
+@each_depth
 def test_defocus_is_a_smoothed_disk(severity: int, channels: int) -> None:
-    from scipy.ndimage import convolve
-
     radius, alias = [(0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1)][severity - 1]
     y, x = np.mgrid[-8:9, -8:9]
     disk = (x**2 + y**2 <= radius**2).astype(float)
@@ -63,18 +62,7 @@ def test_defocus_is_a_smoothed_disk(severity: int, channels: int) -> None:
     assert_close(seen, levels(np.moveaxis(np.array(told), 1, -1)))
 
 
-def test_defocus_in_closed_form() -> None:
-    spot = np.zeros((1, 9, 9, 1), np.uint8)
-    spot[0, 4, 4] = 255
-    kernels = [corrupt(spot, "defocus_blur", s, rng())[0, 3:6, 3:6, 0] for s in LEVELS]
-    assert np.array_equal(kernels[4], np.full((3, 3), 28))
-    assert kernels[3].tolist() == [[0, 51, 0], [51, 51, 51], [0, 51, 0]]
-    for kernel, side in zip(kernels, (0.0404, 0.1065, 0.1664), strict=False):
-        line = np.array([side, 1 - 2 * side, side])
-        assert np.abs(kernel - 255 * np.outer(line, line)).max() < 1.1
-
-
-@pytest.mark.parametrize("severity", LEVELS)
+@each_severity
 def test_motion_blur_is_a_one_sided_mean_along_a_line(severity: int) -> None:
     radius, sigma = [(6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)][severity - 1]
     images = smooth(3, 24)
@@ -90,27 +78,7 @@ def test_motion_blur_is_a_one_sided_mean_along_a_line(severity: int) -> None:
     assert_close(seen, levels(told / sum(weights)))
 
 
-def test_motion_blur_draws_a_bright_pixel_out_to_the_left() -> None:
-    spot = np.zeros((40, 33, 33, 1), np.uint8)
-    spot[:, 16, 16] = 255
-    seen = corrupt(spot, "motion_blur", 5, rng())
-    weights = np.exp(-0.5 * (np.arange(19) / 2.5) ** 2)
-    length = np.sum(255 * weights / weights.sum() >= 1)
-    slopes = []
-    for image in seen[..., 0].astype(int):
-        rows, columns = np.nonzero(image)
-        assert columns.max() == 16
-        assert 255 - len(rows) < image.sum() <= 255  # less than a level is cut off each
-        away = np.hypot(rows - 16, columns - 16)
-        assert away[image[rows, columns].argmax()] < 2.5
-        assert length - 2.5 < away.max() < length
-        slopes.append((rows[away.argmax()] - 16) / (16 - columns[away.argmax()]))
-    assert min(slopes) < -0.6
-    assert max(slopes) > 0.6
-    assert max(map(abs, slopes)) <= 1
-
-
-@pytest.mark.parametrize("severity", LEVELS)
+@each_severity
 def test_gaussian_noise_moments(severity: int) -> None:
     grey = np.full((20, 32, 32, 3), 128, np.uint8)
     moved = corrupt(grey, "gaussian_noise", severity, rng()).astype(float) - 128
@@ -120,18 +88,18 @@ def test_gaussian_noise_moments(severity: int) -> None:
     assert abs(np.corrcoef(moved[..., 0].ravel(), moved[..., 1].ravel())[0, 1]) < 0.03
 
 
-@pytest.mark.parametrize("severity", LEVELS)
-@pytest.mark.parametrize("level", [20, 80, 150])
-def test_shot_noise_moments(severity: int, level: int) -> None:
+@each_severity
+def test_shot_noise_moments(severity: int) -> None:
     events = (500, 250, 100, 75, 50)[severity - 1]
-    seen = corrupt(np.full((20, 32, 32, 3), level, np.uint8), "shot_noise", severity, rng()).astype(float)
-    assert seen.var() == pytest.approx(level * 255 / events, rel=0.05)
-    assert seen.mean() == pytest.approx(level - 0.5, abs=0.6)
-    counts = np.unique(seen)
-    assert np.abs(counts - np.floor(np.ceil(counts * events / 255 - 1e-6) * 255 / events)).max() <= 1
+    for level in (20, 80, 150):
+        seen = corrupt(np.full((20, 32, 32, 3), level, np.uint8), "shot_noise", severity, rng()).astype(float)
+        assert seen.var() == pytest.approx(level * 255 / events, rel=0.05)
+        assert seen.mean() == pytest.approx(level - 0.5, abs=0.6)
+        counts = np.unique(seen)
+        assert np.abs(counts - np.floor(np.ceil(counts * events / 255 - 1e-6) * 255 / events)).max() <= 1
 
 
-@pytest.mark.parametrize("severity", LEVELS)
+@each_severity
 def test_impulse_noise_shares(severity: int) -> None:
     share = (0.01, 0.02, 0.03, 0.05, 0.07)[severity - 1]
     images = smooth(40)
@@ -162,7 +130,7 @@ def plasma(size: int, decay: float, draws: list[float]) -> np.ndarray:
     return (grid - grid.min()) / (grid.max() - grid.min())
 
 
-@pytest.mark.parametrize("severity", LEVELS)
+@each_severity
 def test_fog_by_its_formula(severity: int) -> None:
     thickness, decay = [(0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)][severity - 1]
     images = smooth(3, 20) // 2
@@ -171,10 +139,6 @@ def test_fog_by_its_formula(severity: int) -> None:
         x, top = image / 255, image.max() / 255
         told = (x + thickness * plasma(32, decay, draws.tolist())[:20, :20, None]) * top / (top + thickness)
         assert_close(got, levels(255 * told))
-
-
-def test_fog_leaves_black_black() -> None:
-    assert not corrupt(np.zeros((2, 32, 32, 3), np.uint8), "fog", 5, rng()).any()
 
 
 def test_textures_of_frost() -> None:
@@ -190,8 +154,7 @@ def test_textures_of_frost() -> None:
     assert np.allclose(weather.textures(1)[..., 0], textures.mean(axis=-1))
 
 
-@pytest.mark.parametrize("severity", LEVELS)
-@pytest.mark.parametrize("channels", [1, 3])
+@each_depth
 def test_frost_is_a_crop_of_a_texture_over_the_image(severity: int, channels: int) -> None:
     image_share, ice = [(1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)][severity - 1]
     images = smooth(12, 16, channels)
@@ -202,17 +165,7 @@ def test_frost_is_a_crop_of_a_texture_over_the_image(severity: int, channels: in
         assert_close(got, levels(image_share * image.astype(float) + ice * crop.astype(float)))
 
 
-def test_frost_takes_the_doubled_photograph_twice_as_often() -> None:
-    seen = corrupt(np.zeros((3000, 8, 8, 3), np.uint8), "frost", 5, rng()).mean(axis=(1, 2)) / 0.45
-    means = np.array([(78, 149, 166), (201, 205, 214), (138, 153, 165), (112, 123, 135)])
-    # Red over blue tells the textures apart: .47 for the first; brightness tells the second.
-    first = (seen[:, 0] / seen[:, 2] < 0.65).mean()
-    second = (np.abs(seen[:, None] - means).sum(axis=-1).argmin(axis=1) == 1).mean()
-    assert first == pytest.approx(0.2, abs=0.04)
-    assert second == pytest.approx(0.4, abs=0.06)
-
-
-@pytest.mark.parametrize("severity", LEVELS)
+@each_severity
 def test_brightness_is_the_value_of_hsv(severity: int) -> None:
     lighter = (0.05, 0.1, 0.15, 0.2, 0.3)[severity - 1]
     images = np.concatenate([smooth(1, 24), np.zeros((1, 24, 24, 3), np.uint8)])
@@ -229,7 +182,7 @@ def test_brightness_of_grey_images() -> None:
     assert corrupt(grey, "brightness", 4, rng()).ravel().tolist() == [min(v + 51, 255) for v in range(256)]
 
 
-@pytest.mark.parametrize("severity", LEVELS)
+@each_severity
 def test_contrast_is_about_the_mean_of_each_channel(severity: int) -> None:
     kept = (0.75, 0.5, 0.4, 0.3, 0.15)[severity - 1]
     images = smooth(3)
@@ -242,47 +195,15 @@ def test_contrast_is_about_the_mean_of_each_channel(severity: int) -> None:
     assert np.array_equal(corrupt(flat, "contrast", severity, rng()), flat)
 
 
-@pytest.mark.parametrize("severity", LEVELS)
-@pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (3, "RGB")])
-def test_jpeg_is_pillows(severity: int, channels: int, mode: str) -> None:
+@each_depth
+def test_jpeg_is_pillows(severity: int, channels: int) -> None:
     images = smooth(3, 21, channels)
     seen = corrupt(images, "jpeg", severity, rng())
     for image, got in zip(images, seen, strict=True):
         file = io.BytesIO()
-        Image.fromarray(image.squeeze()).convert(mode).save(file, "JPEG", quality=(80, 65, 58, 50, 40)[severity - 1])
+        picture = Image.fromarray(image.squeeze()).convert("L" if channels == 1 else "RGB")
+        picture.save(file, "JPEG", quality=(80, 65, 58, 50, 40)[severity - 1])
         assert np.array_equal(got.squeeze(), np.asarray(Image.open(file)))
-
-
-def change(name: str, before: np.ndarray, after: np.ndarray) -> float:
-    """How far a corruption went: the mean absolute change, but for frost, which at severities 4 and 5 takes away of
-    the image what it adds of ice, the part of the result's variance that the image does not explain."""
-    if name == "frost":
-        return 1 - np.corrcoef(before.ravel(), after.ravel())[0, 1] ** 2
-    return float(np.abs(before.astype(float) - after).mean())
-
-
-def grows(images: np.ndarray, name: str) -> None:
-    changes = [change(name, images, corrupt(images, name, s, rng(1))) for s in LEVELS]
-    assert changes[0] > 0
-    steps = np.diff(changes)
-    if name == "motion_blur":  # severities 3 and 4 differ in taps too light to be seen
-        assert steps[2] == 0
-        steps = np.delete(steps, 2)
-    assert (steps > 0).all()
-
-
-@pytest.mark.parametrize("name", CORRUPTIONS)
-def test_the_change_grows_with_severity(name: str) -> None:
-    grows(smooth(60), name)
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name", CORRUPTIONS)
-def test_the_change_grows_with_severity_on_real_images(name: str, data_root: Path) -> None:
-    import pyarrow.parquet as pq
-
-    batch = next(pq.ParquetFile(data_root / "cifar10" / "test.parquet").iter_batches(300, columns=["image"]))
-    grows(np.stack([np.asarray(Image.open(io.BytesIO(image.as_py()))) for image in batch["image"]]), name)
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
@@ -316,7 +237,7 @@ def test_a_generator_moves_on(name: str) -> None:
     assert np.array_equal(first, second) == (name in PLAIN)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     name=st.sampled_from(CORRUPTIONS),
     severity=st.sampled_from(LEVELS),
@@ -363,14 +284,3 @@ def test_other_types_are_refused() -> None:
 def test_every_corruption_of_the_specs_has_its_function_and_constants() -> None:
     assert tuple(corruption._OF) == CORRUPTIONS
     assert len(digital._QUALITY) == SEVERITIES
-
-
-@pytest.mark.bench
-@pytest.mark.parametrize("name", CORRUPTIONS)
-def test_sixty_thousand_images(name: str) -> None:
-    images = np.tile(smooth(600), (100, 1, 1, 1))
-    start = time.perf_counter()
-    corrupt(images, name, 5, rng(), threads=2)
-    seconds = time.perf_counter() - start
-    print(f"{name}: {seconds:.2f} s")
-    assert seconds < 60

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,67 +14,23 @@ from PIL import Image
 
 from fedbench import data, partitions
 from fedbench.errors import FedbenchError
-from fedbench.partitions import Partition, tables
+from fedbench.partitions import Partition
 from fedbench.partitions.bank import LEVELLED
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.schemes.equal import SPREAD
 from fedbench.partitions.transforms import apply
 from fedbench.specs import DatasetSpec, PartitionSpec
-from fedbench.store import Store
+from tests.support import partitions_lab as lab
+from tests.support.partitions_lab import MADE, SINGLE, equals, equals_of, sides
 from tests.support.real_images import RealImages
 
-MADE = DatasetSpec("made", "here", "now")
-SINGLE = ("px", "py", "pyx", "pxy")
-
-
-def dataset(n: int = 600, tests: int = 200, classes: int = 10, channels: int = 1, seed: int = 0) -> data.Dataset:
-    """Noise without a black pixel; test images are not in one piece, so that only the split tells them."""
-    rng = np.random.default_rng(seed)
-    return data.Dataset(
-        spec=MADE,
-        images=rng.integers(1, 255, (n + tests, 8, 8, channels), dtype=np.uint8),
-        labels=rng.integers(0, classes, n + tests),
-        split=rng.permutation(np.repeat(np.array([0, 1], np.uint8), [n, tests])),
-        columns={"domain": np.array(["Art", "Clip", "Real"])[rng.integers(0, 3, n + tests)]},
-        classes=tuple(str(k) for k in range(classes)),
-    )
-
-
+dataset, spec = equals_of, lab.equal
 OF = dataset()
+quick = settings(max_examples=20)
 
 
-def spec(**fields: Any) -> PartitionSpec:
-    values = {"scheme": "equal", "clients": 4, "seed": 42, "validation": 0.2, **fields}
-    return partition_spec(MADE, **values)
-
-
-def sides(p: Partition, c: int) -> tuple[list[int], list[int], list[int]]:
-    """A client's training, validation and test samples."""
-    spans = (p.rows(c, test=False), p.validation_rows(c), p.rows(c, test=True))
-    return tuple(p.sample[span].tolist() for span in spans)  # type: ignore[return-value]
-
-
-@st.composite
-def asked(draw: st.DrawFn) -> PartitionSpec:
-    shift = draw(st.sampled_from(("none", *LEVELLED)))
-    own: dict[str, Any] = {"shift": shift}
-    if shift != "none":
-        own["level"] = draw(st.integers(1, 3))
-    if shift in SINGLE and draw(st.booleans()):
-        own["phases"] = draw(st.integers(2, 4))
-    optional = {
-        "validation": st.sampled_from((None, 0.1, 0.5)),
-        "subsample": st.sampled_from((None, 0.3, 1)),
-        "duplicates": st.integers(1, 3),
-        "copies": st.integers(1, 3),
-        "data_share": st.sampled_from((None, 0.05)),
-    }
-    own |= draw(st.fixed_dictionaries({}, optional=optional))
-    return spec(clients=draw(st.integers(1, 9)), seed=draw(st.integers(0, 2**32 - 1)), **own)
-
-
-@given(asked())
-@settings(max_examples=120)
+@given(equals())
+@settings(max_examples=40)
 def test_rows_are_in_order_and_add_up(of: PartitionSpec) -> None:
     p = partitions.make(of, OF)
     assert (
@@ -118,16 +73,21 @@ def test_rows_are_in_order_and_add_up(of: PartitionSpec) -> None:
                 assert np.all(np.diff(p.phase[span]) >= 0)
 
 
-@given(st.integers(1, 12), st.integers(0, 2**32 - 1), st.sampled_from(("none", "px", "pyx", "pxy")))
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 2**32 - 1), st.sampled_from(("none", "px", "pyx", "pxy")))
 @settings(max_examples=40)
-def test_shards_are_disjoint_equal_and_whole(clients: int, seed: int, shift: str) -> None:
-    p = partitions.make(spec(clients=clients, seed=seed, shift=shift, level=None if shift == "none" else 3), OF)
-    assert sorted(p.sample.tolist()) == list(range(800))
+def test_shards_are_disjoint_equal_and_whole(clients: int, copies: int, seed: int, shift: str) -> None:
+    """Every image once over all clients; so many times where images are copied before they are dealt."""
+    own: dict[str, Any] = {"clients": clients, "seed": seed, "shift": shift, "level": None if shift == "none" else 3}
+    p, plain = partitions.make(spec(**own, copies=copies), OF), partitions.make(spec(**own), OF)
+    assert np.bincount(p.sample).tolist() == [copies] * 800
+    assert (OF.split[p.sample] == p.test).all()
     held = (p.n_train + p.n_validation).tolist()
-    assert held[:-1] == [600 // clients] * (clients - 1)
-    assert held[-1] == 600 - 600 // clients * (clients - 1)
-    assert p.n_test.tolist()[:-1] == [200 // clients] * (clients - 1)
+    assert held == [each := 600 * copies // clients] * (clients - 1) + [600 * copies - each * (clients - 1)]
+    assert p.n_test.tolist()[:-1] == [200 * copies // clients] * (clients - 1)
     assert p.n_validation.tolist() == [math.ceil(0.2 * n - 1e-9) for n in held]
+    assert (p.groups, p.distributions) == (plain.groups, plain.distributions)
+    assert (p.id == plain.id) == (copies == 1)
+    assert len(p.distinct(OF)[0]) <= 800 * len(p.distributions or (0,))  # an image is stored once, however many copies
 
 
 def test_shards_are_the_same_under_every_shift_and_another_seed_deals_anew() -> None:
@@ -141,7 +101,7 @@ def test_shards_are_the_same_under_every_shift_and_another_seed_deals_anew() -> 
     assert np.array_equal(plain.label, OF.labels[plain.sample])
 
 
-# -- what a client's distribution does to its data ------------------------------------------------------------
+# -- what a client's distribution does to its data --------------------------------------------------------------
 
 
 def by_hand(p: Partition, of: data.Dataset, row: int) -> tuple[np.ndarray, int]:
@@ -161,9 +121,9 @@ def by_hand(p: Partition, of: data.Dataset, row: int) -> tuple[np.ndarray, int]:
     return seen, dict(one.labels).get(k, k)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(
-    ("shift", "stages"), [*((s, None) for s in LEVELLED), *((s, n) for s in SINGLE for n in (2, 3))]
+    ("shift", "stages", "channels"),
+    [*((s, None, 1) for s in LEVELLED), *((s, None, 3) for s in SINGLE), *((s, n, 1) for s in SINGLE for n in (2, 3))],
 )
 def test_images_and_labels_against_pillow_row_by_row(shift: str, stages: int | None, channels: int) -> None:
     of = dataset(120, 60, channels=channels)
@@ -197,7 +157,7 @@ def test_distinct_images_where_nothing_is_seen_otherwise_and_where_all_is() -> N
 
 
 @given(st.integers(1, 8), st.integers(0, 2**32 - 1))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_py_filters_and_pads_to_about_the_old_size(level: int, seed: int) -> None:
     p = partitions.make(spec(shift="py", level=level, seed=seed), OF)
     plain = partitions.make(spec(seed=seed), OF)
@@ -242,7 +202,7 @@ def test_stages_share_out_the_shard_and_py_filters_all_of_it() -> None:
             assert len(set(p.sample[mine])) == min(50, sum(OF.labels[s] in classes for s in shard))
 
 
-# -- copies and cuts ------------------------------------------------------------------------------------------
+# -- copies and cuts --------------------------------------------------------------------------------------------
 
 
 def of_stage(p: Partition, c: int, stage: int) -> list[int]:
@@ -262,23 +222,6 @@ def test_copies_and_cuts_are_of_training_rows_only(stages: int | None) -> None:
             assert mine == whole[: int(0.25 * len(whole))] * 4
         assert sides(plain, c)[1:] == sides(changed, c)[1:]
     assert changed.n_train.tolist() == [4 * int(0.25 * (n // (stages or 1))) * (stages or 1) for n in plain.n_train]
-
-
-@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 2**32 - 1), st.sampled_from(("none", "px", "pyx", "pxy")))
-@settings(max_examples=40)
-def test_copies_before_the_images_are_dealt(clients: int, copies: int, seed: int, shift: str) -> None:
-    """Every image, on either side, so many times over all clients, and a client that many times as many images."""
-    own: dict[str, Any] = {"clients": clients, "seed": seed, "shift": shift, "level": None if shift == "none" else 3}
-    p = partitions.make(spec(**own, copies=copies), OF)
-    assert np.bincount(p.sample).tolist() == [copies] * 800
-    assert (OF.split[p.sample] == p.test).all()
-    assert (p.n_train + p.n_validation).tolist()[:-1] == [600 * copies // clients] * (clients - 1)
-    assert p.n_test.tolist()[:-1] == [200 * copies // clients] * (clients - 1)
-    plain = partitions.make(spec(**own), OF)
-    assert p.groups == plain.groups
-    assert p.distributions == plain.distributions
-    assert (p.id == plain.id) == (copies == 1)
-    assert len(p.distinct(OF)[0]) <= 800 * len(p.distributions or (0,))  # an image is stored once, however many copies
 
 
 def test_copies_reach_other_clients_where_duplicates_stay() -> None:
@@ -313,11 +256,10 @@ def test_drawn_training_shares_have_the_mean_that_was_asked() -> None:
     assert all(set(sides(part, c)[0]) <= set(sides(whole, c)[0]) for c in range(400))
 
 
-# -- data sets without an official split, natural groups, other schemes ---------------------------------------
+# -- data sets without an official split, natural groups, other schemes -----------------------------------------
 
 
-def test_without_official_test_images_a_fifth_of_each_class_stands_in(store: Store) -> None:
-    digits = data.load("digits", store)
+def test_without_official_test_images_a_fifth_of_each_class_stands_in(digits: data.Dataset) -> None:
     p = partitions.make(partition_spec(digits.spec, "equal", 10, 1, shift="px", level=5, validation=0.2), digits)
     tests = p.sample[p.test]
     assert np.bincount(digits.labels[tests]).tolist() == [n // 5 for n in np.bincount(digits.labels)]
@@ -325,7 +267,7 @@ def test_without_official_test_images_a_fifth_of_each_class_stands_in(store: Sto
 
 
 @given(st.integers(3, 11), st.integers(0, 1000))
-@settings(max_examples=30)
+@quick
 def test_domains_are_dealt_in_turn_and_shared_out(clients: int, seed: int) -> None:
     of = partition_spec(MADE, "natural", clients, seed, 0.8, by="domain", round_robin=True, validation=0.2)
     p = partitions.make(of, OF)
@@ -372,53 +314,9 @@ def test_other_schemes_hold_validation_images_back_too(own: dict[str, Any]) -> N
     assert np.array_equal(seen[p.validation_rows(0)], apply(OF.images[p.sample[p.validation_rows(0)]], p.transforms[0]))
 
 
-# -- the artifact ---------------------------------------------------------------------------------------------
+# -- what cannot be, and the real thing -------------------------------------------------------------------------
 
-
-def same(a: Partition, b: Partition) -> bool:
-    names = ("client", "sample", "test", "label", "validation", "phase")
-    for name in names:
-        one, other = getattr(a, name), getattr(b, name)
-        if (one is None) != (other is None) or (
-            one is not None and (one.dtype != other.dtype or one.tolist() != other.tolist())
-        ):
-            return False
-    return (a.spec, a.classes, a.groups, a.phase_groups, a.test_groups, a.distributions) == (
-        b.spec, b.classes, b.groups, b.phase_groups, b.test_groups, b.distributions
-    )  # fmt: skip
-
-
-@given(asked())
-@settings(max_examples=25)
-def test_artifacts_round_trip(tmp_path_factory: pytest.TempPathFactory, of: PartitionSpec) -> None:
-    p = partitions.make(of, OF)
-    store = Store(tmp_path_factory.mktemp("store"))
-    with store.writing(of) as writer:
-        tables.write(writer, p)
-    back = partitions.read(store.open("partition", of.id))
-    assert same(p, back)
-    assert np.array_equal(p.transformed_images(OF), back.transformed_images(OF))
-
-
-def test_tables_say_who_draws_from_what(tmp_path: Path) -> None:
-    store, of = Store(tmp_path), spec(shift="px", level=5, clients=6)
-    p = partitions.make(of, OF)
-    with store.writing(of) as writer:
-        tables.write(writer, p)
-    artifact = store.open("partition", of.id)
-    samples, clients = artifact.table("samples"), artifact.table("clients").to_pylist()
-    told = samples["split"].to_pylist()
-    assert {s: told.count(s) for s in set(told)} == {"train": 480, "validation": 120, "test": 200 - 200 % 6 + 200 % 6}
-    for c, row in enumerate(clients):
-        one = p.distributions[p.groups[c]]
-        assert (row["group"], row["distribution"]) == (p.groups[c], one.described(p.classes))
-        assert (row["n_train"], row["n_validation"], row["n_test"]) == (80, 20, 200 // 6 + (200 % 6) * (c == 5))
-        assert (row["stage_groups"], row["test_group"]) == ([p.groups[c]], p.groups[c])
-    described = artifact.table("distributions").to_pylist()
-    assert [row["group"] for row in described] == list(range(len(p.distributions)))
-
-
-# -- errors, and the real thing -------------------------------------------------------------------------------
+NATURAL: dict[str, Any] = {"scheme": "natural", "train_fraction": 0.8, "by": "domain", "round_robin": True}
 
 
 @pytest.mark.parametrize(
@@ -427,8 +325,10 @@ def test_tables_say_who_draws_from_what(tmp_path: Path) -> None:
         (OF, {"clients": 201}, "200 test images cannot serve 201 clients (each needs 1 at least); ask for at most 200"),
         (OF, {"clients": 190, "shift": "px", "level": 1, "phases": 2}, "600 training images cannot serve 190 clients"),
         (dataset(classes=6), {"shift": "py", "level": 1}, "P(Y) at level 1 needs 10 classes, and made has 6"),
+        (OF, {**NATURAL, "clients": 2}, "2 clients are too few for the 3 groups by domain"),
+        (dataset(6, 3), {**NATURAL, "clients": 12}, "samples of domain "),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_line(of: data.Dataset, fields: dict[str, Any], says: str) -> None:
     with pytest.raises(FedbenchError) as caught:
         partitions.make(spec(**fields), of)
@@ -436,33 +336,38 @@ def test_bad_input_is_one_line(of: data.Dataset, fields: dict[str, Any], says: s
     assert "\n" not in str(caught.value)
 
 
-def test_too_few_clients_for_the_domains() -> None:
-    with pytest.raises(FedbenchError, match="2 clients are too few for the 3 groups by domain"):
-        partitions.make(partition_spec(MADE, "natural", 2, 1, 0.8, by="domain", round_robin=True), OF)
-    tiny = dataset(6, 3)
-    with pytest.raises(FedbenchError, match=r"samples of domain .* cannot serve 4 clients"):
-        partitions.make(partition_spec(MADE, "natural", 12, 1, 0.8, by="domain", round_robin=True), tiny)
-
-
-@pytest.mark.data
-def test_real_mnist_has_the_papers_sizes(real_images: RealImages) -> None:
+@pytest.mark.parametrize(
+    ("clients", "own", "sizes", "distinct"),
+    [
+        (10, {"level": 8}, (4800, 1200, 1000), None),
+        (50, {"duplicates": 4}, (3840, 240, 200), 70_000),
+        (50, {"copies": 2}, (1920, 480, 400), None),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                (5, {"duplicates": 1}, (9600, 2400, 2000), 70_000),
+                (25, {"duplicates": 2}, (3840, 480, 400), 70_000),
+                (100, {"duplicates": 8}, (3840, 120, 100), 70_000),
+                (25, {"copies": 1}, (1920, 480, 400), None),
+                (100, {"copies": 4}, (1920, 480, 400), None),
+                (1200, {"copies": 120}, (4800, 1200, 1000), 4 * 70_000),  # of 8.4 million
+            )
+        ),
+    ],
+)
+def test_real_mnist_has_the_papers_sizes(
+    real_images: RealImages, clients: int, own: dict[str, Any], sizes: tuple[int, int, int], distinct: int | None
+) -> None:
     mnist = real_images.load("mnist")
-
-    def made(**fields: Any) -> Partition:
-        return partitions.make(partition_spec(mnist.spec, "equal", seed=42, validation=0.2, **fields), mnist)
-
-    p = made(clients=10, shift="px", level=8)
-    assert (set(p.n_train), set(p.n_validation), set(p.n_test)) == ({4800}, {1200}, {1000})
-    for clients, copies, each in ((5, 1, 9600), (25, 2, 3840), (50, 4, 3840), (100, 8, 3840)):
-        p = made(clients=clients, shift="px", level=3, duplicates=copies)
-        assert set(p.n_train) == {each}
-        assert len(p.distinct(mnist)[0]) == 70_000
-    for clients, copies, tests in ((25, 1, 400), (50, 2, 400), (100, 4, 400)):
-        p = made(clients=clients, shift="px", level=3, copies=copies)
-        assert (set(p.n_train), set(p.n_test)) == ({1920}, {tests})
+    values = {"seed": 42, "validation": 0.2, "shift": "px", "level": 3, **own}
+    p = partitions.make(partition_spec(mnist.spec, "equal", clients, **values), mnist)
+    assert (set(p.n_train), set(p.n_validation), set(p.n_test)) == tuple({n} for n in sizes)
+    assert distinct is None or len(p.distinct(mnist)[0]) == distinct
+    if clients == 50 and "copies" in own:
         assert all(len(set(p.sample[p.rows(c)])) > 2700 for c in range(clients))  # of 2,800: few of them twice
-    p = made(clients=1200, shift="px", level=3, copies=120)
-    assert (set(p.n_train), set(p.n_validation), set(p.n_test)) == ({4800}, {1200}, {1000})
-    assert len(p.distinct(mnist)[0]) == 4 * 70_000  # of 8.4 million
-    p = made(clients=20, shift="pxy", level=6, data_share=0.01)
-    assert 400 < p.n_train.mean() < 560
+
+
+def test_drawn_shares_of_real_mnist(real_images: RealImages) -> None:
+    mnist = real_images.load("mnist")
+    asked = partition_spec(mnist.spec, "equal", 20, 42, validation=0.2, shift="pxy", level=6, data_share=0.01)
+    assert 400 < partitions.make(asked, mnist).n_train.mean() < 560

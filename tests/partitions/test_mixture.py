@@ -11,18 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbench import data, partitions, protocol
 from fedbench.errors import FedbenchError
 from fedbench.partitions import Partition
-from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.schemes.mixture import counts, kept
 from fedbench.specs import DatasetSpec, PartitionSpec
+from tests.support import partitions_lab as lab
+from tests.support.partitions_lab import MADE
 from tests.support.real_images import RealImages
 
-MADE = DatasetSpec("made", "here", "now")
+quick = settings(max_examples=25)
 #: Smallest and other class sizes of the training and of the test split.
 FASHION = ([6000] * 10, [1000] * 10)
 CIFAR10 = ([5000] * 10, [1000] * 10)
@@ -40,23 +41,19 @@ TABLES = {
 }
 
 
-def dataset(train: list[int], test: list[int], channels: int = 1) -> data.Dataset:
+def dataset(train: list[int], test: list[int]) -> data.Dataset:
     """Images of one pixel without content, as many of each class as asked for, in no order."""
     rng = np.random.default_rng(5)
-    sides = [rng.permutation(np.repeat(np.arange(len(sizes)), sizes)) for sizes in (train, test)]
-    labels = np.concatenate(sides)
-    return data.Dataset(
-        spec=MADE,
-        images=np.broadcast_to(np.uint8(7), (len(labels), 1, 1, channels)),
-        labels=labels.astype(np.int64),
-        split=np.repeat(np.array([0, 1], np.uint8), [sum(train), sum(test)]),
-        columns={},
-        classes=tuple(f"c{k}" for k in range(len(train))),
+    labels = [rng.permutation(np.repeat(np.arange(len(sizes)), sizes)) for sizes in (train, test)]
+    split = np.repeat(np.array([0, 1], np.uint8), [sum(train), sum(test)])
+    images = np.broadcast_to(np.uint8(7), (len(split), 1, 1, 1))
+    return lab.noise(
+        np.concatenate(labels), split, (0, 0, 1), images=images, classes=tuple(f"c{k}" for k in range(len(train)))
     )
 
 
 def spec(train: Any, test: Any, clients: int | None = None, **fields: Any) -> PartitionSpec:
-    return partition_spec(MADE, "mixture", clients or len(train), 1, train_mix=train, test_mix=test, **fields)
+    return lab.spec("mixture", clients or len(train), train_mix=train, test_mix=test, **fields)
 
 
 def laid_out(layout: str, of: DatasetSpec = MADE, **chosen: Any) -> PartitionSpec:
@@ -76,7 +73,9 @@ def printed(table: str) -> dict[tuple[int, bool], list[int]]:
     return found
 
 
-# -- the paper's numbers --------------------------------------------------------------------------------------
+# -- the paper's numbers ----------------------------------------------------------------------------------------
+
+SIZES = {"9": (6168, 1022), "8": (5137, 1022), "13_counts": (28460, 4680), "6_counts": (4993, 995)}
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -87,16 +86,8 @@ def test_counts_of_the_paper(table: str) -> None:
     assert len(told) == 2 * made.clients
     sides = {test: made.class_counts(test).tolist() for test in (False, True)}
     assert {(c, test): sides[test][c] for c, test in told} == told
-
-
-@pytest.mark.parametrize(
-    ("table", "sizes"),
-    [("9", (6168, 1022)), ("8", (5137, 1022)), ("13_counts", (28460, 4680)), ("6_counts", (4993, 995))],
-)
-def test_set_sizes_of_the_paper(table: str, sizes: tuple[int, int]) -> None:
-    layout, of = TABLES[table]
-    made = partitions.make(laid_out(layout), dataset(*of))
-    assert set(zip(made.n_train.tolist(), made.n_test.tolist(), strict=True)) == {sizes}
+    if table in SIZES:
+        assert set(zip(made.n_train.tolist(), made.n_test.tolist(), strict=True)) == {SIZES[table]}
 
 
 def test_probabilities_in_sixteen_digits_lose_no_sample() -> None:
@@ -107,7 +98,6 @@ def test_probabilities_in_sixteen_digits_lose_no_sample() -> None:
     assert counts(train, CIFAR10[0])[3].tolist() == [27, 27, 27, 4750, 27, 27, 27, 27, 27, 27]  # type: ignore[arg-type]
 
 
-@pytest.mark.data
 @pytest.mark.parametrize(("name", "table"), [("fashion_mnist", "9"), ("fashion_mnist", "11"), ("mnist", "13_counts")])
 def test_real_images_give_the_papers_counts(real_images: RealImages, name: str, table: str) -> None:
     images = real_images.load(name)
@@ -118,7 +108,7 @@ def test_real_images_give_the_papers_counts(real_images: RealImages, name: str, 
         assert set(images.split[made.sample[made.test == test]]) == {int(test)}
 
 
-# -- any mixture ----------------------------------------------------------------------------------------------
+# -- any mixture ------------------------------------------------------------------------------------------------
 
 weights = st.integers(0, 60)
 
@@ -140,6 +130,7 @@ def exact(mix: list[list[int]], available: list[int]) -> list[list[int]]:
     return [[floor(s / max(columns) * n_min + Fraction(1, 10**6)) for s in row] for row in shares]
 
 
+@quick
 @given(mixtures(), st.integers(1, 10**6), st.integers(0, 500))
 def test_rule_in_exact_arithmetic(mixture: tuple[Any, Any, int], n_min: int, more: int) -> None:
     mix = mixture[0]
@@ -149,6 +140,7 @@ def test_rule_in_exact_arithmetic(mixture: tuple[Any, Any, int], n_min: int, mor
     assert (taken.sum(axis=0) <= available).all(), "no class is used more often than it is there"
 
 
+@quick
 @given(st.lists(st.integers(0, 10**5), min_size=3, max_size=3), st.integers(1, 1000))
 def test_keep_takes_the_floor_of_each_class(taken: list[int], thousandths: int) -> None:
     share = thousandths / 1000
@@ -157,6 +149,7 @@ def test_keep_takes_the_floor_of_each_class(taken: list[int], thousandths: int) 
     assert kept(np.array([taken]), None).tolist() == [taken]
 
 
+@quick
 @given(mixtures(), st.booleans(), st.integers(0, 3))
 def test_slices(mixture: tuple[Any, Any, int], disjoint: bool, seed: int) -> None:
     """Groups never share a sample; a group's clients hold the same ones, or share them out; counts are the rule's."""
@@ -218,7 +211,17 @@ def test_a_class_that_nobody_asks_for_may_be_rare() -> None:
     assert made.class_counts(True).tolist() == [[40, 40, 0]]
 
 
-# -- densities ------------------------------------------------------------------------------------------------
+def test_without_official_test_images_a_fifth_of_each_class_stands_in() -> None:
+    of = dataclasses.replace(dataset([50, 60], [50, 50]), split=np.zeros(210, np.uint8))
+    made = partitions.make(spec([[1, 1]], [[1, 1]]), of)
+    assert made.class_counts(True).tolist() == [[20, 20]]  # of 100 and 110, trimmed to the rarest
+    assert made.class_counts(False).tolist() == [[80, 80]]
+    assert len(set(made.sample.tolist())) == 200
+    other = partitions.make(dataclasses.replace(spec([[1, 1]], [[1, 1]]), seed=2), of)
+    assert set(other.sample[other.test].tolist()) != set(made.sample[made.test].tolist())
+
+
+# -- densities --------------------------------------------------------------------------------------------------
 
 
 def ratios(layout: str, sizes: Any) -> tuple[Partition, np.ndarray, np.ndarray]:
@@ -232,41 +235,100 @@ def ratios(layout: str, sizes: Any) -> tuple[Partition, np.ndarray, np.ndarray]:
     return made, known.test / known.train, known.test.mean(axis=0) / known.train
 
 
-def test_ratios_of_five_clients() -> None:
-    """FTW-ERM, Proposition 4 (ftw_erm/protocol.md#exact-ratios)."""
-    _, own, pooled = ratios("five", FASHION)
-    for c in range(5):
-        expected = np.ones(10)
-        expected[[c, 5 + c]] = 171, 1 / 171
-        np.testing.assert_allclose(own[c], expected, rtol=1e-12)
-        np.testing.assert_allclose(pooled[c], [35] * 5 + [1 / 171 if k == c else 1 for k in range(5)], rtol=1e-12)
+def one_in(c: int, much: float, less: int, little: float) -> list[float]:
+    """Ones, but for `much` at c and `little` at `less`."""
+    row = [1.0] * 10
+    row[c], row[less] = much, little
+    return row
 
 
-def test_ratios_of_a_hundred_clients() -> None:
-    _, own, pooled = ratios("hundred", ([500] * 10, [500] * 10))
-    for c in range(100):
-        g = c // 10
-        expected = np.ones(10)
-        expected[[9 - g, g]] = 171, 1 / 171
-        np.testing.assert_allclose(own[c], expected, rtol=1e-12)
-        np.testing.assert_allclose(pooled[c], [0.1 / 0.95 if k == g else 18 for k in range(10)], rtol=1e-12)
+@pytest.mark.parametrize(
+    ("layout", "sizes", "own", "pooled"),
+    [
+        (
+            "five", FASHION, [one_in(c, 171, 5 + c, 1 / 171) for c in range(5)],
+            [[35] * 5 + [1 / 171 if k == c else 1 for k in range(5)] for c in range(5)],
+        ),
+        (
+            "hundred", ([500] * 10, [500] * 10), [one_in(9 - g, 171, g, 1 / 171) for g in range(10) for _ in range(10)],
+            [[0.1 / 0.95 if k == g else 18 for k in range(10)] for g in range(10) for _ in range(10)],
+        ),
+        (
+            "two", FASHION, [[0.1 / 5.05] * 5 + [10 / 5.05] * 5, [100] * 5 + [0.01] * 5],
+            [[1] * 10, [50.5] * 5 + [0.505] * 5],
+        ),
+        ("one", MNIST, [[20] * 5 + [0.05] * 5], [[20] * 5 + [0.05] * 5]),
+    ],
+)  # fmt: skip
+def test_ratios_of_the_paper(layout: str, sizes: Any, own: list[list[float]], pooled: list[list[float]]) -> None:
+    """FTW-ERM, Proposition 4 (ftw_erm/protocol.md#exact-ratios); what is kept changes none of them."""
+    made, of_own, of_pool = ratios(layout, sizes)
+    np.testing.assert_allclose(of_own, own, rtol=1e-12)
+    np.testing.assert_allclose(of_pool, pooled, rtol=1e-12)
+    assert layout != "two" or made.n_train[0] == 1000
 
 
-def test_ratios_of_two_clients_do_not_see_what_is_kept() -> None:
-    made, own, pooled = ratios("two", FASHION)
-    assert made.n_train[0] == 1000
-    np.testing.assert_allclose(own[0], [0.1 / 5.05] * 5 + [10 / 5.05] * 5, rtol=1e-12)
-    np.testing.assert_allclose(own[1], [100] * 5 + [0.01] * 5, rtol=1e-12)
-    np.testing.assert_allclose(pooled, [[1] * 10, [50.5] * 5 + [0.505] * 5], rtol=1e-12)
+# -- weights from a file ----------------------------------------------------------------------------------------
+
+HEAD = "client,split,class,value\n"
+TRAIN, TEST = [[4, 1, 1, 1], [1, 4, 1, 1]], [[1, 1, 4, 1], [1, 1, 1, 4]]
 
 
-def test_ratios_of_one_client() -> None:
-    _, own, pooled = ratios("one", MNIST)
-    np.testing.assert_allclose(own, [[20] * 5 + [0.05] * 5], rtol=1e-12)
-    np.testing.assert_allclose(pooled, own)
+@pytest.mark.parametrize("first", [0, 1])
+def test_weights_from_a_file(tmp_path: Path, first: int) -> None:
+    rows = [
+        f"x,{k + first},{side},{c},{mix[k][c]}\n"
+        for side, mix in (("train", TRAIN), ("test", TEST))
+        for k in (1, 0)
+        for c in range(4)
+    ]
+    (tmp_path / "weights.csv").write_text("table," + HEAD + "".join(rows))
+    read = partitions.read_mixture(tmp_path / "weights.csv", 4)
+    assert lab.spec(clients=2, **read) == spec(TRAIN, TEST)
 
 
-# -- errors ---------------------------------------------------------------------------------------------------
+def test_a_class_without_a_row_weighs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "weights.csv").write_text(HEAD + "1,train,2,3\n1,test,0,0.5\n")
+    read = partitions.read_mixture(tmp_path / "weights.csv", 4)
+    assert (read["train_mix"], read["test_mix"]) == (((0, 0, 3, 0),), ((0.5, 0, 0, 0),))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "No such file"),
+        (b"\xff\xfe\x00", "not a CSV file in UTF-8"),
+        ("client,split,value\n", "has no column 'class'"),
+        ("", "has no column 'client'"),
+        (HEAD, "has no class weights"),
+        (HEAD + "1,train,0\n", "line 2: has not as many values"),
+        (HEAD + "1,train,0,1,5\n", "line 2: has not as many values"),
+        (HEAD + "1-10,train,0,1\n", "line 2: client must be a whole number, not '1-10'"),
+        (HEAD + "1,valid,0,1\n", "split must be train or test, not 'valid'"),
+        (HEAD + "1,train,4,1\n", "class 4 is not one of the data set's classes 0 to 3"),
+        (HEAD + "1,train,0,-1\n", "a class weight must be a number from 0 on, not '-1'"),
+        (HEAD + "1,train,0,nan\n", "a class weight must be a number from 0 on, not 'nan'"),
+        (HEAD + "1,train,0,much\n", "not 'much'"),
+        (HEAD + "1,train,0,1\n1,train,0,2\n", "line 3: class 0 of client 1, train, has a value already"),
+        (HEAD + "1,train,0,1\n1,test,0,1\n3,train,0,1\n3,test,0,1\n", "without gaps, not 1, 3"),
+        (HEAD + "2,train,0,1\n2,test,0,1\n", "counted from 0 or 1"),
+        (HEAD + "0,train,0,1\n", "gives client 0 no test class with a weight above 0"),
+        (HEAD + "0,train,0,1\n0,test,1,0\n", "gives client 0 no test class with a weight above 0"),
+        ("table," + HEAD + "8,1,train,0,1\n9,1,test,0,1\n", "holds several tables (8, 9); keep the rows of one"),
+    ],
+)
+def test_bad_files_are_one_line(tmp_path: Path, text: str | bytes | None, says: str) -> None:
+    path = tmp_path / "weights.csv"
+    if text is not None:
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(FedbenchError) as caught:
+        partitions.read_mixture(path, 4)
+    assert says in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# -- what cannot be ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -285,13 +347,3 @@ def test_bad_input_is_one_line(asked: PartitionSpec, sizes: tuple[list[int], lis
         partitions.make(asked, dataset(*sizes))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_without_official_test_images_a_fifth_of_each_class_stands_in() -> None:
-    of = dataclasses.replace(dataset([50, 60], [50, 50]), split=np.zeros(210, np.uint8))
-    made = partitions.make(spec([[1, 1]], [[1, 1]]), of)
-    assert made.class_counts(True).tolist() == [[20, 20]]  # of 100 and 110, trimmed to the rarest
-    assert made.class_counts(False).tolist() == [[80, 80]]
-    assert len(set(made.sample.tolist())) == 200
-    other = partitions.make(dataclasses.replace(spec([[1, 1]], [[1, 1]]), seed=2), of)
-    assert set(other.sample[other.test].tolist()) != set(made.sample[made.test].tolist())

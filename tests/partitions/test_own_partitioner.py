@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.__main__ import main
+from fedbench import data, partitions
 from fedbench.partitions import schemes
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec
 from fedbench.store import Store
+from tests.support.cli_user import fedbench, good
 
 MINE = '''
 from dataclasses import dataclass
@@ -63,46 +64,27 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def run(*words: str) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(list(words))
-    assert end.value.code in (0, None)
+OWN = ("partition", "digits", "--scheme", "./mine.py:Mine")
 
 
-def failure(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        main(list(words))
-    assert end.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]
-
-
-def test_from_the_partition_to_the_report_without_its_file(
-    mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("partition", "digits", "--scheme", "./mine.py:Mine", "--noise", "0.5", "--clients", "3", "--shift", "none")
-    assert "Mine noise 0.5" in capsys.readouterr().out
+def test_from_the_partition_to_the_report_without_its_file(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Mine noise 0.5" in good(*OWN, "--noise", "0.5", "--clients", "3", "--shift", "none").out
     mine.unlink()
     monkeypatch.setattr(schemes._own, "_known", {})  # as a new process, which was given no file
-    run("train", "--method", "fedavg", "--rounds", "1", "--steps", "1")
+    good("train", "--method", "fedavg", "--rounds", "1", "--steps", "1")
     (made,) = Store(mine.parent / "home").list("run")
     assert isinstance(made.spec, RunSpec)
     part = made.spec.setting.partition
     assert part.scheme.startswith("Mine@")
     assert part.options == {"noise": 0.5}
-    capsys.readouterr()
     monkeypatch.setenv("COLUMNS", "200")
-    run("list")
-    assert "fedavg  digits    Mine         3  " in capsys.readouterr().out
-    run("evaluate", made.id)
-    assert "Mine" in capsys.readouterr().out
+    assert "fedavg  digits    Mine         3  " in good("list").out
+    assert "Mine" in good("evaluate", made.id).out
 
 
-def test_densities_are_written_down(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedbench import data, partitions
-
+def test_densities_are_written_down(mine: Path, digits: data.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(mine.parent / "home")
-    spec = schemes.spec(data.resolve("digits", store), f"{mine}:Mine", 4, 1, 0.7)
+    spec = schemes.spec(data.load("digits", store).spec, f"{mine}:Mine", 4, 1, 0.7)
     drawn = partitions.build(spec, store)
     mine.unlink()
     monkeypatch.setattr(schemes._own, "_known", {})
@@ -111,16 +93,14 @@ def test_densities_are_written_down(mine: Path, monkeypatch: pytest.MonkeyPatch)
     assert read.densities.strata.tolist() == drawn.label.tolist()
 
 
-def test_a_column_of_a_table(mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_of_a_table(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The path is seen from the table's folder, not from where the command is given."""
     (mine.parent / "ours.toml").write_text(TABLE)
     elsewhere = mine.parent / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    run("train", "--table", "../ours.toml", "--budget", "smoke")
-    capsys.readouterr()
-    run("report", "--table", "../ours.toml", "--budget", "smoke", "--format", "csv")
-    assert "missing" not in capsys.readouterr().out
+    good("train", "--table", "../ours.toml", "--budget", "smoke")
+    assert "missing" not in good("report", "--table", "../ours.toml", "--budget", "smoke", "--format", "csv").out
     (made,) = Store(mine.parent / "home").list("run")
     assert isinstance(made.spec, RunSpec)
     assert made.spec.setting.partition.scheme.startswith("Mine@")
@@ -138,33 +118,29 @@ def test_the_identity_is_class_source_and_options(mine: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "old", "new", "says"),
     [
-        (("--noise", "2"), "--noise of Mine must be in [0, 1], not 2"),
-        (("--noise", "much"), "--noise of Mine takes a number, not 'much'"),
-        (("--level", "3"), "partitioner Mine has no level: only equal can have it"),
-        (("--nois", "1"), "unknown option of partition by Mine '--nois'; did you mean '--noise'?"),
-        (("--phases", "2"), "a Mine partition has no phases"),
-        (("--shift", "px"), "a Mine partition has no shift px: equal can have it"),
+        ("--noise 2", "", "", "--noise of Mine must be in [0, 1], not 2"),
+        ("--noise much", "", "", "--noise of Mine takes a number, not 'much'"),
+        ("--level 3", "", "", "partitioner Mine has no level: only equal can have it"),
+        ("--nois 1", "", "", "unknown option of partition by Mine '--nois'; did you mean '--noise'?"),
+        ("--phases 2", "", "", "a Mine partition has no phases"),
+        ("--shift px", "", "", "a Mine partition has no shift px: equal can have it"),
+        (
+            "", "@dataclass(frozen=True)\n", "",
+            "noise of ./mine.py:Mine is no option, as the class is no dataclass",
+        ),
+        ("", "noise", "clients", "./mine.py:Mine cannot call an option clients: any partition has one"),
+        ("", "light = ", "light = 1 / 0 + ", "mine.py, line 17, in deal: ZeroDivisionError"),
+        ("", "class Mine(Scheme)", "class Mine", "./mine.py:Mine is no partitioner; derive it from"),
+        ("", "class Mine", "class Yours", "unknown partitioner class in ./mine.py:Mine 'Mine'"),
     ],
-)
-def test_bad_options(mine: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str) -> None:
-    assert says in failure(capsys, "partition", "digits", "--scheme", "./mine.py:Mine", *words)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ("@dataclass(frozen=True)\n", "", "noise of ./mine.py:Mine is no option, as the class is no dataclass"),
-        ("noise", "clients", "./mine.py:Mine cannot call an option clients: any partition has one"),
-        ("light = ", "light = 1 / 0 + ", "mine.py, line 17, in deal: ZeroDivisionError"),
-        ("class Mine(Scheme)", "class Mine", "./mine.py:Mine is no partitioner; derive it from"),
-        ("class Mine", "class Yours", "unknown partitioner class in ./mine.py:Mine 'Mine'"),
-    ],
-)
-def test_bad_files(mine: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str) -> None:
-    mine.write_text(MINE.replace(old, new))
-    assert says in failure(capsys, "partition", "digits", "--scheme", "./mine.py:Mine")
+)  # fmt: skip
+def test_bad_options_and_files(mine: Path, words: str, old: str, new: str, says: str) -> None:
+    mine.write_text(MINE.replace(old, new) if old else MINE)
+    said = fedbench(*OWN, *words.split())
+    assert said.code == 2
+    assert says in said.line
 
 
 @pytest.mark.parametrize(
@@ -175,20 +151,16 @@ def test_bad_files(mine: Path, capsys: pytest.CaptureFixture[str], old: str, new
         ("spec.clients)", "spec.clients + 1)[1:]", "draws", ""),
     ],
 )
-def test_checks_find_what_is_wrong(
-    mine: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, check: str, why: str
-) -> None:
+def test_checks_find_what_is_wrong(mine: Path, old: str, new: str, check: str, why: str) -> None:
     mine.write_text(MINE.replace(old, new))
-    with pytest.raises(SystemExit) as end:
-        main(["check", "./mine.py:Mine", "--noise", "0.5"])
-    text = " ".join(capsys.readouterr().out.split())
+    said = fedbench("check", "./mine.py:Mine", "--noise", "0.5")
+    text = " ".join(said.out.split())
     assert why in text
-    assert (end.value.code == 1) == bool(why)
+    assert (said.code == 1) == bool(why)
     assert (f"✗ {check}" in text) == bool(why)
 
 
-def test_help_has_its_options(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("partition", "--scheme", "./mine.py:Mine", "--help")
-    text = " ".join(capsys.readouterr().out.split())
+def test_help_has_its_options(mine: Path) -> None:
+    text = " ".join(good("partition", "--scheme", "./mine.py:Mine", "--help").out.split())
     assert "Options of Mine" in text
     assert "how much of the order is chance" in text

@@ -1,66 +1,49 @@
-"""The partition artifact: what it holds, that it comes back the same, and that damage is noticed."""
+"""The partition and its artifact: what it holds, that it comes back the same, and that damage is noticed."""
 
 from __future__ import annotations
 
 import shutil
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-from drawing import draw
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedbench import data, partitions
 from fedbench.errors import FedbenchError
-from fedbench.partitions import Partition
+from fedbench.partitions import Partition, tables
+from fedbench.partitions.counts import class_counts
+from fedbench.partitions.density import realised
 from fedbench.partitions.schemes import spec as partition_spec
-from fedbench.partitions.transforms import apply, of_clients
+from fedbench.partitions.transforms import Transform, apply, of_clients
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
+from tests.support import partitions_lab as lab
+from tests.support.partitions_lab import MADE, draw, same
 from tests.support.real_images import RealImages
 
-RNG = np.random.default_rng(0)
-DATASET = DatasetSpec("made", "here", "now")
+MADE_UP = Callable[[data.Dataset], data.Dataset]
 
 
-def dataset(n: int = 240, channels: int = 3, **fields: Any) -> data.Dataset:
-    """Noise in 6 classes, by 12 writers, with 12 fine labels."""
-    labels = np.arange(n) % 6
-    defaults: dict[str, Any] = {
-        "spec": DATASET,
-        "images": RNG.integers(0, 256, (n, 5, 4, channels), dtype=np.uint8),
-        "labels": labels,
-        "split": np.zeros(n, np.uint8),
-        "columns": {"writer": np.array([f"w{i % 12}" for i in range(n)]), "fine": 2 * labels + np.arange(n) // 6 % 2},
-        "classes": tuple("abcdef"),
-    }
-    return data.Dataset(**{**defaults, **fields})
+def dataset(channels: int = 3, **fields: Any) -> data.Dataset:
+    """240 images of noise in 6 classes, by 12 writers, with 12 fine labels; the last 40 are official test images."""
+    labels, n = np.arange(240) % 6, np.arange(240)
+    columns = {"writer": np.array([f"w{i % 12}" for i in n]), "fine": 2 * labels + n // 6 % 2}
+    return lab.noise(labels, (n >= 200).astype(np.uint8), (8, 8, channels), **{"columns": columns, **fields})
 
 
-def spec(**fields: Any) -> PartitionSpec:
-    defaults = {"dataset": DATASET, "scheme": "iid", "clients": 9, "seed": 1, "train_fraction": 0.6, "shift": "high"}
-    return partition_spec(**{**defaults, **fields})
+def spec(scheme: str = "iid", **fields: Any) -> PartitionSpec:
+    return lab.spec(scheme, **{"clients": 9, "train_fraction": 0.6, **fields})
 
 
-@pytest.fixture
-def digits(store: Store) -> PartitionSpec:
-    """A partition spec of the embedded digits."""
-    return spec(dataset=data.resolve("digits", store), scheme="dirichlet", clients=8, alpha=0.3, min_size=10, seed=2025)
-
-
-def same(a: Partition, b: Partition) -> bool:
-    arrays = ("client", "sample", "test", "label", "n_train", "n_test")
-    return (
-        (a.spec, a.classes, a.transforms, a.groups) == (b.spec, b.classes, b.transforms, b.groups)
-        and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in arrays)
-        and all(getattr(a, name).dtype == getattr(b, name).dtype for name in arrays)
-    )
+# -- what it holds ----------------------------------------------------------------------------------------------
 
 
 def test_rows_are_those_of_the_draw() -> None:
-    made, drawn = partitions.make(spec(), dataset()), draw(dataset().labels, spec())
+    made, drawn = partitions.make(spec(shift="high"), dataset()), draw(dataset().labels, spec(shift="high"))
     for client, (train, test) in enumerate(drawn):
         assert made.sample[made.rows(client, test=False)].tolist() == train.tolist()
         assert made.sample[made.rows(client, test=True)].tolist() == test.tolist()
@@ -69,19 +52,28 @@ def test_rows_are_those_of_the_draw() -> None:
         assert (made.n_train[client], made.n_test[client]) == (len(train), len(test))
 
 
-def test_class_counts() -> None:
-    made = partitions.make(spec(scheme="shards", shards=2), dataset())
-    for test in (None, False, True):
-        counts = made.class_counts(test)
-        assert counts.shape == (9, 6)
-        for c in range(9):
-            assert counts[c].tolist() == np.bincount(made.label[made.rows(c, test)], minlength=6).tolist()
+MIX = {"train_mix": [[4, 1, 1, 1, 1, 1], [1, 4, 1, 1, 1, 1]], "test_mix": [[1, 1, 4, 1, 1, 1], [1, 1, 1, 4, 1, 1]]}
+MIXTURE = lab.spec("mixture", **MIX, keep=(0.5, 1))
+COLORED = lab.spec(
+    "colored", 2, blocks=[(0, 50, 100, 150), (50, 100, 150, 200)], flips=[(0.5, 0.2), (0.2, 0.8)], label_noise=0.25
+)
+
+
+@pytest.mark.parametrize("asked", [spec("shards", shards=2), MIXTURE], ids=["shards", "mixture"])
+def test_class_counts(asked: PartitionSpec) -> None:
+    """Each client has its own rows, training first, whoever else holds the same samples."""
+    made = partitions.make(asked, dataset())
+    for c in range(made.clients):
+        assert made.test[made.rows(c)].tolist() == [False] * made.n_train[c] + [True] * made.n_test[c]
+        for test in (None, False, True):
+            counts = np.bincount(made.label[made.rows(c, test)], minlength=6)
+            assert made.class_counts(test)[c].tolist() == counts.tolist()
     assert np.array_equal(made.class_counts(), made.class_counts(False) + made.class_counts(True))
 
 
 def test_trains_on_labels_but_parts_by_the_partition_labels() -> None:
     fine = dataset(partition_label="fine", _partition_classes=12)
-    asked = spec(scheme="dirichlet", alpha=0.3, min_size=4)
+    asked = spec("dirichlet", alpha=0.3, min_size=4)
     made = partitions.make(asked, fine)
     drawn = draw(fine.columns["fine"], asked)
     assert made.sample[made.rows(3, test=False)].tolist() == drawn[3][0].tolist()
@@ -90,139 +82,199 @@ def test_trains_on_labels_but_parts_by_the_partition_labels() -> None:
 
 def test_by_writer() -> None:
     of = dataset()
-    made = partitions.make(spec(scheme="natural", by="writer", clients=5), of)
+    made = partitions.make(spec("natural", by="writer", clients=5), of)
     assert all(len(set(of.columns["writer"][made.sample[made.rows(c)]])) == 1 for c in range(5))
     with pytest.raises(FedbenchError, match="unknown column of made 'writr'; did you mean 'writer'"):
-        partitions.make(spec(scheme="natural", by="writr"), of)
+        partitions.make(spec("natural", by="writr"), of)
 
 
 def test_images_are_seen_through_their_clients_shift() -> None:
     of = dataset()
-    made = partitions.make(spec(), of)
+    made = partitions.make(spec(shift="high"), of)
     images = made.transformed_images(of)
     told = of_clients("high", 9)
     for row in range(len(made.sample)):
         sample, client = made.sample[row], made.client[row]
         assert np.array_equal(images[row], apply(of.images[sample : sample + 1], told[client])[0])
     assert made.groups == [0, 1, 2, 3, 4, 5, 6, 7, 0]
-    other = dataset(spec=DatasetSpec("made", "elsewhere", "now"))
     with pytest.raises(FedbenchError, match="is of dataset"):
-        made.transformed_images(other)
+        made.transformed_images(dataset(spec=DatasetSpec("made", "elsewhere", "now")))
+    grey = partitions.make(spec(shift="high"), dataset(channels=1))  # has as many groups as gammas
+    assert grey.groups == [0, 1, 0, 1, 0, 1, 0, 1, 0]
+    assert {(s.hue, s.saturation) for s in grey.transforms} == {(None, None)}
 
 
-def test_grey_images_have_as_many_groups_as_gammas() -> None:
-    made = partitions.make(spec(), dataset(channels=1))
-    assert made.groups == [0, 1, 0, 1, 0, 1, 0, 1, 0]
-    assert {(s.hue, s.saturation) for s in made.transforms} == {(None, None)}
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=40))
+@settings(max_examples=25)
+def test_realised_densities_are_class_shares(rows: list[tuple[int, int]]) -> None:
+    client, label = (np.array(column) for column in zip(*rows, strict=True))
+    known = realised(label, client, 3, 4)
+    for c in range(3):
+        mine = [k for who, k in rows if who == c]
+        expected = [mine.count(k) / len(mine) if mine else 0 for k in range(4)]
+        np.testing.assert_allclose(known.train[c], expected)
+    assert np.array_equal(known.train, known.test)
+    assert known.strata.tolist() == label.tolist()
 
 
-@pytest.mark.parametrize("shift", ["none", "high", "pool"])
-def test_comes_back_as_it_was_made(store: Store, digits: PartitionSpec, shift: str) -> None:
-    asked = PartitionSpec.from_dict({**digits.to_dict(), "shift": shift})
-    made = partitions.build(asked, store)
-    assert same(made, partitions.make(asked, data.load("digits", store)))
-    assert same(made, partitions.build(asked, store))
-    assert same(made, partitions.read(store.open("partition", made.id)))
-    assert made.n_train.sum() + made.n_test.sum() == 1797
-    assert made.classes == tuple("0123456789")
+def test_densities_of_a_dirichlet_partition_are_those_it_drew() -> None:
+    made = partitions.make(spec("dirichlet", clients=4, alpha=0.5, min_size=10), dataset())
+    counts = made.class_counts()
+    for table in (made.densities.train, made.densities.test):  # a random split is no shift
+        np.testing.assert_allclose(table, counts / counts.sum(axis=1, keepdims=True))
 
 
-def test_tables(store: Store, digits: PartitionSpec) -> None:
-    made = partitions.build(digits, store)
+# -- that it comes back -----------------------------------------------------------------------------------------
+
+AGAIN = {"unseen": 2, "unseen_as": ("fog-3", "gaussian_noise-1"), "shift": "corrupted"}
+USUAL = ["client", "n_train", "n_test", "gamma", "hue", "saturation", "posterize", "group"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "columns"),
+    [
+        (spec(), []),
+        (spec(shift="pool"), []),
+        (spec("dirichlet", alpha=0.3, min_size=4, shift="high"), []),
+        (spec("limited", alpha=0.5, size=20, subsample=0.5), []),
+        (spec(unseen=2), ["newcomer"]),
+        (spec(shift="corrupted"), ["corruption", "severity"]),
+        (spec(**AGAIN), ["corruption", "severity", "newcomer"]),
+        (lab.equal(shift="px", level=5), ["n_validation", "distribution", "stage_groups", "test_group"]),
+        (MIXTURE, []),
+        (lab.spec("mixture", **MIX, disjoint=True), []),
+        (COLORED, []),
+    ],
+)
+def test_comes_back_as_it_was_made(
+    store: Store, made_up: MADE_UP, tmp_path: Path, asked: PartitionSpec, columns: list[str]
+) -> None:
+    """The same bytes in another store. Columns of corruptions, of who never trains, ... are there only where there are
+    any: others keep their bytes."""
+    of = made_up(lab.equals_of() if asked.scheme == "equal" else dataset(channels=1 if asked is COLORED else 3))
+    built = partitions.build(asked, store)
+    artifact = store.open("partition", built.id)
+    for again in (partitions.make(asked, of), partitions.read(artifact), partitions.build(asked, store)):
+        assert same(built, again)
+    samples, clients = artifact.table("samples"), artifact.table("clients")
+    assert samples.column_names == ["client", "sample", "split", "label", *(["colour"] if asked is COLORED else [])]
+    assert clients.column_names == USUAL + columns
+    assert clients["gamma"].to_pylist() == [s.gamma for s in built.transforms]
+    if "corruption" in columns:
+        assert clients["corruption"].to_pylist() == [s.corruption for s in built.transforms]
+        assert clients["severity"].to_pylist() == [s.severity for s in built.transforms]
+        assert [str(clients.schema.field(n).type) for n in ("corruption", "severity")] == ["string", "int8"]
+    if "newcomer" in columns:
+        assert clients["newcomer"].to_pylist() == built.unseen.tolist()
+    assert clients["group"].to_pylist() == built.groups
+    assert artifact.manifest["inputs"] == {"dataset": MADE.id}
+    second = Store(tmp_path / "second")
+    partitions.build(PartitionSpec.from_dict(asked.to_dict()), second)
+    assert second.open("partition", asked.id).manifest["files"] == artifact.manifest["files"]
+
+
+@given(st.one_of(lab.equals(), lab.unseens()))
+@settings(max_examples=25)
+def test_any_partition_round_trips(tmp_path_factory: pytest.TempPathFactory, asked: PartitionSpec) -> None:
+    of = lab.equals_of()
+    made = partitions.make(asked, of)
+    store = Store(tmp_path_factory.mktemp("store"))
+    with store.writing(asked) as writer:
+        tables.write(writer, made)
+    back = partitions.read(store.open("partition", asked.id))
+    assert same(made, back)
+    assert np.array_equal(made.transformed_images(of), back.transformed_images(of))
+
+
+def test_tables_say_who_draws_from_what(store: Store) -> None:
+    of = lab.equal(shift="px", level=5, clients=6)
+    p = partitions.make(of, lab.equals_of())
+    with store.writing(of) as writer:
+        tables.write(writer, p)
+    artifact = store.open("partition", of.id)
+    samples, clients = artifact.table("samples"), artifact.table("clients").to_pylist()
+    told = samples["split"].to_pylist()
+    assert {s: told.count(s) for s in set(told)} == {"train": 480, "validation": 120, "test": 200}
+    for c, row in enumerate(clients):
+        one = p.distributions[p.groups[c]]
+        assert (row["group"], row["distribution"]) == (p.groups[c], one.described(p.classes))
+        assert (row["n_train"], row["n_validation"], row["n_test"]) == (80, 20, 33 + 2 * (c == 5))
+        assert (row["stage_groups"], row["test_group"]) == ([p.groups[c]], p.groups[c])
+    described = artifact.table("distributions").to_pylist()
+    assert [row["group"] for row in described] == list(range(len(p.distributions)))
+
+
+def test_another_seed_gives_other_bytes(store: Store, made_up: MADE_UP) -> None:
+    made_up(dataset())
+    one, two = (partitions.build(spec(seed=seed), store).id for seed in (1, 2))
+    files = [store.open("partition", id).manifest["files"]["samples.parquet"]["sha256"] for id in (one, two)]
+    assert files[0] != files[1]
+
+
+def test_older_partitions_are_read() -> None:
+    """One that was written before there were corruptions and newcomers."""
+    old = Store(Path(__file__).parents[1] / "fixtures" / "schema1")
+    (artifact,) = old.list("partition")
+    read = partitions.read(artifact)
+    assert "corruption" not in artifact.table("clients").column_names
+    assert {s.corruption for s in read.transforms} == {None}
+    assert not read.unseen.any()
+
+
+# -- damage -----------------------------------------------------------------------------------------------------
+
+
+def test_damage_is_one_clear_error(store: Store, made_up: MADE_UP) -> None:
+    made_up(dataset())
+    made = partitions.build(spec(), store)
     artifact = store.open("partition", made.id)
     samples, clients = artifact.table("samples"), artifact.table("clients")
-    assert samples.column_names == ["client", "sample", "split", "label"]
-    assert samples["split"].to_pylist() == ["test" if t else "train" for t in made.test]
-    assert clients.column_names == ["client", "n_train", "n_test", "gamma", "hue", "saturation", "posterize", "group"]
-    assert clients["client"].to_pylist() == list(range(8))
-    assert clients["gamma"].to_pylist() == [0.6, 1.4] * 4
-    assert clients["hue"].to_pylist() == [None] * 8
-    assert artifact.manifest["inputs"] == {"dataset": digits.dataset.id}
-
-
-def test_same_spec_same_bytes_other_seed_other_bytes(store: Store, digits: PartitionSpec, tmp_path: Path) -> None:
-    def files(asked: PartitionSpec, home: Path) -> dict[str, str]:
-        there = Store(home)
-        partitions.build(asked, there)
-        manifest = there.open("partition", asked.id).manifest
-        return {name: entry["sha256"] for name, entry in manifest["files"].items()}
-
-    again = PartitionSpec.from_dict(digits.to_dict())
-    assert files(digits, store.home) == files(again, tmp_path / "second")
-    other = PartitionSpec.from_dict({**digits.to_dict(), "seed": 7})
-    assert files(other, store.home)["samples.parquet"] != files(digits, store.home)["samples.parquet"]
-
-
-def test_damage_is_one_clear_error(store: Store, digits: PartitionSpec) -> None:
-    made = partitions.build(digits, store)
-    folder = store.path("partition", made.id)
-    whole = (folder / "samples.parquet").read_bytes()
-    (folder / "samples.parquet").write_bytes(whole[:-10])
-    with pytest.raises(FedbenchError, match="truncated"):
-        partitions.build(digits, store)
-    (folder / "samples.parquet").write_bytes(whole[:100] + b"?" + whole[101:])
-    with pytest.raises(FedbenchError, match="altered"):
-        partitions.build(digits, store)
-
-
-def test_tables_that_disagree_are_noticed(store: Store, digits: PartitionSpec) -> None:
-    made = partitions.build(digits, store)
-    artifact = store.open("partition", made.id)
-    samples, clients = artifact.table("samples"), artifact.table("clients")
+    path = artifact.path / "samples.parquet"
+    whole = path.read_bytes()
+    for damaged, says in ((whole[:-10], "truncated"), (whole[:100] + b"?" + whole[101:], "altered")):
+        path.write_bytes(damaged)
+        with pytest.raises(FedbenchError, match=says):
+            partitions.build(spec(), store)
     shutil.rmtree(artifact.path)
-    with store.writing(digits) as writer:
+    with store.writing(spec()) as writer:
         writer.table("samples", samples.slice(1))
         writer.table("clients", clients)
     with pytest.raises(FedbenchError, match="disagree"):
-        partitions.build(digits, store)
+        partitions.build(spec(), store)
+    impossible = spec(clients=200)
+    with pytest.raises(FedbenchError, match="cannot serve 200 clients"):
+        partitions.build(impossible, store)
+    assert not store.has(impossible)
 
 
-def test_nothing_is_written_when_the_draw_fails(store: Store, digits: PartitionSpec) -> None:
-    asked = PartitionSpec.from_dict({**digits.to_dict(), "clients": 900})
-    with pytest.raises(FedbenchError, match="cannot serve 900 clients"):
-        partitions.build(asked, store)
-    assert list(store.list("partition")) == []
-
-
-@pytest.mark.bench
-@pytest.mark.parametrize("scheme", [{"scheme": "iid"}, {"scheme": "dirichlet", "alpha": 10.0, "min_size": 1}])
-def test_sixty_thousand_samples_over_1200_clients_in_two_seconds(scheme: dict[str, Any]) -> None:
-    large = dataset(60_000, images=np.broadcast_to(np.uint8(0), (60_000, 32, 32, 3)))
-    start = time.process_time()
-    made = partitions.make(spec(**scheme, clients=1200), large)
-    assert time.process_time() - start < 2
-    assert len(made.sample) == 60_000
-
-
-def test_only_partitions_are_read(store: Store, digits: PartitionSpec) -> None:
-    partitions.build(digits, store)
+def test_only_partitions_are_read(store: Store, digits: data.Dataset) -> None:
+    data.load("digits", store)
     with pytest.raises(FedbenchError, match="is not a partition"):
-        partitions.read(store.open("dataset", digits.dataset.id))
+        partitions.read(store.open("dataset", digits.spec.id))
 
 
-@pytest.mark.data
-@pytest.mark.parametrize(
-    ("name", "classes", "train"),
-    [
-        ("cifar10", 10, [5572, 5566, 8110, 2056, 5504, 7197, 3581, 4410]),
-        ("cifar100", 100, [5296, 5251, 5405, 5292, 5393, 5278, 4792, 5290]),
-    ],
-)
-def test_real_cifar_labels_give_the_papers_clients(data_root: Path, name: str, classes: int, train: list[int]) -> None:
-    parts = [pq.read_table(data_root / name / f"{side}.parquet", columns=["label"]) for side in ("train", "test")]
-    labels = np.concatenate([part["label"].to_numpy() for part in parts])
-    asked = spec(scheme="dirichlet", clients=8, alpha=0.3, min_size=classes, seed=2025, train_fraction=0.7)
-    sides = draw(labels, asked)
-    assert [len(mine) for mine, _ in sides] == train
-    if name == "cifar10":
-        counts = np.bincount(labels[np.concatenate(sides[0])], minlength=classes)
-        assert counts.tolist() == [505, 215, 4351, 749, 1573, 0, 568, 0, 0, 0]
+@pytest.mark.parametrize("several", [False, True])
+def test_class_counts_without_the_rest_of_it(store: Store, several: bool) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, (40, 3)).astype(np.uint8) if several else rng.integers(0, 3, 40).astype(np.int32)
+    asked, rows = lab.spec("dirichlet", train_fraction=0.7, alpha=0.3, min_size=2), np.arange(40, dtype=np.int32)
+    client, test = rows // 10, rows % 10 > 6
+    part = Partition(asked, ("a", "b", "c"), client, rows, test, labels, (Transform(),) * 4, [0] * 4)
+    with store.writing(asked) as writer:
+        tables.write(writer, part)
+    artifact = store.open("partition", asked.id)
+    classes, counts, multi_label = class_counts(artifact)
+    assert (classes, multi_label) == (part.classes, several)
+    np.testing.assert_array_equal(counts, part.class_counts())
+    path = artifact.file("samples.parquet")
+    path.write_bytes(b"x" * path.stat().st_size)
+    with pytest.raises(FedbenchError, match=r"samples\.parquet"):
+        class_counts(artifact)
 
 
-@pytest.mark.data
 def test_real_mnist_by_writer(real_images: RealImages) -> None:
     images = real_images.load("mnist_writers")
-    asked = spec(dataset=images.spec, scheme="natural", by="writer", clients=836)
+    asked = partition_spec(images.spec, "natural", 836, 1, 0.6, by="writer")
     made = partitions.make(asked, images)
     assert len(made.sample) == 70_000  # 539 writers of the training and 297 of the test images
     assert min(made.n_train.min(), made.n_test.min()) >= 1

@@ -1,0 +1,381 @@
+"""What every partition must hold to, and who holds what by each rule, on data sets that Hypothesis makes up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from fedbench import partitions
+from fedbench.errors import FedbenchError
+from fedbench.partitions import schemes, split
+from fedbench.partitions.schemes import dirichlet as dirichlet_scheme
+from fedbench.partitions.schemes.dirichlet import share_out
+from fedbench.specs import PartitionSpec
+from tests.support import partitions_lab as lab
+from tests.support.partitions_lab import deal, draw, noise, plain
+
+quick = settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
+ARTIST = np.repeat(["a", "b"], 50)
+
+
+def spec(scheme: str, **fields: Any) -> PartitionSpec:
+    return lab.spec(scheme, **{"seed": 0, "train_fraction": 0.7, **fields})
+
+
+def dirichlet(**fields: Any) -> PartitionSpec:
+    return spec("dirichlet", **{"alpha": 0.5, "min_size": 5, **fields})
+
+
+def limited(**fields: Any) -> PartitionSpec:
+    return spec("limited", **{"alpha": 0.5, "size": 10, "seed": 3, "train_fraction": 0.8, **fields})
+
+
+def within(**fields: Any) -> PartitionSpec:
+    """Of domains that are dealt out apart."""
+    values = {"alpha": 0.5, "within": "domain", "seed": 3, "train_fraction": 0.8, **fields}
+    return spec("dirichlet", **values)
+
+
+# -- any scheme -------------------------------------------------------------------------------------------------
+
+SCHEMES = st.one_of(
+    st.builds(dict, scheme=st.just("iid")),
+    st.builds(dict, scheme=st.just("shards"), shards=st.integers(2, 4)),
+    st.builds(dict, scheme=st.just("dirichlet"), alpha=st.floats(0.3, 50), min_size=st.integers(4, 8)),
+)
+LABELS = st.lists(st.integers(0, 6), min_size=80, max_size=200).map(np.array)
+
+
+@quick
+@given(
+    labels=LABELS, chosen=SCHEMES, clients=st.integers(1, 6), seed=st.integers(0, 2**32 - 1), share=st.floats(0.3, 0.7)
+)
+def test_every_sample_is_held_once_and_split_by_the_rule(
+    labels: np.ndarray, chosen: dict[str, Any], clients: int, seed: int, share: float
+) -> None:
+    asked = spec(**chosen, clients=clients, seed=seed, train_fraction=share)
+    sides = draw(labels, asked)
+    assert len(sides) == clients
+    held = np.concatenate([side for both in sides for side in both])
+    assert np.array_equal(np.sort(held), np.arange(len(labels)))
+    for train, test in sides:
+        assert len(train) == int(share * (len(train) + len(test))) > 0
+        assert len(test) > 0
+        assert len(train) + len(test) >= chosen.get("min_size", 1)
+    for again, once in zip(draw(labels, asked), sides, strict=True):
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(again, once, strict=True))
+
+
+@quick
+@given(clients=st.integers(1, 12), n=st.integers(24, 100), seed=st.integers(0, 1000))
+def test_iid_sizes_are_nearly_equal(clients: int, n: int, seed: int) -> None:
+    held = deal(np.zeros(n, int), spec("iid", clients=clients, seed=seed), np.random.RandomState(seed))
+    sizes = [len(samples) for samples in held]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@quick
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=3, max_size=20),
+    seed=st.integers(0, 1000),
+    share=st.floats(0.01, 0.99),
+    data=st.data(),
+)
+def test_natural_clients_are_whole_groups(sizes: list[int], seed: int, share: float, data: st.DataObject) -> None:
+    names = np.array([f"writer{i:02d}" for i in range(len(sizes))])
+    column = np.random.default_rng(seed).permutation(np.repeat(names, sizes))
+    fit = sum(size >= 2 for size in sizes)
+    assume(fit)
+    clients = data.draw(st.integers(1, fit))
+    asked = spec("natural", by="writer", clients=clients, seed=seed, train_fraction=share)
+    writers = []
+    for train, test in draw(np.zeros(len(column), int), asked, column):
+        both = np.concatenate([train, test])
+        (writer,) = np.unique(column[both])
+        assert np.array_equal(np.sort(both), np.flatnonzero(column == writer))
+        assert len(train) >= 1
+        assert len(test) >= 1
+        assert abs(len(train) - share * len(both)) <= 1
+        writers.append(writer)
+    assert writers == sorted(set(writers))
+    with pytest.raises(FedbenchError, match=f"{fit} groups by writer"):
+        draw(np.zeros(len(column), int), spec("natural", by="writer", clients=fit + 1), column)
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"scheme": "iid"}, {"scheme": "shards", "shards": 2}, {"scheme": "dirichlet", "alpha": 1.0}]
+)
+def test_another_seed_is_another_partition(chosen: dict[str, Any]) -> None:
+    labels = np.arange(200) % 5
+    one, two = (draw(labels, spec(**chosen, seed=seed)) for seed in (1, 2))
+    assert not np.array_equal(one[0][0], two[0][0])
+
+
+def test_natural_groups_are_chosen_by_seed() -> None:
+    column = np.repeat(np.arange(50), 4)
+    one, two = (draw(column, spec("natural", by="w", seed=seed), column) for seed in (1, 2))
+    assert [column[train[0]] for train, _ in one] != [column[train[0]] for train, _ in two]
+
+
+def plain_dirichlet(rows: list[int], labels: np.ndarray, members: int, alpha: float, least: int) -> list[list[int]]:
+    """feddrm/protocol.md#dirichlet-partition of some rows, on Python lists and NumPy's global generator."""
+    held: list[list[int]] = []
+    while not held or min(map(len, held)) < least:
+        held = [[] for _ in range(members)]
+        for k in range(labels.max() + 1):
+            mine = [i for i in rows if labels[i] == k]
+            np.random.shuffle(mine)
+            p = np.random.dirichlet([alpha] * members)
+            p = np.array([0 if len(h) >= len(rows) / members else q for q, h in zip(p, held, strict=True)])
+            ends = [*(int(c) for c in np.cumsum(p / p.sum())[:-1] * len(mine)), len(mine)]
+            for h, start, end in zip(held, [0, *ends], ends, strict=False):
+                h += mine[start:end]
+    for h in held:
+        np.random.shuffle(h)
+    return held
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_dirichlet_draws_the_very_samples_of_the_plain_rule(seed: int) -> None:
+    labels = np.random.default_rng(seed).integers(0, 10, 600)
+    np.random.seed(seed)
+    expected = []
+    for h in plain_dirichlet(list(range(600)), labels, 7, 0.4, 30):
+        np.random.shuffle(h)
+        expected.append((h[: int(len(h) * 0.7)], h[int(len(h) * 0.7) :]))
+    before = np.random.get_state()[1].tolist()
+    assert plain(draw(labels, dirichlet(clients=7, alpha=0.4, min_size=30, seed=seed))) == expected
+    assert np.random.get_state()[1].tolist() == before, "draws leave the global generator alone"
+
+
+def test_shards_deals_the_very_samples_of_the_plain_rule() -> None:
+    labels = np.random.default_rng(0).integers(0, 4, 62)
+    in_order = sorted(range(62), key=lambda i: labels[i])  # Python's sort is stable
+    ends = [0, 11, 22, 32, 42, 52, 62]  # six shards: the first two hold one sample more
+    order = np.random.RandomState(5).permutation(6)
+    expected = [[i for s in order[2 * c : 2 * c + 2] for i in in_order[ends[s] : ends[s + 1]]] for c in range(3)]
+    held = deal(labels, spec("shards", shards=2, clients=3, seed=5), np.random.RandomState(5))
+    assert [samples.tolist() for samples in held] == expected
+
+
+def test_a_client_without_a_test_sample_is_an_error() -> None:
+    # A share just below 1 of 3 samples still leaves one for tests; of none it cannot.
+    (train, test), *_ = draw(np.zeros(12, int), spec("iid", train_fraction=0.999))
+    assert (len(train), len(test)) == (2, 1)
+    with pytest.raises(FedbenchError, match="client 0 holds 0 samples"):
+        split.split([np.arange(0)], spec("iid"), np.random.RandomState(0))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("alpha", [1e-300, 1e-4, 1e6])
+def test_extreme_alpha_keeps_every_sample(alpha: float) -> None:
+    held = share_out([np.arange(50), np.arange(50, 100)], alpha, 3, np.random.RandomState(0))
+    for mixed, cuts in held:
+        assert (cuts[0], cuts[-1], len(mixed)) == (0, 50, 50)
+        assert np.all(np.diff(cuts) >= 0)
+
+
+# -- a fixed size each (pFedFDA, Table 3) -----------------------------------------------------------------------
+
+
+def plain_limited(labels: list[int], clients: int, size: int, alpha: float, seed: int) -> list[list[int]]:
+    """The rule on Python lists: a client's prior, as many samples by it, again for what its classes lack."""
+    np.random.seed(seed)
+    classes = max(labels) + 1
+    pools = [list(np.random.permutation([i for i in range(len(labels)) if labels[i] == k])) for k in range(classes)]
+    held = []
+    for _ in range(clients):
+        prior = np.random.dirichlet([alpha] * classes)
+        mine: list[list[int]] = [[] for _ in range(classes)]
+        while (missing := size - sum(map(len, mine))) > 0:
+            p = np.array([q if pool else 0.0 for q, pool in zip(prior, pools, strict=True)])
+            for k, wanted in enumerate(np.random.multinomial(missing, p / p.sum())):
+                for _ in range(min(wanted, len(pools[k]))):
+                    mine[k].append(int(pools[k].pop(0)))
+        held.append([i for of_class in mine for i in of_class])
+    return held
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_limited_draws_the_very_samples_of_the_plain_rule(seed: int) -> None:
+    labels = np.random.default_rng(seed).integers(0, 5, 120)
+    asked = limited(clients=9, size=13, seed=seed)  # 117 of 120: many classes are used up on the way
+    held = deal(labels, asked, np.random.RandomState(seed))
+    assert [samples.tolist() for samples in held] == plain_limited(labels.tolist(), 9, 13, 0.5, seed)
+
+
+@quick
+@given(
+    st.lists(st.integers(0, 6), min_size=24, max_size=90).map(np.array),
+    st.integers(1, 6),
+    st.integers(0, 1000),
+    st.sampled_from((1e-300, 1e-3, 0.5, 1e4)),
+    st.booleans(),
+)
+def test_every_client_holds_as_many_samples_and_none_twice(
+    labels: np.ndarray, clients: int, seed: int, alpha: float, every: bool
+) -> None:
+    """Even where the data are just enough, and where a prior has no mass but on classes that are used up."""
+    size = len(labels) // clients if every else 4
+    asked = limited(clients=clients, size=size, seed=seed, alpha=alpha, train_fraction=0.5)
+    sides = draw(labels, asked)
+    assert [(len(train), len(test)) for train, test in sides] == [(size // 2, size - size // 2)] * clients
+    held = np.concatenate([side for both in sides for side in both])
+    assert len(np.unique(held)) == len(held) == clients * size
+    assert plain(draw(labels, asked)) == plain(sides)
+
+
+def test_sixty_three_samples_are_one_mini_batch_and_thirteen() -> None:
+    sides = draw(np.tile(np.arange(10), 6000), limited(clients=100, size=63, seed=42))
+    assert {(len(train), len(test)) for train, test in sides} == {(50, 13)}
+
+
+# -- domains dealt out apart (pFedFDA, Appendix D.1) ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("names", "cap"), [([0, 1, 2], None), (["usps", "mnist", "svhn"], 90)])
+def test_domains_are_dealt_out_one_after_another(names: list[Any], cap: int | None) -> None:
+    """In the order of their first appearance, which for names is not that of the alphabet."""
+    rng = np.random.default_rng(5)
+    labels, code = rng.integers(0, 4, 400), np.repeat([0, 1, 2], [160, 80, 160])
+    code[1:] = rng.permutation(code[1:])
+    code = np.unique(code, return_index=True)[1].argsort().argsort()[code]  # so that 0, 1, 2 appear in this order
+    held = deal(labels, within(clients=6, cap=cap, min_size=30), np.random.RandomState(3), np.array(names)[code])
+
+    np.random.seed(3)
+    expected = []
+    for domain in range(3):
+        rows = np.flatnonzero(code == domain)
+        if cap is not None and cap < len(rows):
+            rows = np.random.permutation(rows)[:cap]
+        expected += plain_dirichlet(rows.tolist(), labels, 2, 0.5, 30)
+    assert [samples.tolist() for samples in held] == expected
+    assert [set(code[samples]) for samples in held] == [{0}, {0}, {1}, {1}, {2}, {2}]
+    for domain, there in Counter(code.tolist()).items():
+        assert sum(len(held[c]) for c in (2 * domain, 2 * domain + 1)) == min(there, cap or there)
+
+
+@quick
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=3), st.integers(20, 60), st.integers(0, 1000))
+def test_clients_of_a_domain_hold_nothing_else(weights: list[int], cap: int, seed: int) -> None:
+    sizes = [40 * w for w in weights]
+    domain = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    labels = np.random.default_rng(seed).integers(0, 3, len(domain))
+    asked = within(clients=2 * len(sizes), cap=cap, min_size=5, seed=seed)
+    sides = draw(labels, asked, domain)
+    held = [np.concatenate(both) for both in sides]
+    assert all(len(set(domain[samples])) == 1 for samples in held)
+    assert min(map(len, held)) >= 5
+    everything = np.concatenate(held)
+    assert len(np.unique(everything)) == len(everything)
+    assert np.bincount(domain[everything]).tolist() == [min(size, cap) for size in sizes]
+
+
+def test_a_capped_domain_is_drawn_at_random() -> None:
+    labels, domain = np.zeros(200, int), np.zeros(200, int)
+    one, two = (draw(labels, within(cap=50, min_size=5, seed=s), domain) for s in (1, 2))
+    held = [set(np.concatenate([side for both in sides for side in both])) for sides in (one, two)]
+    assert held[0] != held[1]
+    assert all(max(samples) > 150 and min(samples) < 50 for samples in held)
+
+
+def test_a_cap_that_cuts_nothing_and_a_single_domain_change_nothing() -> None:
+    labels, domain = np.random.default_rng(0).integers(0, 5, 200), np.full(200, "mnist")
+    whole = plain(draw(labels, within(within=None, min_size=20)))
+    for cap in (None, 200):
+        assert plain(draw(labels, within(min_size=20, cap=cap), domain)) == whole
+
+
+def test_a_partition_finds_the_column_itself() -> None:
+    domain = np.repeat(["b", "a"], 100)
+    of = noise(np.arange(200) % 5, columns={"domain": domain})
+    made = partitions.make(within(min_size=None), of)
+    assert [set(domain[made.sample[made.rows(c)]]) for c in range(4)] == [{"b"}, {"b"}, {"a"}, {"a"}]
+    with pytest.raises(FedbenchError, match="unknown column of made 'domian'; did you mean 'domain'"):
+        partitions.make(within(within="domian"), of)
+
+
+# -- subsampled training sets (pFedFDA, Table 1) ----------------------------------------------------------------
+
+DEALT = st.sampled_from(
+    [
+        {"scheme": "iid"},
+        {"scheme": "limited", "alpha": 0.5, "size": 11},
+        {"scheme": "shards", "shards": 3},
+        {"scheme": "dirichlet", "alpha": 0.5, "min_size": 10},
+        {"scheme": "natural", "by": "domain"},
+        {"scheme": "dirichlet", "alpha": 0.5, "within": "domain", "min_size": 5},
+    ]
+)
+
+
+@quick
+@given(DEALT, st.floats(0.001, 1), st.floats(0.001, 1), st.integers(0, 1000))
+def test_smaller_training_sets_lie_in_larger_ones(own: dict[str, Any], a: float, b: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels, domain = rng.integers(0, 5, 160), np.repeat(np.arange(4), 40)
+    whole, less, more = (
+        plain(draw(labels, spec(**own, seed=seed, train_fraction=0.8, subsample=s), domain))
+        for s in (None, min(a, b), max(a, b))
+    )
+    for (train, test), (few, few_test), (many, many_test) in zip(whole, less, more, strict=True):
+        assert test == few_test == many_test
+        assert train[: len(many)] == many
+        assert many[: len(few)] == few
+        assert len(few) == max(1, int(min(a, b) * len(train)))
+        assert len(many) == max(1, int(max(a, b) * len(train)))
+
+
+def test_a_quarter_of_forty_and_a_share_of_one() -> None:
+    labels = np.arange(200) % 5
+    drawn = {s: draw(labels, spec("iid", train_fraction=0.8, subsample=s)) for s in (None, 1, 0.75, 0.5, 0.25, 0.01)}
+    assert plain(drawn[1]) == plain(drawn.pop(None))
+    sizes = {share: {len(train) for train, _ in sides} for share, sides in drawn.items()}
+    assert sizes == {1: {40}, 0.75: {30}, 0.5: {20}, 0.25: {10}, 0.01: {1}}
+
+
+@pytest.mark.parametrize("shift", ["high", "corrupted"])
+def test_images_of_subsampled_clients_are_those_of_whole_ones(shift: str) -> None:
+    """Not only the samples: the noise of a corruption too is the same for every share."""
+    of = noise(np.arange(240) % 4, shape=(8, 8, 3))
+    whole, part = (partitions.make(spec("iid", clients=20, shift=shift, subsample=s), of) for s in (None, 0.5))
+    seen, some = whole.transformed_images(of), part.transformed_images(of)
+    for c in range(20):
+        kept = seen[whole.rows(c, test=False)][: part.n_train[c]]
+        assert np.array_equal(kept, some[part.rows(c, test=False)])
+        assert np.array_equal(seen[whole.rows(c, test=True)], some[part.rows(c, test=True)])
+    assert not np.array_equal(seen, of.images[whole.sample])
+
+
+# -- what cannot be ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (spec("iid", clients=51), "100 samples cannot serve 51 clients .*at most 50"),
+        (spec("iid", clients=50, train_fraction=0.3), "client 0 holds 2 samples.* without a training sample"),
+        (spec("shards", shards=30), "cannot be cut into 120 shards"),
+        (spec("natural", by="writer"), "unknown column of labels 'writer'"),
+        (dirichlet(clients=40, min_size=3), "cannot give 40 clients 3 each"),
+        (dirichlet(clients=20, alpha=0.01, min_size=4), r"Dir\(0.01\) over 20 clients gave each 4 samples in 20 attem"),
+        (limited(clients=4, size=26), "100 samples cannot give 4 clients 26 each; fewer clients or a smaller --size"),
+        (limited(clients=51, size=2), "100 samples cannot serve 51 clients"),
+        (limited(size=3, train_fraction=0.2), "client 0 holds 3 samples.* without a training sample.* larger --size"),
+        (within(clients=3), "3 clients cannot be shared out evenly among the 2 groups by domain"),
+        (within(min_size=26), "50 samples of domain a cannot give 2 clients 26 each"),
+        (within(min_size=10, cap=19), "19 samples of domain a cannot give 2 clients 10 each"),
+        (within(alpha=1e-3, clients=8, min_size=12), "over 4 clients of domain a gave each 12 samples in 20 attempts"),
+    ],
+)
+def test_impossible_partitions_say_why(asked: PartitionSpec, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dirichlet_scheme, "ATTEMPTS", 20)
+    groups = ARTIST if getattr(schemes.of(asked), "within", None) else None
+    with pytest.raises(FedbenchError, match=says) as caught:
+        draw(np.arange(100) % 5, asked, groups)
+    assert "\n" not in str(caught.value)
