@@ -1,15 +1,19 @@
-"""Identity, verification and the artifact."""
+"""Identity, verification and the artifact; `check` and the command line."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner, Result
 
-from fedbench.data import class_counts, info, load, resolve
+from fedbench.cli import context
+from fedbench.cli.data import data_app
+from fedbench.data import check, class_counts, info, load, resolve
 from fedbench.errors import FedbenchError
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
@@ -44,9 +48,14 @@ def test_one_spec_is_one_artifact_and_the_same_bytes_anywhere(tmp_path: Path) ->
     assert made[0] == made[1]
 
 
-def test_the_second_load_needs_no_source_files(tmp_path: Path, store: Store) -> None:
-    path, images, _ = idx_toy(tmp_path)
-    spec = load(str(path), store).spec
+# -- which one it is --------------------------------------------------------------------------------------------
+
+
+def test_built_data_sets_need_no_source_files(tmp_path: Path, store: Store) -> None:
+    """The newest artifact of a name is taken."""
+    for seed in (2, 1, 3):
+        path, images, _ = idx_toy(tmp_path, seed)
+        spec = load(str(path), store).spec
     for file in (tmp_path / "toy").iterdir():
         file.unlink()
     assert resolve(str(path), store) == spec
@@ -55,27 +64,15 @@ def test_the_second_load_needs_no_source_files(tmp_path: Path, store: Store) -> 
     assert resolve("toy", store) == spec  # by name alone, from the store
 
 
-def test_the_newest_artifact_of_a_name_is_taken(tmp_path: Path, store: Store) -> None:
-    for seed in (2, 1, 3):
-        path, images, _ = idx_toy(tmp_path, seed)
-        load(str(path), store)
-    for file in (tmp_path / "toy").iterdir():
-        file.unlink()
-    np.testing.assert_array_equal(load(str(path), store).images[..., 0], images)
-
-
-def test_resolve_needs_no_hashing_where_checksums_are_declared(tmp_path: Path, store: Store) -> None:
-    path = with_checksums(tmp_path)
+def test_files_are_the_identity_where_no_checksums_are_declared(tmp_path: Path, store: Store) -> None:
+    path = with_checksums(tmp_path / "one")
     before = resolve(str(path), store)
-    (tmp_path / "toy/train-images.gz").write_bytes(b"damaged")
+    (tmp_path / "one/toy/train-images.gz").write_bytes(b"damaged")
     assert resolve(str(path), store) == before
-
-
-def test_without_checksums_the_files_themselves_are_the_identity(tmp_path: Path, store: Store) -> None:
-    path, _, _ = idx_toy(tmp_path)
+    path, _, _ = idx_toy(tmp_path / "two")
     before = resolve(str(path), store)
     assert resolve(str(path), store) == before
-    write_idx(tmp_path / "toy/test-labels.gz", np.array([1, 1, 1], np.uint8))
+    write_idx(tmp_path / "two/toy/test-labels.gz", np.array([1, 1, 1], np.uint8))
     assert resolve(str(path), store) != before
 
 
@@ -124,18 +121,17 @@ def test_the_source_at_hand_is_chosen_in_the_recipes_order(tmp_path: Path, store
     assert resolve(str(path), store, [root]).source == "idx"
 
 
-def test_data_folders_go_before_the_recipes_own(tmp_path: Path, store: Store) -> None:
-    path, _, _ = idx_toy(tmp_path / "beside", seed=1)
-    _, images, _ = idx_toy(tmp_path / "root", seed=2)
-    assert np.array_equal(load(str(path), store, [tmp_path / "root"]).images[..., 0], images)
-
-
-def test_downloads_count_as_a_data_folder(tmp_path: Path, store: Store) -> None:
-    path, images, _ = idx_toy(tmp_path)
+def test_data_folders_go_before_the_recipes_own_and_downloads_behind(tmp_path: Path, store: Store) -> None:
+    path, images, _ = idx_toy(tmp_path / "beside", seed=1)
+    _, others, _ = idx_toy(tmp_path / "root", seed=2)
+    np.testing.assert_array_equal(load(str(path), store, [tmp_path / "root"]).images[..., 0], others)
     store.prepare()
     (store.home / "downloads").mkdir()
-    (tmp_path / "toy").rename(store.home / "downloads/toy")
+    (tmp_path / "beside/toy").rename(store.home / "downloads/toy")
     np.testing.assert_array_equal(load(str(path), store).images[..., 0], images)
+
+
+# -- verification -----------------------------------------------------------------------------------------------
 
 
 def test_a_wrong_checksum_names_file_expected_and_found(tmp_path: Path, store: Store) -> None:
@@ -223,11 +219,11 @@ def test_class_counts_and_info_without_images(tmp_path: Path, store: Store) -> N
 
 
 @pytest.mark.parametrize("change", [lambda b: b[:-1], lambda b: b[:50] + bytes([b[50] ^ 1]) + b[51:]])
-def test_an_altered_artifact_is_one_clear_line(tmp_path: Path, store: Store, change: object) -> None:
+def test_an_altered_artifact_is_one_clear_line(tmp_path: Path, store: Store, change: Callable[[bytes], bytes]) -> None:
     path, _, _ = idx_toy(tmp_path)
     spec = load(str(path), store).spec
     file = store.path("dataset", spec.id) / "data.parquet"
-    file.write_bytes(change(file.read_bytes()))  # type: ignore[operator]
+    file.write_bytes(change(file.read_bytes()))
     with pytest.raises(FedbenchError, match=r"data\.parquet (is truncated|was altered)"):
         load(spec, store)
 
@@ -252,3 +248,90 @@ def test_the_manifest_says_where_the_images_came_from(tmp_path: Path, store: Sto
     assert len(heard) == 1
     load(str(path), store, notify=heard.append)
     assert len(heard) == 1  # built once
+
+
+# -- check, list, show ------------------------------------------------------------------------------------------
+
+
+def states(name: str, store: Store, *roots: Path) -> list[str]:
+    return [finding.state for finding in check(name, store, roots)]
+
+
+def test_check_tells_good_missing_damaged_and_undeclared(tmp_path: Path, store: Store) -> None:
+    path = str(with_checksums(tmp_path))
+    assert states(path, store) == ["good"] * 4
+    spec = load(path, store).spec
+    assert states(path, store) == ["good"] * 5
+    (tmp_path / "toy/test-images.gz").unlink()
+    (tmp_path / "toy/test-labels.gz").write_bytes(b"x")
+    (store.path("dataset", spec.id) / "classes.parquet").write_bytes(b"x")
+    assert states(path, store) == ["good", "good", "missing", "damaged", "damaged"]
+    other, _, _ = idx_toy(tmp_path / "plain")
+    assert states(str(other), Store(tmp_path / "empty")) == ["no checksum"] * 4
+
+
+@pytest.mark.parametrize(("old", "new"), [('"toy"', '"tox"'), ('"content": "', '"content": "0'), ('"spec"', '"spek"')])
+def test_check_finds_an_altered_manifest(tmp_path: Path, store: Store, old: str, new: str) -> None:
+    path = str(with_checksums(tmp_path))
+    spec = load(path, store).spec
+    load("digits", store)
+    manifest = store.path("dataset", spec.id) / "artifact.json"
+    assert old in manifest.read_text()
+    manifest.write_text(manifest.read_text().replace(old, new))
+    assert states(path, store) == ["good"] * 4 + ["damaged"]
+    assert check(path, store)[-1].what == f"artifact {spec.id}"
+    assert states("digits", store) == ["good", "damaged"]  # whose it is cannot be told any more
+    manifest.write_text(manifest.read_text().replace(new, old).replace('"files"', '"filed"'))
+    assert states(path, store) == ["good"] * 4 + ["damaged"]
+    assert states("digits", store) == ["good"]
+
+
+def run(store: Store, *arguments: str, root: Path | None = None) -> Result:
+    context.configure(store.home, str(root) if root else "", False)
+    return CliRunner().invoke(data_app, list(arguments))
+
+
+def test_list_names_every_recipe(tmp_path: Path, store: Store) -> None:
+    load("digits", store)
+    for name in ("train", "test"):
+        (tmp_path / "cifar10").mkdir(exist_ok=True)
+        (tmp_path / f"cifar10/{name}.parquet").touch()
+    rows = {row["name"]: row for row in json.loads(run(store, "list", "--json").stdout)}
+    assert rows["digits"]["at_hand"] == "scikit-learn"
+    assert len(rows["digits"]["built"]) == 1
+    assert rows["cifar10"]["at_hand"] is None
+    assert rows["cifar10"]["fetchable"] is True
+    assert rows["usps"]["fetchable"] is False
+    assert rows["cifar20"]["classes"] == 20
+    text = run(store, "list").stdout
+    assert all(name in text for name in rows)
+    rows = {row["name"]: row for row in json.loads(run(store, "list", "--json", root=tmp_path).stdout)}
+    assert rows["cifar10"]["at_hand"] == "parquet"
+
+
+def test_show_before_and_after_building(store: Store) -> None:
+    assert json.loads(run(store, "show", "digits", "--json").stdout)["class_counts"] is None
+    load("digits", store)
+    shown = json.loads(run(store, "show", "digits", "--json").stdout)
+    assert shown["class_counts"]["0"] == {"train": 178, "test": 0}
+    assert shown["id"] == shown["built"][0]
+    text = run(store, "show", "digits").stdout
+    assert "CC BY 4.0" in text
+    assert "178 train" in text
+    assert "cifar-10-binary.tar.gz" in run(store, "show", "cifar10").stdout
+
+
+def test_check_command_ends_in_an_error_if_something_is_damaged(tmp_path: Path, store: Store) -> None:
+    path = str(with_checksums(tmp_path))
+    assert run(store, "check", path).exit_code == 0
+    (tmp_path / "toy/test-labels.gz").write_bytes(b"x")
+    result = run(store, "check", path, "--json")
+    assert isinstance(result.exception, FedbenchError)
+    assert "1 of 4 checked are damaged: toy, idx: toy/test-labels.gz" in str(result.exception)
+    assert [row["state"] for row in json.loads(result.stdout)] == ["good", "good", "good", "damaged"]
+
+
+def test_fetch_command(store: Store) -> None:
+    assert json.loads(run(store, "fetch", "digits", "--json").stdout) == {"digits": []}
+    with pytest.raises(FedbenchError, match="did you mean 'digits'"):
+        raise run(store, "fetch", "digits", "digts").exception or AssertionError("no error")

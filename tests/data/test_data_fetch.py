@@ -1,8 +1,14 @@
-"""Downloads against a server on this machine: whole, cut, missing, wrong, stubborn."""
+"""Downloads from a server on this machine: whole, cut, missing, wrong, stubborn; and from mirrors that are hostile, of
+which the next is asked, within bounds of bytes, tries and time."""
 
 from __future__ import annotations
 
 import hashlib
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +54,19 @@ def toy(folder: Path, data: bytes, *urls: str) -> str:
     return str(path)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return archive(tmp_path_factory.mktemp("archive"))[0]
+
+
+def part_of(store: Store, content: bytes, name: str = "toy.tar.gz.part") -> Path:
+    """What an earlier download has left."""
+    part = store.home / "downloads/toy" / name
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_bytes(content)
+    return part
+
+
 def test_fetch_then_load(tmp_path: Path, store: Store, server: Server) -> None:
     base, served = server
     data, images = archive(tmp_path)
@@ -78,122 +97,85 @@ def test_what_a_data_folder_holds_is_not_downloaded(tmp_path: Path, store: Store
         fetch(name, store, roots=[tmp_path / "root"])
 
 
-def test_a_cut_connection_is_resumed(tmp_path: Path, store: Store, server: Server) -> None:
+@pytest.mark.parametrize(
+    ("there", "answer", "asked"),
+    [
+        (None, {"cuts": [1000, 500]}, [None, "bytes=1000-", "bytes=1500-"]),  # a cut connection is resumed
+        (None, {"cuts": [1000], "ranges": False}, [None, "bytes=1000-"]),  # a server that ignores that
+        ("the first 2,000 bytes", {}, ["bytes=2000-"]),  # an interrupted command goes on
+        ("the whole", {"status": 404}, []),
+        ("other bytes", {}, ["bytes=1000-", None]),
+        ("other bytes, too many", {}, [None]),
+        ("damaged", {}, [None]),
+    ],
+)
+def test_a_download_that_was_not_whole(
+    tmp_path: Path, store: Store, server: Server, whole: bytes, there: str | None, answer: dict, asked: list[str | None]
+) -> None:
     base, served = server
-    data, _ = archive(tmp_path)
-    served["/a"] = Served(data, cuts=[1000, 500])
-    path = fetch(toy(tmp_path, data, f"{base}/a"), store)[0]
-    assert path.read_bytes() == data
-    assert served["/a"].asked == [None, "bytes=1000-", "bytes=1500-"]
+    served["/a"] = Served(whole, **answer)
+    if there is not None:
+        earlier = {
+            "the first 2,000 bytes": whole[:2000], "the whole": whole, "other bytes": b"x" * 1000,
+            "other bytes, too many": b"x" * (len(whole) + 10), "damaged": whole[:-1],
+        }[there]  # fmt: skip
+        part_of(store, earlier, "toy.tar.gz" if there == "damaged" else "toy.tar.gz.part")
+    assert fetch(toy(tmp_path, whole, f"{base}/a"), store)[0].read_bytes() == whole
+    assert served["/a"].asked[-len(asked) :] == asked if asked else not served["/a"].asked
 
 
-def test_an_interrupted_command_goes_on(tmp_path: Path, store: Store, server: Server) -> None:
+def test_an_interrupted_command_keeps_nothing_as_whole(
+    tmp_path: Path, store: Store, server: Server, whole: bytes
+) -> None:
     base, served = server
-    data, _ = archive(tmp_path)
-    served["/a"] = Served(data)
-    name = toy(tmp_path, data, f"{base}/a")
+    served["/a"] = Served(whole)
 
     def stop(*step: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fetch(name, store, stop)
-    part = store.home / "downloads/toy/toy.tar.gz.part"
-    part.write_bytes(data[:2000])
-    assert not part.with_suffix("").exists()
-    assert fetch(name, store)[0].read_bytes() == data
-    assert served["/a"].asked[-1] == "bytes=2000-"
-
-
-def test_a_complete_part_needs_no_server(tmp_path: Path, store: Store) -> None:
-    data, _ = archive(tmp_path)
-    part = store.home / "downloads/toy/toy.tar.gz.part"
-    part.parent.mkdir(parents=True)
-    part.write_bytes(data)
-    assert fetch(toy(tmp_path, data, "http://127.0.0.1:9/nobody"), store)[0].read_bytes() == data
-
-
-def test_a_server_that_ignores_range(tmp_path: Path, store: Store, server: Server) -> None:
-    base, served = server
-    data, _ = archive(tmp_path)
-    served["/a"] = Served(data, cuts=[1000], ranges=False)
-    assert fetch(toy(tmp_path, data, f"{base}/a"), store)[0].read_bytes() == data
-    assert served["/a"].asked == [None, "bytes=1000-"]
+        fetch(toy(tmp_path, whole, f"{base}/a"), store, stop)
+    assert not (store.home / "downloads/toy/toy.tar.gz").exists()
 
 
 @pytest.mark.parametrize("bad", [Served(status=404), Served(status=500), Served(b"other bytes"), Served(b"")])
-def test_the_next_mirror_is_used(tmp_path: Path, store: Store, server: Server, bad: Served) -> None:
+def test_the_next_mirror_is_used(tmp_path: Path, store: Store, server: Server, whole: bytes, bad: Served) -> None:
     base, served = server
-    data, _ = archive(tmp_path)
-    served["/bad"], served["/good"] = bad, Served(data)
-    assert fetch(toy(tmp_path, data, f"{base}/bad", f"{base}/good"), store)[0].read_bytes() == data
+    served["/bad"], served["/good"] = bad, Served(whole)
+    assert fetch(toy(tmp_path, whole, f"{base}/bad", f"{base}/good"), store)[0].read_bytes() == whole
     assert len(bad.asked) == (3 if bad.status == 500 else 1)
 
 
-def test_a_wrong_earlier_piece_is_thrown_away(tmp_path: Path, store: Store, server: Server) -> None:
+def test_all_mirrors_fail(tmp_path: Path, store: Store, server: Server, whole: bytes) -> None:
     base, served = server
-    data, _ = archive(tmp_path)
-    served["/a"] = Served(data)
-    part = store.home / "downloads/toy/toy.tar.gz.part"
-    part.parent.mkdir(parents=True)
-    for stale in (b"x" * 1000, b"x" * (len(data) + 10)):  # shorter, and longer than the file
-        part.write_bytes(stale)
-        path = fetch(toy(tmp_path, data, f"{base}/a"), store)[0]
-        assert path.read_bytes() == data
-        path.unlink()
-
-
-def test_all_mirrors_fail(tmp_path: Path, store: Store, server: Server) -> None:
-    base, served = server
-    data, _ = archive(tmp_path)
     served["/wrong"] = Served(b"wrong")
     with pytest.raises(FedbenchError) as caught:
-        fetch(toy(tmp_path, data, f"{base}/gone", f"{base}/wrong", "http://127.0.0.1:9/nobody"), store)
+        fetch(toy(tmp_path, whole, f"{base}/gone", f"{base}/wrong", "http://127.0.0.1:9/nobody"), store)
     text = caught.value.message
-    assert f"{base}/gone: the server answers 404" in text
-    assert f"{base}/wrong: checksum differs" in text
-    assert "127.0.0.1:9/nobody: " in text
-    assert "refused" in text
+    for told in (f"{base}/gone: the server answers 404", f"{base}/wrong: checksum differs", ":9/nobody: ", "refused"):
+        assert told in text
     assert "\n" not in text
     assert list((store.home / "downloads/toy").iterdir()) == []
 
 
-def test_a_damaged_download_is_fetched_again(tmp_path: Path, store: Store, server: Server) -> None:
+def test_archives_that_are_what_was_declared_and_no_good(tmp_path: Path, store: Store, server: Server) -> None:
     base, served = server
-    data, _ = archive(tmp_path)
-    served["/a"] = Served(data)
-    path = store.home / "downloads/toy/toy.tar.gz"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(data[:-1])
-    assert fetch(toy(tmp_path, data, f"{base}/a"), store)[0].read_bytes() == data
-
-
-def test_an_archive_that_leads_outside_is_refused(tmp_path: Path, store: Store, server: Server) -> None:
-    base, served = server
-    data, _ = archive(tmp_path, {"../../evil.txt": b"evil"})
-    served["/a"] = Served(data)
-    name = toy(tmp_path, data, f"{base}/a")
-    fetch(name, store)
-    with pytest.raises(FedbenchError, match="not a safe archive"):
-        load(name, store)
+    outside, _ = archive(tmp_path, {"../../evil.txt": b"evil"})
+    for i, (data, told) in enumerate(
+        ((outside, "not a safe archive"), (archive(tmp_path)[0][:-200], "is damaged or not a readable archive"))
+    ):
+        served[f"/{i}"] = Served(data)
+        name = toy(tmp_path, data, f"{base}/{i}")
+        fetch(name, store)
+        with pytest.raises(FedbenchError, match=told):
+            load(name, store)
     assert not list(tmp_path.rglob("evil.txt"))
 
 
-def test_a_truncated_archive_with_the_right_checksum(tmp_path: Path, store: Store, server: Server) -> None:
+def test_two_processes_do_not_share_a_download(tmp_path: Path, store: Store, server: Server, whole: bytes) -> None:
     base, served = server
-    data = archive(tmp_path)[0][:-200]
-    served["/a"] = Served(data)
-    name = toy(tmp_path, data, f"{base}/a")
-    fetch(name, store)
-    with pytest.raises(FedbenchError, match="is damaged or not a readable archive"):
-        load(name, store)
-
-
-def test_two_processes_do_not_share_a_download(tmp_path: Path, store: Store, server: Server) -> None:
-    base, served = server
-    data, _ = archive(tmp_path)
-    served["/a"] = Served(data)
-    name = toy(tmp_path, data, f"{base}/a")
+    served["/a"] = Served(whole)
+    name = toy(tmp_path, whole, f"{base}/a")
     refused: list[str] = []
 
     def meanwhile(*step: object) -> None:
@@ -202,19 +184,27 @@ def test_two_processes_do_not_share_a_download(tmp_path: Path, store: Store, ser
                 fetch(name, store)
             refused.append(str(caught.value))
 
-    assert fetch(name, store, meanwhile)[0].read_bytes() == data
+    assert fetch(name, store, meanwhile)[0].read_bytes() == whole
     assert len(refused) == 1
 
 
-def test_no_address_and_wrong_source(store: Store) -> None:
-    with pytest.raises(FedbenchError, match="no address is known to download usps"):
-        fetch("usps", store)
-    with pytest.raises(FedbenchError, match="no address is known to download cifar10"):
-        fetch("cifar10", store, source="parquet")
-    with pytest.raises(FedbenchError, match="unknown source of cifar10 'binry'; did you mean 'binary'"):
-        fetch("cifar10", store, source="binry")
+def test_no_address_and_wrong_source(tmp_path: Path, store: Store, whole: bytes) -> None:
+    for name, source, told in (
+        ("usps", None, "no address is known to download usps"),
+        ("cifar10", "parquet", "no address is known to download cifar10"),
+        ("cifar10", "binry", "unknown source of cifar10 'binry'; did you mean 'binary'"),
+        ("digit5", "mat", "unknown source of digit5 'mat'"),  # the sources of a union are its own
+    ):
+        with pytest.raises(FedbenchError, match=told):
+            fetch(name, store, source=source)
     assert fetch("digits", store) == []
+    store.prepare()
+    (store.home / "downloads").write_text("a file where a folder should be")
+    with pytest.raises(FedbenchError, match="downloading toy"):
+        fetch(toy(tmp_path, whole, "http://127.0.0.1:9/nobody"), store)
 
+
+# -- unions -----------------------------------------------------------------------------------------------------
 
 MAT = """
 [[source]]
@@ -280,23 +270,236 @@ def test_a_part_without_an_address_must_be_at_hand(tmp_path: Path, store: Store,
     assert fetch(name, store, roots=[root]) == [store.home / "downloads/one/train.mat"]
 
 
-def test_the_sources_of_a_union_are_its_own(store: Store) -> None:
-    with pytest.raises(FedbenchError, match="unknown source of digit5 'mat'"):
-        fetch("digit5", store, source="mat")
-
-
-def test_read_only_downloads(tmp_path: Path, store: Store, server: Server) -> None:
-    base, served = server
-    data, _ = archive(tmp_path)
-    served["/a"] = Served(data)
-    store.prepare()
-    (store.home / "downloads").write_text("a file where a folder should be")
-    with pytest.raises(FedbenchError, match="downloading toy"):
-        fetch(toy(tmp_path, data, f"{base}/a"), store)
-
-
 def test_large_sets_have_two_mirrors() -> None:
     for name in ("mnist", "fashion_mnist", "cifar10", "cifar100"):
         for file in recipe(name).sources[0].file:
             assert len(set(file.urls)) == 2, file.path
             assert all(url.endswith(Path(file.path).name) for url in file.urls)
+
+
+# -- hostile mirrors --------------------------------------------------------------------------------------------
+
+DATA = pixels(300, 1000).tobytes()
+OK = b"HTTP/1.1 200 OK\r\n"
+LENGTH = b"Content-Length: %d\r\n\r\n" % len(DATA)
+Answer = Callable[[socket.socket, bytes], None]
+
+
+class Mirrors:
+    """A raw server: what a path answers is written to the socket as it is. `asked` are the requests' first lines."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.asked: list[str] = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.base = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:  # closed: the test is over
+                return
+            threading.Thread(target=self._one, args=(connection,), daemon=True).start()
+
+    def _one(self, connection: socket.socket) -> None:
+        with connection:
+            request = b""
+            while b"\r\n\r\n" not in request and (piece := connection.recv(4096)):
+                request += piece
+            if request:
+                path = request.split()[1].decode()
+                self.asked.append(path)
+                try:
+                    self.answers[path](connection, request)
+                except OSError:  # the client has had enough
+                    return
+
+
+@pytest.fixture
+def mirrors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirrors]:
+    module = sys.modules["fedbench.data.download"]
+    monkeypatch.setattr(module, "PAUSE", 0.0)
+    monkeypatch.setattr(module, "TIMEOUT", 0.3)
+    served = Mirrors()
+    served.answers["/good"] = lambda to, request: to.sendall(OK + LENGTH + DATA)
+    yield served
+    served.listener.close()
+
+
+RAW = """
+[[source]]
+name = "binary"
+kind = "cifar-binary"
+fields = ["label"]
+[[source.file]]
+path = "toy/toy.bin"
+sha256 = "{sha256}"
+{size}
+urls = [{urls}]
+"""
+
+
+def raw_toy(folder: Path, *urls: str, size: str = f"size = {len(DATA)}") -> str:
+    told = ", ".join(f'"{url}"' for url in urls)
+    body = RAW.format(sha256=hashlib.sha256(DATA).hexdigest(), urls=told, size=size)
+    (folder / "toy.toml").write_text(recipe_text(body, (4, 5, 3)))
+    return str(folder / "toy.toml")
+
+
+def raw(*pieces: bytes) -> Answer:
+    return lambda to, request: to.sendall(b"".join(pieces))
+
+
+def moved(target: str) -> Answer:
+    return raw(b"HTTP/1.1 302 Found\r\nLocation: ", target.encode("latin-1"), b"\r\nContent-Length: 0\r\n\r\n")
+
+
+def endless(head: bytes = OK + b"\r\n", block: bytes = b"x" * 65536) -> Answer:
+    def answer(to: socket.socket, request: bytes) -> None:
+        to.sendall(head)
+        while True:
+            to.sendall(block)
+
+    return answer
+
+
+def drip(to: socket.socket, request: bytes) -> None:
+    to.sendall(OK + LENGTH)
+    for byte in DATA:  # each well within the time-out
+        to.sendall(bytes([byte]))
+        time.sleep(0.05)
+
+
+def stall(to: socket.socket, request: bytes) -> None:
+    to.sendall(OK + LENGTH + DATA[:1000])
+    time.sleep(5)
+
+
+def chunks(sizes: bytes) -> Answer:
+    return raw(OK, b"Transfer-Encoding: chunked\r\n\r\n", sizes, b"\r\n", DATA)
+
+
+HOSTILE: dict[str, Answer] = {
+    "length is no number": raw(OK, b"Content-Length: many\r\n\r\n", DATA[:-1]),
+    "length is negative": raw(OK, b"Content-Length: -5\r\n\r\n", DATA[:-1]),
+    "length is empty": raw(OK, b"Content-Length: \r\n\r\n", DATA[:-1]),
+    "length is too small": raw(OK, b"Content-Length: 10\r\n\r\n", DATA),
+    "length is too large": raw(OK, b"Content-Length: %d\r\n\r\n" % (len(DATA) + 5), DATA),
+    "length is beyond all bounds": raw(OK, b"Content-Length: 9%s\r\n\r\n" % (b"9" * 40), DATA),
+    "length has too many digits": raw(OK, b"Content-Length: 9%s\r\n\r\n" % (b"9" * 5000), DATA),
+    "a part that nobody asked for": raw(
+        b"HTTP/1.1 206 Partial\r\nContent-Range: bytes 5-9/10\r\nContent-Length: 5\r\n\r\nxxxxx"
+    ),
+    "no HTTP": raw(b"SSH-2.0-OpenSSH_9.0\r\n"),
+    "nothing": raw(b""),
+    "a status that is no number": raw(b"HTTP/1.1 abc OK\r\n\r\n"),
+    "a status with control characters": raw(b"HTTP/1.1 404 \x1b[2J\rgone\r\n\r\n"),
+    "an endless line": endless(b"HTTP/1.1 200 ", b"x" * 65536),
+    "endless headers": endless(OK, b"a: b\r\n" * 1000),
+    "chunks of no size": chunks(b"zz"),
+    "chunks of negative size": chunks(b"-5"),
+    "a chunk that is too large": chunks(b"ffffffffffffff"),
+    "redirect to itself": moved("/bad"),
+    "redirect to a file": moved("file:///etc/passwd"),
+    "redirect to ftp": moved("ftp://127.0.0.1:9/x"),
+    "redirect to no scheme": moved("gopher://127.0.0.1/"),
+    "redirect to no address": moved("http://[::1"),
+    "redirect to a port that is none": moved("http://127.0.0.1:port/"),
+    "redirect to a port that is closed": moved("http://127.0.0.1:9/"),
+    "redirect to a host that cannot be one": moved("http://" + "a" * 80 + ".invalid/"),
+    "redirect to a host with dots only": moved("http://../"),
+    "redirect to nowhere": raw(b"HTTP/1.1 302 Found\r\n\r\n"),
+    "it never ends": endless(),
+    "it drips": drip,
+    "it stalls": stall,
+    "other bytes, as many": raw(OK, LENGTH, DATA[::-1]),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_next_mirror_is_asked(tmp_path: Path, store: Store, mirrors: Mirrors, name: str) -> None:
+    """And alone, it ends in one line; or what looked hostile brought the right bytes after all."""
+    mirrors.answers["/bad"] = HOSTILE[name]
+    path = fetch(raw_toy(tmp_path, f"{mirrors.base}/bad", f"{mirrors.base}/good"), store)[0]
+    assert path.read_bytes() == DATA
+    assert list(path.parent.iterdir()) == [path]
+    assert mirrors.asked.count("/bad") <= 12  # of which a loop of redirects is ten
+    path.unlink()
+    if name in ("it drips", "it stalls", "it never ends"):  # see below
+        return
+    told = ""
+    try:
+        fetch(raw_toy(tmp_path, f"{mirrors.base}/bad"), store)
+    except FedbenchError as error:
+        told = str(error)
+    if told:
+        assert f"cannot download toy.bin ({mirrors.base}/bad: " in told
+        assert "\n" not in told
+        assert not path.exists()
+    else:
+        assert path.read_bytes() == DATA
+
+
+def test_a_length_that_is_too_large_does_not_make_a_whole_file_wrong(
+    tmp_path: Path, store: Store, mirrors: Mirrors
+) -> None:
+    mirrors.answers["/bad"] = HOSTILE["length is too large"]
+    assert fetch(raw_toy(tmp_path, f"{mirrors.base}/bad", size=""), store)[0].read_bytes() == DATA
+
+
+def test_a_stream_without_end_is_left_at_the_size_of_the_file(
+    tmp_path: Path, store: Store, mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no size is declared, there is a limit all the same."""
+    mirrors.answers["/bad"] = endless()
+    mirrors.answers["/boast"] = raw(OK, b"Content-Length: 1000001\r\n\r\n")
+    largest: list[int] = []
+    with pytest.raises(FedbenchError, match=r"it sends more than 300,000 bytes"):
+        fetch(raw_toy(tmp_path, f"{mirrors.base}/bad"), store, lambda name, at, total: largest.append(at))
+    assert max(largest) <= len(DATA)
+    assert list((store.home / "downloads/toy").iterdir()) == []
+    monkeypatch.setattr(sys.modules["fedbench.data.download"], "LARGEST", 10**6)
+    with pytest.raises(FedbenchError) as caught:
+        fetch(raw_toy(tmp_path, f"{mirrors.base}/bad", f"{mirrors.base}/boast", size=""), store)
+    assert "/bad: it sends more than 1,000,000 bytes; " in caught.value.message
+    assert "/boast: it wants to send 1,000,001 bytes, more than 1,000,000" in caught.value.message
+
+
+def byte_by_byte(to: socket.socket, request: bytes) -> None:
+    """Breaks off after every byte."""
+    held = int(request.split(b"bytes=")[1].split(b"-")[0]) if b"bytes=" in request else 0
+    head = b"HTTP/1.1 206 Partial\r\nContent-Range: bytes %d-%d/%d\r\n" % (held, len(DATA) - 1, len(DATA))
+    to.sendall((head if held else OK) + b"Content-Length: %d\r\n\r\n" % (len(DATA) - held) + DATA[held : held + 1])
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (drip, r"it sent only \d+ bytes in 0 seconds"),  # bytes that drip do not count as progress
+        (stall, r"cannot download toy\.bin"),
+        (byte_by_byte, "the connection broke after 3 of 300000 bytes"),
+    ],
+)
+def test_a_mirror_that_takes_for_ever_is_given_up(
+    tmp_path: Path, store: Store, mirrors: Mirrors, answer: Answer, told: str
+) -> None:
+    mirrors.answers["/bad"] = answer
+    with pytest.raises(FedbenchError, match=told):
+        fetch(raw_toy(tmp_path, f"{mirrors.base}/bad"), store)
+    assert mirrors.asked == ["/bad"] * 3
+
+
+def test_a_folder_where_the_file_should_be(tmp_path: Path, store: Store, mirrors: Mirrors) -> None:
+    (store.home / "downloads/toy/toy.bin").mkdir(parents=True)
+    with pytest.raises(FedbenchError, match=r"toy\.bin is a folder and should be a file; remove it"):
+        fetch(raw_toy(tmp_path, f"{mirrors.base}/good"), store)
+    assert mirrors.asked == []
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1/x", "http://127.0.0.1:port/x", "http:///x", "http://a b/x", "http://é..é/"]
+)
+def test_an_address_that_is_none(tmp_path: Path, store: Store, mirrors: Mirrors, url: str) -> None:
+    assert fetch(raw_toy(tmp_path, url, f"{mirrors.base}/good"), store)[0].read_bytes() == DATA

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import io
+import inspect
 import json
 import shutil
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,23 +17,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from scipy.io import savemat
 
 from fedbench import data
-from fedbench.data import foreign, hub
+from fedbench.data import foreign, hub, torchvision_files
+from fedbench.data.torchvision_sets import SETS
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
+from fedbench.vision import torchvision
+from tests.support.data_makers import encoded as png
 
 RNG = np.random.default_rng(3)
 
 
 def pictures(count: int, *shape: int) -> np.ndarray:
     return RNG.integers(0, 256, (count, *shape), np.uint8)
-
-
-def png(pixels: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
 
 
 def image_folder(folder: Path, images: dict[str, np.ndarray]) -> Path:
@@ -69,7 +68,7 @@ def parquet(folder: Path, splits: dict[str, np.ndarray], features: dict[str, Any
     return folder
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
+# -- names ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,18 +95,14 @@ def test_a_name_that_cannot_be_is_one_line(
         data.recipe(name)
 
 
-def test_names_of_recipes_are_none_of_them() -> None:
-    assert foreign.recipe("mnist") is None
-    assert foreign.recipe("./mine.toml") is None
-
-
 def test_what_is_not_here_can_be_fetched(store: Store) -> None:
+    assert foreign.recipe("mnist") is foreign.recipe("./mine.toml") is None  # names of recipes are none of these
     for name in ("hf:someone/something", "torchvision:KMNIST"):
         with pytest.raises(FedbenchError, match=f"'fedbench data fetch {name}'"):
             data.resolve(name, store)
 
 
-# -- the hub -----------------------------------------------------------------------------------------------------------
+# -- the hub ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -115,18 +110,23 @@ def _datasets() -> None:
     pytest.importorskip("datasets")
 
 
-@pytest.mark.usefixtures("_datasets")
+hub_test = pytest.mark.usefixtures("_datasets")
+
+
+@hub_test
 def test_image_folder(tmp_path: Path, store: Store) -> None:
+    """What the path names is read, whatever the data folders hold."""
     images = {f"{split}/{name}": pictures(3, 6, 5, 3) for split in ("train", "test") for name in ("cat", "dog")}
-    folder = image_folder(tmp_path / "pets", images)
-    loaded = data.load(f"hf:{folder}", store)
+    folder = image_folder(tmp_path / "mine/pets", images)
+    image_folder(tmp_path / "root/pets", {"train/cat": pictures(1, 6, 5), "train/dog": pictures(1, 6, 5)})
+    loaded = data.load(f"hf:{folder}", store, [tmp_path / "root"])
     assert (loaded.spec.name, loaded.classes, loaded.images.shape) == ("hf:pets", ("cat", "dog"), (12, 6, 5, 3))
     assert loaded.split.tolist() == [0] * 6 + [1] * 6
     assert loaded.labels.tolist() == [0, 0, 0, 1, 1, 1] * 2
     assert np.array_equal(loaded.images, np.concatenate(list(images.values())))
 
 
-@pytest.mark.usefixtures("_datasets")
+@hub_test
 def test_parquet_with_writers(tmp_path: Path, store: Store) -> None:
     images = {"train": pictures(12, 8, 8), "test": pictures(8, 8, 8)}
     loaded = data.load(f"hf:{parquet(tmp_path / 'digits', images)}", store)
@@ -139,7 +139,7 @@ def test_parquet_with_writers(tmp_path: Path, store: Store) -> None:
         data.groups(loaded.spec, store, "writr")
 
 
-@pytest.mark.usefixtures("_datasets")
+@hub_test
 def test_columns_and_size_are_options_and_part_of_the_identity(tmp_path: Path, store: Store) -> None:
     folder = parquet(tmp_path / "digits", {"train": pictures(12, 8, 8)})
     plain, chosen = (data.load(f"hf:{folder}{more}", store) for more in ("", ",label=writer,size=4x6,image=img"))
@@ -152,7 +152,7 @@ def test_columns_and_size_are_options_and_part_of_the_identity(tmp_path: Path, s
         data.load(f"hf:{folder},test=tests", store)
 
 
-@pytest.mark.usefixtures("_datasets")
+@hub_test
 def test_the_content_is_the_identity_not_the_place(tmp_path: Path, store: Store) -> None:
     folder = parquet(tmp_path / "digits", {"train": pictures(6, 8, 8)})
     shutil.copytree(folder, tmp_path / "elsewhere/digits")
@@ -162,27 +162,86 @@ def test_the_content_is_the_identity_not_the_place(tmp_path: Path, store: Store)
     assert data.resolve(f"hf:{folder}", store) != specs[0]
 
 
-@pytest.mark.usefixtures("_datasets")
-def test_what_a_repository_does_not_say(tmp_path: Path, store: Store) -> None:
-    mixed = image_folder(tmp_path / "mixed", {"train/a": pictures(1, 6, 6), "train/b": pictures(1, 5, 6)})
-    with pytest.raises(FedbenchError, match=r"6 x 5 pixels.*; bring all to one size: hf:mixed,size=6"):
-        data.load(f"hf:{mixed}", store)
-    assert data.load(f"hf:{mixed},size=6", store).images.shape == (2, 6, 6, 1)
-    texts = {name: FEATURES[name] for name in ("writer", "caption")}
-    with pytest.raises(FedbenchError, match=r"hf:words has 0 columns of images among writer, caption"):
-        data.load(f"hf:{parquet(tmp_path / 'words', {'train': pictures(3, 4, 4)}, texts)}", store)
-    unlabelled = {name: FEATURES[name] for name in ("img", "writer")}
-    with pytest.raises(FedbenchError, match=r"no column of classes .* say which: hf:bare,label=COLUMN"):
-        data.load(f"hf:{parquet(tmp_path / 'bare', {'train': pictures(3, 4, 4)}, unlabelled)}", store)
-    with pytest.raises(FedbenchError, match=r"has no split 'train' but test"):
-        data.load(f"hf:{parquet(tmp_path / 'late', {'test': pictures(3, 4, 4)})}", store)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FedbenchError, match="is no repository that the library datasets reads"):
-        data.load(f"hf:{tmp_path / 'empty'}", store)
+def of_parquet(splits: tuple[str, ...], *features: str) -> Callable[[Path], object]:
+    return lambda folder: parquet(folder, {s: pictures(3, 4, 4) for s in splits}, {n: FEATURES[n] for n in features})
 
 
-@pytest.mark.usefixtures("_datasets")
-def test_one_grey_image_makes_no_other_grey(tmp_path: Path, store: Store) -> None:
+def of_folders(**images: tuple[int, ...]) -> Callable[[Path], object]:
+    """A folder of images for each shape."""
+    return lambda folder: image_folder(folder, {f"train/{name}": pictures(*shape) for name, shape in images.items()})
+
+
+def listed(form: str) -> Callable[[Path], object]:
+    """A list of files that gives one of them two classes."""
+
+    def make(folder: Path) -> None:
+        image_folder(folder, {"train": pictures(2, 6, 6)})
+        rows = [("0.png", "cat"), ("1.png", "dog"), ("0.png", "dog")]
+        lines = ["file_name,label", *map(",".join, rows)] if form == "csv" else [
+            json.dumps({"file_name": name, "label": label}) for name, label in rows]  # fmt: skip
+        (folder / f"train/metadata.{form}").write_text("\n".join(lines) + "\n")
+
+    return make
+
+
+def damaged(content: bytes) -> Callable[[Path], object]:
+    def make(folder: Path) -> None:
+        of_folders(cat=(2, 6, 6), dog=(1, 6, 6))(folder)
+        (folder / "train/cat/1.png").write_bytes(content)
+
+    return make
+
+
+def bare(*folders: str, packed: bool = False) -> Callable[[Path], object]:
+    """Images in these folders; packed as one archive."""
+
+    def make(folder: Path) -> None:
+        inside = folder.with_name("unpacked") if packed else folder
+        for name in folders:
+            image_folder(inside, {name: pictures(2, 6, 6)})
+        if packed:
+            shutil.make_archive(str(folder / "train"), "zip", inside)
+
+    return make
+
+
+NO_CLASSES = r"hf:own.*: the classes of its images cannot be told; .*class folders"
+TWICE = r"hf:own, train, train/0\.png, row 2 has another class than .*row 0; list a file once"
+
+
+@hub_test
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (of_folders(a=(1, 6, 6), b=(1, 5, 6)), r"6 x 5 pixels.*; bring all to one size: hf:own,size=6"),
+        (of_parquet(("train",), "writer", "caption"), "hf:own has 0 columns of images among writer, caption"),
+        (of_parquet(("train",), "img", "writer"), r"no column of classes .* say which: hf:own,label=COLUMN"),
+        (of_parquet(("test",), *FEATURES), "has no split 'train' but test"),
+        (Path.mkdir, "is no repository that the library datasets reads"),
+        *((bare(*names, packed=packed), NO_CLASSES)
+          for names in ((".",), ("train", "test"), ("train/a",)) for packed in (False, True)),
+        (bare("a", "b", packed=True), "hf:own, train: the classes of its images cannot be told; unpack archives"),
+        (listed("csv"), TWICE),
+        (listed("jsonl"), TWICE),
+        (damaged(b"no picture"), r"train/cat/1\.png, row 1 is not a readable image .* file\); get the file again"),
+        (
+            damaged(png(np.full((6, 6), 300, np.uint16))),
+            r"train/cat/1\.png, row 1 has pixels of more than 8 bits \(mode I;16\); scale it to 8 bits",
+        ),
+    ],
+)  # fmt: skip
+def test_repositories_that_cannot_be_read(
+    tmp_path: Path, store: Store, make: Callable[[Path], object], told: str
+) -> None:
+    make(tmp_path / "own")
+    with pytest.raises(FedbenchError, match=told):
+        data.load(f"hf:{tmp_path / 'own'}", store)
+
+
+@hub_test
+def test_images_are_brought_to_one_size_and_depth(tmp_path: Path, store: Store) -> None:
+    of_folders(a=(1, 6, 6), b=(1, 5, 6))(tmp_path / "sizes")
+    assert data.load(f"hf:{tmp_path / 'sizes'},size=6", store).images.shape == (2, 6, 6, 1)
     grey, colour = pictures(1, 6, 6), pictures(2, 6, 6, 3)
     folder = image_folder(tmp_path / "pets", {"train/cat": grey, "train/dog": colour})
     lines: list[str] = []
@@ -194,73 +253,13 @@ def test_one_grey_image_makes_no_other_grey(tmp_path: Path, store: Store) -> Non
     ]
 
 
-@pytest.mark.usefixtures("_datasets")
-@pytest.mark.parametrize("folders", [("",), ("train", "test"), ("train/a",)])
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_folder_without_classes_says_so(tmp_path: Path, store: Store, folders: tuple[str, ...], packed: bool) -> None:
-    folder = tmp_path / "pets"
-    for name in folders:
-        image_folder(folder, {name or ".": pictures(2, 6, 6)})
-    if packed:
-        shutil.make_archive(str(tmp_path / "pets.zip/train"), "zip", folder)
-    with pytest.raises(FedbenchError, match=r"hf:pets.*: the classes of its images cannot be told; .*class folders"):
-        data.load(f"hf:{tmp_path / 'pets.zip' if packed else folder}", store)
-
-
-@pytest.mark.usefixtures("_datasets")
-def test_class_folders_in_an_archive_are_to_be_unpacked(tmp_path: Path, store: Store) -> None:
-    folder = image_folder(tmp_path / "pets", {"a": pictures(2, 6, 6), "b": pictures(2, 6, 6)})
-    shutil.make_archive(str(tmp_path / "packed/train"), "zip", folder)
-    with pytest.raises(
-        FedbenchError, match="hf:packed, train: the classes of its images cannot be told; unpack archives"
-    ):
-        data.load(f"hf:{tmp_path / 'packed'}", store)
-
-
-@pytest.mark.usefixtures("_datasets")
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_a_file_that_is_listed_with_two_classes(tmp_path: Path, store: Store, form: str) -> None:
-    folder = image_folder(tmp_path / "pets", {"train": pictures(2, 6, 6)})
-    rows = [("0.png", "cat"), ("1.png", "dog"), ("0.png", "dog")]
-    lines = ["file_name,label", *map(",".join, rows)] if form == "csv" else [
-        json.dumps({"file_name": name, "label": label}) for name, label in rows]  # fmt: skip
-    (folder / f"train/metadata.{form}").write_text("\n".join(lines) + "\n")
-    told = r"hf:pets, train, train/0\.png, row 2 has another class than .*row 0; list a file once"
-    with pytest.raises(FedbenchError, match=told):
-        data.load(f"hf:{folder}", store)
-
-
-@pytest.mark.usefixtures("_datasets")
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"no picture", r"is not a readable image \(cannot identify image file\); get the file again"),
-        (png(np.full((6, 6), 300, np.uint16)), r"has pixels of more than 8 bits \(mode I;16\); scale it to 8 bits"),
-    ],
-)
-def test_damaged_images_are_one_line(tmp_path: Path, store: Store, content: bytes, message: str) -> None:
-    folder = image_folder(tmp_path / "pets", {"train/cat": pictures(2, 6, 6), "train/dog": pictures(1, 6, 6)})
-    (folder / "train/cat/1.png").write_bytes(content)
-    with pytest.raises(FedbenchError, match=rf"hf:pets, train, train/cat/1\.png, row 1 {message}"):
-        data.load(f"hf:{folder}", store)
-
-
-@pytest.mark.usefixtures("_datasets")
-def test_the_folder_that_is_named_is_read_whatever_the_data_folders_hold(tmp_path: Path, store: Store) -> None:
-    own, other = (pictures(2, 6, 6) for _ in range(2))
-    for place, images in (("mine", own), ("root", other)):
-        image_folder(tmp_path / place / "pets", {"train/cat": images[:1], "train/dog": images[1:]})
-    loaded = data.load(f"hf:{tmp_path / 'mine/pets'}", store, [tmp_path / "root"])
-    assert np.array_equal(loaded.images[..., 0], own)
-
-
 def test_without_the_extra_one_line_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(FedbenchError, match=r"datasets is not installed; pip install 'fedbench-fl\[hf\]'"):
         hub.library("datasets")
 
 
-@pytest.mark.usefixtures("_datasets")
+@hub_test
 def test_fetch_pins_the_revision(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub's answers are made here; what comes is read as any folder."""
     there = parquet(tmp_path / "there", {"train": pictures(6, 8, 8), "test": pictures(3, 8, 8)})
@@ -292,7 +291,7 @@ def test_fetch_pins_the_revision(tmp_path: Path, store: Store, monkeypatch: pyte
     assert (loaded.spec.name, len(loaded.images)) == ("hf:someone/digits@v2", 9)
 
 
-# -- torchvision -------------------------------------------------------------------------------------------------------
+# -- torchvision ------------------------------------------------------------------------------------------------
 
 
 def idx(folder: Path, images: dict[str, np.ndarray], front: str = "") -> None:
@@ -318,11 +317,10 @@ def test_torchvision_reads_its_own_files(tmp_path: Path, store: Store) -> None:
     assert small.spec.id != loaded.spec.id
 
 
-@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("first", [0, 1])
 def test_torchvision_in_grey_and_colour(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
-    from fedbench.data import torchvision_files
 
     grey, colour = pictures(1, 6, 5), pictures(2, 6, 5, 3)
     items = [Image.fromarray(grey[0]), *map(Image.fromarray, colour)]
@@ -345,26 +343,19 @@ def test_torchvision_reads_a_variant(tmp_path: Path, store: Store) -> None:
     assert (len(loaded.classes), loaded.images.shape) == (10, (22, 28, 28, 1))
 
 
-def test_torchvision_reads_matlab_files(tmp_path: Path, store: Store) -> None:
-    """SVHN: torchvision checks its files' checksums before it reads them, so made ones are refused in one line."""
-    from scipy.io import savemat
-
+def test_damaged_files_of_torchvision_are_one_line(tmp_path: Path, store: Store) -> None:
+    """SVHN: torchvision checks its files' checksums before it reads them, so made ones are refused."""
     for side in ("train", "test"):
         savemat(tmp_path / f"{side}_32x32.mat", {"X": pictures(32, 32, 3, 4), "y": np.array([1, 2, 3, 10])})
-    with pytest.raises(FedbenchError, match=r"torchvision:SVHN, train, in .* is damaged or not as torchvision lays it"):
-        data.load("torchvision:SVHN", store, [tmp_path])
-
-
-def test_damaged_files_of_torchvision_are_one_line(tmp_path: Path, store: Store) -> None:
     idx(tmp_path / "MNIST/raw", {"train": pictures(12, 28, 28), "t10k": pictures(11, 28, 28)})
     path = tmp_path / "MNIST/raw/train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(FedbenchError, match=r"torchvision:MNIST, train, in .* is damaged or not as torchvision lays"):
-        data.load("torchvision:MNIST", store, [tmp_path])
+    for name in ("SVHN", "MNIST"):
+        with pytest.raises(FedbenchError, match=rf"torchvision:{name}, train, in .* is damaged or not as torchvision"):
+            data.load(f"torchvision:{name}", store, [tmp_path])
 
 
 def test_reading_never_downloads(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedbench.data import torchvision_files
 
     asked = []
 
@@ -382,10 +373,6 @@ def test_reading_never_downloads(tmp_path: Path, store: Store, monkeypatch: pyte
 
 
 def test_every_set_is_one_of_torchvisions() -> None:
-    import inspect
-
-    from fedbench.data.torchvision_sets import SETS
-    from fedbench.vision import torchvision
 
     for name, one in SETS.items():
         cls = getattr(torchvision().datasets, name)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbench import protocol
@@ -43,9 +43,10 @@ def held(sizes: dict[str, int], seed: int = 0) -> tuple[Held, np.ndarray]:
     return {"users": list(sizes), "num_samples": list(sizes.values()), "user_data": data}, images
 
 
-def write(folder: Path, name: str, content: Held) -> Path:
+def write(folder: Path, name: str, content: Any) -> Path:
+    """A file of this text, or of this content as JSON."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(json.dumps(content))
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
     return folder / name
 
 
@@ -90,6 +91,7 @@ def test_white_paper_stays_white_and_greys_are_rounded(tmp_path: Path, store: St
 
 
 @given(levels=st.lists(st.integers(0, 255), min_size=20, max_size=20), digits=st.integers(4, 17))
+@settings(max_examples=30)
 def test_every_grey_level_survives(levels: list[int], digits: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("leaf")
     x = [float(f"{level / 255:.{digits}g}") for level in levels]
@@ -124,10 +126,13 @@ ROW = [0.5] * 20
         (lambda c: c.update(user_data=[1]), "it lacks 'user_data' or that is no dict"),
         (lambda c: c.update(users=[], num_samples=[]), "there are no users"),
         (lambda c: c.update(users=[3, 4]), "the name of a user must be text, not 3"),
+        (lambda c: c.update(users=[["u"], "b"]), "the name of a user must be text, not"),
+        (lambda c: c.update(users=["\ud800", "b"]), "not Unicode"),
         (lambda c: c["user_data"].pop("b"), "user b has no x and y in user_data"),
         (lambda c: c["user_data"]["b"].pop("y"), "user b has no x and y in user_data"),
         (lambda c: c["users"].append("c"), "3 users but 2 num_samples"),
         (lambda c: c.update(num_samples=[2, 3]), "user b has 2 images, 2 labels, num_samples 3"),
+        (lambda c: c.update(held({"a": 0})[0]), "no user has an image"),
         (user(y=[0]), "user a has 2 images, 1 labels, num_samples 2"),
         (user(x=[ROW]), "user a has 1 images, 2 labels, num_samples 2"),
         (user(x=[ROW, [*ROW[1:], 1.01]]), r"user a: grey levels must lie in 0\.\.1"),
@@ -135,55 +140,41 @@ ROW = [0.5] * 20
         (user(x=[ROW, [*ROW[1:], float("nan")]]), r"user a: grey levels must lie in 0\.\.1"),
         (user(x=[ROW, ROW[1:]]), "user a: the images are not rows of 20 numbers"),
         (user(x=[ROW, [*ROW[1:], "white"]]), "user a: the images are not rows of 20 numbers"),
+        (user(x=[ROW, [10**400] * 20]), "user a: the images are not rows of 20 numbers"),
         (user(x=[ROW[1:]] * 2), r"user a: images of shape \[19\]; the recipe says 20 numbers a row"),
         (user(x=[0.5, 0.5]), r"user a: images of shape \[\]; the recipe says 20 numbers a row"),
         (user(y=[0, 3]), r"labels must lie in 0\.\.2"),
         (user(y=[0, -1]), r"labels must lie in 0\.\.2"),
         (user(y=[0, 1.0]), "user a: labels must be whole numbers"),
+        (user(y=[0, 10**30]), "user a: labels must be whole numbers"),
+        ("[]", "is not a LEAF file"),
+        ("3", "is not a LEAF file"),
+        ("null", "is not a LEAF file"),
+        ("[" * 100_000, "is truncated or not JSON"),
+        ("9" * 10_000, "is truncated or not JSON"),
+        *((keep, "is truncated or not JSON") for keep in (0, 1, 40, 300, -1)),
     ],
 )
 def test_a_wrong_file_is_explained(tmp_path: Path, store: Store, change: Any, message: str) -> None:
     content, _ = held({"a": 2, "b": 2})
-    change(content)
-    path = write(tmp_path / "leaf", "all_data_0.json", content)
+    if callable(change):
+        change(content)
+    text = json.dumps(content)[:change] if isinstance(change, int) else change if isinstance(change, str) else content
+    path = write(tmp_path / "leaf", "all_data_0.json", text)
     with pytest.raises(FedbenchError, match=message) as caught:
         loaded(tmp_path, store)
     assert str(path) in caught.value.message
     assert "\n" not in caught.value.message
 
 
-def test_a_file_without_any_image(tmp_path: Path, store: Store) -> None:
-    write(tmp_path / "leaf", "all_data_0.json", held({"a": 0})[0])
-    with pytest.raises(FedbenchError, match="no user has an image"):
+def test_folders_that_are_not_one_of_leafs(tmp_path: Path, store: Store) -> None:
+    write(tmp_path / "leaf", "data_0.json", held({"a": 2})[0])
+    with pytest.raises(FedbenchError, match=r"leaf has no file like all_data\*\.json"):
         loaded(tmp_path, store)
-
-
-@pytest.mark.parametrize("keep", [0, 1, 40, 300, -1])
-def test_truncated_json(tmp_path: Path, store: Store, keep: int) -> None:
-    path = write(tmp_path / "leaf", "all_data_0.json", held({"a": 2})[0])
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(FedbenchError, match=r"all_data_0\.json is truncated or not JSON"):
-        loaded(tmp_path, store)
-
-
-@pytest.mark.parametrize("content", ["[]", "3", "null"])
-def test_json_of_another_kind(tmp_path: Path, store: Store, content: str) -> None:
-    write(tmp_path / "leaf", "all_data_0.json", {}).write_text(content)
-    with pytest.raises(FedbenchError, match="is not a LEAF file"):
-        loaded(tmp_path, store)
-
-
-def test_a_user_in_two_files(tmp_path: Path, store: Store) -> None:
     # LEAF's sampled and split files hold the same images again: together they would count twice.
     write(tmp_path / "leaf/all_data", "all_data_0.json", held({"a": 2, "b": 1})[0])
     write(tmp_path / "leaf/sampled_data", "all_data_0_niid_0.json", held({"b": 1})[0])
     with pytest.raises(FedbenchError, match=r"user b is in all_data/all_data_0\.json too; give one of LEAF's folders"):
-        loaded(tmp_path, store)
-
-
-def test_a_folder_without_such_files(tmp_path: Path, store: Store) -> None:
-    write(tmp_path / "leaf", "data_0.json", held({"a": 2})[0])
-    with pytest.raises(FedbenchError, match=r"leaf has no file like all_data\*\.json"):
         loaded(tmp_path, store)
 
 

@@ -22,7 +22,7 @@ from fedbench.errors import FedbenchError
 from fedbench.store import Store
 
 Clients = dict[int, tuple[Any, Any]]
-PATIENT = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PATIENT = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def folder(place: Path, train: Clients, test: Clients, config: Any = None) -> Path:
@@ -39,6 +39,9 @@ def grey(count: int, side: int = 4) -> np.ndarray:
     """Images as PFLlib has them: floats in [-1, 1]."""
     pixels = np.arange(count * side * side).reshape(count, 1, side, side) % 256
     return ((pixels / 255 - 0.5) / 0.5).astype(np.float32)
+
+
+OWN: Clients = {0: (grey(2), [0, 1])}
 
 
 def test_clients_come_in_the_order_of_their_numbers(tmp_path: Path, store: Store) -> None:
@@ -84,17 +87,11 @@ def test_a_client_may_have_no_row(tmp_path: Path, store: Store, none: Any, witho
     assert set(loaded.column("client")) == ({1} if without[1:] else {0, 1})
 
 
-def test_no_client_has_a_row(tmp_path: Path, store: Store) -> None:
-    with pytest.raises(FedbenchError, match=r"fed .* holds no image"):
-        data.load(str(folder(tmp_path / "fed", {0: ([], [])}, {0: ([], [])})), store)
-
-
 def test_names_of_classes_are_the_configs(tmp_path: Path, store: Store) -> None:
-    own = {0: (grey(2), [0, 1])}
-    assert data.load(str(folder(tmp_path / "a", own, own, {"classes": ["no", "yes"]})), store).classes == ("no", "yes")
-    assert data.load(str(folder(tmp_path / "b", own, own)), store).classes == ("0", "1")
     of_mnist = {"num_clients": 1, "non_iid": True, "partition": "pat", "Size of samples for labels in clients": []}
-    assert data.load(str(folder(tmp_path / "c", own, own, of_mnist)), store).classes == ("0", "1")
+    for name, config in (("a", {"classes": ["no", "yes"]}), ("b", None), ("c", of_mnist)):
+        loaded = data.load(str(folder(tmp_path / name, OWN, OWN, config)), store)
+        assert loaded.classes == (("no", "yes") if name == "a" else ("0", "1"))
 
 
 @given(st.integers(0, 255), st.sampled_from([np.float16, np.float32, np.float64, np.uint8]))
@@ -132,58 +129,50 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, store: Store, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "message"),
+    ("x", "y", "config", "message"),
     [
-        (grey(2), [0], "2 images but 1 classes"),
-        (grey(2), [0.0, 1.0], "y must be whole numbers"),
-        (grey(2) * 2, [0, 1], r"the images must lie in \[-1, 1\], as PFLlib normalises them, .* lie in \[-2, -1\.5137"),
-        (np.full((2, 4, 4), 255.0), [0, 1], r"or in \[0, 1\]; they lie in \[255, 255\]"),
-        ((grey(2) + 1) / 2, [0, 1], r"1\.npz holds images in \[0, 1\] and .*0\.npz in \[-1, 1\]; bring all"),
-        (grey(2) * np.nan, [0, 1], r"the images must lie in \[-1, 1\]"),
-        (grey(2).reshape(2, 16), [0, 1], r"x must be images \[n, C, H, W\] of 1 or 3 channels, not float32 \[2, 16\]"),
-        (np.zeros((2, 4, 4), int), [0, 1], "x must be images"),
-        (np.zeros((2, 2, 4, 4), np.uint8), [0, 1], "x must be images"),
-        (grey(2), [0, 7], r"labels must lie in 0\.\.1"),
-        (grey(2, 5), [0, 1], r"images of shape \[5, 5, 1\]; the recipe says \[4, 4, 1\]"),
+        (grey(2), [0], None, "2 images but 1 classes"),
+        (grey(2), [0.0, 1.0], None, "y must be whole numbers"),
+        (grey(2) * 2, [0, 1], None, r"must lie in \[-1, 1\], as PFLlib normalises them, .* lie in \[-2, -1\.5137"),
+        (np.full((2, 4, 4), 255.0), [0, 1], None, r"or in \[0, 1\]; they lie in \[255, 255\]"),
+        ((grey(2) + 1) / 2, [0, 1], None, r"1\.npz holds images in \[0, 1\] and .*0\.npz in \[-1, 1\]; bring all"),
+        (grey(2) * np.nan, [0, 1], None, r"the images must lie in \[-1, 1\]"),
+        (grey(2).reshape(2, 16), [0, 1], None, r"images \[n, C, H, W\] of 1 or 3 channels, not float32 \[2, 16\]"),
+        (np.zeros((2, 4, 4), int), [0, 1], None, "x must be images"),
+        (np.zeros((2, 2, 4, 4), np.uint8), [0, 1], None, "x must be images"),
+        (grey(2), [0, 7], None, r"labels must lie in 0\.\.1"),
+        (grey(2, 5), [0, 1], None, r"images of shape \[5, 5, 1\]; the recipe says \[4, 4, 1\]"),
+        *(
+            (grey(2), [0, 1], config, message)
+            for config, message in (
+                ("{", "config.json is not JSON"),
+                ("[" * 10_000, "config.json is not JSON"),
+                ("[]", "config.json must hold an object of JSON"),
+                ({"num_classes": None}, "num_classes must be a number of classes, 2 at least, not None"),
+                ({"num_classes": 1}, "not 1"),
+                ({"num_classes": True}, "not True"),
+                ({"classes": ["a", "a"], "num_classes": "2"}, "not 2"),
+            )
+        ),
     ],
 )
-def test_wrong_arrays_are_one_line(tmp_path: Path, store: Store, x: Any, y: Any, message: str) -> None:
-    good = {0: (grey(2), [0, 1])}
-    place = folder(tmp_path / "fed", {**good, 1: (x, y)}, good, {"num_classes": 2})
+def test_wrong_arrays_and_configs_are_one_line(
+    tmp_path: Path, store: Store, x: Any, y: Any, config: Any, message: str
+) -> None:
+    place = folder(tmp_path / "fed", {**OWN, 1: (x, y)}, OWN, {"num_classes": 2} if config is None else config)
     with pytest.raises(FedbenchError, match=message):
         data.load(str(place), store)
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ("{", "config.json is not JSON"),
-        ("[" * 10_000, "config.json is not JSON"),
-        ("[]", "config.json must hold an object of JSON"),
-        ({"num_classes": None}, "num_classes must be a number of classes, 2 at least, not None"),
-        ({"num_classes": 1}, "not 1"),
-        ({"num_classes": True}, "not True"),
-        ({"classes": ["a", "a"], "num_classes": "2"}, "not 2"),
-    ],
-)
-def test_a_wrong_config_is_one_line(tmp_path: Path, store: Store, config: Any, message: str) -> None:
-    own = {0: (grey(2), [0, 1])}
-    with pytest.raises(FedbenchError, match=message):
-        data.load(str(folder(tmp_path / "fed", own, own, config)), store)
-
-
-def test_names_of_files_are_numbers(tmp_path: Path, store: Store) -> None:
-    own = {0: (grey(2), [0, 1])}
-    place = folder(tmp_path / "fed", own, own)
-    (place / "train/train0.npz").write_bytes(b"")
+def test_folders_that_cannot_be_it(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(FedbenchError, match=r"none .* holds no image"):
+        data.load(str(folder(tmp_path / "none", {0: ([], [])}, {0: ([], [])})), store)
+    (folder(tmp_path / "fed", OWN, OWN) / "train/train0.npz").write_bytes(b"")
     with pytest.raises(FedbenchError, match=r"train0\.npz should be called by its client's number; such as 0\.npz"):
-        data.load(str(place), store)
-
-
-def test_a_folder_of_nothing_known(tmp_path: Path, store: Store) -> None:
-    (tmp_path / "fed/train").mkdir(parents=True)
-    with pytest.raises(FedbenchError, match="is a folder neither of PFLlib"):
         data.load(str(tmp_path / "fed"), store)
+    (tmp_path / "other/train").mkdir(parents=True)
+    with pytest.raises(FedbenchError, match="is a folder neither of PFLlib"):
+        data.load(str(tmp_path / "other"), store)
 
 
 def _parts(path: Path) -> list[Any]:

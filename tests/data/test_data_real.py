@@ -1,42 +1,19 @@
-"""The real images of FEDBENCH_DATA: counts as published, pixels as they should look, loading times."""
+"""The real images of FEDBENCH_DATA: counts as published, pixels as they should look."""
 
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedbench.data import Dataset, check, load, recipe, resolve
+from fedbench.data import Dataset, check, recipe, resolve
 from fedbench.store import Store
 from tests.support.real_images import RealImages
 
-pytestmark = pytest.mark.data
-
-MNIST = [
-    5923,
-    6742,
-    5958,
-    6131,
-    5842,
-    5421,
-    5918,
-    6265,
-    5851,
-    5949,
-    980,
-    1135,
-    1032,
-    1010,
-    982,
-    892,
-    958,
-    1028,
-    974,
-    1009,
-]
+MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+MNIST += [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 #: Of the first 5,000 training and 1,000 test images of MNIST.
 MNIST_M = [479, 563, 488, 493, 535, 434, 501, 550, 462, 495, 85, 126, 116, 107, 110, 87, 87, 99, 89, 94]
 USPS = [1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644, 359, 264, 198, 166, 200, 160, 170, 147, 166, 177]
@@ -47,6 +24,18 @@ def counts(got: Dataset, labels: np.ndarray | None = None, classes: int | None =
     return [int(n) for s in (0, 1) for n in np.bincount(values[got.split == s], minlength=classes or len(got.classes))]
 
 
+#: The moments of the training images, in grey levels, by which everybody normalises these data sets.
+MOMENTS = {
+    "mnist": ([33.32], [78.57]),
+    "fashion_mnist": ([72.94], [90.02]),
+    "cifar10": ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7]),
+    "cifar100": ([129.3, 124.1, 112.4], [68.2, 65.4, 70.4]),
+}
+#: A frog, twice a truck, then a deer and two automobiles open the training images of CIFAR-10.
+FIRST = {"cifar10": [6, 9, 9, 4, 1, 1], "mnist": [5, 0, 4, 1, 9]}
+slow = pytest.mark.slow  # thousands of PNG files to decode
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -54,42 +43,28 @@ def counts(got: Dataset, labels: np.ndarray | None = None, classes: int | None =
         ("mnist_writers", MNIST),
         ("fashion_mnist", [6000] * 10 + [1000] * 10),
         ("usps", USPS),
-        ("cifar10", [5000] * 10 + [1000] * 10),
-        ("cifar20", [2500] * 20 + [500] * 20),
-        ("cifar100", [500] * 100 + [100] * 100),
-        ("tinyimagenet", [40] * 200 + [10] * 200),
         ("mnist_m", MNIST_M),
+        pytest.param("cifar10", [5000] * 10 + [1000] * 10, marks=slow),
+        pytest.param("cifar20", [2500] * 20 + [500] * 20, marks=slow),
+        pytest.param("cifar100", [500] * 100 + [100] * 100, marks=slow),
+        pytest.param("tinyimagenet", [40] * 200 + [10] * 200, marks=slow),
     ],
 )
-def test_class_counts(name: str, expected: list[int], real_images: RealImages) -> None:
+def test_class_counts_and_moments(name: str, expected: list[int], real_images: RealImages) -> None:
     got = real_images.load(name)
     assert counts(got) == expected
     assert (np.diff(got.split.astype(int)) >= 0).all()  # training images first
     assert got.images.shape[1:] == recipe(name).shape
-
-
-@pytest.mark.parametrize(
-    ("name", "mean", "std"),
-    # The moments of the training images, in grey levels, by which everybody normalises these data sets.
-    [
-        ("mnist", [33.32], [78.57]),
-        ("fashion_mnist", [72.94], [90.02]),
-        ("cifar10", [125.3, 123.0, 113.9], [63.0, 62.1, 66.7]),
-        ("cifar100", [129.3, 124.1, 112.4], [68.2, 65.4, 70.4]),
-    ],
-)
-def test_moments_of_the_training_images(
-    name: str, mean: list[float], std: list[float], real_images: RealImages
-) -> None:
-    got = real_images.load(name)
+    assert got.labels[: len(first := FIRST.get(name, []))].tolist() == first
     levels = np.arange(256)
-    for channel, (m, s) in enumerate(zip(mean, std, strict=True)):
+    for channel, (m, s) in enumerate(zip(*MOMENTS.get(name, ([], [])), strict=True)):
         share = np.bincount(got.images[got.split == 0][..., channel].ravel(), minlength=256)
         found = np.average(levels, weights=share)
         assert abs(found - m) < 0.3
         assert abs(np.sqrt(np.average((levels - found) ** 2, weights=share)) - s) < 0.5
 
 
+@slow
 def test_cifar20_is_cifar100_with_coarse_labels(real_images: RealImages) -> None:
     coarse, fine = real_images.load("cifar20"), real_images.load("cifar100")
     np.testing.assert_array_equal(coarse.images, fine.images)
@@ -113,12 +88,7 @@ def test_writers(real_images: RealImages) -> None:
     np.testing.assert_array_equal(got.images, real_images.load("mnist").images)
 
 
-def test_first_images_look_right(real_images: RealImages) -> None:
-    # A frog, twice a truck, then a deer and two automobiles open the training images of CIFAR-10.
-    assert real_images.load("cifar10").labels[:6].tolist() == [6, 9, 9, 4, 1, 1]
-    assert real_images.load("mnist").labels[:5].tolist() == [5, 0, 4, 1, 9]
-
-
+@slow
 def test_three_domains_of_digit5(real_images: RealImages) -> None:
     mnist, usps, mnist_m = (real_images.load(name) for name in ("mnist", "usps", "mnist_m"))
     got = real_images.load("digit3")
@@ -137,16 +107,6 @@ def test_three_domains_of_digit5(real_images: RealImages) -> None:
     np.testing.assert_array_equal(got.images[domain == 2], mnist_m.images)
     # The sample of MNIST-M was made from the first images of MNIST.
     np.testing.assert_array_equal(mnist_m.labels[:5000], mnist.labels[:5000])
-
-
-@pytest.mark.bench
-def test_sixty_thousand_cifar_images_load_in_under_three_seconds(real_images: RealImages) -> None:
-    real_images.load("cifar10")
-    fresh = Store(real_images.store.home)
-    started = time.perf_counter()
-    got = load("cifar10", fresh, [real_images.root])
-    assert time.perf_counter() - started < 3.0
-    assert got.images.shape == (60000, 32, 32, 3)
 
 
 def test_resolving_reads_no_file(store: Store, data_root: Path) -> None:

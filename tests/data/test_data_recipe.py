@@ -60,45 +60,21 @@ def test_shapes_and_classes(name: str, shape: tuple[int, ...], classes: int, par
     assert (found.shape, len(found.classes), found.partition_classes) == (shape, classes, partition_classes)
 
 
-def test_exact_pixels_are_preferred_to_reencoded_ones() -> None:
-    for name in ("cifar10", "cifar20", "cifar100"):
+def test_sources_and_parts_of_ours() -> None:
+    for name in ("cifar10", "cifar20", "cifar100"):  # exact pixels are preferred to encoded ones
         assert [source.name for source in recipe(name).sources] == ["binary", "parquet"]
     assert [source.name for source in recipe("tinyimagenet").sources] == ["folder", "subset"]
     assert "SUBSET" in recipe("tinyimagenet").sources[1].title
-
-
-def test_letters_and_digits_of_femnist() -> None:
-    classes = "".join(recipe("femnist").classes)
-    assert classes == string.digits + string.ascii_uppercase + string.ascii_lowercase
-
-
-def test_the_published_images_of_mnist_m_are_preferred_and_the_sample_says_what_it_is() -> None:
-    sources = recipe("mnist_m").sources
-    assert [(s.name, s.train, s.test) for s in sources] == [
+    assert [(s.name, s.train, s.test) for s in recipe("mnist_m").sources] == [
         ("archive", 59001, 9001), ("folder", 59001, 9001), ("regenerated", 5000, 1000),
     ]  # fmt: skip
-    assert "SUBSET, regenerated" in sources[2].title
-
-
-def test_domains_stand_in_the_papers_order() -> None:
+    assert "SUBSET, regenerated" in recipe("mnist_m").sources[2].title
+    assert "".join(recipe("femnist").classes) == string.digits + string.ascii_uppercase + string.ascii_lowercase
     assert recipe("digit5").sources[0].parts == ("mnist", "svhn", "usps", "synth_digits", "mnist_m")
     assert recipe("digit3").sources[0].parts == ("mnist", "usps", "mnist_m")
-
-
-def test_cifar100_coarse_and_fine_lie_in_the_same_files() -> None:
     for coarse, fine in zip(recipe("cifar20").sources, recipe("cifar100").sources, strict=True):
         assert coarse.file == fine.file
         assert coarse.label != fine.label
-
-
-def test_unknown_dataset_offers_the_nearest() -> None:
-    with pytest.raises(FedbenchError, match="unknown dataset 'cifr10'; did you mean 'cifar10'"):
-        recipe("cifr10")
-
-
-def test_missing_recipe_file() -> None:
-    with pytest.raises(FedbenchError, match="no recipe file"):
-        recipe("./nowhere.toml")
 
 
 def test_a_users_file_is_a_recipe(tmp_path: Path) -> None:
@@ -106,16 +82,13 @@ def test_a_users_file_is_a_recipe(tmp_path: Path) -> None:
     found = recipe(str(path))
     assert (found.name, found.folder, found.classes) == ("toy", tmp_path, ("a", "b", "c"))
     assert recipe("toy") is found  # a spec names the recipe, not its file
-
-
-def test_a_users_recipe_does_not_hide_one_of_ours(tmp_path: Path) -> None:
-    path, _, _ = idx_toy(tmp_path)
-    other = path.rename(tmp_path / "cifar10.toml")
+    other = path.rename(tmp_path / "cifar10.toml")  # and hides none of ours
     assert recipe(str(other)).title == "Toy"
     assert recipe("cifar10").title == "CIFAR-10"
 
 
 GOOD_FILE = 'path = "toy/train-images.gz"\n'
+SECOND = '[[source]]\nname = "two"\nkind = "parquet"\ncolumns = {who = "w"}\n[[source.file]]\npath = "a.parquet"\n'
 
 
 @pytest.mark.parametrize(
@@ -154,6 +127,7 @@ GOOD_FILE = 'path = "toy/train-images.gz"\n'
         ('title = "Toy"', 'title = "Toy"\nname = "x"', "unknown key 'name'"),
         ('title = "Toy"', 'title = "Toy', "not valid TOML"),
         ('kind = "idx"', 'kind = "csv"\nlabel_values = { "1" = 1 }', "label_values go with label_columns"),
+        ("[[source]]", f"{SECOND}[[source]]", "same columns"),
     ],
 )
 def test_a_wrong_recipe_is_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -167,22 +141,21 @@ def test_a_wrong_recipe_is_one_clear_line(tmp_path: Path, old: str, new: str, me
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize("name", ["./toy.npz", "./toy.csv", "toy.csv"])
-def test_a_file_that_is_no_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        *((name, f"the file {name} is no data set; give a name of 'fedbench data list', a recipe (./mine.toml")
+          for name in ("./toy.npz", "./toy.csv", "toy.csv")),
+        ("cifr10", "unknown dataset 'cifr10'; did you mean 'cifar10'"),
+        ("./nowhere.toml", "no recipe file"),
+    ],
+)  # fmt: skip
+def test_what_is_no_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, told: str) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez("toy.npz", x=np.zeros(3))
     Path("toy.csv").write_text("file,label\na.png,1\n")
-    told = f"the file {name} is no data set; give a name of 'fedbench data list', a recipe (./mine.toml"
     with pytest.raises(FedbenchError, match=re.escape(told)):
         recipe(name)
-
-
-def test_sources_must_give_the_same_columns(tmp_path: Path) -> None:
-    path = tmp_path / "toy.toml"
-    second = '[[source]]\nname = "two"\nkind = "parquet"\ncolumns = {who = "w"}\n[[source.file]]\npath = "a.parquet"\n'
-    path.write_text(recipe_text(IDX_BODY + second))
-    with pytest.raises(FedbenchError, match="same columns"):
-        recipe(str(path))
 
 
 def test_absent_images_say_where_and_what(store: Store, tmp_path: Path) -> None:

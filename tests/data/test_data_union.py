@@ -69,15 +69,11 @@ def test_parts_in_their_order_at_one_shape(both: Both, store: Store) -> None:
     assert class_counts(got.spec, store) == {"a": (4, 2), "b": (4, 2), "c": (4, 2)}
 
 
-def test_the_order_of_the_parts_is_part_of_the_identity(both: Both, tmp_path: Path, store: Store) -> None:
-    first = resolve(both[0], store)
-    assert resolve(both[0], store) == first
-    other = resolve(union(tmp_path, "colour", "grey"), store)
-    assert other.id != first.id
-
-
-def test_another_source_of_a_part_is_another_data_set(both: Both, tmp_path: Path, store: Store) -> None:
+def test_parts_their_order_and_their_sources_are_the_identity(both: Both, tmp_path: Path, store: Store) -> None:
     before = resolve(both[0], store)
+    assert resolve(both[0], store) == before
+    assert resolve(union(tmp_path, "colour", "grey"), store).id != before.id
+    union(tmp_path, "grey", "colour")
     part(tmp_path, "grey", (4, 5), 0, source="copy")  # the same images
     recipe(str(tmp_path / "grey.toml"))
     renamed = resolve(both[0], store)
@@ -124,7 +120,7 @@ def test_a_missing_part_is_named_with_the_way_to_get_it(both: Both, tmp_path: Pa
     assert list(store.list("dataset")) == []
 
 
-def test_a_part_that_vanished_since(both: Both, tmp_path: Path, store: Store) -> None:
+def test_a_part_that_vanished_since_or_is_damaged(both: Both, tmp_path: Path, store: Store) -> None:
     spec = resolve(both[0], store)
     (tmp_path / "grey/train-images.gz").unlink()
     with pytest.raises(FedbenchError, match="all lacks its part grey"):
@@ -132,9 +128,6 @@ def test_a_part_that_vanished_since(both: Both, tmp_path: Path, store: Store) ->
     part(tmp_path, "grey", (4, 5), 7)
     with pytest.raises(FedbenchError, match="made from other files or by another recipe"):
         load(spec, store)
-
-
-def test_a_damaged_part_leaves_nothing_half_made(both: Both, tmp_path: Path, store: Store) -> None:
     path = tmp_path / "colour/train-images.gz"
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(FedbenchError, match=r"colour/train-images\.gz is truncated or damaged"):
@@ -143,16 +136,14 @@ def test_a_damaged_part_leaves_nothing_half_made(both: Both, tmp_path: Path, sto
 
 
 def test_wrong_parts(both: Both, tmp_path: Path, store: Store) -> None:
-    with pytest.raises(FedbenchError, match="unknown dataset 'gray'; did you mean 'grey'"):
-        resolve(union(tmp_path, "grey", "gray"), store)
-    with pytest.raises(FedbenchError, match="digit3 is a union and cannot be a part of another"):
-        resolve(union(tmp_path, "grey", "digit3"), store)
-    with pytest.raises(FedbenchError, match="digits, a part of all, has other classes"):
-        load(union(tmp_path, "grey", "digits"), store)
-
-
-def test_a_users_recipe_beside_the_union_does_not_hide_one_of_ours(tmp_path: Path, store: Store) -> None:
-    part(tmp_path, "mnist", (4, 5), 0)
+    for other, told in (
+        ("gray", "unknown dataset 'gray'; did you mean 'grey'"),
+        ("digit3", "digit3 is a union and cannot be a part of another"),
+        ("digits", "digits, a part of all, has other classes"),
+    ):
+        with pytest.raises(FedbenchError, match=told):
+            load(union(tmp_path, "grey", other), store)
+    part(tmp_path, "mnist", (4, 5), 0)  # a user's recipe beside the union does not hide one of ours
     with pytest.raises(FedbenchError, match=r"the images of mnist are not at hand: no mnist/train-images-idx3"):
         resolve(union(tmp_path, "mnist", "digits"), store)
 
@@ -184,20 +175,19 @@ def test_check_looks_at_every_part(both: Both, tmp_path: Path, store: Store) -> 
     assert artifacts == [("grey", "good"), ("colour", "good"), ("all", "good")]
 
 
-@pytest.mark.parametrize("command", ["list", "show"])
-def test_the_command_line_knows_unions(store: Store, command: str) -> None:
-    context.configure(store.home, "", False)
-    arguments = [command, *(["digit5"] if command == "show" else []), "--json"]
-    told = json.loads(CliRunner().invoke(data_app, arguments).stdout)
-    told = next(row for row in told if row["name"] == "digit5") if command == "list" else told
-    assert (told["at_hand"], told["fetchable"], told["built"]) == (None, False, [])
+def command(store: Store, *arguments: str, root: Path | None = None) -> str:
+    context.configure(store.home, str(root or ""), False)
+    return CliRunner().invoke(data_app, list(arguments)).stdout
 
 
-def test_show_says_which_parts_are_at_hand(both: Both, tmp_path: Path, store: Store) -> None:
+def test_the_command_line_knows_unions(both: Both, tmp_path: Path, store: Store) -> None:
+    rows = {row["name"]: row for row in json.loads(command(store, "list", "--json"))}
+    for told in (rows["digit5"], json.loads(command(store, "show", "digit5", "--json"))):
+        assert (told["at_hand"], told["fetchable"], told["built"]) == (None, False, [])
+    parts = ("mnist", "svhn", "usps", "synth_digits", "mnist_m")
+    assert rows["digit5"]["images"] == sum(rows[part]["images"] for part in parts) == 735542
     (tmp_path / "grey/test-images.gz").unlink()
-    name = union(tmp_path, "grey", "colour", "svhn")
-    context.configure(store.home, "", False)
-    lines = CliRunner().invoke(data_app, ["show", name]).stdout.splitlines()
+    lines = command(store, "show", union(tmp_path, "grey", "colour", "svhn")).splitlines()
     assert [" ".join(line.split()) for line in lines[-3:]] == [
         "grey not at hand: bring your own",
         "colour at hand (idx)",
@@ -205,20 +195,10 @@ def test_show_says_which_parts_are_at_hand(both: Both, tmp_path: Path, store: St
     ]
 
 
-def test_list_counts_the_images_of_the_parts(store: Store) -> None:
-    context.configure(store.home, "", False)
-    rows = {row["name"]: row for row in json.loads(CliRunner().invoke(data_app, ["list", "--json"]).stdout)}
-    parts = ("mnist", "svhn", "usps", "synth_digits", "mnist_m")
-    assert rows["digit5"]["images"] == sum(rows[part]["images"] for part in parts) == 735542
-
-
-def test_the_fetch_command_looks_for_parts_in_the_data_folders(tmp_path: Path, store: Store) -> None:
-    part(tmp_path, "grey", (4, 5), 0)
-    part(tmp_path, "colour", (6, 6, 3), 1)
+def test_the_fetch_command_looks_for_parts_in_the_data_folders(both: Both, tmp_path: Path, store: Store) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for name in ("grey.toml", "colour.toml"):
         (tmp_path / name).rename(elsewhere / name)
-    context.configure(store.home, str(tmp_path), False)
-    done = CliRunner().invoke(data_app, ["fetch", union(elsewhere, "grey", "colour"), "--json"])
-    assert list(json.loads(done.stdout).values()) == [[]]
+    told = command(store, "fetch", union(elsewhere, "grey", "colour"), "--json", root=tmp_path)
+    assert list(json.loads(told).values()) == [[]]

@@ -24,7 +24,7 @@ from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import apply
 from fedbench.specs import DatasetSpec, PartitionSpec, Setting
 from fedbench.store import Store
-from tests.data.test_data_retina import archive, images
+from tests.data.test_data_centres import RETINA, archive, retina_images
 
 ORDER = ("kaggle_arima", "RIM", "REFUGE")
 MEANS = ((0.7238, 0.3767, 0.1002), (0.5886, 0.2652, 0.1481), (0.7085, 0.4822, 0.3445))
@@ -34,7 +34,7 @@ STDS = ((0.1001, 0.1057, 0.0503), (0.1147, 0.0937, 0.0461), (0.1663, 0.1541, 0.1
 @pytest.fixture
 def retina(tmp_path: Path, store: Store) -> Dataset:
     """Images of the form of RETINA, 12 a centre."""
-    archive(tmp_path / "brought", images())
+    archive(tmp_path / "brought", RETINA, retina_images())
     return datasets.load("retina", store, [tmp_path / "brought"])
 
 

@@ -1,0 +1,174 @@
+"""Data sets of folders that somebody hands round: RETINA in the layout of FedLGD's release, centres as natural groups
+and classes by the order of their folders; Office-Home in its authors' layout, 20 of its classes and four domains."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedbench import data, partitions, protocol
+from fedbench.errors import FedbenchError
+from fedbench.resources import RECIPES
+from fedbench.store import Store
+from tests.support.data_makers import encoded, zipped
+from tests.support.server import Served, Server
+
+CENTRES = ("Drishti", "REFUGE", "RIM", "kaggle_arima")
+#: What the class folders may be called; of each the first in alphabetical order is the first class.
+FOLDERS = (("Glaucoma", "Normal"), ("glaucoma", "non-glaucoma"), ("0", "1"), ("Glaucomatous", "Normal"))
+SIDES = {"Training": 4, "Testing": 2}
+DOMAINS = ("Art", "Clipart", "Product", "Real World")
+#: Three of those that are kept, and two that are not.
+CLASSES = ("Alarm_Clock", "Desk_Lamp", "Fan", "File_Cabinet", "Webcam")
+EACH = 5
+
+
+def retina_images() -> dict[str, bytes]:
+    """Images by name, each of another size, whose colour tells centre and class; two formats, and what Macs leave."""
+    out = {".DS_Store": b"Mac"}
+    for c, (centre, folders) in enumerate(zip(CENTRES, FOLDERS, strict=True)):
+        for k, folder in enumerate(folders):
+            for side, count in SIDES.items():
+                for i in range(count):
+                    pixels = np.broadcast_to(np.uint8([60 * c, 200 * k, 20]), (40 + 9 * i, 130 - 7 * k, 3))
+                    form = ("PNG", "JPEG")[i % 2]
+                    name = f"{centre}/{side}/{folder}/{i:03}.{form[:3].lower()}"
+                    out[name] = encoded(np.ascontiguousarray(pixels), form)
+                out[f"{centre}/{side}/{folder}/.DS_Store"] = b"Mac"
+    return out
+
+
+def homes() -> dict[str, bytes]:
+    """Images by name: of another size each, their colour telling domain and class."""
+    out = {"ImageInfo.csv": b"what comes with it"}
+    for d, domain in enumerate(DOMAINS):
+        for k, name in enumerate(CLASSES):
+            for i in range(EACH):
+                pixels = np.broadcast_to(np.uint8([60 * d, 60 * k, 20]), (90 - 3 * k, 30 + 7 * i, 3))
+                out[f"{domain}/{name}/{i:05}.jpg"] = encoded(np.ascontiguousarray(pixels), "JPEG")
+    return out
+
+
+#: Of each data set its folder, the name of its archive, and what that holds.
+RETINA = ("retina", "retina_balanced", "retina_balanced")
+HOMES = ("office_home", "OfficeHomeDataset_10072016", "OfficeHomeDataset_10072016")
+
+
+def archive(root: Path, of: tuple[str, str, str], files: dict[str, bytes]) -> Path:
+    folder, name, inside = of
+    (root / folder).mkdir(parents=True)
+    return zipped(root / folder / f"{name}.zip", {f"{inside}/{path}": content for path, content in files.items()})
+
+
+def unpacked(root: Path, of: tuple[str, str, str], files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        path = root / of[0] / of[2] / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+Bring = Callable[[Path, tuple[str, str, str], dict[str, bytes]], object]
+
+
+def check(found: data.Dataset) -> None:
+    """All that `retina_images` says."""
+    assert found.classes == ("Glaucomatous", "Normal")
+    assert found.images.shape == (48, 96, 96, 3)
+    for split, each in enumerate(SIDES.values()):
+        rows = found.split == split
+        assert found.column("centre")[rows].tolist() == np.repeat(CENTRES, 2 * each).tolist()
+        assert found.labels[rows].tolist() == [0] * each + [1] * each + ([0] * each + [1] * each) * 3
+    middle = found.images[:, 48, 48].astype(int)
+    centre = np.array([CENTRES.index(name) for name in found.column("centre")])
+    assert np.abs(middle[:, 0] - 60 * centre).max() < 6
+    assert np.abs(middle[:, 1] - 200 * found.labels).max() < 6
+
+
+@pytest.mark.parametrize("bring", [archive, unpacked])
+def test_images_classes_and_centres_of_retina(tmp_path: Path, store: Store, bring: Bring) -> None:
+    bring(tmp_path, RETINA, retina_images())
+    check(data.load("retina", store, [tmp_path]))
+
+
+@pytest.mark.parametrize("bring", [archive, unpacked])
+def test_images_classes_and_domains_of_office_home(tmp_path: Path, store: Store, bring: Bring) -> None:
+    bring(tmp_path, HOMES, homes())
+    found = data.load("office_home", store, [tmp_path])
+    assert found.images.shape == (4 * 3 * EACH, 64, 64, 3)
+    assert found.classes[:2] == ("Alarm_Clock", "Backpack")
+    assert (len(found.classes), found.classes[-1]) == (20, "Fan")
+    assert list(found.classes) == sorted(found.classes)
+    assert [found.classes[k] for k in found.labels[::EACH]] == list(CLASSES[:3]) * 4
+    assert found.column("domain").tolist() == np.repeat(DOMAINS, 3 * EACH).tolist()
+    kept = [CLASSES.index(found.classes[k]) for k in found.labels]
+    domain = [DOMAINS.index(name) for name in found.column("domain")]
+    middle = found.images[:, 32, 32].astype(int)
+    assert np.abs(middle[:, 0] - 60 * np.array(domain)).max() < 6
+    assert np.abs(middle[:, 1] - 60 * np.array(kept)).max() < 6
+    assert not (found.split == 1).any()
+    spec = protocol.load("flux").partition_spec(found.spec, 20, scheme="natural", by="domain", round_robin=True)
+    p = partitions.make(spec, found)
+    assert (p.clients, p.spec.validation) == (10, 0.2)
+    assert sorted(np.bincount(p.groups).tolist()) == [2, 2, 3, 3]
+    names = [found.column("domain")[p.sample[p.rows(c)]] for c in range(10)]
+    assert all(len(set(of.tolist())) == 1 for of in names)
+    assert {p.distributions[g].name for g in p.groups} == {f"domain {d}" for d in DOMAINS}
+
+
+def test_a_copy_with_an_address_is_fetched(tmp_path: Path, store: Store, server: Server) -> None:
+    """Google Drive has no address for programs; who has a copy elsewhere names it, with its checksum, in a recipe."""
+    base, served = server
+    there = archive(tmp_path, RETINA, retina_images())
+    content = there.read_bytes()
+    there.unlink()  # or it would be at hand, beside the recipe
+    served["/copy"] = Served(content)
+    path = 'path = "retina/retina_balanced.zip"\n'
+    more = f'sha256 = "{hashlib.sha256(content).hexdigest()}"\nurls = ["{base}/copy"]\n'
+    mine = tmp_path / "retina_copy.toml"
+    mine.write_text((RECIPES / "retina.toml").read_text().replace(path, path + more))
+    assert data.fetch(str(mine), store) == [store.home / "downloads/retina/retina_balanced.zip"]
+    check(data.load(str(mine), store))
+    with pytest.raises(FedbenchError, match="no address is known to download retina from") as error:
+        data.fetch("retina", store)
+    assert "put retina/retina_balanced.zip into a folder" in str(error.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("of", "files", "told"),
+    [
+        (RETINA, {"REFUGE/Training/Suspect/1.png": b""}, "REFUGE has the class folders Suspect, glaucoma, non-glauc"),
+        (RETINA, {"Fifth/Testing/Normal/1.png": b""}, "Fifth has the class folders Normal; the recipe has 2 classes"),
+        (RETINA, {"RIM/Training/0/9.png": b"no PNG"}, r"RIM/Training/0/9\.png\) is not a readable image"),
+        (HOMES, {"Art/Fan/00001.jpg": b"no JPEG"}, r"OfficeHomeDataset_10072016/Art/Fan/00001\.jpg\) is not a readab"),
+        (HOMES, {"Art/Webcam/00001.jpg": b""}, "has no file like .* of one of the recipe's classes"),
+        (HOMES, {"Art/readme.txt": b""}, "has no file like"),
+    ],
+)
+def test_archives_that_cannot_be_it(
+    tmp_path: Path, store: Store, of: tuple[str, str, str], files: dict[str, bytes], told: str
+) -> None:
+    archive(tmp_path, of, {**(retina_images() if of is RETINA else {}), **files})
+    with pytest.raises(FedbenchError, match=told):
+        data.load(of[0], store, [tmp_path])
+    assert not list(store.list("dataset"))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "old", "new", "told"),
+    [
+        ("retina", "{centre}/Training/{label}/", "{centre}/Training/", r"with ordered_classes member .* must have"),
+        ("retina", 'kind = "folder"', 'kind = "parquet"', "kind parquet has no ordered_classes"),
+        ("retina", "resize = true", "resize = true\nonly_classes = true", "only_classes or ordered_classes, not both"),
+        ("office_home", "{domain}/{label}/*.jpg", "{domain}/*.jpg", r"with only_classes member .* must have \{label\}"),
+        ("office_home", 'kind = "folder"', 'kind = "parquet"', "kind parquet has no only_classes"),
+    ],
+)
+def test_classes_are_told_by_the_label_folder(tmp_path: Path, recipe: str, old: str, new: str, told: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text((RECIPES / f"{recipe}.toml").read_text().replace(old, new))
+    with pytest.raises(FedbenchError, match=told):
+        data.recipe(str(path))

@@ -1,0 +1,622 @@
+"""Readers: every format gives back the pixels and labels that were put in, or one line that names the file."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from PIL import Image
+from scipy.io import savemat
+
+from fedbench.data import Dataset, load, resolve
+from fedbench.data.encoded import pattern
+from fedbench.data.idx import read_idx
+from fedbench.data.images import fit
+from fedbench.errors import FedbenchError
+from fedbench.store import Store
+from tests.support.data_makers import encoded, idx_bytes, pixels, recipe_text, tar, write_idx, zipped
+
+GOOD = [encoded(image) for image in pixels(3, 4, 5)]
+DTYPES = st.sampled_from([np.uint8, np.int8, np.int16, np.int32, np.float32, np.float64])
+
+
+def loaded(
+    folder: Path, store: Store, kind: str, body: str, channels: int = 1, classes: tuple[str, ...] = ("a", "b", "c")
+) -> Dataset:
+    text = recipe_text(f'[[source]]\nname = "s"\nkind = "{kind}"\n{body}', (4, 5, channels), classes)
+    (folder / "toy.toml").write_text(text)
+    return load(str(folder / "toy.toml"), store)
+
+
+def written(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+# -- IDX --------------------------------------------------------------------------------------------------------
+
+IDX = "".join(f'[[source.file]]\npath = "{name}"\nrole = "{name}"\n' for name in ("images", "labels"))
+
+
+@given(values=DTYPES.flatmap(lambda d: hnp.arrays(d, hnp.array_shapes(max_dims=4, max_side=5))), packed=st.booleans())
+@settings(max_examples=30)
+def test_idx_round_trip(values: np.ndarray, packed: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = write_idx(tmp_path_factory.mktemp("idx") / ("a.gz" if packed else "a"), values)
+    back = read_idx(path)
+    assert back.dtype == values.dtype
+    assert back.dtype.isnative
+    np.testing.assert_array_equal(back, values)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (lambda v: idx_bytes(v)[:-1], "should hold 60 bytes of values and holds only 59"),
+        (lambda v: idx_bytes(v) + b"x", "should hold 60 bytes of values and holds more"),
+        (lambda v: gzip.compress(idx_bytes(v))[:-9], "truncated or damaged"),
+        (lambda v: gzip.compress(idx_bytes(v))[:8], "truncated or damaged"),
+        (lambda v: b"\x89PNG" + idx_bytes(v), "not an IDX file"),
+        (lambda v: b"", "not an IDX file"),
+        (lambda v: idx_bytes(v)[:6], "truncated or damaged"),
+    ],
+)
+def test_damaged_idx(tmp_path: Path, data: object, message: str) -> None:
+    path = tmp_path / "a.idx"
+    path.write_bytes(data(pixels(3, 4, 5)))  # type: ignore[operator]
+    with pytest.raises(FedbenchError, match=message) as caught:
+        read_idx(path)
+    assert str(path) in str(caught.value)
+
+
+def test_idx_files_of_no_rows(tmp_path: Path, store: Store) -> None:
+    write_idx(tmp_path / "images", pixels(0, 4, 5))
+    write_idx(tmp_path / "labels", np.zeros(0, np.uint8))
+    with pytest.raises(
+        FedbenchError, match=r"toy \(s\) holds no image: toy \(s, train\) has none; get its files again"
+    ):
+        loaded(tmp_path, store, "idx", IDX)
+    assert not (store.home / "dataset").exists()
+
+
+# -- CIFAR's binary files ---------------------------------------------------------------------------------------
+
+CIFAR = 'fields = ["coarse", "fine"]\nlabel = "fine"\ncolumns = { coarse = "coarse" }\n[[source.file]]\n'
+
+
+def cifar_records(n: int, seed: int) -> tuple[bytes, np.ndarray, np.ndarray]:
+    images, labels = pixels(n, 4, 5, 3, seed=seed), np.arange(2 * n, dtype=np.uint8).reshape(n, 2) % 3
+    planes = images.transpose(0, 3, 1, 2).reshape(n, -1)
+    return np.hstack([labels, planes]).tobytes(), images, labels
+
+
+def test_cifar_binary_from_an_archive(tmp_path: Path, store: Store) -> None:
+    test, test_images, test_labels = cifar_records(2, 1)
+    train, train_images, train_labels = cifar_records(5, 2)
+    tar(tmp_path / "toy.tar.gz", {"d/test.bin": test, "d/readme.html": b"!", "d/train.bin": train})
+    members = '[{path = "d/test.bin", split = "test"}, {path = "d/train.bin"}]'
+    got = loaded(tmp_path, store, "cifar-binary", f'{CIFAR}path = "toy.tar.gz"\nmember = {members}\n', 3)
+    np.testing.assert_array_equal(got.images, np.concatenate([train_images, test_images]))
+    np.testing.assert_array_equal(got.labels, [*train_labels[:, 1], *test_labels[:, 1]])
+    np.testing.assert_array_equal(got.columns["coarse"], [*train_labels[:, 0], *test_labels[:, 0]])
+    assert got.split.tolist() == [0] * 5 + [1] * 2
+
+
+def test_cifar_binary_that_lacks_something(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "a.bin").write_bytes(cifar_records(2, 0)[0][:-1])
+    tar(tmp_path / "toy.tar.gz", {"other.bin": b"x"})
+    for file, told in (
+        ('path = "a.bin"\n', r"a\.bin is truncated: 123 bytes are no whole number of 62-byte records"),
+        ('path = "toy.tar.gz"\nmember = [{path = "d/train.bin"}]\n', r"toy\.tar\.gz has no file d/train\.bin"),
+    ):
+        with pytest.raises(FedbenchError, match=told):
+            loaded(tmp_path, store, "cifar-binary", CIFAR + file, 3)
+
+
+# -- Parquet ----------------------------------------------------------------------------------------------------
+
+PARQUET = 'columns = { who = "who" }\n[[source.file]]\npath = "toy.parquet"\n'
+
+
+def parquet(folder: Path, store: Store, channels: int = 1, body: str = PARQUET, **columns: Any) -> Dataset:
+    held = {"image": GOOD, "label": [0, 1, 2], "who": ["x", "y", "z"], **columns}
+    pq.write_table(pa.table(held), folder / "toy.parquet")
+    return loaded(folder, store, "parquet", body, channels)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_parquet_with_encoded_images(tmp_path: Path, store: Store, nested: bool) -> None:
+    images = pixels(3, 4, 5, 3)
+    blobs = [encoded(i) for i in images]
+    got = parquet(tmp_path, store, 3, image=[{"bytes": b, "path": "x"} for b in blobs] if nested else blobs)
+    np.testing.assert_array_equal(got.images, images)
+    assert got.labels.tolist() == [0, 1, 2]
+    assert got.columns["who"].tolist() == ["x", "y", "z"]
+
+
+def test_names_of_classes_and_dictionaries_are_read(tmp_path: Path, store: Store) -> None:
+    assert parquet(tmp_path, store, label=["c", "a", "b"]).labels.tolist() == [2, 0, 1]
+    got = parquet(
+        tmp_path, store, who=pa.array(["x", "y", "x"]).dictionary_encode(), label=pa.array([2, 1, 0], pa.int8())
+    )
+    assert got.columns["who"].tolist() == ["x", "y", "x"]
+    assert got.labels.tolist() == [2, 1, 0]
+
+
+def test_grey_becomes_rgb_and_rgb_grey_as_the_shape_says(tmp_path: Path, store: Store) -> None:
+    grey = pixels(1, 4, 5)[0]
+    for channels in (1, 3):
+        got = parquet(tmp_path, store, channels, image=[encoded(grey), *[encoded(np.stack([grey] * 3, -1))] * 2])
+        for image in got.images:
+            for c in range(channels):
+                np.testing.assert_array_equal(image[..., c], grey)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"image": [GOOD[0], encoded(pixels(1, 4, 5)[0], "JPEG")[:-20], GOOD[1]]}, "row 1 is not a readable image"),
+        ({"image": [GOOD[0], b"no image", GOOD[1]]}, "row 1 is not a readable image"),
+        ({"image": [GOOD[0], encoded(pixels(1, 5, 4)[0]), GOOD[1]]}, "row 1 is 4 x 5 pixels; the recipe says 5 x 4"),
+        ({"image": [GOOD[0], None, GOOD[1]]}, "column image has empty values"),
+        *(
+            ({"image": pa.array([], kind), "label": pa.array([], pa.int64()), "who": pa.array([], pa.string())}, "none")
+            for kind in (pa.binary(), pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+        ),
+        ({"image": [[blob] for blob in GOOD]}, "image must hold encoded images as bytes, not list"),
+        ({"image": [{"data": blob} for blob in GOOD]}, "image must hold encoded images as bytes, not struct"),
+        ({"image": [{"bytes": None}, *({"bytes": blob} for blob in GOOD[1:])]}, "image has empty values"),
+        ({"image": [{"bytes": [blob]} for blob in GOOD]}, "image must hold encoded images as bytes, not list"),
+        ({"image": [1, 2, 3]}, "image must hold encoded images as bytes, not int64"),
+        ({"image": pa.array(GOOD).dictionary_encode()}, "image must hold encoded images as bytes, not dictionary"),
+        ({"label": [[0], [1], [2]]}, "label must hold numbers or text, not list"),
+        ({"label": [{"x": 0}] * 3}, "label must hold numbers or text, not struct"),
+        ({"label": [0.0, 1.0, float("nan")]}, "labels must be whole numbers, not float64"),
+        ({"label": [True, False, True]}, "labels must be whole numbers, not bool"),
+        ({"label": [0, 1, 3]}, r"labels must lie in 0\.\.2"),
+        ({"label": [0, 1, None]}, "label has empty values"),
+        ({"who": [["x"], ["y"], []]}, "who must hold numbers or text, not list"),
+        ({"who": [b"\xff", b"x", b"y"], "label": ["a", "b", "z"]}, "class 'z' is not among"),
+        ({"who": ["x", "y" * 1001, "z"]}, "who holds text of 1,001 characters; the most is 1,000"),
+        ({"who": ["x", "x\0", "z"]}, r"who holds text with a zero character: 'x\\x00'"),
+    ],
+)
+def test_columns_that_cannot_be(tmp_path: Path, store: Store, columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(FedbenchError, match=rf"toy\.parquet.*{message}"):
+        parquet(tmp_path, store, **columns)
+
+
+def test_parquet_files_that_are_none(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(FedbenchError, match=r"unknown column of .* 'whos'; did you mean 'who'"):
+        parquet(tmp_path, store, body=PARQUET.replace('who = "who"', 'who = "whos"'))
+    path = tmp_path / "toy.parquet"
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(FedbenchError, match=r"toy\.parquet is damaged or not a Parquet file"):
+        loaded(tmp_path, store, "parquet", PARQUET)
+    pq.write_table(pa.table([pa.array(GOOD), *[pa.array([0, 1, 2])] * 2], names=["image", "label", "label"]), path)
+    with pytest.raises(FedbenchError, match=r"toy\.parquet is damaged"):
+        loaded(tmp_path, store, "parquet", '[[source.file]]\npath = "toy.parquet"\n')
+
+
+def test_a_column_of_another_kind_in_every_file(tmp_path: Path, store: Store) -> None:
+    for name, who in (("one", pa.array([1, 2, 3], pa.timestamp("s"))), ("two", [1.5, 2.5, 3.5])):
+        pq.write_table(pa.table({"image": GOOD, "label": [0, 1, 2], "who": who}), tmp_path / name)
+    files = '[[source.file]]\npath = "one"\n[[source.file]]\npath = "two"\n'
+    with pytest.raises(FedbenchError, match="toy, column who is of different kinds in different files"):
+        loaded(tmp_path, store, "parquet", f'columns = {{ who = "who" }}\n{files}')
+
+
+# -- images -----------------------------------------------------------------------------------------------------
+
+
+def test_images_are_resized_where_the_recipe_allows_it(tmp_path: Path, store: Store) -> None:
+    # Halved, a pixel is the mean of four, whatever the filter's edges do to a constant image: its value.
+    flat = np.full((8, 10, 3), (10, 120, 250), np.uint8)
+    same = pixels(1, 4, 5, 3)[0]
+    image = [encoded(flat), encoded(same), encoded(same)]
+    with pytest.raises(FedbenchError, match="is 10 x 8 pixels"):
+        parquet(tmp_path, store, 3, image=image)
+    before = resolve("toy", store)
+    got = parquet(tmp_path, store, 3, f"resize = true\n{PARQUET}", image=image)
+    assert got.spec != before
+    np.testing.assert_array_equal(got.images[0], flat[:4, :5])
+    np.testing.assert_array_equal(got.images[1], same)  # what fits is left alone
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_bilinear_interpolation_against_its_definition(channels: int) -> None:
+    small = pixels(3, 6, 7, channels)
+    big = fit(small, (12, 14, channels))
+    # Pixel centres: position i of the large image lies at (i + 1/2) / 2 - 1/2 of the small one, kept inside it.
+    rows, columns = (np.clip((np.arange(2 * n) + 0.5) / 2 - 0.5, 0, n - 1) for n in (6, 7))
+    r, c = rows.astype(int).clip(max=4), columns.astype(int).clip(max=5)
+    u, v = (rows - r)[:, None, None], (columns - c)[:, None]
+    for before, after in zip(small.astype(float), big, strict=True):
+        top = before[r][:, c] * (1 - v) + before[r][:, c + 1] * v
+        below = before[r + 1][:, c] * (1 - v) + before[r + 1][:, c + 1] * v
+        assert np.abs(after - (top * (1 - u) + below * u)).max() <= 1
+
+
+def image(mode: str, form: str = "PNG", colour: Any = None) -> bytes:
+    out = io.BytesIO()
+    Image.new(mode, (5, 4), colour or 0).save(out, form)
+    return out.getvalue()
+
+
+def test_palette_alpha_and_print_colours_become_rgb(tmp_path: Path, store: Store) -> None:
+    out = io.BytesIO()
+    Image.new("RGB", (5, 4), (255, 0, 0)).convert("P", palette=Image.Palette.ADAPTIVE).save(out, "PNG")
+    blobs = [out.getvalue(), image("RGBA", colour=(255, 0, 0, 9)), image("CMYK", "TIFF", (0, 255, 255, 0))]
+    assert (parquet(tmp_path, store, 3, image=blobs).images == (255, 0, 0)).all()
+
+
+@pytest.mark.parametrize(
+    ("mode", "form", "channels", "told"),
+    [
+        # Pillow's conversion makes white of whatever is above 255.
+        *(
+            (mode, form, channels, rf"has pixels of more than 8 bits \(mode {mode}.*; scale it")
+            for mode, form, channels in (("I;16", "PNG", 1), ("I;16", "PNG", 3), ("I", "TIFF", 1), ("F", "TIFF", 3))
+        ),
+        ("RGB", "EPS", 1, r"is not a readable image \(cannot identify image file\)"),  # a format that is a program
+    ],
+)
+def test_images_that_are_not_opened(
+    tmp_path: Path, store: Store, mode: str, form: str, channels: int, told: str
+) -> None:
+    blob = image(mode, form, 300 if mode != "RGB" else None)
+    with pytest.raises(FedbenchError, match=rf"toy\.parquet, row 0 {told}"):
+        parquet(tmp_path, store, channels, image=[blob, *GOOD[1:]])
+
+
+# -- folders and archives ---------------------------------------------------------------------------------------
+
+FOLDER = '[[source.file]]\npath = "toy"\nmember = [{ path = "{label}/*.png" }]\n'
+NOTED = """[[source.file]]
+path = "toy"
+member = [
+  { path = "train/{label}/images/*.png" },
+  { path = "val/images/*.png", split = "test", annotations = "val/notes.txt" },
+]
+"""
+
+
+def folder_files() -> tuple[dict[str, bytes], np.ndarray]:
+    images = pixels(6, 4, 5)
+    names = ["train/a/images/1.png", "train/a/images/2.png", "train/b/images/1.png", "train/c/images/9.png",
+             "val/images/v1.png", "val/images/v2.png"]  # fmt: skip
+    files = {name: encoded(image) for name, image in zip(names, images, strict=True)}
+    files["val/notes.txt"] = b"v2.png\ta\t0\t0\t3\t3\nv1.png\tc\t1\t1\t2\t2\n"
+    files["train/a/boxes.txt"] = b"not an image"
+    return files, images
+
+
+@pytest.mark.parametrize("form", ["folder", "zip", "tar"])
+def test_folders_and_archives_of_images(tmp_path: Path, store: Store, form: str) -> None:
+    files, images = folder_files()
+    if form == "zip":
+        zipped(tmp_path / "toy", files)
+    elif form == "tar":
+        tar(tmp_path / "toy", dict(reversed(files.items())))
+    else:
+        written(tmp_path / "toy", files)
+    got = loaded(tmp_path, store, "folder", NOTED)
+    np.testing.assert_array_equal(got.images[..., 0], images)
+    assert got.labels.tolist() == [0, 0, 1, 2, 2, 0]
+    assert got.split.tolist() == [0, 0, 0, 0, 1, 1]
+
+
+def test_annotations_may_be_separated_by_blanks(tmp_path: Path, store: Store) -> None:
+    # As MNIST-M is handed round: the same file names in both splits, and "name class" lines.
+    images = pixels(4, 4, 5, 3)
+    names = ["pics_train/0.png", "pics_train/1.png", "pics_test/0.png", "pics_test/1.png"]
+    notes = {"train.txt": b"1.png 0\n0.png 2\n", "test.txt": b"0.png 1\r\n1.png 2\r\n"}
+    written(tmp_path / "toy", {**dict(zip(names, map(encoded, images), strict=True)), **notes})
+    body = """[[source.file]]
+path = "toy"
+member = [
+  { path = "pics_train/*.png", annotations = "train.txt" },
+  { path = "pics_test/*.png", split = "test", annotations = "test.txt" },
+]
+"""
+    got = loaded(tmp_path, store, "folder", body, 3, ("0", "1", "2"))
+    np.testing.assert_array_equal(got.images, images)
+    assert got.labels.tolist() == [2, 0, 1, 2]
+    assert got.split.tolist() == [0, 0, 1, 1]
+
+
+def test_a_folder_level_becomes_a_natural_column(tmp_path: Path, store: Store) -> None:
+    zipped(tmp_path / "toy", {f"{centre}/{name}/1.png": GOOD[0] for centre in ("rim", "acrima") for name in "ab"})
+    body = f'columns = {{ centre = "centre" }}\n{FOLDER.replace("{label}", "{centre}/{label}")}'
+    got = loaded(tmp_path, store, "folder", body)
+    assert got.columns["centre"].tolist() == ["acrima", "acrima", "rim", "rim"]
+    assert got.labels.tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.pop("val/notes.txt"), r"has no file val/notes\.txt"),
+        (lambda f: f.update({"val/notes.txt": b"v2.png\ta\n"}), "does not say the class of 'v1.png'"),
+        (
+            lambda f: f.update({"val/notes.txt": f["val/notes.txt"] + b"v2.png\tb\t0\n"}),
+            r"\(val/notes\.txt\) lists v2\.png with two classes, a and b; list an image once",
+        ),
+        (lambda f: f.update({"train/zebra/images/1.png": f["val/images/v1.png"]}), "class 'zebra' is not among"),
+        (lambda f: f.update({"train/b/images/1.png": b"x"}), r"\(train/b/images/1\.png\) is not a readable image"),
+        (lambda f: [f.pop(n) for n in list(f) if n.startswith("train")], "has no file like train/"),
+    ],
+)
+def test_a_wrong_folder_is_explained(tmp_path: Path, store: Store, change: Callable[..., object], message: str) -> None:
+    files, _ = folder_files()
+    change(files)
+    zipped(tmp_path / "toy", files)
+    with pytest.raises(FedbenchError, match=message):
+        loaded(tmp_path, store, "folder", NOTED)
+
+
+def test_patterns_stay_on_their_level() -> None:
+    rule = pattern("train/{label}/images/*_?.JPEG")
+    assert rule.fullmatch("train/n01/images/n01_3.JPEG")["label"] == "n01"  # type: ignore[index]
+    for other in ("train/n01/x/images/n01_3.JPEG", "train/n01/images/a/n01_3.JPEG", "train/n01/images/n01_3xJPEG"):
+        assert rule.fullmatch(other) is None
+
+
+def test_folders_that_cannot_be_it(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "toy").mkdir()
+    with pytest.raises(FedbenchError, match=r"toy has no file like \{label\}/\*\.png"):
+        loaded(tmp_path, store, "folder", FOLDER)
+    with pytest.raises(FedbenchError, match=r"the pattern \{label\}/\{label\} has a name twice"):
+        loaded(tmp_path, store, "folder", FOLDER.replace("{label}/*.png", "{label}/{label}"))
+    with pytest.raises(FedbenchError, match=r"cannot read .*File name too long"):
+        loaded(tmp_path, store, "mat", f'[[source.file]]\npath = "{"x" * 5000}"\n')
+
+
+@pytest.mark.parametrize("name", [b"a/\xff.png", b"\xff/1.png", None])
+def test_a_name_that_is_not_utf_8(tmp_path: Path, store: Store, name: bytes | None) -> None:
+    if name is None:
+        with tarfile.open(tmp_path / "toy", "w", format=tarfile.GNU_FORMAT) as archive:
+            info = tarfile.TarInfo("a/\udcff.png")
+            info.size = len(GOOD[0])
+            archive.addfile(info, io.BytesIO(GOOD[0]))
+    else:
+        path = os.path.join(os.fsencode(tmp_path), b"toy", name)
+        os.makedirs(os.path.dirname(path))
+        with open(path, "wb") as f:
+            f.write(GOOD[0])
+    with pytest.raises(FedbenchError, match=r"toy holds a file whose name is not UTF-8: '.*\\udcff.*'; rename it"):
+        loaded(tmp_path, store, "folder", FOLDER)
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
+def test_a_device_in_an_archive(tmp_path: Path, store: Store, kind: bytes) -> None:
+    with tarfile.open(tar(tmp_path / "toy", {"a/1.png": GOOD[0]}), "w") as archive:
+        info = tarfile.TarInfo("a/2.png")
+        info.type = kind
+        archive.addfile(info)
+    with pytest.raises(FedbenchError, match=r"toy is not a safe archive: its member 'a/2\.png' is a device or pipe"):
+        loaded(tmp_path, store, "folder", FOLDER)
+
+
+# -- places that are no files -----------------------------------------------------------------------------------
+
+CSV = """image = "Path"
+columns = { who = "who" }
+label_columns = ["one", "two", "three"]
+label_values = { "" = 0, "0" = 0, "1" = 1 }
+[[source.file]]
+path = "toy"
+"""
+BODIES = {
+    "idx": IDX.replace('"images"\nrole', '"toy"\nrole'),
+    "cifar-binary": 'fields = ["label"]\n[[source.file]]\npath = "toy"\n',
+    "parquet": '[[source.file]]\npath = "toy"\n',
+    "mat": '[[source.file]]\npath = "toy"\n',
+    "csv": CSV,
+}
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_folder_where_a_file_should_be(tmp_path: Path, store: Store, kind: str, declared: bool) -> None:
+    (tmp_path / "toy").mkdir()
+    write_idx(tmp_path / "labels", np.zeros(1, np.uint8))
+    body = BODIES[kind].replace(
+        'path = "toy"\n', f'path = "toy"\nmd5 = "{"0" * 32}"\n' if declared else 'path = "toy"\n'
+    )
+    with pytest.raises(FedbenchError, match=r"toy is a folder and should be a file; put the file there"):
+        loaded(tmp_path, store, kind, body)
+
+
+@pytest.mark.parametrize("kind", [*BODIES, "folder", "leaf"])
+def test_a_pipe_and_an_endless_device_are_not_read(tmp_path: Path, store: Store, kind: str) -> None:
+    body = {**BODIES, "folder": FOLDER, "leaf": '[[source.file]]\npath = "toy"\n'}[kind]
+    write_idx(tmp_path / "labels", np.zeros(1, np.uint8))
+    for make in (lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
+        make(tmp_path / "toy")
+        with pytest.raises(FedbenchError, match=r"toy is a pipe or device and should be a file"):
+            loaded(tmp_path, store, kind, body)
+        (tmp_path / "toy").unlink()
+
+
+@contextlib.contextmanager
+def nobody(*shut: Path) -> Iterator[None]:
+    """As a user who may not read these."""
+    for path in shut:
+        path.chmod(0)
+    before = os.geteuid()
+    if before == 0:  # root may read everything
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if before == 0:
+            os.seteuid(before)
+        for path in shut:
+            path.chmod(0o755)
+
+
+@pytest.fixture
+def open_path(tmp_path: Path) -> Path:
+    """A folder that anybody may search and write into."""
+    path = tmp_path
+    while path.owner() == tmp_path.owner() and path != path.parent and path.stat().st_mode & 0o777 == 0o700:
+        path.chmod(0o755)
+        path = path.parent
+    tmp_path.chmod(0o777)
+    return tmp_path
+
+
+def test_a_file_that_may_not_be_read(open_path: Path) -> None:
+    write_idx(open_path / "images", pixels(1, 4, 5))
+    write_idx(open_path / "labels", np.zeros(1, np.uint8))
+    with (
+        nobody(open_path / "images"),
+        pytest.raises(FedbenchError, match=r"cannot read .*images.*[Pp]ermission denied"),
+    ):
+        loaded(open_path, Store(open_path / "store"), "idx", IDX)
+
+
+def test_folders_that_may_not_be_searched(open_path: Path) -> None:
+    store = Store(open_path / "store")
+    written(open_path / "toy", {"a/1.png": GOOD[0], "b/1.png": GOOD[0]})
+    body = '[[source.file]]\npath = "toy/a/images"\nmember = [{ path = "{label}/*.png" }]\n'
+    with nobody(open_path / "toy/a"), pytest.raises(FedbenchError, match=r"cannot read .*[Pp]ermission denied"):
+        loaded(open_path, store, "folder", body)
+    with nobody(open_path / "toy/b"), pytest.raises(FedbenchError, match=r"cannot read .*toy \(Permission denied\)"):
+        loaded(open_path, store, "folder", FOLDER)  # is not left out
+
+
+# -- MATLAB, in the layout of SVHN ------------------------------------------------------------------------------
+
+MAT = '[[source.file]]\npath = "train.mat"\n[[source.file]]\npath = "test.mat"\nsplit = "test"\n'
+
+
+def mat(folder: Path, store: Store, train: Any, test: Any = (1,), more: Any = None, compressed: bool = True) -> Dataset:
+    """y [n] of the training and the test images; `more` are other variables of the training file, or its bytes."""
+    images = pixels(len(train) + len(test), 4, 5, 3)
+    for name, mine, y in (("train", images[: len(train)], train), ("test", images[len(train) :], test)):
+        held = {"X": mine.transpose(1, 2, 3, 0), "y": np.asarray(y)[:, None]}
+        own = more if name == "train" and isinstance(more, dict) else {}
+        savemat(folder / f"{name}.mat", {**held, **own}, do_compression=compressed)
+    if isinstance(more, bytes):
+        (folder / "train.mat").write_bytes(more)
+    return loaded(folder, store, "mat", MAT, 3, tuple("0123456789"))
+
+
+@pytest.mark.parametrize(("dtype", "compressed"), [(np.uint8, True), (np.float64, False)])
+def test_images_and_labels_with_ten_for_zero(tmp_path: Path, store: Store, dtype: type, compressed: bool) -> None:
+    got = mat(tmp_path, store, np.array([1, 10, 9, 5, 10], dtype), np.array([3, 2, 10], dtype), compressed=compressed)
+    np.testing.assert_array_equal(got.images, pixels(8, 4, 5, 3))
+    assert got.labels.tolist() == [1, 0, 9, 5, 0, 3, 2, 0]
+    assert got.split.tolist() == [0] * 5 + [1] * 3
+
+
+def test_labels_that_start_at_zero_stay(tmp_path: Path, store: Store) -> None:
+    assert mat(tmp_path, store, [0, 9, 1], [0]).labels.tolist() == [0, 9, 1, 0]  # as in SynthDigits
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"y": [[0], [10]]}, "y holds both 0 and 10, which stands for 0"),
+        ({"y": [[1], [11]]}, r"labels must lie in 0\.\.9"),
+        ({"y": [[1], [2.5]]}, "y must be whole numbers"),
+        ({"y": [[np.nan], [1]]}, "y must be whole numbers"),
+        ({"y": [["1"], ["2"]]}, "y must be whole numbers"),
+        ({"y": [[np.inf], [1.0]]}, "y must be whole numbers"),
+        ({"y": [[1j], [1]]}, "y must be whole numbers"),
+        ({"y": [[1], [2], [3]]}, "2 images but 3 values of label"),
+        ({"y": [[1e300], [1.0]]}, r"labels must lie in 0\.\.9"),
+        ({"y": np.array([[2**64 - 1], [1]], np.uint64)}, r"labels must lie in 0\.\.9"),
+        ({"y": np.array([{}, {}], object)}, "y must be an array of numbers, not of class cell"),
+        ({"X": {"a": 1}}, "X must be an array of numbers, not of class struct"),
+        ({"X": pixels(4, 5, 3, 2) / 255}, r"X must be bytes .* not float64 \[4, 5, 3, 2\]"),
+        ({"X": pixels(4, 5, 2)}, r"X must be bytes .* not uint8 \[4, 5, 2\]"),
+        ({"X": pixels(5, 4, 3, 2)}, r"images of shape \[5, 4, 3\]; the recipe says \[4, 5, 3\]"),
+        (b"<html>404</html>" * 20, "is damaged or not a MATLAB file of version 5 to 7"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(600), "is damaged or not a MATLAB file of version 5 to 7"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_matlab_files_that_cannot_be(tmp_path: Path, store: Store, more: Any, message: str) -> None:
+    with pytest.raises(FedbenchError, match=rf"train\.mat.*({message})"):
+        mat(tmp_path, store, [1, 2], more=more)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_truncated_matlab_files_are_one_line(tmp_path: Path, store: Store, compressed: bool) -> None:
+    savemat(tmp_path / "whole.mat", {"X": pixels(4, 5, 3, 50), "y": [[1]] * 50}, do_compression=compressed)
+    whole = (tmp_path / "whole.mat").read_bytes()
+    for keep in (0, 3, 100, 128, 140, len(whole) // 2, -1):
+        with pytest.raises(FedbenchError, match=r"train\.mat (is damaged or not a MATLAB|has no variable)") as caught:
+            mat(tmp_path, store, [1], more=whole[:keep])
+        assert "\n" not in caught.value.message
+    savemat(tmp_path / "z.mat", {"X": pixels(4, 5, 3, 2), "z": [1, 2]})
+    with pytest.raises(FedbenchError, match=r"train\.mat has no variable y"):
+        mat(tmp_path, store, [1], more=(tmp_path / "z.mat").read_bytes())
+    empty = {"X": np.zeros((4, 5, 3, 0), np.uint8), "y": np.zeros((0, 1))}
+    with pytest.raises(FedbenchError, match=r"holds no image|X must be bytes"):
+        mat(tmp_path, store, [1], (), empty)
+
+
+# -- CSV --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ("a\0b,1,0,0,0", "cannot be the name of a file"),
+        ("x" * 5000 + ",1,0,0,0", "cannot be the name of a file"),
+        ("img,1,0,0,0", "img is a folder and should be a file"),
+        ("x" * 200_000 + ",1,0,0,0", "is damaged or not a CSV file .field larger than field limit"),
+        (f"img/0.png,{'w' * 1001},0,0,0", "column who holds text of 1,001 characters"),
+        ("img/0.png,1,0,0," + "7" * 100_000, "three is '7{60}', which is no label"),
+    ],
+)
+def test_cells_of_a_csv_file(tmp_path: Path, store: Store, cells: str, message: str) -> None:
+    (tmp_path / "img").mkdir()
+    (tmp_path / "img/0.png").write_bytes(GOOD[0])
+    (tmp_path / "toy").write_text(f"Path,who,one,two,three\n{cells}\n")
+    with pytest.raises(FedbenchError, match=message) as caught:
+        loaded(tmp_path, store, "csv", CSV)
+    assert "toy" in str(caught.value)
+    assert len(str(caught.value)) < 2_000
+
+
+def test_numbers_and_columns_of_a_csv_file(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "0.png").write_bytes(GOOD[0])
+    (tmp_path / "toy").write_text(f"Path,who,one,two,three\n0.png,{10**30},0,0,1\n")
+    assert loaded(tmp_path, store, "csv", CSV).columns["who"].tolist() == [str(10**30)]  # too large: it stays text
+    (tmp_path / "toy").write_text("Path,who,one,one,two,three\n0.png,1,0,0,0,0\n")
+    with pytest.raises(FedbenchError, match="toy has two columns one"):
+        loaded(tmp_path, store, "csv", CSV)
+
+
+# -- scikit-learn's -----------------------------------------------------------------------------------------------
+
+
+def test_digits_are_stretched_to_all_grey_levels(store: Store) -> None:
+    from sklearn.datasets import load_digits
+
+    got = load("digits", store)
+    raw = load_digits().images
+    assert got.images.shape == (1797, 8, 8, 1)
+    for level, byte in ((0, 0), (1, 16), (8, 128), (15, 239), (16, 255)):
+        assert set(got.images[..., 0][raw == level].tolist()) == {byte}
+    assert got.split.max() == 0
+    assert np.bincount(got.labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
