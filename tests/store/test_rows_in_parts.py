@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbench.store import rows
@@ -19,6 +19,7 @@ def table(first: int, n: int, words: str = "ab") -> pa.Table:
 
 
 @given(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=6), many=st.integers(1, 400))
+@settings(max_examples=30)
 def test_the_rows_come_back_in_their_order(
     sizes: list[int], many: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -1,4 +1,4 @@
-"""The store: whole artifacts or none, each verified; runs claimed by one process at a time."""
+"""The store: whole artifacts or none, each verified; what is damaged, half-written, set aside or left over."""
 
 from __future__ import annotations
 
@@ -6,40 +6,38 @@ import errno
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import textwrap
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fedbench import files
 from fedbench.errors import FedbenchError
-from fedbench.files import machine
+from fedbench.files import intact, scratch, sealed
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import SCHEMA, DatasetSpec, PartitionSpec, Spec
 from fedbench.store import MANIFEST, Artifact, DamagedError, Store
-from fedbench.store import claim as module
-from tests.support.waiting import until
 
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")
 OTHER = DatasetSpec("digits", "sklearn", "another")
 PARTITION = partition_spec(DIGITS, "iid", 3, 1, 0.5)
-ROOT = Path(__file__).parents[2]
+FILES = {"store.json", f"dataset/{DIGITS.id}/{MANIFEST}", f"dataset/{DIGITS.id}/data.parquet"}
 
 
 def table(rows: int = 100) -> pa.Table:
     return pa.table({"label": pa.array(range(rows), pa.int32()), "name": [f"row {i}" for i in range(rows)]})
 
 
-def write(store: Store, spec: Spec = DIGITS, rows: int = 100, **inputs: str) -> Artifact:
-    with store.writing(spec, inputs) as writer:
+def write(store: Store, spec: Spec = DIGITS, rows: int = 100, replaces: str | None = None, **inputs: str) -> Artifact:
+    with store.writing(spec, inputs, replaces) as writer:
         writer.table("data", table(rows))
     found = store.get(spec)
     assert found is not None
@@ -51,26 +49,29 @@ def tree(store: Store) -> set[str]:
     return {p.relative_to(store.home).as_posix() for p in store.home.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
-def refused(caught: pytest.ExceptionInfo[FedbenchError], *says: str) -> None:
+def refused(attempt: Callable[[], object], *says: str, kind: type[FedbenchError] = FedbenchError) -> None:
     """One clear line that says all this."""
+    with pytest.raises(kind) as caught:
+        attempt()
     line = str(caught.value)
     assert "\n" not in line
     for words in says:
         assert words in line
 
 
-def python(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
-    """Another process on the same store."""
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
+def failing(code: int, when: str = "") -> Any:
+    """Stands in for a call of the operating system, of files of that name; after their bytes were (partly) written."""
+    real = os.fsync
+
+    def call(*given: Any, **_: Any) -> None:
+        if not when or when in os.readlink(f"/proc/self/fd/{given[0]}"):
+            raise OSError(code, os.strerror(code))
+        real(*given)
+
+    return call
 
 
-# -- writing and reading --------------------------------------------------------------------------------------
+# -- writing and reading ----------------------------------------------------------------------------------------
 
 
 def test_write_and_read(store: Store) -> None:
@@ -81,22 +82,16 @@ def test_write_and_read(store: Store) -> None:
     assert (made.kind, made.id, made.spec) == ("partition", PARTITION.id, PARTITION)
     assert made.table("data").equals(table())
     assert made.table("data", ["name"]).column_names == ["name"]
+    assert made.frame("data").to_dict("list") == table().to_pydict()
     assert made.manifest["inputs"] == {"dataset": DIGITS.id}
     assert made.provenance["libraries"]["fedbench"]
     assert made.provenance["wall_seconds"] >= 0
-
-
-def test_the_parquet_tells_its_own_origin(store: Store) -> None:
-    """A file that was copied away from its manifest still says what it is."""
-    made = write(store, PARTITION, dataset=DIGITS.id)
+    # A file that was copied away from its manifest still says what it is.
     metadata = json.loads(pq.read_schema(made.file("data.parquet")).metadata[b"fedbench"])
     assert PartitionSpec.from_dict(metadata["spec"]) == PARTITION
     assert (metadata["schema"], metadata["kind"], metadata["id"]) == (SCHEMA, "partition", PARTITION.id)
     assert metadata["inputs"] == {"dataset": DIGITS.id}
     assert "pyarrow" in metadata["libraries"]
-
-
-def test_metadata_of_the_table_is_kept(store: Store) -> None:
     with store.writing(DIGITS) as writer:
         writer.table("data", table().replace_schema_metadata({b"classes": b"10"}))
     assert store.open("dataset", DIGITS.id).table("data").schema.metadata[b"classes"] == b"10"
@@ -114,7 +109,19 @@ def test_written_twice_the_first_stays(store: Store) -> None:
     again = write(store, rows=20)
     assert again.table("data").num_rows == 10
     assert again.file("data.parquet").stat().st_ino == before
-    assert tree(store) == {"store.json", f"dataset/{DIGITS.id}/{MANIFEST}", f"dataset/{DIGITS.id}/data.parquet"}
+    assert tree(store) == FILES
+
+
+def test_replaced_in_one_step(store: Store) -> None:
+    """The former one is there until the new one is complete."""
+    first = write(store, rows=1)
+    with pytest.raises(ZeroDivisionError), store.writing(DIGITS, replaces=first.digest):
+        raise ZeroDivisionError
+    assert store.open("dataset", DIGITS.id).digest == first.digest
+    second = write(store, rows=2, replaces=first.digest)
+    assert second.table("data").num_rows == 2
+    assert write(store, rows=3, replaces=first.digest).digest == second.digest, "somebody else was faster"
+    assert sorted(p.name for p in (store.home / "dataset").iterdir()) == [DIGITS.id]
 
 
 def test_list_oldest_first(store: Store) -> None:
@@ -133,28 +140,19 @@ def test_find(store: Store) -> None:
     assert store.find(DIGITS.id[:3]).spec == DIGITS
     assert store.find(PARTITION.id, ("partition",)).spec == PARTITION
     for prefix, kinds in ((DIGITS.id[:3], ("partition",)), ("x", ("run", "dataset")), ("", ("dataset",))):
-        with pytest.raises(FedbenchError) as caught:
-            store.find(prefix, kinds)
-        refused(caught, f"no {' or '.join(kinds)} '{prefix}'", "fedbench list")
-
-
-def test_find_ambiguous(store: Store) -> None:
-    write(store)
+        refused(lambda: store.find(prefix, kinds), f"no {' or '.join(kinds)} '{prefix}'", "fedbench list")  # noqa: B023
     twin = store.home / "partition" / (DIGITS.id[:4] + "00000000")
     twin.mkdir(parents=True)
-    with pytest.raises(FedbenchError) as caught:
-        store.find(DIGITS.id[:4])
-    refused(caught, "ambiguous", f"dataset {DIGITS.id}", f"partition {twin.name}")
+    refused(lambda: store.find(DIGITS.id[:4]), "ambiguous", f"dataset {DIGITS.id}", f"partition {twin.name}")
 
 
 def test_remove(store: Store) -> None:
-    made = write(store)
-    kept = write(store, OTHER)
+    made, kept = write(store, OTHER), write(store)
     store.remove(made.kind, made.id)
-    assert store.get(DIGITS) is None
-    assert tree(store) == {"store.json", f"dataset/{OTHER.id}/{MANIFEST}", f"dataset/{OTHER.id}/data.parquet"}
+    assert store.get(OTHER) is None
+    assert tree(store) == FILES
     assert kept.table("data").num_rows == 100
-    assert write(store).table("data").num_rows == 100
+    assert write(store, OTHER).table("data").num_rows == 100
 
 
 def test_of_a_symbolic_link_the_link_goes(store: Store) -> None:
@@ -176,32 +174,18 @@ def test_of_a_symbolic_link_the_link_goes(store: Store) -> None:
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
 
 
-def test_current(store: Store) -> None:
+def test_current(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.current == {}
     store.set_current(partition="a", protocol="feddrm")
     store.set_current(partition="b")
     assert Store(store.home).current == {"partition": "b", "protocol": "feddrm"}
-
-
-def test_full_disk_keeps_the_former_current(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.set_current(partition="a")
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    store.forget_current("protocol", "run")
+    assert store.current == {"partition": "b"}
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(FedbenchError, match="no space left"):
-            store.set_current(partition="b")
-    assert store.current == {"partition": "a"}
+        patch.setattr(os, "fsync", failing(errno.ENOSPC))
+        refused(lambda: store.set_current(partition="c"), "no space left")
+    assert store.current == {"partition": "b"}
     assert tree(store) == {"store.json", "current.json"}
-
-
-def test_a_frame_for_notebooks(store: Store) -> None:
-    with store.writing(DIGITS) as writer:
-        writer.table("data", pa.table({"label": [3, 1], "name": ["a", "b"]}))
-    frame = store.open("dataset", DIGITS.id).frame("data")
-    assert frame.to_dict("list") == {"label": [3, 1], "name": ["a", "b"]}
 
 
 def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +197,7 @@ def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Store().home == tmp_path / ".fedbench"
 
 
-# -- whole or not at all --------------------------------------------------------------------------------------
+# -- whole or not at all ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -229,39 +213,26 @@ def test_an_exception_leaves_nothing(store: Store, error: type[BaseException]) -
     assert not store.has(DIGITS)
 
 
+KILLED = """
+import os, sys
+from pathlib import Path
+import pyarrow as pa
+from fedbench.specs import DatasetSpec
+from fedbench.store import Store
+with Store(Path(sys.argv[1])).writing(DatasetSpec("digits", "sklearn", "0123456789ab")) as writer:
+    writer.table("data", pa.table({"label": [1, 2, 3]}))
+    os._exit(9)
+"""
+
+
 def test_a_killed_process_leaves_nothing_visible(store: Store) -> None:
-    killed = python(
-        """
-        import os, sys
-        from pathlib import Path
-        import pyarrow as pa
-        from fedbench.specs import DatasetSpec
-        from fedbench.store import Store
-        with Store(Path(sys.argv[1])).writing(DatasetSpec("digits", "sklearn", "0123456789ab")) as writer:
-            writer.table("data", pa.table({"label": [1, 2, 3]}))
-            os._exit(9)
-        """,
-        store.home,
-    )
-    assert killed.wait(60) == 9
+    assert subprocess.run([sys.executable, "-c", KILLED, str(store.home)], timeout=60).returncode == 9
     assert any(name.endswith("data.parquet") for name in tree(store)), "the process must die after it has written"
     assert list(store.list("dataset")) == []
     assert store.get(DIGITS) is None
     with pytest.raises(FedbenchError):
         store.find(DIGITS.id)
     assert write(store).table("data").num_rows == 100
-
-
-def failing(code: int, when: str) -> Any:
-    """A stand-in for os.fsync that fails for files of that name, after their bytes were (partly) written."""
-    real = os.fsync
-
-    def fsync(descriptor: int) -> None:
-        if when in os.readlink(f"/proc/self/fd/{descriptor}"):
-            raise OSError(code, os.strerror(code))
-        real(descriptor)
-
-    return fsync
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to know which file is flushed")
@@ -273,34 +244,25 @@ def test_disk_refuses_in_the_middle(
     store.prepare()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing(code, name))
-        with pytest.raises(FedbenchError) as caught:
-            write(store)
-    refused(caught, says, str(store.home), "--home")
+        refused(lambda: write(store), says, str(store.home), "--home")
     assert tree(store) == {"store.json"}
     assert write(store).table("data").num_rows == 100
 
 
-def test_no_space_in_arrow(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrow's own error carries the reason in its text only."""
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError("Error writing bytes to file. Detail: [errno 28] No space left on device")
-
-    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
-    with pytest.raises(FedbenchError) as caught:
-        write(store)
-    refused(caught, "no space left")
-    assert tree(store) == {"store.json"}
-
-
-def test_other_errors_pass(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failing disk is no bad input: its traceback must be seen."""
-
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        # Arrow's own error carries the reason in its text only.
+        (OSError("Error writing bytes to file. Detail: [errno 28] No space left on device"), "no space left"),
+        (OSError(errno.EIO, "Input/output error"), None),  # a failing disk is no bad input: its traceback must be seen
+    ],
+)
+def test_errors_of_arrow(store: Store, monkeypatch: pytest.MonkeyPatch, error: OSError, told: str | None) -> None:
     def broken(*_: Any, **__: Any) -> None:
-        raise OSError(errno.EIO, "Input/output error")
+        raise error
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", broken)
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(FedbenchError if told else OSError, match=told or "Input/output error"):
         write(store)
     assert tree(store) == {"store.json"}
 
@@ -312,20 +274,14 @@ def test_store_that_cannot_be(tmp_path: Path, below: str) -> None:
     store = Store(file / below)
     assert list(store.list("run")) == []
     for attempt in (lambda: write(store), lambda: store.set_current(run="x"), lambda: store.claim("x").__enter__()):
-        with pytest.raises(FedbenchError) as caught:
-            attempt()
-        refused(caught, "cannot write in", str(file), "FEDBENCH_HOME")
+        refused(attempt, "cannot write in", str(file), "FEDBENCH_HOME")
 
 
 def test_read_only_store_can_be_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     write(store)
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "mkdir", refuse)
-        patch.setattr(Path, "rename", refuse)
+        patch.setattr(Path, "mkdir", failing(errno.EROFS))
+        patch.setattr(Path, "rename", failing(errno.EROFS))
         assert store.find(DIGITS.id).table("data").num_rows == 100
         for attempt in (
             lambda: write(store, OTHER),
@@ -333,47 +289,32 @@ def test_read_only_store_can_be_read(store: Store, monkeypatch: pytest.MonkeyPat
             lambda: store.record_failure("x", "reason", "log"),
             lambda: store.claim("x").__enter__(),
         ):
-            with pytest.raises(FedbenchError) as caught:
-                attempt()
-            refused(caught, "Read-only file system", "writable --home")
-    assert tree(store) == {"store.json", f"dataset/{DIGITS.id}/{MANIFEST}", f"dataset/{DIGITS.id}/data.parquet"}
+            refused(attempt, "Read-only file system", "writable --home")
+    assert tree(store) == FILES
 
 
-# -- damage ---------------------------------------------------------------------------------------------------
+# -- damage -----------------------------------------------------------------------------------------------------
 
 
-def test_truncated(store: Store) -> None:
-    path = write(store).path / "data.parquet"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(FedbenchError) as caught:
-        store.open("dataset", DIGITS.id).table("data")
-    refused(caught, "truncated", str(path), f"fedbench remove {DIGITS.id}")
-
-
-@pytest.mark.parametrize("where", [4, -9], ids=["in a page", "in the footer"])
-def test_altered(store: Store, where: int) -> None:
-    path = write(store).path / "data.parquet"
-    raw = bytearray(path.read_bytes())
-    raw[where] ^= 1
-    path.write_bytes(raw)
-    with pytest.raises(FedbenchError) as caught:
-        store.open("dataset", DIGITS.id).table("data")
-    refused(caught, "altered", str(path), f"fedbench remove {DIGITS.id}")
-
-
-def test_missing_file(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda raw: raw[:-1], "truncated"),
+        (lambda raw: raw[:4] + bytes([raw[4] ^ 1]) + raw[5:], "altered"),  # in a page
+        (lambda raw: raw[:-9] + bytes([raw[-9] ^ 1]) + raw[-8:], "altered"),  # in the footer
+        (None, "no file data.parquet"),
+    ],
+)
+def test_damaged_files(store: Store, change: Callable[[bytes], bytes] | None, says: str) -> None:
     made = write(store)
-    (made.path / "data.parquet").unlink()
-    for name in ("data", "rounds"):
-        with pytest.raises(FedbenchError) as caught:
-            made.table(name)
-        refused(caught, f"no file {name}.parquet", f"fedbench remove {DIGITS.id}")
-
-
-def test_missing_column(store: Store) -> None:
-    with pytest.raises(FedbenchError) as caught:
-        write(store).table("data", ["writer"])
-    refused(caught, "writer")
+    path = made.path / "data.parquet"
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(change(path.read_bytes()))
+    refused(lambda: made.table("data"), says, str(path) if change else "", f"fedbench remove {DIGITS.id}")
+    refused(lambda: made.table("rounds"), "no file rounds.parquet", f"fedbench remove {DIGITS.id}")
+    refused(lambda: write(store, OTHER).table("data", ["writer"]), "writer")
 
 
 @pytest.mark.parametrize(
@@ -388,227 +329,200 @@ def test_missing_column(store: Store) -> None:
     ],
 )
 def test_damaged_manifest(store: Store, text: str, says: str) -> None:
+    """One damaged artifact does not hide the others."""
     path = write(store).path / MANIFEST
+    write(store, OTHER)
     path.write_text(text)
     for attempt in (lambda: store.get(DIGITS), lambda: store.find(DIGITS.id)):
-        with pytest.raises(DamagedError) as caught:
-            attempt()
-        refused(caught, says, str(path), f"fedbench remove {DIGITS.id}")
+        refused(attempt, says, str(path), f"fedbench remove {DIGITS.id}", kind=DamagedError)
+    assert [a.id for a in store.list("dataset")] == [OTHER.id]
+    (error,) = [a for a in store.scan("dataset") if isinstance(a, FedbenchError)]
+    assert str(error).startswith(f"dataset {DIGITS.id} is damaged: ")
 
 
-def test_manifest_of_another_artifact(store: Store) -> None:
-    shutil.copy(write(store, OTHER).path / MANIFEST, write(store).path / MANIFEST)
-    with pytest.raises(FedbenchError) as caught:
-        store.get(DIGITS)
-    refused(caught, "describes dataset", DIGITS.id)
-
-
-def test_newer_store(store: Store) -> None:
-    store.prepare()
-    (store.home / "store.json").write_text(json.dumps({"schema": SCHEMA + 1}))
-    with pytest.raises(FedbenchError) as caught:
-        Store(store.home)
-    refused(caught, "newer fedbench", f"schema {SCHEMA + 1}", "upgrade")
-
-
-def test_newer_artifact(store: Store) -> None:
-    """Also one whose manifest looks quite different."""
+def test_manifests_of_others_and_of_a_newer_fedbench(store: Store) -> None:
     path = write(store).path / MANIFEST
-    path.write_text(json.dumps({"schema": SCHEMA + 1, "name": DIGITS.id}))
-    with pytest.raises(FedbenchError) as caught:
-        store.get(DIGITS)
-    refused(caught, "newer fedbench", DIGITS.id, "upgrade")
+    shutil.copy(write(store, OTHER).path / MANIFEST, path)
+    refused(lambda: store.get(DIGITS), "describes dataset", DIGITS.id)
+    path.write_text(json.dumps({"schema": SCHEMA + 1, "name": DIGITS.id}))  # which may look quite different
+    refused(lambda: store.get(DIGITS), "newer fedbench", DIGITS.id, "upgrade")
+    (store.home / "store.json").write_text(json.dumps({"schema": SCHEMA + 1}))
+    refused(lambda: Store(store.home), "newer fedbench", f"schema {SCHEMA + 1}", "upgrade")
 
 
-@pytest.mark.parametrize("name", ["store.json", "current.json"])
-@pytest.mark.parametrize("text", ["{", "3", "\x00"])
-def test_damaged_store_files(store: Store, name: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *((name, text) for name in ("store.json", "current.json") for text in ("{", "3", "\x00", "[1]")),
+        *(("store.json", text) for text in ('{"schema": "1"}', '{"schema": null}', "\xff")),
+        *(("current.json", text) for text in ('{"partition": 3}', '{"partition": ["a"]}', '{"a": ' * 3000)),
+    ],
+)
+def test_damaged_files_of_the_store(store: Store, name: str, text: str) -> None:
     store.set_current(partition="x")
-    (store.home / name).write_text(text)
-    with pytest.raises(FedbenchError) as caught:
-        _ = Store(store.home).current
-    refused(caught, "damaged", name, "delete it")
+    (store.home / name).write_bytes(text.encode("latin-1"))
+    refused(lambda: Store(store.home).current, f"{name} is damaged", "delete ")
+    (store.home / name).unlink()
+    (store.home / name).mkdir()
+    refused(lambda: Store(store.home).current, "cannot read ", name, "Is a directory")
 
 
-# -- claims ---------------------------------------------------------------------------------------------------
-
-HOLD = """
-import sys
-from pathlib import Path
-from fedbench.errors import FedbenchError
-from fedbench.store import Store
-try:
-    with Store(Path(sys.argv[1])).claim("abc"):
-        print("held", flush=True)
-        sys.stdin.readline()
-except FedbenchError as error:
-    print(error, flush=True)
-"""
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The places of all keys and entries of a JSON value."""
+    if isinstance(value, dict | list):
+        inside = value.items() if isinstance(value, dict) else enumerate(value)
+        return [place for k, v in inside for place in [(*path, k), *leaves(v, (*path, k))]]
+    return []
 
 
-@pytest.fixture
-def holder(store: Store) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds the run 'abc' until it gets a line."""
-    process = python(HOLD, store.home)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.communicate()
+def test_no_single_edit_of_a_manifest_is_accepted(store: Store) -> None:
+    """Neither another value, nor one more, nor one less; whichever spec, file, time or machine it tells of."""
+    path = write(store).path / MANIFEST
+    whole = json.loads(path.read_text())
+    for place in leaves(whole):
+        if place == (files.SEAL,):
+            continue
+        for change in ("replace", "drop", "rename"):
+            edited = json.loads(path.read_text())
+            at = edited
+            for key in place[:-1]:
+                at = at[key]
+            value = at.pop(place[-1])
+            if change != "drop":
+                name = place[-1] if change == "replace" or isinstance(at, list) else f"{place[-1]}x"
+                value = ("other" if value != "other" else 1) if change == "replace" else value
+                at.insert(name, value) if isinstance(at, list) else at.update({name: value})
+            if edited == whole:
+                continue
+            path.write_text(json.dumps(edited))
+            with pytest.raises(FedbenchError):
+                store.get(DIGITS)
+            path.write_text(json.dumps(whole))
+    assert store.get(DIGITS) is not None
 
 
-def plant(store: Store, age: float = 0.0, **claim: Any) -> Path:
-    """A claim as another worker would have left it."""
-    path = store.work("abc") / "claim.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(claim))
-    os.utime(path, (time.time() - age,) * 2)
-    return path
+def test_a_spec_that_is_not_the_ids_is_refused_without_a_seal_too(store: Store) -> None:
+    """An older fedbench sealed nothing."""
+    path = write(store).path / MANIFEST
+    manifest = {k: v for k, v in json.loads(path.read_text()).items() if k != files.SEAL}
+    path.write_text(json.dumps(manifest))
+    assert store.get(DIGITS) is not None
+    manifest["spec"]["content"] = OTHER.content
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(DamagedError, match=f"is that of dataset {OTHER.id}"):
+        store.get(DIGITS)
 
 
-def test_claim_and_release(store: Store) -> None:
-    assert store.claimed("abc") is None
-    with store.claim("abc") as claim:
-        claim.beat()
-        holder = store.claimed("abc")
-        assert holder is not None
-        assert (holder["host"], holder["pid"]) == (socket.gethostname(), os.getpid())
-        with pytest.raises(FedbenchError), store.claim("abc"):
-            pass
-        assert claim.held(), "the refused one must not release it"
-        with store.claim("another"):
-            pass
-    assert store.claimed("abc") is None
-    assert not store.work("abc").exists()
+@pytest.mark.parametrize("origin", [[], {"images": 1}, {"images": {"digest": "0", "fingerprint_parts": [3]}}])
+def test_nor_does_an_origin_of_another_form_pass(store: Store, origin: object) -> None:
+    """Every list asks which code made what there is."""
+    path = write(store).path / MANIFEST
+    manifest = {k: v for k, v in json.loads(path.read_text()).items() if k != files.SEAL}
+    manifest["provenance"]["made_from"] = origin
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(DamagedError, match="was altered"):
+        store.get(DIGITS)
 
 
-def test_release_keeps_the_checkpoint(store: Store) -> None:
-    with store.claim("abc"):
-        (store.work("abc") / "checkpoint").write_text("round 3")
-    assert [p.name for p in store.work("abc").iterdir()] == ["checkpoint"]
+JSON = st.recursive(st.none() | st.integers() | st.floats(), st.lists)
 
 
-def test_another_process_holds_it(store: Store, holder: subprocess.Popen[str]) -> None:
-    with pytest.raises(FedbenchError) as caught, store.claim("abc"):
-        pass
-    refused(caught, f"run abc is being trained by process {holder.pid}", "wait for it")
-    holder.communicate("go\n")
-    with store.claim("abc") as claim:
-        assert claim.held()
+@given(st.dictionaries(st.text(max_size=4), JSON, max_size=3))
+@settings(max_examples=20)
+def test_what_is_sealed_survives_json(value: dict[str, Any]) -> None:
+    value.pop(files.SEAL, None)
+    written = json.loads(json.dumps(sealed(value)))
+    assert intact(written)
+    written["more"] = 1
+    assert not intact(written)
 
 
-def test_of_many_processes_one_gets_it(store: Store) -> None:
-    """Also when all of them find a stale claim at once."""
-    plant(store, machine=machine(), pid=2**22 + 1, token=1)  # above the kernel's largest pid
-    crowd = [python(HOLD, store.home) for _ in range(4)]
-    lines = [process.stdout.readline() for process in crowd if process.stdout]
-    for process in crowd:
-        process.communicate("go\n")
-    assert sorted(line == "held\n" for line in lines) == [False, False, False, True]
-    assert all("being trained by process" in line for line in lines if line != "held\n")
+def test_a_folder_without_a_manifest_gives_way(store: Store) -> None:
+    """Who deleted the damaged manifest alone can have the artifact made again."""
+    (write(store).path / MANIFEST).unlink()
+    with pytest.raises(DamagedError, match="has no manifest"):
+        store.open("dataset", DIGITS.id)
+    assert write(store, rows=5).table("data").num_rows == 5
+    store.clean()
+    assert sorted(p.name for p in (store.home / "dataset").iterdir()) == [DIGITS.id]
 
 
-def test_of_many_threads_one_gets_a_stale_claim(store: Store) -> None:
-    """Threads meet more closely than processes do: none may take away a claim made after it looked."""
-    for turn in range(20):
-        path = plant(store, machine=machine(), pid=2**22 + 1, token=turn)
-        barrier, done, held = threading.Barrier(6), threading.Barrier(6), []
-
-        def attempt(barrier: Any = barrier, done: Any = done, held: list[bool] = held) -> None:
-            barrier.wait()
-            try:
-                with store.claim("abc") as claim:
-                    done.wait()
-                    held.append(claim.held())
-                    done.wait()
-            except FedbenchError:
-                done.wait()
-                done.wait()
-
-        threads = [threading.Thread(target=attempt) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-        assert held == [True]
-        shutil.rmtree(path.parent, ignore_errors=True)
+@pytest.mark.parametrize("damage", ["no manifest", "manifest", "a file"])
+def test_damage_can_be_removed(store: Store, damage: str) -> None:
+    path = write(store).path
+    if damage == "no manifest":
+        (path / MANIFEST).unlink()
+    elif damage == "manifest":
+        (path / MANIFEST).write_text("[")
+    else:
+        shutil.rmtree(path)
+        path.write_text("not a folder")
+    store.remove(*store.locate(DIGITS.id[:4]))
+    assert not path.exists()
+    write(store)
 
 
-def test_killed_holder_is_replaced_at_once(store: Store, holder: subprocess.Popen[str]) -> None:
-    holder.kill()
-    holder.wait()
-    assert (store.work("abc") / "claim.json").exists()
-    assert store.claimed("abc") is None
-    with store.claim("abc") as claim:
-        assert claim.held()
+def test_no_permission_to_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shared store with a strict umask: what is not ours to read is not called damaged."""
+    path = write(store).path / MANIFEST
+
+    def refuse(self: Path) -> bytes:
+        if self == path:
+            raise PermissionError(13, "Permission denied", str(self))
+        return self.open("rb").read()
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(FedbenchError, match=r"cannot read .*Permission denied") as caught:
+        store.get(DIGITS)
+    assert not isinstance(caught.value, DamagedError)
+    assert [*store.list("dataset")] == []
 
 
-def test_silent_machine_is_replaced(store: Store) -> None:
-    """Of a process on another machine only the heartbeat can tell."""
-    path = plant(store, module.STALE_SECONDS - 30, host="elsewhere", pid=1, token=1)
-    with pytest.raises(FedbenchError, match="process 1 on elsewhere"), store.claim("abc"):
-        pass
-    os.utime(path, (time.time() - module.STALE_SECONDS - 1,) * 2)
-    with store.claim("abc") as claim:
-        assert claim.held()
+# -- set aside, and left over -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]"])
-def test_damaged_claim_holds_nobody_up(store: Store, text: str) -> None:
-    plant(store).write_text(text)
-    with store.claim("abc") as claim:
-        assert claim.held()
+def test_killed_between_the_two_renames(store: Store) -> None:
+    """The former artifact has made room and the new one is not there: whoever looks first puts it back."""
+    for look in (
+        lambda: store.get(DIGITS), lambda: store.has(DIGITS), lambda: [*store.list("dataset")], store.clean,
+        lambda: store.open("dataset", DIGITS.id),
+    ):  # fmt: skip
+        final = write(store).path
+        final.rename(scratch(final, "aside"))
+        assert look() or look == store.clean
+        assert (final / MANIFEST).exists()
 
 
-def test_holder_that_lost_its_claim_notices(store: Store) -> None:
-    with store.claim("abc") as claim:
-        path = store.work("abc") / "claim.json"
-        path.write_text(json.dumps({"host": "elsewhere", "pid": 1, "token": 1}))
-        with pytest.raises(FedbenchError) as caught:
-            claim.beat()
-        refused(caught, "taken this run over")
-    assert path.exists(), "the new holder's claim must stay"
+def dead(path: Path) -> Path:
+    """A scratch name of a process of this machine that is gone."""
+    return path.with_name(f".{path.name}.part-{files.machine()}-{2**22 + 1}-0")
 
 
-def test_a_long_round_does_not_lose_the_claim(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round may take longer than a claim stays fresh: the heartbeat does not wait for it."""
-    monkeypatch.setattr(module, "STALE_SECONDS", 0.2)  # it beats four times as often
-    with store.claim("abc"):
-        path = store.work("abc") / "claim.json"
-        for _ in range(2):
-            os.utime(path, (0, 0))
-            assert until(lambda: path.stat().st_mtime > 0, seconds=60)  # however busy the machine is
-    assert "heartbeat" not in {thread.name for thread in threading.enumerate()}
+def test_clean_takes_what_the_dead_have_left(store: Store) -> None:
+    artifact = write(store)
+    theirs = [dead(artifact.path), dead(store.home / "current.json"), dead(store.work("abc") / "checkpoint.json")]
+    store.work("abc").mkdir(parents=True)
+    theirs[0].mkdir()
+    (theirs[0] / "data.parquet").write_text("half")
+    for path in theirs[1:]:
+        path.write_text("{}")
+    mine, elsewhere = scratch(artifact.path), artifact.path.with_name(f".{DIGITS.id}.part-00000000-1-0")
+    mine.mkdir()
+    elsewhere.mkdir()
+    gone = store.clean()
+    assert {*theirs, store.work("abc")} == set(gone)
+    assert mine.exists()
+    assert elsewhere.exists(), "of another machine nobody can tell"
+    os.utime(elsewhere, (time.time() - files.ABANDONED_SECONDS - 1,) * 2)
+    assert store.clean() == (elsewhere,)
+    assert store.get(DIGITS) is not None
 
 
-def test_full_disk_while_claiming(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing stays that would keep others from the run."""
-    store.prepare()
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(FedbenchError, match="no space left"), store.claim("abc"):
-            pass
-    assert tree(store) == {"store.json"}
-    assert store.claimed("abc") is None
-    with store.claim("abc") as claim:
-        assert claim.held()
-
-
-# -- failures -------------------------------------------------------------------------------------------------
-
-
-def test_failures_are_noted_and_forgotten(store: Store) -> None:
-    assert store.failure("abc") is None
-    path = store.record_failure("abc", "diverged", "the log", spec={"method": "x"})
-    assert path.exists()
-    noted = Store(store.home).failure("abc")
-    assert noted is not None
-    assert (noted["reason"], noted["log"], noted["spec"]) == ("diverged", "the log", {"method": "x"})
-    assert list(store.list("run")) == []
-    store.forget_failure("abc")
-    store.forget_failure("abc")
-    assert store.failure("abc") is None
+def test_clean_leaves_checkpoints_and_the_living(store: Store) -> None:
+    for name in ("saved", "held"):
+        store.work(name).mkdir(parents=True)
+    (store.work("saved") / "checkpoint.json").write_text("{}")
+    with store.claim("held"):
+        assert store.clean() == ()
+        assert store.claimed("held")
+    assert (store.work("saved") / "checkpoint.json").exists()
