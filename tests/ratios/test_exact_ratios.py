@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -99,12 +99,14 @@ LOSSES = arrays(np.float64, 4, elements=st.floats(0, 5))
 
 
 @given(own=densities(1), test=densities(3))
+@settings(max_examples=25)
 def test_mean_form_has_expectation_one(own: Floats, test: Floats) -> None:
     assert own[0] @ stratum_ratios(own[0], test) == pytest.approx(1)
     assert own[0] @ stratum_ratios(own[0], test, "sum") == pytest.approx(3)
 
 
 @given(p=densities(2), q=densities(3), loss=LOSSES, raw=st.lists(st.floats(0.1, 1), min_size=3, max_size=3))
+@settings(max_examples=25)
 def test_special_cases_are_consistent_for_the_target(p: Floats, q: Floats, loss: Floats, raw: list[float]) -> None:
     third = np.stack([*p, p.mean(0)])
     lambdas = np.array(raw) / sum(raw)
@@ -163,6 +165,7 @@ def test_cases_say_which_assumption_fails(
 
 
 @given(p=densities(2), loss=LOSSES)
+@settings(max_examples=25)
 def test_variance_without_intra_client_shift(p: Floats, loss: Floats) -> None:
     """Appendix C.1, by enumeration of both clients' samples: variance of the weighted estimate, and when it wins."""
     weights = [stratum_ratios(own, p, "sum") for own in p]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbench.conformance.lab import federation, setting, trainer
@@ -22,6 +22,7 @@ from fedbench.ratios.pool import contribution, shuffle
 
 
 @given(count=st.integers(3, 30), client=st.integers(0, 50), seed=st.integers(0, 2**32))
+@settings(max_examples=25)
 def test_a_client_gives_so_many_of_its_own_samples(count: int, client: int, seed: int) -> None:
     chosen = contribution(count, 3, seed, client)
     assert len(set(chosen.tolist())) == 3
@@ -30,22 +31,20 @@ def test_a_client_gives_so_many_of_its_own_samples(count: int, client: int, seed
 
 
 @given(count=st.integers(0, 40), seed=st.integers(0, 2**32))
+@settings(max_examples=25)
 def test_the_order_of_the_pool_is_one_of_all_its_samples(count: int, seed: int) -> None:
     order = shuffle(count, seed)
     assert sorted(order.tolist()) == list(range(count))
     np.testing.assert_array_equal(order, shuffle(count, seed))
 
 
-def test_every_sample_is_as_likely_to_stand_anywhere() -> None:
-    """Client 0's share at each place of a pool of three clients' two samples, over 2000 seeds: 1/3 within 5 standard
-    errors."""
-    first = np.mean([shuffle(6, seed) < 2 for seed in range(2000)], axis=0)
-    np.testing.assert_allclose(first, 1 / 3, atol=5 * np.sqrt(2 / 9 / 2000))
-
-
-def test_draw_is_uniform_over_a_client_s_samples() -> None:
-    seen = Counter(int(i) for seed in range(2000) for i in contribution(5, 2, seed, 0))
-    np.testing.assert_allclose([seen[i] / 2000 for i in range(5)], 2 / 5, atol=5 * np.sqrt(0.24 / 2000))
+def test_draws_and_orders_are_uniform() -> None:
+    """Client 0's share at each place of a pool of three clients' two samples, over 1000 seeds: 1/3 within 5 standard
+    errors; and each of a client's five samples is as often one of two."""
+    first = np.mean([shuffle(6, seed) < 2 for seed in range(1000)], axis=0)
+    np.testing.assert_allclose(first, 1 / 3, atol=5 * np.sqrt(2 / 9 / 1000))
+    seen = Counter(int(i) for seed in range(1000) for i in contribution(5, 2, seed, 0))
+    np.testing.assert_allclose([seen[i] / 1000 for i in range(5)], 2 / 5, atol=5 * np.sqrt(0.24 / 1000))
 
 
 def test_a_client_s_draw_is_its_own() -> None:
@@ -124,11 +123,8 @@ def test_the_pool_is_what_the_clients_are_counted_for(tmp_path: Path) -> None:
 
 
 def test_traffic_of_appendix_e() -> None:
-    """1000 CIFAR images: about 25e6 bits, 3.1 MB; against 3.5 TB of a ResNet-18 in 8e4 rounds it is nothing."""
+    """1000 CIFAR images: about 25e6 bits, 3.1 MB."""
     image = torch.zeros(32, 32, 3, dtype=torch.uint8)
     up, down = (message.size(Pool(image.expand(count, -1, -1, -1))) for count in (100, 10 * 100))
     assert down == 10 * up == 3_072_000
     assert round(8 * down / 1e6) == 25
-    training_bits = 11_000_000 * 32 * 80_000
-    assert training_bits == 2.816e13
-    assert 8 * down / training_bits < 1e-6
