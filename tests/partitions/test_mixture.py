@@ -21,7 +21,6 @@ from fedbench.partitions.schemes.mixture import counts, kept
 from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support import partitions_lab as lab
 from tests.support.partitions_lab import MADE
-from tests.support.real_images import RealImages
 
 quick = settings(max_examples=25)
 #: Smallest and other class sizes of the training and of the test split.
@@ -98,16 +97,6 @@ def test_probabilities_in_sixteen_digits_lose_no_sample() -> None:
     assert counts(train, CIFAR10[0])[3].tolist() == [27, 27, 27, 4750, 27, 27, 27, 27, 27, 27]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("name", "table"), [("fashion_mnist", "9"), ("fashion_mnist", "11"), ("mnist", "13_counts")])
-def test_real_images_give_the_papers_counts(real_images: RealImages, name: str, table: str) -> None:
-    images = real_images.load(name)
-    made = partitions.make(laid_out(TABLES[table][0], images.spec), images)
-    sides = {test: made.class_counts(test).tolist() for test in (False, True)}
-    assert all(sides[test][c] == row for (c, test), row in printed(table).items())
-    for test in (False, True):
-        assert set(images.split[made.sample[made.test == test]]) == {int(test)}
-
-
 # -- any mixture ------------------------------------------------------------------------------------------------
 
 weights = st.integers(0, 60)
@@ -128,16 +117,6 @@ def exact(mix: list[list[int]], available: list[int]) -> list[list[int]]:
     columns = [sum(column) for column in zip(*shares, strict=True)]
     n_min = min(n for n, c in zip(available, columns, strict=True) if c)
     return [[floor(s / max(columns) * n_min + Fraction(1, 10**6)) for s in row] for row in shares]
-
-
-@quick
-@given(mixtures(), st.integers(1, 10**6), st.integers(0, 500))
-def test_rule_in_exact_arithmetic(mixture: tuple[Any, Any, int], n_min: int, more: int) -> None:
-    mix = mixture[0]
-    available = [n_min + more * c for c in range(len(mix[0]))]
-    taken = counts(mix, available)
-    assert taken.tolist() == exact(mix, available)
-    assert (taken.sum(axis=0) <= available).all(), "no class is used more often than it is there"
 
 
 @quick
