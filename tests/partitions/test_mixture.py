@@ -18,6 +18,7 @@ from fedbench import data, partitions, protocol
 from fedbench.errors import FedbenchError
 from fedbench.partitions import Partition
 from fedbench.partitions.schemes.mixture import counts, kept
+from fedbench.ratios.exact import stratum_ratios
 from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support import partitions_lab as lab
 from tests.support.partitions_lab import MADE
@@ -211,7 +212,8 @@ def ratios(layout: str, sizes: Any) -> tuple[Partition, np.ndarray, np.ndarray]:
     for side in (known.train, known.test):
         assert side.shape == (made.clients, 10)
         np.testing.assert_allclose(side.sum(axis=1), 1, rtol=1e-12)
-    return made, known.test / known.train, known.test.mean(axis=0) / known.train
+    own = np.array([stratum_ratios(p, q) for p, q in zip(known.train, known.test, strict=True)])
+    return made, own, np.array([stratum_ratios(p, known.test) for p in known.train])
 
 
 def one_in(c: int, much: float, less: int, little: float) -> list[float]:

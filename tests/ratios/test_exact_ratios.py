@@ -24,11 +24,6 @@ def peaked(*tops: int) -> Floats:
     return rows
 
 
-def halves(low: float, high: float) -> Floats:
-    row = np.repeat([low, high], 5)
-    return row / row.sum()
-
-
 def test_five_clients() -> None:
     """Tables 1 and 7."""
     train, test = peaked(5, 6, 7, 8, 9), peaked(0, 1, 2, 3, 4)
@@ -43,51 +38,6 @@ def test_five_clients() -> None:
         np.testing.assert_allclose(ratio, expected, rtol=1e-4)
         np.testing.assert_allclose(stratum_ratios(train[i], test, "sum"), 5 * ratio)
         np.testing.assert_allclose(train[i] * ratio, np.repeat([0.19444, 0.00556], 5), atol=5e-6)
-
-
-def test_hundred_clients() -> None:
-    """Table 2: ten groups."""
-    train, test = peaked(*range(10)), peaked(*range(9, -1, -1))
-    for g in range(10):
-        expected = np.ones(10)
-        expected[9 - g], expected[g] = 171, 1 / 171
-        np.testing.assert_allclose(stratum_ratios(train[g], test[g]), expected)
-        ratio = stratum_ratios(train[g], test)
-        expected = np.full(10, 18.0)
-        expected[g] = 0.1 / 0.95
-        np.testing.assert_allclose(ratio, expected)
-        np.testing.assert_allclose(train[g] * ratio, 0.1)
-
-
-def test_two_clients() -> None:
-    """Table 10."""
-    a = halves(0.01, 1)
-    train, test = np.stack([np.full(10, 0.1), a]), np.stack([a, a[::-1]])
-    np.testing.assert_allclose(
-        [stratum_ratios(p, q) for p, q in zip(train, test, strict=True)],
-        [np.repeat([0.019802, 1.980198], 5), np.repeat([100, 0.01], 5)],
-        rtol=1e-4,
-    )
-    np.testing.assert_allclose(
-        [stratum_ratios(p, test) for p in train], [np.ones(10), np.repeat([50.5, 0.505], 5)], rtol=1e-9
-    )
-
-
-def test_single_client_of_table_13() -> None:
-    np.testing.assert_allclose(stratum_ratios(halves(1 / 20, 1), halves(1, 1 / 20)), np.repeat([20, 0.05], 5))
-
-
-def test_colored_mnist() -> None:
-    """Table 3: strata are "colour agrees with the label" and "does not"."""
-
-    def flips(*probabilities: float) -> Floats:
-        return np.array([[1 - e, e] for e in probabilities])
-
-    train, test = flips(0.5, 0.2), flips(0.2, 0.8)
-    np.testing.assert_allclose([stratum_ratios(p, test) for p in train], [[1, 1], [0.625, 2.5]])
-    np.testing.assert_allclose(
-        [stratum_ratios(p, q) for p, q in zip(train, test, strict=True)], [[1.6, 0.4], [0.25, 4]]
-    )
 
 
 def densities(rows: int) -> st.SearchStrategy[Floats]:
@@ -162,33 +112,6 @@ def test_cases_say_which_assumption_fails(
 ) -> None:
     with pytest.raises(FedbenchError, match=message):
         case_ratios(case, train, test, lambdas)
-
-
-@given(p=densities(2), loss=LOSSES)
-@settings(max_examples=25)
-def test_variance_without_intra_client_shift(p: Floats, loss: Floats) -> None:
-    """Appendix C.1, by enumeration of both clients' samples: variance of the weighted estimate, and when it wins."""
-    weights = [stratum_ratios(own, p, "sum") for own in p]
-    joint = np.outer(p[0], p[1])
-
-    def moments(values: Floats) -> tuple[float, float]:
-        mean = (joint * values).sum()
-        return float(mean), float((joint * (values - mean) ** 2).sum())
-
-    mean, variance = moments(0.5 * ((weights[0] * loss)[:, None] + (weights[1] * loss)[None, :]))
-    plain_mean, plain_variance = moments(loss[:, None] + loss[None, :])
-    assert mean == pytest.approx(plain_mean, abs=1e-9)
-
-    def sigmas(own: Floats, other: Floats) -> tuple[float, float]:
-        a, b = loss - own @ loss, other / own * loss - other @ loss
-        return float(own @ a**2), float(own @ b**2 + 2 * own @ (a * b))
-
-    (s_p, t_p), (s_q, t_q) = sigmas(p[0], p[1]), sigmas(p[1], p[0])
-    assert variance == pytest.approx((s_p + t_p + s_q + t_q) / 4, abs=1e-9)
-    assert plain_variance == pytest.approx(s_p + s_q, abs=1e-9)
-    margin = 3 * (s_p + s_q) - (t_p + t_q)
-    if abs(margin) > 1e-6:
-        assert (variance < plain_variance) == (margin > 0)
 
 
 def test_weights_of_strata() -> None:
