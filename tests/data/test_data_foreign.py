@@ -321,7 +321,6 @@ def test_torchvision_reads_its_own_files(tmp_path: Path, store: Store) -> None:
 def test_torchvision_in_grey_and_colour(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
-
     grey, colour = pictures(1, 6, 5), pictures(2, 6, 5, 3)
     items = [Image.fromarray(grey[0]), *map(Image.fromarray, colour)]
     sides = {"train": [*items[first:], *items[:first]], "test": items[:1]}  # the test images are grey alone
@@ -356,7 +355,6 @@ def test_damaged_files_of_torchvision_are_one_line(tmp_path: Path, store: Store)
 
 
 def test_reading_never_downloads(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-
     asked = []
 
     def opened(source: Any, root: Path, side: str, download: bool) -> Any:
@@ -373,7 +371,6 @@ def test_reading_never_downloads(tmp_path: Path, store: Store, monkeypatch: pyte
 
 
 def test_every_set_is_one_of_torchvisions() -> None:
-
     for name, one in SETS.items():
         cls = getattr(torchvision().datasets, name)
         known = {p for base in cls.__mro__[:2] for p in inspect.signature(base.__init__).parameters}
