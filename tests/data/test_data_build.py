@@ -1,9 +1,12 @@
-"""Identity, verification and the artifact; `check` and the command line."""
+"""From a recipe to the artifact: identity, verification, `check` and the command line; unions of several data sets; and
+recipes, of which the ones that come along are right and wrong ones say what is wrong."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import string
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +15,12 @@ from typer.testing import CliRunner, Result
 
 from fedbench.cli import context
 from fedbench.cli.data import data_app
-from fedbench.data import check, class_counts, info, load, resolve
+from fedbench.data import check, class_counts, declared, fetchable, info, load, locate, places, recipe, recipes, resolve
+from fedbench.data.images import fit
 from fedbench.errors import FedbenchError
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
-from tests.support.data_makers import IDX_BODY, encoded, idx_toy, pixels, recipe_text, with_checksums, write_idx
+from tests.support.data_makers import IDX, IDX_BODY, encoded, idx_toy, pixels, recipe_text, with_checksums, write_idx
 
 
 def test_official_training_images_come_first(tmp_path: Path, store: Store) -> None:
@@ -324,3 +328,349 @@ def test_fetch_command(store: Store) -> None:
     assert json.loads(run(store, "fetch", "digits", "--json").stdout) == {"digits": []}
     with pytest.raises(FedbenchError, match="did you mean 'digits'"):
         raise run(store, "fetch", "digits", "digts").exception or AssertionError("no error")
+
+
+# -- unions ------------------------------------------------------------------------------------------------------
+
+UNION = """
+[[source]]
+name = "union"
+kind = "union"
+parts = {parts}
+columns = {{ domain = "domain" }}
+"""
+SHAPE = (6, 6, 3)
+
+
+def part(folder: Path, name: str, size: tuple[int, ...], seed: int, source: str = "idx") -> np.ndarray:
+    """A recipe and IDX files of 6 training and 3 test images; returns the images."""
+    images, labels = pixels(9, *size, seed=seed), np.arange(seed, seed + 9).astype(np.uint8) % 3
+    for split, rows in (("train", slice(0, 6)), ("test", slice(6, 9))):
+        write_idx(folder / f"{name}/{split}-images.gz", images[rows])
+        write_idx(folder / f"{name}/{split}-labels.gz", labels[rows])
+    shape = size if len(size) == 3 else (*size, 1)
+    (folder / f"{name}.toml").write_text(recipe_text(IDX.format(folder=name, source=source), shape))
+    return images
+
+
+def union(folder: Path, *parts: str) -> str:
+    path = folder / "all.toml"
+    path.write_text(recipe_text(UNION.format(parts=list(parts)), SHAPE))
+    return str(path)
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> tuple[str, np.ndarray, np.ndarray]:
+    """A union of a grey and a colour data set that lie beside it, and their images."""
+    return union(tmp_path, "grey", "colour"), part(tmp_path, "grey", (4, 5), 0), part(tmp_path, "colour", (6, 6, 3), 1)
+
+
+Both = tuple[str, np.ndarray, np.ndarray]
+
+
+def test_parts_in_their_order_at_one_shape(both: Both, store: Store) -> None:
+    name, grey, colour = both
+    got = load(name, store)
+    assert got.images.shape == (18, *SHAPE)
+    assert got.split.tolist() == [0] * 12 + [1] * 6
+    assert got.columns["domain"].tolist() == [0] * 6 + [1] * 6 + [0] * 3 + [1] * 3
+    first, second = (got.images[got.columns["domain"] == code] for code in (0, 1))
+    np.testing.assert_array_equal(second, colour)
+    for channel in range(3):
+        np.testing.assert_array_equal(first[..., channel], fit(grey[..., None], (6, 6, 1))[..., 0])
+    for code, seed in ((0, 0), (1, 1)):
+        own = (np.arange(9) + seed) % 3
+        assert got.labels[got.columns["domain"] == code].tolist() == own.tolist()
+    assert class_counts(got.spec, store) == {"a": (4, 2), "b": (4, 2), "c": (4, 2)}
+
+
+def test_parts_their_order_and_their_sources_are_the_identity(both: Both, tmp_path: Path, store: Store) -> None:
+    before = resolve(both[0], store)
+    assert resolve(both[0], store) == before
+    assert resolve(union(tmp_path, "colour", "grey"), store).id != before.id
+    union(tmp_path, "grey", "colour")
+    part(tmp_path, "grey", (4, 5), 0, source="copy")  # the same images
+    recipe(str(tmp_path / "grey.toml"))
+    renamed = resolve(both[0], store)
+    assert renamed != before
+    write_idx(tmp_path / "grey/test-labels.gz", np.array([1, 1, 1], np.uint8))
+    assert resolve(both[0], store) not in (before, renamed)
+
+
+def test_a_union_says_what_it_was_made_from(both: Both, store: Store) -> None:
+    heard: list[str] = []
+    spec = load(both[0], store, notify=heard.append).spec
+    artifact = store.get(spec)
+    assert artifact is not None
+    assert artifact.provenance["inputs"] == [resolve(name, store).id for name in ("grey", "colour")]
+    assert len(heard) == 3  # the union and each part, once
+    load(both[0], store, notify=heard.append)
+    assert len(heard) == 3
+
+
+def test_parts_that_are_only_in_the_store_will_do(both: Both, tmp_path: Path, store: Store) -> None:
+    load(both[0], store)
+    for artifact in list(store.list("dataset")):
+        if artifact.manifest["spec"]["name"] == "all":
+            store.remove(artifact.kind, artifact.id)
+    (tmp_path / "grey/train-images.gz").unlink()
+    got = load(both[0], store)
+    assert np.bincount(got.columns["domain"]).tolist() == [9, 9]
+    (tmp_path / "colour/train-images.gz").unlink()
+    assert resolve(both[0], store) == got.spec
+
+
+def test_a_missing_part_is_named_with_the_way_to_get_it(both: Both, tmp_path: Path, store: Store) -> None:
+    (tmp_path / "colour/test-labels.gz").unlink()
+    with pytest.raises(FedbenchError) as caught:
+        load(both[0], store)
+    text = str(caught.value)
+    assert text.startswith("all lacks its part colour: the images of colour are not at hand: no colour/test-labels.gz")
+    assert "--data" in text
+    assert "\n" not in text
+    with pytest.raises(FedbenchError) as caught:
+        resolve(union(tmp_path, "grey", "svhn"), store)
+    assert "lacks its part svhn" in str(caught.value)
+    assert "'fedbench data fetch svhn'" in str(caught.value)
+    assert list(store.list("dataset")) == []
+
+
+def test_a_part_that_vanished_since_or_is_damaged(both: Both, tmp_path: Path, store: Store) -> None:
+    spec = resolve(both[0], store)
+    (tmp_path / "grey/train-images.gz").unlink()
+    with pytest.raises(FedbenchError, match="all lacks its part grey"):
+        load(spec, store)
+    part(tmp_path, "grey", (4, 5), 7)
+    with pytest.raises(FedbenchError, match="made from other files or by another recipe"):
+        load(spec, store)
+    path = tmp_path / "colour/train-images.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(FedbenchError, match=r"colour/train-images\.gz is truncated or damaged"):
+        load(both[0], store)
+    assert [a.spec.name for a in store.list("dataset")] == ["grey"]  # type: ignore[union-attr]
+
+
+def test_wrong_parts(both: Both, tmp_path: Path, store: Store) -> None:
+    for other, told in (
+        ("gray", "unknown dataset 'gray'; did you mean 'grey'"),
+        ("digit3", "digit3 is a union and cannot be a part of another"),
+        ("digits", "digits, a part of all, has other classes"),
+    ):
+        with pytest.raises(FedbenchError, match=told):
+            load(union(tmp_path, "grey", other), store)
+    part(tmp_path, "mnist", (4, 5), 0)  # a user's recipe beside the union does not hide one of ours
+    with pytest.raises(FedbenchError, match=r"the images of mnist are not at hand: no mnist/train-images-idx3"):
+        resolve(union(tmp_path, "mnist", "digits"), store)
+
+
+def test_what_is_at_hand_is_told_from_the_parts(both: Both, tmp_path: Path, store: Store) -> None:
+    found = recipe(both[0])
+    folders = places(found, store, [])
+    paths = locate(found.sources[0], folders)
+    assert paths is not None
+    assert [path.parent.name for path in paths] == ["grey"] * 4 + ["colour"] * 4
+    assert declared(found, folders) == 18
+    assert declared(recipe("femnist"), folders) == 0
+    assert declared(recipe(union(tmp_path, "grey", "femnist")), folders) == 0  # one of them does not say
+    (tmp_path / "grey/test-images.gz").unlink()
+    assert locate(found.sources[0], folders) is None
+    assert not fetchable(found.sources[0])
+    assert fetchable(recipe(union(tmp_path, "svhn", "mnist_m")).sources[0])
+
+
+def test_check_looks_at_every_part(both: Both, tmp_path: Path, store: Store) -> None:
+    load(both[0], store)
+    (tmp_path / "grey/train-images.gz").unlink()
+    found = check(both[0], store)
+    states = [(f.dataset, f.state) for f in found]
+    assert states.count(("grey", "missing")) == 1
+    assert states.count(("grey", "no checksum")) == 3
+    assert states.count(("colour", "no checksum")) == 4
+    artifacts = [(f.dataset, f.state) for f in found if f.what.startswith("artifact")]
+    assert artifacts == [("grey", "good"), ("colour", "good"), ("all", "good")]
+
+
+def command(store: Store, *arguments: str, root: Path | None = None) -> str:
+    context.configure(store.home, str(root or ""), False)
+    return CliRunner().invoke(data_app, list(arguments)).stdout
+
+
+def test_the_command_line_knows_unions(both: Both, tmp_path: Path, store: Store) -> None:
+    rows = {row["name"]: row for row in json.loads(command(store, "list", "--json"))}
+    for told in (rows["digit5"], json.loads(command(store, "show", "digit5", "--json"))):
+        assert (told["at_hand"], told["fetchable"], told["built"]) == (None, False, [])
+    parts = ("mnist", "svhn", "usps", "synth_digits", "mnist_m")
+    assert rows["digit5"]["images"] == sum(rows[part]["images"] for part in parts) == 735542
+    (tmp_path / "grey/test-images.gz").unlink()
+    lines = command(store, "show", union(tmp_path, "grey", "colour", "svhn")).splitlines()
+    assert [" ".join(line.split()) for line in lines[-3:]] == [
+        "grey not at hand: bring your own",
+        "colour at hand (idx)",
+        "svhn not at hand: 'fedbench data fetch svhn'",
+    ]
+
+
+def test_the_fetch_command_looks_for_parts_in_the_data_folders(both: Both, tmp_path: Path, store: Store) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("grey.toml", "colour.toml"):
+        (tmp_path / name).rename(elsewhere / name)
+    told = command(store, "fetch", union(elsewhere, "grey", "colour"), "--json", root=tmp_path)
+    assert list(json.loads(told).values()) == [[]]
+
+
+# -- recipes -----------------------------------------------------------------------------------------------------
+
+NAMES = {
+    "digits", "mnist", "fashion_mnist", "mnist_writers", "cifar10", "cifar20", "cifar100", "usps", "tinyimagenet",
+    "femnist", "svhn", "synth_digits", "mnist_m", "digit5", "digit3", "chexpert", "office_home",
+    "retina",
+}  # fmt: skip
+#: Sources that are handed round without a checksum that we know: the files themselves are their identity.
+BRING_YOUR_OWN = {
+    ("femnist", "parquet"), ("femnist", "leaf"), ("synth_digits", "mat"), ("synth_digits", "parquet"),
+    ("mnist_m", "folder"), ("chexpert", "small"), ("office_home", "archive"), ("office_home", "folder"),
+    ("retina", "archive"), ("retina", "folder"),
+}  # fmt: skip
+
+
+def test_every_dataset_has_a_valid_recipe() -> None:
+    assert set(recipes()) == NAMES
+    for found in recipes().values():
+        assert found.partition_classes >= len(found.classes) or found.partition_label
+        for source in found.sources:
+            if source.kind == "union":
+                assert set(source.parts) < NAMES
+                continue
+            declared = source.kind == "builtin" or all(file.checksum for file in source.file)
+            assert declared != ((found.name, source.name) in BRING_YOUR_OWN)
+            assert source.train or not declared
+            assert found.multi_label == (found.name == "chexpert")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "partition_classes"),
+    [
+        ("digits", (8, 8, 1), 10, 10),
+        ("mnist_writers", (28, 28, 1), 10, 10),
+        ("cifar20", (32, 32, 3), 20, 100),
+        ("cifar100", (32, 32, 3), 100, 100),
+        ("usps", (16, 16, 1), 10, 10),
+        ("femnist", (28, 28, 1), 62, 62),
+        ("svhn", (32, 32, 3), 10, 10),
+        ("digit5", (32, 32, 3), 10, 10),
+        ("tinyimagenet", (64, 64, 3), 200, 200),
+    ],
+)
+def test_shapes_and_classes(name: str, shape: tuple[int, ...], classes: int, partition_classes: int) -> None:
+    found = recipe(name)
+    assert (found.shape, len(found.classes), found.partition_classes) == (shape, classes, partition_classes)
+
+
+def test_sources_and_parts_of_ours() -> None:
+    for name in ("cifar10", "cifar20", "cifar100"):  # exact pixels are preferred to encoded ones
+        assert [source.name for source in recipe(name).sources] == ["binary", "parquet"]
+    assert [source.name for source in recipe("tinyimagenet").sources] == ["folder", "subset"]
+    assert "SUBSET" in recipe("tinyimagenet").sources[1].title
+    assert [(s.name, s.train, s.test) for s in recipe("mnist_m").sources] == [
+        ("archive", 59001, 9001), ("folder", 59001, 9001), ("regenerated", 5000, 1000),
+    ]  # fmt: skip
+    assert "SUBSET, regenerated" in recipe("mnist_m").sources[2].title
+    assert "".join(recipe("femnist").classes) == string.digits + string.ascii_uppercase + string.ascii_lowercase
+    assert recipe("digit5").sources[0].parts == ("mnist", "svhn", "usps", "synth_digits", "mnist_m")
+    assert recipe("digit3").sources[0].parts == ("mnist", "usps", "mnist_m")
+    for coarse, fine in zip(recipe("cifar20").sources, recipe("cifar100").sources, strict=True):
+        assert coarse.file == fine.file
+        assert coarse.label != fine.label
+
+
+def test_a_users_file_is_a_recipe(tmp_path: Path) -> None:
+    path, _, _ = idx_toy(tmp_path)
+    found = recipe(str(path))
+    assert (found.name, found.folder, found.classes) == ("toy", tmp_path, ("a", "b", "c"))
+    assert recipe("toy") is found  # a spec names the recipe, not its file
+    other = path.rename(tmp_path / "cifar10.toml")  # and hides none of ours
+    assert recipe(str(other)).title == "Toy"
+    assert recipe("cifar10").title == "CIFAR-10"
+
+
+GOOD_FILE = 'path = "toy/train-images.gz"\n'
+SECOND = '[[source]]\nname = "two"\nkind = "parquet"\ncolumns = {who = "w"}\n[[source.file]]\npath = "a.parquet"\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('kind = "idx"', 'kind = "idxx"', "unknown kind .*did you mean 'idx'"),
+        ('kind = "idx"', 'kindd = "idx"', "unknown key in .*source 1 'kindd'.*did you mean 'kind'"),
+        ('kind = "idx"', "", "lacks 'kind'"),
+        ("train = 6", 'train = "6"', "train must be a whole number, not '6'"),
+        ("train = 6", "train = true", "train must be a whole number, not True"),
+        ('kind = "idx"', 'kind = "parquet"\nresize = 1', "resize must be true or false, not 1"),
+        ('kind = "idx"', 'kind = "idx"\nresize = true', "kind idx has no resize"),
+        ('kind = "idx"', 'kind = "idx"\nparts = ["mnist"]', "kind union, and only it, has parts"),
+        ('kind = "idx"', 'kind = "union"', "kind union, and only it, has parts"),
+        ('kind = "idx"', 'kind = "union"\nparts = ["mnist", "mnist"]', "parts holds a name twice"),
+        ('kind = "idx"', 'kind = "union"\nparts = ["mnist", "toy"]', "cannot be a part of itself"),
+        ('kind = "idx"', 'kind = "union"\nparts = ["mnist"]', r"has \[\[source.file\]\]"),
+        ('title = "Toy"', "title = 3", "title must be text"),
+        ("shape = [4, 5, 1]", "shape = [4, 5, 2]", "1 or 3 channels"),
+        ("shape = [4, 5, 1]", "shape = [4, 5]", "shape must be"),
+        ("shape = [4, 5, 1]", "shape = 4", "shape must be a list"),
+        ("['a', 'b', 'c']", "['a', 'a']", "a name twice"),
+        ("['a', 'b', 'c']", "['a']", "at least 2 classes"),
+        (GOOD_FILE, 'path = "../train-images.gz"\n', "stay below the data folder"),
+        (GOOD_FILE, 'path = "/etc/passwd"\n', "stay below the data folder"),
+        (GOOD_FILE, GOOD_FILE + 'sha256 = "abc"\n', "sha256 must be 64 hexadecimal digits"),
+        (GOOD_FILE, GOOD_FILE + 'urls = ["https://x.org/a"]\n', "needs a checksum"),
+        (GOOD_FILE, GOOD_FILE + f'urls = ["file:///etc/passwd"]\nmd5 = "{"0" * 32}"\n', r"not an http\(s\) address"),
+        (GOOD_FILE, GOOD_FILE + "rows = 0\n", "rows must be at least 1"),
+        (GOOD_FILE, GOOD_FILE + 'split = "val"\n', "split must be train or test"),
+        (GOOD_FILE, GOOD_FILE + 'member = [{ path = "a" }]\n', "has no members"),
+        ('name = "idx"', 'name = "idx"\ncolumns = { label = "x" }', "cannot be called 'label'"),
+        ('name = "idx"', 'name = "idx"\nloader = "digits"', "has a loader"),
+        ('title = "Toy"', 'title = "Toy"\npartition_label = "fine"', "go together"),
+        ('title = "Toy"', 'title = "Toy"\npartition_label = "fine"\npartition_classes = 4', "no column 'fine'"),
+        ('title = "Toy"', 'title = "Toy"\nname = "x"', "unknown key 'name'"),
+        ('title = "Toy"', 'title = "Toy', "not valid TOML"),
+        ('kind = "idx"', 'kind = "csv"\nlabel_values = { "1" = 1 }', "label_values go with label_columns"),
+        ("[[source]]", f"{SECOND}[[source]]", "same columns"),
+    ],
+)
+def test_a_wrong_recipe_is_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = recipe_text(IDX_BODY)
+    assert old in text
+    path = tmp_path / "toy.toml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(FedbenchError, match=message) as caught:
+        recipe(str(path))
+    assert str(path) in str(caught.value)
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        *((name, f"the file {name} is no data set; give a name of 'fedbench data list', a recipe (./mine.toml")
+          for name in ("./toy.npz", "./toy.csv", "toy.csv")),
+        ("cifr10", "unknown dataset 'cifr10'; did you mean 'cifar10'"),
+        ("./nowhere.toml", "no recipe file"),
+    ],
+)  # fmt: skip
+def test_what_is_no_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, told: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("toy.npz", x=np.zeros(3))
+    Path("toy.csv").write_text("file,label\na.png,1\n")
+    with pytest.raises(FedbenchError, match=re.escape(told)):
+        recipe(name)
+
+
+def test_absent_images_say_where_and_what(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(FedbenchError) as caught:
+        resolve("cifar10", store, [tmp_path / "here"])
+    text = str(caught.value)
+    for piece in ("cifar-10-binary.tar.gz", "train.parquet", str(tmp_path / "here"), "data fetch cifar10", "--data"):
+        assert piece in text
+    with pytest.raises(FedbenchError) as caught:
+        resolve("usps", store, [])
+    assert "fetch" not in str(caught.value)  # there is no address to fetch it from

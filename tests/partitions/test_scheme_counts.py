@@ -108,46 +108,32 @@ def test_feddrm_more_clients(
     assert smallest in (None, train.sum(axis=1).min())
 
 
-PFEDFDA = [
-    # data set, alpha, attempts, size min / median / max, clients 0-4, train total, median classes
-    pytest.param(
-        CIFAR10,
-        0.1,
-        5266,
-        (74, 604, 1746),
-        [297, 263, 1380, 269, 584],
-        47_955,
-        4,
-        id="CIFAR10 0.1",
-        marks=pytest.mark.slow,
-    ),
-    pytest.param(CIFAR10, 0.5, 1, (213, 609, 1036), [638, 706, 248, 602, 814], 47_958, 9, id="CIFAR10 0.5"),
-    pytest.param(CIFAR100, 0.1, 1, (295, 613, 768), [443, 611, 520, 653, 628], 47_960, 35, id="CIFAR100 0.1"),
-    pytest.param(CIFAR100, 0.5, 1, (480, 605, 759), [600, 614, 603, 617, 545], 47_962, 75.5, id="CIFAR100 0.5"),
-    pytest.param(TINY, 0.1, 1, (605, 1116, 1307), [1115, 1100, 920, 1223, 1105], 87_962, 67, id="Tiny 0.1"),
-    pytest.param(TINY, 0.5, 1, (911, 1105, 1200), [1114, 1120, 1033, 1105, 1100], 87_964, 150.5, id="Tiny 0.5"),
-]
-
-
-@pytest.mark.parametrize(("data", "alpha", "attempts", "spread", "first", "total", "classes"), PFEDFDA)
+@pytest.mark.parametrize(
+    ("data", "alpha", "attempts", "spread", "first", "total", "classes"),
+    [
+        # Of the sizes: least, median and largest; those of clients 0 to 4. Images to train on; median of the classes.
+        pytest.param(
+            CIFAR10, 0.1, 5266, (74, 604, 1746), [297, 263, 1380, 269, 584], 47_955, 4, marks=pytest.mark.slow
+        ),
+        (CIFAR10, 0.5, 1, (213, 609, 1036), [638, 706, 248, 602, 814], 47_958, 9),
+        (CIFAR100, 0.1, 1, (295, 613, 768), [443, 611, 520, 653, 628], 47_960, 35),
+        (CIFAR100, 0.5, 1, (480, 605, 759), [600, 614, 603, 617, 545], 47_962, 75.5),
+        (TINY, 0.1, 1, (605, 1116, 1307), [1115, 1100, 920, 1223, 1105], 87_962, 67),
+        (TINY, 0.5, 1, (911, 1105, 1200), [1114, 1120, 1033, 1105, 1100], 87_964, 150.5),
+    ],
+)
 def test_pfedfda(
-    data: tuple[int, int],
-    alpha: float,
-    attempts: int,
-    spread: tuple[int, int, int],
-    first: list[int],
-    total: int,
-    classes: float,
+    data: Any, alpha: float, attempts: int, spread: Any, first: Any, total: int, classes: float,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     calls = []
     share_out = dirichlet.share_out
     monkeypatch.setattr(dirichlet, "share_out", lambda *given: calls.append(1) or share_out(*given))
     train, test = drawn(*data, scheme="dirichlet", alpha=alpha, clients=100, seed=42, train_fraction=0.8, min_size=63)
-    sizes = (train + test).sum(axis=1)
+    sizes = totals(train, test)
     assert len(calls) == attempts
-    assert (sizes.min(), int(np.median(sizes)), sizes.max()) == spread
-    assert sizes[:5].tolist() == first
+    assert (min(sizes), int(np.median(sizes)), max(sizes)) == spread
+    assert sizes[:5] == first
     assert train.sum() == total
     assert np.median(present(train + test)) == classes
     if attempts > 1:
