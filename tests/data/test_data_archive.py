@@ -114,23 +114,25 @@ def header(*shape: int, code: int = 0x08) -> bytes:
 
 @bounded
 @pytest.mark.parametrize(
-    ("name", "content", "told", "most"),
+    ("shape", "packed", "told", "most"),
     [
         # Beyond 63 bits; 64 of them, and so 0; and what is only too little.
-        ("a.idx", header(*[2**31] * 3) + bytes(60), "should hold 9903520314283042199192993792 bytes .* only 60", MIB),
-        ("a.idx", header(2**32 - 1, 2**32 - 1, 2) + bytes(60), "should hold 36893488130239234050 bytes", MIB),
-        ("a.idx", header(*[2**16] * 4) + bytes(60), "should hold 18446744073709551616 bytes", MIB),
-        ("a.idx", header(4, 4, 5) + bytes(60), "should hold 80 bytes of values and holds only 60", MIB),
-        ("a.gz", gzip.compress(header(*[2**31] * 3)) + PACKED * 64, "would take .* GiB of memory", MIB),
-        ("a.gz", gzip.compress(header(3, 4, 5)) + PACKED * 64, r"should hold \d+ bytes .* holds more", 2 * LIMIT),
-        ("a.gz", gzip.compress(header(7, MIB)) + PACKED * 4, rf"should hold \d+ .* only {4 * MIB}", 2 * LIMIT),
-        *(("a.idx", header(*[1] * n) + b"x", "is (not an IDX file|truncated or damaged)", MIB) for n in (0, 65, 255)),
+        ([2**31] * 3, 0, "should hold 9903520314283042199192993792 bytes of values and holds only 60", MIB),
+        ([2**32 - 1, 2**32 - 1, 2], 0, "should hold 36893488130239234050 bytes", MIB),
+        ([2**16] * 4, 0, "should hold 18446744073709551616 bytes", MIB),
+        ([4, 4, 5], 0, "should hold 80 bytes of values and holds only 60", MIB),
+        ([2**31] * 3, 64, "would take .* GiB of memory", MIB),
+        ([3, 4, 5], 64, r"should hold \d+ bytes .* holds more", 2 * LIMIT),
+        ([7, MIB], 4, rf"should hold \d+ bytes .* holds only {4 * MIB}", 2 * LIMIT),
+        *(([1] * n, 0, "is (not an IDX file|truncated or damaged)", MIB) for n in (0, 65, 255)),
     ],
 )
-def test_dimensions_of_idx_files(tmp_path: Path, name: str, content: bytes, told: str, most: int) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
-    with memory_below(most), pytest.raises(FedbenchError, match=f"{name} {told}"):
+def test_dimensions_of_idx_files(tmp_path: Path, shape: list[int], packed: int, told: str, most: int) -> None:
+    """With 60 bytes behind them, one where all are 1, or packed, so many MiB."""
+    path = tmp_path / "a.idx"
+    bare = header(*shape) + bytes(60 if set(shape) - {1} else 1)
+    path.write_bytes(gzip.compress(header(*shape)) + PACKED * packed if packed else bare)
+    with memory_below(most), pytest.raises(FedbenchError, match=f"a.idx {told}"):
         read_idx(path)
 
 

@@ -1,5 +1,5 @@
-"""Clients' images in the files of other tools: FEMNIST by writer, in LEAF's JSON files and in Parquet; PFLlib's folders,
-of which plain arrays are read and pickles refused, and whatever a file holds ends in one line."""
+"""Clients' images in the files of other tools: FEMNIST by writer, in LEAF's JSON files and in Parquet; and PFLlib's
+folders, of which plain arrays are read and pickles refused."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ ROW = [0.5] * 20
         ("[]", "is not a LEAF file"),
         ("3", "is not a LEAF file"),
         ("null", "is not a LEAF file"),
-        ("[" * 100_000, "is truncated or not JSON"),
-        ("9" * 10_000, "is truncated or not JSON"),
+        pytest.param("[" * 100_000, "is truncated or not JSON", id="deep"),
+        pytest.param("9" * 10_000, "is truncated or not JSON", id="long"),
         *((keep, "is truncated or not JSON") for keep in (0, 1, 40, 300, -1)),
     ],
 )
