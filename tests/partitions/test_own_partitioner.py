@@ -1,4 +1,5 @@
-"""A partitioner of one's own: in a command, in a table, through training to the report; its mistakes in one line."""
+"""A partitioner of one's own: in a command, through training to the report; its mistakes in one line. (In a table:
+tests/cli/test_cli_own_table.py.)"""
 
 from __future__ import annotations
 
@@ -35,23 +36,6 @@ class Mine(Scheme):
         even = np.full((partition.clients, 10), 0.1)
         return Densities(partition.label.astype(np.int64), even, even)
 '''
-TABLE = """title = "Ours"
-protocol = "feddrm"
-metric = "system_accuracy"
-statistic = "last_rounds"
-view = "plain"
-unit = "percent"
-decimals = 1
-best = "max"
-rows = [{ label = "FedAvg", method = "fedavg" }]
-
-[[column]]
-group = "Digits"
-label = "Mine"
-dataset = "digits"
-partition = { scheme = "./mine.py:Mine", noise = 0.5, clients = 3, shift = "none" }
-train = { rounds = 1, steps = 1, window = 1, every = 0 }
-"""
 DIGITS = DatasetSpec("digits", "a", "b")
 
 
@@ -91,19 +75,6 @@ def test_densities_are_written_down(mine: Path, digits: data.Dataset, monkeypatc
     read = partitions.build(spec, store)
     assert read.densities.train.tolist() == drawn.densities.train.tolist() == [[0.1] * 10] * 4
     assert read.densities.strata.tolist() == drawn.label.tolist()
-
-
-def test_a_column_of_a_table(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path is seen from the table's folder, not from where the command is given."""
-    (mine.parent / "ours.toml").write_text(TABLE)
-    elsewhere = mine.parent / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    good("train", "--table", "../ours.toml", "--budget", "smoke")
-    assert "missing" not in good("report", "--table", "../ours.toml", "--budget", "smoke", "--format", "csv").out
-    (made,) = Store(mine.parent / "home").list("run")
-    assert isinstance(made.spec, RunSpec)
-    assert made.spec.setting.partition.scheme.startswith("Mine@")
 
 
 def test_the_identity_is_class_source_and_options(mine: Path) -> None:
