@@ -65,13 +65,13 @@ def test_only_what_is_wanted_is_seen(tmp_path: Path, make: object, name: str) ->
 def test_archives_that_are_damaged(tmp_path: Path) -> None:
     packed = tar(tmp_path / "a.tar.gz", {"a": pixels(200).tobytes()}).read_bytes()
     plain = zipped(tmp_path / "a.zip", {"a": b"x" * 100}).read_bytes()
-    for name, content, told in (
+    for name, content, says in (
         *(("a.tar.gz", packed[:-cut], r"a\.tar\.gz is damaged") for cut in (5, 60, 200)),
         ("a.zip", plain.replace(b"x" * 100, b"x" * 99 + b"y"), r"a\.zip is damaged"),
         ("a.zip", b"<html>404</html>", "not a readable archive"),
     ):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(FedbenchError, match=told), open_tree(tmp_path / name) as tree:
+        with pytest.raises(FedbenchError, match=says), open_tree(tmp_path / name) as tree:
             tree.read("a")
 
 
@@ -114,7 +114,7 @@ def header(*shape: int, code: int = 0x08) -> bytes:
 
 @bounded
 @pytest.mark.parametrize(
-    ("shape", "packed", "told", "most"),
+    ("shape", "packed", "says", "most"),
     [
         # Beyond 63 bits; 64 of them, and so 0; and what is only too little.
         ([2**31] * 3, 0, "should hold 9903520314283042199192993792 bytes of values and holds only 60", MIB),
@@ -127,12 +127,12 @@ def header(*shape: int, code: int = 0x08) -> bytes:
         *(([1] * n, 0, "is (not an IDX file|truncated or damaged)", MIB) for n in (0, 65, 255)),
     ],
 )
-def test_dimensions_of_idx_files(tmp_path: Path, shape: list[int], packed: int, told: str, most: int) -> None:
+def test_dimensions_of_idx_files(tmp_path: Path, shape: list[int], packed: int, says: str, most: int) -> None:
     """With 60 bytes behind them, one where all are 1, or packed, so many MiB."""
     path = tmp_path / "a.idx"
     bare = header(*shape) + bytes(60 if set(shape) - {1} else 1)
     path.write_bytes(gzip.compress(header(*shape)) + PACKED * packed if packed else bare)
-    with memory_below(most), pytest.raises(FedbenchError, match=f"a.idx {told}"):
+    with memory_below(most), pytest.raises(FedbenchError, match=f"a.idx {says}"):
         read_idx(path)
 
 
@@ -193,18 +193,18 @@ def test_a_tar_whose_sizes_are_negative(tmp_path: Path) -> None:
 
 @bounded
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-@pytest.mark.parametrize("told", ["the truth", "a lie"])
-def test_a_zip_member_that_unpacks_to_more_than_fits(tmp_path: Path, method: int, told: str) -> None:
+@pytest.mark.parametrize("says", ["the truth", "a lie"])
+def test_a_zip_member_that_unpacks_to_more_than_fits(tmp_path: Path, method: int, says: str) -> None:
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("a", bytes(48 * MIB))
-    if told == "a lie":  # in both places where the size stands
+    if says == "a lie":  # in both places where the size stands
         data = path.read_bytes()
         path.write_bytes(data.replace(struct.pack("<I", 48 * MIB), struct.pack("<I", 10)))
     with (
         open_tree(path) as tree,
         pytest.raises(FedbenchError, match=r"a\.zip (\(a\) would take|is damaged)"),
-        memory_below(64 * MIB if method == zipfile.ZIP_BZIP2 and told == "a lie" else 4 * LIMIT),
+        memory_below(64 * MIB if method == zipfile.ZIP_BZIP2 and says == "a lie" else 4 * LIMIT),
     ):
         tree.read("a")
 

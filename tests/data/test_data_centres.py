@@ -138,7 +138,7 @@ def test_a_copy_with_an_address_is_fetched(tmp_path: Path, store: Store, server:
 
 
 @pytest.mark.parametrize(
-    ("of", "files", "told"),
+    ("of", "files", "says"),
     [
         (RETINA, {"REFUGE/Training/Suspect/1.png": b""}, "REFUGE has the class folders Suspect, glaucoma, non-glauc"),
         (RETINA, {"Fifth/Testing/Normal/1.png": b""}, "Fifth has the class folders Normal; the recipe has 2 classes"),
@@ -149,16 +149,16 @@ def test_a_copy_with_an_address_is_fetched(tmp_path: Path, store: Store, server:
     ],
 )
 def test_archives_that_cannot_be_it(
-    tmp_path: Path, store: Store, of: tuple[str, str, str], files: dict[str, bytes], told: str
+    tmp_path: Path, store: Store, of: tuple[str, str, str], files: dict[str, bytes], says: str
 ) -> None:
     archive(tmp_path, of, {**(retina_images() if of is RETINA else {}), **files})
-    with pytest.raises(FedbenchError, match=told):
+    with pytest.raises(FedbenchError, match=says):
         data.load(of[0], store, [tmp_path])
     assert not list(store.list("dataset"))
 
 
 @pytest.mark.parametrize(
-    ("recipe", "old", "new", "told"),
+    ("recipe", "old", "new", "says"),
     [
         ("retina", "{centre}/Training/{label}/", "{centre}/Training/", r"with ordered_classes member .* must have"),
         ("retina", 'kind = "folder"', 'kind = "parquet"', "kind parquet has no ordered_classes"),
@@ -167,8 +167,8 @@ def test_archives_that_cannot_be_it(
         ("office_home", 'kind = "folder"', 'kind = "parquet"', "kind parquet has no only_classes"),
     ],
 )
-def test_classes_are_told_by_the_label_folder(tmp_path: Path, recipe: str, old: str, new: str, told: str) -> None:
+def test_classes_are_told_by_the_label_folder(tmp_path: Path, recipe: str, old: str, new: str, says: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text((RECIPES / f"{recipe}.toml").read_text().replace(old, new))
-    with pytest.raises(FedbenchError, match=told):
+    with pytest.raises(FedbenchError, match=says):
         data.recipe(str(path))

@@ -49,8 +49,8 @@ def archive(folder: Path, extra: dict[str, bytes] | None = None) -> tuple[bytes,
 def toy(folder: Path, data: bytes, *urls: str) -> str:
     folder.mkdir(exist_ok=True)
     path = folder / "toy.toml"
-    told = ", ".join(f'"{url}"' for url in urls)
-    path.write_text(recipe_text(BIN.format(sha256=hashlib.sha256(data).hexdigest(), urls=told), (4, 5, 3)))
+    says = ", ".join(f'"{url}"' for url in urls)
+    path.write_text(recipe_text(BIN.format(sha256=hashlib.sha256(data).hexdigest(), urls=says), (4, 5, 3)))
     return str(path)
 
 
@@ -152,8 +152,8 @@ def test_all_mirrors_fail(tmp_path: Path, store: Store, server: Server, whole: b
     with pytest.raises(FedbenchError) as caught:
         fetch(toy(tmp_path, whole, f"{base}/gone", f"{base}/wrong", "http://127.0.0.1:9/nobody"), store)
     text = caught.value.message
-    for told in (f"{base}/gone: the server answers 404", f"{base}/wrong: checksum differs", ":9/nobody: ", "refused"):
-        assert told in text
+    for says in (f"{base}/gone: the server answers 404", f"{base}/wrong: checksum differs", ":9/nobody: ", "refused"):
+        assert says in text
     assert "\n" not in text
     assert list((store.home / "downloads/toy").iterdir()) == []
 
@@ -161,13 +161,13 @@ def test_all_mirrors_fail(tmp_path: Path, store: Store, server: Server, whole: b
 def test_archives_that_are_what_was_declared_and_no_good(tmp_path: Path, store: Store, server: Server) -> None:
     base, served = server
     outside, _ = archive(tmp_path, {"../../evil.txt": b"evil"})
-    for i, (data, told) in enumerate(
+    for i, (data, says) in enumerate(
         ((outside, "not a safe archive"), (archive(tmp_path)[0][:-200], "is damaged or not a readable archive"))
     ):
         served[f"/{i}"] = Served(data)
         name = toy(tmp_path, data, f"{base}/{i}")
         fetch(name, store)
-        with pytest.raises(FedbenchError, match=told):
+        with pytest.raises(FedbenchError, match=says):
             load(name, store)
     assert not list(tmp_path.rglob("evil.txt"))
 
@@ -189,13 +189,13 @@ def test_two_processes_do_not_share_a_download(tmp_path: Path, store: Store, ser
 
 
 def test_no_address_and_wrong_source(tmp_path: Path, store: Store, whole: bytes) -> None:
-    for name, source, told in (
+    for name, source, says in (
         ("usps", None, "no address is known to download usps"),
         ("cifar10", "parquet", "no address is known to download cifar10"),
         ("cifar10", "binry", "unknown source of cifar10 'binry'; did you mean 'binary'"),
         ("digit5", "mat", "unknown source of digit5 'mat'"),  # the sources of a union are its own
     ):
-        with pytest.raises(FedbenchError, match=told):
+        with pytest.raises(FedbenchError, match=says):
             fetch(name, store, source=source)
     assert fetch("digits", store) == []
     store.prepare()
@@ -342,8 +342,8 @@ urls = [{urls}]
 
 
 def raw_toy(folder: Path, *urls: str, size: str = f"size = {len(DATA)}") -> str:
-    told = ", ".join(f'"{url}"' for url in urls)
-    body = RAW.format(sha256=hashlib.sha256(DATA).hexdigest(), urls=told, size=size)
+    says = ", ".join(f'"{url}"' for url in urls)
+    body = RAW.format(sha256=hashlib.sha256(DATA).hexdigest(), urls=says, size=size)
     (folder / "toy.toml").write_text(recipe_text(body, (4, 5, 3)))
     return str(folder / "toy.toml")
 
@@ -429,14 +429,14 @@ def test_the_next_mirror_is_asked(tmp_path: Path, store: Store, mirrors: Mirrors
     path.unlink()
     if name in ("it drips", "it stalls", "it never ends"):  # see below
         return
-    told = ""
+    says = ""
     try:
         fetch(raw_toy(tmp_path, f"{mirrors.base}/bad"), store)
     except FedbenchError as error:
-        told = str(error)
-    if told:
-        assert f"cannot download toy.bin ({mirrors.base}/bad: " in told
-        assert "\n" not in told
+        says = str(error)
+    if says:
+        assert f"cannot download toy.bin ({mirrors.base}/bad: " in says
+        assert "\n" not in says
         assert not path.exists()
     else:
         assert path.read_bytes() == DATA
@@ -475,7 +475,7 @@ def byte_by_byte(to: socket.socket, request: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "says"),
     [
         (drip, r"it sent only \d+ bytes in 0 seconds"),  # bytes that drip do not count as progress
         (stall, r"cannot download toy\.bin"),
@@ -483,10 +483,10 @@ def byte_by_byte(to: socket.socket, request: bytes) -> None:
     ],
 )
 def test_a_mirror_that_takes_for_ever_is_given_up(
-    tmp_path: Path, store: Store, mirrors: Mirrors, answer: Answer, told: str
+    tmp_path: Path, store: Store, mirrors: Mirrors, answer: Answer, says: str
 ) -> None:
     mirrors.answers["/bad"] = answer
-    with pytest.raises(FedbenchError, match=told):
+    with pytest.raises(FedbenchError, match=says):
         fetch(raw_toy(tmp_path, f"{mirrors.base}/bad"), store)
     assert mirrors.asked == ["/bad"] * 3
 

@@ -211,7 +211,7 @@ TWICE = r"hf:own, train, train/0\.png, row 2 has another class than .*row 0; lis
 
 @hub_test
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "says"),
     [
         (of_folders(a=(1, 6, 6), b=(1, 5, 6)), r"6 x 5 pixels.*; bring all to one size: hf:own,size=6"),
         (of_parquet(("train",), "writer", "caption"), "hf:own has 0 columns of images among writer, caption"),
@@ -231,10 +231,10 @@ TWICE = r"hf:own, train, train/0\.png, row 2 has another class than .*row 0; lis
     ],
 )  # fmt: skip
 def test_repositories_that_cannot_be_read(
-    tmp_path: Path, store: Store, make: Callable[[Path], object], told: str
+    tmp_path: Path, store: Store, make: Callable[[Path], object], says: str
 ) -> None:
     make(tmp_path / "own")
-    with pytest.raises(FedbenchError, match=told):
+    with pytest.raises(FedbenchError, match=says):
         data.load(f"hf:{tmp_path / 'own'}", store)
 
 

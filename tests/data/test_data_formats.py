@@ -122,11 +122,11 @@ def test_cifar_binary_from_an_archive(tmp_path: Path, store: Store) -> None:
 def test_cifar_binary_that_lacks_something(tmp_path: Path, store: Store) -> None:
     (tmp_path / "a.bin").write_bytes(cifar_records(2, 0)[0][:-1])
     tar(tmp_path / "toy.tar.gz", {"other.bin": b"x"})
-    for file, told in (
+    for file, says in (
         ('path = "a.bin"\n', r"a\.bin is truncated: 123 bytes are no whole number of 62-byte records"),
         ('path = "toy.tar.gz"\nmember = [{path = "d/train.bin"}]\n', r"toy\.tar\.gz has no file d/train\.bin"),
     ):
-        with pytest.raises(FedbenchError, match=told):
+        with pytest.raises(FedbenchError, match=says):
             loaded(tmp_path, store, "cifar-binary", CIFAR + file, 3)
 
 
@@ -268,7 +268,7 @@ def test_palette_alpha_and_print_colours_become_rgb(tmp_path: Path, store: Store
 
 
 @pytest.mark.parametrize(
-    ("mode", "form", "channels", "told"),
+    ("mode", "form", "channels", "says"),
     [
         # Pillow's conversion makes white of whatever is above 255.
         *(
@@ -279,10 +279,10 @@ def test_palette_alpha_and_print_colours_become_rgb(tmp_path: Path, store: Store
     ],
 )
 def test_images_that_are_not_opened(
-    tmp_path: Path, store: Store, mode: str, form: str, channels: int, told: str
+    tmp_path: Path, store: Store, mode: str, form: str, channels: int, says: str
 ) -> None:
     blob = image(mode, form, 300 if mode != "RGB" else None)
-    with pytest.raises(FedbenchError, match=rf"toy\.parquet, row 0 {told}"):
+    with pytest.raises(FedbenchError, match=rf"toy\.parquet, row 0 {says}"):
         parquet(tmp_path, store, channels, image=[blob, *GOOD[1:]])
 
 

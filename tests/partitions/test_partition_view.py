@@ -15,7 +15,7 @@ from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import CORRUPTIONS, of_clients
 from fedbench.specs import PartitionSpec
 from tests.support import partitions_lab as lab
-from tests.support.partitions_lab import cells, told
+from tests.support.partitions_lab import cells, shown
 
 AGAIN = ("fog-3", "gaussian_noise-1")
 
@@ -35,7 +35,7 @@ def spec(**fields: Any) -> PartitionSpec:
 
 def test_plain_text_is_aligned_and_complete(digits: data.Dataset) -> None:
     p = of_digits(digits, "dirichlet", alpha=0.3, min_size=10)
-    text = told(p, 500, force_terminal=False)
+    text = shown(p, 500, force_terminal=False)
     assert "\x1b" not in text
     assert "grey images have no hue and no saturation to shift" in text
     rows = cells(text, r" +\d ")
@@ -50,16 +50,16 @@ def test_plain_text_is_aligned_and_complete(digits: data.Dataset) -> None:
 
 def test_colours_on_a_terminal(digits: data.Dataset) -> None:
     p = of_digits(digits, "shards", shards=1)
-    painted = told(p, color_system="truecolor")
+    painted = shown(p, color_system="truecolor")
     assert "48;2;" in painted  # shaded cells
-    assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == told(p)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == shown(p)
 
 
 @pytest.mark.parametrize(("width", "form"), [(66, "compact"), (82, "two tables"), (100, "one table")])
 def test_narrow_terminals(digits: data.Dataset, width: int, form: str) -> None:
     names = ("airplane", "automobile", "bird", "cat", "deer", "frog", "horse", "ship", "[large]", "truck")
     p = dataclasses.replace(of_digits(digits), classes=names, transforms=tuple(of_clients("high", 8)))
-    text = told(p, width)
+    text = shown(p, width)
     assert max(map(len, text.splitlines())) <= width
     assert ("largest classes" in text) == (form == "compact")
     assert ("client 3: gamma 1.4, hue +0.1, saturation 0.5" in text) == (form == "two tables")
@@ -76,7 +76,7 @@ def test_narrow_terminals(digits: data.Dataset, width: int, form: str) -> None:
 
 def test_many_clients_are_summed_up(digits: data.Dataset) -> None:
     p = of_digits(digits, clients=40)
-    text = told(p)
+    text = shown(p)
     assert "The first 10 clients" in text
     assert len(cells(text, r" +\d+ ")) == 10
     summary = next(line for line in text.splitlines() if line.startswith("training images")).split()
@@ -88,7 +88,7 @@ def test_many_clients_are_summed_up(digits: data.Dataset) -> None:
 
 def test_who_shares_a_distribution_is_told(digits: data.Dataset) -> None:
     p = partitions.make(partition_spec(digits.spec, "equal", 9, 1, shift="px", level=5, validation=0.2), digits)
-    said = told(p)
+    said = shown(p)
     assert f"P(X) in {len(p.distributions)} groups" in said
     sizes = (p.n_train, p.n_validation, p.n_test)
     assert "{:,} training, {:,} validation and {:,} test images".format(*(s.sum() for s in sizes)) in said
@@ -104,7 +104,7 @@ def test_who_shares_a_distribution_is_told(digits: data.Dataset) -> None:
 
 def test_a_drift_is_told() -> None:
     p = partitions.make(lab.equal(shift="py", level=1, phases=3), lab.equals_of())
-    said = told(p)
+    said = shown(p)
     for c in range(4):
         a, b, d = (stage[c] for stage in p.phase_groups)
         assert f"{a}→{b}→{d}, {p.test_groups[c]}\n" in said
@@ -115,7 +115,7 @@ def test_a_drift_is_told() -> None:
 @pytest.mark.parametrize("width", [70, 100])
 def test_no_line_of_groups_is_too_wide(clients: int, shift: str, level: int | None, width: int) -> None:
     p = partitions.make(lab.equal(clients=clients, shift=shift, level=level), lab.equals_of())
-    text = told(p, width)
+    text = shown(p, width)
     assert max(map(len, text.splitlines())) <= width
     assert (f"\nand {len(p.distributions) - 10} more\n" in text) == (clients == 40)
 
@@ -125,7 +125,7 @@ def test_no_line_of_groups_is_too_wide(clients: int, shift: str, level: int | No
 
 def test_clients_that_never_train() -> None:
     p = made(spec(unseen=2, unseen_as=AGAIN, shift="corrupted"))
-    text = told(p)
+    text = shown(p)
     assert "180 training and 60 test images\n" in text  # those that come again are not counted again
     assert "6 clients  shift corrupted in 4 groups" in text
     assert (
@@ -141,7 +141,7 @@ def test_clients_that_never_train() -> None:
 
 
 def test_narrow_terminals_tell_corruptions_below_the_table() -> None:
-    text = told(made(spec(unseen=2, unseen_as=["gaussian_noise-1"])), 40)
+    text = shown(made(spec(unseen=2, unseen_as=["gaussian_noise-1"])), 40)
     assert max(map(len, text.splitlines())) <= 40
     assert "client 5: none" in text
     assert re.search(r"client 6: gaussian.noise 1", text)
@@ -150,7 +150,7 @@ def test_narrow_terminals_tell_corruptions_below_the_table() -> None:
 @pytest.mark.parametrize("width", [70, 100])
 def test_views_of_hundreds_of_clients_fit(width: int) -> None:
     again = [f"{c}-{s}" for c in CORRUPTIONS for s in (3, 4)]
-    text = told(made(spec(clients=60, unseen=30, unseen_as=again, shift="corrupted", subsample=0.25)), width)
+    text = shown(made(spec(clients=60, unseen=30, unseen_as=again, shift="corrupted", subsample=0.25)), width)
     assert max(map(len, text.splitlines())) <= width
     assert "training images subsampled to 25 %" in text
     assert "clients 30 to 659 (counted from 0) never train (*)" in text
@@ -160,9 +160,9 @@ def test_views_of_hundreds_of_clients_fit(width: int) -> None:
 
 
 def test_only_what_is_there_is_told() -> None:
-    assert "corruption" not in told(made(spec(clients=40, unseen=1, unseen_as=AGAIN)))  # none of the first ten
-    assert "corruption" in told(made(spec(unseen=1, unseen_as=AGAIN)))
-    text = told(made(spec(scheme="limited", alpha=0.5, size=20)))
+    assert "corruption" not in shown(made(spec(clients=40, unseen=1, unseen_as=AGAIN)))  # none of the first ten
+    assert "corruption" in shown(made(spec(unseen=1, unseen_as=AGAIN)))
+    text = shown(made(spec(scheme="limited", alpha=0.5, size=20)))
     assert "made  Dir-0.5 (20 samples each)  6 clients  no covariate shift  seed 1" in text
     assert "newcomer" not in text
 
@@ -184,7 +184,7 @@ def lines(text: str) -> list[list[str]]:
 
 def test_a_line_for_either_side() -> None:
     p = mixture()
-    text = told(p)
+    text = shown(p)
     assert f"{p.n_train.sum():,} training and {p.n_test.sum():,} test images\n" in text
     train, test = p.class_counts(False), p.class_counts(True)
     assert lines(text) == [
@@ -196,18 +196,18 @@ def test_a_line_for_either_side() -> None:
 
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_a_group_is_one_client_or_all_that_share(disjoint: bool) -> None:
-    one, text = mixture(), told(mixture(20, disjoint=disjoint))
+    one, text = mixture(), shown(mixture(20, disjoint=disjoint))
     shared = "share the images of their group out" if disjoint else "hold the same images"
     assert f"2 groups of 10 clients, who {shared}" in text
     assert f"{one.n_train.sum():,} training and {one.n_test.sum():,} test images;" in text
-    first, test, second, *_ = lines(told(one))
+    first, test, second, *_ = lines(shown(one))
     assert lines(text)[:3] == [["0-9", *first[1:]], test, ["10-19", *second[1:]]]
 
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_many_classes_are_summed_up(width: int) -> None:
     p = mixture(1, 16, train_mix=[[9, 1, 0, 1, *[0] * 12]], test_mix=[[0] * 15 + [1]])
-    text = told(p, width)
+    text = shown(p, width)
     assert max(map(len, text.splitlines())) <= width
     counts = p.class_counts(False)[0]
     assert lines(text)[0][:6] == ["0", "train", str(counts.sum()), "3", "class0", f"{counts[0] / counts.sum():.0%},"]
@@ -215,7 +215,7 @@ def test_many_classes_are_summed_up(width: int) -> None:
 
 
 def test_many_groups_are_cut() -> None:
-    text = told(mixture(40, train_mix=TRAIN * 20, test_mix=TEST * 20))
+    text = shown(mixture(40, train_mix=TRAIN * 20, test_mix=TEST * 20))
     assert len(lines(text)) == 20
     assert "and 30 more" in text
 
@@ -226,5 +226,5 @@ def test_colours_of_either_side() -> None:
     rows = p.rows(1, test=True)
     agree = int((p.colour[rows] == p.label[rows]).sum())  # type: ignore[index]
     ones = int(p.label[rows].sum())
-    assert lines(told(p))[3] == ["test", str(10 - ones), str(ones), str(10 - agree), str(agree), "0.8", "10"]
-    assert "25% of the labels are flipped" in told(p)
+    assert lines(shown(p))[3] == ["test", str(10 - ones), str(ones), str(10 - agree), str(agree), "0.8", "10"]
+    assert "25% of the labels are flipped" in shown(p)

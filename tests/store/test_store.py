@@ -251,19 +251,19 @@ def test_disk_refuses_in_the_middle(
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "says"),
     [
         # Arrow's own error carries the reason in its text only.
         (OSError("Error writing bytes to file. Detail: [errno 28] No space left on device"), "no space left"),
         (OSError(errno.EIO, "Input/output error"), None),  # a failing disk is no bad input: its traceback must be seen
     ],
 )
-def test_errors_of_arrow(store: Store, monkeypatch: pytest.MonkeyPatch, error: OSError, told: str | None) -> None:
+def test_errors_of_arrow(store: Store, monkeypatch: pytest.MonkeyPatch, error: OSError, says: str | None) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise error
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", broken)
-    with pytest.raises(FedbenchError if told else OSError, match=told or "Input/output error"):
+    with pytest.raises(FedbenchError if says else OSError, match=says or "Input/output error"):
         write(store)
     assert tree(store) == {"store.json"}
 

@@ -145,7 +145,7 @@ def current() -> Partition:
     return read(store.open("partition", store.current["partition"]))
 
 
-def told(p: Partition, width: int = 100, **options: Any) -> str:
+def shown(p: Partition, width: int = 100, **options: Any) -> str:
     """The view of a partition, as wide as that on a terminal; plain text unless `options` say otherwise."""
     console = Console(width=width, **{"force_terminal": True, "color_system": None, **options})
     with console.capture() as captured:
