@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,6 @@ import pytest
 from hypothesis import given
 
 from fedbench.__main__ import main
-from fedbench.cli import status
 from fedbench.engine import run as engine
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
