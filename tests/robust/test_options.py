@@ -91,9 +91,8 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         assert fedbench(["partition", "digits", "--dir", "0.3", "--protocol", "feddrm"])[0] == 0
         assert fedbench(["train", "--method", "fedavg", "--budget", "smoke", "--rounds", "1", "--steps", "1"])[0] == 0
         patch.setattr(engine, "execute_all", refuse)
-        patch.setattr(
-            status, "time", SimpleNamespace(sleep=press, time=time.time)
-        )  # what is watched is watched until Ctrl-C
+        # What is watched is watched until Ctrl-C.
+        patch.setattr(sys.modules["fedbench.cli.status"], "time", SimpleNamespace(sleep=press, time=time.time))
         current = Store().current
         yield {"{run}": current["run"], "{partition}": current["partition"], "{tmp}": str(folder)}
         os.chdir(before)
