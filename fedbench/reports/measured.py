@@ -34,6 +34,7 @@ class Note:
 
     text: str
     table: str = ""  #: below which it stands; before all of them if empty
+    budget: str = ""  #: of the numbers that it is about; below the table at each if empty
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _of_table(one: Claims, notes: Sequence[Note]) -> Iterator[str]:
     if one.tally.measured:
         yield f"- {str(one.tally)[0].upper()}{str(one.tally)[1:]}."
     yield from listed(one)
-    yield from _paragraphs(notes, one.table.id)
+    yield from _paragraphs([note for note in notes if note.budget in ("", one.budget)], one.table.id)
 
 
 def _bare(grid: Grid) -> Grid:

@@ -535,7 +535,7 @@ def test_a_request_on_a_gpu_is_answered_as_the_reference_does(update: str, norm:
 
 
 @needs_gpu
-@pytest.mark.parametrize("way", ["sequential", "stacked", "graphed"])
+@pytest.mark.parametrize("way", ["sequential", "stacked", "graphed", "streams"])
 @pytest.mark.parametrize("name", ["feddrm", "pfedfda", "local"])
 def test_states_that_do_not_fit_on_a_gpu_wait_in_pinned_memory(
     name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -560,11 +560,12 @@ def test_states_that_do_not_fit_on_a_gpu_wait_in_pinned_memory(
 
 
 @needs_gpu
-@pytest.mark.parametrize("way", ["sequential", "stacked", "graphed"])
-@pytest.mark.parametrize(("precision", "limit"), [("tf32", 2e-3), ("bf16", 0.05)])
+@pytest.mark.parametrize("way", ["sequential", "stacked", "graphed", "streams"])
+@pytest.mark.parametrize(("precision", "least", "limit"), [("tf32", 0.0, 2e-3), ("bf16", 5e-4, 0.05)])
 def test_less_precision_on_a_gpu_moves_the_weights_a_little(
-    precision: str, limit: float, way: str, tmp_path: Path
+    precision: str, least: float, limit: float, way: str, tmp_path: Path
 ) -> None:
+    """On an H200 bf16 by 1e-2, tf32 by 2e-7: convolutions so small are computed without."""
     data, s, norm = RAGGED
     device = torch.device("cuda")
 
@@ -576,4 +577,4 @@ def test_less_precision_on_a_gpu_moves_the_weights_a_little(
     ours, reference = weights(precision, way), weights("fp32", "sequential")
     assert {t.dtype for t in ours.values() if t.is_floating_point()} == {torch.float32}
     apart = max(differs(ours[name], t) for name, t in reference.items())
-    assert limit / 100 < apart < limit  # an H100: 2e-4 and 1e-2
+    assert least < apart < limit

@@ -62,7 +62,7 @@ def test_small_steps_of_many_clients_are_stacked(
 
 @pytest.mark.parametrize(
     ("model", "batch", "trainees", "name"),
-    [("cifar_cnn", 50, 2, "graphed"), ("cifar_cnn", 50, 1, "sequential"), ("resnet18_gn", 128, 8, "sequential")],
+    [("cifar_cnn", 50, 2, "graphed"), ("cifar_cnn", 50, 1, "streams"), ("resnet18_gn", 128, 8, "streams")],
 )
 def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch, model: str, batch: int, trainees: int, name: str) -> None:
     monkeypatch.setitem(executors.RULES, "cpu", executors.RULES["cuda"])  # in the place of a GPU
