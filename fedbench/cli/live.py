@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,15 +25,19 @@ def run(
     title: str = "",
     bars: Bars | None = None,
     observers: Sequence[Observer] = (),
+    limit: Limit | None = None,
 ) -> list[Artifact]:
     """Make and evaluate runs (`observers.watch.make`) under bars, a sweep's if there are such. At an interrupt: say how
-    to go on, and exit with 130; but of an engine that makes several at a time that is its caller's (`stoppable`)."""
+    to go on, and exit with 130; but of an engine that makes several at a time that is its caller's (`stoppable`).
+    Raises OutOfTime where the limit ends them."""
     from fedbench.observers.bars import Bars
     from fedbench.observers.watch import make
 
     with contextlib.ExitStack() as stack:
         if engine.slots == 1:
             stack.enter_context(_stoppable(jobs, engine.store))
+        if limit is not None:
+            stack.enter_context(limit.reached())
         watching = [bars or stack.enter_context(Bars(context.err())), *observers]
         if engine.slots > 1:
             watching = [one.twin() for one in watching]
@@ -39,6 +45,61 @@ def run(
             jobs, engine, title=title, observers=watching,
             warn=lambda line: context.err().print(line, markup=False),
         )  # fmt: skip
+
+
+class Limit:
+    """The minutes that a command may take: what would not end in them is not begun, and what is under way at their end
+    is saved."""
+
+    def __init__(self, minutes: float) -> None:
+        self.minutes = minutes
+        self.end = time.monotonic() + 60 * minutes
+        self.taken, self.estimated = 0.0, 0.0  #: seconds of the runs made so far
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return max(0.0, self.end - time.monotonic())
+
+    def check(self, estimate: float) -> None:
+        """Raise OutOfTime if so many seconds of work, at the pace of the runs before, would not end in time."""
+        from fedbench.engine.sweep import OutOfTime
+
+        pace = self.taken / self.estimated if self.estimated else 1.0
+        if estimate * pace > self.left or not self.left:
+            raise OutOfTime
+
+    @contextlib.contextmanager
+    def timed(self, estimate: float) -> Iterator[None]:
+        """Around work of so many seconds by its estimate, which is checked first."""
+        self.check(estimate)
+        started = time.monotonic()
+        yield
+        self.taken, self.estimated = self.taken + time.monotonic() - started, self.estimated + estimate
+
+    @contextlib.contextmanager
+    def reached(self) -> Iterator[None]:
+        """An interrupt inside the block, at the end of the time, is that end."""
+        from fedbench.core.trainer import Interrupted
+        from fedbench.engine.sweep import OutOfTime
+
+        try:
+            yield
+        except Interrupted:
+            if self.left:
+                raise
+            raise OutOfTime from None
+
+    @contextlib.contextmanager
+    def over(self, engine: Engine) -> Iterator[None]:
+        """Stop, at the end of the time, what the engine has under way."""
+        timer = threading.Timer(self.left, engine.stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 @contextlib.contextmanager

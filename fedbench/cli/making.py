@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedbench import protocol
 from fedbench.cli import context, cost
-from fedbench.cli.live import run, stoppable
+from fedbench.cli.live import Limit, run, stoppable
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import PluginError
 from fedbench.store.claim import HeldError
 from fedbench.words import counted, duration
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fedbench.engine.engines import Engine, Where
     from fedbench.engine.job import Job
     from fedbench.engine.sweep import End, Outcome, Wanted
     from fedbench.observers import Observer
+    from fedbench.reports.table.spec import Table
     from fedbench.store import Artifact
+
+
+#: Runs that are listed of those for which there was no time.
+LISTED = 5
 
 
 def train_table(
@@ -40,12 +48,16 @@ def train_table(
     quiet: bool = False,
     as_json: bool = False,
     observers: Sequence[Observer] = (),
+    minutes: float | None = None,
+    export: Path | None = None,
 ) -> None:
     """Run what a table lacks (or each of `methods` in all of its settings, with these hyper-parameters), or only list
     it (`dry`); `unshipped`: what result packs hold is not lacking.
 
     Any number of processes can do this on one store and share the runs out. One failed run does not stop the others;
     it is listed at the end, and the exit code is then 1. `quiet` leaves out the closing lines where all went well.
+    Nothing is under way when so many `minutes` are over. What the store then has of the table's runs goes into the pack
+    `export`.
     """
     from fedbench.data import called
     from fedbench.engine.sweep import Plan, plan
@@ -79,7 +91,9 @@ def train_table(
     for remark in remarks:
         console.print(remark, style="dim")
     nothing = "no cell of the table is missing" if lacking.complete else "all that can be had is there"
+    limit = None if minutes is None else Limit(minutes)
     how: dict[str, Any] = {"again": again, "keep": keep, "quiet": quiet, "as_json": as_json, "observers": observers}
+    how["limit"] = limit
     planned = {one.spec.id for one in runs}
 
     def more() -> list[Wanted]:
@@ -99,10 +113,34 @@ def train_table(
     if dry:
         cost.show(runs, scope(budget, precision or ""), nothing, where.kind, as_json)
         return
-    with engine:
+    with engine, limit.over(engine) if limit else contextlib.nullcontext():
         whole = make(runs, scope(budget, precision or ""), nothing, engine, where, **how)
+    if export is not None:
+        whole = _exported(export, table, runs, budget, precision, seed) and whole
     if not whole:
         sys.exit(1)
+
+
+def _exported(
+    pack: Path, table: Table, made: Sequence[Wanted], budget: str, precision: str | None, seed: int | None
+) -> bool:
+    """Put the table's runs that the store has, and those of extra rows that were to be made, into a pack. False if that
+    cannot be done, which undoes nothing of what was trained."""
+    from fedbench.cli.results import into_pack
+    from fedbench.reports.status.cells import find
+
+    store, seeds = context.store(), () if seed is None else (seed,)
+    cells = [] if table.counted else find(table, budget, store, context.roots(), precision=precision, seeds=seeds).all
+    specs = {spec for cell in cells for spec in cell.specs} | {one.spec for one in made}
+    there = sorted(spec.id for spec in specs if store.has(spec))
+    try:
+        if not there:
+            raise FedbenchError("no run of the table is complete")
+        into_pack(pack, filters=there)
+    except FedbenchError as error:
+        context.err().print(f"nothing is exported: {error}", markup=False)
+        return not there
+    return True
 
 
 def make(
@@ -118,6 +156,7 @@ def make(
     as_json: bool = False,
     observers: Sequence[Observer] = (),
     more: Callable[[], Sequence[Wanted]] = tuple,
+    limit: Limit | None = None,
 ) -> bool:
     """Make runs and say what became of each; `scope` says which these are, `nothing` why there may be none, `more`
     which ones these have led to.
@@ -128,7 +167,7 @@ def make(
 
     console = context.err()
     with stoppable(engine):
-        how: dict[str, Any] = {"again": again, "keep": keep, "quiet": quiet, "observers": observers}
+        how: dict[str, Any] = {"again": again, "keep": keep, "quiet": quiet, "observers": observers, "limit": limit}
         outcomes = _made(runs, scope, engine, where, **how)
         while batch := more():
             runs = [*runs, *batch]
@@ -137,10 +176,17 @@ def make(
     ids = [one.artifact.id for one in outcomes[End.MADE] if one.artifact]
     failures = [_failure(one) for one in outcomes[End.FAILED]]
     if as_json:
-        context.print_json({"made": ids, "failed": failures, "left": [one.title for one in outcomes[End.HELD]]})
+        left = [one.title for one in (*outcomes[End.HELD], *outcomes[End.LATE])]
+        context.print_json({"made": ids, "failed": failures, "left": left})
     if not quiet or failures:
         elsewhere = f", {len(others):,} by other processes" if (others := outcomes[End.MADE_ELSEWHERE]) else ""
         console.print(f"{len(ids):,} of {len(runs):,} runs made{elsewhere}" if runs else f"nothing to run: {nothing}")
+    if limit is not None and (late := outcomes[End.LATE]):
+        console.print(f"left for another time, as {counted(limit.minutes, 'minute')} are over or too few are left:")
+        for one in late[:LISTED]:
+            console.print(f"  {one.title}{_from_round(one)}", markup=False)
+        more_late = f"  and {len(late) - LISTED:,} more\n" if len(late) > LISTED else ""
+        console.print(f"{more_late}The same command goes on from there.")
     for one in outcomes[End.HELD]:
         assert isinstance(one.error, HeldError)
         console.print(f"left to {one.error.who}: {one.title}")
@@ -160,6 +206,7 @@ def _made(
     keep: frozenset[str],
     quiet: bool,
     observers: Sequence[Observer],
+    limit: Limit | None,
 ) -> dict[End, list[Outcome]]:
     """What became of the runs, which are made under bars."""
     from fedbench.engine.sweep import End, sweep
@@ -176,7 +223,10 @@ def _made(
     with Bars(console, shares) as bars:
 
         def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
-            return run(jobs, engine, title, bars, observers)
+            if limit is None:
+                return run(jobs, engine, title, bars, observers)
+            with limit.timed(sum(shares[job.spec.id] * _undone(job) for job in jobs if costs)):
+                return run(jobs, engine, title, bars, observers, limit)
 
         how: dict[str, Any] = {"executor": where.executor, "again": again, "keep": keep}
         for outcome in sweep(runs, engine.store, execute, engine=engine, **how):
@@ -188,6 +238,21 @@ def _made(
             else:
                 bars.end(shares.get(outcome.job.spec.id, 1.0) if outcome.job else 1.0)
     return outcomes
+
+
+def _undone(job: Job) -> float:
+    """The share of a run's rounds that no checkpoint holds."""
+    from fedbench.engine.work import saved_round
+
+    return 1 - saved_round(job, context.store()) / job.spec.setting.rounds
+
+
+def _from_round(outcome: Outcome) -> str:
+    """Where a run goes on, if it has begun."""
+    from fedbench.engine.work import saved_round
+
+    saved = saved_round(outcome.job, context.store()) if outcome.job else 0
+    return f": round {saved} of {outcome.job.spec.setting.rounds} is saved" if outcome.job and saved else ""
 
 
 def _failure(outcome: Outcome) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,6 +84,18 @@ def export(
     The same runs are the same bytes. Runs of code of your own are refused: nobody else could make them again; and,
     without --other-code, those that other code than today's has made.
     """
+    into_pack(output, table or (), filters or (), by, other_code, json)
+
+
+def into_pack(
+    output: Path,
+    tables: Sequence[str] = (),
+    filters: Sequence[str] = (),
+    by: str = "",
+    other_code: bool = False,
+    json: bool = False,
+) -> None:
+    """As `export`."""
     from rich.progress import track
 
     from fedbench.reports.runs import select
@@ -92,21 +104,19 @@ def export(
     from fedbench.results.pack import add
     from fedbench.words import one_line
 
-    output = path_of(str(output), "--output")
-    if output.suffix != ".parquet":
-        raise FedbenchError(f"a result pack is a Parquet file, and {output} does not end so", "-o NAME.parquet")
+    output = pack_path(output, "--output")
     store, console, by = context.store(), context.err(), one_line(by, "--by")
-    runs = select(store, filters or [], roots=context.roots())
-    asked = of_tables(table, store, context.roots(), context.shelf()) if table else None
+    runs = select(store, [*filters], roots=context.roots())
+    asked = of_tables([*tables], store, context.roots(), context.shelf()) if tables else None
     if asked is not None:
         runs = [run for run in runs if run.id in asked]
     if not runs:
-        raise FedbenchError(f"the store has no such run that {' or '.join(table or ())} reads", "fedbench list run")
+        raise FedbenchError(f"the store has no such run that {' or '.join(tables)} reads", "fedbench list run")
     if not other_code:
         refuse_other_code([run.artifact for run in runs])
     steps = track(runs, "runs", console=console, transient=True)
     rows = [row_of(run.artifact, store, by) for run in steps]
-    failures = diverged(store, asked) if table or not filters else []
+    failures = diverged(store, asked) if tables or not filters else []
     total, bytes = add(output, rows, failures), output.stat().st_size
     if json:
         context.print_json(
@@ -117,6 +127,14 @@ def export(
         f"{counted(len(rows), 'run')}{_of(total, len(rows))}{_diverged(failures)} in {output}, {size(bytes)}",
         soft_wrap=True, markup=False,
     )  # fmt: skip
+
+
+def pack_path(path: Path, option: str) -> Path:
+    """The path of a pack that is to be written."""
+    path = path_of(str(path), option)
+    if path.suffix != ".parquet":
+        raise FedbenchError(f"a result pack is a Parquet file, and {path} does not end so", f"{option} NAME.parquet")
+    return path
 
 
 def _diverged(failures: Sized) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedbench.cli.dealt import dataset_among, dealing, partition_of
 from fedbench.cli.making import train_table
 from fedbench.cli.partition import own_fields, own_names
 from fedbench.cli.partition import partition as partition_command
+from fedbench.cli.results import pack_path
 from fedbench.cli.where import CpusPerRun, DeviceName, EngineName, ExecutorName, GpusPerRun, JobCount
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
@@ -130,6 +132,13 @@ def train(
     unshipped: Annotated[
         bool, typer.Option("--unshipped", help="With --table: leave out runs that result packs hold.")
     ] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="With --table: begin nothing that would not end in N minutes; save the rest."),
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --table: at the end put its complete runs into this pack.")
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Only list the runs and what they cost here (builds data set and partitions)."),
@@ -176,14 +185,18 @@ def train(
         }  # fmt: skip
         watching = _observers(log, observe)
         scope |= {"again": again, "unshipped": unshipped, "dry": dry_run, "keep": to_keep}
+        if minutes is not None and not 0 < minutes < math.inf:
+            raise FedbenchError(f"--minutes must be above 0, not {minutes:g}")
+        scope |= {"minutes": minutes, "export": None if export is None else pack_path(export, "--export")}
         train_table(table, **scope, where=where, as_json=json, observers=watching)
         return
     if every is not None and every < 0:
         raise FedbenchError(f"--every must be at least 0, not {every}", "0: only the last rounds that count")
     if dataset is not None:
         raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")
-    if column or unshipped:
-        raise FedbenchError(f"--{'column' if column else 'unshipped'} goes with --table only", "leave it out")
+    for option, given in {"column": column, "unshipped": unshipped, "minutes": minutes, "export": export}.items():
+        if given:
+            raise FedbenchError(f"--{option} goes with --table only", "leave it out")
     if not method:
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
     from fedbench.cli import own_runs

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 Execute = Callable[[Sequence[Job], str], Sequence[Artifact]]
 
 
+class OutOfTime(Exception):
+    """There is no time left for a run; what was done of it is saved."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """A run that a table lacks."""
@@ -65,6 +69,7 @@ class End(StrEnum):
     MADE_ELSEWHERE = "made elsewhere"  #: by another process meanwhile
     HELD = "held"  #: another process is at it
     FAILED = "failed"
+    LATE = "late"  #: there was no time for it
     APART = "apart"  #: could not be made together with others; an outcome of its own follows
 
 
@@ -277,6 +282,9 @@ def sweep(
             title = f"({group[0] + 1}/{len(runs)}) {_name(runs[group[0]], varied)}, seeds {seeds}"
             try:
                 together = {artifact.id: artifact for artifact in execute(list(jobs.values()), title)}
+            except OutOfTime:
+                yield from (Outcome(title, End.LATE, job=job) for title, job in jobs.items())
+                return
             except Exception as error:
                 yield Outcome(title, End.APART, error=error)
         for title, job in jobs.items():
@@ -302,6 +310,8 @@ def _attempt(title: str, job: Job, execute: Execute, engine: Engine | None) -> O
         (artifact,) = execute([job], title)
     except HeldError as error:
         return Outcome(title, End.HELD, error=error, job=job)
+    except OutOfTime:
+        return Outcome(title, End.LATE, job=job)
     except Exception as error:
         return Outcome(title, End.FAILED, error=error, job=job)
     return _ended(title, job, artifact, engine)
