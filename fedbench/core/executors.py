@@ -197,8 +197,8 @@ class Cores:
 class Stacked(Cores):
     """Blocks of clients at once: one worker on a GPU, one a core on a CPU.
 
-    `block` clients at most form a stack (default: as many as a fixed allowance of memory holds); `convolution` and
-    `compiled` as in StackedWorker. On a CPU the clients of several runs form stacks of their own, so that each run has
+    `block` clients at most form a stack (default: as many as a fixed allowance of memory holds); `convolution` as
+    in StackedWorker. On a CPU the clients of several runs form stacks of their own, so that each run has
     the bits that it has alone.
     """
 
@@ -214,9 +214,8 @@ class Stacked(Cores):
         cores: int | None = None,
         block: int | None = None,
         convolution: str = "",
-        compiled: bool = False,
     ) -> None:
-        self.options: dict[str, Any] = {"convolution": convolution, "compiled": compiled}
+        self.options: dict[str, Any] = {"convolution": convolution}
         super().__init__(model, federation, setting, cores)
         self.block = block or self._fit()
         on_cpu = self.device.type == "cpu"

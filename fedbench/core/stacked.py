@@ -28,7 +28,7 @@ from fedbench.core.client import (
     Train,
     Trained,
 )
-from fedbench.core.convolution import as_products, twin
+from fedbench.core.convolution import twin
 from fedbench.core.federation import Federation
 from fedbench.core.gradients import check_finite, gradients, gradients_at, laid_as
 from fedbench.core.grouped import with_clients_among_channels
@@ -47,7 +47,6 @@ from fedbench.specs import Setting
 CONVOLUTIONS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "vmap": twin,
     "grouped": with_clients_among_channels,
-    "unfold": as_products,
 }
 #: The fastest on each kind of device.
 FASTEST = {"cpu": "grouped", "cuda": "vmap"}
@@ -57,8 +56,7 @@ class StackedWorker(StackedCollector):
     """Answers requests of a block of clients at once.
 
     convolution: "vmap" leaves it to torch's own rule; "grouped" makes one grouped convolution of a layer's C
-    convolutions, channels-last; "unfold" computes them as batched matrix products; "" is the device's FASTEST.
-    compiled: through torch.compile (slow to start).
+    convolutions, channels-last; "" is the device's FASTEST.
     """
 
     def __init__(
@@ -68,13 +66,10 @@ class StackedWorker(StackedCollector):
         setting: Setting,
         cancel: threading.Event,
         convolution: str = "",
-        compiled: bool = False,
     ) -> None:
         which = convolution or FASTEST[federation.images.device.type]
         lay = CONVOLUTIONS[which]
         super().__init__(model, federation, setting, cancel, lambda model: with_norms_for_vmap(lay(model)))
-        self.compiled = compiled
-        self.functions: dict[Hashable, Callable[..., dict[str, Tensor]]] = {}  #: those compiled
 
     # -- lockstep ----------------------------------------------------------------------------------------
 
@@ -288,9 +283,4 @@ class StackedWorker(StackedCollector):
             return {key: value for key, value in parts._asdict().items() if value is not None}
 
         together: Callable[..., dict[str, Tensor]] = torch.func.vmap(one, in_dims=(None, 0, 0))
-        if not self.compiled:
-            return together
-        key = (request.loss, request.model)
-        if key not in self.functions:
-            self.functions[key] = torch.compile(together)
-        return self.functions[key]
+        return together

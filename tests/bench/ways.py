@@ -35,13 +35,11 @@ LARGE = ("c", "d")
 EXPERIMENT_WORKLOADS = ("a", "b1200", "c")
 EXPERIMENTS = (
     Way("clients among the channels", "stacked", {"convolution": "grouped"}),
-    Way("unfold + batched product", "stacked", {"convolution": "unfold"}),
     Way("graph of the sequential step", "graphed", {"block": 1}),
     Way("graph, clients among the channels", "graphed", {"convolution": "grouped"}),
     Way("2 streams", "cores", {"cores": 2}),
     Way("4 streams", "cores", {"cores": 4}),
     Way("8 streams", "cores", {"cores": 8}),
-    Way("torch.compile", "stacked", {"compiled": True}),  # last: compiling takes longest
 )
 
 

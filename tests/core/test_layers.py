@@ -1,4 +1,4 @@
-"""Layers of a stack of clients (convolutions as products or with clients among the channels, pools, norms) and of
+"""Layers of a stack of clients (convolutions and pools with clients among the channels, norms) and of
 several networks side by side: each computes what it does alone, values and gradients."""
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from fedbench.conformance.small import small
-from fedbench.core.convolution import as_products, convolution, twin
+from fedbench.core.convolution import twin
 from fedbench.core.grouped import with_clients_among_channels
 from fedbench.core.memory import CPU_BLOCK
 from fedbench.core.norms import with_norms_for_vmap
@@ -46,31 +44,6 @@ def stacked(clients: int, make: Callable[[], nn.Module]) -> tuple[list[nn.Module
     return nets, {n: torch.stack([state_of(net)[n] for net in nets]) for n in state_of(nets[0])}
 
 
-# -- a convolution as a matrix product ------------------------------------------------------------------------
-
-
-@st.composite
-def layers(draw: st.DrawFn) -> dict[str, Any]:
-    """Sizes of a convolution whose kernel fits into its padded image."""
-    pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
-    kernel, stride, dilation = draw(st.tuples(st.integers(1, 4), st.integers(1, 4))), draw(pair), draw(pair)
-    padding = draw(st.tuples(st.integers(0, 2), st.integers(0, 2)))
-    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
-    size = tuple(draw(st.integers(max(1, r - 2 * p), 11)) for r, p in zip(reach, padding, strict=True))
-    return {
-        "kernel": kernel, "where": (stride, padding, dilation), "size": size, "batch": draw(st.integers(1, 3)),
-        "inputs": draw(st.integers(1, 3)), "outputs": draw(st.integers(1, 4)), "bias": draw(st.booleans()),
-        "seed": draw(st.integers(0, 99)),
-    }  # fmt: skip
-
-
-def tensors(layer: dict[str, Any], *lead: int) -> list[Tensor]:
-    """Images, weights and, if the layer has one, the bias."""
-    shapes = [(layer["batch"], layer["inputs"], *layer["size"]), (layer["outputs"], layer["inputs"], *layer["kernel"])]
-    shapes += [(layer["outputs"],)] if layer["bias"] else []
-    return [drawn(*lead, *shape, seed=layer["seed"] + k).requires_grad_() for k, shape in enumerate(shapes)]
-
-
 def gradients(out: Tensor, of: list[Tensor]) -> tuple[Tensor, ...]:
     slope = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view(out.shape)
     return torch.autograd.grad((out * slope).sum(), of)
@@ -81,70 +54,6 @@ def agree(ours: Tensor, its: Tensor, of: list[Tensor], close: float = 1e-10) -> 
     torch.testing.assert_close(ours, its, rtol=close, atol=close)
     for a, b in zip(gradients(ours, of), gradients(its, of), strict=True):
         torch.testing.assert_close(a, b, rtol=close, atol=close)
-
-
-@settings(max_examples=50)
-@given(layers(), st.integers(1, 3))
-def test_a_convolution_as_products_is_torchs_and_a_stack_is_layer_after_layer(
-    layer: dict[str, Any], clients: int
-) -> None:
-    def ours(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        return convolution(x, weight, bias, *layer["where"])
-
-    def its(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        return F.conv2d(x, weight, bias, *layer["where"])
-
-    one, many = tensors(layer), tensors(layer, clients)
-    agree(ours(*one), its(*one), one)
-    agree(torch.func.vmap(ours)(*many), torch.stack([its(*(t[i] for t in many)) for i in range(clients)]), many)
-
-
-@pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("clients", [1, 3])
-def test_a_norm_behind_it_has_the_right_gradient(clients: int, batch: int) -> None:
-    """torch's CPU kernel of batch norm goes wrong on some layouts of a single image: ours must not be one."""
-    layer = {"kernel": (3, 3), "size": (5, 6), "inputs": 2, "outputs": 4, "batch": batch, "bias": True, "seed": 1}
-    of = tensors(layer, clients)
-
-    def normed(convolve: Any) -> Any:
-        def one(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-            return F.batch_norm(convolve(x, w, b, (1, 1), (1, 1), (1, 1)), None, None, training=True).tanh()
-
-        return one
-
-    alone = torch.stack([normed(F.conv2d)(*(t[i] for t in of)) for i in range(clients)])
-    agree(torch.func.vmap(normed(convolution))(*of), alone, of[:2], 1e-8)
-
-
-def test_the_twin_has_the_same_tensors_and_answers() -> None:
-    model = small(channels=3, norm=True)
-    other = as_products(model)
-    assert other is not model
-    ours, its = other.state_dict(keep_vars=True), model.state_dict(keep_vars=True)
-    assert ours.keys() == its.keys()
-    assert all(t is its[name] for name, t in ours.items())
-    x = drawn(4, 3, 8, 8, dtype=torch.float32)
-    torch.testing.assert_close(other.eval()(x), model.eval()(x), rtol=1e-4, atol=1e-5)
-    with torch.no_grad():
-        model.backbone[0].weight.mul_(2)
-    torch.testing.assert_close(other(x), model(x), rtol=1e-4, atol=1e-5)
-    assert model.backbone[0].forward.__func__ is nn.Conv2d.forward, "the model itself has been changed"
-
-
-PLAIN = [nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, (1, 5), stride=(2, 1), padding=(0, 2), dilation=1, bias=False)]
-#: Groups, other paddings than zeros and paddings by name are left to torch.
-OTHERS = [
-    nn.Conv2d(4, 4, 3, groups=2), nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
-    nn.Conv2d(4, 4, 3, padding="same"),
-]  # fmt: skip
-
-
-def test_only_what_it_can_compute_is_replaced() -> None:
-    x = drawn(2, 4, 8, 8, dtype=torch.float32)
-    for layer in (*PLAIN, *OTHERS):
-        other = as_products(nn.Sequential(layer))
-        assert (other[0].forward.__func__ is not nn.Conv2d.forward) is (layer in PLAIN)  # type: ignore[index]
-        torch.testing.assert_close(other(x), layer(x), rtol=1e-4, atol=1e-5)
 
 
 # -- clients among the channels -------------------------------------------------------------------------------

@@ -52,7 +52,6 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 #: On a CPU these take the reference's own steps.
 EXACT = ("cores", "streams")
-WAYS["unfold"] = ("stacked", {"cores": 1, "block": 3, "convolution": "unfold"})
 #: On a GPU also what is the default on a CPU.
 ON_GPU = {**WAYS, "grouped": ("stacked", {"convolution": "grouped"})}
 KNOWN = {**ON_GPU, "vmap": ("stacked", {"cores": 1, "block": 3, "convolution": "vmap"})}
@@ -112,13 +111,13 @@ LABELS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 #: Which executors a method meets where, besides those of methods/test_conformance.py in the ragged scenario. What
 #: an executor makes of each single request is asked below, without a method.
-MET = {"ragged": ("unfold",), "steps": ("stacked",), "adamw": ("stacked", "graphed", "streams")}
+MET = {"ragged": ("vmap",), "steps": ("stacked",), "adamw": ("stacked", "graphed", "streams")}
 #: Every method everywhere; its variants where most can go wrong, and another optimiser with a few.
 WHERE = [(*case, s) for case in CASES for s in ("ragged", "steps") if s == "ragged" or not case[1]]
 WHERE += [(name, {}, "adamw") for name in ("apfl", "ditto", "fedavg", "fedrep")]
 RUNS = [(*w, way) for w in WHERE for way in MET[w[2]] if w[2] == "adamw" or (w[0] in UNLIKE and not w[1])]
 #: Another way to convolve knows nothing of a method: each request below meets it, and these few runs.
-RUNS = [w for w in RUNS if w[3] != "unfold" or w[0] in ("fedavg", "pfedfda", "apfl")]
+RUNS = [w for w in RUNS if w[3] != "vmap" or w[0] in ("fedavg", "pfedfda", "apfl")]
 RUNS += [(*case, "lives", "stacked") for case in LIVES] + [(*case, "labels", "stacked") for case in LABELS]
 RUNS += [
     (name, {}, "lives_adamw", way) for name, way in (("fedavg", "cores"), ("fedavg", "graphed"), ("ditto", "stacked"))
@@ -135,7 +134,7 @@ def test_the_scenarios_are_as_ragged_as_they_should_be() -> None:
     assert len({tuple(c) for c in cohorts}) == 3
     assert {i for c in cohorts for i in c} == set(range(6))
     assert {executor for executor, _ in WAYS.values()} == set(executors.EXECUTORS) - {"sequential"}
-    assert {*agreement.WAYS, *(way for met in MET.values() for way in met)} == set(WAYS)
+    assert {*agreement.WAYS, *(way for met in MET.values() for way in met)} == {*WAYS, "vmap"}
     assert max(len({len(list(plan.batches(i, t, 1, 2, None))) for i in c}) for t, c in enumerate(cohorts, 1)) > 2
 
 
@@ -473,7 +472,7 @@ def test_fluxs_networks_train_and_show_their_latents_alike(name: str, size: int)
     def change(c: Client) -> Tensor:
         return torch.cat([(c.state[n] - p).double().flatten() for n, p in start.items()])
 
-    for way in ("stacked", "graphed", "unfold", "vmap"):
+    for way in ("stacked", "graphed", "vmap"):
         for a, b in zip(served(box, s, model, way, data), reference, strict=True):
             ours, its = vars(a)["answers"][0].rows, vars(b)["answers"][0].rows
             assert its.shape == (b.n_train, size)

@@ -352,17 +352,17 @@ def test_a_block_is_as_large_as_the_allowance(monkeypatch: pytest.MonkeyPatch) -
 
 def test_how_convolutions_are_computed_is_an_option() -> None:
     made: list[Callable[..., Any]] = []
-    for how in ("vmap", "grouped", "unfold"):
+    for how in ("vmap", "grouped"):
         it = StackedWorker(small(), DATA, SETTING, threading.Event(), how)
         made.append(it.networks.of("").scope.model.backbone[0].forward)
     assert made[0].__func__ is torch.nn.Conv2d.forward
-    assert len({m.__func__ for m in made}) == 3
+    assert len({m.__func__ for m in made}) == 2
 
 
-def test_unfolded_running_statistics_answer_in_evaluation_mode() -> None:
+def test_running_statistics_answer_in_evaluation_mode() -> None:
     """To collect and to answer normalises by the running statistics and does not move them."""
     data = federation((30, 20))
-    for how in ("vmap", "grouped", "unfold"):
+    for how in ("vmap", "grouped"):
         model = small(norm=True)
         state = {**state_of(model), "backbone.norm.running_mean": torch.full((6,), 0.3)}
         who = [client(data, Plan(SETTING, data.n_train, (8, 8)), i, dict(state)) for i in range(2)]
