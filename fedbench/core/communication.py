@@ -9,7 +9,7 @@ from fedbench.core.client import Client
 from fedbench.core.server import Server
 
 
-def down(server: Server, client: Client, is_personal: Callable[[str], bool]) -> int:
+def bytes_down(server: Server, client: Client, is_personal: Callable[[str], bool]) -> int:
     """What a client is sent: the shared tensors of the state that it starts from, its cluster's model or several
     models, and its message. A tensor that it holds in two places is sent once; the common start is nobody's to send."""
     shared = {*server.shared, *server.model(client.index)}
@@ -21,7 +21,7 @@ def down(server: Server, client: Client, is_personal: Callable[[str], bool]) -> 
     return message.size((sent, client.inbox))
 
 
-def up(server: Server, client: Client, is_personal: Callable[[str], bool]) -> int:
+def bytes_up(server: Server, client: Client, is_personal: Callable[[str], bool]) -> int:
     """What a client sends: what it has changed of the shared tensors, and its message."""
     shared = {*server.shared, *server.model(client.index)}
     changed = {

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedbench.core import message, selection, tables, validation
+from fedbench.core import tables
 from fedbench.core.alike import Alike
 from fedbench.core.answers import Answers, let_go, own_answers
 from fedbench.core.client import Client
@@ -16,6 +16,7 @@ from fedbench.core.keep import LOGITS, MODEL, Keeper, Models, Noted
 from fedbench.core.server import Server
 from fedbench.core.simulation import PERSONALISING, Simulation
 from fedbench.core.state import State
+from fedbench.core.validation import held_back_accuracy
 from fedbench.core.votes import vote
 from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 
@@ -111,7 +112,7 @@ def evaluate(
     if run.setting.test_phase and t == run.setting.rounds and UNLABELLED in run.method.serves:
         answers["plain"] = replace(answers["plain"], test_phase=_answers_without_labels(run, server, t))
     models = keeper.models([noted[i] for i in everybody]) if noted else None
-    return Evaluated(answers, notes, validation.accuracy(run, served, t, trained), models)
+    return Evaluated(answers, notes, held_back_accuracy(run, served, t, trained), models)
 
 
 def _answers_without_labels(run: Simulation, server: Server, t: int) -> np.ndarray:
@@ -121,16 +122,3 @@ def _answers_without_labels(run: Simulation, server: Server, t: int) -> np.ndarr
         clients = [run.answering(server, i, UNLABELLED, t) for i in block]
         parts.append(own_answers(clients, run.executor, ("plain",), run.method.personalise)["plain"])
     return Answers.joined(parts).own
-
-
-def consider(run: Simulation, server: Server, who: Sequence[int]) -> int:
-    """Make this the round whose models answer, if they do better on the cohort's validation images than those of
-    all rounds before (since the data last drifted: models of other data do not compete). Returns bytes up."""
-    t = server.round
-    clients = [run.answering(server, i, MEMBER, t) for i in who]
-    run.executor.run(clients, selection.validation(run.method.personalise))
-    loss = selection.mean_loss(clients)
-    if server.best is None or t in (run.setting.drifts or ()) or loss < server.best.loss:
-        server.best = None
-        server.best = selection.Best(loss, server.tensors())
-    return sum(message.size(c.upload) for c in clients)

@@ -13,7 +13,6 @@ import torch
 
 from fedbench.core import message
 from fedbench.core.context import Context
-from fedbench.core.selection import Best
 from fedbench.core.shelf import Shelf
 from fedbench.core.state import State, check_state, compact
 from fedbench.errors import FedbenchError
@@ -25,6 +24,14 @@ ASSIGNED, FAR = "assigned/", "far"
 _KINDS: dict[str, type] = {
     "shared": dict, "personal": Mapping, "models": list, "assigned": dict, "momenta": dict, "copies": dict,
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Best:
+    """The server after the round that did best so far (with the setting's `select`), and its mean validation loss."""
+
+    loss: float
+    server: State
 
 
 @dataclass

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedbench.core import communication, message
+from fedbench.core import message
+from fedbench.core.communication import bytes_down
 from fedbench.core.executors import one_thread
 from fedbench.core.server import Server
 from fedbench.core.simulation import SURVEYING, Simulation
@@ -22,7 +23,7 @@ def survey(run: Simulation, server: Server, who: Sequence[int], t: int) -> tuple
                 client.inbox = question
                 run.check_message(client, "inbox")
                 if t == run.setting.rounds and k == 0:
-                    down += communication.down(server, client, run.method.is_personal)
+                    down += bytes_down(server, client, run.method.is_personal)
                 else:
                     down += message.size(question)
             run.executor.run(clients, run.method.reply)

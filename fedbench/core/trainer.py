@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import nn
 
-from fedbench.core import communication, tables
+from fedbench.core import tables
 from fedbench.core.by_client import sizes
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client
 from fedbench.core.clock import Clock
+from fedbench.core.communication import bytes_down, bytes_up
 from fedbench.core.context import Context
-from fedbench.core.evaluation import Associate, consider, evaluate
+from fedbench.core.evaluation import Associate, evaluate
 from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation
 from fedbench.core.hooks import Hooks
@@ -31,6 +32,7 @@ from fedbench.core.simulation import Simulation
 from fedbench.core.start import learning_rate
 from fedbench.core.state import Mean, State, matches
 from fedbench.core.survey import survey
+from fedbench.core.validation import consider
 from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
 from fedbench.specs import Setting
@@ -150,7 +152,7 @@ class Trainer(Simulation):
             self.check_message(client, "inbox")
             client.received = dict(client.state)
             if round.communicates:
-                round.tally.down += communication.down(server, client, self.method.is_personal)
+                round.tally.down += bytes_down(server, client, self.method.is_personal)
         round.seconds += time.perf_counter() - started
         return clients
 
@@ -161,7 +163,7 @@ class Trainer(Simulation):
         with self.clock.phase("server"), one_thread():
             for client in clients:
                 self.check_message(client, "upload")
-                up = communication.up(server, client, is_personal) if round.communicates else 0
+                up = bytes_up(server, client, is_personal) if round.communicates else 0
                 round.tally.count(client, up)
                 own = {n: v for n, v in client.state.items() if is_personal(n)}
                 rest = {} if round.communicates else {n: v for n, v in client.state.items() if n not in own}

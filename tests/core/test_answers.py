@@ -256,10 +256,10 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     images: list[int] = []
     scores = worker.Worker.scores
 
-    def watched(self: worker.Worker, model: torch.nn.Module, request: Collect, piece: Piece) -> torch.Tensor:
+    def watched(self: worker.Worker, request: Collect, piece: Piece) -> torch.Tensor:
         rows = piece.rows if self.federation.image is None else self.federation.image[piece.rows]
         images.extend(rows.tolist())
-        return scores(self, model, request, piece)
+        return scores(self, request, piece)
 
     monkeypatch.setattr(worker.Worker, "scores", watched)
     return images

@@ -131,7 +131,7 @@ def test_no_two_rows_look_the_same(lab: Lab, change: dict[str, Any], key: str) -
 @pytest.mark.shipped
 def test_the_rows_of_a_table_are_called_as_it_calls_them(store: Store) -> None:
     """FedDRM's FedPAC is FedRep with a proximal term, and its FedProxFT our FedProx."""
-    shelf, words = Shelf.of(store), ["table=feddrm/1", "dataset=cifar10", "split=Dir-0.3"]
+    shelf, words = Shelf.of(store), ["table=feddrm/1", "dataset=cifar10", "split=Dir-0.3", "budget=small"]
     (table,) = side_by_side(select(store, words, shelf))
     assert table.keys == ("row",)
     assert [line.label for line in table.lines] == [

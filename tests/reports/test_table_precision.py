@@ -104,7 +104,7 @@ def test_cells_of_another_precision_are_pointed_at(lab: Any) -> None:
     assert elsewhere(cells(lab, "fp32"), []) == said
     lab.run(setting(lab, "bf16"), "feddrm")
     assert elsewhere(cells(lab, "fp32"), []) == "1 cells are done at another precision: --precision bf16"
-    lab.run(setting(lab, "fp32", "paper"), "feddrm")
+    lab.run(setting(lab, "tf32", "paper"), "feddrm")
     assert elsewhere(cells(lab, "fp32"), []) == "1 cells are done at another budget: --budget paper"
     assert elsewhere(cells(lab, "bf16"), []) == ""
 

@@ -129,7 +129,12 @@ def test_every_departure_of_a_protocol_is_about_facts_that_there_are() -> None:
 
 
 def test_every_departure_is_said_of_a_table() -> None:
-    said = {text for name in tables.names() for text in departures(tables.load(name), "paper")}
+    said = {
+        text
+        for name in tables.names()
+        for precision in ("", "fp32")
+        for text in departures(tables.load(name), "paper", precision=precision)
+    }
     for name in protocol.names():
         for remark in protocol.load(name).deviates:
             assert f"{remark.text[0].upper()}{remark.text[1:]}." in said

@@ -14,19 +14,24 @@ from fedbench.reports.table.spec import Row, Table
 from fedbench.specs import Setting
 
 
-def holding(remarks: Iterable[Remark], table: Table, budget: str, rows: Sequence[Row] = ()) -> list[str]:
-    """The texts of those that hold for a cell of the table (of these rows; else of all) at the budget."""
+def holding(
+    remarks: Iterable[Remark], table: Table, budget: str, rows: Sequence[Row] = (), precision: str = ""
+) -> list[str]:
+    """The texts of those that hold for a cell of the table (of these rows; else of all) at the budget and a precision
+    (default: the budget's)."""
     remarks = list(remarks)
     cells = list(facts(table, budget, rows)) if any(r.where for r in remarks) else []
+    cells = [{**cell, "precision": precision} for cell in cells] if precision else cells
     return [r.text for r in remarks if r.holds(cells)]
 
 
-def departures(table: Table, budget: str, rows: Sequence[Row] = ()) -> list[str]:
-    """Where the table's protocol differs from the paper's, for all methods alike."""
+def departures(table: Table, budget: str, rows: Sequence[Row] = (), precision: str = "") -> list[str]:
+    """Where the table's protocol differs from the paper's at the budget and precision, for all methods alike."""
     # Pairs of snapshots compare no methods, and a table of one's own has no paper to differ from.
     if table.counted or table.statistic == "pairs" or not table.of_paper:
         return []
-    return [f"{d[0].upper()}{d[1:]}." for d in holding(protocol.load(table.protocol).deviates, table, budget, rows)]
+    remarks = protocol.load(table.protocol).deviates
+    return [f"{text[0].upper()}{text[1:]}." for text in holding(remarks, table, budget, rows, precision)]
 
 
 def facts(table: Table, budget: str, rows: Sequence[Row] = ()) -> Iterator[dict[str, Any]]:

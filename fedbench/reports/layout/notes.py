@@ -95,9 +95,9 @@ class Notes:
         return [
             *runs,
             *table.notes,
-            *holding(table.remark, table, budget, self.rows),
+            *holding(table.remark, table, budget, self.rows, self.cells.precision),
             *table.reported_notes,
-            *departures(table, budget, self.rows),
+            *departures(table, budget, self.rows, self.cells.precision),
             *(f"{row.label}: {row.note}" for row in self.rows if row.note),
         ]
 
@@ -226,13 +226,15 @@ def elsewhere(cells: Cells, roots: list[Path]) -> str:
     """A hint when nothing is done at this budget and precision but something is at others; else empty."""
     if cells.table.counted or _done(cells):
         return ""
-    budgets = protocol.load(cells.table.protocol).budgets
-    # Of several, another budget at the same precision comes first.
-    for precision in sorted(PRECISIONS, key=lambda p: p != cells.precision):
-        for budget in sorted(budgets, key=lambda b: b != cells.budget):
-            other = find(cells.table, budget, cells.index.store, roots, precision=precision, index=cells.index)
+    rules = protocol.load(cells.table.protocol)
+    usual = rules.precision(cells.budget)
+    # Of several, another budget at its own precision comes first (at the same, if that was asked for).
+    for precision in ("" if cells.precision == usual else cells.precision, *PRECISIONS):
+        for budget in sorted(rules.budgets, key=lambda b: b != cells.budget):
+            other = find(cells.table, budget, cells.index.store, roots, precision=precision or None, index=cells.index)
             if done := _done(other):
-                named = (("budget", budget, cells.budget), ("precision", precision, cells.precision))
+                own = precision or other.precision
+                named = (("budget", budget, cells.budget), ("precision", own, rules.precision(budget)))
                 differ = {name: value for name, value, ours in named if value != ours}
                 options = " ".join(f"--{name} {value}" for name, value in differ.items())
                 return f"{done} cells are done at another {' and '.join(differ)}: {options}"
