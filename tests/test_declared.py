@@ -22,7 +22,7 @@ from typing import ClassVar
 import beside
 from beside import TWO
 from fedbench.measure import Measure
-from fedbench.core.who import MEMBER
+from fedbench.core.client import MEMBER
 from fedbench.methods.base import HEAD, Method, hyperparameter
 from fedbench.methods.ifca import IFCA
 from fedbench.methods.parts import importance

@@ -14,11 +14,11 @@ import pyarrow as pa
 from fedbench import models
 from fedbench.core import executors
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.context import Context
+from fedbench.core.client import Context
 from fedbench.core.executors import Executor
 from fedbench.core.federation import Federation
 from fedbench.core.plan import CropStream, Ints, Plan
-from fedbench.core.start import initialise
+from fedbench.core.simulation import initialise
 from fedbench.core.trainer import Progress, Trainer
 from fedbench.methods.base import Method
 from fedbench.models.base import seeded

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedbench.core.client import Client, ClientUpdate, Collect
+from fedbench.core.client import Client, ClientUpdate, Collect, following, opened
 from fedbench.core.executors import Executor
-from fedbench.core.update import following, opened
 
 
 class Recorded(NamedTuple):

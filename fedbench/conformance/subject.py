@@ -20,9 +20,9 @@ from fedbench import methods, models
 from fedbench.conformance.lab import Recorder, Run, federation, finish, setting, stop_after, trainer
 from fedbench.conformance.recorded import Requests, recording
 from fedbench.conformance.small import small
+from fedbench.core.client import UNSEEN
 from fedbench.core.federation import Federation
 from fedbench.core.trainer import Interrupted, Progress, Trainer
-from fedbench.core.who import UNSEEN
 from fedbench.errors import FedbenchError, unknown
 from fedbench.methods.base import Method
 from fedbench.plugins.classes import classes, is_file, place

@@ -1,10 +1,10 @@
 """Checkpoints of a run under way: safetensors and Parquet, never pickle.
 
     work/ID/state-ROUND.safetensors     the server's tensors
-    work/ID/personal-ROUND-K.safetensors    clients' personal states where they are many (core/shelf.py)
+    work/ID/personal-ROUND-K.safetensors    clients' personal states where they are many (core/server.py)
     work/ID/predictions-ROUND.parquet   one file an evaluated round
     work/ID/logits-ROUND.parquet        ... and one more, and in the end
-    work/ID/models-ROUND.safetensors    ... the models, where that is to be kept (core/keep.py)
+    work/ID/models-ROUND.safetensors    ... the models, where that is to be kept (core/tables.py)
     work/ID/checkpoint.json             which files count, with their checksums: written last, by rename
 
 A process killed at any moment leaves either the old or the new checkpoint.json; files that it does not list are
@@ -27,7 +27,7 @@ from fedbench.store import CHECKPOINT, rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fedbench.core.keep import Models
+    from fedbench.core.tables import Models
 
 
 @dataclass

@@ -1,32 +1,255 @@
-"""What a client's update works with: the client, and the requests that the executor answers.
-
-A method writes its client's update once, for ONE client, as a generator:
-
-    def local(self, client):
-        trained = yield Train(cross_entropy)
-        client.state[...] = ...
-
-What is between two `yield`s is ordinary Python on one client's small tensors. What is yielded is the heavy
-part, and the executor may run it for one client or for a stack of clients at once.
-"""
+"""What a client's update works with: the client, what it knows and may ask for, and what changes its gradients."""
 
 from __future__ import annotations
 
+import contextlib
 import reprlib
-from collections.abc import Callable, Generator, Mapping
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from torch import Tensor
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from fedbench.core.context import Context
-from fedbench.core.rules import Rule
-from fedbench.core.state import State, as_model, model_in
-from fedbench.core.who import MEMBER
-from fedbench.core.work import SPLITS, Work
+from fedbench import models
+from fedbench.core.federation import Federation, Task
+from fedbench.core.plan import Plan
+from fedbench.core.state import State, as_model, check_state, matches, model_in, name_in, plain, state_of
+from fedbench.errors import FedbenchError
+from fedbench.plugins.mistakes import FILES, shown
 from fedbench.specs import Setting
+
+# -- who -------------------------------------------------------------------------------------------------------
+# How a client stands to the federation when it is asked for answers.
+
+
+#: A client that may take part in training; one that has labelled images but joins after the last round; one whose
+#: images have no labels (the test phase).
+MEMBER, UNSEEN, UNLABELLED = "member", "unseen", "unlabelled"
+
+
+# -- rules -----------------------------------------------------------------------------------------------------
+# What changes the gradient of local steps: corrections, steps in two passes. Rules of a request apply in its order.
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Changes the gradient of each local step. Rules that are equal can be stacked.
+
+    Written for ONE client as pure tensor code, as losses are: no branch on a tensor's value, no `.item()`, no random
+    draws; it runs under vmap and in captured steps. Weights and gradient hold the parameters that train and that the
+    loss depends on, under their names in the state. `beside` holds, by the name of each of `models`, the tensors of
+    that model in the client's state, under the names of the parameters that they belong to: control variates, say.
+    """
+
+    models: ClassVar[tuple[str, ...]] = ()  #: what of the client's state the rule reads
+    two_passes: ClassVar[bool] = False  #: whether the gradient is taken at other weights, `elsewhere`
+
+    def elsewhere(self, weights: State, gradient: State, beside: Mapping[str, State]) -> State:
+        """Weights at which the gradient shall be taken instead, on the same batch."""
+        return weights
+
+    def direction(self, weights: State, gradient: State, beside: Mapping[str, State]) -> State:
+        """What the optimiser takes for the gradient."""
+        return gradient
+
+
+@dataclass(frozen=True)
+class Add(Rule):
+    """The gradient plus `times` what stands under the name of `model`: a control variate, a linear term of the loss."""
+
+    model: str
+    times: float = 1.0
+
+    @property
+    def models(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.model,)
+
+    def direction(self, weights: State, gradient: State, beside: Mapping[str, State]) -> State:
+        return {name: g + self.times * beside[self.model][name] for name, g in gradient.items()}
+
+
+@dataclass(frozen=True)
+class Ascend(Rule):
+    """Sharpness-aware minimisation (Foret et al., ICLR 2021, Eq. 2): the gradient is taken at w + rho g / |g|, with the
+    norm over all parameters that train. Running statistics of batch norms see the batch twice."""
+
+    two_passes = True
+
+    rho: float
+
+    def elsewhere(self, weights: State, gradient: State, beside: Mapping[str, State]) -> State:
+        step = self.rho / (norm(gradient) + 1e-12)
+        return {name: w + step * gradient[name] for name, w in weights.items()}
+
+
+def beside(rules: Sequence[Rule], state: Mapping[str, Tensor], trained: Iterable[str]) -> dict[str, State]:
+    """What the rules read of a client's state, for the parameters that train."""
+    names = {name: plain(name) for name in trained}
+    return {
+        model: {name: state[key] for name, own in names.items() if (key := name_in(model, own)) in state}
+        for rule in rules
+        for model in rule.models
+    }
+
+
+def norm(state: State) -> Tensor:
+    """Euclidean norm [] of all tensors together."""
+    return torch.stack([t.square().sum() for t in state.values()]).sum().sqrt()
+
+
+# -- context ---------------------------------------------------------------------------------------------------
+# What a method may know of the federation that it works in.
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """Facts of a run, the same for server and clients. No image, label or group of a client is among them."""
+
+    setting: Setting
+    clients: int  #: M, those that join after training included
+    trainees: int  #: clients that may take part in rounds: the first so many
+    classes: int  #: K; with multi-label images, of these
+    task: Task  #: whether images have one class or several labels (multi-label), and what follows from that
+    shape: tuple[int, int, int]  #: (height, width, channels) of an image
+    n_train: tuple[int, ...]  #: [M] training images
+    groups: int  #: distinct distributions among the clients (where data drift, in the last stage), for who is told
+    fresh: Callable[[int], State]  #: the state of a network from the k-th seed after the run's own
+    strata: tuple[NDArray[np.float64], NDArray[np.float64]]  #: [M, S] each: declared training and test densities
+    device: torch.device
+
+    def stage(self, t: int) -> int:
+        """The drift phase of the training data in round t, from 0."""
+        return sum(t >= drift for drift in self.setting.drifts or ())
+
+    def share_of(self, images: int) -> float:
+        """|S| / N: what part so many training images are of those of all clients that train."""
+        return images / self._trained_on
+
+    @cached_property
+    def _trained_on(self) -> int:
+        return sum(self.n_train[: self.trainees])
+
+    @classmethod
+    def of(cls, federation: Federation, setting: Setting, network: Callable[[int], nn.Module] | None = None) -> Context:
+        """The facts of this federation; `network` makes the k-th further network, by default one of the setting's."""
+        build = network or partial(models.initial, setting, federation.shape, federation.classes)
+        device = federation.images.device  # the federation itself must not come along
+        return cls(
+            fresh=lambda k: {n: t.to(device) for n, t in state_of(build(k)).items()},
+            setting=setting,
+            clients=federation.clients,
+            trainees=federation.clients - setting.partition.outsiders,
+            classes=federation.classes,
+            task=federation.task,
+            shape=federation.shape,
+            n_train=tuple(federation.n_train),
+            groups=len(set(federation.groups)),
+            strata=(federation.densities.train, federation.densities.test),
+            device=device,
+        )
+
+
+# -- work ------------------------------------------------------------------------------------------------------
+# What the executor keeps of a client while it is at work: its images, its draws, and the count of what was done.
+
+
+#: The splits of a client's data.
+SPLITS = ("train", "validation", "test")
+#: The label that test images are given out with.
+NO_LABEL = -1
+
+
+def known(labels: Tensor, split: str) -> Tensor:
+    """The labels of a split that anything outside of the evaluation may see."""
+    return torch.full_like(labels, NO_LABEL) if split == "test" else labels
+
+
+@dataclass
+class Work:
+    """A client's side of the executor. No method sees it."""
+
+    federation: Federation
+    plan: Plan
+    rows: Tensor  #: [n] training images, as rows of the federation
+    test_rows: Tensor  #: [m] test images
+    validation_rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  #: [v] held back images
+    losses: list[tuple[float, int]] = field(default_factory=list)  #: (mean loss, images) of each Train
+    phase: int = 0  #: requests answered so far, but for Collect; keys the random streams
+    collects: int = 0  #: Collects answered so far; they draw no batches, so the batches of Train stay the same
+    seconds: float = 0.0  #: time spent on this client
+    parts: dict[str, float] = field(default_factory=dict)  #: of it by part of the work: "network", and what was `timed`
+    puts_by: Callable[[str], bool] | None = None  #: what of its state waits in host memory when it is not at work
+    home: State = field(default_factory=dict)  #: its state where it waited, before it was fetched to the device
+    momenta: State | None = None  #: what optimisers remember of the rounds so far; None where momentum does not live
+
+    def rows_of(self, split: str, part: tuple[int, int] | None = None) -> Tensor:
+        """Rows of the federation that are a split (one of SPLITS) of the client's data, or a part of it."""
+        rows = {"train": self.rows, "validation": self.validation_rows, "test": self.test_rows}[split]
+        return rows if part is None else rows[slice(*part)]
+
+    def images(self, split: str) -> Tensor:
+        """[n, H, W, C] uint8 of a split."""
+        rows = self.rows_of(split)
+        return self.federation.images[rows if self.federation.image is None else self.federation.image[rows]]
+
+    def labels(self, split: str) -> Tensor:
+        """[n] int64 of a split, or with multi-label images [n, K]; NO_LABEL for test images."""
+        return known(self.federation.labels[self.rows_of(split)], split)
+
+    def strata(self) -> Tensor:
+        """[n] int64: the stratum of each training image."""
+        rows = self.rows
+        return torch.from_numpy(self.federation.densities.strata[rows.cpu().numpy()]).to(rows.device)
+
+    def counted(self, draws: bool) -> None:
+        """Count a request, before it is answered: one that draws batches, or a Collect."""
+        if draws:
+            self.phase += 1
+        else:
+            self.collects += 1
+
+    @property
+    def first_loss(self) -> float:
+        """The mean loss of the first Train."""
+        return self.losses[0][0] if self.losses else 0.0
+
+    @property
+    def processed(self) -> int:
+        """Training images processed so far this round."""
+        return sum(n for _, n in self.losses)
+
+    @contextlib.contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Count the block's seconds as a part of the work."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.count(part, time.perf_counter() - started)
+
+    def count(self, part: str, seconds: float) -> None:
+        """Add seconds to a part of the work."""
+        self.parts[part] = self.parts.get(part, 0.0) + seconds
+
+
+# -- client ----------------------------------------------------------------------------------------------------
+# What a client's update works with: the client, and the requests that the executor answers.
+#
+# A method writes its client's update once, for ONE client, as a generator:
+#
+#     def local(self, client):
+#         trained = yield Train(cross_entropy)
+#         client.state[...] = ...
+#
+# What is between two `yield`s is ordinary Python on one client's small tensors. What is yielded is the heavy
+# part, and the executor may run it for one client or for a stack of clients at once.
 
 
 class Batch(NamedTuple):
@@ -220,7 +443,7 @@ class Client:
     work: Work  #: the executor's
     state: State  #: what the client holds now; Train replaces what it trained
     received: State  #: the state as the client received it
-    kind: str = MEMBER  #: how it stands to the federation (core/who.py); another than MEMBER only where it answers
+    kind: str = MEMBER  #: how it stands to the federation (core/client.py); another than MEMBER only where it answers
     inbox: Any = None  #: what the server sent beside the state: a message
     upload: Any = None  #: what the client sends beside what it has changed of the shared state: a message
     #: What answers for the client: the scores [B, K] that this puts out for any images; else the network of `state`.
@@ -315,3 +538,105 @@ class Client:
     def timed(self, part: str) -> AbstractContextManager[None]:
         """Count the block's seconds as a part of the client's work, such as "estimation", in the run's `rounds`."""
         return self.work.timed(part)
+
+
+# -- update ----------------------------------------------------------------------------------------------------
+# The start and the requests of a client's update, and what its functions give; what is none is told by the method's
+# and the hook's name.
+
+
+REQUESTS = (Train, Gradient, Collect)
+
+
+def opened(hook: Callable[[Client], ClientUpdate | None], client: Client) -> ClientUpdate | None:
+    """The client's update, not yet begun. Raises FedbenchError where the hook gives neither a generator nor None."""
+    update: Any = hook(client)
+    if update is None or isinstance(update, Generator):
+        return update
+    if isinstance(update, REQUESTS):
+        raise _returned(hook, update)
+    raise FedbenchError(f"{_where(hook)} returns {words(update)}", "yield requests, and return nothing")
+
+
+def following(
+    hook: Callable[[Client], ClientUpdate | None], update: ClientUpdate, answer: Answer | None, client: Client
+) -> Request | None:
+    """The request that follows the answer to the one before; None at the end. Raises FedbenchError for what is none,
+    and for a client's state that is none."""
+    ended = False
+    try:
+        request: Any = update.send(answer)
+    except StopIteration as end:
+        ended, request = True, end.value
+        if isinstance(request, REQUESTS):
+            raise _returned(hook, request) from None
+    check_state(client.state, client.received, f"{_where(hook)} leaves client.state")
+    if ended:
+        return None
+    if not isinstance(request, REQUESTS):
+        raise FedbenchError(f"{_where(hook)} yields {words(request)}, not a request", f"yield {_names(' or ')}")
+    _check_fits(hook, request, client)
+    return request
+
+
+def _check_fits(hook: Callable[..., Any], request: Request, client: Client) -> None:
+    """Raise FedbenchError where the client holds nothing of what a request is about."""
+    where = f"{_where(hook)} asks for"
+    for name in (request.model,) if isinstance(request.model, str) else request.model:
+        if name and not any(tensor.startswith(f"{name}/") for tensor in client.state):
+            raise FedbenchError(f"{where} the model '{name}', which no client holds", "name it in personal_models")
+    if not isinstance(request, Collect) and not any(matches(name, request.trains) for name in client.state):
+        raise FedbenchError(f"{where} gradients of {request.trains}, and no tensor's name begins so")
+    if isinstance(request, Gradient) and (request.part is not None or request.split != "train"):
+        (first, end), images = request.part or (0, 0), client.count(request.split)
+        if not first < end <= images:
+            wrong = f"{where} a gradient on images {first} to {end} of {images} ({request.split})"
+            raise FedbenchError(wrong, "give part=(first, end)")
+
+
+def loss_of(function: LossFunction, model: Any, batch: Batch) -> Loss:
+    """A request's loss of a batch. Raises FedbenchError for what is none."""
+    loss: Any = function(model, batch)
+    if not isinstance(loss, Loss):
+        raise FedbenchError(f"{_where(function)} returns {words(loss)}, not a Loss", "return Loss(total)")
+    if not isinstance(loss.total, Tensor) or loss.total.dim():
+        raise FedbenchError(
+            f"{_where(function)} returns a Loss whose total is {words(loss.total)}, not a single number's tensor",
+            "take the mean over the batch",
+        )
+    return loss
+
+
+def output_of(function: Callable[[Any, Batch], Tensor], model: Any, batch: Batch) -> Tensor:
+    """A request's output for a batch: [B, ...]. Raises FedbenchError for what is none."""
+    output: Any = function(model, batch)
+    if not isinstance(output, Tensor) or not output.dim() or len(output) != len(batch.x):
+        raise FedbenchError(f"{_where(function)} returns {words(output)}, not a tensor with a row for each image")
+    return output
+
+
+def _returned(hook: Callable[..., Any], request: Request) -> FedbenchError:
+    kind = type(request).__name__
+    return FedbenchError(
+        f"{_where(hook)} returns {kind}(...), and what is returned is not done", f"write `yield {kind}(...)`"
+    )
+
+
+def _where(hook: Any) -> str:
+    """Such as "fedavg: local", or of a function in a user's file "mine.py, line 7: local"."""
+    method, name = getattr(getattr(hook, "__self__", None), "name", ""), getattr(hook, "__name__", "an update")
+    code = getattr(hook, "__code__", None)
+    if not method and code is not None and code.co_filename in FILES:
+        method = f"{shown(code.co_filename)}, line {code.co_firstlineno}"
+    return f"{method}: {name}" if method else str(name)
+
+
+def words(value: object) -> str:
+    """What it is, in few words, however large."""
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)}"
+    return f"{value!r}" if isinstance(value, bool | int | float | str | None) else f"a {type(value).__name__}"
+
+
+def _names(between: str) -> str:
+    return between.join(f"{kind.__name__}(...)" for kind in REQUESTS)

@@ -19,13 +19,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import nn
 
+from fedbench.core.captured import GraphedWorker, StreamedWorker
 from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.federation import Federation
-from fedbench.core.graph import GraphedWorker
-from fedbench.core.memory import CPU_BLOCK, clients_that_fit, flop_of_step, keep_freed_pages, lanes_that_fit
 from fedbench.core.optimizer import optimizer
+from fedbench.core.precision import CPU_BLOCK, clients_that_fit, flop_of_step, keep_freed_pages, lanes_that_fit
 from fedbench.core.stacked import StackedWorker
-from fedbench.core.streams import StreamedWorker
 from fedbench.core.worker import Worker
 from fedbench.errors import unknown
 from fedbench.machine import CORES

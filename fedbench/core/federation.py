@@ -1,19 +1,236 @@
-"""The federation's images on the device: once, as 8-bit pixels, each seen through its client's shift."""
+"""A federation on the device: images, labels and clients; what outputs mean; pixels to network input."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol, overload
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from fedbench.core.by_client import ByClient, moved, sizes
-from fedbench.core.task import Task, task_of
 from fedbench.partitions.density import Densities, counted, realised
+
+# -- task ------------------------------------------------------------------------------------------------------
+# What a network's outputs mean: one class an image, or several labels, each there or not.
+#
+# K classes or labels, B images; outputs (logits) [B, K] float32. Everything that differs between the two stands here.
+
+
+class Task(Protocol):
+    """How outputs are trained, answered by and counted."""
+
+    multi_label: bool
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The mean loss [] of a batch."""
+
+    def losses(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The loss of each image [B], of which `loss` is the mean."""
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Probabilities [B, K] of the classes, or of each label by itself."""
+
+    def outputs(self, probabilities: Tensor) -> Tensor:
+        """Outputs that mean these probabilities: of a client that answers by several models."""
+
+    def normalised(self, logits: Tensor) -> Tensor:
+        """Outputs of the same meaning in one form: log-probabilities of the classes, log-odds of each label."""
+
+    def answer(self, probabilities: Tensor) -> Tensor:
+        """What images are answered by probabilities (or, one class an image, by any scores in their order): the class
+        [B], or the probabilities of all labels themselves [B, K]."""
+
+    def right(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Whether each image is answered rightly, 0 or 1 [B]; of several labels the share that are."""
+
+    def members(self, y: Tensor, classes: int) -> Tensor:
+        """0 or 1 [B, K]: which classes or labels each image has."""
+
+    def counts(self, y: Tensor, classes: int) -> Tensor:
+        """[K] float32: images of each class, or with each label."""
+
+
+class OneClass:
+    """Each image has one class: y [B] int64."""
+
+    multi_label = False
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(logits, y)
+
+    def losses(self, logits: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(logits, y, reduction="none")
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return torch.softmax(logits, 1)
+
+    def outputs(self, probabilities: Tensor) -> Tensor:
+        return probabilities.clamp(min=torch.finfo(torch.float32).tiny).log()
+
+    def normalised(self, logits: Tensor) -> Tensor:
+        return torch.log_softmax(logits, 1)
+
+    def answer(self, probabilities: Tensor) -> Tensor:
+        return probabilities.argmax(1)
+
+    def right(self, logits: Tensor, y: Tensor) -> Tensor:
+        return (logits.argmax(1) == y).float()
+
+    def members(self, y: Tensor, classes: int) -> Tensor:
+        return F.one_hot(y, classes)
+
+    def counts(self, y: Tensor, classes: int) -> Tensor:
+        return torch.bincount(y, minlength=classes).float()
+
+
+class MultiLabel:
+    """Each image has or has not each of K labels: y [B, K] float32, 0 or 1."""
+
+    multi_label = True
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(logits, y)
+
+    def losses(self, logits: Tensor, y: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(logits, y, reduction="none").mean(1)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return torch.sigmoid(logits)
+
+    def outputs(self, probabilities: Tensor) -> Tensor:
+        return torch.logit(probabilities, 1e-7)
+
+    def normalised(self, logits: Tensor) -> Tensor:
+        return logits
+
+    def answer(self, probabilities: Tensor) -> Tensor:
+        return probabilities
+
+    def right(self, logits: Tensor, y: Tensor) -> Tensor:
+        return ((logits > 0) == (y > 0)).float().mean(1)
+
+    def members(self, y: Tensor, classes: int) -> Tensor:
+        return y
+
+    def counts(self, y: Tensor, classes: int) -> Tensor:
+        return y.sum(0)
+
+
+ONE_CLASS, MULTI_LABEL = OneClass(), MultiLabel()
+
+
+def task_of(y: Tensor) -> Task:
+    """The task of these labels."""
+    return MULTI_LABEL if y.dim() > 1 else ONE_CLASS
+
+
+# -- augment ---------------------------------------------------------------------------------------------------
+# Pixels to network input, whole batches at a time.
+
+
+def resized_crop(images: Tensor, windows: Tensor) -> Tensor:
+    """Crop each image to its window and resize it back, bilinearly.
+
+    images [B, H, W, C] uint8; windows [B, 4] int64 (top, left, height, width), not larger than the image, so that
+    resizing only enlarges and has two taps a direction. Horizontal first, then vertical, rounded to 8 bits after
+    each, as Pillow does. Returns [B, H, W, C] float32 in 0..255.
+
+    Each direction is a batched matrix product with a mostly empty [out, in] matrix: far faster here than gathering
+    the two taps.
+    """
+    b, h, w, c = images.shape
+    top, left, height, width = windows.unbind(1)
+    x = images.transpose(1, 2).float().reshape(b, w, h * c)
+    x = torch.bmm(_taps(left, width, w), x).add_(0.5).floor_()  # halves go up, as in Pillow
+    x = x.view(b, w, h, c).transpose(1, 2).reshape(b, h, w * c)
+    return torch.bmm(_taps(top, height, h), x).add_(0.5).floor_().view(b, h, w, c)
+
+
+def _taps(start: Tensor, length: Tensor, size: int) -> Tensor:
+    """[B, size, size] float32 weights of bilinear resizing from start..start + length - 1 to the whole size."""
+    pixels = torch.arange(size, device=start.device)
+    at = (pixels + 0.5) * (length / size)[:, None] - 0.5
+    at = at.clamp(min=0).minimum((length - 1)[:, None]) + start[:, None]
+    return (1 - (at[:, :, None] - pixels).abs()).clamp_(min=0)
+
+
+def padded_flip(images: Tensor, places: Tensor, padding: int) -> Tensor:
+    """Pad each image with black, cut one of its size out, and flip it left to right or not.
+
+    images [B, H, W, C]; places [B, 4] int64 as PadFlipStream draws them. Returns [B, H, W, C] of the same type.
+    """
+    b, h, w, _ = images.shape
+    top, left, flip, _ = places.unbind(1)
+    down = torch.arange(h, device=images.device)
+    across = torch.arange(w, device=images.device).expand(b, w)
+    across = torch.where(flip[:, None] > 0, w - 1 - across, across)
+    padded = F.pad(images, (0, 0, padding, padding, padding, padding))
+    which = torch.arange(b, device=images.device)
+    return padded[which[:, None, None], (top[:, None] + down)[:, :, None], (left[:, None] + across)[:, None, :]]
+
+
+def to_input(images: Tensor) -> Tensor:
+    """[B, H, W, C] pixels 0..255 to [B, C, H, W] float32 in [-1, 1] (mean 0.5, std 0.5), channels-last in memory."""
+    return images.to(torch.float32, copy=True).div_(127.5).sub_(1.0).permute(0, 3, 1, 2)
+
+
+# -- by client -------------------------------------------------------------------------------------------------
+# Rows of a federation, client by client: one tensor, and where each client's part of it lies.
+
+
+class ByClient(Sequence[Tensor]):
+    """[M] int64 rows of each client, cut when they are asked for: a hundred thousand tensors take seconds to make, and
+    much more memory than what is in them."""
+
+    def __init__(self, rows: Tensor, ends: np.ndarray) -> None:
+        self.rows = rows  #: [n] of all clients, client after client
+        self.ends = ends  #: [M + 1] client i's are those from ends[i] up to ends[i + 1]
+
+    @classmethod
+    def of(cls, chosen: np.ndarray, client: np.ndarray, clients: int, device: torch.device | str) -> ByClient:
+        """The rows [R] that are chosen; `client` [R] rises."""
+        rows = np.flatnonzero(chosen)
+        ends = np.searchsorted(client[rows], np.arange(clients + 1))
+        return cls(torch.from_numpy(rows).to(device), ends)
+
+    def moved(self, by: int) -> ByClient:
+        """The same clients where their federation begins at row `by`."""
+        return ByClient(self.rows + by, self.ends)
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Tensor]: ...
+    def __getitem__(self, index: int | slice) -> Tensor | list[Tensor]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        i = range(len(self))[index]
+        return self.rows[self.ends[i] : self.ends[i + 1]]
+
+
+def moved(clients: Iterable[Tensor], by: int) -> Sequence[Tensor]:
+    """The rows of each client where their federation begins at row `by`."""
+    return clients.moved(by) if isinstance(clients, ByClient) else [rows + by for rows in clients]
+
+
+def sizes(clients: Iterable[Tensor]) -> list[int]:
+    """[M] how many rows each client has."""
+    if isinstance(clients, ByClient):
+        of_each: list[int] = np.diff(clients.ends).tolist()
+        return of_each
+    return [len(rows) for rows in clients]
+
+
+# -- federation ------------------------------------------------------------------------------------------------
+# The federation's images on the device: once, as 8-bit pixels, each seen through its client's shift.
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,260 @@
-"""A worker's modules for one or several of a client's models, and where their tensors stand in a client's state."""
+"""A worker's networks: one or several of a client's models, and the forms that a stack of clients calls."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MethodType
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedbench.core.several import Several
+from fedbench.core.client import Batch
+from fedbench.core.plan import Plan
+from fedbench.core.precision import CPU_BLOCK
 from fedbench.core.state import State, name_in
+from fedbench.errors import FedbenchError
+from fedbench.models.base import seeded
+
+# -- convolution -----------------------------------------------------------------------------------------------
+# A network's twin, and which of its convolutions are plain.
+
+
+def twin(model: nn.Module) -> nn.Module:
+    """A copy of the modules on the same parameters and buffers (the same tensors)."""
+    return copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
+
+
+def is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Whether it is an ungrouped 2-d convolution over zeros."""
+    return type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros"
+
+
+# -- grouped ---------------------------------------------------------------------------------------------------
+# Convolution and pooling of a stack of clients with the clients among the channels, innermost in memory.
+#
+# torch's own rules for vmap put the clients into the batch for pooling and lay convolutions out channels-first. With
+# memory ordered [image, height, width, client, channel] a layer's C convolutions are one grouped convolution, pooling
+# runs over C times as many channels at once, and nothing is copied between the two: on a CPU half the time for LeNet-5.
+
+
+Dims = tuple[int | None, ...]
+
+
+def with_clients_among_channels(model: nn.Module) -> nn.Module:
+    """A model with the same parameters (the same tensors), to be called under vmap over clients."""
+    other = twin(model)
+    for module in other.modules():
+        if is_plain(module):
+            module.forward = MethodType(_convolve, module)  # type: ignore[method-assign]
+        if type(module) is nn.AvgPool2d or (type(module) is nn.MaxPool2d and not module.return_indices):
+            module.forward = MethodType(_pool, module)  # type: ignore[method-assign]
+    return other
+
+
+def _convolve(self: nn.Conv2d, x: Tensor) -> Tensor:
+    out: Tensor = _Convolution.apply(x, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _pool(self: nn.MaxPool2d | nn.AvgPool2d, x: Tensor) -> Tensor:
+    out: Tensor = _Pool.apply(x, self)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _UnderVmap(torch.autograd.Function):
+    """An operator of which only the rule for vmap is ours; gradients are those of the operators that the rule calls."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        return
+
+
+class _Convolution(_UnderVmap):
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.Conv2d) -> Tensor:
+        return _conv(x, weight, bias, layer)
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: Dims, x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.Conv2d
+    ) -> tuple[Tensor, int]:
+        clients: int = info.batch_size
+        if dims[1] is None and dims[2] is None and dims[0] is not None:
+            # One layer for all: the clients' images are one batch.
+            out = _conv(x.movedim(dims[0], 0).flatten(0, 1), weight, bias, layer)
+            return out.view(clients, -1, *out.shape[1:]), 0
+        weight = _each(weight, dims[1], clients).flatten(0, 1)
+        bias = None if bias is None else _each(bias, dims[2], clients).flatten()
+        if dims[0] is None:  # the same images for all
+            out = _conv(x.contiguous(memory_format=torch.channels_last), weight, bias, layer)
+        else:
+            out = _conv(_among_channels(x, dims[0]), weight, bias, layer, clients)
+        return _apart(out, clients), 1
+
+
+class _Pool(_UnderVmap):
+    @staticmethod
+    def forward(x: Tensor, layer: nn.MaxPool2d | nn.AvgPool2d) -> Tensor:
+        return _pooled(x, layer)
+
+    @staticmethod
+    def vmap(info: Any, dims: Dims, x: Tensor, layer: nn.MaxPool2d | nn.AvgPool2d) -> tuple[Tensor, int]:
+        assert dims[0] is not None  # or vmap would not have called
+        return _apart(_pooled(_among_channels(x, dims[0]), layer), info.batch_size), 1
+
+
+def _conv(x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.Conv2d, groups: int = 1) -> Tensor:
+    padding: Any = layer.padding  # a name or numbers; torch's stubs know no "either"
+    return F.conv2d(x, weight, bias, layer.stride, padding, layer.dilation, groups)
+
+
+def _pooled(x: Tensor, layer: nn.MaxPool2d | nn.AvgPool2d) -> Tensor:
+    out: Tensor = type(layer).forward(layer, x)  # type: ignore[arg-type]  # the class's own, not the one laid over it
+    return out
+
+
+def _each(t: Tensor, dim: int | None, clients: int) -> Tensor:
+    """[clients, ...], whether all have the same or each its own."""
+    return t.expand(clients, *t.shape) if dim is None else t.movedim(dim, 0)
+
+
+def _among_channels(x: Tensor, dim: int) -> Tensor:
+    """[..., client at `dim`, ...] to [images, clients x channels, height, width], channels-last in memory."""
+    return x.movedim(dim, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
+
+
+def _apart(x: Tensor, clients: int) -> Tensor:
+    """[images, clients x channels, height, width] to [images, clients, channels, height, width]."""
+    if len(x) == 1:
+        x = x.contiguous()  # of a single image, torch's batch norm on a CPU misreads the other order (backward)
+    return x.view(len(x), clients, -1, *x.shape[2:])
+
+
+# -- norms -----------------------------------------------------------------------------------------------------
+# Norms: of a stack of clients, where torch's own rules for vmap fall short, and of a single image.
+
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+#: What autocast hands on.
+SHORT = (torch.bfloat16, torch.float16)
+
+
+def with_norms_for_vmap(model: nn.Module) -> nn.Module:
+    """The model itself, whose batch and group norms can now be called under vmap on every device and in every
+    precision."""
+    for module in model.modules():
+        if type(module) is nn.GroupNorm:
+            module.forward = MethodType(_normalise_groups, module)  # type: ignore[method-assign]
+        if type(module) in BATCH_NORMS:
+            module.forward = MethodType(_normalise, module)
+    return model
+
+
+def _normalise(self: nn.Module, x: Tensor) -> Tensor:
+    # On a GPU torch asks for the order in memory, to which it has no answer under vmap but the usual one.
+    laid = x.contiguous() if x.is_cuda else x
+    # Outside vmap torch normalises short numbers by statistics in float32; under vmap it takes one type only.
+    exact = laid.float() if x.dtype in SHORT else laid
+    out: Tensor = type(self).forward(self, exact)
+    return out.to(x.dtype)
+
+
+def _normalise_groups(self: nn.GroupNorm, x: Tensor) -> Tensor:
+    # Of images in another order torch asks for the order in memory.
+    return nn.GroupNorm.forward(self, x.contiguous())
+
+
+def check_batches(model: nn.Module, plan: Plan, shape: tuple[int, int, int]) -> None:
+    """Raise FedbenchError if the plan has a batch of a single image of this shape (height, width, channels) and the
+    model a batch norm to which that is one value a channel: training would end there, in whatever round."""
+    size = plan.setting.batch_size
+    client = plan.lone(size)
+    if client is None or not any(isinstance(module, _BatchNorm) for module in model.modules()):
+        return
+    image = torch.zeros(1, shape[2], *shape[:2], device=next(model.parameters()).device)
+    try:
+        with torch.no_grad(), seeded(0, None):
+            copy.deepcopy(model).train()(image)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        images = plan.n_train[client]
+        others = range(max(size, 2), max(plan.n_train) + 1)
+        other = next((str(one) for one in others if plan.lone(one) is None), None)
+        raise FedbenchError(
+            f"client {client}, of {images} training image{'s' * (images > 1)} in batches of {size}, has a batch of a "
+            "single image, of which the network's batch norm finds no variance",
+            f"choose {f'--batch-size {other}' if other else 'a partition of larger clients'}, or a network without it",
+        ) from None
+
+
+# -- several ---------------------------------------------------------------------------------------------------
+# Networks of one form side by side: what all of them put out for the same images, on a CPU in one pass.
+
+
+class Several(nn.ModuleList):
+    """Several of a client's models. A loss or an output may call them one by one, or all at once by `scores`."""
+
+    def __init__(self, models: Iterable[nn.Module]) -> None:
+        super().__init__(models)
+        first = self[0]
+        #: Running statistics would have to be written back.
+        self.plain = first.state_dict().keys() == dict(first.named_parameters()).keys()
+        self._form = (with_clients_among_channels(first),)  # in a tuple, so that it is no submodule
+
+    def scores(self, x: Tensor) -> Tensor:
+        """[M, B, ...]: what each of the M models puts out for images x [B, C, H, W].
+
+        On a CPU the models stand among the channels, as clients do in a stack (grouped.py): all read the same images,
+        and small layers fill the processor better. A step of five LeNet-5 takes 0.6 to 0.7 of the time of five steps.
+        Elsewhere, and within a stack of clients, one model follows another. Both agree to float rounding.
+        """
+        if not self._at_once(x):
+            return torch.stack([model(x) for model in self])
+        each = [dict(model.named_parameters()) for model in self]
+        return torch.cat([self._side_by_side(each[i : i + CPU_BLOCK], x) for i in range(0, len(each), CPU_BLOCK)])
+
+    def _side_by_side(self, each: Sequence[Mapping[str, Tensor]], x: Tensor) -> Tensor:
+        together = {name: torch.stack([one[name] for one in each]) for name in each[0]}
+
+        def of_one(parameters: dict[str, Tensor]) -> Tensor:
+            out: Tensor = torch.func.functional_call(self._form[0], parameters, (x,))
+            return out
+
+        out: Tensor = torch.func.vmap(of_one, randomness="different")(together)
+        return out
+
+    def _at_once(self, x: Tensor) -> bool:
+        """A stack of clients lays other tensors than parameters under the models, and has filled the processor."""
+        own = isinstance(next(self.parameters()), nn.Parameter)
+        return len(self) > 1 and self.plain and own and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+
+
+def scores(models: nn.Module, x: Tensor) -> Tensor:
+    """As `Several.scores`; of a single network [1, B, ...]."""
+    out: Tensor = models.scores(x) if isinstance(models, Several) else models(x)[None]
+    return out
+
+
+@dataclass(frozen=True)
+class OfEach:
+    """The output of a request to several models: rows [B, M, ...], of which `of` makes one model's [B, ...] from its
+    scores [B, K] in float32 and the labels."""
+
+    of: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, models: Any, batch: Batch) -> Tensor:
+        return torch.stack([self.of(out.float(), batch.y) for out in scores(models, batch.x)], 1)
+
+
+# -- network ---------------------------------------------------------------------------------------------------
+# A worker's modules for one or several of a client's models, and where their tensors stand in a client's state.
+
 
 #: Names of a client's models: "" is the one under the network's own names.
 Models = tuple[str, ...]

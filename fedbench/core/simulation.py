@@ -1,26 +1,169 @@
-"""One run's federation as it is simulated: its clients, and the method's hooks called with them."""
+"""One run's federation as it is simulated: its start, its clients, and the method's hooks called with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
 
 from fedbench.core import message
-from fedbench.core.client import Client
-from fedbench.core.clock import Clock
-from fedbench.core.context import Context
-from fedbench.core.executors import Executor
+from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Context, Work, words
+from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation
-from fedbench.core.hooks import Hooks
-from fedbench.core.memory import fits
 from fedbench.core.plan import Plan
+from fedbench.core.precision import Clock, fits
 from fedbench.core.server import Server
-from fedbench.core.start import new_client, without_labels
-from fedbench.core.state import State, check_state, size_in_bytes
-from fedbench.core.update import words
-from fedbench.core.who import UNLABELLED
+from fedbench.core.state import State, as_model, check_state, size_in_bytes, state_of
 from fedbench.errors import FedbenchError
+from fedbench.models.base import seeded
+from fedbench.rng import stream
 from fedbench.specs import Setting
+
+# -- hooks -----------------------------------------------------------------------------------------------------
+# What the trainer asks of a method: the hooks that it calls and the capabilities that it reads.
+#
+# `methods.base.Method` says what each is for and gives the defaults, which are FedAvg's.
+
+
+class Hooks(Protocol):
+    """A federated-learning method as the trainer sees it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def personal_models(self) -> tuple[str, ...]: ...
+    @property
+    def trains(self) -> bool: ...
+    @property
+    def serves(self) -> tuple[str, ...]: ...
+    @property
+    def unlabelled_has(self) -> tuple[str, ...]: ...
+    @property
+    def routes(self) -> bool: ...
+    @property
+    def takes_multi_label(self) -> bool: ...
+    @property
+    def answers_after_local(self) -> bool: ...
+    @property
+    def streams(self) -> bool: ...
+
+    def is_personal(self, name: str) -> bool: ...
+    def build(self, model: nn.Module, context: Context) -> nn.Module: ...
+    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State: ...
+    def start(self, server: Server) -> None: ...
+
+    def communicates(self, t: int, rounds: int) -> bool: ...
+    def broadcast(self, server: Server, client: Client) -> None: ...
+    def local(self, client: Client) -> ClientUpdate | None: ...
+    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None: ...
+    def step(self, server: Server, before: State, share: float) -> None: ...
+    def ask(self, server: Server, t: int, k: int) -> Any: ...
+    def reply(self, client: Client) -> ClientUpdate | None: ...
+    def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None: ...
+
+    def serve(self, server: Server, client: Client) -> None: ...
+    def personalise(self, client: Client) -> ClientUpdate | None: ...
+    def route(self, model: nn.Module, features: Tensor, log_shares: Tensor) -> Mapping[str, Tensor]: ...
+    def round_metrics(self, server: Server) -> Mapping[str, float]: ...
+
+
+# -- start -----------------------------------------------------------------------------------------------------
+# What clients start from: the network and the state of a run, and a client at the start of a round.
+
+
+def initialise(
+    method: Hooks, build: Callable[[], nn.Module], federation: Federation, setting: Setting
+) -> tuple[nn.Module, State]:
+    """The network and the state that all clients start from, from the seed of the initial weights alone.
+
+    The global random state is left as it was. Raises FedbenchError for a method that cannot work with such labels.
+    """
+    if federation.multi_label and not method.takes_multi_label:
+        raise FedbenchError(
+            f"{method.name} works with one class an image, and these images have {federation.classes} labels each",
+            "choose another method ('fedavg', say) or another data set",
+        )
+    model, context, seed = build(), Context.of(federation, setting), setting.initial_seed
+    with seeded(seed, "method"):
+        model = method.build(model, context)
+    if not isinstance(model, nn.Module):
+        raise FedbenchError(f"{method.name}: build returns {words(model)}, not a network", "return the nn.Module")
+    generator = torch.Generator().manual_seed(int(stream(seed, "variables").integers(2**62)))
+    further = {k: v for own in method.personal_models for k, v in as_model(state_of(model), own).items()}
+    own = method.variables(model, context, generator)
+    check_state(own, {}, f"{method.name}: variables returns its tensors")
+    variables = {**further, **own}
+    device = federation.images.device
+    model = model.to(device)
+    return model, {**state_of(model), **{name: t.to(device) for name, t in variables.items()}}
+
+
+def learning_rate(setting: Setting, t: int) -> float:
+    """Of round t (1-based): constant, or a cosine over the rounds that would reach zero after the last."""
+    if setting.schedule == "constant":
+        return setting.lr
+    return 0.5 * setting.lr * (1 + math.cos(math.pi * (t - 1) / setting.rounds))
+
+
+def new_client(
+    index: int, t: int, state: State, context: Context, federation: Federation, plan: Plan, phase: int = 0
+) -> Client:
+    """Client `index` at the start of round t, with the state that it has received; `phase` is where its count of
+    requests begins, which keys its random streams."""
+    stage = context.stage(t)
+    rows, held_back = (side[index] for side in federation.at(stage))
+    counts = federation.counts(rows) if stage else federation.class_counts[index]
+    return Client(
+        index=index,
+        round=t,
+        lr=learning_rate(context.setting, t),
+        context=context,
+        class_counts=counts,
+        work=Work(federation, plan, rows, federation.test[index], held_back, phase=phase, collects=phase),
+        state=state,
+        received=dict(state),
+    )
+
+
+def without_labels(client: Client) -> None:
+    """Leave a client nothing of what it could train on."""
+    client.work.rows, client.work.validation_rows = client.work.rows[:0], client.work.validation_rows[:0]
+    client.class_counts = torch.zeros_like(client.class_counts)
+
+
+# -- communication ---------------------------------------------------------------------------------------------
+# Bytes between server and clients, counted from what goes to and fro, uncompressed.
+
+
+def bytes_down(server: Server, client: Client, is_personal: Callable[[str], bool]) -> int:
+    """What a client is sent: the shared tensors of the state that it starts from, its cluster's model or several
+    models, and its message. A tensor that it holds in two places is sent once; the common start is nobody's to send."""
+    shared = {*server.shared, *server.model(client.index)}
+    sent = {
+        name: t
+        for name, t in client.state.items()
+        if not is_personal(name) and (name in shared or name not in server.initial)
+    }
+    return message.size((sent, client.inbox))
+
+
+def bytes_up(server: Server, client: Client, is_personal: Callable[[str], bool]) -> int:
+    """What a client sends: what it has changed of the shared tensors, and its message."""
+    shared = {*server.shared, *server.model(client.index)}
+    changed = {
+        name: t
+        for name, t in client.state.items()
+        if name in shared and not is_personal(name) and t is not client.received.get(name)
+    }
+    return message.size((changed, client.upload))
+
+
+# -- simulation ------------------------------------------------------------------------------------------------
+# One run's federation as it is simulated: its clients, and the method's hooks called with them.
+
 
 #: Where a client's count of requests starts when it personalises, and when the server asks it.
 PERSONALISING, SURVEYING = 1000, 2000
@@ -101,3 +244,34 @@ class Simulation:
     def check_message(self, client: Client, name: str) -> None:
         """Raise FedbenchError unless the client's `inbox` or `upload` is a message."""
         message.check(getattr(client, name), f"{self.method.name}: client.{name}")
+
+
+# -- survey ----------------------------------------------------------------------------------------------------
+# What the server asks its clients between rounds, such as how they describe their data.
+
+
+def survey(run: Simulation, server: Server, who: Sequence[int], t: int) -> tuple[int, int]:
+    """Ask these clients what the server wants to know after round t, as often as it has a question: bytes up and
+    down. After the last round the clients are sent once more what they hold, which else comes with the next one."""
+    up = down = 0
+    k = 0
+    while (question := run.method.ask(server, t, k)) is not None:
+        with run.clock.phase("survey"):
+            clients = [run.client(i, server.view(i), t, SURVEYING + 1000 * k) for i in who]
+            for client in clients:
+                client.inbox = question
+                run.check_message(client, "inbox")
+                if t == run.setting.rounds and k == 0:
+                    down += bytes_down(server, client, run.method.is_personal)
+                else:
+                    down += message.size(question)
+            run.executor.run(clients, run.method.reply)
+            with one_thread():
+                for client in clients:
+                    run.check_message(client, "upload")
+                    up += message.size(client.upload)
+                    personal = {n: t for n, t in client.state.items() if run.method.is_personal(n)}
+                    server.keep(client.index, personal)
+                run.change(run.method.learn, server, clients, t)
+        k += 1
+    return up, down

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,27 +23,327 @@ from fedbench.core.client import (
     Client,
     ClientUpdate,
     Collect,
+    Collected,
     Differentiated,
     Gradient,
     Loss,
     Request,
+    Rule,
     Train,
     Trained,
+    beside,
+    following,
+    loss_of,
+    opened,
+    output_of,
 )
-from fedbench.core.convolution import twin
 from fedbench.core.federation import Federation
-from fedbench.core.gradients import check_finite, gradients, gradients_at, laid_as
-from fedbench.core.grouped import with_clients_among_channels
-from fedbench.core.momentum import remember
-from fedbench.core.norms import with_norms_for_vmap
+from fedbench.core.network import Network, twin, with_clients_among_channels, with_norms_for_vmap
+from fedbench.core.optimizer import Optimizer, optimizer, recall, remember
 from fedbench.core.plan import Ints
-from fedbench.core.rules import Rule
-from fedbench.core.stack import Record, Stack, Step, Tick, by_model, stack_of, ticks
-from fedbench.core.stacked_collect import StackedCollector, kind
-from fedbench.core.state import State
-from fedbench.core.update import following, loss_of, opened
-from fedbench.core.waiting import fetch, put_by
+from fedbench.core.state import State, matches, plain
+from fedbench.core.worker import (
+    CHUNK,
+    LOGITS,
+    Piece,
+    Worker,
+    check_finite,
+    fetch,
+    fetched,
+    gradients,
+    gradients_at,
+    laid_as,
+    on_device,
+    pieces,
+    put_by,
+)
 from fedbench.specs import Setting
+
+# -- stack -----------------------------------------------------------------------------------------------------
+# What a stack of clients is, how it is put together, and the order of its steps.
+
+
+#: A few clients of a stack: the first so many (a view of its tensors), or any (a copy).
+Members = slice | Tensor
+
+
+@dataclass
+class Stack:
+    """C clients that train together. All tensors [C, ...], but `common` ones that all clients share."""
+
+    request: Train
+    optimizer: Optimizer
+    lr: float
+    trained: State
+    buffers: State  #: running statistics
+    frozen: State  #: parameters that do not train, a copy a client
+    common: State  #: parameters that do not train, the same for all
+    centre: State  #: of a proximal term, if there is one: at first what the clients received of `trained`
+    memory: State  #: what the optimiser remembers
+    extras: State
+    beside: State  #: what the request's rules read, as "model:name"
+
+
+class Tick(NamedTuple):
+    """One step of some clients: rows [k, B] of the federation, positions [k, B] in the clients' training sets, crop
+    windows [k, B, 4] or None, and which of the stack's clients begin a pass over their data with it."""
+
+    members: Members
+    rows: Tensor
+    positions: Tensor
+    windows: Tensor | None
+    begins: Sequence[int] = ()
+
+
+class Step(NamedTuple):
+    """What a step gives: logged loss [k], collected rows [k, B, ...] or None, labels [k, B]."""
+
+    logged: Tensor
+    collected: Tensor | None
+    labels: Tensor
+
+
+def ticks(clients: Sequence[Client], schedules: Sequence[Sequence[Ints]]) -> Iterator[Tick]:
+    """The clients' steps side by side, those with most steps first; the schedules hold the positions of each batch.
+
+    Whole steps are left out for who has done all of its own, nothing is padded. Clients whose batches differ in size
+    (a short last one) step one size after another.
+    """
+    crops = [c.work.plan.crops("train", c.round, c.index, c.work.phase) for c in clients]
+    passes = [c.work.plan.batches_a_pass(c.index) for c in clients]
+    members: list[list[int]] = []
+    begins: list[list[int]] = []
+    positions: list[np.ndarray] = []
+    windows: list[np.ndarray] = []
+    for t in range(len(schedules[0])):
+        sizes: dict[int, list[int]] = {}
+        for i, schedule in enumerate(schedules):
+            if t < len(schedule):
+                sizes.setdefault(len(schedule[t]), []).append(i)
+        for size, who in sizes.items():
+            members.append(who)
+            begins.append([i for i in who if t % passes[i] == 0])
+            positions.append(np.stack([schedules[i][t] for i in who]))
+            crops_of_step = [stream.draw(size) for i in who if (stream := crops[i]) is not None]
+            if crops_of_step:
+                windows.append(np.stack(crops_of_step))
+    rows = padded([c.work.rows for c in clients])
+    together = on_device(positions, rows.device)
+    cropped = on_device(windows, rows.device) if windows else [None] * len(together)
+    for who, position, window, begin in zip(members, together, cropped, begins, strict=True):
+        first = who == list(range(len(who)))
+        these = slice(0, len(who)) if first else torch.tensor(who, device=rows.device)
+        yield Tick(these, rows[these].gather(1, position), position, window, begin)
+
+
+class Record:
+    """Kept rows and labels of a stack's steps, brought together by client."""
+
+    def __init__(self, clients: int) -> None:
+        self.clients = clients
+        self.steps: list[tuple[Members, Step]] = []
+
+    def add(self, members: Members, step: Step) -> None:
+        self.steps.append((members, step))
+
+    def by_client(self) -> tuple[list[Tensor | None], list[Tensor]]:
+        """(collected rows [R, ...] or None, labels [R]) of each client, in the order of its steps."""
+        collected: list[list[Tensor]] = [[] for _ in range(self.clients)]
+        labels: list[list[Tensor]] = [[] for _ in range(self.clients)]
+        for members, run in self._runs():
+            who = range(members.stop) if isinstance(members, slice) else members.tolist()
+            _deal(torch.stack([step.labels for step in run], 1), who, labels)
+            rows = [step.collected for step in run if step.collected is not None]
+            if rows:
+                _deal(torch.stack(rows, 1), who, collected)
+        return [torch.cat(k) if k else None for k in collected], [torch.cat(y) for y in labels]
+
+    def _runs(self) -> Iterator[tuple[Members, list[Step]]]:
+        """Consecutive steps of the same clients with batches of one size: few large copies, not many small ones."""
+        at = 0
+        while at < len(self.steps):
+            members, first = self.steps[at]
+            run = [first]
+            for others, step in self.steps[at + 1 :]:
+                if not (isinstance(others, slice) and others == members and step.labels.shape == first.labels.shape):
+                    break
+                run.append(step)
+            at += len(run)
+            yield members, run
+
+
+def _deal(rows: Tensor, who: Sequence[int], parts: list[list[Tensor]]) -> None:
+    """rows [k, T, B, ...] to the lists of their k clients, as [T B, ...]."""
+    for i, mine in zip(who, rows.flatten(1, 2).unbind(), strict=True):
+        parts[i].append(mine)
+
+
+def stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """[C, ...] in new memory."""
+    first = tensors[0]
+    if all(t is first for t in tensors):
+        return first.detach().expand(len(tensors), *first.shape).clone(memory_format=torch.contiguous_format)
+    return torch.stack([t.detach() for t in tensors])
+
+
+def padded(tensors: Sequence[Tensor]) -> Tensor:
+    """[C, longest, ...], each filled up with its own first row."""
+    longest = max(len(t) for t in tensors)
+    return torch.stack([torch.cat([t, t[:1].expand(longest - len(t), *t.shape[1:])]) for t in tensors])
+
+
+def stack_of(clients: Sequence[Client], requests: Sequence[Train], network: Network, setting: Setting) -> Stack:
+    """The clients' tensors in a stack of new memory."""
+    request, first = requests[0], clients[0]
+    rule = optimizer(setting, request.momentum)
+    fixed = [n for n in network.parameters if not matches(n, request.trains)]
+    common = {n: first.state[n] for n in fixed if all(c.state[n] is first.state[n] for c in clients)}
+    own = {n: stacked([c.state[n] for c in clients]) for n in network.tensors if n not in common}
+    trained = {n: own[n] for n in network.parameters if n not in fixed}
+    memory = rule.memory(trained, stacked=True)
+    for i, (client, its) in enumerate(zip(clients, requests, strict=True)):
+        recall(client, its, {n: t[i] for n, t in memory.items()})
+    besides = [_flat(beside(request.rules, c.state, trained)) for c in clients] if request.rules else [{}]
+    return Stack(
+        request=request,
+        optimizer=rule,
+        lr=first.lr if request.lr is None else request.lr,
+        trained=trained,
+        buffers={n: t for n, t in own.items() if n not in network.parameters},
+        frozen={n: own[n] for n in fixed if n not in common},
+        common=common,
+        centre={n: stacked([c.received[plain(n)] for c in clients]) for n in trained} if request.prox else {},
+        memory=memory,
+        extras={n: stacked([r.extras[n] for r in requests]) for n in request.extras},
+        beside={n: stacked([b[n] for b in besides]) for n in besides[0]},
+    )
+
+
+def _flat(besides: Mapping[str, State]) -> State:
+    """model -> name -> tensor, as "model:name" -> tensor."""
+    return {f"{model}:{name}": t for model, state in besides.items() for name, t in state.items()}
+
+
+def by_model(flat: State) -> dict[str, State]:
+    """Inverse of `_flat`."""
+    besides: dict[str, State] = {}
+    for key, t in flat.items():
+        model, name = key.split(":", 1)
+        besides.setdefault(model, {})[name] = t
+    return besides
+
+
+# -- stacked collect -------------------------------------------------------------------------------------------
+# What the models of a block of clients put out for images, without gradients: one pass of a stack of models.
+
+
+class StackedCollector(Worker):
+    """Answers Collect requests of a block of clients at once, and what their models answer for test images."""
+
+    def collect_stack(self, clients: Sequence[Client], requests: Sequence[Collect]) -> list[Collected]:
+        """Each request's output for every image of a split of its client's data, or of a part of it."""
+        request = requests[0]
+        crops = [c.work.plan.crops("collect", c.round, c.index, c.work.collects) for c in clients]
+        rows = [c.work.rows_of(request.split, request.part) for c in clients]
+        images = [Piece.joined(pieces(r, crop)) for r, crop in zip(rows, crops, strict=True)]
+        first = request.part[0] if request.part else 0
+        if self.hold_the_same(clients, requests):
+            outputs = self.sweep_shared(clients[0], images, request, first)
+        else:
+            extras = {n: stacked([r.extras[n] for r in requests]) for n in request.extras}
+            outputs = self.sweep(clients, images, request, extras, first)
+        return [Collected(o.float(), self.labels(r, request.split)) for o, r in zip(outputs, rows, strict=True)]
+
+    def hold_the_same(self, clients: Sequence[Client], requests: Sequence[Collect]) -> bool:
+        """Whether all clients hold one model and send the same tensors along (the same objects)."""
+        state, extras = clients[0].state, requests[0].extras
+        names = self.networks.of(requests[0].model).tensors
+        return all(c.state[n] is state[n] for c in clients for n in names) and all(
+            r.extras[n] is extras[n] for r in requests for n in extras
+        )
+
+    @torch.no_grad()
+    def sweep_shared(self, client: Client, images: Sequence[Piece], request: Collect, first: int) -> list[Tensor]:
+        """The output of one model for the images of several clients, one pass over all of them: [n, ...] a client."""
+        model = self.networks.of(request.model).load(client.state).eval()
+        counts = [len(piece.rows) for piece in images]
+        places = torch.cat([torch.arange(first, first + n, device=self.device) for n in counts])
+        positions, parts = torch.split(places, CHUNK), []
+        for piece, position in zip(Piece.joined(images).split(CHUNK), positions, strict=True):
+            self.stop_if_cancelled()
+            batch = Batch(self.batch(*piece), self.labels(piece.rows, request.split), position, request.extras)
+            with self.autocast():
+                parts.append(output_of(request.output, model, batch))
+        return list(torch.split(torch.cat(parts), counts))
+
+    def of_scores(
+        self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]], what: Callable[[Tensor], Tensor]
+    ) -> list[Tensor]:
+        images = [Piece.joined(own) for own in pieces]
+        requests = [c.answers_by or LOGITS for c in clients]
+        # A model with a whole chunk of images of its own fills the device by itself.
+        alike = all(kind(r) == kind(requests[0]) for r in requests)
+        if len(clients) == 1 or not alike or all(len(piece.rows) >= CHUNK for piece in images):
+            return super().of_scores(clients, pieces, what)
+        request = replace(requests[0], split="test")
+        extras = {n: stacked([r.extras[n] for r in requests]) for n in request.extras}
+        return [what(scores) for scores in self.sweep(clients, images, request, extras)]
+
+    @torch.no_grad()
+    def sweep(
+        self,
+        clients: Sequence[Client],
+        images: Sequence[Piece],
+        request: Collect,
+        extras: State,
+        first: int = 0,
+    ) -> list[Tensor]:
+        """The request's output for each client's own images, without gradients: [n, ...] a client.
+
+        The images are those from position `first` on of a split of the clients' data; extras [C, ...] are the clients'.
+        """
+        network = self.networks.of(request.model)
+        network.scope.eval()
+        order = sorted(range(len(clients)), key=lambda i: -len(images[i].rows))
+        clients, images = [clients[i] for i in order], [images[i] for i in order]
+        state = {n: stacked([fetched(c.state[n], self.device) for c in clients]) for n in network.tensors}
+        extras = {n: t[order] for n, t in extras.items()}
+        counts = [len(piece.rows) for piece in images]
+        rows = padded([piece.rows for piece in images])
+        crops = [piece.windows for piece in images if piece.windows is not None]
+        windows = padded(crops) if crops else None
+        parts: list[list[Tensor]] = [[] for _ in clients]
+        done = 0
+        while active := sum(n > done for n in counts):
+            self.stop_if_cancelled()
+            who, cut = slice(0, active), slice(done, min(done + max(1, CHUNK // active), counts[0]))
+            position = torch.arange(cut.start, cut.stop, device=self.device).expand(active, -1)
+            tick = Tick(who, rows[who, cut], position, None if windows is None else windows[who, cut])
+            batch = self.stacked_batch(tick, {n: t[who] for n, t in extras.items()})
+            batch = batch._replace(y=self.labels(tick.rows, request.split), position=position + first)
+            with self.autocast():
+                out = torch.func.vmap(lambda s, b: network.call(s, partial(output_of, request.output), b))(
+                    {n: t[who] for n, t in state.items()}, batch
+                )
+            for i in range(active):
+                parts[i].append(out[i, : counts[i] - done])
+            done = cut.stop
+        whole = [torch.cat(p) for p in parts]
+        return [whole[order.index(i)] for i in range(len(order))]
+
+    def stacked_batch(self, tick: Tick, extras: State) -> Batch:
+        """The tick's batch, all of it [k, B, ...]."""
+        x = self.batch(tick.rows.flatten(), None if tick.windows is None else tick.windows.flatten(0, 1))
+        return Batch(x.view(*tick.rows.shape, *x.shape[1:]), self.federation.labels[tick.rows], tick.positions, extras)
+
+
+def kind(request: Request) -> Hashable:
+    """Requests of one kind can be stacked: equal, with extra tensors of the same names and shapes."""
+    return request, tuple(sorted((n, t.shape, t.dtype) for n, t in request.extras.items()))
+
+
+# -- stacked ---------------------------------------------------------------------------------------------------
+
 
 #: How a stack's convolutions are computed.
 CONVOLUTIONS: dict[str, Callable[[nn.Module], nn.Module]] = {

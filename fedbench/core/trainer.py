@@ -4,41 +4,77 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
 
 from fedbench.core import tables
-from fedbench.core.by_client import sizes
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.client import Client
-from fedbench.core.clock import Clock
-from fedbench.core.communication import bytes_down, bytes_up
-from fedbench.core.context import Context
-from fedbench.core.evaluation import Associate, evaluate
+from fedbench.core.client import UNLABELLED, Client, Context
+from fedbench.core.evaluation import Associate, consider, evaluate
 from fedbench.core.executors import Executor, one_thread
-from fedbench.core.federation import Federation
-from fedbench.core.hooks import Hooks
-from fedbench.core.memory import forget_peak, give_back_pages, peak_bytes
-from fedbench.core.norms import check_batches
+from fedbench.core.federation import Federation, sizes
+from fedbench.core.network import check_batches
 from fedbench.core.plan import Plan
-from fedbench.core.round import Round
-from fedbench.core.server import Server
-from fedbench.core.shelf import Shelf
-from fedbench.core.simulation import Simulation
-from fedbench.core.start import learning_rate
+from fedbench.core.precision import Clock, forget_peak, give_back_pages, peak_bytes
+from fedbench.core.server import Server, Shelf
+from fedbench.core.simulation import Hooks, Simulation, bytes_down, bytes_up, learning_rate, survey
 from fedbench.core.state import Mean, State, matches
-from fedbench.core.survey import survey
-from fedbench.core.validation import consider
-from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
 from fedbench.specs import Setting
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+# -- round -----------------------------------------------------------------------------------------------------
+# A round under way, and what is counted of it client by client.
+
+
+@dataclass
+class Tally:
+    """Sums over the clients of a round that are through with their local work, in the order of the cohort."""
+
+    images: int = 0  #: processed
+    n_train: int = 0  #: training images
+    loss: float = 0.0  #: times training images
+    seconds: float = 0.0
+    up: int = 0  #: bytes that they sent
+    down: int = 0  #: ... and were sent
+    parts: dict[str, float] = field(default_factory=lambda: {"network": 0.0})  #: seconds by part of the work
+
+    def count(self, client: Client, up: int) -> None:
+        """Count a client and the bytes that it sends."""
+        self.images += client.work.processed
+        self.n_train += client.n_train
+        self.loss += client.n_train * client.loss
+        self.seconds += client.work.seconds
+        self.up += up
+        for part, seconds in client.work.parts.items():
+            self.parts[part] = self.parts.get(part, 0.0) + seconds
+
+
+@dataclass
+class Round:
+    """A round under way: block after block of its cohort enters, trains and leaves. Of those that have left no more is
+    there than what the method needs for the server's step."""
+
+    server: Server  #: the server's copy to be brought to the end of the round
+    cohort: list[int]
+    communicates: bool
+    mean: Mean | None  #: of the uploads, where the server needs no more of them
+    seconds: float  #: spent around the local work
+    tally: Tally = field(default_factory=Tally)
+    clients: list[Client] = field(default_factory=list)  #: ... else those that have left, with their uploads
+    trained: dict[int, State] = field(default_factory=dict)  #: what answers for clients that answer after local work
+    line: dict[str, Any] = field(default_factory=dict)  #: of the run's `rounds` table
+    accuracy: float | None = None  #: average accuracy if the round was evaluated
+
+
+# -- trainer ---------------------------------------------------------------------------------------------------
 
 
 #: A checkpoint is written when the last one is older than this (and at an interrupt).
@@ -233,7 +269,7 @@ class Trainer(Simulation):
         round.line |= {"describe_seconds": before_first, "total_seconds": total, "peak_bytes": peak_bytes(self.device)}
         if answers is not None:
             self.checkpoint.save_predictions(t, tables.predictions(t, answers, self.federation))
-            if (logits := tables.logits(t, answers, self.federation)) is not None:
+            if (logits := tables.kept_logits(t, answers, self.federation)) is not None:
                 self.checkpoint.save_logits(t, logits)
             if models is not None:
                 self.checkpoint.save_models(t, models)

@@ -6,18 +6,19 @@ This is the reference: whatever runs many clients at once must agree with it.
 from __future__ import annotations
 
 import copy
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.augment import padded_flip, resized_crop, to_input
 from fedbench.core.client import (
+    NO_LABEL,
     Answer,
     Batch,
     Client,
@@ -28,25 +29,200 @@ from fedbench.core.client import (
     Gradient,
     Loss,
     Request,
+    Rule,
     Train,
     Trained,
+    beside,
+    following,
+    known,
     logits,
+    loss_of,
+    opened,
+    output_of,
 )
-from fedbench.core.federation import Federation
-from fedbench.core.gradients import all_finite, apply, check_finite, follow, to_train
-from fedbench.core.momentum import recall, remember
+from fedbench.core.federation import Federation, padded_flip, resized_crop, to_input
 from fedbench.core.network import Network, Networks
-from fedbench.core.optimizer import optimizer
-from fedbench.core.pieces import Piece, on_device, on_host, pieces, windows_of
-from fedbench.core.plan import PADDING, Ints
+from fedbench.core.optimizer import optimizer, recall, remember
+from fedbench.core.plan import PADDING, CropStream, Ints
 from fedbench.core.precision import autocast, layout
-from fedbench.core.rules import beside
-from fedbench.core.state import State, plain
-from fedbench.core.update import following, loss_of, opened, output_of
-from fedbench.core.waiting import fetch, put_by
-from fedbench.core.work import NO_LABEL, known
-from fedbench.errors import FedbenchError
+from fedbench.core.state import State, matches, plain
+from fedbench.errors import DivergedError, FedbenchError
 from fedbench.specs import Setting
+
+# -- pieces ----------------------------------------------------------------------------------------------------
+# Images on their way through a network: which rows and crop windows a forward pass takes, to the device and back.
+
+
+#: Images whose crop windows are drawn at once, and that a forward pass takes at once where no gradient is needed.
+#: Fixed: it shapes the draws, and float rounding.
+CHUNK = 512
+#: ... of those, how many at most one model takes at once on a CPU: more take memory, and hardly less time.
+CPU_CHUNK = 64
+
+
+class Piece(NamedTuple):
+    """Images that a forward pass takes at once: rows [B] of the federation, crop windows [B, 4] or None."""
+
+    rows: Tensor
+    windows: Tensor | None
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Piece]) -> Piece:
+        """One piece of all these."""
+        windows = [piece.windows for piece in pieces if piece.windows is not None]
+        return cls(torch.cat([piece.rows for piece in pieces]), torch.cat(windows) if windows else None)
+
+    def split(self, size: int) -> list[Piece]:
+        """The images in pieces of `size`; the last may be shorter."""
+        rows = torch.split(self.rows, size)
+        windows = torch.split(self.windows, size) if self.windows is not None else (None,) * len(rows)
+        return [Piece(*both) for both in zip(rows, windows, strict=True)]
+
+
+def pieces(rows: Tensor, crops: CropStream | None) -> list[Piece]:
+    """The rows in pieces that one model takes at once, each with its windows if they are cropped."""
+    drawn = [Piece(part, windows_of(crops, part)) for part in torch.split(rows, CHUNK)]
+    if rows.device.type != "cpu":
+        return drawn
+    return [part for piece in drawn for part in piece.split(_even(len(piece.rows)))]
+
+
+def _even(n: int) -> int:
+    """How many of n are in each of the fewest parts of CPU_CHUNK at most: a last image by itself would be computed by
+    another kernel."""
+    return -(-n // max(1, -(-n // CPU_CHUNK)))
+
+
+def windows_of(crops: CropStream | None, rows: Tensor) -> Tensor | None:
+    return None if crops is None else torch.from_numpy(crops.draw(len(rows))).to(rows.device)
+
+
+def on_device(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
+    """The arrays as tensors there, brought in one transfer."""
+    if not arrays:
+        return []
+    flat = torch.from_numpy(np.concatenate([a.reshape(-1) for a in arrays]))
+    if device.type == "cuda":  # from other memory the host would wait for the device
+        flat = flat.pin_memory()
+    flat = flat.to(device, non_blocking=True)
+    return [part.view(a.shape) for part, a in zip(torch.split(flat, [a.size for a in arrays]), arrays, strict=True)]
+
+
+def on_host(parts: Sequence[Tensor]) -> np.ndarray:
+    """Answers, piece by piece, on the host: classes as [T] uint16, scores of several labels as [T, U] float32."""
+    answers: np.ndarray = torch.cat(list(parts)).cpu().numpy()
+    return answers.astype(np.float32 if answers.dtype.kind == "f" else np.uint16)
+
+
+# -- waiting ---------------------------------------------------------------------------------------------------
+# Where clients' states wait while others are at work: on the device, or where not all fit in host memory.
+
+
+def fetch(clients: Sequence[Client], device: torch.device) -> None:
+    """Bring what the clients hold to the device."""
+    for client in clients:
+        client.work.home = client.state
+        # A tensor that a client holds as it was received stays one tensor.
+        brought = {id(t): fetched(t, device) for s in (client.state, client.received) for t in s.values()}
+        client.state = {name: brought[id(t)] for name, t in client.state.items()}
+        client.received = {name: brought[id(t)] for name, t in client.received.items()}
+
+
+def put_by(clients: Sequence[Client]) -> None:
+    """Send what is to wait in host memory there; what has not changed is still where it was."""
+    for client in clients:
+        if (waits := client.work.puts_by) is not None:
+            same = {n for n, t in client.state.items() if n in client.work.home and t is client.received.get(n)}
+            client.state = {
+                n: (client.work.home[n] if n in same else _to_host(t)) if waits(n) else t
+                for n, t in client.state.items()
+            }
+            client.received = {n: t for n, t in client.received.items() if not waits(n)}
+
+
+def fetched(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device; one that lies there already stays the same."""
+    return tensor if tensor.device == device else tensor.to(device, non_blocking=True)
+
+
+def _to_host(tensor: Tensor) -> Tensor:
+    """The tensor in host memory, pinned, so that a GPU can fetch it quickly when its client is next at work."""
+    return tensor.cpu().pin_memory() if tensor.is_cuda else tensor
+
+
+# -- gradients -------------------------------------------------------------------------------------------------
+# The gradients of local steps: which parameters have one, and how a request's rules change it.
+
+
+def to_train(network: Network, prefixes: Sequence[str]) -> dict[str, nn.Parameter]:
+    """The parameters that these prefixes name, made ready for gradients; the others are frozen."""
+    for name, p in network.parameters.items():
+        p.requires_grad_(matches(name, prefixes))
+        p.grad = None  # of a step that was interrupted
+    return {name: p for name, p in network.parameters.items() if p.requires_grad}
+
+
+def apply(rule: Rule, weights: Mapping[str, Tensor], besides: Mapping[str, State], again: Callable[[], Any]) -> None:
+    """Change the gradients that the weights hold by a rule of one client; `again` takes them where the weights are."""
+    touched = {n: w for n, w in weights.items() if w.grad is not None}
+    with torch.no_grad():
+        at, gradient = ({n: t.detach() for n, t in s.items()} for s in (touched, gradients(touched)))
+        if rule.two_passes:
+            gradient = gradients_at(rule.elsewhere(at, gradient, besides), touched, again)
+        for n, g in rule.direction(at, gradient, besides).items():
+            touched[n].grad = laid_as(touched[n], g)
+
+
+def laid_as(weight: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient, in memory in the order of its weight: torch's fused steps go by addresses, and on a CPU do not
+    say when these differ."""
+    return gradient if gradient.stride() == weight.stride() else torch.empty_like(weight).copy_(gradient)
+
+
+def gradients(weights: Mapping[str, Tensor]) -> State:
+    """The gradients that the weights hold."""
+    return {n: g for n, w in weights.items() if (g := w.grad) is not None}
+
+
+def gradients_at(place: State, weights: Mapping[str, Tensor], again: Callable[[], Any]) -> State:
+    """The gradients elsewhere; the weights come back to the bit."""
+    home = {n: w.detach().clone() for n, w in weights.items()}
+    for n, w in weights.items():
+        w.data.copy_(place[n])
+        w.grad = None
+    with torch.enable_grad():
+        again()
+    for n, w in weights.items():
+        w.data.copy_(home[n])
+    return {n: g if (g := w.grad) is not None else torch.zeros_like(w) for n, w in weights.items()}
+
+
+@torch.no_grad()
+def follow(centres: Sequence[Tensor], parameters: Sequence[Tensor], share: float) -> None:
+    """Move centres that share of their way to the parameters, in place."""
+    for centre, p in zip(centres, parameters, strict=True):
+        centre.lerp_(p, share)
+
+
+def all_finite(tensors: Sequence[Tensor]) -> Tensor:
+    """Whether all numbers are finite, as one [] on the device."""
+    if not tensors:
+        return torch.ones((), dtype=torch.bool)
+    sums = [t.detach().sum() for t in tensors]  # of what is not finite neither is the sum
+    return torch.stack(sums).isfinite().all()
+
+
+def check_finite(client: Client, loss: float, finite: bool) -> None:
+    """Stop a run that has diverged, before a method works with what came out."""
+    if not (finite and math.isfinite(loss)):
+        raise DivergedError(
+            f"training diverged: client {client.index} in round {client.round} has a loss or weights not finite",
+            "a smaller --lr may help",
+        )
+
+
+# -- worker ----------------------------------------------------------------------------------------------------
+
 
 #: What answers for a client that says nothing else.
 LOGITS = Collect(logits)

@@ -16,7 +16,7 @@ from fedbench.store import Artifact, Store
 from fedbench.words import counted
 
 if TYPE_CHECKING:
-    from fedbench.core.keep import Models
+    from fedbench.core.tables import Models
 
 #: The metrics that a card tells, if the run has them.
 _TOLD = (

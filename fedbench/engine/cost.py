@@ -78,7 +78,7 @@ def _speed(model: str, shape: tuple[int, int, int], classes: int, device: str, b
     import torch
 
     from fedbench.core.executors import RULES
-    from fedbench.core.memory import flop_of_step
+    from fedbench.core.precision import flop_of_step
 
     network = models.build(model, shape=shape, classes=classes, seed=0)
     with reported():
@@ -100,8 +100,7 @@ def images_per_second(
     processes are busy with now says nothing of the hours to come.
     """
     from fedbench.core.executors import available_cores, one_thread
-    from fedbench.core.memory import keep_freed_pages
-    from fedbench.core.precision import layout
+    from fedbench.core.precision import keep_freed_pages, layout
 
     keep_freed_pages()  # as the executors do
     model = model.to(device=device, memory_format=layout(precision, device))  # type: ignore[call-overload]

@@ -24,7 +24,7 @@ from fedbench.store import Artifact, Store
 if TYPE_CHECKING:
     from fedbench.core.answers import Answers
     from fedbench.core.federation import Federation
-    from fedbench.core.keep import Models
+    from fedbench.core.tables import Models
     from fedbench.methods.base import Method
     from fedbench.models.base import FLModel
 
@@ -51,7 +51,7 @@ def evaluate(
 
     Raises FedbenchError if the run keeps no models, they do not fit the images or the classes, or nobody can answer.
     """
-    from fedbench.core.elsewhere import answers, who_answers
+    from fedbench.core.evaluation import answers, who_answers
     from fedbench.core.precision import arithmetic
     from fedbench.data.build import obtain as images_of
     from fedbench.partitions.tables import read

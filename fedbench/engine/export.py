@@ -14,8 +14,8 @@ from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:
-    from fedbench.core.keep import Models
     from fedbench.core.state import State
+    from fedbench.core.tables import Models
 
 FORMATS = ("safetensors", "pt")
 
@@ -25,7 +25,7 @@ def export(run: Artifact, folder: Path, store: Store, format: str | None = None)
 
     Each file is a state dict of the run's network, under torchvision's own names if it is from there: the server's
     (`model`), a cluster's (`cluster-M`), a client's (`client-I`, `client-I-NAME` of a further model of its own) where
-    it is not one of those. What is no network of the run is in `rest`, under the names of core/keep.py.
+    it is not one of those. What is no network of the run is in `rest`, under the names of core/tables.py.
 
     Raises FedbenchError if the run keeps no models, or there is something at `folder`.
     """

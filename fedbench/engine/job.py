@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fedbench import methods, models
-from fedbench.core.who import UNSEEN
+from fedbench.core.client import UNSEEN
 from fedbench.declaration import of_class
 from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError

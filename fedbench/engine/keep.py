@@ -13,7 +13,7 @@ from fedbench.store import Artifact
 
 if TYPE_CHECKING:
     from fedbench.core.checkpoint import Checkpoint
-    from fedbench.core.keep import Models
+    from fedbench.core.tables import Models
     from fedbench.methods.base import Method
     from fedbench.specs import Setting
     from fedbench.store import Store, Writer
@@ -86,7 +86,7 @@ def require(run: Artifact, what: Collection[str]) -> None:
 def models_of(run: Artifact) -> Models:
     """The models that a run keeps. Raises FedbenchError if it keeps none."""
     require(run, {MODEL})
-    from fedbench.core.keep import Models
+    from fedbench.core.tables import Models
 
     return Models.read(run.file(FILES[MODEL]))
 

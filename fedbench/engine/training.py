@@ -45,7 +45,7 @@ class Prepared:
 
 def start_of(job: Job, federation: Federation) -> tuple[nn.Module, State]:
     """The network and the state that the clients of a job's run start from."""
-    from fedbench.core.start import initialise
+    from fedbench.core.simulation import initialise
 
     setting = job.spec.setting
     return initialise(

@@ -8,8 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
-from fedbench.core.who import MEMBER
+from fedbench.core.client import MEMBER, Batch, Client, ClientUpdate, Collect, Loss, Train
 from fedbench.methods.base import AFTER_AGGREGATE, Scored, hyperparameter, score_hyperparameter
 from fedbench.specs import Setting
 

@@ -9,12 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Gradient, Loss, Train
-from fedbench.core.context import Context
-from fedbench.core.several import OfEach
+from fedbench.core.client import (
+    MEMBER,
+    UNLABELLED,
+    Batch,
+    Client,
+    ClientUpdate,
+    Collect,
+    Context,
+    Gradient,
+    Loss,
+    Train,
+)
+from fedbench.core.federation import task_of
+from fedbench.core.network import OfEach
 from fedbench.core.state import State
-from fedbench.core.task import task_of
-from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.measure import Measure
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import probabilities

@@ -12,12 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from fedbench import options
-from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
-from fedbench.core.context import Context
+from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client, ClientUpdate, Context, Loss, Train
+from fedbench.core.federation import task_of
 from fedbench.core.server import Server
 from fedbench.core.state import State, matches, weighted_mean
-from fedbench.core.task import task_of
-from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 from fedbench.declaration import of_class
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure

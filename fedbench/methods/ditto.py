@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.client import Client, ClientUpdate, Collect, Train, logits
-from fedbench.core.who import MEMBER, UNLABELLED
+from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Collect, Train, logits
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts.split_steps import check_split, remaining
 from fedbench.specs import Setting

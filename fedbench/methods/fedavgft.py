@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.client import Client, ClientUpdate, Train
-from fedbench.core.who import UNLABELLED
+from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Train
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts.finetuning import check_finetuning, finetune_hyperparameter
 from fedbench.specs import Setting

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Client, ClientUpdate, Gradient
-from fedbench.core.context import Context
+from fedbench.core.client import MEMBER, Client, ClientUpdate, Context, Gradient
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.core.who import MEMBER
 from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts.one_step import Moments, Slope, adam, check_one_step, is_norm, mean_loss, server_step
 from fedbench.specs import Setting

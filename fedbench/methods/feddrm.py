@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
-from fedbench.core.context import Context
-from fedbench.core.who import MEMBER
+from fedbench.core.client import MEMBER, Batch, Client, ClientUpdate, Context, Loss, Train
 from fedbench.methods.base import Method, hyperparameter
 
 

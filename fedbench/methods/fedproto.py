@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
-from fedbench.core.context import Context
+from fedbench.core.client import MEMBER, Batch, Client, ClientUpdate, Collect, Context, Loss, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.core.who import MEMBER
 from fedbench.methods.base import Method, cross_entropy, features, hyperparameter
 from fedbench.methods.parts.prototypes import own_class_means, pooled
 

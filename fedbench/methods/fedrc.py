@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Client, ClientUpdate
-from fedbench.core.context import Context
+from fedbench.core.client import Client, ClientUpdate, Context
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.parts import responsibilities as em

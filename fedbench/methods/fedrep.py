@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.client import Client, ClientUpdate, Train
-from fedbench.core.who import MEMBER
+from fedbench.core.client import MEMBER, Client, ClientUpdate, Train
 from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, hyperparameter
 from fedbench.methods.parts.split_steps import check_split, remaining
 from fedbench.specs import Setting

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Client, ClientUpdate, Train
-from fedbench.core.context import Context
-from fedbench.core.rules import Add, Ascend
+from fedbench.core.client import Add, Ascend, Client, ClientUpdate, Context, Train
 from fedbench.core.state import State
 from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
 from fedbench.methods.parts.finetuning import check_finetuning, finetune_hyperparameter

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Client, ClientUpdate
-from fedbench.core.context import Context
+from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Context
 from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts import importance
 from fedbench.methods.parts.one_step import Moments, check_one_step, server_step, upload_gradient

@@ -10,10 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Client, ClientUpdate, Train
+from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
-from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
 from fedbench.methods.parts import description, phases

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Client, ClientUpdate, Gradient
-from fedbench.core.context import Context
+from fedbench.core.client import Client, ClientUpdate, Context, Gradient
 from fedbench.core.server import Server
 from fedbench.methods.base import Method
 from fedbench.methods.parts.one_step import Moments, check_one_step, mean_loss, server_step, upload_gradient

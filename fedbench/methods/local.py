@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.who import MEMBER
+from fedbench.core.client import MEMBER
 from fedbench.methods.base import Method
 
 

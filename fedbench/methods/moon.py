@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
-from fedbench.core.context import Context
+from fedbench.core.client import Batch, Client, ClientUpdate, Context, Loss, Train
 from fedbench.core.state import State, as_model, name_in
 from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, hyperparameter
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.client import Client, ClientUpdate, Collect, Train, logits
-from fedbench.core.who import MEMBER
+from fedbench.core.client import MEMBER, Client, ClientUpdate, Collect, Train, logits
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
 
 

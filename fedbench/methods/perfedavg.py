@@ -6,9 +6,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Gradient, Loss, Request
+from fedbench.core.client import UNLABELLED, Batch, Client, ClientUpdate, Gradient, Loss, Request
 from fedbench.core.state import State, model_in
-from fedbench.core.who import UNLABELLED
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts.plain_sgd import check_sgd

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from fedbench.core.client import Client, ClientUpdate, Collect, Train, logits
+from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Collect, Train, logits
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
 from fedbench.methods.parts.plain_sgd import check_sgd
 from fedbench.specs import Setting

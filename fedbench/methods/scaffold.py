@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fedbench.core.client import Client, ClientUpdate, Train
-from fedbench.core.context import Context
-from fedbench.core.rules import Add
+from fedbench.core.client import Add, Client, ClientUpdate, Context, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in, name_in
 from fedbench.methods.base import Method, cross_entropy, hyperparameter

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fedbench.core.executors import available_cores
-from fedbench.core.memory import peak_bytes
+from fedbench.core.precision import peak_bytes
 
 
 def choose(device: str) -> torch.device:

@@ -15,11 +15,10 @@ from workloads import Workload
 from fedbench import methods
 from fedbench.core import evaluation, executors
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.clock import Clock
-from fedbench.core.round import Round
-from fedbench.core.start import initialise
+from fedbench.core.precision import Clock
+from fedbench.core.simulation import initialise
 from fedbench.core.state import state_of
-from fedbench.core.trainer import Trainer, work
+from fedbench.core.trainer import Round, Trainer, work
 
 REFERENCE = "sequential"
 ROUNDS = 3

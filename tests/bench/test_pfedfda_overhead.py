@@ -17,7 +17,7 @@ import workloads
 from fedbench import methods
 from fedbench.core import executors
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.start import initialise
+from fedbench.core.simulation import initialise
 from fedbench.core.trainer import Trainer
 
 CLIENTS, ROUNDS = 6, 7

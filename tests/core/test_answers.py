@@ -13,17 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from fedbench import models
-from fedbench.core import answers, executors, votes, worker
-from fedbench.core.alike import Alike
-from fedbench.core.answers import Answers, own_answers, together
-from fedbench.core.augment import resized_crop, to_input
+from fedbench.core import answers, executors, worker
+from fedbench.core.answers import Alike, Answers, Heads, Router, own_answers, together, vote
 from fedbench.core.client import Client, ClientUpdate, Collect
 from fedbench.core.executors import Executor
-from fedbench.core.federation import Federation
-from fedbench.core.pieces import CHUNK, Piece
+from fedbench.core.federation import Federation, resized_crop, to_input
 from fedbench.core.plan import Plan
 from fedbench.core.state import State, state_of
-from fedbench.core.votes import Heads, Router, vote
+from fedbench.core.worker import CHUNK, Piece
 from fedbench.errors import FedbenchError
 from fedbench.methods.fedavg import FedAvg
 from tests.support.lab import client, federation, setting, train, trainer
@@ -171,17 +168,17 @@ def test_clients_in_blocks_and_large_tables_vote_the_same(
 ) -> None:
     """By heads on a common body or model by model; two clients, a few images, votes or heads at a time; in a file."""
     whole = vote(make(), [make()], executor, ["crop", "plain"])
-    monkeypatch.setattr(votes, "CHUNK", 4 if limit == "small pieces" else 16)
+    monkeypatch.setattr(answers, "CHUNK", 4 if limit == "small pieces" else 16)
     if limit == "a general path":
         monkeypatch.setattr(Heads, "of", lambda *_: None)
     elif limit == "a file":
-        monkeypatch.setattr(votes, "SHARE", 0)
+        monkeypatch.setattr(answers, "SHARE", 0)
     elif limit != "small pieces":
-        monkeypatch.setattr(votes, "BYTES", 16 * 2 * 2 if limit == "few votes" else 16 * 10 * 4)
+        monkeypatch.setattr(answers, "BYTES", 16 * 2 * 2 if limit == "few votes" else 16 * 10 * 4)
     who = make()
     got = vote(who, [who[:2], who[2:]], executor, ["crop", "plain"], folder=tmp_path)
     for view in ("crop", "plain"):
-        assert isinstance(got[view].votes, votes.Filed) == (limit == "a file")
+        assert isinstance(got[view].votes, answers.Filed) == (limit == "a file")
         np.testing.assert_array_equal(whole[view].votes[:], got[view].votes[:])  # type: ignore[index]
         np.testing.assert_array_equal(whole[view].votes[7:30], got[view].votes[7:30])  # type: ignore[index]
         np.testing.assert_array_equal(whole[view].own, got[view].own)

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedbench.core import shelf as module
-from fedbench.core import simulation, waiting
+from fedbench.core import server as module
+from fedbench.core import simulation, worker
 from fedbench.core import state as state_module
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client, ClientUpdate
-from fedbench.core.server import Server
-from fedbench.core.shelf import Shelf
+from fedbench.core.server import Server, Shelf
 from fedbench.errors import FedbenchError
 from fedbench.methods.fedavg import FedAvg
 from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
@@ -66,7 +65,7 @@ def test_personal_states_that_do_not_fit_wait_elsewhere(
     data, s = federation(), setting(rounds=3, window=2)
     here = train(name, data, tmp_path / "here", s, executor=executor)
     sent: list[torch.Tensor] = []
-    monkeypatch.setattr(waiting, "_to_host", lambda tensor: (sent.append(tensor), tensor.clone())[1])
+    monkeypatch.setattr(worker, "_to_host", lambda tensor: (sent.append(tensor), tensor.clone())[1])
     monkeypatch.setattr(simulation, "fits", lambda *_: False)
     elsewhere = train(name, data, tmp_path / "elsewhere", s, executor=executor)
     assert same(elsewhere.tensors, here.tensors)

@@ -13,8 +13,7 @@ import torch
 
 from fedbench.core import checkpoint as module
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.server import Server
-from fedbench.core.shelf import Shelf
+from fedbench.core.server import Server, Shelf
 from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedbench.conformance.lab import setting
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
-from fedbench.core.start import initialise
+from fedbench.core.simulation import initialise
 from fedbench.core.state import size_in_bytes
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.models import build

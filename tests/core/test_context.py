@@ -12,12 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Client, ClientUpdate, Collect, Gradient, Loss
-from fedbench.core.context import Context
+from fedbench.core.client import NO_LABEL, SPLITS, UNLABELLED, Client, ClientUpdate, Collect, Context, Gradient, Loss
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
-from fedbench.core.who import UNLABELLED
-from fedbench.core.work import NO_LABEL, SPLITS
 from fedbench.methods.base import Method
 from tests.support.lab import federation, setting, train, trainer
 

@@ -17,16 +17,15 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedbench.conformance.small import small
-from fedbench.core import graph
+from fedbench.core import captured
+from fedbench.core.captured import GRAPHS, CapturedStep, GraphedWorker, capacity
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train, Trained
 from fedbench.core.executors import Graphed
 from fedbench.core.federation import Federation
-from fedbench.core.graph import GRAPHS, CapturedStep, GraphedWorker, capacity
 from fedbench.core.plan import Plan
-from fedbench.core.stack import Stack, Step, Tick
-from fedbench.core.stacked import StackedWorker
-from fedbench.core.start import initialise
+from fedbench.core.simulation import initialise
+from fedbench.core.stacked import Stack, StackedWorker, Step, Tick
 from fedbench.core.state import state_of
 from fedbench.core.trainer import Trainer
 from fedbench.methods.base import cross_entropy
@@ -193,7 +192,7 @@ def test_places_beyond_the_clients_do_no_harm() -> None:
 
 
 def test_capacity_has_room_for_all_and_little_more() -> None:
-    """Cohorts of like size share a graph."""
+    """Cohorts of like size share a captured."""
     sizes = range(1, 5001)
     assert all(n <= capacity(n) <= max(n, 1.5 * n) and capacity(n) <= capacity(n + 1) for n in sizes)
     assert all(capacity(capacity(n)) == capacity(n) for n in sizes)
@@ -310,7 +309,7 @@ def test_on_a_gpu_a_step_is_captured_and_replayed(monkeypatch: pytest.MonkeyPatc
                 torch.testing.assert_close(a.state[name], t, rtol=1e-3, atol=1e-4, msg=name)
     assert len(it.captures) == 1
     assert replays
-    assert it.masked == graph.WARM_UP + 1
+    assert it.masked == captured.WARM_UP + 1
 
 
 # -- during a capture nothing may wait for the device -----------------------------------------------------------------

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fedbench import models
-from fedbench.core.augment import padded_flip, resized_crop, to_input
-from fedbench.core.pieces import CHUNK, CPU_CHUNK, Piece, pieces
+from fedbench.core.federation import padded_flip, resized_crop, to_input
 from fedbench.core.plan import CropStream
+from fedbench.core.worker import CHUNK, CPU_CHUNK, Piece, pieces
 from fedbench.partitions.transforms import apply, of_clients
 from fedbench.rng import stream
 from tests.support.lab import digits

@@ -13,8 +13,8 @@ import torch
 
 from fedbench.conformance.lab import stop_after
 from fedbench.core.client import Collect, logits
-from fedbench.core.elsewhere import BY_CLIENT, BY_SERVER, answers, who_answers
-from fedbench.core.keep import Models
+from fedbench.core.evaluation import BY_CLIENT, BY_SERVER, answers, who_answers
+from fedbench.core.tables import Models
 from fedbench.core.trainer import Interrupted
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method

@@ -12,12 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedbench.core.convolution import twin
-from fedbench.core.grouped import with_clients_among_channels
-from fedbench.core.memory import CPU_BLOCK
-from fedbench.core.norms import with_norms_for_vmap
-from fedbench.core.precision import autocast
-from fedbench.core.several import Several, scores
+from fedbench.core.network import Several, scores, twin, with_clients_among_channels, with_norms_for_vmap
+from fedbench.core.precision import CPU_BLOCK, autocast
 from fedbench.core.state import state_of
 from fedbench.models import registry
 

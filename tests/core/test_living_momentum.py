@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fedbench import models, protocol
 from fedbench.core.client import Client, Train
-from fedbench.core.momentum import recall, remember
+from fedbench.core.optimizer import recall, remember
 from fedbench.core.plan import Plan
 from fedbench.core.state import weighted_mean
 from fedbench.core.trainer import Progress

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from fedbench.conformance.small import small
-from fedbench.core import memory
-from fedbench.core.memory import bytes_of_step, clients_that_fit, fits, give_back_pages, keep_freed_pages
+from fedbench.core import precision
+from fedbench.core.precision import bytes_of_step, clients_that_fit, fits, give_back_pages, keep_freed_pages
 from fedbench.core.state import size_in_bytes, state_of
 
 
@@ -53,14 +53,14 @@ def test_clients_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     model, images = small(), torch.zeros(16, 1, 8, 8)
     one = bytes_of_step(model, images)
     for room, clients in ((10 * one, 10), (10 * one - 1, 9), (one - 1, 1), (0, 1)):
-        monkeypatch.setitem(memory.STACK_BYTES, "cpu", room)
+        monkeypatch.setitem(precision.STACK_BYTES, "cpu", room)
         assert clients_that_fit(model, images) == clients
 
 
 def test_personal_states_stay_on_the_device_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fits(1 << 60, torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 4000))  # free, all
-    room = int(memory.PERSONAL_SHARE * 1000)
+    room = int(precision.PERSONAL_SHARE * 1000)
     assert fits(room, torch.device("cuda"))
     assert not fits(room + 1, torch.device("cuda"))
 
@@ -70,7 +70,7 @@ STEPS = """
 import resource
 import torch
 from torch import nn
-from fedbench.core.memory import give_back_pages, keep_freed_pages
+from fedbench.core.precision import give_back_pages, keep_freed_pages
 torch.set_num_threads(1)
 net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
 x = torch.zeros(64, 3, 32, 32)
@@ -119,6 +119,6 @@ def test_where_there_is_no_such_allocator_nothing_happens(monkeypatch: pytest.Mo
         return library
 
     for error in (OSError, TypeError, AttributeError):
-        monkeypatch.setattr(memory.ctypes, "CDLL", absent(error))
+        monkeypatch.setattr(precision.ctypes, "CDLL", absent(error))
         assert keep_freed_pages.__wrapped__() is False
         give_back_pages()

@@ -13,9 +13,7 @@ from torch import Tensor, nn
 
 from fedbench.conformance.lab import finish
 from fedbench.conformance.small import small
-from fedbench.core.convolution import twin
-from fedbench.core.grouped import with_clients_among_channels
-from fedbench.core.norms import with_norms_for_vmap
+from fedbench.core.network import twin, with_clients_among_channels, with_norms_for_vmap
 from fedbench.core.precision import autocast
 from fedbench.core.state import state_of
 from fedbench.errors import FedbenchError

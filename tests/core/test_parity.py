@@ -20,9 +20,11 @@ from fedbench.conformance import agreement
 from fedbench.conformance.agreement import COMMON, RAGGED, TOLERANCE, Scenario, differs, gaps
 from fedbench.conformance.lab import Recorder
 from fedbench.conformance.small import small
-from fedbench.core import executors, simulation, waiting
+from fedbench.core import executors, simulation, worker
 from fedbench.core.client import (
+    Add,
     Answer,
+    Ascend,
     Batch,
     Client,
     ClientUpdate,
@@ -36,7 +38,6 @@ from fedbench.core.client import (
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.precision import arithmetic
-from fedbench.core.rules import Add, Ascend
 from fedbench.core.state import state_of
 from fedbench.methods.base import cross_entropy
 from fedbench.models import build
@@ -542,7 +543,7 @@ def test_states_that_do_not_fit_on_a_gpu_wait_in_pinned_memory(
     """And come back as they were."""
     place = RAGGED._replace(data=moved(RAGGED.data, "cuda"))
     sent: list[Tensor] = []
-    original = waiting._to_host
+    original = worker._to_host
 
     def to_host(tensor: Tensor) -> Tensor:
         sent.append(original(tensor))
@@ -550,7 +551,7 @@ def test_states_that_do_not_fit_on_a_gpu_wait_in_pinned_memory(
 
     with arithmetic("fp32", torch.device("cuda")):
         there = run((name, {}), place, way, tmp_path / "there")
-        monkeypatch.setattr(waiting, "_to_host", to_host)
+        monkeypatch.setattr(worker, "_to_host", to_host)
         monkeypatch.setattr(simulation, "fits", lambda *_: False)
         waited = run((name, {}), place, way, tmp_path / "waited")
     agreement.compare(waited, there, f"by {way} with states in host memory")

@@ -14,15 +14,12 @@ from torch.nn import functional as F
 
 from fedbench import models
 from fedbench.core import executors
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Gradient, Train
-from fedbench.core.context import Context
+from fedbench.core.client import NO_LABEL, UNLABELLED, Batch, Client, ClientUpdate, Collect, Context, Gradient, Train
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
-from fedbench.core.start import new_client
+from fedbench.core.simulation import new_client
 from fedbench.core.state import state_of
-from fedbench.core.who import UNLABELLED
-from fedbench.core.work import NO_LABEL
 from fedbench.methods.base import Loss, Method, cross_entropy
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec

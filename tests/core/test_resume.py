@@ -18,11 +18,11 @@ import pytest
 import torch
 
 from fedbench.conformance.lab import stop_after
-from fedbench.core import evaluation, shelf
+from fedbench.core import evaluation, server
 from fedbench.core import trainer as module
+from fedbench.core.client import MEMBER, UNSEEN
 from fedbench.core.plan import Plan
 from fedbench.core.trainer import Interrupted, Progress
-from fedbench.core.who import MEMBER, UNSEEN
 from fedbench.methods.base import Method
 from fedbench.specs import Setting
 from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
@@ -191,8 +191,8 @@ def test_a_resume_finds_the_files_that_its_checkpoint_lists(
     """Of personal states that do not fit into memory."""
     data, s = federation((30, 40, 20, 25, 30, 35, 20, 45, 30, 20, 25)), setting(rounds=4, participation=0.6)
     whole = train(method(name), data, tmp_path / "whole", s)
-    monkeypatch.setattr(shelf, "FILE_BYTES", 64)
-    monkeypatch.setattr(shelf, "SHARE", 0)
+    monkeypatch.setattr(server, "FILE_BYTES", 64)
+    monkeypatch.setattr(server, "SHARE", 0)
     where = tmp_path / "half"
     with pytest.raises(Interrupted):
         train(method(name), data, where, s, observe=stop_after(2))

@@ -18,17 +18,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedbench.conformance.small import small
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
-from fedbench.core.context import Context
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Context, Loss, Train, Work
 from fedbench.core.executors import Stacked
-from fedbench.core.pieces import Piece
 from fedbench.core.plan import Plan
-from fedbench.core.stack import Record, Step, padded, stacked, ticks
-from fedbench.core.stacked import StackedWorker
-from fedbench.core.stacked_collect import kind
+from fedbench.core.stacked import Record, StackedWorker, Step, kind, padded, stacked, ticks
 from fedbench.core.state import state_of
-from fedbench.core.work import Work
-from fedbench.core.worker import Cancelled, Worker
+from fedbench.core.worker import Cancelled, Piece, Worker
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
 from tests.support.lab import client, federation, setting

@@ -18,14 +18,14 @@ from torch import Tensor
 
 from fedbench import models
 from fedbench.conformance.small import small
-from fedbench.core import executors, memory, streams
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Collected, Loss, Train, Trained, logits
+from fedbench.core import captured as module
+from fedbench.core import executors, precision
+from fedbench.core.captured import StreamedWorker
+from fedbench.core.client import Add, Batch, Client, ClientUpdate, Collect, Collected, Loss, Train, Trained, logits
 from fedbench.core.executors import training_flop
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
-from fedbench.core.rules import Add
 from fedbench.core.state import Mean, State, _Sum, as_model, state_of
-from fedbench.core.streams import StreamedWorker
 from fedbench.methods.base import cross_entropy
 from tests.support.lab import client, federation, setting
 
@@ -105,8 +105,8 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         return replay
 
-    monkeypatch.setattr(streams, "captured", captured)
-    monkeypatch.setattr(streams, "USES", 2)
+    monkeypatch.setattr(module, "captured", captured)
+    monkeypatch.setattr(module, "USES", 2)
     return seen
 
 
@@ -118,7 +118,7 @@ def test_a_capture_leaves_nothing_behind_and_no_client_anything_to_the_next(capt
 
 
 def test_the_oldest_captures_go(monkeypatch: pytest.MonkeyPatch, captures: list[Any]) -> None:
-    monkeypatch.setattr(streams, "KEPT", 1)
+    monkeypatch.setattr(module, "KEPT", 1)
     compare(run("streams", cores=1, lanes=1), run("sequential"), far=1e-6)
     assert len(captures) > 4
 
@@ -180,11 +180,11 @@ def test_a_long_run_is_compiled_and_a_short_one_is_not() -> None:
 
 def test_as_many_lanes_as_a_quarter_of_the_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     network, images = small(3, True), torch.zeros(16, 3, 8, 8)
-    one = memory.bytes_of_step(network, images)
+    one = precision.bytes_of_step(network, images)
     for total, lanes in ((4 * one * 3 + 8, 3), (one, 1)):
         of = SimpleNamespace(total_memory=total)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, of=of: of)
-        assert memory.lanes_that_fit(network, images) == lanes
+        assert precision.lanes_that_fit(network, images) == lanes
 
 
 def test_a_mean_on_a_gpu_is_the_mean_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_a_worker_of_many_kinds_of_questions_asks_plainly_at_first(captures: lis
     worker = executors.make("streams", small(3, True), DATA, SETTING, cores=1).worker()  # type: ignore[attr-defined]
     assert isinstance(worker, StreamedWorker)
     worker.load(state_of(small(3, True)))
-    piece = streams.Piece(DATA.test[0], None)
+    piece = module.Piece(DATA.test[0], None)
     for asked in range(4):
         got = worker.scores(Collect(logits), piece)
         assert len(captures) == max(0, min(asked - 1, 1))

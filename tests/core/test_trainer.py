@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from fedbench import models
 from fedbench.core import tables
 from fedbench.core.client import Client, ClientUpdate, Train
-from fedbench.core.clock import Clock
 from fedbench.core.executors import available_cores
 from fedbench.core.plan import Plan
+from fedbench.core.precision import Clock
 from fedbench.core.server import Server
-from fedbench.core.start import initialise
+from fedbench.core.simulation import initialise
 from fedbench.engine.cost import images_per_second, images_to_process
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import FORWARD, Method, cross_entropy

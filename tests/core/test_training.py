@@ -18,14 +18,12 @@ from torch.nn import functional as F
 
 from fedbench import models
 from fedbench.conformance.small import small
-from fedbench.core.augment import resized_crop, to_input
-from fedbench.core.client import Batch, Client, Collect, Loss, Train, Trained
-from fedbench.core.federation import Federation
+from fedbench.core.client import Add, Ascend, Batch, Client, Collect, Loss, Rule, Train, Trained, norm
+from fedbench.core.federation import Federation, resized_crop, to_input
 from fedbench.core.optimizer import SGD, AdamW, Optimizer, optimizer
 from fedbench.core.plan import Plan
-from fedbench.core.rules import Add, Ascend, Rule, norm
+from fedbench.core.simulation import learning_rate
 from fedbench.core.stacked import StackedWorker
-from fedbench.core.start import learning_rate
 from fedbench.core.state import State, state_of
 from fedbench.core.worker import Worker
 from fedbench.errors import FedbenchError

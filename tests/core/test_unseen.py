@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedbench.core.client import Client, ClientUpdate, Train
+from fedbench.core.client import MEMBER, Client, ClientUpdate, Train
 from fedbench.core.federation import Federation
-from fedbench.core.pieces import Piece
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.tables import rounds
-from fedbench.core.who import MEMBER
+from fedbench.core.worker import Piece
 from fedbench.engine.job import Job
 from fedbench.engine.training import write
 from fedbench.errors import FedbenchError

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from fedbench import models as networks
-from fedbench.core.augment import to_input
+from fedbench.core.federation import to_input
 from fedbench.engine.card import _loading
 from fedbench.engine.export import REST, states
 from fedbench.methods.base import Method

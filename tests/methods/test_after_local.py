@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedbench.core import simulation, waiting
+from fedbench.core import simulation, worker
 from fedbench.core.client import Client
-from fedbench.core.pieces import Piece
 from fedbench.core.plan import Plan
-from fedbench.core.simulation import PERSONALISING
-from fedbench.core.start import new_client
+from fedbench.core.simulation import PERSONALISING, new_client
 from fedbench.core.state import State
+from fedbench.core.worker import Piece
 from fedbench.specs import Setting
 from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train
 
@@ -141,7 +140,7 @@ def test_personal_states_that_wait_elsewhere_give_the_same_bits(
         sent.append(tensor)
         return tensor.clone()
 
-    monkeypatch.setattr(waiting, "_to_host", away)
+    monkeypatch.setattr(worker, "_to_host", away)
     monkeypatch.setattr(simulation, "fits", lambda *_: False)
     elsewhere = train(how, DATA, tmp_path, s, executor=executor)
     assert elsewhere.trainer.puts_by is not None

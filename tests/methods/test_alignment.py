@@ -14,8 +14,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedbench.core.client import MEMBER
 from fedbench.core.state import state_of
-from fedbench.core.who import MEMBER
 from fedbench.methods.base import HEAD
 from fedbench.methods.confree.conflicts import guidance, orders, pairs, worst
 from fedbench.methods.fedala.entrywise import CALM, LAST, MOST_PASSES, Projected, mixture, settled

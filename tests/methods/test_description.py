@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedbench import models
-from fedbench.core.augment import to_input
-from fedbench.core.context import Context
+from fedbench.core.client import Context
+from fedbench.core.federation import to_input
 from fedbench.errors import FedbenchError
 from fedbench.methods.descriptor_bounds import snapshot
 from fedbench.methods.flux.clustering import (

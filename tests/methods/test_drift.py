@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.core.augment import to_input
+from fedbench.core.federation import to_input
 from fedbench.core.state import state_of, weighted_mean
 from fedbench.methods.fednova import normaliser
 from fedbench.methods.qfedavg import Before

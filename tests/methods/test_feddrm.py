@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedbench.core.augment import to_input
 from fedbench.core.client import Batch, Train
-from fedbench.core.federation import Federation
+from fedbench.core.federation import Federation, to_input
 from fedbench.methods.feddrm import FedDRM
 from fedbench.specs import Setting
 from tests.support.formula_lab import sent

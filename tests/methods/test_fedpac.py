@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from fedbench.core.augment import to_input
 from fedbench.core.client import Batch, Client, Collect, Collected, Train, Trained
+from fedbench.core.federation import to_input
 from fedbench.methods import fedpac
 from fedbench.methods.fedpac import COUNT, MEAN, FedPAC
 from fedbench.methods.fedpac.combination import LEAST_WEIGHT, combination, statistics

@@ -16,7 +16,7 @@ from fedbench.core import message
 from fedbench.core.client import Collected
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
-from fedbench.core.start import new_client
+from fedbench.core.simulation import new_client
 from fedbench.errors import FedbenchError
 from fedbench.methods.flux import clustering
 from fedbench.methods.flux_soft import Kernel, Memory

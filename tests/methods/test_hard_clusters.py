@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from fedbench.core.client import Client, Collect, Collected, Train
 from fedbench.core.federation import Federation
+from fedbench.core.network import OfEach
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
-from fedbench.core.several import OfEach
 from fedbench.core.state import State
 from fedbench.core.trainer import Progress
 from fedbench.methods import cfl, haccs

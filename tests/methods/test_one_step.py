@@ -16,9 +16,8 @@ from torch.nn import functional as F
 from fedbench import models
 from fedbench.conformance.small import small
 from fedbench.core import message
-from fedbench.core.augment import to_input
 from fedbench.core.client import Client
-from fedbench.core.federation import Federation
+from fedbench.core.federation import Federation, to_input
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.trainer import Interrupted, Progress

@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional as F
 
 from fedbench.conformance.small import small
+from fedbench.core.answers import Heads
 from fedbench.core.state import state_of
-from fedbench.core.votes import Heads
 from tests.support.formula_lab import (
     PARAMETERS,
     ByHand,

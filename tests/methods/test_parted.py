@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedbench.core.client import Client, Train
+from fedbench.core.client import MEMBER, UNSEEN, Client, Train
 from fedbench.core.simulation import PERSONALISING
-from fedbench.core.who import MEMBER, UNSEEN
 from fedbench.methods.base import Method
 from tests.support.formula_lab import ByHand, averaged, close, of, sent, size, started, trained
 from tests.support.lab import Run, federation, method, setting, train, trainer

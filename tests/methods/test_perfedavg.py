@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from fedbench.conformance.lab import finish, trainer
 from fedbench.conformance.small import small
+from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
-from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 from tests.support.formula_lab import PARAMETERS, State, averaged, close, images, of, started
 from tests.support.lab import federation, method, setting, train
 

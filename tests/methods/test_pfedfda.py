@@ -11,11 +11,9 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from fedbench.core.augment import to_input
-from fedbench.core.client import Client, Collect, Collected, Train, Trained
-from fedbench.core.federation import Federation
+from fedbench.core.client import UNSEEN, Client, Collect, Collected, Train, Trained
+from fedbench.core.federation import Federation, to_input
 from fedbench.core.state import State
-from fedbench.core.who import UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.methods import pfedfda
 from fedbench.methods.pfedfda import PFedFDA, packed, unpacked

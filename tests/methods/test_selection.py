@@ -12,8 +12,7 @@ from torch.nn import functional as F
 
 from fedbench import models
 from fedbench.conformance.lab import stop_after
-from fedbench.core.augment import to_input
-from fedbench.core.federation import Federation
+from fedbench.core.federation import Federation, to_input
 from fedbench.core.trainer import Interrupted
 from fedbench.errors import FedbenchError
 from tests.support.groups_lab import drifted, grouped_federation, grouped_setting

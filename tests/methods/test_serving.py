@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedbench import methods
-from fedbench.core.client import Client, ClientUpdate
+from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Client, ClientUpdate
 from fedbench.core.server import Server
-from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import HEAD, Method
 from tests.support.lab import federation, method, setting, train, trainer

@@ -15,14 +15,13 @@ import torch
 from torch.nn import functional as F
 
 from fedbench import models
-from fedbench.core.augment import to_input
-from fedbench.core.client import Client
+from fedbench.core.client import UNLABELLED, Client
+from fedbench.core.federation import to_input
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
-from fedbench.core.stacked_collect import kind
+from fedbench.core.stacked import kind
 from fedbench.core.state import State, model_in, size_in_bytes, state_of
 from fedbench.core.trainer import Progress
-from fedbench.core.who import UNLABELLED
 from fedbench.core.worker import Worker
 from fedbench.engine.association import known_association
 from fedbench.methods.fedem import FedEM

@@ -12,10 +12,9 @@ import torch
 from torch.nn import functional as F
 
 from fedbench import methods
-from fedbench.core.augment import to_input
 from fedbench.core.client import Batch, Client, Collect
-from fedbench.core.several import OfEach
-from fedbench.core.task import task_of
+from fedbench.core.federation import task_of, to_input
+from fedbench.core.network import OfEach
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.parts import responsibilities

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import Result
 
 from fedbench import methods
-from fedbench.core.who import UNSEEN
+from fedbench.core.client import UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.reports import table as tables
 from fedbench.reports.figures import kinds

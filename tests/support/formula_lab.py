@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedbench.conformance.small import small
-from fedbench.core.augment import to_input
-from fedbench.core.federation import Federation
+from fedbench.core.federation import Federation, to_input
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
 from fedbench.core.trainer import Trainer

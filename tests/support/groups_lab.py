@@ -10,10 +10,9 @@ import numpy as np
 import torch
 
 from fedbench import models
-from fedbench.core.client import Client
+from fedbench.core.client import Client, Work
 from fedbench.core.federation import Federation
 from fedbench.core.state import State
-from fedbench.core.work import Work
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, Setting
 from tests.support.lab import Run, digits, setting

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fedbench import models as networks
-from fedbench.core.keep import LOGITS, MODEL, Models
+from fedbench.core.tables import LOGITS, MODEL, Models
 from fedbench.methods.base import Method
 from tests.support.lab import Run, federation, finish, setting, trainer
 

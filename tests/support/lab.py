@@ -17,11 +17,10 @@ from fedbench.conformance.lab import (
     setting,
     trainer,
 )
-from fedbench.core.client import Client
-from fedbench.core.context import Context
+from fedbench.core.client import Client, Context
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
-from fedbench.core.start import new_client
+from fedbench.core.simulation import new_client
 from fedbench.core.state import State
 from fedbench.core.trainer import Progress
 from fedbench.methods.base import Method

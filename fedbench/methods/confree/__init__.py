@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbench.core.client import Client, ClientUpdate, Train
+from fedbench.core.client import MEMBER, Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import weighted_mean
-from fedbench.core.who import MEMBER
 from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, hyperparameter
 from fedbench.methods.confree.conflicts import gram, orders, pairs, worst
 from fedbench.methods.parts.parameters import trainable

@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedbench.core.client import Client, ClientUpdate, Train
-from fedbench.core.context import Context
+from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Context, Train
 from fedbench.core.state import State, as_model
-from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.methods.base import (
     AFTER_AGGREGATE,
     AFTER_LOCAL,

@@ -11,8 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.func import functional_call
 
-from fedbench.core.client import Batch, Client, Loss, Train
-from fedbench.core.rules import Rule
+from fedbench.core.client import Batch, Client, Loss, Rule, Train
 from fedbench.core.state import State, as_model
 from fedbench.methods.base import cross_entropy
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
+from fedbench.core.client import MEMBER, Batch, Client, ClientUpdate, Loss, Train
 from fedbench.core.server import Server
 from fedbench.core.state import weighted_mean
-from fedbench.core.who import MEMBER
 from fedbench.methods.base import (
     AFTER_LOCAL,
     BODY,

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
-from fedbench.core.client import Client, ClientUpdate, Train
+from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Train
 from fedbench.core.server import Server
-from fedbench.core.who import UNLABELLED
 from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.feddrift.merging import groups, merge
 from fedbench.methods.parts.clustered import (

@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
-from fedbench.core.context import Context
+from fedbench.core.client import MEMBER, UNSEEN, Batch, Client, ClientUpdate, Collect, Context, Loss, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, matches, weighted_mean
-from fedbench.core.who import MEMBER, UNSEEN
 from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, features, hyperparameter, score_hyperparameter
 from fedbench.methods.fedpac.combination import combination, statistics
 from fedbench.methods.parts.prototypes import class_means, own_class_means, pooled

@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Client, ClientUpdate, Collect, Train
-from fedbench.core.context import Context
+from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Collect, Context, Train
 from fedbench.core.server import Server
-from fedbench.core.who import UNLABELLED
 from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.flux import clustering
 from fedbench.methods.flux.assignment import choose, lead

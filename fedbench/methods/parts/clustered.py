@@ -10,13 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Collected
-from fedbench.core.context import Context
+from fedbench.core.client import MEMBER, UNLABELLED, Batch, Client, ClientUpdate, Collect, Collected, Context
+from fedbench.core.federation import task_of
+from fedbench.core.network import OfEach
 from fedbench.core.server import Server
-from fedbench.core.several import OfEach
 from fedbench.core.state import State, as_model, matches, weighted_mean
-from fedbench.core.task import task_of
-from fedbench.core.who import MEMBER, UNLABELLED
 from fedbench.measure import Measure
 from fedbench.methods.base import BODY, FORWARD, HEAD, Method, check, hyperparameter
 from fedbench.partitions import schemes

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Batch, Client, Collect
-from fedbench.core.context import Context
+from fedbench.core.client import Batch, Client, Collect, Context
 from fedbench.core.server import Server
 from fedbench.methods.parts.descriptor import (
     Bounds,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.task import task_of
+from fedbench.core.federation import task_of
 from fedbench.errors import DivergedError, FedbenchError
 
 #: Synthetic points that the projector is fitted to, and the seed that all clients draw them from.

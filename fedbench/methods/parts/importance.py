@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedbench.core.augment import to_input
-from fedbench.core.client import Client, Gradient
-from fedbench.core.context import Context
+from fedbench.core.client import Client, Context, Gradient
+from fedbench.core.federation import to_input
 from fedbench.core.state import State
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure

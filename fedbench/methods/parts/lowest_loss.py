@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from fedbench.core.client import Client, ClientUpdate, Collect
+from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Client, ClientUpdate, Collect
 from fedbench.core.server import Server
-from fedbench.core.who import MEMBER, UNLABELLED, UNSEEN
 from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts.clustered import (
     Clustered,

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
+from fedbench.core.client import UNLABELLED, Batch, Client, ClientUpdate, Collect, Loss, Train
+from fedbench.core.network import OfEach
 from fedbench.core.server import Server
-from fedbench.core.several import OfEach
 from fedbench.core.state import State
-from fedbench.core.who import UNLABELLED
 from fedbench.methods.base import Method
 from fedbench.methods.parts.clustered import (
     CLUSTERS,

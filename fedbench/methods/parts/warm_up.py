@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect
-from fedbench.core.context import Context
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Context
 from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Loss, Train
-from fedbench.core.context import Context
+from fedbench.core.client import MEMBER, UNSEEN, Batch, Client, ClientUpdate, Collect, Context, Loss, Train
 from fedbench.core.state import State
-from fedbench.core.who import MEMBER, UNSEEN
 from fedbench.errors import DivergedError
 from fedbench.measure import Measure
 from fedbench.methods.base import BODY, Method, check, features, hyperparameter
