@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 #: Options that commands which train have beside those of settings and partitions.
 _COMMANDS = frozenset({
-    "again", "column", "cpus_per_run", "dataset", "device", "dry_run", "engine", "export", "from", "gpus_per_run", "help",
-    "jobs", "json", "keep", "log", "method", "minutes", "observe", "partition_seed", "protocol", "save", "search", "seeds",
-    "table", "trials", "unshipped",
+    "again", "column", "cpus_per_run", "dataset", "device", "dry_run", "engine", "export", "from", "gpus_per_run",
+    "help", "jobs", "json", "keep", "log", "method", "minutes", "observe", "partition_seed", "protocol", "save",
+    "search", "seeds", "table", "trials", "unshipped",
 })  # fmt: skip
 
 
