@@ -121,19 +121,11 @@ class GraphedWorker(StackedWorker):
 
     def masked_step(self, stack: Stack, tick: Tick, active: Tensor, lr: Tensor) -> Step:
         """One step of all, which counts for the active clients only; no value is looked at on the host."""
-        before = {name: t.clone() for name, t in stack.buffers.items()}
-        leaves, statistics, step = self.directed(stack, tick)
-        with torch.no_grad():
-            for name, p in leaves.items():
-                if p.grad is None:
-                    continue
-                after, memory = stack.optimizer.moved(name, p, stack.memory, lr)
-                _put(p, after, active)
-                for key, value in memory.items():
-                    _put(stack.memory[key], value, active)
-            for name, value in statistics.items():
-                _put(before[name], value, active)
-                stack.buffers[name].copy_(before[name])
+        moving = [*stack.trained.values(), *stack.buffers.values(), *stack.memory.values()]
+        before = [t.clone() for t in moving]
+        step = super().step(replace(stack, lr=lr, optimizer=stack.optimizer.apart()), tick)
+        for place, value in zip(moving, before, strict=True):
+            place.copy_(torch.where(active.view(-1, *[1] * (place.dim() - 1)), place, value))
         return step
 
 
@@ -148,11 +140,6 @@ def _places(value: State, field: str, room: int) -> State:
     if field == "common":
         return {name: t.detach().clone() for name, t in value.items()}
     return {name: torch.zeros(room, *t.shape[1:], dtype=t.dtype, device=t.device) for name, t in value.items()}
-
-
-def _put(place: Tensor, value: Tensor, active: Tensor) -> None:
-    """place[i] = value[i] for the active clients."""
-    place.copy_(torch.where(active.view(-1, *[1] * (place.dim() - 1)), value, place))
 
 
 def _captured(run: Callable[[], Step]) -> Callable[[], Step]:

@@ -1,16 +1,15 @@
 """The optimisers of clients' local steps, SGD and AdamW as torch has them: of one client, or of a stack of clients.
 
 What an optimiser remembers of a client's earlier steps are tensors beside the parameters (`memory`); where they are
-zeroed, it begins anew. `descend` takes a step in place, with torch's fused kernels. `moved` is the same step as plain
-arithmetic, for a captured step, in which some clients of a stack stand still.
+zeroed, it begins anew. A step is taken in place, with torch's fused kernels.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -43,9 +42,9 @@ class Optimizer(ABC):
         A parameter without a gradient (the loss does not touch it) stays where it is.
         """
 
-    @abstractmethod
-    def moved(self, name: str, parameter: Tensor, memory: State, lr: Tensor) -> tuple[Tensor, State]:
-        """(the parameter [C, ...] after a step with the gradient that it holds, what is then remembered of it)."""
+    def apart(self) -> Self:
+        """The same for a stack whose clients have taken different numbers of steps."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -78,14 +77,6 @@ class SGD(Optimizer):
         for p in touched.values():
             p.grad = None
 
-    def moved(self, name: str, parameter: Tensor, memory: State, lr: Tensor) -> tuple[Tensor, State]:
-        assert parameter.grad is not None
-        move = parameter.grad + self.weight_decay * parameter if self.weight_decay else parameter.grad
-        if not self.momentum:
-            return parameter - lr * move, {}
-        move = self.momentum * memory[name] + move
-        return parameter - lr * move, {name: move}
-
 
 #: Of AdamW: torch's defaults.
 BETAS, EPS = (0.9, 0.999), 1e-8
@@ -101,6 +92,9 @@ class AdamW(Optimizer):
     moments = 2
 
     in_step: bool  #: the clients of a stack have always taken as many steps as one another
+
+    def apart(self) -> Self:
+        return replace(self, in_step=False)
 
     def memory(self, parameters: Mapping[str, Tensor], stacked: bool) -> State:
         zeros: State = {}
@@ -136,18 +130,6 @@ class AdamW(Optimizer):
             )
         for p in touched.values():
             p.grad = None
-
-    def moved(self, name: str, parameter: Tensor, memory: State, lr: Tensor) -> tuple[Tensor, State]:
-        g = parameter.grad
-        assert g is not None
-        mean, square, steps = _names(name)
-        m = memory[mean].lerp(g, 1 - BETAS[0])
-        v = BETAS[1] * memory[square] + (1 - BETAS[1]) * g * g
-        n = memory[steps] + 1
-        # In float64: 1 - 0.999 has lost four digits in float32.
-        unbiased = [(1 - beta ** n.double()).float().view(-1, *[1] * (g.dim() - 1)) for beta in BETAS]
-        move = m / unbiased[0] / ((v / unbiased[1]).sqrt() + EPS)
-        return parameter - lr * (self.weight_decay * parameter + move), {mean: m, square: v, steps: n}
 
 
 def _as_one(tensors: list[list[Tensor]]) -> list[list[Tensor]]:

@@ -73,7 +73,7 @@ class Stack:
 
     request: Train
     optimizer: Optimizer
-    lr: float
+    lr: float | Tensor
     trained: State
     buffers: State  #: running statistics
     frozen: State  #: parameters that do not train, a copy a client
