@@ -4,7 +4,8 @@
     python tests/bench/engines.py --runs 4 --rounds 2 --repeats 1 --dataset digits
 
 Each sweep is a command of its own with all that it starts (processes, a Ray cluster), into a fresh copy of a store
-that holds images and partition. The predictions of all ways must be the same bytes.
+that holds images and partition. The predictions of all ways must be the same bytes. Exit code 1 if Ray takes more than
+`MOST` times as long as worker processes of our own.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from fedbench.store import Store
 
+MOST = 1.15
 WAYS = {"here": (), "jobs 2": ("--jobs", "2"), "ray": ("--engine", "ray")}
 
 
@@ -61,7 +63,7 @@ def _answers(home: Path, runs: int) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--dataset", default="mnist")
     for name, value in (("runs", 20), ("rounds", 10), ("repeats", 3)):
@@ -71,7 +73,8 @@ def main() -> None:
     print(f"{asked.runs} runs of {asked.rounds} rounds on {asked.dataset}, {asked.repeats} times each way:")
     for way, median in medians.items():
         print(f"{way:8} {median:7.1f} s   {median / medians['jobs 2']:.2f} of --jobs 2")
+    return int(medians["ray"] >= MOST * medians["jobs 2"])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -23,43 +23,32 @@ from threading import Timer
 from typing import Any
 
 Line = dict[str, Any]
+
+
+def _line(workload: str, precision: str, executor: str = "streams", **options: Any) -> Line:
+    return {"workload": workload, "precision": precision, "executor": executor, "options": options}
+
+
 #: name -> what it is. "plain": a bare training loop; else a workload by an executor.
 LINES: dict[str, Line] = {
     "best tf32": {"plain": True, "precision": "tf32", "compiled": True, "streams": 4},
-    "resnet tf32": {"workload": "c", "precision": "tf32", "executor": "streams", "options": {"compiled": True}},
-    "answers tf32": {"workload": "d", "precision": "tf32", "executor": "streams", "options": {"compiled": True}},
-    "resnet bf16": {"workload": "c", "precision": "bf16", "executor": "streams", "options": {"compiled": True}},
-    "resnet fp32": {"workload": "c", "precision": "fp32", "executor": "streams", "options": {"compiled": True}},
-    "resnet tf32, 1 lane": {
-        "workload": "c",
-        "precision": "tf32",
-        "executor": "streams",
-        "options": {"compiled": True, "lanes": 1},
-    },
-    "resnet tf32, 8 lanes": {
-        "workload": "c",
-        "precision": "tf32",
-        "executor": "streams",
-        "options": {"compiled": True, "lanes": 8},
-    },
-    "resnet tf32, eager": {"workload": "c", "precision": "tf32", "executor": "streams", "options": {"compiled": False}},
-    "resnet fp32, eager": {"workload": "c", "precision": "fp32", "executor": "streams", "options": {"compiled": False}},
-    "plain tf32": {"plain": True, "precision": "tf32"},
-    "plain fp32": {"plain": True, "precision": "fp32"},
-    "plain bf16": {"plain": True, "precision": "bf16"},
-    "cifar cnn": {"workload": "a", "precision": "fp32", "executor": "graphed"},
-    "cifar cnn, stacked": {"workload": "a", "precision": "fp32", "executor": "stacked"},
-    "cifar cnn, streams": {"workload": "a", "precision": "fp32", "executor": "streams", "options": {"lanes": 8}},
-    "cifar cnn tf32": {"workload": "a", "precision": "tf32", "executor": "graphed"},
-    "cifar cnn tf32, streams": {"workload": "a", "precision": "tf32", "executor": "streams", "options": {"lanes": 8}},
-    "lenet, 10 clients": {"workload": "b10", "precision": "fp32", "executor": "graphed"},
-    "lenet, 10 clients, streams": {
-        "workload": "b10",
-        "precision": "fp32",
-        "executor": "streams",
-        "options": {"lanes": 8},
-    },
-    "lenet, 1200 clients": {"workload": "b1200", "precision": "fp32", "executor": "graphed"},
+    "resnet tf32": _line("c", "tf32", compiled=True),
+    "answers tf32": _line("d", "tf32", compiled=True),
+    "resnet bf16": _line("c", "bf16", compiled=True),
+    "resnet fp32": _line("c", "fp32", compiled=True),
+    "resnet tf32, 1 lane": _line("c", "tf32", compiled=True, lanes=1),
+    "resnet tf32, 8 lanes": _line("c", "tf32", compiled=True, lanes=8),
+    "resnet tf32, eager": _line("c", "tf32", compiled=False),
+    "resnet fp32, eager": _line("c", "fp32", compiled=False),
+    **{f"plain {precision}": {"plain": True, "precision": precision} for precision in ("tf32", "fp32", "bf16")},
+    "cifar cnn": _line("a", "fp32", "graphed"),
+    "cifar cnn, stacked": _line("a", "fp32", "stacked"),
+    "cifar cnn, streams": _line("a", "fp32", lanes=8),
+    "cifar cnn tf32": _line("a", "tf32", "graphed"),
+    "cifar cnn tf32, streams": _line("a", "tf32", lanes=8),
+    "lenet, 10 clients": _line("b10", "fp32", "graphed"),
+    "lenet, 10 clients, streams": _line("b10", "fp32", lanes=8),
+    "lenet, 1200 clients": _line("b1200", "fp32", "graphed"),
 }
 #: Rounds that a line is measured over, after one that warms up.
 ROUNDS = 3

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from fedbench.core.executors import available_cores
 from fedbench.core.precision import peak_bytes
@@ -43,6 +46,18 @@ def _processor() -> str:
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def flops(model: nn.Module, shape: tuple[int, int, int], training: bool) -> float:
+    """Floating-point operations of one image (height, width, channels), a multiply-add as two: of its forward pass, or
+    of its share of a training step, forward and backward (no gradient of the pixels)."""
+    height, width, channels = shape
+    x = torch.zeros(2, channels, height, width)  # two images: some norms cannot train on one
+    with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(training):
+        logits = model(x)
+        if training:
+            F.cross_entropy(logits, torch.zeros(2, dtype=torch.long)).backward()
+    return counter.get_total_flops() / 2
 
 
 def wait(device: torch.device) -> None:

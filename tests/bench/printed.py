@@ -1,8 +1,7 @@
-"""The table of a measurement, for a terminal (rich, where there is one) or as plain text."""
+"""The table of a measurement as plain text."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from rows import Row
@@ -89,25 +88,3 @@ def profiles(bench: Bench) -> str:
                 out += ["", f"{title}, {row.way}: computing {row.profile['busy']:.0%} of the time; of that"]
                 out += [f"  {share:6.1%}  {name}" for name, share in row.profile["shares"]]
     return "\n".join(out)
-
-
-def show(bench: Bench) -> None:
-    """Print the table."""
-    if not sys.stdout.isatty():
-        print(plain(bench))
-        return
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ModuleNotFoundError:
-        print(plain(bench))
-        return
-    table = Table(caption="\n".join(caption(bench)))
-    for i, head in enumerate(HEADS):
-        table.add_column(head, justify="left" if i == 0 else "right")
-    for title, rows in sections(bench):
-        table.add_section()
-        table.add_row(f"[bold]{title}")
-        for row in rows:
-            table.add_row(*cells(row), style="red" if row.error or row.met is False else None)
-    Console().print(table)

@@ -12,13 +12,14 @@ medians. The usual way is eager PyTorch: a DataLoader, one client after another,
 from __future__ import annotations
 
 import argparse
+import csv
+import datetime
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import printed
-import record
 from measure import Bench
 from rows import Row
 from station import Failed
@@ -26,6 +27,32 @@ from workloads import WORKLOADS
 
 #: Of a call with --experiments, which may be one lease of a machine.
 EXPERIMENT_SECONDS = 500.0
+
+
+RECORD = Path(__file__).with_name("record.csv")
+#: Digits of the figures that are recorded.
+DIGITS = {"client_steps_s": 5, "images_s": 5, "gflops": 4, "share_of_peak": 3, "peak_mb": 5, "ratio": 3, "parity": 2}
+FIELDS = ("date", "device", "cores", "torch", "revision", "precision", "workload", "way", *DIGITS)
+
+
+def record(bench: Bench, path: Path = RECORD) -> None:
+    """Add the rows of a measurement that succeeded, under today's date."""
+    new, revision = not path.exists(), bench.facts["revision"]
+    same = {name: bench.facts[name] for name in ("device", "cores", "torch")}
+    same |= {"date": datetime.date.today().isoformat(), "precision": bench.precision}
+    same["revision"] = revision[:10] + ("+" if revision.endswith("+") else "")
+
+    def figure(value: float | None, digits: int) -> str:
+        return "" if value is None else f"{value:.0f}" if value >= 10**digits else f"{value:.{digits}g}"
+
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        for row in bench.rows:
+            if not row.error:
+                figures = {name: figure(getattr(row, name), digits) for name, digits in DIGITS.items()}
+                writer.writerow({**same, "workload": row.workload, "way": row.way, **figures})
 
 
 def _names(text: str) -> list[str]:
@@ -77,11 +104,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.json:
         print(json.dumps(bench.as_dict(), indent=1))
     else:
-        printed.show(bench)
+        print(printed.plain(bench))
         if profile:
             print(printed.profiles(bench))
     if args.record:
-        record.append(bench)
+        record(bench)
     return 1 if bench.missed else 0
 
 

@@ -1,12 +1,16 @@
-"""A store as one's own work fills it: any number of small, complete and evaluated runs, written by the store's writer.
+"""How long commands take over a store as one's own work fills it: small, complete and evaluated runs.
 
-`python -m tests.support.many_runs HOME NUMBER` makes one to look at.
+python -m tests.bench.many_runs                  exit code 1 if one takes longer than it may (filling takes minutes)
+python -m tests.bench.many_runs HOME NUMBER      makes such a store to look at
 """
 
 from __future__ import annotations
 
 import itertools
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,14 @@ from fedbench.store import Store
 from fedbench.store.provenance import MADE_FROM, code_of
 from tests.support.make_runs import clients_table, predictions, rounds_table
 
+#: Runs of a store, a command, and the seconds that it may take there.
+LIMITS = [
+    (2000, ("list",), 3.0),
+    (2000, ("list", "method=fedavg"), 3.0),
+    (500, ("list", "run"), 2.0),
+    (500, ("report", "--table", "1"), 2.0),
+    (500, ("status",), 2.0),
+]
 CLIENTS, IMAGES, ROUNDS = 10, 4, 20  #: test images are a client's
 
 
@@ -62,5 +74,30 @@ def fill(store: Store, number: int) -> None:
         evaluate(store.open("run", spec.id), store)
 
 
+def seconds(home: Path, *command: str) -> float:
+    """The best of three times."""
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "fedbench", "--home", home, *command], check=True, capture_output=True)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def main() -> int:
+    late = False
+    with tempfile.TemporaryDirectory() as folder:
+        for number, command, limit in LIMITS:
+            home = Path(folder) / str(number)
+            if not home.exists():
+                fill(Store(home), number)
+            took = seconds(home, *command)
+            late |= took >= limit
+            print(f"{' '.join(command)} over {number} runs: {took:.2f} s, of {limit} s at most", flush=True)
+    return int(late)
+
+
 if __name__ == "__main__":
-    fill(Store(Path(sys.argv[1])), int(sys.argv[2]))
+    if len(sys.argv) > 1:
+        sys.exit(fill(Store(Path(sys.argv[1])), int(sys.argv[2])))
+    sys.exit(main())
