@@ -73,7 +73,8 @@ def test_the_workloads_are_those_of_the_papers(its: Any) -> None:
             steps = sum(n // 50 for n in workload.train)
     assert found == {
         ("a", "cpu"): (100, steps, 50 * steps), ("b10", "cpu"): (10, 750, 48_000),
-        ("b1200", "cpu"): (1200, 2400, 120_000), ("c", "cpu"): (8, 8, 1024), ("c", "cuda"): (8, 80, 10_240), ("d", "cuda"): (8, 0, 144_000),
+        ("b1200", "cpu"): (1200, 2400, 120_000), ("c", "cpu"): (8, 8, 1024),
+        ("c", "cuda"): (8, 80, 10_240), ("d", "cuda"): (8, 0, 144_000),
     }  # fmt: skip
 
 
