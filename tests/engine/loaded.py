@@ -1,7 +1,7 @@
 """Which of fedbench's files a short run of each method loads, and which are parts of its fingerprint.
 
 Run as `python loaded.py STORE METHOD...`: a line of JSON a method. Each method runs in a process of its own, forked
-after what is slow to import and is not fedbench's.
+after what is slow to import and is not fedbench's, and after all code has been read.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ def look(store_folder: str, name: str) -> dict[str, object]:
 if __name__ == "__main__":
     for slow in ("pyarrow.parquet", "safetensors.torch", "sklearn.cluster", "sklearn.datasets", "torch"):
         importlib.import_module(slow)
+    from fedbench.imports import PACKAGE, closure, code
+
+    closure(*(file.relative_to(PACKAGE).as_posix() for file in PACKAGE.rglob("*.py")))
+    for file in PACKAGE.rglob("*.py"):
+        code(file.read_bytes())
     for name in sys.argv[2:]:
         child = os.fork()
         if child == 0:

@@ -23,9 +23,6 @@ from tests.support.lab import setting
 #: Loaded only because a package's __init__ offers them too; nothing that a run computes goes through them.
 BESIDE = {"data/check.py", "data/download.py", "data/fetch.py", "partitions/mixture_csv.py"}
 
-#: Methods that have little in common: each takes a second or two.
-SOME = ("fedavg", "fedem", "flux", "ftw_erm", "pfedfda")
-
 
 def parts(name: str, **changes: Any) -> set[str]:
     return set(Job.of(setting(votes=False, **changes), name, {}).parts)
@@ -50,8 +47,8 @@ def change(package: Path, file: str, old: str, new: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [SOME, pytest.param(tuple(methods.names()), marks=pytest.mark.long)], ids=len)
-def test_all_that_a_run_loads_is_in_its_fingerprint(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_all_that_a_run_loads_is_in_its_fingerprint(tmp_path: Path) -> None:
+    names = methods.names()
     script = [sys.executable, Path(__file__).with_name("loaded.py"), tmp_path, *names]
     run = subprocess.run(script, capture_output=True, text=True, check=True)
     lines = [json.loads(line) for line in run.stdout.splitlines()]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +92,8 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         assert fedbench(["train", "--method", "fedavg", "--budget", "smoke", "--rounds", "1", "--steps", "1"])[0] == 0
         patch.setattr(engine, "execute_all", refuse)
         # What is watched is watched until Ctrl-C.
-        patch.setattr(sys.modules["fedbench.cli.status"], "time", SimpleNamespace(sleep=press, time=time.time))
+        status = importlib.import_module("fedbench.cli.status")
+        patch.setattr(status, "time", SimpleNamespace(sleep=press, time=time.time))
         current = Store().current
         yield {"{run}": current["run"], "{partition}": current["partition"], "{tmp}": str(folder)}
         os.chdir(before)

@@ -1,0 +1,265 @@
+"""Engines: tasks at once, worker processes, orders on their way to another process, and what a Ray cluster has room
+for (reckoned, without one)."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fedbench.engine.at_once import at_once
+from fedbench.engine.engines import jobs, own
+from fedbench.engine.engines.node import DECISIVE, About, Token
+from fedbench.engine.engines.order import Order, executed, sendable
+from fedbench.engine.job import Job
+from fedbench.errors import FedbenchError
+from fedbench.store import Store
+from fedbench.store.claim import HeldError
+from tests.support.cli_user import own_method
+from tests.support.make_runs import run_spec
+
+
+def test_one_after_another_in_this_thread() -> None:
+    threads: list[str] = []
+
+    def task(value: int) -> Iterator[int]:
+        threads.append(threading.current_thread().name)
+        yield value
+
+    assert list(at_once([partial(task, k) for k in range(3)])) == [0, 1, 2]
+    assert set(threads) == {threading.current_thread().name}
+
+
+def test_so_many_at_a_time() -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def task(value: int) -> Iterator[int]:
+        both.wait()  # passes only if two are at it
+        yield value
+        yield -value
+
+    assert sorted(at_once([partial(task, k) for k in range(1, 5)], 2)) == [-4, -3, -2, -1, 1, 2, 3, 4]
+    assert list(at_once([], 2)) == []
+
+
+def test_what_a_task_raises_ends_all() -> None:
+    stopped, begun = threading.Event(), []
+
+    def waiting() -> Iterator[int]:
+        begun.append("waiting")
+        assert stopped.wait(60)
+        yield 1
+
+    def failing() -> Iterator[int]:
+        raise ZeroDivisionError("no luck")
+        yield
+
+    tasks: list[Callable[[], Iterator[int]]] = [waiting, failing, waiting]
+    with pytest.raises(ZeroDivisionError, match="no luck"):
+        list(at_once(tasks, 2, stopped.set))
+    assert stopped.is_set()
+    assert 1 <= len(begun) <= 2
+
+
+def test_who_leaves_early_stops_and_waits() -> None:
+    stopped, ended = threading.Event(), []
+
+    def task(value: int) -> Iterator[int]:
+        yield value
+        assert stopped.wait(60)
+        ended.append(value)
+
+    results = at_once([partial(task, k) for k in range(4)], 2, stopped.set)
+    assert isinstance(results, Iterator)
+    next(results)
+    results.close()  # type: ignore[attr-defined]
+    assert sorted(ended) == [0, 1], "the other two never began"
+
+
+# -- worker processes, and what they are given
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices", "expected"),
+    [
+        (None, (0, 1), ["0", "1", "0"]),
+        ("", (0, 1), ["0", "1", "0"]),
+        ("2,5", (0, 1), ["2", "5", "2"]),
+        ("2,5", (1,), ["5", "5", "5"]),
+        ("GPU-aa,GPU-bb", (1, 0), ["GPU-bb", "GPU-aa", "GPU-bb"]),
+        ("2,5", (), [None, None, None]),
+    ],
+)
+def test_the_gpu_of_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, devices: tuple[int, ...],
+    expected: list[str | None],
+) -> None:  # fmt: skip
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    started: list[dict[str, str]] = []
+    monkeypatch.setattr(
+        jobs, "Worker", lambda number, home, environment: started.append(environment) or SimpleNamespace(number=number)
+    )
+    engine = jobs.Jobs(Store(tmp_path), [], 3, 2, devices=devices)
+    engine.get_ready([("fedavg", None)] * 5)  # type: ignore[list-item]
+    assert [one.get("CUDA_VISIBLE_DEVICES") for one in started] == expected
+    assert {one["FEDBENCH_CORES"] for one in started} == {"2"}
+
+
+def job(method: str = "fedavg", **overrides: Any) -> Job:
+    return replace(Job.of(run_spec(2, 2).setting, method, overrides), keep=frozenset({"model"}), replaces="")
+
+
+def test_jobs_are_the_same_at_the_other_end() -> None:
+    before = job("fedprox", mu=0.25)
+    (after,) = pickle.loads(pickle.dumps(Order.of([before], [Path()], "cpu", "cores"))).opened()
+    assert (after.spec, after.overrides, after.keep, after.replaces) == (
+        before.spec, {"mu": 0.25}, {"model"}, "",
+    )  # fmt: skip
+
+
+def test_a_job_that_would_be_another_run_there(store: Store) -> None:
+    order = Order.of([job()], [], "cpu", "cores")
+    there = {**order.jobs[0], "overrides": {}, "named": "local"}
+    with pytest.raises(FedbenchError, match=r"would be .* for the worker; its fedbench is not that of the driver"):
+        replace(order, jobs=[there]).opened()
+    result = executed(replace(order, jobs=[there]), store, lambda _: None)
+    assert isinstance(result.error, FedbenchError)
+    with pytest.raises(FedbenchError):
+        result.checked()
+
+
+@pytest.mark.parametrize("there", ["as here", "gone", "another code"])
+def test_a_users_file_where_it_is_gone_or_another(tmp_path: Path, there: str) -> None:
+    reference = own_method(tmp_path)
+    before = job(reference, half=0.5)
+    (sent,) = own.of_runs([(reference, before.spec), (reference, before.spec)])
+    order = pickle.loads(pickle.dumps(Order.of([before], [], "cpu", "cores")))
+    file = tmp_path / "mine.py"
+    if there == "gone":
+        file.unlink()
+    elif there == "another code":
+        file.write_text(file.read_text() + "\nOVER = 1\n")
+    (after,) = order.opened()
+    assert after.spec == before.spec
+    place = Path(sent.reference().rpartition(":")[0])
+    assert (place == file) == (there == "as here")
+    assert place.read_bytes() == sent.texts["mine.py"]
+    if there != "as here":
+        assert place.parent.parent.stat().st_mode & 0o077 == 0, "nobody else can put anything there"
+
+
+def test_no_place_for_a_users_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = own_method(tmp_path)
+    (sent,) = own.of_runs([(reference, job(reference, half=0.5).spec)])
+    (tmp_path / "mine.py").unlink()
+
+    def refuse() -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(own, "_copies", refuse)
+    with pytest.raises(FedbenchError, match=r"cannot copy mine.py into .* \(Permission denied\); set TMPDIR"):
+        sent.reference()
+
+
+def test_an_error_that_cannot_be_sent_says_the_same() -> None:
+    class Odd(Exception):
+        def __reduce__(self) -> Any:
+            raise TypeError("no")
+
+    assert str(sendable(Odd("why"))) == "Odd: why"
+    same = FedbenchError("what", "hint")
+    assert sendable(same) is same
+    held = pickle.loads(pickle.dumps(HeldError("run 1", "process 7 on x")))
+    assert str(held) == "run 1 is being trained by process 7 on x; wait for it, or stop it first"
+    assert held.who == "process 7 on x"
+
+
+# -- a Ray cluster
+
+TWO_GPUS = ({"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0})
+OURS = {"python": "3.11", "torch": "2.13.0", "fedbench": "0.1", "code": "abc"}
+MORE = "and no node of the cluster has more than"
+
+
+@pytest.fixture
+def cluster() -> Any:
+    pytest.importorskip("ray")
+    return importlib.import_module("fedbench.engine.engines.cluster")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cpus", "gpus", "device", "expected"),
+    [
+        (TWO_GPUS, 1.0, None, "auto", (1.0, 2)),
+        (TWO_GPUS, 1.0, None, "cpu", (0.0, 12)),
+        (TWO_GPUS, 3.0, 0.0, "auto", (0.0, 3)),  # two on the first node, one on the second
+        (TWO_GPUS, 1.0, 0.25, "cuda", (0.25, 8)),
+        (({"CPU": 2.0},), 1.0, None, "auto", (0.0, 2)),
+        (TWO_GPUS, 9.0, None, "cpu", f"a run is to have 9 cores, {MORE} 8; see --cpus-per-run"),
+        (TWO_GPUS, 1.0, 4.0, "auto", f"a run is to have 4 GPUs, {MORE} 2; see --gpus-per-run"),
+        (({"CPU": 2.0},), 1.0, None, "cuda", f"a run is to have 1 GPU, {MORE} 0; see --gpus-per-run"),
+    ],
+)
+def test_room_for_runs(
+    monkeypatch: pytest.MonkeyPatch, cluster: Any, nodes: tuple[dict[str, float], ...], cpus: float, gpus: float | None,
+    device: str, expected: tuple[float, int] | str,
+) -> None:  # fmt: skip
+    alive: list[dict[str, Any]] = [{"Alive": True, "Resources": one} for one in nodes]
+    dead = {"Alive": False, "Resources": {"CPU": 99.0, "GPU": 99.0}}
+    monkeypatch.setattr(cluster.ray, "nodes", lambda: [*alive, dead])
+    if isinstance(expected, tuple):
+        assert cluster.places(cpus, gpus, device) == expected
+        return
+    with pytest.raises(FedbenchError) as raised:
+        cluster.places(cpus, gpus, device)
+    assert str(raised.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (About("b", OURS, True), True),
+        (About("b", OURS, False), False),
+        (About("b", OURS, True, "no disk"), "node b: no disk; nothing was trained"),
+        *(
+            (
+                About("b", {**OURS, what: "9"}, True),
+                f"node b has .*{what}.* 9, and here it is {OURS[what]}; install the same",
+            )
+            for what in DECISIVE
+        ),
+    ],
+)
+def test_all_nodes_see_the_store_and_have_the_same_versions(
+    monkeypatch: pytest.MonkeyPatch, cluster: Any, other: About, expected: bool | str
+) -> None:
+    monkeypatch.setattr(cluster, "versions", lambda: OURS)
+    monkeypatch.setattr(cluster, "_about", lambda token, files: [About("a", OURS, True), other])
+    token = Token(Path("token"), "text")
+    if isinstance(expected, bool):
+        assert cluster.checked(token, []) is expected
+        return
+    with pytest.raises(FedbenchError, match=expected):
+        cluster.checked(token, [])
+
+
+def test_on_a_full_disk_nothing_is_left_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, text: str) -> None:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(FedbenchError, match=r"no space left while marking the store for other nodes in .*; free some"):
+        Token.laid(Store(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["store.json"]
