@@ -28,7 +28,7 @@ PROPERTY = "robust"
 
 # Every case starts from a copy that it makes itself, so a fixture may serve all of them; a busy machine is no failure.
 EASY: dict[str, Any] = {"deadline": None, "suppress_health_check": list(hypothesis.HealthCheck), "print_blob": True}
-hypothesis.settings.register_profile("hundreds", max_examples=80, derandomize=True, **EASY)
+hypothesis.settings.register_profile("hundreds", max_examples=40, derandomize=True, **EASY)
 hypothesis.settings.register_profile("thousands", max_examples=2000, **EASY)
 
 

@@ -20,6 +20,7 @@ from fedbench import protocol
 from fedbench.core import trainer
 from fedbench.store import KINDS, Store
 
+pytestmark = pytest.mark.slow
 SMOKE = ("--budget", "smoke")
 CELLS = ("--table", "1", "--dataset", "digits", *SMOKE)
 COLUMN = ("--column", "*Dir-0.3")

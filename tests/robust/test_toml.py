@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mutate_toml import dumps, mutated
 
@@ -28,18 +28,10 @@ TABLES = [p for p in sorted(resources.TABLES.glob("*/*.toml")) if p.name != "pro
 PROTOCOLS = sorted(resources.TABLES.glob("*/protocol.toml"))
 RECIPES = sorted(resources.RECIPES.glob("*.toml"))
 
-#: Cases of each test.
-CASES = 100
-
 
 def _trees(paths: list[Path]) -> st.SearchStrategy[tuple[Path, str]]:
     """(a shipped file, its text after a change)."""
     return st.sampled_from(paths).flatmap(lambda path: st.tuples(st.just(path), mutated(path)))
-
-
-def quick(test: Callable[..., None]) -> Callable[..., None]:
-    relaxed = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
-    return settings(max_examples=CASES, deadline=None, suppress_health_check=relaxed, database=None)(test)
 
 
 def one_line(attempt: Callable[[], Any]) -> Any:
@@ -53,12 +45,6 @@ def one_line(attempt: Callable[[], Any]) -> Any:
         return None
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "home")
-
-
-@quick
 @given(case=_trees(TABLES))
 def test_tables(case: tuple[Path, str], tmp_path: Path, store: Store) -> None:
     shipped, text = case
@@ -98,7 +84,6 @@ def protocols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     protocol.load.cache_clear()
 
 
-@quick
 @given(case=_trees(PROTOCOLS))
 def test_protocols(case: tuple[Path, str], protocols: Path) -> None:
     protocols.write_text(case[1], encoding="utf-8")
@@ -116,7 +101,6 @@ def test_protocols(case: tuple[Path, str], protocols: Path) -> None:
                 one_line(lambda b=budget, s=spec: rules.setting(s, b))
 
 
-@quick
 @given(case=_trees(RECIPES))
 def test_recipes(case: tuple[Path, str], tmp_path: Path) -> None:
     path = tmp_path / case[0].name
@@ -131,7 +115,6 @@ PIECES = ["mine", "Mine", "IID", "", "1", "0.5", "nan", "inf", "-1e400", "x", '"
           "table", "row", "group", "column", "value", "std", "\r", "1_0", " 1 ", "\ufeff"]  # fmt: skip
 
 
-@quick
 @given(pieces=st.lists(st.lists(st.sampled_from(PIECES), max_size=7), max_size=4), headed=st.booleans())
 def test_reported_values(pieces: list[list[str]], headed: bool, tmp_path: Path) -> None:
     head = "table,row,group,column,value,std\n" if headed else ""
