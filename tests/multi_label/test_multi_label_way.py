@@ -31,13 +31,13 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def small_table(folder: Path, rows: str) -> Path:
-    """Table 59 with these rows, for four clients of a few images and a small network; it clusters in round 4."""
+    """Table 59 with these rows, for four clients of a few images and a small network; FLUX clusters in round 2."""
     text = (TABLES / "flux" / "59.toml").read_text(encoding="utf-8")
     kept = [line for line in text.splitlines() if not line.startswith("  { label") or re.search(rows, line)]
     text = "\n".join(kept) + "\n"
     for old, new in (
         ("clients = 20, size = 150, test_size = 280", "clients = 4, size = 10, test_size = 6"),
-        ("[[claim]]", '[budget.smoke]\nmodel = "lenet5_flux"\nrounds = 5\nlr = 0.05\n\n[[claim]]'),
+        ("[[claim]]", '[budget.smoke]\nmodel = "lenet5_flux"\nrounds = 3\nlr = 0.05\n\n[[claim]]'),
         ('{ name = "Medium", by = "view+age" }, { name = "High", by = "view+age+sex" }', ""),
     ):
         assert old in text
@@ -50,10 +50,9 @@ def small_table(folder: Path, rows: str) -> Path:
 
 
 def test_from_files_to_the_table(release: Path) -> None:
-    """All rows of the table."""
-    table = small_table(release, "method")
+    table = small_table(release, r'label = "(FedAvg|FLUX|FLUX-prior)"')
     said = good("train", "--table", table, "--budget", "smoke")
-    assert said.line == "11 of 11 runs made"
+    assert said.line == "3 of 3 runs made"
     (told,) = json.loads(good("report", "--table", table, "--budget", "smoke", "--format", "json").out)
     shown = {(cell["row"], cell["group"]): cell["value"] for cell in told["cells"]}
     store = Store(release / "store")
@@ -61,11 +60,8 @@ def test_from_files_to_the_table(release: Path) -> None:
     runs = {
         (r.manifest["spec"]["method"], r.manifest["spec"]["params"].get("clustering")): r for r in store.list("run")
     }
-    for row, key in {
-        "FedAvg": ("fedavg", None),
-        "FLUX": ("flux", "density"),
-        "FLUX-prior": ("flux", "prior"),
-    }.items():
+    rows = {"FedAvg": ("fedavg", None), "FLUX": ("flux", "density"), "FLUX-prior": ("flux", "prior")}
+    for row, key in rows.items():
         found = metrics.read(store, runs[key].id)
         assert found is not None
         for column, metric in (("Known association", "client_auc_mean"), ("Test phase", "test_phase_auc_mean")):
@@ -87,18 +83,6 @@ def test_from_files_to_the_table(release: Path) -> None:
     assert f"{shown['FLUX', 'Known association']:.2f}" in told
 
 
-def test_a_method_of_classes_is_refused_in_one_line(release: Path) -> None:
-    table = small_table(release, r'method = "fedavg"')
-    text = table.read_text().replace(
-        '{ label = "FedAvg", method = "fedavg" }', '{ label = "FedPAC", method = "fedpac" }'
-    )
-    table.write_text(text)
-    said = fedbench("train", "--table", table, "--budget", "smoke")
-    assert said.code != 0
-    assert "fedpac works with one class an image, and these images have 14 labels each" in said.err
-    assert "Traceback" not in said.err
-
-
 def test_the_data_set_is_shown(release: Path) -> None:
     said = json.loads(good("partition", "chexpert", "--by", "view", "--clients", "2", "--split", "0.5", "--json").out)
     assert len(said["classes"]) == 14
@@ -111,12 +95,3 @@ def test_the_data_set_is_shown(release: Path) -> None:
     told = fedbench("partition", "chexpert", "--dir", "0.3")
     assert told.code == 2
     assert "chexpert is multi-label" in told.err
-
-
-def test_layouts_of_the_protocol_are_those_of_the_table(release: Path) -> None:
-    """On made files they have too few images, which is told with the sizes asked for."""
-    for name in ("low", "medium", "high", "leak_low", "leak_medium", "leak_high"):
-        told = fedbench("partition", "chexpert", "--protocol", "flux", "--preset", f"chexpert_{name}")
-        by = {"low": "view", "medium": "view+age"}.get(name.removeprefix("leak_"), "view+age+sex")
-        assert told.code == 2
-        assert f"no group by {by} of chexpert has 150 training and 280 test images" in told.err

@@ -227,3 +227,13 @@ def test_the_tables_ask_for_these_partitions(name: str) -> None:
     assert seen[0] == 2
     assert 2 < seen[1] <= 4 < seen[2] <= 8
     assert [c.partition for c in columns[:3]] == [c.partition for c in columns[3:]]
+    # The protocol's layouts are these, and the same with the released code's leak.
+    rules = load("flux")
+    for level, column in zip(("low", "medium", "high"), columns, strict=False):
+        chosen = dict(column.partition)
+        plain = rules.partition_spec(DATASET, 14, preset=f"chexpert_{level}")
+        assert plain == rules.partition_spec(DATASET, 14, **chosen)
+        del chosen["disjoint_by"]
+        chosen["threshold"] = 60
+        leaky = rules.partition_spec(DATASET, 14, preset=f"chexpert_leak_{level}")
+        assert leaky == rules.partition_spec(DATASET, 14, **chosen, leak_test=True)
