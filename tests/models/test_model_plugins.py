@@ -42,6 +42,7 @@ def test_its_name_is_its_class_and_its_source(tmp_path: Path) -> None:
     assert one.partition("@")[0] == "Net"
     assert len(one.partition("@")[2]) == 12
     assert models.named("lenet5") == "lenet5"
+    models.named(write(tmp_path, "raise SystemExit\nclass Net: ..."))  # naming it runs nothing
 
 
 def test_what_it_imports_beside_it_is_part_of_its_name(tmp_path: Path) -> None:
@@ -59,21 +60,11 @@ def test_it_is_built_as_any_other(tmp_path: Path) -> None:
     assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
 
-def test_naming_it_runs_nothing(tmp_path: Path) -> None:
-    models.named(write(tmp_path, "raise SystemExit\nclass Net: ..."))
-
-
 @pytest.mark.parametrize(
     ("after", "told"),
     [
-        (
-            "self.backbone_size = 5",
-            "the backbone of .* gives [2, 64] for 2 images, and backbone_size says [2, 5]; end it with",
-        ),
-        (
-            "self.feature_size = 5",
-            "the projection of .* gives [2, 64] for 2 images, and in_features of head says [2, 5]",
-        ),
+        ("self.backbone_size = 5", "backbone of .* gives [2, 64] for 2 images, and backbone_size says [2, 5]; end it"),
+        ("self.feature_size = 5", "projection of .* gives [2, 64] for 2 images, and in_features of head says [2, 5]"),
         ("self.backbone = nn.Identity()", "the backbone of .* gives [2, 1, 8, 8] for 2 images"),
         ("del self.feature_size", "has no feature_size; end __init__ with super().__init__(backbone, projection, head"),
         ("self.projection = None", "has no projection; end __init__ with"),
@@ -84,10 +75,7 @@ def test_naming_it_runs_nothing(tmp_path: Path) -> None:
         ("self.projection = nn.BatchNorm1d(64)", "'projection' of .* is BatchNorm1d; call it norm, norm1"),
         ("self.projection.norm = nn.BatchNorm1d(64, track_running_stats=False)", "keeps no running statistics"),
         ("self.projection.norm = nn.BatchNorm1d(64, momentum=None)", "averages its statistics over all batches"),
-        (
-            "self.projection.drop = nn.Dropout()",
-            "'projection.drop' of .* is Dropout, which draws from torch's own generator",
-        ),
+        ("self.projection.drop = nn.Dropout()", "drop' of .* is Dropout, which draws from torch's own generator"),
         ("self.features = lambda x: self.backbone(x) + 1", "forward(x) of .* is not head(projection(backbone(x)))"),
         ("1 / 0", r"net.py, line 11, in __init__: ZeroDivisionError"),
     ],
