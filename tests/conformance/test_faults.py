@@ -1,14 +1,18 @@
-"""Plug-ins with one fault each: the suite finds it, by the right check alone, and says what to do."""
+"""Plug-ins with one fault each: the suite finds it, by the right check alone, and says what to do. Networks too, and
+what two executors may differ by: tensor for tensor of the network, model for model of what stands beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedbench.conformance import learning
-from fedbench.conformance.suite import DECLARED, RUNS, TRAINING
-from tests.support.checked import checked
+from fedbench.conformance.agreement import TOLERANCE, gaps
+from fedbench.conformance.subject import Subject
+from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, Outcome, checks, outcomes
 
 GOOD = """
 from __future__ import annotations
@@ -84,6 +88,12 @@ MOMENTUM = """n = self.__dict__.setdefault("rounds", [0])
         server.shared["head.bias"] = server.shared["head.bias"] + 0.001 * n[0]"""
 MODULE = """STEPS.append(t)
         server.shared["head.bias"] = server.shared["head.bias"] + 0.001 * len(STEPS)"""
+
+
+def checked(given: str, folder: Path, among: Sequence[Check] = ()) -> list[Outcome]:
+    """Every check's outcome (or those `among` them), in the suite's order; runs are made in the folder."""
+    subject = Subject.of(given, folder / "runs")
+    return list(outcomes(subject, among or checks(subject), lambda check: None))
 
 
 def plugin(
@@ -188,9 +198,10 @@ def test_a_good_plugin_passes_every_check(tmp_path: Path) -> None:
 def test_one_fault_fails_one_check(
     changes: dict[str, str], check: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the checks that train more, only the one that is to find it is asked; it tries two rounds to learn."""
+    """Of the checks that train, only those are asked that may find it; two rounds are tried to learn."""
     monkeypatch.setattr(learning, "TRIES", ((2, 0.05),))
-    among = (*DECLARED, *RUNS, *(c for c in TRAINING if c.name == check))
+    trained = RUNS if check not in {c.name for c in DECLARED} else ()
+    among = (*DECLARED, *trained, *(c for c in TRAINING if c.name == check))
     failed = [o for o in checked(plugin(tmp_path, **changes), tmp_path, among) if o.holds is False]
     assert [(o.check.name, told in o.why) for o in failed] == [(check, True)], [o.why for o in failed]
 
@@ -214,3 +225,83 @@ def test_a_mistake_is_told_by_its_line_once(tmp_path: Path) -> None:
     assert [o.check.name for o in failed] == ["trains and answers"]
     assert "mine.py, line 24, in local: ZeroDivisionError: division by zero" in failed[0].why
     assert any(o.holds is None and o.why == "not asked before 'trains and answers' holds" for o in found)
+
+
+# -- networks
+
+NET = """
+import torch
+from torch import nn
+from fedbench.models.base import FLModel, flat_size
+
+
+class Noise(nn.Module):
+    def forward(self, x):
+        return x + 0.01 * torch.randn(x.shape) if self.training else x
+
+
+class Count(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum().item() > 0 else x
+
+
+class Net(FLModel):
+    def __init__(self, shape, classes):
+        body = nn.Sequential(nn.Conv2d(shape[2], 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), {layer}, nn.Flatten())
+        size = flat_size(body, "net", shape)
+        super().__init__(body, nn.Identity(), nn.Linear(size, classes), backbone_size=size)
+"""
+
+
+def net(folder: Path, layer: str = "nn.Identity()") -> str:
+    (folder / "net.py").write_text(NET.format(layer=layer))
+    return f"{folder / 'net.py'}:Net"
+
+
+@pytest.mark.parametrize("name", ["", "digits_cnn", pytest.param("cifar_cnn_bn", marks=pytest.mark.slow)])
+def test_a_good_network_passes(name: str, tmp_path: Path) -> None:
+    """A plug-in, and built-in ones of small and of larger images."""
+    found = checked(name or net(tmp_path), tmp_path)
+    assert [(o.check.name, o.why) for o in found if not o.holds] == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "check", "told"),
+    [
+        ("nn.BatchNorm2d(8)", "form", "call it norm, norm1, ..."),
+        ("nn.Dropout(0.1)", "form", "draws from torch's own generator; leave it out"),
+        ("Noise()", "same seed same bits", "the same run made twice is not the same"),
+        ("Count()", "executors agree on a step", "item"),
+    ],
+)
+def test_one_fault_of_a_network_fails_one_check(layer: str, check: str, told: str, tmp_path: Path) -> None:
+    failed = [o for o in checked(net(tmp_path, layer), tmp_path) if o.holds is False]
+    assert [(o.check.name, told in o.why) for o in failed] == [(check, True)]
+
+
+# -- what executors may differ by
+
+SMALL, ROUNDING = 5e-5, 2e-7
+
+
+@pytest.mark.parametrize(
+    ("place", "agree"),
+    [
+        ("shared", False), ("memory", False), ("personal/3", False), ("model/0", False),
+        ("shared/control", True), ("memory/h", True), ("personal/3/own", True), ("model/0/control", True),
+    ],
+)  # fmt: skip
+def test_rounding_of_a_small_tensor_counts_by_its_model(place: str, agree: bool) -> None:
+    large, small = f"{place}/head.weight", f"{place}/backbone.conv.bias"
+    reference = {large: torch.tensor([0.5, -2.0]), small: torch.tensor([SMALL])}
+    ours = {**reference, small: reference[small] + ROUNDING}
+    assert (gaps(ours, reference)[small] <= TOLERANCE) is agree
+    assert gaps({**reference, small: reference[small] + 1e-3}, reference)[small] > TOLERANCE
+    assert gaps({**reference, large: reference[large] + 1e-3}, reference)[large] > TOLERANCE
+
+
+def test_running_statistics_count_for_themselves() -> None:
+    counter, bias = "personal/3/own/norm.num_batches_tracked", "personal/3/own/head.bias"
+    reference = {counter: torch.tensor(5000), bias: torch.tensor([SMALL])}
+    assert gaps({**reference, bias: reference[bias] + ROUNDING}, reference)[bias] > TOLERANCE
+    assert gaps({**reference, counter: torch.tensor(5001)}, reference)[counter] > TOLERANCE

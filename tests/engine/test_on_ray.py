@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -52,7 +51,7 @@ def predictions(home: Path) -> dict[str, bytes]:
 def test_a_node_is_killed_in_the_middle(nodes: Cluster, tmp_path: Path) -> None:
     """Its run goes on elsewhere, the sweep ends complete, and the bytes are those of a sweep in one process."""
     own, slow = slow_method(tmp_path)
-    sweep = (*SWEEP, "--rounds", "12", "-m", own, "--half", "0.25,0.5", "--seeds", "0-3")
+    sweep = (*SWEEP, "--rounds", "8", "-m", own, "--half", "0.25,0.5", "--seeds", "0-1")
     here, there = tmp_path / "here", tmp_path / "there"
     lost = nodes.add_node(num_cpus=1)
     killed = threading.Event()
@@ -71,10 +70,10 @@ def test_a_node_is_killed_in_the_middle(nodes: Cluster, tmp_path: Path) -> None:
     said = good(*sweep, "--engine", "ray", "--home", there)
     thread.join()
     assert killed.is_set(), "the third node was at work and died"
-    assert "8 of 8 runs made" in said.err
+    assert "4 of 4 runs made" in said.err
     assert "its node was lost; it goes on elsewhere" in said.err
     good(*sweep, "--home", here)
-    assert len(predictions(there)) == 8
+    assert len(predictions(there)) == 4
     assert predictions(there) == predictions(here)
     assert not list(there.glob(".engine*"))
 
@@ -112,15 +111,10 @@ def test_what_no_node_can_do_is_one_line(nodes: Cluster, tmp_path: Path, monkeyp
         (tmp_path / "mine.py").read_text().replace("from dataclasses", f"{text}from dataclasses", 1)
     )
     there = tmp_path / "there"
+    more = "and no node of the cluster has more than"
     for words, line in (
-        (
-            ("-m", "fedavg", "--cpus-per-run", "99"),
-            "a run is to have 99 cores, and no node of the cluster has more than",
-        ),
-        (
-            ("-m", "fedavg", "--gpus-per-run", "2"),
-            "a run is to have 2 GPUs, and no node of the cluster has more than 0",
-        ),
+        (("-m", "fedavg", "--cpus-per-run", "99"), f"a run is to have 99 cores, {more}"),
+        (("-m", "fedavg", "--gpus-per-run", "2"), f"a run is to have 2 GPUs, {more} 0"),
         (("-m", own), "No module named 'nowhere_to_be_had'; nothing was trained"),
     ):
         said = fedbench(*SWEEP, *words, "--engine", "ray", "--home", there)
@@ -138,7 +132,7 @@ def test_stopped_and_gone_on(nodes: Cluster, tmp_path: Path) -> None:
     """Ctrl-C: what is under way is saved in the shared store, and another engine goes on from there."""
     own, slow = slow_method(tmp_path)
     home = tmp_path / "home"
-    sweep = (*SWEEP, "--rounds", "30", "-m", own, "--half", "0.25,0.5", "--home", str(home))
+    sweep = (*SWEEP, "--rounds", "10", "-m", own, "--half", "0.25,0.5", "--home", str(home))
     command = [sys.executable, "-m", "fedbench", *sweep, "--engine", "ray"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(lambda: sum(round >= 2 for round in rounds_under_way(home)) == 2, child, seconds=200)
@@ -191,16 +185,6 @@ def test_a_node_that_cannot_write_says_so(tmp_path: Path, monkeypatch: pytest.Mo
 def test_no_cluster_at_the_address() -> None:
     with pytest.raises(FedbenchError, match=r"no Ray cluster to work with at ray://127\.0\.0\.1:1 "):
         clusters.connected("ray://127.0.0.1:1")
-
-
-def test_errors_travel() -> None:
-    from fedbench.store.claim import HeldError
-
-    error = pickle.loads(pickle.dumps(HeldError("run 1", "process 7 on x")))
-    assert (str(error), error.who) == (
-        "run 1 is being trained by process 7 on x; wait for it, or stop it first",
-        "process 7 on x",
-    )
 
 
 def test_a_cluster_of_this_machine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

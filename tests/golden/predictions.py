@@ -71,7 +71,7 @@ def settings(store: Store) -> Iterator[tuple[str, Setting]]:
             "seed": 5,
             "lr": 0.05,
         }
-        return rules.setting(part, "smoke", **{"lr": 0.05, **base, **train})
+        return rules.setting(part, "smoke", **{**base, **train})
 
     voting = {"scheme": "dirichlet", "alpha": 0.3, "clients": 6, "subsample": 0.4}
     yield "votes", setting("feddrm", voting, epochs=1, participation=0.8)
