@@ -48,6 +48,10 @@ def test_current_run(store: Store) -> None:
 
 def test_json(store: Store) -> None:
     run = small_run(store)
+    for arguments, message in ((("abc", "--all"), "either a run's id or --all"), (("abc",), "no run 'abc'")):
+        error = call(store, *arguments).exception
+        assert isinstance(error, FedbenchError)
+        assert message in str(error)
     done = call(store, run.id[:6], "--json")
     [found] = json.loads(done.stdout)
     assert found["run"] == run.id
@@ -79,10 +83,3 @@ def test_a_damaged_run_does_not_stop_the_others(store: Store) -> None:
     assert f"of run {run}" in done.output
     assert f"not evaluated: run {broken}" in done.output
     assert len(list(store.list("metrics"))) == 1
-
-
-def test_bad_requests(store: Store) -> None:
-    for arguments, message in ((("abc", "--all"), "either a run's id or --all"), (("abc",), "no run 'abc'")):
-        error = call(store, *arguments).exception
-        assert isinstance(error, FedbenchError)
-        assert message in str(error)
