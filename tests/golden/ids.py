@@ -31,6 +31,12 @@ from tests.golden.compare import compare
 
 FILE = Path(__file__).with_name("ids.json")
 
+TEN: dict[str, Any] = {"scheme": "dirichlet", "alpha": 0.5, "clients": 10}
+COLOURED: dict[str, Any] = {
+    "scheme": "colored", "clients": 2, "blocks": [[0, 50, 600, 700], [200, 500, 800, 1000]],
+    "flips": [[0.5, 0.2], [0.2, 0.8]], "label_noise": 0.25,
+}  # fmt: skip
+
 #: Paper, and what is chosen of its partition.
 PARTITIONS: Sequence[tuple[str, dict[str, Any]]] = (
     ("feddrm", {"scheme": "dirichlet", "alpha": 0.3}),
@@ -44,26 +50,14 @@ PARTITIONS: Sequence[tuple[str, dict[str, Any]]] = (
     ("feddrm", {"scheme": "natural", "by": "writer", "clients": 6}),
     ("feddrm", {"scheme": "natural", "by": "writer", "clients": 15, "round_robin": True}),
     ("feddrm", {"scheme": "dirichlet", "alpha": 0.5, "clients": 26, "within": "writer", "cap": 60, "min_size": 2}),
-    ("pfedfda", {"scheme": "dirichlet", "alpha": 0.5, "clients": 10}),
-    ("pfedfda", {"scheme": "dirichlet", "alpha": 0.5, "clients": 10, "shift": "corrupted"}),
-    ("pfedfda", {"scheme": "dirichlet", "alpha": 0.5, "clients": 10, "shift": "corrupted_code"}),
+    ("pfedfda", TEN),
+    ("pfedfda", {**TEN, "shift": "corrupted"}),
+    ("pfedfda", {**TEN, "shift": "corrupted_code"}),
     ("pfedfda", {"scheme": "limited", "alpha": 0.5, "size": 40, "clients": 12}),
-    (
-        "pfedfda",
-        {"scheme": "dirichlet", "alpha": 0.5, "clients": 8, "newcomers": 2, "newcomers_as": ["fog-3", "jpeg-1"]},
-    ),
+    ("pfedfda", {**TEN, "clients": 8, "newcomers": 2, "newcomers_as": ["fog-3", "jpeg-1"]}),
     ("ftw_erm", {}),
     *(("ftw_erm", {"layout": name}) for name in protocol.load("ftw_erm").presets if not name.startswith("colored")),
-    (
-        "ftw_erm",
-        {
-            "scheme": "colored",
-            "clients": 2,
-            "blocks": [[0, 50, 600, 700], [200, 500, 800, 1000]],
-            "flips": [[0.5, 0.2], [0.2, 0.8]],
-            "label_noise": 0.25,
-        },
-    ),
+    ("ftw_erm", COLOURED),
     *(
         ("flux", {"scheme": "equal", "shift": shift, "level": level, "clients": 10})
         for shift in ("px", "py", "pyx", "pxy")

@@ -5,22 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.__main__ import main
+from tests.support.cli_user import Said
 
 #: Signals that commands handle, and must hand back.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command answered."""
-
-    code: int
-    out: str
-    err: str
 
 
 def fedbench(*arguments: str | Path, codes: tuple[int, ...] = (0, 1, 2)) -> Said:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -12,13 +11,14 @@ from typing import Any
 
 import manifests
 import pytest
-from command import Said, fedbench
+from command import fedbench
 from hypothesis import Phase, given, note, settings
 from hypothesis import strategies as st
+from kills import quickly
 
-from fedbench import protocol
 from fedbench.core import trainer
 from fedbench.store import KINDS, Store
+from tests.support.cli_user import Said
 
 pytestmark = pytest.mark.slow
 SMOKE = ("--budget", "smoke")
@@ -61,18 +61,11 @@ with hold(Path(sys.argv[1]), "a run"):
 
 @pytest.fixture(autouse=True, scope="module")
 def _quick() -> Iterator[None]:
-    """No data folder; three rounds of four small steps."""
-    load = protocol.load
-
-    def briefly(name: str) -> protocol.Protocol:
-        rules = load(name)
-        less = {"rounds": 3, "steps": 4, "batch_size": 16}
-        return dataclasses.replace(rules, budgets={**rules.budgets, "smoke": {**rules.budgets["smoke"], **less}})
-
+    """No data folder; three rounds of two small steps."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("FEDBENCH_DATA", "FEDBENCH_HOME", "COLUMNS", "FORCE_COLOR"):
             patch.delenv(name, raising=False)
-        patch.setattr(protocol, "load", briefly)
+        quickly(patch.setattr)
         yield
 
 

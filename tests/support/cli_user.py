@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import io
 import json
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from fedbench.__main__ import main
 from fedbench.files import SEAL, sealed
 from fedbench.store import Store
+from tests.support.data_makers import idx_bytes
 
 SMOKE = ("--budget", "smoke")
 DIGITS = ("--dataset", "digits", *SMOKE)
@@ -77,11 +77,6 @@ def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> Non
     (folder / "artifact.json").write_text(json.dumps(sealed(manifest)))
 
 
-def _idx(values: np.ndarray) -> bytes:
-    head = struct.pack(f">HBB{values.ndim}I", 0, 0x08, values.ndim, *values.shape)
-    return gzip.compress(head + values.tobytes(), mtime=0)
-
-
 RECIPE = """
 title = "Squares"
 licence = "none"
@@ -105,7 +100,7 @@ def own_recipe(folder: Path, n: int = 300, **checksums: str) -> Path:
     images[labels == 2, :, :4] += 180
     files = ""
     for role, values in (("images", images), ("labels", labels)):
-        data = _idx(values)
+        data = gzip.compress(idx_bytes(values), mtime=0)
         (folder / f"{role}.gz").write_bytes(data)
         digest = checksums.get(role, hashlib.sha256(data).hexdigest())
         files += f'[[source.file]]\npath = "{role}.gz"\nrole = "{role}"\nsha256 = "{digest}"\n'
