@@ -68,9 +68,11 @@ def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch, model: str, batch: int, train
 
 
 def of_digits(seed: int) -> Setting:
-    """A run of ten clients that the rule stacks."""
+    """A run of eight clients that the rule stacks."""
     rules = protocol.load("plain")
-    part = rules.partition_spec(data.resolve("digits", Store(Path("nowhere"))), 10, scheme="dirichlet", alpha=0.3)
+    part = rules.partition_spec(
+        data.resolve("digits", Store(Path("nowhere"))), 10, scheme="iid", clients=8, subsample=0.3
+    )
     return rules.setting(part, "smoke", {"seed": seed})
 
 

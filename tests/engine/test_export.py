@@ -74,6 +74,7 @@ torch.save(network((pixels / 255 - mean) / std).detach(), "logits.pt")
 """
 
 
+@pytest.mark.slow
 def test_a_network_of_torchvision_loads_without_fedbench(tmp_path: Path) -> None:
     shape, spec = (32, 32, 3), RunSpec(setting(model="torchvision:shufflenet_v2_x0_5"), "fedavg")
     ours = networks.build(spec.setting.model, shape=shape, classes=7, seed=1).eval()

@@ -103,6 +103,7 @@ def roots() -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.slow
 def test_roots_are_rounded_correctly_and_so_are_those_of_every_processor(apart: ProcessPoolExecutor) -> None:
     expected = np.sqrt(np.arange(1.0, 5001, dtype=np.float64)).astype(np.float32)
     assert all(np.array_equal(found, expected) for found in apart.submit(roots).result())

@@ -56,7 +56,7 @@ def test_parts_fit_together(name: str, shape: tuple[int, int, int], backbone_siz
     assert branch(model.backbone(x)).shape == (3, 5)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", [*names(), "torchvision:shufflenet_v2_x0_5"])
 def test_seed_alone_determines_the_weights(name: str) -> None:
     shape = (8, 8, 1) if name == "digits_cnn" else (32, 32, 3)
     torch.manual_seed(123)

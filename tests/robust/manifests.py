@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,63 +36,37 @@ def edits(draw: st.DrawFn, home: Path) -> tuple[str, Edit]:
     names = files(home)
     texts = [name for name in names if name.endswith(".json")]
     name = draw(st.one_of(*[st.sampled_from(texts)] * 3, st.sampled_from(names)))
-    bytewise = [_flipped, _byte, _deleted, _inserted, _truncated, _doubled, _replaced, _swapped, _touched]
-    kinds = [*bytewise, *([_value, _key, *[_plausible] * 4] if name in texts else [])]
+    bytewise = [partial(_bytes, how) for how in _BYTEWISE]
+    kinds = [*bytewise, _replaced, _swapped, _touched, *([_value, _key, *[_plausible] * 4] if name in texts else [])]
     return name, draw(draw(st.sampled_from(kinds))(home, name))
 
 
 # -- bytes ------------------------------------------------------------------------------------------------------------
 
 
-def _bytes(name: str, change: Callable[[bytearray, int], None]) -> st.SearchStrategy[Edit]:
-    def edit(share: float) -> Edit:
+#: Name -> values to draw from, and what one of them does to the content at a place.
+_BYTEWISE: dict[str, tuple[Sequence[int], Callable[[bytearray, int, int], object]]] = {
+    "bit {} flipped": (range(8), lambda content, at, bit: content.__setitem__(at, content[at] ^ (1 << bit))),
+    "byte {:#x} put": ([0, 0xFF, 0x0A, *b'0159"{}[],:ex'], lambda content, at, value: content.__setitem__(at, value)),
+    "byte {:#x} inserted": ([0, 0xFF, 0x0A, *b'01 "{[,'], lambda content, at, value: content.insert(at, value)),
+    "byte deleted": ([0], lambda content, at, _: content.__delitem__(at)),
+    "truncated": ([0], lambda content, at, _: content.__delitem__(slice(at, None))),
+    "repeated": ([0], lambda content, at, _: content.extend(content[at:])),
+}
+
+
+def _bytes(how: str, home: Path, name: str) -> st.SearchStrategy[Edit]:
+    values, change = _BYTEWISE[how]
+
+    def edit(value: int, share: float) -> Edit:
         def apply(path: Path) -> None:
             content = bytearray(path.read_bytes())
-            change(content, int(share * len(content)))
+            change(content, int(share * len(content)), value)
             path.write_bytes(bytes(content))
 
-        return f"{name} at {share:.6f} of it", apply
+        return f"{how.format(value)} at {share:.6f} of it", apply
 
-    return st.builds(edit, _SHARES)
-
-
-def _flipped(home: Path, name: str) -> st.SearchStrategy[Edit]:
-    def flip(bit: int) -> st.SearchStrategy[Edit]:
-        def change(content: bytearray, at: int) -> None:
-            content[at] ^= 1 << bit
-
-        return _bytes(f"bit {bit} flipped", change)
-
-    return st.integers(0, 7).flatmap(flip)
-
-
-def _byte(home: Path, name: str) -> st.SearchStrategy[Edit]:
-    def become(value: int) -> st.SearchStrategy[Edit]:
-        def change(content: bytearray, at: int) -> None:
-            content[at] = value
-
-        return _bytes(f"byte {value:#x} put", change)
-
-    return st.sampled_from([0, 0xFF, 0x0A, *b'0159"{}[],:ex']).flatmap(become)
-
-
-def _deleted(home: Path, name: str) -> st.SearchStrategy[Edit]:
-    return _bytes("byte deleted", lambda content, at: content.__delitem__(at))
-
-
-def _inserted(home: Path, name: str) -> st.SearchStrategy[Edit]:
-    def insert(value: int) -> st.SearchStrategy[Edit]:
-        return _bytes(f"byte {value:#x} inserted", lambda content, at: content.insert(at, value))
-
-    return st.sampled_from([0, 0xFF, 0x0A, *b'01 "{[,']).flatmap(insert)
-
-
-def _truncated(home: Path, name: str) -> st.SearchStrategy[Edit]:
-    return _bytes("truncated", lambda content, at: content.__delitem__(slice(at, None)))
-
-
-def _doubled(home: Path, name: str) -> st.SearchStrategy[Edit]:
-    return _bytes("repeated", lambda content, at: content.extend(content[at:]))
+    return st.builds(edit, st.sampled_from(values), _SHARES)
 
 
 # -- the whole file ---------------------------------------------------------------------------------------------------
