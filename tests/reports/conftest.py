@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,7 @@ from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.read import writing
 from fedbench.reports import table as tables
 from fedbench.reports.status.cells import Cells, find
+from fedbench.reports.table.spec import Table
 from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 
@@ -117,6 +120,10 @@ class Lab:
         ]
         rows += [("test_images", "", 0, c, float((images or {}).get(c, 1))) for c in clients or each]
         rows += [(name, "", 0, -1, v) for name, v in whole.items()]
+        self.rows(run, rows)
+
+    def rows(self, run: Artifact, rows: Iterable[tuple[str, str, int, int, float]]) -> None:
+        """The metrics of a run: name, view, round, client (-1: the federation's), value."""
         columns = list(zip(*rows, strict=True))
         kinds = {"round": pa.int32(), "client": pa.int32(), "value": pa.float64()}
         names = ("metric", "view", "round", "client", "value")
@@ -129,6 +136,17 @@ class Lab:
 
 def _over(how: Callable[[list[float]], float], each: Mapping[int, Callable[[int], float]], t: int) -> float:
     return how([at(t) for at in each.values()])
+
+
+def written(folder: Path, text: str) -> Table:
+    """The table mine.toml of this text."""
+    (folder / "mine.toml").write_text(text)
+    return tables.load(str(folder / "mine.toml"))
+
+
+def of_csv(text: str) -> list[dict[str, str]]:
+    """The lines of a CSV file."""
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 @pytest.fixture
@@ -158,3 +176,9 @@ def call(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
         return result
 
     return run
+
+
+@pytest.fixture
+def draws(call: Callable[..., Result]) -> Callable[..., Result]:
+    """`fedbench figure`."""
+    return partial(call, "figure")

@@ -1,0 +1,536 @@
+"""The numbers in a printed table: over rounds, clients and seeds, methods' own, ranks, and what is said below."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbench.errors import FedbenchError
+from fedbench.measure import Measure, stored
+from fedbench.reports import table as tables
+from fedbench.reports.compare.layout import side_by_side
+from fedbench.reports.layout.build import build
+from fedbench.reports.layout.grid import Entry, Grid, legend
+from fedbench.reports.render import render
+from fedbench.reports.runs import select
+from fedbench.reports.status.cells import find
+from fedbench.reports.status.index import State
+from fedbench.reports.table.claims import SO_FAR
+from fedbench.reports.table.client_mean import with_client_mean
+from fedbench.reports.table.spec import Table
+from fedbench.specs import MetricsSpec, RunSpec
+from tests.reports.conftest import Lab, of_csv, written
+from tests.support.make_runs import clients_table, predictions, rounds_table, write
+
+DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
+
+
+def grid(lab: Lab, name: str = "feddrm/1", budget: str = "small", **options: Any) -> Grid:
+    return build(tables.load(name), budget, lab.store, [], **options)
+
+
+def entry(grid: Grid, row: str, column: str, kind: str = "paper") -> Entry:
+    line = next(line for line in grid.lines if (line.label, line.kind) == (row, kind))
+    keys = [f"{h.group}/{h.label}" if h.group else h.label for h in grid.heads]
+    return line.entries[keys.index(column)]
+
+
+def test_mean_and_std_of_the_last_rounds(lab: Lab) -> None:
+    by_round = {t: 0.4 + 0.01 * (t % 7) for t in range(1, 401)}
+    lab.run(
+        lab.setting("feddrm/1", DIR),
+        "feddrm",
+        metrics={"system_accuracy": by_round.get, "average_accuracy": by_round.get},
+    )
+    last = [100 * by_round[t] for t in range(396, 401)]  # window 5; round 300 is evaluated too but does not count
+    found = entry(grid(lab), "FedDRM", DIR)
+    assert found.value is not None
+    assert found.value.mean == pytest.approx(statistics.mean(last))
+    assert found.value.std == pytest.approx(statistics.pstdev(last))
+    assert (found.text, found.spread) == (f"{statistics.mean(last):.2f}", f"{statistics.pstdev(last):.2f}")
+    assert found.value.count == 5
+
+
+def series(metric: str, view: str, rounds: Iterable[int], value: float = 0.5) -> list[tuple[str, str, int, int, float]]:
+    """A metric of the federation after some rounds."""
+    return [(metric, view, t, -1, value) for t in rounds]
+
+
+def test_a_missing_round_of_the_window_is_no_number(lab: Lab) -> None:
+    setting = lab.setting("feddrm/1", DIR)
+    lab.rows(
+        lab.run(setting, "feddrm", measure=False),
+        series("system_accuracy", "crop", set(setting.evaluated_rounds()) - {398}),
+    )
+    printed = grid(lab)
+    assert entry(printed, "FedDRM", DIR).state is State.DAMAGED
+    assert "last 5 rounds" in printed.problems[0]
+
+
+def test_mean_and_std_across_clients(lab: Lab) -> None:
+    setting = lab.setting("pfedfda/2", "CIFAR10/Dir(0.5)")
+    accuracies = {0: 0.2, 1: 0.4, 2: 0.9}
+    lab.run(setting, "pfedfda", clients=accuracies, images={1: 2, 2: 3}, views=("plain",), rules="pfedfda")
+    found = entry(grid(lab, "pfedfda/2"), "pFedFDA", "CIFAR10/Dir(0.5)")
+    assert found.value is not None
+    weighted = (0.2 * 1 + 0.4 * 2 + 0.9 * 3) / 6
+    assert (found.text, found.spread) == (f"{weighted:.3f}", f"{statistics.stdev(accuracies.values()):.2f}")
+    assert (found.value.mean, found.value.weighted, found.value.count) == (*[pytest.approx(weighted)] * 2, 3)
+    assert found.value.unweighted == pytest.approx(0.5)
+
+
+def test_the_other_mean_over_clients_can_be_asked_for(lab: Lab) -> None:
+    setting = lab.setting("pfedfda/2", "CIFAR10/Dir(0.5)")
+    run = lab.run(setting, "pfedfda", clients={0: 0.2, 1: 0.8}, images={1: 3}, views=("plain",), rules="pfedfda")
+    for mean, text in (("unweighted", "0.500"), ("weighted", "0.650")):
+        table = with_client_mean(tables.load("pfedfda/2"), mean)
+        printed = build(table, "small", lab.store, [], compare=True)
+        found = entry(printed, "pFedFDA", "CIFAR10/Dir(0.5)")
+        assert (found.runs, found.reported) == ((run.id,), (0.763, 0.07)), "the same run, the same claims of the paper"
+        assert (found.text, found.spread) == (text, f"{statistics.stdev([0.2, 0.8]):.2f}")
+        assert [verdict.claim.text for verdict, _ in printed.verdicts] == [c.text for c in table.claim]
+        assert ("weighted by their test images" in " ".join(printed.about)) is (mean == "weighted")
+        assert "--client-mean unweighted" in " ".join(printed.notes)
+    seven = tables.load("pfedfda/7")  # a metric of the federation has the other mean too
+    assert {c.metric for c in seven.measured} == {"client_accuracy_weighted"}
+    assert {c.metric for c in with_client_mean(seven, "unweighted").measured} == {"client_accuracy_mean"}
+    assert with_client_mean(seven, "weighted").columns == seven.columns
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "message"),
+    [
+        ("pfedfda/2", "weigted", "unknown mean over clients 'weigted'; did you mean 'weighted'"),
+        ("feddrm/1", "weighted", "no other mean over clients for table feddrm/1: it has none; leave --client-mean out"),
+        ("flux/6", "weighted", "no other mean over clients for table flux/6: ATP has another metric in its place"),
+    ],
+)
+def test_no_other_mean_over_clients(name: str, mean: str, message: str) -> None:
+    with pytest.raises(FedbenchError, match=message):
+        with_client_mean(tables.load(name), mean)
+
+
+def test_clients_without_known_test_images_have_no_weighted_mean(lab: Lab) -> None:
+    setting = lab.setting("pfedfda/2", "CIFAR10/Dir(0.5)")
+    each = [("client_accuracy", "plain", setting.rounds, c, 0.5) for c in (0, 1)]
+    lab.rows(lab.run(setting, "pfedfda", rules="pfedfda", measure=False), [*each, ("test_images", "", 0, 0, 0.5)])
+    printed = grid(lab, "pfedfda/2")
+    assert entry(printed, "pFedFDA", "CIFAR10/Dir(0.5)").state is State.DAMAGED
+    assert "lack the test images of the clients that have client_accuracy" in printed.problems[0]
+    plain = build(with_client_mean(tables.load("pfedfda/2"), "unweighted"), "small", lab.store, [])
+    found = entry(plain, "pFedFDA", "CIFAR10/Dir(0.5)").value
+    assert found is not None
+    assert (found.mean, found.weighted, found.unweighted) == (0.5, None, 0.5)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_views_are_kept_apart(lab: Lab, once: bool) -> None:
+    """And beside crops, plain images may be asked for after the last round only."""
+    setting = lab.setting("feddrm/1", DIR)
+    rounds = setting.evaluated_rounds()
+    plain = series("system_accuracy", "plain", rounds[-1:] if once else rounds, 0.6)
+    lab.rows(lab.run(setting, "feddrm", measure=False), [*series("system_accuracy", "crop", rounds), *plain])
+    cropped, untouched = grid(lab), grid(lab, view="plain")
+    found = entry(untouched, "FedDRM", DIR)
+    assert (found.text, found.spread, found.state) == ("60.00", "" if once else "0.00", State.DONE)
+    assert (entry(cropped, "FedDRM", DIR).text, entry(cropped, "FedDRM", DIR).spread) == ("50.00", "0.00")
+    said = [any("after the last round only" in line for line in printed.about) for printed in (cropped, untouched)]
+    assert said == [False, once]
+    assert any("untouched" in line and "cropped" not in line for line in untouched.about)
+
+
+def test_a_run_without_crops_has_only_plain_images(lab: Lab) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.25, views=("plain",))
+    printed = grid(lab)
+    assert entry(printed, "FedDRM", DIR).text == "25.00"
+    assert any("test images are untouched" in line for line in printed.about)
+
+
+def test_several_seeds(lab: Lab) -> None:
+    for seed, value in ((1, 0.4), (2, 0.5)):
+        lab.run(
+            find(tables.load("feddrm/1"), "small", lab.store, [], seeds=[seed]).settings[DIR][0], "feddrm", value=value
+        )
+    found = entry(grid(lab, seeds=[1, 2]), "FedDRM", DIR)
+    assert found.value is not None
+    assert (found.text, found.value.seeds, len(found.runs)) == ("45.00", 2, 2)
+    assert found.value.seed_std == pytest.approx(statistics.stdev([40, 50]))
+    half = grid(lab, seeds=[1, 3])
+    assert entry(half, "FedDRM", DIR).text == "40.00"  # what is there, and it counts as missing
+    assert entry(half, "FedDRM", DIR).state is State.MISSING
+    assert any("2 seeds: 1, 3" in line for line in half.about)
+
+
+def test_best_and_second_as_printed(lab: Lab) -> None:
+    setting = lab.setting("feddrm/1", DIR)
+    lab.run(setting, "feddrm", value=0.50001)
+    lab.run(setting, "fedavgft", value=0.5)  # 50.00 both in print
+    lab.run(setting, "pfedfda", value=0.4)
+    lab.run(setting, "local", value=0.3)
+    printed = grid(lab, extra=True)
+    ranks = [entry(printed, "FedDRM", DIR).rank, entry(printed, "FedAvgFT", DIR).rank]
+    assert ranks == [1, 1]
+    assert (entry(printed, "pFedFDA", DIR, "extra").rank, entry(printed, "Local", DIR, "added").rank) == (2, 0)
+
+
+def test_the_fastest_is_best_and_ratios_are_to_fedavg(lab: Lab) -> None:
+    setting = lab.setting("pfedfda/6", "One after another/Local training")
+    for method, seconds in (("fedavg", 2.0), ("pfedfda", 3.0)):
+        whole = {"local_training_seconds": seconds, "total_runtime_seconds": 60 * seconds}
+        lab.run(setting, method, whole=whole, rules="pfedfda")
+    printed = grid(lab, "pfedfda/6", compare=True)
+    fast, slow = (entry(printed, row, "One after another/Local training") for row in ("FedAvg", "pFedFDA"))
+    assert (fast.text, fast.ratio, fast.rank) == ("2.00", "1.00×", 1)
+    assert (slow.text, slow.ratio, slow.rank) == ("3.00", "1.50×", 2)
+    assert entry(printed, "pFedFDA", "One after another/Total runtime").text == "3.00"  # minutes
+    assert slow.difference == pytest.approx(1.5 - 22.58 / 18.42)
+    assert slow.within is False
+    assert slow.delta == "+0.27×*"
+    assert [ours.state for ours, _ in printed.verdicts] == ["holds", "fails", "not measured"]
+    assert any("measured on cpu" in line for line in printed.about)
+
+
+def test_the_counted_table_equals_the_paper_digit_for_digit(lab: Lab) -> None:
+    printed = grid(lab, "pfedfda/8", compare=True)
+    for ours, theirs in zip(printed.lines[::2], printed.lines[1::2], strict=True):
+        assert (ours.kind, theirs.kind) == ("paper", "reported")
+        assert [e.text for e in ours.entries] == [e.text for e in theirs.entries]
+        assert all(e.value is not None for line in (ours, theirs) for e in line.entries)
+    texts = [[e.text for e in line.entries] for line in printed.lines[::2]]
+    assert texts[0] == ["115,776", "7,998", "16,192", "6.620"]
+    assert texts[3] == ["927,008", "1,615,848", "1,548,800", "−2.637"]
+    assert (printed.counts, printed.budget) == ({"done": 16}, "")
+
+
+def test_compare_says_how_far_off_and_what_is_claimed(lab: Lab) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.63)
+    lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.5)
+    lab.run(lab.setting("feddrm/1", SPC), "feddrm", value=0.4)
+    printed = grid(lab, compare=True)
+    near, far = entry(printed, "FedDRM", DIR), entry(printed, "FedDRM", SPC)
+    assert near.difference == pytest.approx(63 - 63.85)
+    assert (near.within, near.delta, far.within, far.delta) == (True, "−0.85", False, "−18.50*")
+    position = [line.label for line in printed.lines].index("FedDRM") + 1
+    below = printed.lines[position]
+    assert (below.kind, below.entries[0].text, below.entries[0].delta) == ("reported", "63.85", "−0.85")
+    assert any(line.startswith("Cost: 3 min of training in 3 runs") for line in printed.notes)
+    ours, theirs = printed.verdicts[0]
+    assert (ours.state, ours.made, ours.asked, theirs.state) == (SO_FAR, 1, 6, "holds")
+    assert grid(lab).verdicts == ()
+
+
+def test_what_is_missing_and_how_to_fill_it(lab: Lab) -> None:
+    assert all(
+        e.text == "" and (e.value is None or not math.isnan(e.value.mean)) for x in grid(lab).lines for e in x.entries
+    )
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    printed = grid(lab)
+    assert any(line.startswith("1 of 78 cells") and "missing" in line and "not built" in line for line in printed.about)
+    assert any("No images of cifar20, cifar100 are at hand" in line for line in printed.about)
+    scale = "Budget small, not the paper's: 400 rounds of 10 steps, cifar_cnn_projection"
+    assert any(scale in line for line in printed.about)
+    assert any("Budget paper: 800 rounds" in line for line in printed.notes)
+    command = "fedbench train --table feddrm/1 --budget small"
+    assert (printed.command, grid(lab, seeds=[3]).command) == (command, f"{command} --seed 3")
+    other = build(tables.load("feddrm/1").for_dataset("digits"), "small", lab.store, [])
+    assert other.command == f"{command} --dataset digits"
+    with pytest.raises(FedbenchError, match="unknown budget 'smal'; did you mean 'small'"):
+        grid(lab, budget="smal")
+
+
+def test_a_methods_deviations_have_one_letter(lab: Lab) -> None:
+    for column in (DIR, SPC):
+        lab.run(lab.setting("feddrm/1", column), "feddrm", deviations=["first", "second"])
+    lab.run(lab.setting("feddrm/1", DIR), "pfedfda", deviations=["second", "third"])
+    printed = grid(lab, extra=True)
+    assert printed.footnotes == (("a", "first"), ("a,b", "second"), ("b", "third"))
+    marks = {line.label: line.mark for line in printed.lines}
+    assert (marks["FedDRM"], marks["pFedFDA"], marks["Ditto"]) == ("a", "b", "")
+
+
+def test_an_unevaluated_run_is_evaluated(lab: Lab) -> None:
+    """Six of eight clients answer rightly, while the majority of the votes is always wrong."""
+    setting = lab.setting("feddrm/1", DIR)
+    spec = RunSpec(setting, "feddrm", {"lambda": 0.8})
+    rows = [
+        {"round": t, "view": "crop", "client": c, "label": 1, "own": int(c < 6), "votes": [1, 1, 1, 0, 0, 0, 0, 0]}
+        for t in setting.evaluated_rounds()
+        for c in range(8)
+    ]
+    clients = clients_table([1] * 8, [1] * 8)
+    write(lab.store, spec, predictions=predictions(rows), rounds=rounds_table(setting.rounds), clients=clients)
+    assert entry(grid(lab, "feddrm/1"), "FedDRM", DIR).text == "0.00"
+    assert lab.store.has(MetricsSpec(spec))
+    again = grid(lab, "feddrm/2")
+    assert (entry(again, "FedDRM", DIR).text, again.counts["done"]) == ("75.00", 1)
+
+
+def test_a_damaged_run_is_named_and_spoils_nothing_else(lab: Lab) -> None:
+    setting = lab.setting("feddrm/1", DIR)
+    lab.run(setting, "feddrm", measure=False)  # has no predictions to evaluate
+    run = lab.run(setting, "fedavgft")
+    metrics = lab.store.get(MetricsSpec(run.spec))
+    path = metrics.path / "metrics.parquet"
+    path.write_bytes(path.read_bytes()[:-10])
+    lab.run(setting, "pfedfda", value=0.3)
+    printed = grid(lab, extra=True)
+    assert entry(printed, "FedDRM", DIR).state is State.UNEVALUATED
+    assert entry(printed, "FedAvgFT", DIR).state is State.DAMAGED
+    assert entry(printed, "pFedFDA", DIR, "extra").text == "30.00"
+    assert any("has no file clients.parquet" in text for text in printed.problems)
+    assert any("truncated" in text for text in printed.problems)
+
+
+SEEDS = """
+title = "Mine"
+protocol = "pfedfda"
+metric = "client_accuracy"
+statistic = "final"
+decimals = 4
+seeds = [3, 5, 8]
+rows = [{ label = "FedAvg", method = "fedavg" }]
+[[column]]
+label = "Average"
+metric = "client_accuracy_mean"
+dataset = "cifar10"
+partition = { scheme = "iid" }
+[[column]]
+label = "Client 2"
+client = 2
+dataset = "cifar10"
+partition = { scheme = "iid" }
+[[column]]
+label = "Worst"
+metric = "client_accuracy_min"
+dataset = "cifar10"
+partition = { scheme = "iid" }
+"""
+
+
+def train(lab: Lab, table: Table, rounds: dict[int, dict[int, tuple[float, float]]], method: str = "fedavg") -> None:
+    """One run a seed; rounds[seed][t] are the accuracies of two clients after round t (0 elsewhere)."""
+    for seed, by_round in rounds.items():
+        setting = find(table, "small", lab.store, [], seeds=[seed]).settings["Average"][0]
+        assert set(by_round) <= set(setting.evaluated_rounds())
+        each = {c: (lambda t, c=c, r=by_round: r.get(t, (0.0, 0.0))[c]) for c in (0, 1)}
+        lab.run(setting, method, each=each, views=("plain",), rules="pfedfda")
+
+
+def by_column(grid: Grid) -> dict[str, tuple[str, str]]:
+    return {h.label: (e.text, e.spread) for h, e in zip(grid.heads, grid.lines[0].entries, strict=True)}
+
+
+FINAL = {3: {20: (0.5, 0.75)}, 5: {20: (0.625, 0.75)}, 8: {20: (0.25, 1.0)}}
+
+
+def test_final_is_the_last_round_with_the_spread_of_the_seeds(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, SEEDS)
+    train(lab, table, {**FINAL, 3: {15: (1.0, 1.0), **FINAL[3]}})  # a better round before the last does not count
+    grid = build(table, "small", lab.store, [])
+    means, second = [0.625, 0.6875, 0.625], [0.75, 0.75, 1.0]
+    assert by_column(grid) == {
+        "Average": (f"{statistics.mean(means):.4f}", f"{statistics.stdev(means):.4f}"),
+        "Client 2": (f"{statistics.mean(second):.4f}", f"{statistics.stdev(second):.4f}"),
+        "Worst": (f"{statistics.mean([0.5, 0.625, 0.25]):.4f}", f"{statistics.stdev([0.5, 0.625, 0.25]):.4f}"),
+    }
+    said = next(line for line in grid.about if line.startswith("Value after the last round"))
+    assert "± is the standard deviation (ddof 1) over seeds; mean of 3 seeds: 3, 5, 8" in said
+
+
+def test_best_round_is_one_round_of_a_run_for_all_columns(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, SEEDS.replace('"final"', '"best_round"').replace("[3, 5, 8]", "[3]"))
+    # Round 10 has the best mean, round 15 the best second client and round 5 the best worst one.
+    train(lab, table, {3: {5: (0.5, 0.5), 10: (0.9, 0.4), 15: (0.1, 0.8), 20: (0.2, 0.2)}})
+    grid = build(table, "small", lab.store, [])
+    assert by_column(grid) == {"Average": ("0.6500", ""), "Client 2": ("0.4000", ""), "Worst": ("0.4000", "")}
+    said = next(line for line in grid.about if "selected on test data" in line)
+    assert said.startswith("Value at the evaluated round of the best mean client accuracy")
+    assert "±" not in said  # of one seed
+    assert "seed 3" in said
+    train(lab, table, {5: {15: (0.25, 0.5)}})  # whose best round is another
+    assert by_column(build(table, "small", lab.store, [], seeds=(3, 5)))["Client 2"][0] == "0.4500"
+
+
+def test_programs_get_every_seed(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, SEEDS)
+    train(lab, table, FINAL)
+    grid = build(table, "small", lab.store, [])
+    found = json.loads(render([grid], "json"))[0]["cells"][1]
+    assert found["per_seed"] == {"3": 0.75, "5": 0.75, "8": 1.0}
+    assert (found["n"], found["seeds"]) == (3, 3)
+    assert found["std"] == found["seed_std"] == pytest.approx(statistics.stdev([0.75, 0.75, 1.0]))
+    line = of_csv(render([grid], "csv"))[1]
+    assert line["per_seed"] == "3:0.75 5:0.75 8:1.0"
+    assert float(line["value"]) == pytest.approx(2.5 / 3)
+
+
+def test_a_value_of_some_of_its_seeds_is_marked(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, SEEDS)
+    train(lab, table, {3: FINAL[3]})
+    grid = build(table, "small", lab.store, [])
+    entry = grid.lines[0].entries[1]
+    assert (entry.text, entry.spread, entry.mark, entry.state) == ("0.7500", "", "‡", State.MISSING)
+    assert ("‡", "not of all its seeds yet") in legend(grid)
+    assert r"0.7500$^{\ddagger}$" in render([grid], "latex")
+    train(lab, table, {seed: FINAL[seed] for seed in (5, 8)})
+    whole = build(table, "small", lab.store, [])
+    assert whole.lines[0].entries[1].mark == ""
+    assert not legend(whole)
+
+
+def test_a_client_that_is_not_there_is_told(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, SEEDS.replace("client = 2", "client = 7"))
+    train(lab, table, {3: FINAL[3]})
+    grid = build(table, "small", lab.store, [], seeds=[3])
+    assert any("lack client_accuracy of client 7 after round 20" in text for text in grid.problems)
+    assert grid.lines[0].entries[1].state is State.DAMAGED
+    assert grid.lines[0].entries[0].state is State.DONE
+
+
+def test_tolerances_of_columns_and_bands_of_rows(lab: Lab, tmp_path: Path) -> None:
+    text = SEEDS.replace("decimals = 4", "decimals = 4\ntolerance = 0.1").replace("[3, 5, 8]", "[3]")
+    text = text.replace('"client_accuracy_mean"', '"client_accuracy_mean"\ntolerance = 0.01')
+    rows = "table,row,group,column,value,std\nmine,FedAvg,,Average,0.6,\nmine,FedAvg,,Client 2,0.7,\n"
+    (tmp_path / "reported.csv").write_text(rows + "mine,FedAvg,,Worst,0.9,\n")
+    table = written(tmp_path, text)
+    train(lab, table, {3: FINAL[3]})  # 0.625, 0.75 and 0.5
+    grid = build(table, "small", lab.store, [], compare=True)
+    assert [e.within for e in grid.lines[0].entries] == [False, True, False]
+    assert "Tolerance: ±0.01 (Average); ±0.1 (Client 2, Worst)." in grid.notes
+    banded = written(tmp_path, text.replace('method = "fedavg"', 'method = "fedavg", band = [0.5, 0.7]'))
+    grid = build(banded, "small", lab.store, [], compare=True)
+    assert [e.within for e in grid.lines[0].entries] == [True, False, True]  # its ends count
+    assert "Tolerance: FedAvg in 0.5 to 0.7." in grid.notes
+    with pytest.raises(FedbenchError, match=r"row FedAvg: a band is \[low, high\], not \[0.7, 0.5\]"):
+        written(tmp_path, text.replace('method = "fedavg"', 'method = "fedavg", band = [0.7, 0.5]'))
+
+
+def test_rows_that_the_seeds_cannot_tell_apart_share_a_mark(lab: Lab, tmp_path: Path) -> None:
+    """In a column, and in the mean over others, by seed."""
+    rows = '{ label = "FedAvg", method = "fedavg" }, { label = "Local", method = "local" }, '
+    mean = '[[column]]\nlabel = "Mean"\nof = ["Average", "Client 2"]\n'
+    text = SEEDS.replace('{ label = "FedAvg", method = "fedavg" }', rows + '{ label = "FT", method = "fedavgft" }')
+    table = written(tmp_path, text + mean)
+    all_values = {"fedavg": (0.5, 0.625, 0.75), "local": (0.5, 0.5, 0.75), "fedavgft": (0.1, 0.2, 0.1)}
+    for method, values in all_values.items():
+        train(lab, table, {seed: {20: (v, v)} for seed, v in zip((3, 5, 8), values, strict=True)}, method)
+    grid = build(table, "small", lab.store, [])
+    columns = list(zip(*(line.entries for line in grid.lines), strict=True))
+    assert [[e.rank for e in column] for column in columns] == [[1, 1, 2]] * 4
+    assert columns[3][0].value.per_seed == {3: 0.5, 5: 0.625, 8: 0.75}
+    assert "bold: best and all within two standard errors of it over the seeds" in render([grid], "markdown")
+    runs = select(lab.store, ["method=fedavg,local,fedavgft"])
+    assert [line.entries[0].rank for line in side_by_side(runs, ["client_accuracy_mean"])[0].lines] == [1, 2, 1]
+
+
+OWN = """
+title = "What methods measure"
+protocol = "feddrm"
+statistic = "{statistic}"
+metric = "{metric}"
+unit = "fraction"
+best = "none"
+rows = [{{ label = "pFedFDA", method = "pfedfda" }}, {{ label = "FedAvg", method = "fedavg" }}{more}]
+[[column]]
+label = "IID"
+dataset = "cifar10"
+partition = {{ scheme = "iid" }}
+{client}
+"""
+
+
+BETA = Measure("beta", "weight of the own Gaussian", "fraction", of="client")
+
+
+METHOD = """
+from fedbench.measure import Measure
+from fedbench.methods.base import Method
+
+
+class Mine(Method):
+    name = "mine"
+    measures = (Measure("drift", "how far it went", "distance"),)
+"""
+
+
+def own_table(folder: Path, metric: str, statistic: str = "clients", more: str = "", client: str = "") -> Table:
+    return written(folder, OWN.format(metric=metric, statistic=statistic, more=more, client=client))
+
+
+def pfedfda(lab: Lab, wanted: Table) -> list[float]:
+    """A run of pfedfda in the table's setting that has betas; those."""
+    setting = lab.cells(str(wanted.path)).settings["IID"][0]
+    run = lab.run(setting, "pfedfda", measure=False, measures=stored((BETA,)))
+    betas = [k / 100 for k in range(setting.partition.clients)]
+    mean = statistics.mean(betas)
+    lab.rows(run, [("beta", "", 0, -1, mean), *(("beta", "", 0, i, b) for i, b in enumerate(betas))])
+    return betas
+
+
+@pytest.mark.parametrize(
+    ("statistic", "client", "expected"),
+    [("clients", "", None), ("whole_run", "", None), ("final", "", None), ("final", "client = 3", 0.02)],
+)
+def test_a_figure_of_clients(lab: Lab, tmp_path: Path, statistic: str, client: str, expected: float | None) -> None:
+    wanted = own_table(tmp_path, "beta", statistic, client=client)
+    betas = pfedfda(lab, wanted)
+    found = build(wanted, "small", lab.store, []).lines[0].entries[0].value
+    assert found is not None
+    assert found.mean == pytest.approx(statistics.mean(betas) if expected is None else expected)
+    if statistic == "clients":
+        assert found.std == pytest.approx(statistics.stdev(betas))
+
+
+@pytest.mark.parametrize(("statistic", "expected"), [("last_rounds", 398), ("final", 400), ("whole_run", 400)])
+def test_a_figure_of_rounds(lab: Lab, tmp_path: Path, statistic: str, expected: float) -> None:
+    wanted = own_table(tmp_path, "clusters", statistic)
+    setting = lab.cells(str(wanted.path)).settings["IID"][0]
+    run = lab.run(setting, "fedavg", measure=False, measures=stored((Measure("clusters", "c", "count"),)))
+    lab.rows(run, [("clusters", "", t, -1, float(t or setting.rounds)) for t in range(setting.rounds + 1)])
+    found = build(wanted, "small", lab.store, []).lines[1].entries[0].value
+    assert (setting.rounds, setting.window) == (400, 5)
+    assert found is not None
+    assert found.mean == pytest.approx(expected)
+
+
+def test_a_method_that_does_not_measure_it_has_an_empty_cell_and_the_table_says_why(lab: Lab, tmp_path: Path) -> None:
+    wanted = own_table(tmp_path, "beta")
+    pfedfda(lab, wanted)
+    setting = lab.cells(str(wanted.path)).settings["IID"][0]
+    lab.run(setting, "local", title="Local", measures=[])  # an extra row, of which nothing is said
+    assert not any(note.startswith("No beta") for note in build(wanted, "small", lab.store, []).notes)
+    lab.run(setting, "fedavg", title="FedAvg", measures=[])
+    grid = build(wanted, "small", lab.store, [])
+    assert [line.label for line in grid.lines] == ["pFedFDA", "FedAvg"]
+    entry = grid.lines[1].entries[0]
+    assert (entry.state, entry.text, grid.problems) == (State.UNDEFINED, "", ())
+    assert "No beta: FedAvg does not measure it." in grid.notes
+    assert grid.lines[0].entries[0].state is State.DONE
+
+
+def test_a_run_made_before_methods_declared_is_to_be_made_anew(lab: Lab, tmp_path: Path) -> None:
+    wanted = own_table(tmp_path, "beta")
+    lab.run(lab.cells(str(wanted.path)).settings["IID"][0], "pfedfda", title="pFedFDA")
+    grid = build(wanted, "small", lab.store, [])
+    assert grid.lines[0].entries[0].state is State.MISSING
+    assert any(note.startswith("No beta: pFedFDA was made before") and "--again" in note for note in grid.notes)
+
+
+def test_metrics_are_those_of_some_method_or_of_a_file_that_a_row_names(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(METHOD)
+    row = ', { label = "Mine", method = "./mine.py:Mine" }'
+    assert own_table(tmp_path, "drift", "whole_run", row).rows[2].method == f"{tmp_path / 'mine.py'}:Mine"
+    for metric, statistic, more, client, message in (
+        ("betta", "clients", "", "", r"unknown metric in .*mine.toml, column IID 'betta'; did you mean 'beta'"),
+        ("elbow", "final", "", "client = 1", "elbow is no client's but the federation's"),
+        ("drift", "whole_run", "", "", "unknown metric"),
+        ("drifd", "whole_run", row, "", "did you mean 'drift'"),
+    ):
+        with pytest.raises(FedbenchError, match=message):
+            own_table(tmp_path, metric, statistic, more, client)

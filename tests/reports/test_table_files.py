@@ -1,0 +1,458 @@
+"""Tables as data: complete, strict, true to the papers' own numbers; a mistake in one is one line with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedbench import protocol
+from fedbench.errors import FedbenchError
+from fedbench.reports import table as tables
+from fedbench.reports.layout.build import build
+from fedbench.reports.render import FORMATS, render
+from fedbench.reports.status.index import Index
+from fedbench.reports.status.settings import sketch
+from fedbench.reports.table.claims import FAILS, HOLDS, OPEN, judge
+from fedbench.reports.table.reported import reported
+from fedbench.results.shelf import Shelf
+from tests.reports.conftest import Lab
+from tests.reports.test_columns import MINE as COLUMNS
+from tests.reports.test_flux_tables import COSTS
+from tests.reports.test_table_families import FAMILY
+
+HEAD = 'title = "Mine"\nprotocol = "feddrm"\nmetric = "system_accuracy"\nstatistic = "last_rounds"\nunit = "percent"\n'
+
+
+ROWS = 'rows = [{ label = "Mine", method = "fedavgft" }]\n'
+
+
+COLUMN = 'column = [{ label = "IID", dataset = "cifar10", partition = { scheme = "iid" } }]\n'
+
+
+MINE = HEAD + ROWS + COLUMN
+
+
+def unplaced(row: str, column: str) -> bool:
+    """Whether the paper has a mark on costs there whose place is not known."""
+    costs = column.startswith("Low cost/") or column == "Scalability"
+    return costs and row not in ("FedAvg", "pFedMe", "ATP", "FLUX")
+
+
+@pytest.mark.parametrize("name", tables.names())
+def test_a_shipped_table_is_complete_and_its_claims_stand_on_the_papers_numbers(name: str) -> None:
+    """A column has all of the paper's numbers or none; claims are as declared; settings can be made at every budget."""
+    table = tables.load(name)
+    columns = {key for _, key in table.reported}
+    asked = {
+        (row.label, column.key)
+        for row in table.rows
+        for column in table.columns
+        if not row.added and column.key in columns and row.label != column.relative_to
+        if not table.undefines(row.label, column.key)
+        if name != "flux/2" or not unplaced(row.label, column.key)
+    }
+    assert set(table.reported) == asked
+    numbers = {place: value for place, (value, _) in table.trusted.items()}
+    rows, keys = [r.label for r in table.rows if not r.added], [c.key for c in table.printed]
+    assert table.claim or table.statistic in ("preset", "levels") or table.number or not table.reported
+    for claim in table.claim:
+        verdict = judge(claim, numbers, rows, keys, {c.key: str(c.best) for c in table.columns}, table.no_numbers)
+        assert verdict.state == {True: HOLDS, False: FAILS, None: OPEN}[claim.reported], (claim.text, verdict.detail)
+        assert verdict.made == (0 if claim.reported is None else verdict.asked)
+    for budget in () if table.counted else protocol.load(table.protocol).budgets:
+        assert all(sketch(table, column, budget).rounds >= 1 for column in table.measured)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "row", "column", "value"),
+    [
+        ("feddrm/1", 66, "FedDRM", "CIFAR-10/Dir-0.3", (63.85, 0.18)),
+        ("feddrm/2", 66, "FedALA", "CIFAR-100/25-SPC", (27.83, 1.59)),
+        ("feddrm/4", 66, "FedDRM", "System accuracy/α = 0.3", (63.85, 0.18)),
+        ("pfedfda/1", 96, "pFedFDA", "CIFAR10-S/25 %", (0.595, 0.12)),
+        ("pfedfda/1_code", 10, "Local", "CIFAR10-S/100 %", (0.586, 0.12)),
+        ("pfedfda/2", 84, "pFedFDA", "CIFAR100/Dir(0.5)", (0.385, 0.07)),
+        ("pfedfda/3", 32, "pFedFDA", "Dir(0.1)/CIFAR10", (0.725, 0.16)),
+        ("pfedfda/6", 14, "FedPAC", "One after another/Total runtime", (146.3, None)),
+        ("pfedfda/7", 49, None, None, None),
+        ("pfedfda/8", 16, None, None, None),
+        ("ftw_erm/1", 18, "FTW-ERM", "Client 4", (0.7933, 0.0598)),
+        ("ftw_erm/2", 9, "FedBN", "Worst client", (0.1678, None)),
+        ("ftw_erm/3", 4, "FITW-ERM", "Average", (0.63, 0.0)),
+        ("ftw_erm/6", 200, None, None, None),
+        ("ftw_erm/7", 18, "FedAvg", "Client 5", (0.4476, 0.3649)),
+        ("ftw_erm/8", 100, None, None, None),
+        ("ftw_erm/9", 100, None, None, None),
+        ("ftw_erm/10", 9, "FedAvg", "Client 1", (0.94, 0.0)),
+        ("ftw_erm/11", 40, None, None, None),
+        ("ftw_erm/12", 4, None, None, None),
+        ("ftw_erm/13", 7, "M = 500", "Bound", (206.76, None)),
+        ("flux/1", 131, "FLUX-prior", "Office-Home/Test phase", (38.9, 1.1)),
+        ("flux/10", 88, "FedAvg", "Known association/Level 1", (93.07, 0.50)),
+        ("flux/16", 48, "FedAvg", "Known association/Level 1", (95.85, 0.03)),
+        ("flux/51", 130, "pFedMe", "Time/5 clients", (49.15, None)),
+        ("flux/55", 63, None, None, None),
+        ("flux/66", 24, None, None, None),
+        ("flux/figure8", 27, "Round 7", "Test phase/MNIST", (95.42, None)),
+        ("flux/figure10", 12, "T = 0.005", "Test phase/CIFAR-10", (42.43, None)),
+    ],
+)
+def test_the_papers_numbers_by_table(
+    name: str, cells: int, row: str | None, column: str | None, value: tuple[float, float | None] | None
+) -> None:
+    found = tables.load(name).reported
+    assert len(found) == cells
+    assert value is None or found[row, column] == value
+
+
+@pytest.mark.parametrize("name", [family[0] for family in tables.families()])
+def test_a_table_prints_before_anything_is_trained(lab: Lab, name: str) -> None:
+    table = tables.load(name)
+    lab.dataset("mnist")
+    grid = build(table, "small", lab.store, [], compare=True, index=Index(lab.store, Shelf([])))
+    defined = [c.key for row in table.rows for c in table.measured if not table.undefines(row.label, c.key)]
+    assert sum(grid.counts.values()) == len(defined)
+    assert (len(grid.heads), "done" in grid.counts) == (len(table.printed), table.counted)
+    assert table.counted or not any(line.filled for line in grid.lines if line.kind != "reported")
+    for form in FORMATS:
+        assert table.id in render([grid], form).replace("\\", "") or form == "latex"
+
+
+def test_table_4_repeats_tables_1_and_2_at_alpha_0_3() -> None:
+    both = tables.load("feddrm/4").reported
+    for name, group in (("feddrm/1", "System accuracy"), ("feddrm/2", "Average accuracy")):
+        for (row, column), value in tables.load(name).reported.items():
+            if column == "CIFAR-10/Dir-0.3":
+                assert both[row, f"{group}/α = 0.3"] == value
+
+
+def test_tables_by_number_name_and_file(tmp_path: Path) -> None:
+    headline = ["feddrm/1", "feddrm/2", "flux/levels_mnist", "flux/51", "pfedfda/6"]
+    assert [tables.load(n).id for n in "12345"] == headline
+    with pytest.raises(FedbenchError, match="unknown table 'fedrm/1'; did you mean 'feddrm/1'"):
+        tables.load("fedrm/1")
+    (tmp_path / "mine.toml").write_text(MINE)
+    table = tables.load(str(tmp_path / "mine.toml"))
+    assert (table.id, table.reported, table.columns[0].decimals) == ("mine", {}, 2)
+    assert table.columns[0].metric == "system_accuracy"
+    (tmp_path / "reported.csv").write_text("table,row,group,column,value,std\nmine,Mini,,IID,1,\n")
+    with pytest.raises(FedbenchError, match=r"unknown row of table mine .*'Mini'; did you mean"):
+        _ = tables.load(str(tmp_path / "mine.toml")).reported
+
+
+# -- another data set --------------------------------------------------------------------------------------------
+
+
+def test_an_own_dataset_keeps_what_is_reported_and_claimed_of_its_columns() -> None:
+    whole, part = tables.load("feddrm/1"), tables.load("feddrm/1").for_dataset("cifar100")
+    assert [c.key for c in part.columns] == ["CIFAR-100/Dir-0.3", "CIFAR-100/25-SPC"]
+    assert part.reported == {place: v for place, v in whole.reported.items() if place[1].startswith("CIFAR-100/")}
+    assert (len(part.reported), part.title) == (22, whole.title)
+    assert part.claim
+    assert all(set(c.columns) <= {"CIFAR-100/Dir-0.3", "CIFAR-100/25-SPC"} for c in part.claim)
+    assert part.replaced, "the command that fills it needs --dataset"
+    of_one = tables.load("feddrm/4")
+    same = of_one.for_dataset("cifar10")
+    assert (same.columns, same.claim, same.replaced) == (of_one.columns, of_one.claim, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("feddrm/1", ["digits/Dir-0.3", "digits/5-SPC"]),
+        ("pfedfda/2", ["digits/Dir(0.1)", "digits/Dir(0.5)"]),
+        ("feddrm/4", [f"{kind} accuracy/α = {a}" for kind in ("System", "Average") for a in (0.3, 1.3, 2.3)]),
+    ],
+)
+def test_another_dataset_takes_the_templates_columns_and_reports_nothing(name: str, labels: list[str]) -> None:
+    part = tables.load(name).for_dataset("digits")
+    assert [c.key for c in part.columns] == labels
+    assert {c.dataset for c in part.columns} == {"digits"}
+    assert (part.reported, part.claim) == ({}, [])
+
+
+# -- faults ------------------------------------------------------------------------------------------------------
+
+#: A family whose axes and lists may grow without end.
+SMALL = """
+tables = ["1-2"]
+axes = ["dataset"]
+title = "{dataset.id}"
+protocol = "feddrm"
+metric = "system_accuracy"
+statistic = "last_rounds"
+rows = [{ label = "Mine", method = "fedavgft" }]
+[values]
+dataset = [{ id = "digits", n = ["1"] }, { id = "mnist", n = ["2"] }]
+many = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+[[column]]
+each = ["n in dataset.n"]
+label = "{n}"
+dataset = "{dataset.id}"
+partition = { scheme = "iid" }
+"""
+
+
+TITLE, EACH = 'title = "{dataset.id}"', 'each = ["n in dataset.n"]'
+
+
+TABLES, AXES = 'tables = ["1-2"]', 'axes = ["dataset"]'
+
+
+TENFOLD = ", ".join(f'"{name} in many"' for name in "abcdefghijkn")
+
+
+LONG = SMALL.replace('id = "digits"', f'id = "{"x" * 10**5}"', 1)
+
+
+#: name -> the text of a right table, or family (with the number of one of its tables); of a shipped table, its name.
+RIGHT = {
+    "mine": MINE, "columns": COLUMNS, "costs": COSTS, "family:7": FAMILY, "small:2": SMALL, "small:1": SMALL,
+    "long:1": LONG,
+}  # fmt: skip
+
+
+RIGHT |= {name: tables.load(name).path.read_text() for name in ("ftw_erm/11", "flux/2", "flux/4", "flux/9")}
+
+
+CLIENT = 'label = "IID", metric = "client_accuracy", statistic = "final", client = '
+
+
+ROW = '"Mine", method = "fedavgft"'
+
+
+@pytest.mark.parametrize(
+    ("of", "old", "new", "says"),
+    [
+        # names and what is missing
+        ("mine", 'title = "Mine"', 'titel = "Mine"', "unknown key in ...mine.toml 'titel'; did you mean 'title'"),
+        ("mine", 'title = "Mine"', "", "lacks 'title'"),
+        ("mine", 'title = "Mine"', "title = 3", "title must be text, not 3"),
+        ("mine", 'title = "Mine"', 'title = "Mine', "mine.toml is not valid TOML"),
+        ("mine", "", "replaced = true", "unknown key 'replaced'"),
+        ("mine", 'method = "fedavgft"', 'metod = "fedavgft"', "unknown key in ...row 1 'metod'; did you mean 'method'"),
+        ("mine", ', method = "fedavgft"', "", "row Mine needs a method"),
+        ("mine", '"system_accuracy"', '"sistem_accuracy"', "unknown metric ...did you mean 'system_accuracy'"),
+        ("mine", '"last_rounds"', '"last_round"', "unknown statistic ...did you mean 'last_rounds'"),
+        ("mine", '"percent"', '"percents"', "unknown unit ...did you mean 'percent'"),
+        ("mine", "scheme =", "schema =", "unknown key in ...column 1, partition 'schema'; did you mean 'scheme'"),
+        ("mine", ', dataset = "cifar10"', "", "IID lacks a dataset"),
+        ("mine", 'protocol = "feddrm"', "", "lacks 'protocol'"),
+        ("mine", '"feddrm"', '"../x"', "unknown protocol '../x'"),
+        ("mine", "column =", "columns =", "unknown key in ... 'columns'; did you mean 'column'"),
+        ("mine", ROWS, "rows = []\n", "has no rows"),
+        ("mine", ROWS, 'rows = "some"\n', "unknown rows in"),
+        ("mine", f"{{ label = {ROW} }}", f"{{ label = {ROW} }}, {{ label = {ROW} }}", "two rows are called 'Mine'"),
+        ("mine", "", 'claim = [{ text = "x", kind = "best", rows = ["Min"] }]', "unknown row ...'Mine'"),
+        ("mine", "", 'claim = [{ text = "x", kind = "bets" }]', "unknown claim kind ...did you mean 'best'"),
+        ("mine", "", "budget.small.round = 3", "unknown key ...budget.small 'round'...'rounds'"),
+        ("mine", "", 'budget.small.precision = "bf16"', "'precision'"),
+        ("mine", '"IID"', '"IID", train = { precision = "bf16" }', "'precision'"),
+        ("mine", "", "remark = [{ text = 'x', where = { shfit = ['low'] } }]",
+         "unknown fact in ...'shfit'; did you mean 'shift'"),
+        ("mine", "", "remark = [{ text = 'x', where = { shift = 'low' } }]", "where.shift must be a list, not 'low'"),
+        # rows with a budget of their own
+        ("mine", ROW, f"{ROW}, train = {{ lrr = 0.5 }}", "unknown key ...row 1, train 'lrr'; did you mean 'lr'"),
+        ("mine", ROW, f"{ROW}, budget = {{ smal = {{ rounds = 3 }} }}",
+         "unknown budget ...row Mine 'smal'; did you mean 'small'"),
+        ("mine", ROW, f"{ROW}, budget = {{ small = {{ round = 3 }} }}",
+         "unknown key ...budget.small 'round'; did you mean 'rounds'"),
+        ("mine", ROW, f"{ROW}, budget = {{ small = {{ seed = 3 }} }}", "unknown key ...'seed'"),
+        # columns of a client
+        ("mine", 'label = "IID"', 'label = "IID", metric = "client_accuracy", statistic = "final"',
+         "IID: client_accuracy needs a client; client = 1 is the first"),
+        ("mine", 'label = "IID"', f"{CLIENT}0", "IID: clients are counted from 1, not 0"),
+        ("mine", 'label = "IID"', f"{CLIENT}2".replace("final",
+         "clients"), "a client goes with statistic final or best_round"),
+        ("mine", 'label = "IID"', f"{CLIENT}2".replace("client_", "average_"), "average_accuracy is no client's"),
+        # shapes
+        ("mine", "", 'notes = [["x"]]', "mine.toml, notes 1 must be text, not ['x']"),
+        ("mine", "", "undefined = 1", "mine.toml, undefined must be a list, not 1"),
+        ("mine", "", "undefined = [1]", "mine.toml, undefined 1 must be a table of keys, not 1"),
+        ("mine", "", "undefined = [{ columns = [1] }]", "undefined 1, columns 1 must be text, not 1"),
+        ("mine", "", "claim = { text = 1 }", "mine.toml, claim must be a list, not {'text': 1}"),
+        ("mine", "", "stub = 1", "mine.toml, stub must be text, not 1"),
+        ("mine", "", 'smallest = { train = "x" }', "smallest.train must be a whole number, not 'x'"),
+        ("mine", "", "seeds = [0.5]", "mine.toml, seeds 1 must be a whole number, not 0.5"),
+        ("mine", "", "seeds = [-1]", "mine.toml, seeds 1 must lie in 0 to 4,294,967,295, not -1"),
+        ("mine", "", "decimals = 2000000000", "mine.toml, decimals must lie in 0 to 15, not 2000000000"),
+        ("mine", "", "budget = { small = 1 }", "mine.toml, budget.small must be a table of keys, not 1"),
+        ("mine", "", "budget.small.lr = 'x'", "mine.toml, budget.small.lr must be a number, not 'x'"),
+        ("mine", '"feddrm"', "[1]", "mine.toml, protocol must be text, not [1]"),
+        ("mine", f'"feddrm"\n{HEAD[HEAD.index("metric"):]}{ROWS}', f'1\n{HEAD[HEAD.index("metric"):]}rows = "all"\n',
+         "mine.toml, protocol must be text, not 1"),
+        ("mine", '"iid"', '"iid", alpha = "x"', "column 1, partition.alpha must be a number"),
+        ("mine", '"IID"', '"IID", clients = ["a", 2]', "column 1, clients 1 must be a whole"),
+        ("mine", '"IID"', '"IID", of = [1]', "mine.toml, column 1, of 1 must be text, not 1"),
+        ("mine", '"IID"', '"IID", stands_in = { x = 1 }', "stands_in.x must be a table"),
+        ("mine", '"Mine", ', '"Mine", band = ["x", 1], ', "row 1, band 1 must be a number"),
+        ("mine", '"Mine", ', '"Mine", params = { a = [1] }, ', "row 1, params.a must be text or"),
+        # means over columns, clients, budgets of columns
+        ("columns", '"Accuracy/Little"]', '"Accuracy/Litle"]',
+         "unknown column in ...Gain, of...did you mean 'Accuracy/Little'"),
+        ("columns", '"Mean"\nof = ["Accuracy/Much"', '"Mean"\nof = ["Mean"',
+         "unknown column before it in ...Mean, of 'Mean'"),
+        ("columns", 'relative_to = "Local"', 'relative_to = "Locl"', "unknown row in ...did you mean 'Local'"),
+        ("columns", '"percent"\n[[column]]\nlabel = "Mean"', '"per cent"\n[[column]]\nlabel = "Mean"',
+         "unknown relation in ...did you mean 'percent'"),
+        ("columns", 'relation = "percent"', "", "relative_to (a row) and relation go together"),
+        ("columns", 'label = "Mean"', 'label = "Mean"\ndataset = "cifar10"',
+         "Mean is a mean over columns, so it has no data set"),
+        ("columns", 'label = "Last two"', 'label = "Last two"\nrelation = "percent"', "go with 'of'"),
+        ("columns", "clients = [2, 3]", "clients = [3, 2]", "clients are [first, last], counted from 1, not [3, 2]"),
+        ("columns", "clients = [2, 3]", "clients = [0, 3]", "counted from 1"),
+        ("columns", "clients = [2, 3]", "clients = [2]", "[first, last]"),
+        ("columns",
+         "clients = [2, 3]", 'clients = [2, 3]\nstatistic = "last_rounds"',
+         "clients go with statistic clients or weighted_clients"),
+        ("columns", "small = { rounds = 44 }", "smal = { rounds = 44 }",
+         "unknown budget ...column Accuracy/Little 'smal'"),
+        ("columns", "small = { rounds = 44 }", "small = { round = 44 }", "unknown key ...budget.small 'round'"),
+        ("columns", '"Last two"', '"L"\nstands_in = { mnist = { clint = 3 } }', "unknown key ...mnist 'clint'"),
+        # costs
+        ("costs", '"ifca"', '"ifac"', "unknown method in ..., row A 'ifac'; did you mean 'ifca'"),
+        ("costs", '"bytes_down"', '"bytes_downs"',
+         "unknown metric in ..., column C 'bytes_downs'; did you mean 'bytes_down'"),
+        ("costs", "clusters = 5", "cluster = 5",
+         "unknown key in ..., column 1, costs 'cluster'; did you mean 'clusters'"),
+        ("costs", "clusters = 5\n", "", "column 1, costs lacks 'clusters'"),
+        ("costs", "clusters = 5", "clusters = 0", "column 1, costs.clusters must lie in 1 to 1,000,000,000, not 0"),
+        ("costs", "clusters = 5", "clusters = true", "costs.clusters must be a whole number, not True"),
+        ("costs", "[28, 28, 3]", "[28, 28]", "costs.shape must have 3 entries, not 2"),
+        ("costs", '"lenet5_flux"', "5", "costs.model must be text, not 5"),
+        ("costs", '"lenet5_flux"', '"lenet55"', "unknown model 'lenet55'; did you mean 'lenet5'"),
+        ("costs", 'method = "ifca"', 'model = "lenet5", classes = 10, shape = [28, 28, 1]', "row A needs model"),
+        ("costs", COSTS[COSTS.index("[column.costs]") :], "",
+         "row A needs model, shape and classes, or everywhere a method with costs"),
+        # statistics of their own
+        ("ftw_erm/11", '"two"', '"tow"', "unknown preset in ...'tow'; did you mean 'two'"),
+        ("ftw_erm/11", "smallest = { train = 6000, test = 1000 }\n", "", "lacks 'smallest'"),
+        ("ftw_erm/11", 'side = "test"', 'side = "tset"',
+         "row Client 1, test needs a client (from 1) and side = 'train' or 'test'"),
+        ("ftw_erm/11", "category = 3\n", "", "Class/3: class_count needs a category: the class, from 0"),
+        ("ftw_erm/11", '"class_count"', '"class_counts"', "unknown metric ...did you mean 'class_count'"),
+        ("ftw_erm/11", '"class_count"', '"flip_probability"', "flip_probability is about no category"),
+        ("flux/2", '"adapts"', '"adapt"', "unknown metric in ... 'adapt'; did you mean 'adapts'"),
+        ("flux/2", 'unit = "marks"', 'unit = "count"', "properties are in unit marks, not count"),
+        ("flux/2", 'costs = "{case.costs}"', "", "low_bytes lacks costs"),
+        ("flux/2", 'method = "ifca"', 'method = "haccs"', "unknown method in ..., row IFCA 'haccs'"),
+        ("flux/2", 'statistic = "properties"', 'statistic = "levels"', "unit marks goes with statistic properties"),
+        ("flux/4", 'statistic = "pairs"', 'statistic = "folds"', "unknown metric in ... 'xi_mean'"),
+        ("flux/4", '"xi_mean"', '"xi_men"', "unknown metric in ... 'xi_men'; did you mean 'xi_mean'"),
+        ("flux/4",
+         "[[column]]", '[[column]]\nstatistic = "folds"', "statistic pairs is all of a table's columns' or none's"),
+        ("flux/4", "[[column]]", "[[column]]\nclient = 1", "a client goes with statistic"),
+        ("flux/9", '"angles"', '"angle"', "unknown metric in ... 'angle'; did you mean 'angles'"),
+        ("flux/9", "classes = 10\n", "", "Level 1 needs a level and classes"),
+        ("flux/9", 'partition = { shift = "{shift.id}" }', "", "lacks a shift"),
+        # families
+        ("family:7", '"7-8"', '"7-9"', "names 5 tables, but its axes make 4"),
+        ("family:7", '"7-8"', '"7", "7"', "names 3 tables, but its axes make 4"),
+        ("family:7", "{dataset.name}", "{dataset.nam}", "unknown value in ...family.toml 'dataset.nam'"),
+        ("family:7", "[own.8]", "[own.9]", "unknown table in ...own '9'"),
+        ("family:7", '"kind", "dataset"]', '"kinds", "dataset"]', "unknown values in ... 'kinds'; did you mean 'kind'"),
+        ("family:7", "share in kind.shares", "share in kind.name",
+         "each = 'share in kind.name' needs a list, not 'plain'"),
+        ("family:7", '"sample"', '"simple"', "unknown spread ...'simple'; did you mean 'sample'"),
+        ("family:7", '"*/α = *"', '"*/β = *"', "unknown column in ... of '*/β = *'"),
+        ("family:7", 'rows = ["FedDRM"]', 'rows = ["FedDRN"]',
+         "unknown row in ..., undefined 'FedDRN'; did you mean 'FedDRM'"),
+        ("family:7", 'none = ["plain/α = 0.1"]', 'none = ["plain/α = 0.2"]',
+         "unknown column in ..., undefined 'plain/α = 0.2'"),
+        ("family", "", "", "family.toml is a family of tables; ...family.toml:7 for example; it has 7, 8"),
+        ("family:9", "", "", "family.toml has no table '9'; ...:7 for example"),
+        ("small:2", TABLES, 'tables = "1-2"', "family.toml, tables must be a list, not '1-2'"),
+        ("small:2", TABLES, "tables = [1, 2]", "family.toml, tables 1 must be text, not 1"),
+        ("small:2", TABLES, 'tables = ["1-999999999"]', "has more than 1,000 tables"),
+        ("small:2", TABLES, 'tables = ["2-1"]', "names 0 tables, but its axes make 2"),
+        ("small:2", TABLES, f'tables = ["1-{"9" * 5000}"]', "names 1 tables, but its axes make 2"),
+        ("small:2", AXES, "axes = 1", "family.toml, axes must be a list, not 1"),
+        ("small:2", AXES, "axes = [[1]]", "family.toml, axes 1 must be text, not [1]"),
+        ("small:2", AXES, 'axes = ["many", "many"]', "axes holds 'many' twice"),
+        ("small:2", AXES, 'axes = ["many", "dataset"]', "names 2 tables, but its axes make 20"),
+        ("small:2", "[values]", "[[values]]", "family.toml, values must be a table of keys, not [{"),
+        ("small:2", "[values]", "[values]\nother = 1", "family.toml, values.other must be a list, not 1"),
+        ("small:2", '{ id = "mnist"', '{ no = "mnist"', "values.dataset 2 lacks 'id'"),
+        ("small:2", '{ id = "mnist"', "{ id = 1", "values.dataset 2 lacks 'id'"),
+        ("small:2", EACH, "each = 1", "family.toml, each must be a list, not 1"),
+        ("small:2", EACH, "each = [1]", "family.toml, each 1 must be text, not 1"),
+        ("small:2", EACH, 'each = ["n of dataset.n"]',
+         "each = 'n of dataset.n' is neither 'name' nor 'name in other.key'"),
+        ("small:2", EACH, 'each = ["n in dataset.id"]', "each = 'n in dataset.id' needs a list, not 'mnist'"),
+        ("small:2", EACH, f"each = [{TENFOLD}]", "makes too large a table"),
+        ("small:2", TITLE, f'title = "{"{many}" * 3}"', "{many} is a list, which cannot stand within a text"),
+        ("small:2", TITLE, f"{TITLE}\nown = 1", "family.toml, own must be a table of keys"),
+        ("small:2", TITLE, f"{TITLE}\nown.2 = 1", "family.toml, own.2 must be a table of keys"),
+        ("small:2", TITLE, f'{TITLE}\nown.2.title = ["x"]', "table 2, title must be text"),
+        ("small:2", TITLE, f'{TITLE}\nown.3.title = "x"', "unknown table in"),
+        ("small:1", 'id = "digits"', 'id = "{dataset.id}"', "unknown dataset '{dataset.id}'"),
+        ("long:1", TITLE, f'title = "{"{dataset.id} " * 10**4}"', "makes too large a table"),
+    ],
+)  # fmt: skip
+def test_a_faulty_table_is_one_line(tmp_path: Path, of: str, old: str, new: str, says: str) -> None:
+    """The text with `new` in place of `old` (at its end where that is nothing); `...` leaves something out."""
+    name, colon, number = of.partition(":")
+    text = RIGHT.get(of) or RIGHT["family:7"]
+    assert old in text
+    file = tmp_path / ("mine.family.toml" if "tables = [" in text else "mine.toml")
+    file.write_text(text.replace(old, new, -1 if "/" in name else 1) if old else f"{text}{new}\n")
+    number = number or ("" if not text.startswith("\ntables") or name == "family" else "1")
+    with pytest.raises(FedbenchError) as caught:
+        tables.load(f"{file}{colon}{number}")
+    at, line = 0, str(caught.value)
+    for piece in says.split("..."):
+        assert (at := line.find(piece, at)) >= 0, (piece, line)
+    assert "\n" not in line
+
+
+def test_a_placeholder_in_a_value_is_text_and_not_filled_again(tmp_path: Path) -> None:
+    path = tmp_path / "mine.family.toml"
+    path.write_text(SMALL.replace('{ id = "digits"', '{ name = "{dataset.name}", id = "digits"', 1))
+    assert tables.load(f"{path}:1").title == "digits"
+
+
+# -- reported.csv ------------------------------------------------------------------------------------------------
+
+CSV = "table,row,group,column,value,std\n"
+
+
+def test_values_of_the_tables_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "reported.csv"
+    assert reported(file, ["1"], [], []) == {}, "there is no file"
+    file.write_text(CSV + "1,A,,x,1,\n\n1,A,G,x,2.5,0.5\n2,A,,x,9,\n", encoding="utf-8-sig")
+    assert reported(file, ["1"], ["A"], ["x", "G/x"]) == {("A", "x"): (1.0, None), ("A", "G/x"): (2.5, 0.5)}
+    assert reported(file, ["3"], [], []) == {}
+    file.write_text("value,std,row,column,group,table\n1,,A,x,,1\n")  # columns in any order
+    assert reported(file, ["1"], ["A"], ["x"]) == {("A", "x"): (1.0, None)}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "must have one column 'table'; its first line: table,row,group,column,value,std"),
+        ("table,row,group,column,value\n1,A,,x,1\n", "must have one column 'std'"),
+        (CSV.replace("row", "rows"), "unknown column in reported.csv 'rows'; did you mean 'row'?"),
+        (CSV.replace("\n", ",std\n"), "must have one column 'std'"),
+        (CSV + "1,A,,x,1\n", "reported.csv, line 2 has 5 values, not 6"),
+        (CSV + "1,A,,x,1,2,3\n", "reported.csv, line 2 has 7 values, not 6"),
+        (CSV + "1,A,,x,,\n", "reported.csv, line 2: value must be a number, not ''"),
+        (CSV + "1,A,,x,much,\n", "line 2: value must be a number, not 'much'"),
+        (CSV + "1,A,,x,nan,\n", "line 2: value must be a number, not 'nan'"),
+        (CSV + "1,A,,x,1,inf\n", "line 2: std must be a number, not 'inf'"),
+        (CSV + "1,A,,x,1,-1\n", "line 2: std cannot be negative, as '-1' is"),
+        (CSV + "1,A,,x,1,\n1,A,,x,2,\n", "line 3: A, x of table 1 has a value already"),
+        (CSV + "1,B,,x,1,\n", "unknown row of table 1 in reported.csv, line 2 'B'; did you mean"),
+        (CSV + "1,A,G,x,1,\n", "unknown column of table 1 in reported.csv, line 2 'G/x'"),
+        (CSV + '1,A,,x,"1,\n', "is not valid CSV (unexpected end of data)"),
+        (CSV + "1,\xff,,x,1,\n", "is not UTF-8 text"),
+        (None, "is a folder, where a CSV file should be"),
+    ],
+)
+def test_wrong_lines_of_reported_csv(tmp_path: Path, text: str | None, says: str) -> None:
+    file = tmp_path / "reported.csv"
+    file.mkdir() if text is None else file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(FedbenchError) as caught:
+        reported(file, ["1"], ["A", "Bb"], ["x"])
+    assert says in str(caught.value).replace(str(file), "reported.csv")
+    assert len(str(caught.value).splitlines()) == 1
