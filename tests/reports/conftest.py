@@ -29,6 +29,9 @@ from fedbench.reports.table.spec import Table
 from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 
+#: A command in this process: its arguments -> what it answers.
+Draws = Callable[..., Result]
+
 
 @dataclass
 class Lab:
@@ -159,7 +162,7 @@ def lab(store: Store, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 @pytest.fixture
-def call(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def call(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Draws:
     """`fedbench figure` and `theory`, in an empty folder, without real images; an error is raised."""
     monkeypatch.chdir(tmp_path)
     for name in ("COLUMNS", "FORCE_COLOR"):
@@ -179,6 +182,6 @@ def call(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 
 
 @pytest.fixture
-def draws(call: Callable[..., Result]) -> Callable[..., Result]:
+def draws(call: Draws) -> Draws:
     """`fedbench figure`."""
     return partial(call, "figure")

@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import Result
 
 from fedbench import data as datasets
-from fedbench import partitions, protocol
+from fedbench import methods, partitions, protocol
 from fedbench.errors import FedbenchError
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.reports import figures
-from fedbench.reports.figures import draw, spectra
+from fedbench.reports import table as tables
+from fedbench.reports.figures import bubbles, descriptors, draw, spectra, views
 from fedbench.reports.figures.spec import of_file
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 from fedbench.theory.ftw_erm import spectrum
+from tests.reports.conftest import Draws, Lab, of_csv
+from tests.support.figures_lab import (
+    betas,
+    corrupted_digits,
+    described_run,
+    fill_epochs,
+    fill_series,
+    gathered,
+    level,
+    run_of_clients,
+)
 from tests.support.real_images import RealImages
 
-Call = Callable[..., Result]
 RATIO, SPECTRUM = figures.load("ftw_erm/2"), figures.load("ftw_erm/3")
-
-
-@pytest.mark.parametrize("name", figures.names())
-def test_panels_name_partitions_that_there_are(name: str) -> None:
-    """A figure's own partitions are drawn only when it is: their presets and options must be those of its protocol."""
-    figure = figures.load(name)
-    for panel in figure.panels:
-        dataset = DatasetSpec(panel.dataset, "made for a test", "0")
-        spec = protocol.load(figure.protocol).partition_spec(dataset, 10, **panel.partition)
-        assert spec.clients > max(panel.clients or (0,))
 
 
 def _images(clients: int = 2) -> dict[tuple[int, str], np.ndarray]:
@@ -77,14 +75,11 @@ def test_curves_are_the_spectra_of_each_side() -> None:
     assert 0 < told["below_1"] <= told["below_bound"] <= told["below_1.618"]
 
 
-def test_a_client_needs_both_sides() -> None:
-    images = _images()
-    del images[1, "test"]
+@pytest.mark.parametrize("test", [None, np.zeros((0, 3, 3, 1), np.uint8)])
+def test_a_client_needs_both_sides(test: np.ndarray | None) -> None:
+    images = {key: value for key, value in _images().items() if key != (1, "test")}
     with pytest.raises(FedbenchError, match="client 1 lacks training or test images"):
-        figures.curves(images)
-    images[1, "test"] = np.zeros((0, 3, 3, 1), np.uint8)
-    with pytest.raises(FedbenchError, match="client 1 lacks training or test images"):
-        figures.curves(images)
+        figures.curves(images if test is None else {**images, (1, "test"): test})
 
 
 def test_the_ratio_is_drawn_raw_and_normalised() -> None:
@@ -134,50 +129,21 @@ def test_a_client_has_one_colour_in_all_panels_and_the_legend() -> None:
     assert colours == [legend.get_lines()[0].get_color()] * 2
 
 
-def test_everything_lies_inside_the_paper() -> None:
-    """Five clients make the widest legend of the paper's figures, eight in one panel that of a user's."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    for clients, count in ((5, 2), (8, 1)):
-        panels = [figures.Panel("Panel", {}, figures.curves(_images(clients)))] * count
-        drawn = draw.draw(RATIO, figures.Content(panels))
-        canvas = FigureCanvasAgg(drawn)
-        canvas.draw()
-        box = drawn.legends[0].get_window_extent(canvas.get_renderer())
-        assert box.x0 >= 0
-        assert box.x1 <= drawn.bbox.width
-        assert box.y1 <= min(axes.get_tightbbox(canvas.get_renderer()).y0 for axes in drawn.axes)
-
-
-@pytest.mark.parametrize("format", draw.FORMATS)
-def test_the_same_bytes_every_time_whatever_the_users_settings(format: str) -> None:
-    import matplotlib
-
-    first = draw.render(RATIO, figures.Content(_panels()), format)
-    with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": None, "lines.linewidth": 5}):
-        assert draw.render(RATIO, figures.Content(_panels()), format) == first
-    assert b"dc:date" not in first
-    assert b"CreationDate" not in first
-    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[format]
-    assert first.startswith(start)
-
-
-def test_the_figure_of_a_partition(call: Call, digits: str, tmp_path: Path) -> None:
-    result = call("figure", "ftw_erm/2", "--partition", digits)
+def test_the_figure_of_a_partition(draws: Draws, digits: str, tmp_path: Path) -> None:
+    result = draws("ftw_erm/2", "--partition", digits)
     assert result.exit_code == 0, result.output
-    assert result.stdout == ""
-    assert "ftw_erm/2 written to ftw_erm-2.png\n" in result.stderr
+    assert (result.stdout, "ftw_erm/2 written to ftw_erm-2.png\n" in result.stderr) == ("", True)
     first = (tmp_path / "ftw_erm-2.png").read_bytes()
-    again = call("figure", "ftw_erm/2", "--partition", digits)
+    again = draws("ftw_erm/2", "--partition", digits)
     assert "written to ftw_erm-2.png (over an older one)" in again.stderr
     assert (tmp_path / "ftw_erm-2.png").read_bytes() == first
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["ftw_erm-2.png"]
-    call("figure", "ftw_erm/3", "--partition", digits, "-o", "three.svg")
+    draws("ftw_erm/3", "--partition", digits, "-o", "three.svg")
     assert (tmp_path / "three.svg").read_text().startswith("<?xml")
 
 
-def test_the_numbers_of_a_partition(call: Call, digits: str, tmp_path: Path, store: Store) -> None:
-    result = call("figure", "ftw_erm/2", "--partition", digits, "--client", "2", "--json", "--ridge", "5")
+def test_the_numbers_of_a_partition(draws: Draws, digits: str, tmp_path: Path, store: Store) -> None:
+    result = draws("ftw_erm/2", "--partition", digits, "--client", "2", "--json", "--ridge", "5")
     told = json.loads(result.stdout)
     assert list(tmp_path.glob("*.png")) == []
     (panel,) = told["panels"]
@@ -193,23 +159,21 @@ def test_the_numbers_of_a_partition(call: Call, digits: str, tmp_path: Path, sto
     np.testing.assert_allclose(client["ratio"], expected, rtol=1e-4)
     assert client["largest"] == max(client["ratio"])
 
-    call("figure", "ftw_erm/2", "--partition", digits, "--client", "2", "-o", "two.csv")
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "two.csv").read_text())))
+    draws("ftw_erm/2", "--partition", digits, "--client", "2", "-o", "two.csv")
+    rows = of_csv((tmp_path / "two.csv").read_text())
     assert [float(r["ratio"]) for r in rows[:rank]] == client["ratio"]
     assert {r["ratio"] for r in rows[rank:]} == {""}
     assert [int(r["rank"]) for r in rows] == list(range(1, len(client["train_singular_values"]) + 1))
-    printed = call("figure", "ftw_erm/2", "--partition", digits, "--client", "2", "--csv")
+    printed = draws("ftw_erm/2", "--partition", digits, "--client", "2", "--csv")
     assert printed.stdout == (tmp_path / "two.csv").read_text()
 
 
-def test_a_terminal_gets_the_findings(call: Call, digits: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("NO_COLOR", "1")
-    text = call("figure", "ftw_erm/2", "--partition", digits, "--client", "1").stdout
-    (client,) = json.loads(call("figure", "ftw_erm/2", "--partition", digits, "--client", "1", "--json").stdout)[
-        "panels"
-    ][0]["clients"]
+def test_a_terminal_gets_the_findings(draws: Draws, digits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "100"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    arguments = ("ftw_erm/2", "--partition", digits, "--client", "1")
+    text = draws(*arguments, "-o", "2.svg").stdout
+    (client,) = json.loads(draws(*arguments, "--json").stdout)["panels"][0]["clients"]
     assert "digits, IID" in text
     row = next(line.split() for line in text.splitlines() if line.split()[:1] == ["1"])
     assert row[1:3] == [str(client["n_train"]), str(client["n_test"])]
@@ -220,32 +184,73 @@ def test_a_terminal_gets_the_findings(call: Call, digits: str, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["ftw_erm/4"], "unknown figure 'ftw_erm/4'; did you mean"),
-        (["ftw_erm/2", "-o", "two.pgn"], "unknown format of a figure 'pgn'; did you mean 'png'"),
-        (["ftw_erm/2", "-o", "two"], "cannot tell the format from the name two"),
-        (["ftw_erm/2", "--json", "--csv"], "--json, --csv and --text exclude each other"),
-        (["ftw_erm/2", "--client", "1"], "--client goes with --partition only"),
-        (["ftw_erm/2", "--partition", "DIGITS", "--client", "3"], "has no client 3; it has 0..2"),
-        (["ftw_erm/2", "--partition", "DIGITS", "--ridge", "0"], "ridge penalty must be above 0"),
-        (["ftw_erm/2", "--partition", "DIGITS", "-o", "nowhere/two.png"], "cannot write nowhere/two.png"),
-        (["ftw_erm/2"], "the images of fashion_mnist are not at hand"),
+        ("ftw_erm/4", "unknown figure 'ftw_erm/4'; did you mean"),
+        ("flux/7", "unknown figure 'flux/7'; did you mean 'flux/"),
+        ("pfedfda/5", "unknown figure 'pfedfda/5'; did you mean 'pfedfda/"),
+        ("imagse", "unknown figure 'imagse'; did you mean 'images'"),
+        ("ftw_erm/2 -o two.pgn", "unknown format of a figure 'pgn'; did you mean 'png'"),
+        ("ftw_erm/2 -o two", "cannot tell the format from the name two"),
+        ("ftw_erm/2 --json --csv", "--json, --csv and --text exclude each other"),
+        ("curves --text --csv", "--json, --csv and --text exclude each other"),
+        ("ftw_erm/2 --client 1", "--client goes with --partition only"),
+        ("ftw_erm/2 --partition DIGITS --client 3", "has no client 3; it has 0..2"),
+        ("ftw_erm/2 --partition DIGITS --ridge 0", "ridge penalty must be above 0"),
+        ("ftw_erm/2 --partition DIGITS -o nowhere/two.png", "cannot write nowhere/two.png"),
+        ("ftw_erm/2", "the images of fashion_mnist are not at hand"),
+        ("ftw_erm/2 --budget paper", "--budget does not go with ftw_erm/2"),
+        ("feddrm/3 --budget small", "--budget does not go with feddrm/3"),
+        ("feddrm/3 --seed -1", "the seed must be in 0..2"),
+        ("pfedfda/2 --partition x", "--partition does not go with pfedfda/2; it takes --run, --budget, --seed"),
+        ("pfedfda/3 --run x", "--run does not go with pfedfda/3"),
+        ("pfedfda/4 --ridge 2", "--ridge does not go with pfedfda/4"),
+        ("pfedfda/4 --compare", "--compare does not go with pfedfda/4"),
+        ("pfedfda/4 --budget papr", "unknown budget 'papr'; did you mean 'paper'"),
+        ("pfedfda/2 --run x --budget paper", "--budget does not go with --run, which has its own"),
+        ("pfedfda/3 --partition x --seed 2", "--seed does not go with --partition, which has its own"),
+        ("pfedfda/3 --partition nothing", "no partition 'nothing'"),
+        ("flux/4 --run x", "--run does not go with flux/4; it takes --budget, --seed, --compare"),
+        ("flux/11 --compare", "--compare does not go with flux/11; it takes --run, --budget, --seed"),
+        ("flux/11 --run x --seed 2", "--seed does not go with --run, which has its own"),
+        ("flux/8 --budget papr", "unknown budget 'papr'; did you mean 'paper'"),
+        ("flux/8 --image 1", "--image does not go with flux/8"),
+        ("flux/8 method=feddrm", "FILTER does not go with flux/8; it takes --budget"),
+        ("images", "figure images shows a partition of yours; name it: --partition ID"),
+        ("images --image 1", "--image goes with --partition only"),
+        ("images --partition DIGITS --image 1797", "digits has no image 1797; it has 0..1796"),
+        ("images --partition DIGITS --client 8", "has no client 8; it has 0..2"),
+        ("bubbles --client 1", "--client does not go with bubbles"),
+        ("curves --client 1", "--client does not go with curves; it takes FILTER, --metric"),
+        ("clients --against round", "--against does not go with clients"),
+        ("confusion --metric x", "--metric does not go with confusion; it takes FILTER, --client"),
+        ("ranks --budget small", "--budget does not go with ranks"),
     ],
 )
-def test_bad_input(call: Call, digits: str, tmp_path: Path, arguments: list[str], message: str) -> None:
-    with pytest.raises(FedbenchError, match=message):
-        call("figure", *[digits if a == "DIGITS" else a for a in arguments])
+def test_bad_input(draws: Draws, digits: str, tmp_path: Path, arguments: str, message: str) -> None:
+    with pytest.raises(FedbenchError) as error:
+        draws(*arguments.replace("DIGITS", digits).split())
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
     assert [p for p in tmp_path.iterdir() if p.is_file()] == []
 
 
-def test_more_clients_than_colours(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("kind", "most", "message"),
+    [
+        (spectra, spectra.MOST, "9 clients cannot be told apart"),
+        (bubbles, bubbles.MOST, "201 clients are too many for a bubble plot; it shows up to 200"),
+        (views, 64, "65 clients are too many to be seen; choose up to 64: --client"),
+    ],
+)
+def test_more_clients_than_can_be_told_apart(store: Store, draws: Draws, kind: Any, most: int, message: str) -> None:
     dataset = datasets.resolve("digits", store)
-    many = partitions.build(partition_spec(dataset, "iid", spectra.MOST + 1, 0, 0.7), store)
-    with pytest.raises(FedbenchError, match="9 clients cannot be told apart"):
-        spectra.of_partition(many, figures.Ask(store))
+    many = partitions.build(partition_spec(dataset, "iid", most + 1, 0, 0.7), store)
+    name = {spectra: "ftw_erm/2", bubbles: "pfedfda/3", views: "images"}[kind]
+    with pytest.raises(FedbenchError, match=message):
+        draws(name, "--partition", many.id)
     assert len(draw.COLOURS) == spectra.MOST == len(set(draw.COLOURS))
 
 
-def test_what_the_conditions_are_worth(call: Call) -> None:
+def test_what_the_conditions_are_worth(call: Draws) -> None:
     text = call("theory", "--draws", "20000", "--seed", "3").stdout
     assert "20,000 random one-hot problems, seed 3" in text
     assert "then V_ERM ≤ V_FTW: never" in text
@@ -256,11 +261,22 @@ def test_what_the_conditions_are_worth(call: Call) -> None:
         assert f"held in {finding['held']:,} of {finding['drawn']:,} {finding['unit']}" in text
         assert finding["share"] is None or finding["share"] == finding["followed"] / finding["held"]
     assert any(0 < (f["share"] or 0) < 1 and f"{100 * f['share']:.1f} %" in text for f in told["findings"])
-    with pytest.raises(FedbenchError, match="at least 1 draw"):
-        call("theory", "--draws", "0")
 
 
-def test_theory_of_feddrm(call: Call) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--draws 0", "at least 1 draw"),
+        ("--paper fedrdm", "unknown paper with a theory 'fedrdm'; did you mean 'feddrm'"),
+        ("--paper feddrm --draws 0", "at least 1 draw and at most 10,000"),
+    ],
+)
+def test_bad_input_of_theory(call: Draws, arguments: str, message: str) -> None:
+    with pytest.raises(FedbenchError, match=message):
+        call("theory", *arguments.split())
+
+
+def test_theory_of_feddrm(call: Draws) -> None:
     """The same numbers and verdicts as text and as JSON."""
     text = call("theory", "--paper", "feddrm", "--draws", "2", "--seed", "3").stdout
     document = json.loads(call("theory", "--paper", "feddrm", "--draws", "2", "--seed", "3", "--json").stdout)
@@ -273,33 +289,127 @@ def test_theory_of_feddrm(call: Call) -> None:
         for point in finding["points"]:
             assert f"{point['measured']:.3g}" in text
             assert f"{point['claimed']:.3g}" in text
-    with pytest.raises(FedbenchError, match="unknown paper with a theory 'fedrdm'; did you mean 'feddrm'"):
-        call("theory", "--paper", "fedrdm")
-    with pytest.raises(FedbenchError, match="at least 1 draw and at most 10,000"):
-        call("theory", "--paper", "feddrm", "--draws", "0")
+
+
+# -- every kind --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """A few cells of each table behind a figure."""
+    lab = Lab(Store(tmp_path_factory.mktemp("figures") / "store"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "pfedfda", "flux"])
+        for name in ("mnist", "cifar10"):
+            lab.dataset(name)
+        fill_epochs(lab)
+        fill_series(lab, "flux/levels_mnist", level(1, 2), [("flux", {})])
+        fill_series(lab, "flux/figure8", lambda s: True, [("flux", {"start": 3}), ("flux", {"start": 9})])
+        fill_series(lab, "flux/figure10", lambda s: True, [("flux", {"threshold": 0.8}), ("flux", {"threshold": 0.2})])
+        lab.run(lab.setting("feddrm/1", "CIFAR-10/Dir-0.3"), "feddrm")
+    return lab
+
+
+Shown = list[tuple[figures.FigureSpec, Any]]
+
+
+@pytest.fixture(scope="module")
+def every(filled: Lab) -> Shown:
+    """A figure of every kind, and the widest of some."""
+    store = filled.store
+    part = corrupted_digits(store)
+    plane = descriptors.of_run(store.open("run", described_run(store)))
+    asked: dict[str, dict[str, Any]] = {
+        "pfedfda/2": {"run": run_of_clients(store, part, {"beta": betas()})}, "pfedfda/4": {}, "flux/8": {},
+        "flux/10": {}, **{f"flux/{n}": {"compare": True} for n in (4, 5, 12)},
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "pfedfda", "flux"])
+        shown = [(figures.load(name), gathered(figures.load(name), store, **how)[0]) for name, how in asked.items()]
+    wide = [[figures.Panel("Panel", {}, figures.curves(_images(n)))] * count for n, count in ((5, 2), (8, 1))]
+    bubbled = figures.Content([bubbles.of_partition(partitions.build(part, store))])
+    return [
+        *shown, (figures.load("pfedfda/3"), bubbled), *((RATIO, figures.Content(panels)) for panels in wide),
+        *((figures.load("flux/11"), figures.Content([plane] * n)) for n in (1, 6)),
+    ]  # fmt: skip
+
+
+def test_everything_lies_inside_the_paper(every: Shown) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    for figure, shown in every:
+        drawn = draw.draw(figure, shown)
+        canvas = FigureCanvasAgg(drawn)
+        canvas.draw()
+        renderer = canvas.get_renderer()
+        legend = drawn.legends[0].get_window_extent(renderer)
+        boxes = [axes.get_tightbbox(renderer) for axes in drawn.axes if axes.get_visible()]
+        assert not any(legend.overlaps(box) for box in boxes), figure.id
+        for box in (legend, *boxes):
+            assert min(box.x0, box.y0) >= -1, figure.id
+            assert (box.x1 <= drawn.bbox.width + 1, box.y1 <= drawn.bbox.height + 1) == (True, True), figure.id
+        for axes in drawn.axes:  # labels of ticks do not run into each other
+            labels = [t.get_window_extent(renderer) for t in axes.get_xticklabels() if t.get_text()]
+            assert figure.kind in ("beta", "bubbles") or not any(a.overlaps(b) for a, b in pairwise(labels)), figure.id
+
+
+@pytest.mark.parametrize("format", draw.FORMATS)
+def test_the_same_bytes_every_time_whatever_the_users_settings(every: Shown, format: str) -> None:
+    """Spectra in every format, each other kind as text."""
+    import matplotlib
+
+    one_each = {figure.kind: (figure, shown) for figure, shown in every} if format == "svg" else {}
+    for figure, shown in (*one_each.values(), (RATIO, figures.Content(_panels()))):
+        first = draw.render(figure, shown, format)
+        with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": None, "lines.linewidth": 5}):
+            assert draw.render(figure, shown, format) == first, figure.id
+        assert b"dc:date" not in first
+        assert b"CreationDate" not in first
+        assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[format])
 
 
 CHECK = """
 import sys
+from pathlib import Path
 import fedbench.cli.figure, fedbench.cli.theory
-early = sorted({"torch", "scipy", "matplotlib", "PIL", "numpy", "pandas"} & set(sys.modules))
-from fedbench.reports.figures import Content, Panel, curves, data, draw, load
+def heavy(*names):
+    return sorted({"torch", "torchvision", "sklearn", "matplotlib.pyplot", *names} & set(sys.modules))
+at_start = heavy("scipy", "matplotlib", "PIL", "numpy", "pandas")
+import fedbench.cli.report, fedbench.cli.tables
 import numpy as np
+from fedbench.reports import figures, render, table as tables
+from fedbench.reports.figures import draw
+from fedbench.reports.layout.build import build
+from fedbench.store import Store
+store = Store(Path(sys.argv[1]))
+grids = [build(tables.load(name), "small", store, [], compare=True) for name in ("feddrm/1", "ftw_erm/9")]
+printed = {name: render.render(grids, name) for name in render.FORMATS}
+assert (grids[0].counts["done"], printed["csv"].count("done,5862.0,")) == (1, 5)
+tabled = heavy("scipy", "matplotlib", "PIL")
 images = {(0, side): np.eye(9, 5) for side in ("train", "test")}
-draw.render(load("ftw_erm/2"), Content([Panel("", {}, curves(images))]), "svg")
-print(early, sorted({"torch", "scipy", "matplotlib.pyplot", "pandas"} & set(sys.modules)))
+draw.render(figures.load("ftw_erm/2"), figures.Content([figures.Panel("", {}, figures.curves(images))]), "svg")
+asked = {"pfedfda/2": {"run": sys.argv[2]}, "flux/11": {"run": sys.argv[3]}, "flux/4": {"compare": True}}
+drawn = [heavy("scipy", "pandas")]
+for name, how in asked.items():
+    spec = figures.load(name)
+    draw.render(spec, figures.kind_of(spec).gather(spec, figures.Ask(store, **how)), "svg")
+    drawn.append(heavy(*(["scipy"] if name == "pfedfda/2" else [])))
+print(at_start, tabled, drawn)
 """
 
 
-def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+def test_nothing_heavy_is_imported_before_it_is_needed(filled: Lab, every: Shown) -> None:
+    """Nothing at the start; no matplotlib for a table; no torch and no pyplot for a figure."""
+    ids = [shown.panels[0].about["run"] for figure, shown in every if figure.kind in ("beta", "descriptors")][:2]
     run = subprocess.run(
-        [sys.executable, "-c", CHECK], capture_output=True, text=True, env={**os.environ, "FEDBENCH_DATA": ""}
-    )
+        [sys.executable, "-c", CHECK, str(filled.store.home), *ids],
+        capture_output=True, text=True, env={**os.environ, "FEDBENCH_DATA": ""},
+    )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == "[] []"
+    assert run.stdout.strip() == "[] [] [[], [], [], []]"
 
 
-@pytest.mark.data
+@pytest.mark.slow
 def test_real_images(data_root: Path, store: Store, real_images: RealImages, monkeypatch: pytest.MonkeyPatch) -> None:
     """Our own earlier figures for Colored MNIST, and what the paper's caption says of both data sets.
 
@@ -333,10 +443,18 @@ def test_real_images(data_root: Path, store: Store, real_images: RealImages, mon
 
 
 def test_figures_are_declared_in_files_of_their_papers(tmp_path: Path) -> None:
+    """Their own partitions are drawn only when they are: presets, options, rows and columns must be there."""
     assert {"arena/mnist", "feddrm/3", "scale/1"} <= set(figures.names())
-    for name in figures.names():
-        figure = figures.load(name)
-        assert (figure.id, figure.kind in figures.KINDS) == (name, True)
+    for figure in map(figures.load, figures.names()):
+        assert figure.kind in figures.KINDS
+        for panel in figure.panels:
+            dataset = DatasetSpec(panel.dataset, "made for a test", "0")
+            spec = protocol.load(figure.protocol).partition_spec(dataset, 10, **panel.partition)
+            assert spec.clients > max(panel.clients or (0,))
+        for cell in (*figure.runs.values(), *([figure.cells] if figure.cells else ())):
+            table = tables.load(cell.table)
+            assert cell.row in [r.label for r in table.rows]
+            assert cell.column in [c.key for c in table.columns]
     file = tmp_path / "figures.toml"
     file.write_text('[[figure]]\ntitle = "T"\nkind = "sweep"\nserie = 1\n')
     with pytest.raises(FedbenchError, match=r"figures\.toml, figure 1 'serie'; did you mean 'series'"):

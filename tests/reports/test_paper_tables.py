@@ -46,21 +46,14 @@ def settings(name: str, budget: str = "paper") -> dict[str, Any]:
     return {c.key: sketch(table, c, budget) for c in table.measured}
 
 
-PAPERS = {"rounds": 10, "epochs": 2, "batch_size": 64, "lr": 0.005, "momentum": 0.9, "weight_decay": 0.0,
-          "init_seed": 42, "momentum_restarts": True, "init": "torch", "model": "lenet5_flux", "votes": False, "seed": 42}  # fmt: skip
-
-
+PAPERS = {
+    "rounds": 10, "epochs": 2, "batch_size": 64, "lr": 0.005, "momentum": 0.9, "weight_decay": 0.0, "init_seed": 42,
+    "momentum_restarts": True, "init": "torch", "model": "lenet5_flux", "votes": False, "seed": 42,
+}  # fmt: skip
 ENDLESS = {"steps": 1, "batch_size": 64, "passes": "endless", "cohort": None}
-
-
 CIFAR_S = {
-    "scheme": "dirichlet",
-    "alpha": 0.5,
-    "clients": 100,
-    "rounds": 200,
-    "participation": 0.3,
-    "full_last_round": True,
-}
+    "scheme": "dirichlet", "alpha": 0.5, "clients": 100, "rounds": 200, "participation": 0.3, "full_last_round": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
