@@ -161,24 +161,27 @@ def lab(store: Store, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return made
 
 
+APP = typer.Typer()
+APP.command("figure")(figure)
+APP.command("theory")(theory)
+
+
+def answer(home: Path, *arguments: str) -> Result:
+    """What `fedbench figure` and `theory` answer, without real images; an error is raised."""
+    context.configure(home, "", False)
+    result = CliRunner().invoke(APP, list(arguments))
+    if isinstance(result.exception, FedbenchError):
+        raise result.exception
+    return result
+
+
 @pytest.fixture
 def call(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Draws:
-    """`fedbench figure` and `theory`, in an empty folder, without real images; an error is raised."""
+    """`fedbench figure` and `theory`, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     for name in ("COLUMNS", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    app = typer.Typer()
-    app.command("figure")(figure)
-    app.command("theory")(theory)
-
-    def run(*arguments: str) -> Result:
-        context.configure(store.home, "", False)
-        result = CliRunner().invoke(app, list(arguments))
-        if isinstance(result.exception, FedbenchError):
-            raise result.exception
-        return result
-
-    return run
+    return partial(answer, store.home)
 
 
 @pytest.fixture
