@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 import statistics
 from pathlib import Path
@@ -15,18 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench import protocol
+from fedbench.data import recipe
 from fedbench.errors import FedbenchError
-from fedbench.metrics.read import writing
 from fedbench.metrics.statistics import warm_rounds
 from fedbench.reports import table as tables
 from fedbench.reports.layout import times
 from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Entry, Grid, legend
+from fedbench.reports.layout.notes import _sources
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.status.cells import find
 from fedbench.reports.status.index import State
 from fedbench.reports.table.claims import FAILS, HOLDS, OPEN
 from fedbench.reports.table.spec import Column, Table
+from fedbench.specs import DatasetSpec
+from tests.reports.conftest import Lab, of_csv, written
 
 MINE = """
 title = "Mine"
@@ -81,19 +82,15 @@ VALUES = {
 }
 
 
-def mine(tmp_path: Path, text: str = MINE) -> Table:
-    path = tmp_path / "mine.toml"
-    path.write_text(text)
-    return tables.load(str(path))
-
-
-def run(lab: Any, table: Table, method: str, column: str) -> None:
+def run(lab: Lab, table: Table, method: str, column: str, title: str | None = None) -> None:
     setting = find(table, "small", lab.store, []).settings[column][0]
-    lab.run(setting, method, clients=dict(enumerate(VALUES[method][column])), views=("plain",), rules="pfedfda")
+    values = VALUES[method][column] if method in VALUES else (0.5, 0.5, 0.5)
+    more = {"title": title} if title else {}
+    lab.run(setting, method, clients=dict(enumerate(values)), views=("plain",), rules="pfedfda", **more)
 
 
-def made(lab: Any, tmp_path: Path, *left_out: tuple[str, str], **options: Any) -> Grid:
-    table = mine(tmp_path)
+def made(lab: Lab, tmp_path: Path, *left_out: tuple[str, str], **options: Any) -> Grid:
+    table = written(tmp_path, MINE)
     for method, line in VALUES.items():
         for column in line:
             if (method, column) not in left_out:
@@ -106,30 +103,23 @@ def line(grid: Grid, label: str) -> dict[str, Entry]:
     return {h.label: e for h, e in zip(grid.heads, found.entries, strict=True)}
 
 
-# -- budgets ---------------------------------------------------------------------------------------------------
-
-
-def test_a_columns_budget_is_laid_over_the_tables_and_said(lab: Any, tmp_path: Path) -> None:
-    table = mine(tmp_path)
+def test_a_columns_budget_is_laid_over_the_tables_and_said(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, MINE)
     cells = find(table, "small", lab.store, [])
-    assert {key: s[0].rounds for key, s in cells.settings.items()} == {
-        "Accuracy/Much": 20, "Accuracy/Little": 44, "Last two": 20
-    }  # fmt: skip
+    own = {"Accuracy/Much": 20, "Accuracy/Little": 44, "Last two": 20}
+    assert {key: s[0].rounds for key, s in cells.settings.items()} == own
     assert {s[0].budget for s in cells.settings.values()} == {"small"}
     assert {s[0].rounds for s in find(table, "paper", lab.store, []).settings.values()} == {200}
     about = build(table, "small", lab.store, []).about
     assert "Accuracy/Little: 44 rounds." in about
     assert any(text.startswith("Budget small: 20 or 44 rounds of 5 epochs") for text in about)
     assert not any("44" in text for text in build(table, "paper", lab.store, []).about)
+    rows = MINE.replace('method = "local"', 'method = "local", budget = { small = { rounds = 3 } }')
+    grid = find(written(tmp_path, rows), "small", lab.store, []).grid
+    assert [[j.setting.rounds for c in row for j in c.specs] for row in grid] == [[3, 3, 3], [20, 44, 20]]
 
 
-def test_a_row_goes_before_a_column(lab: Any, tmp_path: Path) -> None:
-    text = MINE.replace('method = "local"', 'method = "local", budget = { small = { rounds = 3 } }')
-    cells = find(mine(tmp_path, text), "small", lab.store, [])
-    assert [[j.setting.rounds for c in row for j in c.specs] for row in cells.grid] == [[3, 3, 3], [20, 44, 20]]
-
-
-def test_a_group_of_one_budget_is_named_as_a_whole(lab: Any) -> None:
+def test_a_group_of_one_budget_is_named_as_a_whole(lab: Lab) -> None:
     about = build(tables.load("pfedfda/figure4"), "small", lab.store, []).about
     assert any(text.startswith("CIFAR100-S 25 %: ") for text in about)
     assert any(" of 1 or 2 or 5 or 10 or 20 epochs" in text for text in about)
@@ -138,7 +128,7 @@ def test_a_group_of_one_budget_is_named_as_a_whole(lab: Any) -> None:
 # -- means over columns ----------------------------------------------------------------------------------------
 
 
-def test_means_over_columns(lab: Any, tmp_path: Path) -> None:
+def test_means_over_columns(lab: Lab, tmp_path: Path) -> None:
     grid = made(lab, tmp_path, compare=True)
     ours = line(grid, "FedAvg")
     assert [ours[k].text for k in ("Gain", "More", "Mean")] == ["15.0", "60.0", "50.0"]  # 60 % is (20 + 100) / 2
@@ -154,54 +144,39 @@ def test_means_over_columns(lab: Any, tmp_path: Path) -> None:
     assert grid.counts == {"done": 6}, "means are no cells to be made"
 
 
-def test_a_mean_waits_for_all_of_its_cells(lab: Any, tmp_path: Path) -> None:
+def test_a_mean_waits_for_all_of_its_cells(lab: Lab, tmp_path: Path) -> None:
+    """And is no cell to be made."""
     grid = made(lab, tmp_path, ("local", "Accuracy/Little"))
     ours = line(grid, "FedAvg")
     assert (ours["Gain"].text, ours["Gain"].state, ours["Gain"].symbol) == ("", State.MISSING, "·")
     assert ours["Mean"].text == "50.0", "FedAvg's own numbers are there"
     assert line(grid, "Local")["Mean"].text == ""
     assert grid.counts == {"done": 5, "missing": 1}
+    cells = find(written(tmp_path, MINE), "small", lab.store, [])
+    assert (len(cells.runs(State.MISSING)), sum(cells.counts.values())) == (1, 6)
 
 
-def test_cells_of_means_need_no_run(lab: Any, tmp_path: Path) -> None:
-    table = mine(tmp_path)
-    run(lab, table, "fedavg", "Accuracy/Much")
-    cells = find(table, "small", lab.store, [])
-    states = {(c.row.label, c.column.label): c.state for c in cells.all}
-    assert states["FedAvg", "Gain"] is states["FedAvg", "Mean"] is State.MISSING
-    assert len(cells.runs(State.MISSING)) == 3
-    assert sum(cells.counts.values()) == 6
-
-
-def test_a_method_that_no_row_asks_for_has_means_too(lab: Any, tmp_path: Path) -> None:
-    table = mine(tmp_path)
-    for column in ("Accuracy/Much", "Accuracy/Little"):
-        run(lab, table, "local", column)
-        setting = find(table, "small", lab.store, []).settings[column][0]
-        lab.run(setting, "pfedfda", clients={0: 0.5, 1: 0.5, 2: 0.5}, views=("plain",), title="P", rules="pfedfda")
+def test_a_method_that_no_row_asks_for_has_means_too(lab: Lab, tmp_path: Path) -> None:
+    """And no row where it fills no printed column: one hidden part of a mean is no mean."""
+    table = written(tmp_path, MINE)
+    run(lab, table, "local", "Accuracy/Much")
+    run(lab, table, "local", "Accuracy/Little")
+    hidden = dataclasses.replace(
+        table, column=[c if c.of else dataclasses.replace(c, hidden=True) for c in table.column]
+    )
+    for column, there in (("Accuracy/Much", False), ("Accuracy/Little", True)):
+        run(lab, table, "pfedfda", column, "P")
+        labels = [one.label for one in build(hidden, "small", lab.store, [], extra=True).lines]
+        assert ("P" in labels) == there
     extra = line(build(table, "small", lab.store, [], extra=True), "P")
     assert (extra["Gain"].text, extra["Mean"].text) == ("15.0", "50.0")
 
 
-def test_a_method_that_fills_no_printed_column_has_no_row(lab: Any, tmp_path: Path) -> None:
-    """One hidden part of a mean is no mean."""
-    table = mine(tmp_path)
-    for column in table.column:
-        if not column.of:
-            object.__setattr__(column, "hidden", True)
-    setting = find(table, "small", lab.store, []).settings["Accuracy/Much"][0]
-    lab.run(setting, "pfedfda", clients={0: 0.5, 1: 0.5, 2: 0.5}, views=("plain",), title="P", rules="pfedfda")
-    assert "P" not in [one.label for one in build(table, "small", lab.store, [], extra=True).lines]
-    setting = find(table, "small", lab.store, []).settings["Accuracy/Little"][0]
-    lab.run(setting, "pfedfda", clients={0: 0.5, 1: 0.5, 2: 0.5}, views=("plain",), title="P", rules="pfedfda")
-    assert "P" in [one.label for one in build(table, "small", lab.store, [], extra=True).lines]
-
-
-def test_every_format_prints_them(lab: Any, tmp_path: Path) -> None:
+def test_every_format_prints_them(lab: Lab, tmp_path: Path) -> None:
     grid = made(lab, tmp_path)
     for name in sorted({*FORMATS} - {"csv", "json"}):
         assert "15.0" in render([grid], name)
-    rows = {(r["row"], r["column"]): r for r in csv.DictReader(io.StringIO(render([grid], "csv")))}
+    rows = {(r["row"], r["column"]): r for r in of_csv(render([grid], "csv"))}
     gain = rows["FedAvg", "Gain"]
     assert (float(gain["value"]), gain["std"], gain["n"], gain["unit"]) == (pytest.approx(15), "", "2", "%")
     assert rows["Local", "Gain"]["value"] == ""
@@ -210,70 +185,22 @@ def test_every_format_prints_them(lab: Any, tmp_path: Path) -> None:
 
 
 def test_another_data_set_takes_means_along(tmp_path: Path) -> None:
-    part = mine(tmp_path).for_dataset("digits")
+    """But one over other data sets stays behind."""
+    part = written(tmp_path, MINE).for_dataset("digits")
     assert [c.label for c in part.columns] == ["Much", "Little", "Gain", "More", "Mean", "Last two"]
     gain = next(c for c in part.columns if c.label == "Gain")
     assert set(gain.of) <= {c.key for c in part.measured}
+    mixed = written(tmp_path, MINE.replace('dataset = "cifar10"', 'dataset = "mnist"', 1))
+    assert [c.label for c in mixed.for_dataset("cifar10").columns] == ["Little", "Last two"]
 
 
-def test_a_mean_over_other_data_sets_stays_behind(tmp_path: Path) -> None:
-    text = MINE.replace('dataset = "cifar10"', 'dataset = "mnist"', 1)
-    labels = [c.label for c in mine(tmp_path, text).for_dataset("cifar10").columns]
-    assert labels == ["Little", "Last two"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('"Accuracy/Little"]', '"Accuracy/Litle"]', "unknown column in .*Gain, of.*did you mean 'Accuracy/Little'"),
-        (
-            'label = "Mean"\nof = ["Accuracy/Much"',
-            'label = "Mean"\nof = ["Mean"',
-            "unknown column before it in .*Mean, of 'Mean'",
-        ),
-        ('relative_to = "Local"', 'relative_to = "Locl"', "unknown row in .*did you mean 'Local'"),
-        ('relation = "percent"', 'relation = "per cent"', "unknown relation in .*did you mean 'percent'"),
-        ('relation = "percent"', "", "relative_to .a row. and relation go together"),
-        ('label = "Mean"', 'label = "Mean"\ndataset = "cifar10"', "Mean is a mean over columns, so it has no data set"),
-        ('label = "Last two"', 'label = "Last two"\nrelation = "percent"', "go with 'of'"),
-        ("clients = [2, 3]", "clients = [3, 2]", r"clients are \[first, last\], counted from 1, not \[3, 2\]"),
-        ("clients = [2, 3]", "clients = [0, 3]", "counted from 1"),
-        ("clients = [2, 3]", "clients = [2]", r"\[first, last\]"),
-        (
-            "clients = [2, 3]",
-            'clients = [2, 3]\nstatistic = "last_rounds"',
-            "clients go with statistic clients or weighted_clients",
-        ),
-        ("small = { rounds = 44 }", "smal = { rounds = 44 }", "unknown budget .*column Accuracy/Little 'smal'"),
-        ("small = { rounds = 44 }", "small = { round = 44 }", "unknown key .*budget.small 'round'"),
-        (
-            'label = "Last two"',
-            'label = "L"\nstands_in = { mnist = { clint = 3 } }',
-            "unknown key .*mnist 'clint'",
-        ),
-    ],
-)
-def test_faulty_columns(tmp_path: Path, old: str, new: str, message: str) -> None:
-    assert old in MINE
-    with pytest.raises(FedbenchError, match=message) as caught:
-        mine(tmp_path, MINE.replace(old, new, 1))
-    assert "\n" not in str(caught.value)
-
-
-# -- clients and rounds ----------------------------------------------------------------------------------------
-
-
-def test_a_column_of_some_clients(lab: Any, tmp_path: Path) -> None:
+def test_a_column_of_some_clients(lab: Lab, tmp_path: Path) -> None:
     found = line(made(lab, tmp_path), "FedAvg")["Last two"]
     assert (found.text, found.spread) == ("65.0", f"{statistics.stdev([60, 70]):.1f}")
     assert found.value is not None
     assert (found.value.count, found.value.weighted) == (2, pytest.approx(65))
-
-
-def test_clients_that_the_run_does_not_have_are_no_number(lab: Any, tmp_path: Path) -> None:
-    table = mine(tmp_path, MINE.replace("clients = [2, 3]", "clients = [2, 4]"))
-    run(lab, table, "fedavg", "Accuracy/Much")
-    grid = build(table, "small", lab.store, [])
+    more = written(tmp_path, MINE.replace("clients = [2, 3]", "clients = [2, 4]"))
+    grid = build(more, "small", lab.store, [])
     assert line(grid, "FedAvg")["Last two"].state is State.DAMAGED
     assert "client_accuracy of client 4" in grid.problems[0]
 
@@ -294,20 +221,12 @@ partition = { scheme = "iid" }
 """
 
 
-def test_the_first_round_does_not_count(lab: Any, tmp_path: Path) -> None:
-    import pyarrow as pa
-
-    table = mine(tmp_path, ROUNDS)
+def test_the_first_round_does_not_count(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, ROUNDS)
     setting = find(table, "small", lab.store, []).settings["Network"][0]
     made = lab.run(setting, "fedavg", measure=False, rules="pfedfda", executor="sequential")
     shares = {0: 0.9, 1: 0.1, 2: 0.5, 3: 0.7, 4: 0.9}
-    columns = {
-        "metric": pa.array(["network_share"] * 5).dictionary_encode(), "view": pa.array([""] * 5).dictionary_encode(),
-        "round": pa.array(list(shares), pa.int32()), "client": pa.array([-1] * 5, pa.int32()),
-        "value": pa.array(list(shares.values())),
-    }  # fmt: skip
-    with writing(made, lab.store) as writer:
-        writer.table("metrics", pa.table(columns))
+    lab.rows(made, [("network_share", "", t, -1, share) for t, share in shares.items()])
     grid = build(table, "small", lab.store, [])
     found = line(grid, "FedAvg")["Network"]
     assert (found.text, found.spread) == ("70.0", f"{100 * statistics.stdev([0.5, 0.7, 0.9]):.1f}")
@@ -326,32 +245,19 @@ def test_warm_rounds(values: list[float]) -> None:
         assert found.std == pytest.approx(statistics.stdev(counted), abs=1e-9)
 
 
-# -- executors and doubtful numbers ----------------------------------------------------------------------------
-
-
-def test_executors_are_named_where_times_are_read(lab: Any) -> None:
-    whole = {"local_training_seconds": 2.0, "total_runtime_seconds": 60.0}
-    for column, executor in (("One after another", "sequential"), ("fedbench", "cores")):
-        setting = lab.setting("pfedfda/6", f"{column}/Local training")
-        lab.run(setting, "fedavg", whole=whole, rules="pfedfda", executor=executor)
-    about = build(tables.load("pfedfda/6"), "small", lab.store, []).about
-    told = "Times are those of different executors. One after another: sequential on cpu; fedbench: cores on cpu."
-    assert told in about
-
-
-def test_no_column_is_named_twice_for_its_executors(lab: Any) -> None:
-    whole = {"local_training_seconds": 2.0, "total_runtime_seconds": 60.0}
-
-    def told(column: str, method: str, executor: str) -> list[str]:
-        lab.run(lab.setting("pfedfda/6", column), method, whole=whole, rules="pfedfda", executor=executor)
+def test_executors_are_named_where_times_are_read(lab: Lab) -> None:
+    """No column twice; one of another executor than its group's by itself."""
+    how: dict[str, Any] = {"whole": {"local_training_seconds": 2.0, "total_runtime_seconds": 60.0}, "rules": "pfedfda"}
+    for column, method, executor, told in (
+        ("fedbench", "fedavg", "cores", ""),
+        ("fedbench", "apfl", "stacked", "fedbench: cores on cpu and stacked on cpu."),
+        ("One after another", "fedavg", "sequential",
+         "One after another: sequential on cpu; fedbench: cores on cpu and stacked on cpu."),
+    ):  # fmt: skip
+        lab.run(lab.setting("pfedfda/6", f"{column}/Local training"), method, executor=executor, **how)
         about = build(tables.load("pfedfda/6"), "small", lab.store, [], extra=True).about
-        return [line.partition("executors. ")[2] for line in about if "executors" in line]
-
-    assert told("fedbench/Local training", "fedavg", "cores") == []
-    assert told("fedbench/Local training", "apfl", "stacked") == ["fedbench: cores on cpu and stacked on cpu."]
-
-
-def test_a_column_of_another_executor_than_its_groups_is_named_itself() -> None:
+        said = [line.removeprefix("Times are those of different executors. ") for line in about if "executors" in line]
+        assert said == ([told] if told else [])
     columns = {label: Column(label, group="Time") for label in ("5 clients", "25 clients", "50 clients")}
     ran = {"5 clients": "cores", "25 clients": "stacked", "50 clients": "cores"}
     hits = [(columns[label], {"executor": name, "device": "cpu"}) for label, name in ran.items()]
@@ -359,7 +265,7 @@ def test_a_column_of_another_executor_than_its_groups_is_named_itself() -> None:
     assert times.by_column(hits) == told
 
 
-def test_processors_are_named_where_times_are_of_several(lab: Any) -> None:
+def test_processors_are_named_where_times_are_of_several(lab: Lab) -> None:
     setting = lab.setting("pfedfda/6", "One after another/Local training")
 
     def about() -> list[str]:
@@ -386,7 +292,7 @@ def test_processors_are_named_where_times_are_of_several(lab: Any) -> None:
 
 @pytest.mark.parametrize(("processor", "alike"), [("Xeon 6-207-2", True), (None, True), ("EPYC 25-17-1", False)])
 def test_times_are_ranked_and_judged_where_no_two_are_known_to_be_of_other_processors(
-    lab: Any, processor: str | None, alike: bool
+    lab: Lab, processor: str | None, alike: bool
 ) -> None:
     setting = lab.setting("pfedfda/6", "One after another/Local training")
     how: dict[str, Any] = {"rules": "pfedfda", "executor": "sequential"}
@@ -415,7 +321,7 @@ def test_a_mean_of_times_is_of_all_its_parts_processors() -> None:
     ]
 
 
-def test_a_doubtful_number_is_shown_but_no_target(lab: Any) -> None:
+def test_a_doubtful_number_is_shown_but_no_target(lab: Lab) -> None:
     lab.dataset("cifar100")
     for column in ("Dir(0.1)/CIFAR10", "Dir(0.1)/CIFAR100"):
         setting = lab.setting("pfedfda/3", column)
@@ -436,7 +342,7 @@ def test_a_doubtful_number_is_shown_but_no_target(lab: Any) -> None:
     assert "Tolerance: ±0.03, meant for the paper's own budget." in grid.notes
 
 
-def test_ratios_can_be_claimed(lab: Any) -> None:
+def test_ratios_can_be_claimed(lab: Lab) -> None:
     for method, seconds in (("fedavg", 2.0), ("pfedfda", 2.5)):
         setting = lab.setting("pfedfda/6", "One after another/Local training")
         whole = {"local_training_seconds": seconds, "total_runtime_seconds": 60 * seconds}
@@ -492,12 +398,8 @@ def test_tables_of_corrupted_images_tell_of_frost() -> None:
     assert {"pfedfda/1", "pfedfda/4", "pfedfda/figure4"} <= seen
 
 
-def test_a_copy_of_the_images_is_told(lab: Any) -> None:
+def test_a_copy_of_the_images_is_told(lab: Lab) -> None:
     """What is no recipe's first source, such as a JPEG copy, stands below the table."""
-    from fedbench.data import recipe
-    from fedbench.reports.layout.notes import _sources
-    from fedbench.specs import DatasetSpec
-
     cells = lab.cells("pfedfda/2")
     assert _sources(cells) == []
     copy = DatasetSpec("cifar10", "parquet", "x")

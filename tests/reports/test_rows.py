@@ -1,0 +1,437 @@
+"""Extra rows by method, file, version and values; rows with their own budget, of users' files, of one precision."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fedbench.errors import FedbenchError
+from fedbench.reports import table as tables
+from fedbench.reports.layout.build import build
+from fedbench.reports.layout.grid import Grid
+from fedbench.reports.layout.notes import command, elsewhere
+from fedbench.reports.render import FORMATS, render
+from fedbench.reports.status.cells import Cells, find
+from fedbench.reports.status.index import State
+from fedbench.reports.status.others import others
+from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
+from fedbench.store import Artifact
+from tests.reports.conftest import Lab, of_csv, written
+from tests.support.own_table import own_images, own_table
+
+DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
+
+
+def grid(lab: Lab, name: str = "feddrm/1") -> Grid:
+    return build(tables.load(name), "small", lab.store, [], extra=True)
+
+
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_programs_can_tell_them_apart_too(lab: Lab, format: str) -> None:
+    for run in (*APFLS, ("mine", 0.5, "Mine", "ab" * 32)):
+        extra(lab, *run)
+    text = render([grid(lab)], format)
+    cells = json.loads(text)[0]["cells"] if format == "json" else of_csv(text)
+    found = [(c["row"], c["method"], c["source"] or "", float(c["value"])) for c in cells if c["kind"] == "extra"]
+    assert found == [
+        ("APFL (apfl)", "apfl", "", 25.0), ("APFL (apfl_flux)", "apfl_flux", "", 75.0),
+        ("Mine", "mine", "ab" * 32, 50.0),
+    ]  # fmt: skip
+
+
+def extra(
+    lab: Lab, method: str, value: float, title: str | None = None, source: str | None = None, **how: Any
+) -> Artifact:
+    """A run of a method, or of a user's file whose class is called so, in the first column of Table 1."""
+    how = {"column": DIR, **how}
+    setting = lab.setting("feddrm/1", how.pop("column"))
+    if source is None:
+        return lab.run(setting, method, value=value, **({"title": title} if title else {}), **how)
+    spec = RunSpec(setting, method, {}, 1, source)
+    with lab.store.writing(spec) as writer:
+        writer.table("rounds", pa.table({"round": [1]}))
+        writer.provenance = {"overrides": {}, "title": title}
+    run = lab.store.open("run", spec.id)
+    lab.metrics(run, value, {"system_accuracy": lambda _: value}, {}, {}, {}, ("crop", "plain"))
+    return run
+
+
+def of_kind(grid: Grid, kind: str = "extra") -> dict[str, list[str]]:
+    """Label -> the values of the columns that have one."""
+    return {x.label: [e.text for e in x.entries if e.text] for x in grid.lines if x.kind == kind and x.filled}
+
+
+APFLS = (("apfl", 0.25, "APFL"), ("apfl_flux", 0.75, "APFL"))
+
+
+@pytest.mark.parametrize(
+    ("runs", "rows"),
+    [
+        (APFLS, {"APFL (apfl)": ["25.00"], "APFL (apfl_flux)": ["75.00"]}),
+        (
+            (("mine", 0.5, "Mine", "ab" * 32), ("mine", 0.25, "Mine", "cd" * 32)),
+            {"Mine (file abababab)": ["50.00"], "Mine (file cdcdcdcd)": ["25.00"]},
+        ),
+        (
+            (("pfedfda", 0.5, {"version": 1}), ("pfedfda", 0.25, {"version": 2})),
+            {"pFedFDA (version 1)": ["50.00"], "pFedFDA (version 2)": ["25.00"]},
+        ),
+        (
+            (
+                ("pfedfda", 0.5, {"overrides": {"cov_ridge": 0.1}}),
+                ("pfedfda", 0.25, {"overrides": {"cov_ridge": 0.10000001}}),
+            ),
+            {"pFedFDA (cov_ridge = 0.1)": ["50.00"], "pFedFDA (cov_ridge = 0.10000001)": ["25.00"]},
+        ),
+        ((("feddrm", 0.75), ("mine", 0.5, "FedDRM")), {"FedDRM (mine)": ["50.00"]}),
+        ((("pfedfda", 0.5), ("pfedfda", 0.25, {"column": SPC})), {"pFedFDA": ["50.00", "25.00"]}),
+        (
+            (*APFLS, ("sly", 0.5, "APFL (apfl)")),
+            {"APFL (apfl), run {0}": ["25.00"], "APFL (apfl_flux)": ["75.00"], "APFL (apfl), run {2}": ["50.00"]},
+        ),
+    ],
+)
+def test_no_two_rows_have_one_label(lab: Lab, runs: Any, rows: dict[str, list[str]]) -> None:
+    """Of titles, users' files, versions and hyper-parameters that are alike; one method is one row over all columns."""
+    ids = [
+        extra(lab, *[a for a in run if not isinstance(a, dict)], **(run[-1] if isinstance(run[-1], dict) else {})).id
+        for run in runs
+    ]
+    assert of_kind(grid(lab)) == {label.format(*ids): values for label, values in rows.items()}
+
+
+def test_they_are_added_where_they_are_asked_for(lab: Lab) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "pfedfda", value=0.5)
+    plain = build(tables.load("feddrm/1"), "small", lab.store, [])
+    assert not [line for line in plain.lines if line.kind == "extra"]
+    assert "Left out: 1 row of your other runs in these settings (--extra)." in plain.about
+    assert not any("Left out" in line for line in grid(lab).about)
+
+
+def test_one_of_fewer_seeds_is_marked_and_not_ranked(lab: Lab) -> None:
+    """However good it is: the best and the second are of the table's own seeds."""
+    lab.dataset("mnist")
+    settings = next(iter(lab.cells("flux/13", "paper").settings.values()))
+    for setting in settings:
+        for method, value in (("fedavg", 0.5), ("local", 0.25)):
+            more = {"client_accuracy_mean": lambda _, value=value: value}
+            lab.run(setting, method, rules="flux", metrics=more, views=("plain",))
+    for seeds, setting in enumerate(settings, 1):
+        lab.run(setting, "mine", rules="flux", metrics={"client_accuracy_mean": lambda _: 0.75}, views=("plain",))
+        if seeds in (1, len(settings)):
+            lines = build(tables.load("flux/13"), "paper", lab.store, [], extra=True).lines
+            of = {line.label: line.entries[0] for line in lines}
+            assert (of["mine"].rank, of["mine"].mark) == ((0, "‡") if seeds == 1 else (1, ""))
+    assert of["FedAvg"].rank == 2
+
+
+BUDGETS = """
+title = "Mine"
+protocol = "feddrm"
+metric = "system_accuracy"
+statistic = "final"
+decimals = 3
+rows = [
+  { label = "Plain", method = "feddrm" },
+  { label = "Long", method = "fedavg", train = { lr = 0.5 }, budget = { small = { rounds = 300 } } },
+]
+[[column]]
+label = "IID"
+dataset = "cifar10"
+partition = { scheme = "iid" }
+train = { rounds = 30, window = 1 }
+"""
+
+
+def test_a_row_of_its_own_budget_asks_for_other_runs(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, BUDGETS)
+    cells = find(table, "small", lab.store, [])
+    plain, long = (line[0].specs[0].setting for line in cells.grid)
+    assert (plain.rounds, long.rounds, plain.lr, long.lr, long.budget) == (30, 300, 0.01, 0.5, "small")
+    assert cells.settings["IID"] == (plain,)
+    assert {job.setting.rounds for job in cells.runs(State.MISSING)} == {30, 300}
+    at_paper = find(table, "paper", lab.store, [])
+    assert [line[0].specs[0].setting.rounds for line in at_paper.grid] == [30, 30]  # nothing declared: the column's
+    assert at_paper.grid[1][0].specs[0].setting.lr == 0.5
+    about = build(table, "small", lab.store, []).about
+    assert any(line.startswith("Budget small: 30 rounds") for line in about)
+    assert "Long: lr = 0.5, 300 rounds." in about
+    assert not any(line.startswith("Plain:") for line in about)
+
+
+def test_each_run_stands_in_its_own_row(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, BUDGETS)
+    plain, long = (line[0].specs[0].setting for line in find(table, "small", lab.store, []).grid)
+    lab.run(plain, "feddrm", value=0.25)
+    lab.run(long, "fedavg", value=0.5)
+    # The row's method at the table's own budget is another run, and gets a row of its own that tells it apart.
+    lab.run(plain, "fedavg", value=0.125, title="Long")
+    lab.run(plain, "local", value=0.75, title="Local")
+    lab.run(long, "local", value=0.875, title="Elsewhere")
+    grid = build(table, "small", lab.store, [], extra=True)
+    assert of_kind(grid, "paper") == {"Plain": ["0.250"], "Long": ["0.500"]}
+    assert of_kind(grid) == {"Local": ["0.750"], "Long (30 rounds)": ["0.125"]}
+
+
+def test_the_protocols_hyper_parameters_of_a_budget_are_said(lab: Lab) -> None:
+    small = build(tables.load("ftw_erm/13"), "small", lab.store, []).notes
+    assert "M = 10, M = 20, M = 40, M = 50, M = 100, M = 200, M = 500: restarts = 1." in small
+    assert not any("restarts" in line for line in build(tables.load("ftw_erm/13"), "paper", lab.store, []).notes)
+
+
+MINE = 'label = "Mine", method = "./idea.py:Idea"'
+
+
+def own_ids(path: Path, lab: Lab) -> list[str]:
+    """Ids of all runs that the table needs."""
+    return [spec.id for cell in find(tables.load(str(path)), "smoke", lab.store, []).all for spec in cell.specs]
+
+
+def test_files_are_seen_from_the_tables_folder(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = own_table(tmp_path)
+    there = own_ids(path, lab)
+    monkeypatch.chdir(tmp_path)
+    assert own_ids(Path("mine.toml"), lab) == there
+    assert len(set(there)) == 6
+
+
+def test_the_same_text_elsewhere_is_the_same_method_network_and_partitioner(lab: Lab, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    assert own_ids(own_table(tmp_path / "a"), lab) == own_ids(own_table(tmp_path / "b"), lab)
+    (tmp_path / "b" / "idea.py").open("a").write("\nOVER = 1\n")
+    changed = own_ids(tmp_path / "b" / "mine.toml", lab)
+    same = [a == b for a, b in zip(own_ids(tmp_path / "a" / "mine.toml", lab), changed, strict=True)]
+    assert same == [True, True, False, False, False, False], "FedAvg's runs know nothing of that file"
+
+
+def test_a_data_set_of_ones_own_is_its_recipe(lab: Lab, tmp_path: Path) -> None:
+    own_images(tmp_path)
+    path = own_table(tmp_path, ('"digits"', '"./pets.toml"'))
+    cells = find(tables.load(str(path)), "smoke", lab.store, [])
+    assert cells.absent == {}
+    assert {c.column.dataset for c in cells.all} == {"pets"}
+    assert all(isinstance(s.setting.partition.dataset, DatasetSpec) for c in cells.all for s in c.specs)
+
+
+def test_a_planned_row_is_not_built_until_its_method_is_there(lab: Lab, tmp_path: Path) -> None:
+    path = own_table(tmp_path, ('method = "fedavg"', 'method = "fedsplendid", planned = true'))
+    states = {c.row.label: c.state for c in find(tables.load(str(path)), "smoke", lab.store, []).all}
+    assert states == {"FedAvg": State.NOT_BUILT, "Mine": State.MISSING, "Mine, 0.1": State.MISSING}
+    path = own_table(tmp_path, ('method = "fedavg"', 'method = "fedavg", planned = true'))
+    states = {c.row.label: c.state for c in find(tables.load(str(path)), "smoke", lab.store, []).all}
+    assert states["FedAvg"] is State.MISSING
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (('"fedavg"', '"fedavgg"'), "unknown method in {0}, row FedAvg 'fedavgg'; did you mean 'fedavg'?"),
+        (("mu = 0.1", "nu = 0.1"), "{0}, row Mine, 0.1: unknown option of idea 'nu'; known: mu"),
+        (("mu = 0.1", 'mu = "x"'), "{0}, row Mine, 0.1: --mu of idea takes a number, not 'x'"),
+        ((MINE, MINE.replace(":Idea", ":Ideal")), "{0}, row Mine: unknown method class in .*'Ideal'; did you mean"),
+        ((MINE, MINE.replace("idea.py", "nowhere.py")), "{0}, row Mine: no file .*nowhere.py to take the method from"),
+        (("net.py:Net", "net.py:Nett"), "{0}, column Net: unknown model class in .* 'Nett'; did you mean 'Net'"),
+        (("net.py", "nowhere.py"), "{0}, column Net: no file .*nowhere.py to take the model from"),
+        (("Bright", "Brigt"), "{0}, column Bands: unknown partitioner class in .*'Brigt'; did you mean 'Bright'?"),
+        (("bands = 2", "bnds = 2"), "{0}, column Bands: unknown option of partitioner Bright 'bnds'; did you mean"),
+        (("bands = 2", "bands = 0"), "{0}, column Bands: --bands of Bright must be at least 1, not 0"),
+        (('"digits"', '"digts"'), "{0}, column Net: unknown dataset 'digts'; did you mean 'digits'?"),
+        (('"digits"', '"./pts.toml"'), "{0}, column Net: there is no recipe file .*pts.toml; give the path of"),
+    ],
+)
+def test_a_mistake_is_told_with_its_row_or_column(change: tuple[str, str], told: str, lab: Lab, tmp_path: Path) -> None:
+    path = own_table(tmp_path, change)
+    with pytest.raises(FedbenchError) as raised:
+        own_ids(path, lab)
+    assert re.match(told.format(re.escape(str(path))), str(raised.value))
+
+
+def test_a_recipe_that_is_called_as_another_is_refused(lab: Lab, tmp_path: Path) -> None:
+    recipe = own_images(tmp_path)
+    (tmp_path / "digits.toml").write_text(recipe.read_text())
+    path = own_table(tmp_path, ('"digits"', '"./digits.toml"'))
+    with pytest.raises(FedbenchError, match=r"column Net: .* has the name of fedbench's own data set digits; rename"):
+        own_ids(path, lab)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "pets.toml").write_text(recipe.read_text())
+    text = path.read_text().replace("./digits.toml", "./pets.toml", 1).replace("./digits.toml", "./more/pets.toml")
+    path.write_text(text)
+    with pytest.raises(FedbenchError, match=r"column Bands: two data sets are called pets: .*; rename one"):
+        own_ids(path, lab)
+
+
+def stored(path: Path, lab: Lab, row: str, column: str, value: float) -> RunSpec:
+    """A run of a cell in the store, as if it had been trained by the file as it is."""
+    cells = find(tables.load(str(path)), "smoke", lab.store, [])
+    (cell,) = (c for c in cells.all if (c.row.label, c.column.key) == (row, column))
+    (spec,) = cell.specs
+    with lab.store.writing(spec) as writer:
+        writer.table("rounds", pa.table({"round": [1]}))
+        writer.provenance = {"overrides": dict(cell.row.params), "defaults": {"mu": 0.01}, "title": "Idea"}
+    run = lab.store.open("run", spec.id)
+    lab.metrics(run, value, {"system_accuracy": lambda _: value}, {}, {}, {}, ("crop", "plain"))
+    return spec
+
+
+def own_grid(path: Path, lab: Lab) -> Grid:
+    return build(tables.load(str(path)), "smoke", lab.store, [], extra=True)
+
+
+def printed(path: Path, lab: Lab) -> dict[str, list[str]]:
+    return {line.label: [e.text for e in line.entries] for line in own_grid(path, lab).lines}
+
+
+def test_after_the_file_changed_earlier_runs_are_rows_of_their_own(lab: Lab, tmp_path: Path) -> None:
+    path = own_table(tmp_path)
+    source = stored(path, lab, "Mine", "Net", 0.5).source
+    stored(path, lab, "Mine, 0.1", "Bands", 0.25)
+    assert printed(path, lab) == {"FedAvg": ["", ""], "Mine": ["50.0", ""], "Mine, 0.1": ["", "25.0"]}
+    (tmp_path / "idea.py").open("a").write("\nOVER = 1\n")
+    assert source is not None
+    earlier = f"file {source[:8]}"
+    assert printed(path, lab) == {
+        "FedAvg": ["", ""], "Mine": ["", ""], "Mine, 0.1": ["", ""],
+        f"Idea ({earlier})": ["50.0", ""], f"Idea (mu = 0.1, {earlier})": ["", "25.0"],
+    }  # fmt: skip
+    assert f"{earlier}: another text of idea.py than it has now." in own_grid(path, lab).about
+    path = own_table(tmp_path, ('label = "Mine", ', 'label = "Idea", '))
+    assert printed(path, lab)[f"Idea ({earlier})"] == ["50.0", ""]
+
+
+def test_an_extra_row_says_what_it_has_otherwise_than_the_row_of_its_title(lab: Lab, tmp_path: Path) -> None:
+    before = own_table(tmp_path)
+    stored(before, lab, "Mine", "Net", 0.5)
+    only = [(f"  {{ {MINE} }},\n", ""), ('"Mine, 0.1"', '"Idea"')]
+    assert printed(own_table(tmp_path, *only), lab)["Idea (mu = default)"] == ["50.0", ""]
+
+
+def test_a_row_without_a_label_is_called_as_its_method_is_titled(lab: Lab, tmp_path: Path) -> None:
+    path = own_table(tmp_path, *((f'label = "{old}", ', "") for old in ("FedAvg", "Mine", "Mine, 0.1")))
+    assert [row.label for row in tables.load(str(path)).rows] == ["FedAvg", "Idea", "Idea (mu = 0.1)"]
+    text = (tmp_path / "idea.py").read_text()
+    (tmp_path / "idea.py").write_text(text.replace('title = "Idea"', 'title = "FedIdea"') + "\nraise SystemExit\n")
+    assert tables.load(str(path)).rows[1].label == "FedIdea", "read from its source, which is not run"
+    planned = own_table(tmp_path, ('label = "FedAvg", method = "fedavg"', 'method = "fedsplendid", planned = true'))
+    assert tables.load(str(planned)).rows[0].label == "fedsplendid"
+    for change, told in (
+        (('label = "FedAvg", method = "fedavg"', ""), "row 1 lacks 'label'"),
+        (('label = "FedAvg", method = "fedavg"', 'method = "fedavgg"'), "row 1: unknown method 'fedavgg'; did you"),
+    ):
+        with pytest.raises(FedbenchError) as raised:
+            tables.load(str(own_table(tmp_path, change)))
+        assert told in str(raised.value)
+
+
+def test_a_folder_of_clients_is_a_data_set_beside_the_table(lab: Lab, tmp_path: Path) -> None:
+    for side in ("train", "test"):
+        (tmp_path / "fed" / side).mkdir(parents=True)
+        for client in range(4):
+            x, y = np.zeros((12, 1, 8, 8), np.float32), np.arange(12) % 3
+            np.savez_compressed(tmp_path / "fed" / side / f"{client}.npz", x=x, y=y)
+    path = own_table(tmp_path, ('"digits"', '"./fed"'))
+    spec = stored(path, lab, "Mine", "Net", 0.5)
+    assert spec.setting.partition.dataset.name == "fed"
+    assert printed(path, lab)["Mine"] == ["50.0", ""]
+
+
+def test_a_folder_of_the_hubs_form_and_its_options_are_a_data_set_too(lab: Lab, tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    own_images(tmp_path)
+    path = own_table(tmp_path, ('"digits"', '"hf:./pets,size=8"'))
+    stored(path, lab, "Mine", "Net", 0.5)
+    only = ("  { " + MINE + " },\n", "")
+    assert printed(path, lab)["Mine"] == ["50.0", ""]
+    assert printed(own_table(tmp_path, ('"digits"', '"hf:./pets,size=8"'), only), lab)["Idea"] == ["50.0", ""]
+    assert printed(own_table(tmp_path, ('"digits"', '"hf:./pets,size=9"')), lab)["Mine"] == ["", ""]
+
+
+DIR = "CIFAR-10/Dir-0.3"
+
+
+def at_precision(lab: Lab, precision: str, budget: str = "small") -> Setting:
+    found: Setting = dataclasses.replace(lab.setting("feddrm/1", DIR, budget), precision=precision)
+    return found
+
+
+def cells(lab: Lab, precision: str) -> Cells:
+    return find(tables.load("feddrm/1"), "small", lab.store, [], precision=precision)
+
+
+def of_precision(lab: Lab, precision: str, name: str = "feddrm/1") -> Grid:
+    return build(tables.load(name), "small", lab.store, [], precision=precision, extra=True)
+
+
+def test_precisions_are_never_mixed(lab: Lab) -> None:
+    runs = {}
+    for value, precision in enumerate(PRECISIONS, 4):
+        runs[precision] = lab.run(at_precision(lab, precision), "feddrm", value=value / 10, title="FedDRM").id
+        if precision != "tf32":
+            lab.run(at_precision(lab, precision), "pfedfda", value=value / 20, title="pFedFDA")
+    for value, precision in enumerate(PRECISIONS, 4):
+        found = cells(lab, precision)
+        (cell,) = (c for c in found.all if (c.row.label, c.column.key) == ("FedDRM", DIR))
+        assert (cell.state, [r.id for r in cell.records if r]) == (State.DONE, [runs[precision]])
+        assert list(others(found)) == ([] if precision == "tf32" else ["pFedFDA"])
+        assert {job.setting.precision for job in found.runs(*State)} == {precision}
+        rows = {line.label: line.entries[0].text for line in of_precision(lab, precision).lines}
+        assert (rows["FedDRM"], rows.get("pFedFDA")) == (
+            f"{10 * value}.00", None if precision == "tf32" else f"{5 * value}.00",
+        )  # fmt: skip
+        lab.store.remove("run", runs[precision])
+        assert all(c.state is not State.DONE for c in cells(lab, precision).all), "none of another precision"
+
+
+@pytest.mark.parametrize("format", [f for f in FORMATS if f not in ("csv", "json")])
+def test_a_printed_table_says_so_where_it_states_its_budget(lab: Lab, format: str) -> None:
+    lab.run(at_precision(lab, "bf16"), "feddrm", value=0.6385)
+    text = render([of_precision(lab, "bf16")], format)
+    assert "63.85" in text
+    said = " ".join(html.unescape(text).split())
+    assert "Budget small in bf16, not the paper's: 400 rounds of 10 steps" in said
+    if format in ("latex", "html"):
+        assert "feddrm/1, budget small in bf16" in text.replace("<small>", "")
+    usual = render([of_precision(lab, "fp32")], format)
+    assert "63.85" not in usual
+    said = " ".join(html.unescape(usual).split())
+    assert "Budget small, not the paper's: 400 rounds" in said
+    assert "fp32" not in usual
+    assert "in bf16" not in usual
+
+
+def test_programs_read_it_in_every_line(lab: Lab) -> None:
+    lab.run(at_precision(lab, "bf16"), "feddrm")
+    grids = [of_precision(lab, "bf16"), of_precision(lab, "fp32"), of_precision(lab, "bf16", "pfedfda/8")]
+    lines = of_csv(render(grids, "csv"))
+    assert {(x["table"], x["precision"]) for x in lines} == {
+        ("feddrm/1", "bf16"), ("feddrm/1", "fp32"), ("pfedfda/8", ""),
+    }  # fmt: skip
+    assert {x["precision"] for x in lines if x["value"] and x["table"] == "feddrm/1"} == {"bf16"}
+    read = json.loads(render(grids, "json"))
+    assert [t["precision"] for t in read] == ["bf16", "fp32", None]
+    assert {c["precision"] for c in read[0]["cells"]} == {"bf16"}
+
+
+def test_what_fills_the_cells_names_it(lab: Lab) -> None:
+    fills = "fedbench train --table feddrm/1 --budget small"
+    assert command(cells(lab, "bf16")) == of_precision(lab, "bf16").command == f"{fills} --precision bf16"
+    assert command(cells(lab, "fp32")) == fills
+
+
+def test_cells_of_another_precision_are_pointed_at(lab: Lab) -> None:
+    for made, budget, said in (
+        ("bf16", "paper", "another budget and precision: --budget paper --precision bf16"),
+        ("bf16", "small", "another precision: --precision bf16"),
+        ("fp32", "paper", "another budget: --budget paper"),
+    ):
+        lab.run(at_precision(lab, made, budget), "feddrm")
+        assert elsewhere(cells(lab, "fp32"), []) == f"1 cells are done at {said}"
+    assert elsewhere(cells(lab, "bf16"), []) == ""
