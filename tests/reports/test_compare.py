@@ -1,41 +1,58 @@
-"""Any runs side by side: a row a group of seeds, what it differs in, and what its numbers are."""
+"""Any runs side by side: found by filters, in groups of seeds, their numbers, and tests of methods in pairs."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy import stats
 
+from fedbench import methods
 from fedbench.errors import FedbenchError
 from fedbench.reports.compare.comparison import compare
 from fedbench.reports.compare.layout import grid, side_by_side
 from fedbench.reports.compare.numbers import worst_tenth
 from fedbench.reports.compare.pairs import in_pairs, pairs_grid
+from fedbench.reports.compare.significance import critical_value, friedman, holm, least_p, wilcoxon
+from fedbench.reports.groups import grouped
 from fedbench.reports.headline import headline
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.render.console import show
-from fedbench.reports.runs import select
+from fedbench.reports.runs import by_seed, differing, label, select
+from fedbench.results.shelf import Shelf
 from fedbench.specs import Setting
-from tests.reports.conftest import Lab
+from fedbench.store import Store
+from tests.reports.conftest import Lab, of_csv
 from tests.support.cli_user import good
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
 
-@pytest.fixture
-def setting(lab: Lab) -> Setting:
+class Seeds(NamedTuple):
+    store: Store
+    fedavg: list[str]
+    ditto: list[str]
+    lower: str  #: at the other learning rate
+
+
+def twenty(lab: Lab) -> Setting:
     """Twenty clients, of which each has an accuracy of its own in `run`."""
     there = lab.setting("feddrm/1", DIR)
     return replace(there, partition=replace(there.partition, clients=20), lr=0.1, seed=0)
+
+
+@pytest.fixture
+def setting(lab: Lab) -> Setting:
+    return twenty(lab)
 
 
 def run(lab: Lab, setting: Setting, method: str, accuracy: float, spread: float = 0.0, **more: Any) -> str:
@@ -47,14 +64,20 @@ def run(lab: Lab, setting: Setting, method: str, accuracy: float, spread: float 
     return lab.run(setting, method, clients=clients, metrics=metrics, whole=whole, **more).id
 
 
-@pytest.fixture
-def seeds(lab: Lab, setting: Setting) -> Mapping[str, Sequence[str]]:
-    """FedAvg and Ditto of three seeds, FedAvg at another learning rate of one."""
-    return {
-        "fedavg": [run(lab, replace(setting, seed=s), "fedavg", a, 0.1) for s, a in enumerate((0.5, 0.6, 0.7))],
-        "ditto": [run(lab, replace(setting, seed=s), "ditto", a, 0.2) for s, a in enumerate((0.7, 0.7, 0.73))],
-        "lr": [run(lab, replace(setting, lr=0.01), "fedavg", 0.4)],
-    }
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seeds]:
+    """FedAvg and Ditto of three seeds, FedAvg at another learning rate of one: ids, and their store."""
+    lab = Lab(Store(tmp_path_factory.mktemp("compare") / "store"))
+    lab.dataset("cifar10")
+    at = twenty(lab)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"])
+        yield Seeds(
+            lab.store,
+            [run(lab, replace(at, seed=s), "fedavg", a, 0.1) for s, a in enumerate((0.5, 0.6, 0.7))],
+            [run(lab, replace(at, seed=s), "ditto", a, 0.2) for s, a in enumerate((0.7, 0.7, 0.73))],
+            run(lab, replace(at, lr=0.01), "fedavg", 0.4),
+        )
 
 
 def row(table: Grid, *keys: str) -> Line:
@@ -77,28 +100,31 @@ def test_times_of_several_processors_have_no_best(lab: Lab, setting: Setting, ot
     assert [cell(table, "Average accuracy", name).rank for name in ("FedAvg", "ditto")] == [2, 1]
 
 
-def test_a_row_a_group_of_seeds_and_a_column_what_differs(lab: Lab, seeds: Mapping[str, Sequence[str]]) -> None:
-    table = grid(compare(select(lab.store)))
+def test_a_row_a_group_of_seeds_and_a_column_what_differs(seeds: Seeds) -> None:
+    table = grid(compare(select(seeds.store)))
     assert table.keys == ("method", "lr")
     assert [line.keys for line in table.lines] == [("ditto", "0.1"), ("FedAvg", "0.01"), ("FedAvg", "0.1")]
     heads = ["Average accuracy", "std", "worst 10 %", "worst", "Time", "Sent", "Rounds", "Seeds"]
     assert [head.label for head in table.heads] == heads
     assert table.title == "7 runs on cifar10, Dir-0.3"
     entry = cell(table, "Average accuracy", "FedAvg", "0.1")
-    assert (entry.text, entry.spread) == ("60.00", "10.00")
-    assert entry.runs == tuple(seeds["fedavg"])
+    assert (entry.text, entry.spread, entry.runs) == ("60.00", "10.00", tuple(seeds.fedavg))
     assert entry.value is not None
     assert entry.value.per_seed == pytest.approx({0: 50, 1: 60, 2: 70})
     assert cell(table, "Average accuracy", "FedAvg", "0.01").spread == ""  # one seed has none
+    first, second = table.about
+    ddof = "Mean ± standard deviation (ddof 1) over 1 to 3 seeds (column Seeds), on one draw of the partition."
+    assert first == ddof
+    assert second.startswith("After the last round, on test images as they are. Average accuracy: of each client's")
+    (first, *_) = grid(compare(select(seeds.store, ["lr=0.01"]))).about
+    assert first.startswith("One run a row, so no ±")
 
 
-def test_the_numbers_of_clients_by_hand(lab: Lab, setting: Setting, seeds: Mapping[str, Sequence[str]]) -> None:
-    table = grid(compare(select(lab.store, ["method=ditto"])))
-    n = setting.partition.trainees
-    clients = [[a + 0.2 * (2 * c / (n - 1) - 1) for c in range(n)] for a in (0.7, 0.7, 0.73)]
-    for column, of in (("std", stdev), ("worst", min), ("worst 10 %", lambda each: mean(sorted(each)[: n // 10]))):
+def test_the_numbers_of_clients_by_hand(seeds: Seeds) -> None:
+    table = grid(compare(select(seeds.store, ["method=ditto"])))
+    clients = [[a + 0.2 * (2 * c / 19 - 1) for c in range(20)] for a in (0.7, 0.7, 0.73)]
+    for column, of in (("std", stdev), ("worst", min), ("worst 10 %", lambda each: mean(sorted(each)[:2]))):
         entry, by_hand = cell(table, column, "ditto"), [100 * of(each) for each in clients]
-        assert n == 20
         assert entry.value is not None
         assert entry.value.mean == pytest.approx(mean(by_hand)), column
         assert entry.value.std == pytest.approx(stdev(by_hand), abs=1e-9), column
@@ -109,16 +135,6 @@ def test_the_numbers_of_clients_by_hand(lab: Lab, setting: Setting, seeds: Mappi
 @pytest.mark.parametrize(("clients", "worst"), [(1, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
 def test_the_worst_tenth_is_one_client_at_least(clients: int, worst: int) -> None:
     assert worst_tenth(np.arange(clients, 0, -1.0)) == mean(range(1, worst + 1))
-
-
-def test_notes_say_what_the_numbers_are(lab: Lab, seeds: Mapping[str, Sequence[str]]) -> None:
-    first, second = grid(compare(select(lab.store))).about
-    assert first == (
-        "Mean ± standard deviation (ddof 1) over 1 to 3 seeds (column Seeds), on one draw of the partition."
-    )
-    assert second.startswith("After the last round, on test images as they are. Average accuracy: of each client's")
-    (first, *_) = grid(compare(select(lab.store, ["lr=0.01"]))).about
-    assert first.startswith("One run a row, so no ±")
 
 
 def test_the_best_is_that_of_each_data_set_and_partition(lab: Lab, setting: Setting) -> None:
@@ -178,21 +194,17 @@ def test_metrics_that_are_missing_are_said_with_the_reason(lab: Lab, setting: Se
 
 
 def test_damaged_metrics_hide_no_other(lab: Lab, setting: Setting) -> None:
-    run(lab, setting, "fedavg", 0.5)
-    damaged = lab.run(setting, "ditto", measure=False)  # its predictions are not there
-    table = grid(compare(select(lab.store)))
-    assert cell(table, "Average accuracy", "FedAvg").text == "50.00"
-    assert cell(table, "Average accuracy", "ditto").symbol == "!"
-    assert len(table.problems) == 1
-    assert damaged.id in table.problems[0]
-
-
-def test_without_any_metrics_it_is_said_why(lab: Lab, setting: Setting) -> None:
     damaged = lab.run(setting, "ditto", measure=False)  # its predictions are not there
     with pytest.raises(FedbenchError, match=f"no run has metrics: .*{damaged.id}"):
         side_by_side(select(lab.store))
     (line,) = grid(compare(select(lab.store))).lines  # of the notebook's first page
     assert line.entries == ()
+    run(lab, setting, "fedavg", 0.5)
+    table = grid(compare(select(lab.store)))
+    assert cell(table, "Average accuracy", "FedAvg").text == "50.00"
+    assert cell(table, "Average accuracy", "ditto").symbol == "!"
+    (problem,) = table.problems
+    assert damaged.id in problem
 
 
 def test_clients_that_never_train(lab: Lab, setting: Setting) -> None:
@@ -235,8 +247,8 @@ def test_a_screen_gets_what_it_takes_and_is_told_of_the_rest(lab: Lab, setting: 
     assert "momentum" in render([table], "console")
 
 
-def test_rows_of_chosen_order(lab: Lab, seeds: Mapping[str, Sequence[str]]) -> None:
-    runs = select(lab.store)
+def test_rows_of_chosen_order(seeds: Seeds) -> None:
+    runs = select(seeds.store)
     lines = grid(compare(runs, sort="average_accuracy")).lines
     assert [line.entries[0].text for line in lines] == ["71.00", "60.00", "40.00"]
     assert [line.keys[1] for line in grid(compare(runs, sort="lr")).lines] == ["0.01", "0.1", "0.1"]
@@ -246,30 +258,25 @@ def test_rows_of_chosen_order(lab: Lab, seeds: Mapping[str, Sequence[str]]) -> N
         compare(runs, ["accurracy"])
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_every_format_has_the_keys_in_columns(lab: Lab, seeds: Mapping[str, Sequence[str]], format: str) -> None:
-    side = compare(select(lab.store))
-    text = render([grid(side), pairs_grid(side, in_pairs(side))], format)
-    if format == "json":
-        first, second = json.loads(text)
-        assert first["cells"][0]["keys"] == {"method": "ditto", "lr": "0.1"}
-        assert second["cells"][0]["keys"]["first"] == "ditto, lr 0.1"
-    elif format == "csv":
-        lines = list(csv.DictReader(io.StringIO(text)))
-        assert (lines[0]["run.method"], lines[0]["lr"], lines[0]["per_seed"][:7]) == ("ditto", "0.1", "0:70.0 ")
-        assert {line["table"] for line in lines} == {"compare", "test"}
-    else:
-        heads = {"latex": "method & lr & Average", "markdown": "| method   | lr   |", "console": "method   lr  "}
-        heads["html"] = '<th scope="col" class="key">method</th><th scope="col" class="key">lr</th>'
-        assert heads[format] in text
-    if format == "latex":
-        table = text.split("\\midrule")[1].split("\\bottomrule")[0]
-        assert {line.count(" & ") for line in table.strip().splitlines()} == {9}
-        assert "\\begin{tabular}{llcccccccc}" in text
+def test_every_format_has_the_keys_in_columns(seeds: Seeds) -> None:
+    side = compare(select(seeds.store))
+    text = {form: render([grid(side), pairs_grid(side, in_pairs(side))], form) for form in FORMATS}
+    first, second = json.loads(text["json"])
+    assert first["cells"][0]["keys"] == {"method": "ditto", "lr": "0.1"}
+    assert second["cells"][0]["keys"]["first"] == "ditto, lr 0.1"
+    lines = of_csv(text["csv"])
+    assert (lines[0]["run.method"], lines[0]["lr"], lines[0]["per_seed"][:7]) == ("ditto", "0.1", "0:70.0 ")
+    assert {line["table"] for line in lines} == {"compare", "test"}
+    heads = {"latex": "method & lr & Average", "markdown": "| method   | lr   |", "console": "method   lr  "}
+    heads["html"] = '<th scope="col" class="key">method</th><th scope="col" class="key">lr</th>'
+    assert [form for form, head in heads.items() if head not in text[form]] == []
+    body = text["latex"].split("\\midrule")[1].split("\\bottomrule")[0]
+    assert {line.count(" & ") for line in body.strip().splitlines()} == {9}
+    assert "\\begin{tabular}{llcccccccc}" in text["latex"]
 
 
-def test_pairs_over_seeds_with_holms_correction(lab: Lab, seeds: Mapping[str, Sequence[str]]) -> None:
-    side = compare(select(lab.store, ["lr=0.1"]))
+def test_pairs_over_seeds_with_holms_correction(seeds: Seeds) -> None:
+    side = compare(select(seeds.store, ["lr=0.1"]))
     (pair,) = in_pairs(side)
     assert pair.over == "seeds"
     assert pair.differences == pytest.approx([0.2, 0.1, 0.03])
@@ -278,13 +285,14 @@ def test_pairs_over_seeds_with_holms_correction(lab: Lab, seeds: Mapping[str, Se
     about = " ".join(pairs_grid(side, [pair]).about)
     assert "paired over common seeds on the same partitions" in about
     assert "3 seeds: no test can reach 0.05 (p is 0.25 at the least)" in about
+    (chosen,) = in_pairs(side, "clients")
+    assert (chosen.over, len(chosen.differences)) == ("clients", 20)
 
 
-def test_pairs_over_clients_where_seeds_are_few(lab: Lab, seeds: Mapping[str, Sequence[str]]) -> None:
-    side = compare(select(lab.store))
+def test_pairs_over_clients_where_seeds_are_few(seeds: Seeds) -> None:
+    side = compare(select(seeds.store))
     pairs = {tuple(side.label(g) for g in (pair.first, pair.second)): pair for pair in in_pairs(side)}
-    over = {names: (pair.over, len(pair.differences)) for names, pair in pairs.items()}
-    assert over == {
+    assert {names: (pair.over, len(pair.differences)) for names, pair in pairs.items()} == {
         ("ditto, lr 0.1", "FedAvg, lr 0.01"): ("clients", 20),
         ("ditto, lr 0.1", "FedAvg, lr 0.1"): ("seeds", 3),
         ("FedAvg, lr 0.01", "FedAvg, lr 0.1"): ("clients", 20),
@@ -294,8 +302,6 @@ def test_pairs_over_clients_where_seeds_are_few(lab: Lab, seeds: Mapping[str, Se
     assert lower.differences == pytest.approx([0.4 - 0.6 - 0.1 * (2 * c / 19 - 1) for c in range(20)])
     assert lower.test is not None
     assert lower.adjusted == pytest.approx(3 * lower.test.p)
-    (chosen, *_) = in_pairs(compare(select(lab.store, ["lr=0.1"])), "clients")
-    assert (chosen.over, len(chosen.differences)) == ("clients", 20)
 
 
 def test_what_cannot_be_paired_is_said(lab: Lab, setting: Setting) -> None:
@@ -310,3 +316,220 @@ def test_what_cannot_be_paired_is_said(lab: Lab, setting: Setting) -> None:
     assert "1 pair with nothing in common to pair: no seed and no partition." in table.about
     with pytest.raises(FedbenchError, match="single clients have no total_runtime_seconds"):
         in_pairs(compare(select(lab.store), ["total_runtime_seconds"]), "clients")
+
+
+class Six(NamedTuple):
+    store: Store
+    ids: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Six]:
+    """Six runs on one partition: their names -> ids."""
+    lab = Lab(Store(tmp_path_factory.mktemp("runs") / "store"))
+    lab.dataset("cifar10")
+    setting = replace(lab.setting("feddrm/1", DIR), lr=0.1)
+    other = replace(setting, lr=0.01)
+    runs = {
+        "fedavg": lab.run(setting, "fedavg"),
+        "fedavg seed 1": lab.run(replace(setting, seed=1), "fedavg"),
+        "ditto": lab.run(setting, "ditto", {"mu": 0.1}),
+        "ditto mu": lab.run(setting, "ditto", {"mu": 0.5}),
+        "ditto lr": lab.run(other, "ditto", {"mu": 0.5}),
+        "feddrm": lab.run(setting, "feddrm"),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"])
+        yield Six(lab.store, {name: run.id for name, run in runs.items()})
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        ("", ["fedavg", "fedavg seed 1", "ditto", "ditto mu", "ditto lr", "feddrm"]),
+        ("method=fedavg", ["fedavg", "fedavg seed 1"]),
+        ("method=fed*", ["fedavg", "fedavg seed 1", "feddrm"]),
+        ("method!=fed*", ["ditto", "ditto mu", "ditto lr"]),
+        ("lr=0.10,5 method=ditto,feddrm", ["ditto", "ditto mu", "feddrm"]),
+        ("mu=.5", ["ditto mu", "ditto lr"]),
+        ("mu=none", ["fedavg", "fedavg seed 1", "feddrm"]),
+        ("--mu=0.1", ["ditto"]),
+        ("split=Dir-0.3 votes=TRUE seed!=1 title=FedAvg", ["fedavg"]),
+    ],
+)
+def test_filters(six: Six, filters: str, names: list[str]) -> None:
+    assert {run.id for run in select(six.store, filters.split())} == {six.ids[name] for name in names}
+
+
+def test_ids_name_runs_and_filters_choose_among_them(six: Six, store: Store) -> None:
+    two = [six.ids["ditto"][:8], six.ids["fedavg"]]
+    assert [run.id for run in select(six.store, two)] == [six.ids["ditto"], six.ids["fedavg"]]
+    assert [run.id for run in select(six.store, [*two, "method=fedavg"])] == [six.ids["fedavg"]]
+    groups = [[run.id for run in group] for group in by_seed(select(six.store))]
+    assert (len(groups), [six.ids["fedavg seed 1"], six.ids["fedavg"]] in groups) == (5, True)  # by seed
+    with pytest.raises(FedbenchError, match="there is no run in"):
+        select(store)
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("metod=fedavg", "unknown key of runs 'metod'; did you mean 'method'"),
+        ("zzz=1", "unknown key of runs 'zzz'; such as method, dataset, split, model, lr, seed, table, paper, shipped"),
+        ("table=feddrm/17", "unknown table 'feddrm/17'; did you mean 'feddrm/1'"),
+        ("paper=fedrm", "unknown table or paper 'fedrm'; did you mean 'feddrm'"),
+        ("protocol=fedrm", "unknown protocol 'fedrm'; did you mean 'feddrm'"),
+        ("table=pfedfda/1", "no table has such a run: table=pfedfda/1"),
+        ("shipped=yes", "no run is shipped=yes; there are shipped: false"),
+        ("method=fedavgg", "no run is method=fedavgg; there are method: ditto, fedavg, feddrm"),
+        ("zzz", "no run 'zzz' in"),
+    ],
+)
+def test_what_names_no_run_is_one_line(six: Six, word: str, text: str) -> None:
+    with pytest.raises(FedbenchError) as error:
+        select(six.store, [word])
+    assert text in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_differing_keys_are_those_that_a_reader_needs(six: Six) -> None:
+    runs = select(six.store)
+    keys = differing(runs)
+    assert keys == ["method", "lr", "seed", "mu"]  # FedDRM's λ differs from nothing
+    assert differing(select(six.store, ["method=fedavg"])) == ["seed"]
+    assert differing(select(six.store, ["method=ditto,feddrm", "lr=0.1"])) == ["method", "mu"]
+    assert differing(runs[:1]) == []
+    of = {run.id: run for run in runs}
+    assert label(of[six.ids["ditto lr"]], keys) == "ditto, lr 0.01, seed 2025, mu 0.5"  # not built in this lab
+    assert label(of[six.ids["feddrm"]], keys) == "FedDRM, lr 0.1, seed 2025"
+    assert label(of[six.ids["fedavg"]], []) == "FedAvg"
+    assert of[six.ids["feddrm"]].metrics.names
+
+
+@pytest.mark.parametrize(
+    ("of", "change", "key"),
+    [
+        ("dataset", {"content": "other files"}, "dataset_id"),
+        ("dataset", {"source": "elsewhere", "content": "other files"}, "source"),
+        ("dataset", {"version": 9}, "dataset_id"),
+        ("setting", {"rounds": 7}, "rounds"),
+        ("partition", {"version": 9}, "partition_version"),
+    ],
+)
+def test_no_two_rows_look_the_same(lab: Lab, of: str, change: dict[str, Any], key: str) -> None:
+    """Two data sets of one name, say: whatever their ids differ in is shown, in every list of runs."""
+    usual = lab.setting("feddrm/1", DIR)
+    part = usual.partition
+    other = {
+        "setting": lambda: replace(usual, **change),
+        "partition": lambda: replace(usual, partition=replace(part, **change)),
+        "dataset": lambda: replace(usual, partition=replace(part, dataset=replace(part.dataset, **change))),
+    }[of]()
+    for setting in (usual, other):
+        lab.run(setting, "fedavg")
+    runs = select(lab.store)
+    assert differing(runs) == [key]
+    (table,) = side_by_side(runs, ["average_accuracy"])
+    assert [table.keys, len({line.keys for line in table.lines})] == [(key,), 2]
+    assert len({line.label for line in table.lines}) == 2
+    assert len({(panel.title, name) for panel in grouped(runs) for name in panel.lines}) == 2
+    listed = good("--home", lab.store.home, "list", "run").out
+    assert len({line.split(None, 1)[1] for line in listed.splitlines()[1:]}) == 2, listed
+
+
+@pytest.mark.shipped
+def test_the_rows_of_a_table_are_called_as_it_calls_them(store: Store) -> None:
+    """FedDRM's FedPAC is FedRep with a proximal term, and its FedProxFT our FedProx."""
+    shelf, words = Shelf.of(store), ["table=feddrm/1", "budget=small", "dataset=cifar10", "split=Dir-0.3"]
+    (table,) = side_by_side(select(store, words, shelf))
+    assert table.keys == ("row",)
+    assert [line.label for line in table.lines] == [
+        "ConFREE", "Ditto", "FedALA", "FedAS", "FedAvg", "FedAvgFT", "FedBABU", "FedDRM", "FedPAC", "FedProxFT",
+        "FedRep", "FedSAMFT", "Local",
+    ]  # fmt: skip
+    values = {line.label: line.entries[0].text for line in table.lines}
+    assert values["FedPAC"] != values["FedRep"]
+
+
+@pytest.mark.parametrize(("column", "alpha"), [(DIR, 0.3), (SPC, None)])
+def test_a_methods_alpha_is_never_the_partitions(lab: Lab, column: str, alpha: float | None) -> None:
+    lab.run(lab.setting("feddrm/1", column), "apfl", {"alpha": 0.5})
+    (run,) = select(lab.store)
+    assert (run.values["apfl.alpha"], run.values.get("alpha")) == (0.5, alpha)  # shards have none
+
+
+#: Demšar (JMLR 2006), Table 6: the area under the curve of C4.5, C4.5+m, C4.5+cf and C4.5+m+cf on 14 data sets.
+#: (The last two of the data set voting are printed as 0.975 both and ranked 2 and 3, as they were before rounding.)
+DEMSAR = np.array(
+    [
+        [0.763, 0.768, 0.771, 0.798], [0.599, 0.591, 0.590, 0.569], [0.954, 0.971, 0.968, 0.967],
+        [0.628, 0.661, 0.654, 0.657], [0.882, 0.888, 0.886, 0.898], [0.936, 0.931, 0.916, 0.931],
+        [0.661, 0.668, 0.609, 0.685], [0.583, 0.583, 0.563, 0.625], [0.775, 0.838, 0.866, 0.875],
+        [1.000, 1.000, 1.000, 1.000], [0.940, 0.962, 0.965, 0.962], [0.619, 0.666, 0.614, 0.669],
+        [0.972, 0.981, 0.9751, 0.975], [0.957, 0.978, 0.946, 0.970],
+    ]
+)  # fmt: skip
+
+
+def test_friedman_as_demsar_works_it_out() -> None:
+    """Section 3.2.2: average ranks, chi squared 9.28, F 3.69 and the critical difference of four methods."""
+    all_four = friedman(DEMSAR)
+    assert np.round(all_four.average, 3).tolist() == [3.143, 2.0, 2.893, 1.964]
+    assert all_four.chi2 == pytest.approx(9.28, abs=0.01)
+    assert all_four.f == pytest.approx(3.69, abs=0.01)
+    assert all_four.p == pytest.approx(stats.f.sf(3.69, 3, 39), abs=1e-3)
+    assert all_four.difference == pytest.approx(2.569 * math.sqrt(4 * 5 / (6 * 14)), abs=0.001)
+    # Nobody is further from another than 1.25, so one bar joins all, as in Figure 1 a at this level.
+    assert all_four.alike == [(3, 1, 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("k", "level", "q"),
+    [(2, 0.05, 1.960), (3, 0.05, 2.343), (4, 0.05, 2.569), (5, 0.05, 2.728), (10, 0.05, 3.164), (4, 0.10, 2.291)],
+)
+def test_critical_values_are_those_of_demsars_table_5(k: int, level: float, q: float) -> None:
+    assert critical_value(k, level) == pytest.approx(q, abs=0.001)
+
+
+def test_friedman_is_scipys_where_nothing_is_tied() -> None:
+    values = np.random.default_rng(0).normal(size=(9, 4))
+    theirs = stats.friedmanchisquare(*values.T)
+    assert friedman(values).chi2 == pytest.approx(theirs.statistic)
+    assert friedman(-values, "min").ranks.tolist() == friedman(values).ranks.tolist()
+
+
+def test_friedman_of_one_order_everywhere() -> None:
+    values = np.tile([0.9, 0.8, 0.7], (12, 1))
+    same = friedman(values)
+    assert same.average.tolist() == [1, 2, 3]
+    assert math.isinf(same.f)
+    assert same.p == pytest.approx(math.exp(-24 / 2))  # chi squared 24 of two degrees of freedom
+    assert same.alike == []  # 0.96 apart is enough: 2.343 * sqrt(12 / 72) = 0.957
+    assert friedman(values[:3]).alike == [(0, 1), (1, 2)]  # 1.913
+
+
+def test_wilcoxon_as_demsar_works_it_out() -> None:
+    """Section 3.1.3: C4.5+m against C4.5, whose two ties are shared between the rank sums 93 and 12."""
+    signed = wilcoxon(DEMSAR[:, 1] - DEMSAR[:, 0])
+    assert signed.n == 14
+    assert signed.effect == pytest.approx((93 - 12) / 105)
+    assert signed.p < 0.05  # 12 is below 21, the critical value for 14 data sets
+
+
+def test_wilcoxon_of_few_pairs_by_hand() -> None:
+    """All of one sign: two of the 2^n signs are as far out. Equals: nothing to tell."""
+    for n in (3, 5, 6):
+        assert wilcoxon(np.arange(1, n + 1) / 100).p == pytest.approx(least_p(n)) == 2 / 2**n
+    assert least_p(1) == 1
+    # Ranks 1 to 4, the least against the others: R- = 1, as far out as {}, {1} and their mirrors of 16.
+    signed = wilcoxon(np.array([-0.01, 0.02, 0.03, 0.04]))
+    assert signed.p == pytest.approx(4 / 16)
+    assert signed.effect == pytest.approx((9 - 1) / 10)
+    assert wilcoxon(np.array([0.0, 1e-15, 0.0])).p == 1
+
+
+def test_holm_by_hand() -> None:
+    """Sorted 0.01, 0.02, 0.03, 0.2 times 4, 3, 2, 1, never below one before."""
+    assert holm([0.03, 0.01, 0.2, 0.02]) == pytest.approx([0.06, 0.04, 0.2, 0.06])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []

@@ -1,48 +1,59 @@
-"""Every format says the same, escapes what users name, and can be read by what it is for."""
+"""Every format says the same, shows texts that would act as they stand, and can be read by what it is for."""
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import html
 import html.parser
 import io
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from fedbench import methods
 from fedbench.errors import FedbenchError
 from fedbench.files import write_whole
 from fedbench.reports import table as tables
+from fedbench.reports.figures import style
 from fedbench.reports.layout.build import build
-from fedbench.reports.layout.grid import Grid, only_done
+from fedbench.reports.layout.grid import Entry, Grid, Head, Line, only_done
 from fedbench.reports.render import FORMATS, choose, render
 from fedbench.reports.render.console import show
+from fedbench.reports.render.data import cell
 from fedbench.reports.render.latex import escape
 from fedbench.reports.render.markdown import escape as escape_markdown
+from fedbench.reports.status.index import Index, State
+from fedbench.reports.table.claims import Claim, Verdict
+from fedbench.results.shelf import Shelf
+from fedbench.store import Store
+from tests.reports.conftest import Lab, of_csv
 from tests.support.latex import compiled, fits
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 NASTY = r"a_b & 50% #1 {x} ~^ \end{tabular} <b>|x|</b> $"
 
 
-@pytest.fixture
-def grids(lab: Any) -> list[Grid]:
-    lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.6385, deviations=["100 % of a_b"])
-    lab.run(lab.setting("feddrm/1", SPC), "feddrm", value=0.5)
-    lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.55)
-    lab.run(lab.setting("feddrm/1", DIR), "mine", value=0.4, title=NASTY)
-    return [
-        build(tables.load(n), "small", lab.store, [], compare=True, extra=True)
-        for n in ("feddrm/1", "pfedfda/8", "feddrm/4")
-    ]
+@pytest.fixture(scope="module")
+def grids(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Grid]]:
+    lab = Lab(Store(tmp_path_factory.mktemp("render") / "store"))
+    lab.dataset("cifar10")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"])
+        lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.6385, deviations=["100 % of a_b"])
+        lab.run(lab.setting("feddrm/1", SPC), "feddrm", value=0.5)
+        lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.55)
+        lab.run(lab.setting("feddrm/1", DIR), "mine", value=0.4, title=NASTY)
+        yield [
+            build(tables.load(n), "small", lab.store, [], compare=True, extra=True, index=Index(lab.store, Shelf([])))
+            for n in ("feddrm/1", "pfedfda/8", "feddrm/4")
+        ]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -60,15 +71,15 @@ PRINTED = ("console", "latex", "markdown", "html")
 
 @pytest.mark.parametrize("format", PRINTED)
 def test_below_a_table_stands_what_no_number_goes_without(grids: list[Grid], format: str) -> None:
-    """Budget, what ± is, seed, how many cells, one command; the rest is asked for, and in HTML folded."""
+    """Budget, what ± is, seed, how many cells, one command; the rest, of rows that have a number, is asked for, and in
+    HTML folded."""
     brief, full = (" ".join(render(grids[:1], format, full=full).split()) for full in (False, True))
     for said in (
         "Budget small, not the paper's: 400 rounds of 10 steps", "standard deviation (ddof 0)", "seed 2025",
         "3 of 78 cells", "fedbench train --table feddrm/1 --budget small", "Claims: 2 hold so far, 2 not measured",
     ):  # fmt: skip
         assert said in html.unescape(brief)
-    for said in ("Colours are shifted once", "100 %", "FedDRM is best", "FedDRM answers with", "budget paper"):
-        said = said[0].upper() + said[1:]
+    for said in ("Colours are shifted once", "100 %", "FedDRM is best", "FedDRM answers with", "Budget paper"):
         assert said in full.replace("\\%", "%")
         assert (said in brief) == (format == "html")
     if format == "html":
@@ -76,24 +87,21 @@ def test_below_a_table_stands_what_no_number_goes_without(grids: list[Grid], for
         assert "<details open>" in full
     else:
         assert ("--notes full" in brief.replace("\\-", "-")) == (format != "latex")
+    assert "FedProxFT: " not in full
+    assert re.search(r"FedAvgFT: finetune(_|\\_)rounds = 50", full)
 
 
-@pytest.mark.parametrize("format", PRINTED)
-def test_notes_are_of_rows_that_have_a_number(grids: list[Grid], format: str) -> None:
-    text = render(grids[:1], format, full=True)
-    assert "FedProxFT: " not in text
-    assert re.search(r"FedAvgFT: finetune(_|\\_)rounds = 50", text)
-
-
-def test_marks_and_problems_are_said_by_default(lab: Any) -> None:
+def test_marks_and_problems_are_said_by_default(lab: Lab) -> None:
+    empty = build(tables.load("feddrm/1"), "small", lab.store, [], compare=True)
+    assert (only_done(empty).lines, only_done(empty).heads) == ((), ())
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", version=99)
     grid = build(tables.load("feddrm/1"), "small", lab.store, [])
+    assert next(line for line in grid.lines if line.label == "FedDRM").entries[0].mark == "†"
     grid = dataclasses.replace(grid, problems=("run 0123 is damaged",))
     for format in PRINTED:
         text = " ".join(render([grid], format).split())
-        assert "stale: of another version of the code" in text
-        assert "1 stale" in text
-        assert "run 0123 is damaged" in text
+        for said in ("stale: of another version of the code", "1 stale", "run 0123 is damaged"):
+            assert said in text
 
 
 # -- only what is there ------------------------------------------------------------------------------------------
@@ -111,19 +119,11 @@ def test_rows_and_columns_without_a_number_can_be_left_out(grids: list[Grid]) ->
         assert "FedBABU" not in render([part], format)
 
 
-def test_of_an_empty_table_nothing_is_left(lab: Any) -> None:
-    part = only_done(build(tables.load("feddrm/1"), "small", lab.store, [], compare=True))
-    assert (part.lines, part.heads) == ((), ())
-
-
 def test_csv_reads_back_exactly(grids: list[Grid]) -> None:
-    lines = list(csv.DictReader(io.StringIO(render(grids, "csv"))))
+    lines = of_csv(render(grids, "csv"))
     assert len(lines) == 78 + 1 + 16 + 78 + 2  # table 4 holds the extra run in two columns
-    found = next(
-        x
-        for x in lines
-        if (x["table"], x["row"], x["group"], x["column"]) == ("feddrm/1", "FedDRM", "CIFAR-10", "Dir-0.3")
-    )
+    at = ("feddrm/1", "FedDRM", "CIFAR-10", "Dir-0.3")
+    found = next(x for x in lines if (x["table"], x["row"], x["group"], x["column"]) == at)
     assert float(found["value"]) == pytest.approx(63.85, abs=1e-9)  # not rounded to what is printed
     assert (float(found["reported"]), found["state"]) == (63.85, "done")
     assert (found["budget"], found["unit"], found["n"], found["within"]) == ("small", "%", "5", "True")
@@ -201,6 +201,9 @@ def test_a_document_is_asked_for(grids: list[Grid]) -> None:
         render(grids, "html", standalone=True)
 
 
+# -- the others ------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("standalone", [False, True])
 def test_latex_compiles(grids: list[Grid], tmp_path: Path, standalone: bool, full: bool) -> None:
@@ -216,9 +219,6 @@ def test_latex_compiles(grids: list[Grid], tmp_path: Path, standalone: bool, ful
     assert (tmp_path / f"{name}.pdf").stat().st_size > 1000
     assert "undefined" not in said
     assert not standalone or fits(said)
-
-
-# -- the others ------------------------------------------------------------------------------------------------
 
 
 class _Cells(html.parser.HTMLParser):
@@ -265,34 +265,44 @@ def test_console_lines_are_aligned(grids: list[Grid]) -> None:
     assert "\x1b" not in text
 
 
-def test_a_narrow_terminal_drops_the_spread_and_says_so(lab: Any) -> None:
+def test_a_narrow_terminal_drops_the_spread_and_says_so(lab: Lab) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.6385)
     for name in ("cifar20", "cifar100"):
         lab.dataset(name)
     for column in tables.load("feddrm/1").columns[1:]:
         lab.run(lab.setting("feddrm/1", column.key), "feddrm")
     grid = build(tables.load("feddrm/1"), "small", lab.store, [])
-    out = io.StringIO()
-    show([grid], Console(file=out, width=85, force_terminal=True, color_system=None, highlight=False))
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+
+    def printed(width: int) -> str:
+        out = io.StringIO()
+        show([grid], Console(file=out, width=width, force_terminal=True, color_system=None, highlight=False))
+        return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+
+    plain = printed(85)
     assert "63.85" in plain
     assert "63.85 ± 0.00" not in plain
     assert "too narrow" in plain
     assert max(map(cell_len, plain.splitlines()[:30])) <= 85
     assert "characters wide" not in plain
-    out = io.StringIO()
-    show([grid], Console(file=out, width=40, force_terminal=True, color_system=None, highlight=False))
-    assert "characters wide, so that" in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    assert "characters wide, so that" in printed(40)
 
 
-def test_formats_follow_the_option_or_the_suffix() -> None:
-    assert choose(None, None) == "console"
-    assert choose(None, Path("x/t.tex")) == "latex"
-    assert choose("csv", Path("t.tex")) == "csv"
-    with pytest.raises(FedbenchError, match="unknown format 'latx'; did you mean 'latex'"):
-        choose("latx", None)
-    with pytest.raises(FedbenchError, match=r"cannot tell the format from the name t\.docx"):
-        choose(None, Path("t.docx"))
+@pytest.mark.parametrize(
+    ("option", "path", "format"),
+    [
+        (None, None, "console"),
+        (None, Path("x/t.tex"), "latex"),
+        ("csv", Path("t.tex"), "csv"),
+        ("latx", None, "unknown format 'latx'; did you mean 'latex'"),
+        (None, Path("t.docx"), r"cannot tell the format from the name t\.docx"),
+    ],
+)
+def test_formats_follow_the_option_or_the_suffix(option: str | None, path: Path | None, format: str) -> None:
+    if format in FORMATS:
+        assert choose(option, path) == format
+    else:
+        with pytest.raises(FedbenchError, match=format):
+            choose(option, path)
 
 
 def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -306,3 +316,230 @@ def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
         write_whole(path, "no bytes")  # type: ignore[arg-type]
     assert path.read_text() == "two"
     assert [p.name for p in tmp_path.iterdir()] == ["t.tex"]
+
+
+HOSTILE = (
+    "=1+1 <script>alert(1)</script> \\input{/etc/passwd} $x$ `rm` | [bold]a[/x] **b** _c_ ${d} & #e % ~f ^ \"g\" 'h' "
+    "](http://x) \x1b[31m\x07 \u202ei\nj \\\\ \\end{tabular} {k"
+)
+#: What our pages and documents are made of.
+TAGS = set(
+    """html head meta title style body section h2 small details summary em code
+    div table thead tbody tr th td sup span ul li""".split()  # noqa: SIM905
+)
+COMMANDS = {"\\", ","} | set(
+    """documentclass usepackage captionsetup pagestyle begin end centering caption label small footnotesize scriptsize
+    tiny setlength tabcolsep toprule midrule bottomrule multicolumn cmidrule par medskip linewidth raggedright parskip
+    textbf underline textit itshape quad resizebox item tnote renewcommand
+    TPTminimum textendash textemdash textbackslash textasciitilde textasciicircum textquoteleft texttt pm
+    times cdot ldots dagger ddagger circ""".split()  # noqa: SIM905
+)
+FIELDS = ("title", "stub", "row", "group", "column", "note", "reported_note", "row_note", "claim", "method")
+
+
+def printable(text: str) -> str:
+    return "".join(c for c in text if c.isprintable())
+
+
+def toml(texts: dict[str, str]) -> str:
+    """A user's table with a text in each of its fields. The reader refuses control characters, so they are left out,
+    and what tells of a run (its method's title, its deviations) has them."""
+    t = {name: json.dumps(printable(texts.get(name, name))) for name in FIELDS}
+    return f"""
+title = {t["title"]}
+stub = {t["stub"]}
+protocol = "feddrm"
+metric = "system_accuracy"
+statistic = "last_rounds"
+view = "crop"
+unit = "percent"
+notes = [{t["note"]}]
+reported_notes = [{t["reported_note"]}]
+rows = [
+  {{ label = {t["row"]}, method = "feddrm", note = {t["row_note"]} }},
+  {{ label = "other", method = "fedavgft" }},
+]
+[[column]]
+group = {t["group"]}
+label = {t["column"]}
+dataset = "cifar10"
+partition = {{ scheme = "dirichlet", alpha = 0.3 }}
+[[claim]]
+text = {t["claim"]}
+kind = "best"
+rows = [{t["row"]}]
+"""
+
+
+def of_texts(lab: Lab, folder: Path, texts: dict[str, str]) -> Grid:
+    path = folder / f"{'[b]' if texts else 'mine'}.toml"
+    path.write_text(toml(texts), encoding="utf-8")
+    table = tables.load(str(path))
+    setting = next(iter(lab.cells("feddrm/1").settings.values()))[0]
+    lab.run(setting, "feddrm", deviations=[texts.get("note", "n")])
+    lab.run(setting, "fedavgft", value=0.25)
+    lab.run(setting, "own", value=0.125, title=texts.get("method", "m"))
+    return build(table, "small", lab.store, [], compare=True, extra=True)
+
+
+@pytest.fixture(scope="module", params=["all", *FIELDS])
+def hostile(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Grid:
+    """A table with the hostile text in all of its fields, or in one."""
+    folder = tmp_path_factory.mktemp("hostile")
+    lab = Lab(Store(folder / "store"))
+    lab.dataset("cifar10")
+    return of_texts(lab, folder, dict.fromkeys(FIELDS if request.param == "all" else [request.param], HOSTILE))
+
+
+class _Tags(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def acts(text: str) -> bool:
+    """Whether a terminal would obey something in it."""
+    return not all(c.isprintable() or c in "\n\u00a0\u200c\u200d" for c in text)
+
+
+def test_html_has_no_tags_but_our_own(hostile: Grid) -> None:
+    page = _Tags()
+    page.feed(render([hostile], "html", full=True))
+    assert page.tags <= TAGS
+    assert "<script>alert(1)</script>" in page.text
+    assert not acts(page.text)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_latex_has_no_commands_but_our_own(hostile: Grid, tmp_path: Path, full: bool) -> None:
+    text = render([hostile], "latex", full=full, standalone=full)
+    bare = re.sub(r"\\[{}$&#%_]", "", re.sub(r"(?m)^%.*$", "", text))  # comments act on nothing
+    commands = set(re.findall(r"\\([a-zA-Z]+|.)", bare))
+    assert commands <= COMMANDS
+    wide = "\\resizebox" in bare
+    assert bare.count("\\begin{tabular}") == bare.count("\\end{tabular}") == 1 + wide
+    depth = 0
+    for c in bare:
+        depth += (c == "{") - (c == "}")
+        assert depth >= 0
+    assert depth == 0
+    assert not acts(text)
+    for line in bare.splitlines():  # nothing that a line's \\ or a rule would take for its option
+        assert not line.startswith(("[", "*"))
+
+
+def test_hostile_latex_compiles(hostile: Grid, tmp_path: Path) -> None:
+    for full in (True, False) if hostile.title == hostile.stub else (True,):  # the texts are everywhere
+        compiled(tmp_path, render([hostile], "latex", full=full, standalone=True))
+
+
+def test_markdown_takes_all_of_it_literally(hostile: Grid) -> None:
+    text = render([hostile], "markdown", full=True)
+    assert not acts(text)
+    bare = re.sub(r"\\[^\w\s]", "", text)
+    for raw in ("<script", "`", "](", "[", "**b**", "_c_", "$"):
+        assert raw not in bare
+    assert set(re.findall(r"<([^>]*)>", bare)) <= {"sup", "/sup", "u", "/u"}
+    cells = {len(re.findall(r"\|", line)) for line in bare.splitlines() if line.startswith("|")}
+    assert cells == {3}
+
+
+def texts_of(of_texts: Grid) -> list[str]:
+    """The texts of a of_texts that every format has; the heading of the rows is not one of the console's."""
+    heads = (text for head in of_texts.heads for text in (head.group, head.label))
+    return [
+        of_texts.title,
+        *heads,
+        *(line.label for line in of_texts.lines),
+        *of_texts.notes,
+        *(o.claim.text for o, _ in of_texts.verdicts),
+    ]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_terminal_obeys_nothing_and_reads_no_markup(hostile: Grid, terminal: bool) -> None:
+    out = io.StringIO()
+    show([hostile], Console(file=out, force_terminal=terminal, color_system=None, width=4000), full=True)
+    assert not acts(out.getvalue())
+    assert ("[bold]a[/x]" in out.getvalue()) == (any("[bold]" in text for text in texts_of(hostile)))
+    assert not acts(render([hostile], "console"))
+
+
+def test_csv_holds_no_formula_and_one_line_a_cell(hostile: Grid) -> None:
+    text = render([hostile], "csv")
+    lines = of_csv(text)
+    assert len(text.splitlines()) == len(lines) + 1
+    assert not acts(text)
+    assert not any(value.startswith(("=", "+", "@", "-")) for line in lines for value in line.values())
+
+
+def test_json_holds_the_texts_themselves(lab: Lab, tmp_path: Path) -> None:
+    text = render([of_texts(lab, tmp_path, dict.fromkeys(FIELDS, HOSTILE))], "json")
+    assert not acts(text)
+    (read,) = json.loads(text)
+    assert {read["title"], read["claims"][0]["text"], read["notes"][3]} == {printable(HOSTILE)}
+    assert {c["column"] for c in read["cells"]} == {printable(HOSTILE)}
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"),
+    [
+        ("=1", "'=1"),
+        (" =1", "' =1"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@a", "'@a"),
+        ("a=1", "a=1"),
+        ("", ""),
+        (-1.5, -1.5),
+    ],
+)
+def test_what_a_spreadsheet_would_reckon_with(value: object, printed: object) -> None:
+    assert cell(value) == printed
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [("- a", r"\- a"), ("1. a", r"1\. a"), ("12) a", r"12\) a"), ("1.5", "1.5"), ("+a", r"\+a"), ("$x$", r"\$x\$")],
+)
+def test_markdown_begins_no_list_and_no_formula(text: str, escaped: str) -> None:
+    assert escape_markdown(text) == escaped
+
+
+@settings(max_examples=40)
+@given(st.text(max_size=30))
+def test_whatever_the_text_all_formats_are_whole(text: str) -> None:
+    claim = Claim(text, "best", [text])
+    verdict = Verdict(claim, "holds", 1, 1, 1, text)
+    entries = (Entry(State.DONE, "1.5", "0.1", rank=1), Entry(State.MISSING))
+    heads = (Head(text, text, "system_accuracy", "%"), Head(text, text, "x", text))
+    lines = (Line(text, "paper", entries, "a"), Line("reported", "reported", entries), Line(text, "extra", entries))
+    told = {"about": (text,), "command": text, "notes": (text,), "footnotes": (("a", text),), "problems": (text,)}
+    one = Grid(text, text, text, "small", "fp32", text, heads, lines, **told, verdicts=((verdict, verdict),))  # type: ignore[arg-type]
+    for format in FORMATS:
+        made = render([one, dataclasses.replace(one, stub="")], format, full=True)
+        made.encode()
+        assert not acts(made)
+
+
+def test_figures_show_dollars_as_dollars() -> None:
+    from matplotlib.figure import Figure
+
+    drawn = Figure()
+    axes = drawn.subplots()
+    axes.set_title(r"$\frac{$ \x1b")
+    axes.set_xlabel("rank $i$")
+    axes.plot([1, 2], label=r"$\undefined$")
+    axes.set_yticks([1, 2], [style.named("$"), style.named(r"$\frac{$")])
+    drawn.suptitle(r"a $\sqrt$ b" + "\x1b")
+    drawn.legend()
+    svg = style.saved(style.literal(drawn), "svg")
+    assert b"\x1b" not in svg
+    assert axes.xaxis.label.get_parse_math()

@@ -25,7 +25,7 @@ from fedbench.reports.site.pages import pages
 from fedbench.reports.site.run import Told
 from fedbench.specs import PartitionSpec, Setting
 from tests.reports.conftest import Lab
-from tests.reports.test_hostile_texts import HOSTILE, acts
+from tests.reports.test_render import HOSTILE, acts
 from tests.support.browser import PROGRAM, Browser
 
 #: What pages are made of.
