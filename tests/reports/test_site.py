@@ -6,16 +6,16 @@ import html.parser
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedbench.metrics.read import Metrics
+from fedbench.metrics.read import of_table
 from fedbench.partitions.artifact import Partition
 from fedbench.partitions.tables import write
 from fedbench.partitions.transforms import Transform
@@ -24,6 +24,7 @@ from fedbench.reports.site import pictures, svg
 from fedbench.reports.site.pages import pages
 from fedbench.reports.site.run import Told
 from fedbench.specs import PartitionSpec, Setting
+from fedbench.store import Store
 from tests.reports.conftest import Lab
 from tests.reports.test_render import HOSTILE, acts
 from tests.support.browser import PROGRAM, Browser
@@ -54,28 +55,38 @@ class _Page(html.parser.HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-@pytest.fixture
-def setting(lab: Lab) -> Setting:
+def twelve(lab: Lab) -> Setting:
     """Twelve clients, the last two of which never train."""
     there = lab.setting("feddrm/1", "CIFAR-10/Dir-0.3")
     part = replace(there.partition, clients=12, unseen=2)
     return replace(there, partition=part, lr=0.1, seed=0, rounds=20, every=1)
 
 
-def fill(lab: Lab, setting: Setting, **more: Any) -> None:
-    """FedAvg of three seeds, Ditto of one, Local without metrics; the partition of all, with hostile classes."""
-    n = setting.partition.all_clients
-    part = Partition(
-        setting.partition, ("plane", HOSTILE), np.repeat(np.arange(n, dtype=np.int32), 4),
-        np.arange(4 * n, dtype=np.int32), np.tile([False, False, True, True], n),
-        np.tile(np.array([0, 1], np.int32), 2 * n), (Transform(),) * n, [0] * n,
+@pytest.fixture
+def setting(lab: Lab) -> Setting:
+    return twelve(lab)
+
+
+def parted(spec: PartitionSpec, classes: Sequence[str], test: Sequence[bool]) -> Partition:
+    """Each client has one sample of each class, which may be for testing."""
+    n, k = spec.all_clients, len(classes)
+    label = np.tile(np.arange(k, dtype=np.int32), n)
+    client = np.repeat(np.arange(n, dtype=np.int32), k)
+    return Partition(
+        spec, tuple(classes), client, np.arange(n * k, dtype=np.int32), np.tile(test, n), label, (Transform(),) * n,
+        [0] * n,
     )  # fmt: skip
+
+
+def fill(lab: Lab, setting: Setting) -> None:
+    """FedAvg of three seeds, Ditto of one; the partition of all, with hostile classes."""
+    n = setting.partition.all_clients
     with lab.store.writing(setting.partition) as writer:
-        write(writer, part)
+        write(writer, parted(setting.partition, ("plane", HOSTILE), [False, True]))
     curve = {"average_accuracy": lambda t: 0.3 + 0.02 * t, "train_loss": lambda t: math.exp(-t)}
     clients = {c: c / 20 for c in range(n)}
     for seed in range(3):
-        lab.run(replace(setting, seed=seed), "fedavg", metrics=curve, clients=clients, **more)
+        lab.run(replace(setting, seed=seed), "fedavg", metrics=curve, clients=clients)
     lab.run(setting, "ditto", metrics=curve, clients=clients, deviations=[HOSTILE], title=HOSTILE)
 
 
@@ -83,39 +94,41 @@ def told(run: Any) -> Told:
     return Told([(f"run {HOSTILE}", [HOSTILE]), ("dataset", [])], [f"fedbench {HOSTILE}"])
 
 
-@pytest.fixture
-def site(lab: Lab, setting: Setting) -> dict[str, str]:
-    fill(lab, setting)
-    return dict(pages(select(lab.store), told))
+class Site(NamedTuple):
+    """The pages by their names, and the ids of the runs by method and seed."""
+
+    pages: dict[str, str]
+    ids: dict[tuple[str, int], str]
+
+    def of(self, method: str, seed: int) -> str:
+        return self.pages[f"run-{self.ids[method, seed]}.html"]
 
 
-def of_seed(site: Mapping[str, str], lab: Lab, method: str, seed: int) -> str:
-    (run,) = select(lab.store, [f"method={method}", f"seed={seed}"])
-    return site[f"run-{run.id}.html"]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    lab = Lab(Store(tmp_path_factory.mktemp("site") / "store"))
+    lab.dataset("cifar10")
+    fill(lab, twelve(lab))
+    runs = select(lab.store)
+    return Site(dict(pages(runs, told)), {(run.spec.method, run.spec.setting.seed): run.id for run in runs})
 
 
-def test_a_row_a_group_and_a_page_a_run(lab: Lab, site: Mapping[str, str]) -> None:
-    assert set(site) == {"index.html", *(f"run-{run.id}.html" for run in select(lab.store))}
-    index = _Page(site["index.html"])
-    rows = [attributes for attributes in index.all("tr") if "data-words" in attributes]
-    assert len(rows) == 2
-    for run in select(lab.store):
-        assert any(run.id in (row["data-words"] or "") for row in rows)
+def test_a_row_a_group_and_a_page_a_run(site: Site) -> None:
+    assert set(site.pages) == {"index.html", *(f"run-{id}.html" for id in site.ids.values())}
+    index = _Page(site.pages["index.html"])
+    words = [attributes["data-words"] or "" for attributes in index.all("tr") if "data-words" in attributes]
+    assert len(words) == 2
+    assert all(any(id in of_row for of_row in words) for id in site.ids.values())
     heads = [a["data-first"] for a in index.all("th") if "data-first" in a]
     assert heads[:2] == ["ascending", "descending"]  # method; average accuracy, of which more is better
     assert "70.00" in index.text
+    links = {name: {a["href"] for a in _Page(text).all("a")} for name, text in site.pages.items()}
+    assert links.pop("index.html") == set(site.pages) - {"index.html"}
+    assert all("index.html" in of_page <= set(site.pages) for of_page in links.values())
 
 
-def test_links_lead_to_pages_of_the_site(site: Mapping[str, str]) -> None:
-    for name, text in site.items():
-        links = {a["href"] for a in _Page(text).all("a")}
-        assert links <= set(site), name
-        assert name == "index.html" or "index.html" in links
-    assert {a["href"] for a in _Page(site["index.html"]).all("a")} == set(site) - {"index.html"}
-
-
-def test_nothing_is_loaded_and_every_text_is_harmless(site: Mapping[str, str]) -> None:
-    for text in site.values():
+def test_nothing_is_loaded_and_every_text_is_harmless(site: Site) -> None:
+    for text in site.pages.values():
         page = _Page(text)
         assert {tag for tag, _ in page.tags} <= TAGS
         assert not acts(text)
@@ -127,17 +140,13 @@ def test_nothing_is_loaded_and_every_text_is_harmless(site: Mapping[str, str]) -
         (policy,) = (a["content"] for a in page.all("meta") if a.get("http-equiv"))
         assert policy is not None
         assert policy.startswith("default-src 'none';")
-
-
-def test_the_hostile_texts_stand_as_they_are(lab: Lab, site: Mapping[str, str]) -> None:
-    page = _Page(of_seed(site, lab, "ditto", 0))
+    shown = _Page(site.of("ditto", 0)).text  # hostile texts stand as they are
     for where in ("<script>alert(1)</script>", "run =1+1", "fedbench =1+1", "[bold]a[/x]"):
-        assert where in page.text
+        assert where in shown
 
 
-def test_the_page_of_a_run_shows_all_of_it(lab: Lab, site: Mapping[str, str]) -> None:
-    text = of_seed(site, lab, "fedavg", 1)
-    page = _Page(text)
+def test_the_page_of_a_run_shows_all_of_it(site: Site) -> None:
+    page = _Page(site.of("fedavg", 1))
     assert [a["aria-label"] for a in page.all("svg")] == [
         "average accuracy, %, by round", "client accuracy of each client, %", "training loss, by round",
         "samples of each class by client",
@@ -154,14 +163,14 @@ def test_the_page_of_a_run_shows_all_of_it(lab: Lab, site: Mapping[str, str]) ->
 
 
 def test_a_run_without_metrics_or_partition_says_so(lab: Lab, setting: Setting) -> None:
-    lab.run(setting, "fedavg", measure=False)
+    run = lab.run(setting, "fedavg", measure=False)
     lab.run(setting, "ditto")
-    site = dict(pages(select(lab.store), lambda run: Told([], None)))
-    page = of_seed(site, lab, "fedavg", 0)
+    made = dict(pages(select(lab.store), lambda run: Told([], None)))
+    page = made[f"run-{run.id}.html"]
     assert "No metrics" in page
     assert f"Partition {setting.partition.id} is not in this store" in page
     assert "No options of 'fedbench train' give this setting" in page
-    assert "!" in _Page(site["index.html"]).text
+    assert "!" in _Page(made["index.html"]).text
 
 
 def test_pages_stay_small(lab: Lab, setting: Setting) -> None:
@@ -172,31 +181,18 @@ def test_pages_stay_small(lab: Lab, setting: Setting) -> None:
 
 
 def test_a_partition_of_many_cells_is_cut_and_says_so(lab: Lab, setting: Setting) -> None:
-    clients, classes = 200, 50
-    spec: PartitionSpec = replace(setting.partition, clients=clients, unseen=None)
-    rows = clients * classes
-    part = Partition(
-        spec, tuple(f"c{k}" for k in range(classes)), np.repeat(np.arange(clients, dtype=np.int32), classes),
-        np.arange(rows, dtype=np.int32), np.tile(np.arange(classes) > 25, clients),
-        np.tile(np.arange(classes, dtype=np.int32), clients), (Transform(),) * clients, [0] * clients,
-    )  # fmt: skip
+    spec = replace(setting.partition, clients=200, unseen=None)
     with lab.store.writing(spec) as writer:
-        write(writer, part)
+        write(writer, parted(spec, [f"c{k}" for k in range(50)], [k > 25 for k in range(50)]))
     drawn = pictures.partition(spec, lab.store)
     assert "Clients 0 to 59 of 200." in drawn
     assert len(re.findall("M", drawn)) == pictures.CELLS
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (0, 100, [0, 20, 40, 60, 80, 100]),
-        (1, 2, [1, 1.2, 1.4, 1.6, 1.8, 2]),
-        (-1e-3, 1e-3, [-1e-3, -5e-4, 0, 5e-4, 1e-3]),
-    ],
-)
-def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
-    assert svg.ticks(low, high) == pytest.approx(expected)
+def test_ticks_are_round() -> None:
+    assert svg.ticks(0, 100) == [0, 20, 40, 60, 80, 100]
+    assert svg.ticks(1, 2) == pytest.approx([1, 1.2, 1.4, 1.6, 1.8, 2])
+    assert svg.ticks(-1e-3, 1e-3) == pytest.approx([-1e-3, -5e-4, 0, 5e-4, 1e-3])
 
 
 def test_one_point_is_a_dot_and_long_lines_keep_their_end() -> None:
@@ -210,33 +206,28 @@ def test_one_point_is_a_dot_and_long_lines_keep_their_end() -> None:
 
 
 def test_numbers_that_are_none_are_left_out() -> None:
-    values = [
-        ("average_accuracy", 1, -1, math.nan),
-        ("client_accuracy", 1, 0, math.nan),
-        ("client_accuracy", 1, 1, 0.5),
-    ]
-    table = pa.table({
-        "metric": pa.array([row[0] for row in values]).dictionary_encode(),
-        "view": pa.array(["plain"] * 3).dictionary_encode(),
-        "round": pa.array([row[1] for row in values], pa.int32()),
-        "client": pa.array([row[2] for row in values], pa.int32()),
-        "value": [row[3] for row in values],
-    })  # fmt: skip
-    from fedbench.metrics.read import of_table
-
-    metrics: Metrics = of_table("x", table)
+    rows = [("average_accuracy", -1, math.nan), ("client_accuracy", 0, math.nan), ("client_accuracy", 1, 0.5)]
+    metric, client, value = (list(column) for column in zip(*rows, strict=True))
+    columns = {"metric": pa.array(metric).dictionary_encode(), "view": pa.array(["plain"] * 3).dictionary_encode()}
+    columns |= {
+        "round": pa.array([1] * 3, pa.int32()),
+        "client": pa.array(client, pa.int32()),
+        "value": pa.array(value),
+    }
+    metrics = of_table("x", pa.table(columns))
     assert "No average accuracy was measured by round" in pictures.learning(metrics, [])
     drawn = pictures.clients(metrics, 0)
     assert drawn.count("<rect") == 1
     assert "nan" not in drawn
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
-def test_in_a_browser_it_sorts_filters_and_opens_runs(site: Mapping[str, str], lab: Lab, tmp_path: Path) -> None:
-    for name, text in site.items():
+def test_in_a_browser_it_sorts_filters_and_opens_runs(site: Site, tmp_path: Path) -> None:
+    for name, text in site.pages.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     first = "document.querySelector('tbody tr').dataset.words"
-    ids = {seed: select(lab.store, ["method=fedavg", f"seed={seed}"])[0].id for seed in range(3)}
+    ids = {seed: site.ids["fedavg", seed] for seed in range(3)}
     with Browser() as browser:
         for width in (1400, 400):
             browser.look(width, "dark")

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedbench import protocol
-from fedbench.errors import FedbenchError
 from fedbench.reports import table as tables
 from fedbench.reports.layout.build import build
 from fedbench.reports.layout.facts import departures, holding
-from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.tables import laid_out
 from fedbench.reports.render import FORMATS, render
+from fedbench.reports.status.cells import find
 from fedbench.reports.table.check import facts
 from fedbench.reports.table.spec import Table
+from fedbench.specs import Setting
+from fedbench.store import Store
+from tests.reports.conftest import Lab, written
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
-
 OWN = """
 title = "Mine"
 protocol = "feddrm"
@@ -47,26 +47,20 @@ rows = ["Usual"]
 """
 
 
-def own(folder: Path, text: str = OWN) -> Table:
-    path = folder / "mine.toml"
-    path.write_text(text)
-    return tables.load(str(path))
-
-
-def lines(grid: Grid) -> list[str]:
-    return [*grid.about, *grid.notes]
+def only(lab: Lab, table: Table) -> Setting:
+    return find(table, "small", lab.store, []).settings["IID"][0]
 
 
 # -- hyper-parameters ------------------------------------------------------------------------------------------
 
 
-def test_a_rows_own_hyper_parameters_stand_above_the_protocols(lab: Any, tmp_path: Path) -> None:
-    about = build(own(tmp_path), "small", lab.store, []).notes
+def test_a_rows_own_hyper_parameters_stand_above_the_protocols(lab: Lab, tmp_path: Path) -> None:
+    about = build(written(tmp_path, OWN), "small", lab.store, []).notes
     assert "Short: finetune_rounds = 1." in about
     assert "Usual: finetune_rounds = 50." in about
 
 
-def test_hyper_parameters_of_one_data_set_are_not_said_of_another(lab: Any) -> None:
+def test_hyper_parameters_of_one_data_set_are_not_said_of_another(lab: Lab) -> None:
     for name in ("mnist", "fashion_mnist", "cifar10", "cifar100"):
         lab.dataset(name)
     about = build(tables.load("flux/1"), "small", lab.store, []).notes
@@ -75,35 +69,25 @@ def test_hyper_parameters_of_one_data_set_are_not_said_of_another(lab: Any) -> N
     assert not any(line.startswith(("FLUX: ", "FLUX on mnist")) for line in about)
 
 
-# -- a table of one's own ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_users_table_says_nothing_of_a_paper(lab: Any, tmp_path: Path, format: str) -> None:
-    table = own(tmp_path)
+def test_a_users_table_says_nothing_of_a_paper(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, OWN)
     lab.run(lab.setting("feddrm/1", DIR), "fedavgft")
-    setting = build_setting(lab, table)
-    lab.run(setting, "fedavgft", value=0.5)
-    lab.run(setting, "mine", value=0.25)
-    text = render([build(table, "small", lab.store, [], compare=True)], format)
-    assert "the paper" not in text
-    assert "official code" not in text
-    assert "olours" not in text
+    lab.run(only(lab, table), "fedavgft", value=0.5)
+    lab.run(only(lab, table), "mine", value=0.25)
+    grid = build(table, "small", lab.store, [], compare=True)
+    for format in FORMATS:
+        text = render([grid], format)
+        assert [words for words in ("the paper", "official code", "olours") if words in text] == []
+    assert json.loads(render([grid], "json"))[0]["claims"][0]["reported"] is None
 
 
-def build_setting(lab: Any, table: Table) -> Any:
-    from fedbench.reports.status.cells import find
-
-    return find(table, "small", lab.store, []).settings["IID"][0]
-
-
-def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: Any, tmp_path: Path) -> None:
+def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "reported.csv").write_text("table,row,group,column,value,std\nmine,Usual,,IID,50,\n")
     coloured = OWN.replace('shift = "none"', 'shift = "low"')
-    grid = build(own(tmp_path, coloured), "small", lab.store, [], compare=True)
+    grid = build(written(tmp_path, coloured), "small", lab.store, [], compare=True)
     assert any(line.startswith("Colours are shifted once") for line in grid.notes)
     assert "Tolerance: ±2 points." in grid.notes  # for whatever budget the user means it
-    plain = build(own(tmp_path), "small", lab.store, [], compare=True)
+    plain = build(written(tmp_path, OWN), "small", lab.store, [], compare=True)
     assert not any("olours" in line for line in plain.notes)
     assert any("Budget paper: 800 rounds" in line for line in plain.notes)
 
@@ -121,98 +105,68 @@ def test_a_departure_is_said_of_the_partitions_that_it_is_about() -> None:
     )
 
 
-def test_every_departure_of_a_protocol_is_about_facts_that_there_are() -> None:
+def test_every_departure_is_said_of_a_table() -> None:
+    """And is about facts that there are."""
+    precisions = ("", "fp32")
+    loaded = [tables.load(name) for name in tables.names()]
+    said = {text for one in loaded for by in precisions for text in departures(one, "paper", precision=by)}
     for name in protocol.names():
         for remark in protocol.load(name).deviates:
             assert set(remark.where) <= facts()
             assert all(isinstance(values, list) for values in remark.where.values())
-
-
-def test_every_departure_is_said_of_a_table() -> None:
-    said = {
-        text
-        for name in tables.names()
-        for precision in ("", "fp32")
-        for text in departures(tables.load(name), "paper", precision=precision)
-    }
-    for name in protocol.names():
-        for remark in protocol.load(name).deviates:
             assert f"{remark.text[0].upper()}{remark.text[1:]}." in said
 
 
 @pytest.mark.parametrize("budget", ["paper", "small"])
 def test_every_remark_of_a_whole_table_holds_for_it(budget: str) -> None:
-    for name in tables.names():
-        table = tables.load(name)
+    for table in map(tables.load, tables.names()):
         assert holding(table.remark, table, budget) == [remark.text for remark in table.remark]
 
 
 @pytest.mark.parametrize(
-    ("name", "dataset", "gone"),
+    ("name", "other", "gone"),
     [
-        ("pfedfda/2", "cifar10", ("EMNIST", "TinyImageNet")),
-        ("pfedfda/7", "cifar10", ("SynthDigits",)),
-        ("pfedfda/3", "cifar10", ("CIFAR100",)),
-        ("flux/1", "mnist", ("CheXpert:", "Levels of CIFAR-100")),
-        ("ftw_erm/1", "digits", ("still rising",)),
-        ("ftw_erm/13", "digits", ("MNIST, one client", "handful")),
+        ("pfedfda/2", "--dataset cifar10", "EMNIST, TinyImageNet"),
+        ("pfedfda/7", "--dataset cifar10", "SynthDigits"),
+        ("pfedfda/3", "--dataset cifar10", "CIFAR100"),
+        ("flux/1", "--dataset mnist", "CheXpert:, Levels of CIFAR-100"),
+        ("ftw_erm/1", "--dataset digits", "still rising"),
+        ("ftw_erm/13", "--dataset digits", "one client, handful"),
+        ("flux/6", "--budget smoke", "Twelve rounds"),
+        ("pfedfda/figure4", "--budget smoke", "fine-tunes for five epochs"),
+        ("pfedfda/1", "--column */100 %", "smaller sets inside"),
     ],
 )
-def test_what_is_said_of_one_data_set_is_not_said_of_another(lab: Any, name: str, dataset: str, gone: Any) -> None:
-    table = tables.load(name)
+def test_what_is_said_of_some_cells_is_not_said_of_others(lab: Lab, name: str, other: str, gone: str) -> None:
+    """Of a data set, a budget, a share of the images."""
+    table, (what, _, value) = tables.load(name), other.partition(" ")
+    part = {"--dataset": table.for_dataset, "--column": lambda key: table.only([key])}.get(what, lambda _: table)(value)
     whole = " ".join(build(table, "small", lab.store, []).notes)
-    other = " ".join(build(table.for_dataset(dataset), "small", lab.store, []).notes)
-    for text in gone:
-        assert text in whole
-        assert text not in other
-
-
-def test_what_is_said_of_one_budget_is_not_said_of_another(lab: Any) -> None:
-    for name, said in (("flux/6", "Twelve rounds"), ("pfedfda/figure4", "fine-tunes for five epochs")):
-        table = tables.load(name)
-        assert any(said in line for line in build(table, "small", lab.store, []).notes)
-        assert not any(said in line for line in build(table, "smoke", lab.store, []).notes)
-
-
-def test_what_is_said_of_shares_is_said_where_they_are_shown(lab: Any) -> None:
-    whole = tables.load("pfedfda/1")
-    full = whole.only(["*/100 %"])
-    assert any("smaller sets inside" in line for line in build(whole, "small", lab.store, []).notes)
-    assert not any("smaller sets inside" in line for line in build(full, "small", lab.store, []).notes)
-
-
-@pytest.mark.parametrize(
-    ("where", "message"),
-    [
-        ("{ shfit = ['low'] }", "unknown fact in .*remark 'shfit'; did you mean 'shift'"),
-        ("{ shift = 'low' }", "where.shift must be a list, not 'low'"),
-    ],
-)
-def test_a_faulty_condition_is_an_error(tmp_path: Path, where: str, message: str) -> None:
-    with pytest.raises(FedbenchError, match=message):
-        own(tmp_path, f"{OWN}\n[[remark]]\ntext = 'x'\nwhere = {where}\n")
+    left = " ".join(build(part, value if what == "--budget" else "small", lab.store, []).notes)
+    for text in gone.split(", "):
+        assert (text in whole, text in left) == (True, False)
 
 
 # -- statistics, seeds, views, tolerances, claims ----------------------------------------------------------------
 
 
-def test_columns_of_different_statistics_are_told_of_one_by_one(lab: Any, tmp_path: Path) -> None:
+def test_columns_of_different_statistics_are_told_of_one_by_one(lab: Lab, tmp_path: Path) -> None:
     text = (
         OWN + '[[column]]\nlabel = "Clients"\nmetric = "client_accuracy"\nstatistic = "clients"\ndataset = "cifar10"\n'
     )
-    about = build(own(tmp_path, text + 'partition = { scheme = "iid" }\n'), "small", lab.store, []).about
+    about = build(written(tmp_path, text + 'partition = { scheme = "iid" }\n'), "small", lab.store, []).about
     assert any(line.startswith("IID: Value after the last round; seed 2025") for line in about)
     assert any(line.startswith("Clients: ± is the standard deviation (ddof 1) across clients") for line in about)
 
 
 @pytest.mark.parametrize("statistic", ["last_rounds", "clients"])
-def test_one_value_has_no_standard_deviation(lab: Any, tmp_path: Path, statistic: str) -> None:
+def test_one_value_has_no_standard_deviation(lab: Lab, tmp_path: Path, statistic: str) -> None:
     metric = "average_accuracy" if statistic == "last_rounds" else "client_accuracy"
     text = OWN.replace('"system_accuracy"', f'"{metric}"').replace('"final"', f'"{statistic}"')
     clients = 'scheme = "iid", clients = 1'
     text = text.replace('scheme = "iid"', clients).replace('"none" }', '"none" }\ntrain = { window = 1 }')
-    table = own(tmp_path, text)
-    lab.run(build_setting(lab, table), "fedavgft", clients={0: 0.5}, value=0.5)
+    table = written(tmp_path, text)
+    lab.run(only(lab, table), "fedavgft", clients={0: 0.5}, value=0.5)
     grid = build(table, "small", lab.store, [])
     (cell,) = (line.entries[0] for line in grid.lines if line.label == "Usual")
     assert (cell.text, cell.spread, cell.value and cell.value.std) == ("50.00", "", None)
@@ -220,44 +174,41 @@ def test_one_value_has_no_standard_deviation(lab: Any, tmp_path: Path, statistic
     assert all("±" not in render([grid], format).split("Usual")[1].split("\n")[0] for format in ("console", "latex"))
 
 
-def test_a_table_of_ones_own_says_what_it_measures_and_on_whom(lab: Any, tmp_path: Path) -> None:
+def test_a_table_of_ones_own_says_what_it_measures_and_on_whom(lab: Lab, tmp_path: Path) -> None:
     part = 'scheme = "iid", clients = 20, subsample = 0.5, validation = 0.2, unseen = 2'
-    about = build(own(tmp_path, OWN.replace('scheme = "iid"', part)), "small", lab.store, []).about
+    about = build(written(tmp_path, OWN.replace('scheme = "iid"', part)), "small", lab.store, []).about
     assert any(line.startswith("system_accuracy: share of all clients' pooled test images") for line in about)
     assert (
         "20 clients, of which 2 never train, each keeps 50 % of its training images, 20 % of each client's training "
         "images are held back for validation."
     ) in about
     two = OWN + '[[column]]\nlabel = "More"\ndataset = "cifar10"\npartition = { scheme = "iid", clients = 9 }\n'
-    about = build(own(tmp_path, two), "small", lab.store, []).about
+    about = build(written(tmp_path, two), "small", lab.store, []).about
     assert "IID: 8 clients; More: 9 clients." in about
     assert not any("clients;" in line for line in build(tables.load("feddrm/1"), "small", lab.store, []).about)
+    table = written(tmp_path, OWN.replace('dataset = "cifar10"', 'dataset = "mnist"'))  # without the images
+    for seeds, said in (((3, 4), "mean of 2 seeds: 3, 4"), ((), "seed 2025")):
+        assert any(said in line for line in build(table, "small", lab.store, [], seeds=seeds).about)
 
 
-def test_seeds_are_said_without_the_images_too(lab: Any, tmp_path: Path) -> None:
-    table = own(tmp_path, OWN.replace('dataset = "cifar10"', 'dataset = "mnist"'))
-    about = build(table, "small", lab.store, [], seeds=(3, 4)).about
-    assert any("mean of 2 seeds: 3, 4" in line for line in about)
-    assert any("seed 2025" in line for line in build(table, "small", lab.store, []).about)
-
-
-def test_images_are_not_said_to_be_cropped_where_runs_do_not_crop(lab: Any, tmp_path: Path) -> None:
-    table = own(tmp_path, OWN.replace('shift = "none" }', 'shift = "none" }\ntrain = { augment = "none" }'))
-    about = " ".join(lines(build(table, "small", lab.store, [])))
+def test_images_are_not_said_to_be_cropped_where_runs_do_not_crop(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, OWN.replace('shift = "none" }', 'shift = "none" }\ntrain = { augment = "none" }'))
+    grid = build(table, "small", lab.store, [])
+    about = " ".join([*grid.about, *grid.notes])
     assert "Test augmentation: test images are untouched." in about
     assert "cropped" not in about
 
 
-def test_rows_without_a_band_have_the_tables_tolerance(lab: Any, tmp_path: Path) -> None:
+def test_rows_without_a_band_have_the_tables_tolerance(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "reported.csv").write_text(
         "table,row,group,column,value,std\nmine,Usual,,IID,50,\nmine,Short,,IID,40,\n"
     )
     text = OWN.replace('label = "Short", ', 'label = "Short", band = [30, 50], ')
-    grid = build(own(tmp_path, text), "small", lab.store, [], compare=True)
+    grid = build(written(tmp_path, text), "small", lab.store, [], compare=True)
     assert "Tolerance: Short in 30 to 50; ±2 points." in grid.notes
 
 
-def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Any) -> None:
+def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Lab) -> None:
     setting = lab.setting("feddrm/1", DIR)
     table = tables.load("feddrm/1").only([DIR])
     for row in table.rows:
@@ -268,15 +219,10 @@ def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Any) -> None:
     assert (ours.state, theirs.state) == ("holds so far", "holds so far")
 
 
-def test_nothing_is_said_of_numbers_that_no_paper_has(lab: Any, tmp_path: Path) -> None:
-    (read,) = json.loads(render([build(own(tmp_path), "small", lab.store, [], compare=True)], "json"))
-    assert read["claims"][0]["reported"] is None
-
-
-def test_extra_rows_times_count_among_those_of_an_executor(lab: Any, tmp_path: Path) -> None:
+def test_extra_rows_times_count_among_those_of_an_executor(lab: Lab, tmp_path: Path) -> None:
     text = OWN.replace('"system_accuracy"', '"local_training_seconds"').replace('"final"', '"whole_run"')
-    table = own(tmp_path, text.replace('unit = "percent"', 'unit = "seconds"'))
-    setting = build_setting(lab, table)
+    table = written(tmp_path, text.replace('unit = "percent"', 'unit = "seconds"'))
+    setting = only(lab, table)
     lab.run(setting, "fedavgft", whole={"local_training_seconds": 1.0}, executor="cores")
     lab.run(setting, "mine", whole={"local_training_seconds": 2.0}, executor="stacked", device="cuda")
     about = build(table, "small", lab.store, [], extra=True).about
@@ -284,8 +230,8 @@ def test_extra_rows_times_count_among_those_of_an_executor(lab: Any, tmp_path: P
     assert any("measured on cpu or cuda" in line for line in about)
 
 
-def test_a_columns_name_goes_through_a_shell(lab: Any, tmp_path: Path) -> None:
-    table = own(tmp_path, OWN.replace('"IID"', "'$(rm) \"x\"'")).only(['$(rm) "x"'])
+def test_a_columns_name_goes_through_a_shell(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, OWN.replace('"IID"', "'$(rm) \"x\"'")).only(['$(rm) "x"'])
     assert """--column '$(rm) "x"'""" in build(table, "small", lab.store, []).command
 
 
@@ -299,7 +245,9 @@ def test_a_columns_name_goes_through_a_shell(lab: Any, tmp_path: Path) -> None:
         ("ftw_erm/3", "paper", "weigh by exact ratios"),
     ],
 )
-def test_what_no_number_may_stand_without_is_below_every_print(store: Any, name: str, budget: str, words: str) -> None:
+def test_what_no_number_may_stand_without_is_below_every_print(
+    store: Store, name: str, budget: str, words: str
+) -> None:
     (grid,) = laid_out([name], store, [], budget=budget)
     assert any(words in line for line in grid.about)
     assert not any(words in line for line in grid.notes)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
 
 from fedbench import methods
 from fedbench.core.client import UNSEEN
@@ -23,7 +22,7 @@ from fedbench.results.pack import write
 from fedbench.results.shelf import Shelf
 from fedbench.specs import RunSpec
 from fedbench.store import Store
-from tests.reports.conftest import Lab
+from tests.reports.conftest import Draws, Lab, written
 from tests.reports.test_shipped_numbers import row as packed
 from tests.support.cli_user import good
 
@@ -54,9 +53,7 @@ partition = { scheme = "dirichlet", alpha = 0.3, validation = 0.2 }
 
 @pytest.fixture
 def tuned(tmp_path: Path) -> Path:
-    path = tmp_path / "tuned.toml"
-    path.write_text(TUNED)
-    return path
+    return written(tmp_path, TUNED).path
 
 
 def cells(lab: Lab, path: Path) -> Cells:
@@ -171,18 +168,17 @@ def test_a_seed_that_shipped_trials_chose_the_value_of_goes_into_a_pack(lab: Lab
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [
-        (", validation = 0.2 }\n[[column]]\nlabel = \"B\"", ' }\n[[column]]\nlabel = "B"', "hold none back"),
+        (', validation = 0.2 }\n[[column]]\nlabel = "B"', ' }\n[[column]]\nlabel = "B"', "hold none back"),
         ("lr = [0.03, 0.1, 0.3]", "mu = [0.1]", "unknown field of a setting"),
         ("lr = [0.03, 0.1, 0.3]", "lr = []", "tune needs values of lr"),
         ("lr = [0.03, 0.1, 0.3]", "lr = [-1.0]", "the learning rate must be above 0"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_tuned_is_one_line(lab: Lab, tuned: Path, before: str, after: str, text: str) -> None:
+)
+def test_what_cannot_be_tuned_is_one_line(lab: Lab, tmp_path: Path, before: str, after: str, text: str) -> None:
     assert before in TUNED
-    tuned.write_text(TUNED.replace(before, after))
     with pytest.raises(FedbenchError, match=text) as error:
-        _ = [one.specs for one in cells(lab, tuned).all]
-    assert "tuned.toml" in str(error.value)
+        _ = [one.specs for one in cells(lab, written(tmp_path, TUNED.replace(before, after)).path).all]
+    assert "mine.toml" in str(error.value)
 
 
 def test_the_worst_tenth_is_of_the_clients(lab: Lab, tuned: Path) -> None:
@@ -194,18 +190,16 @@ def test_the_worst_tenth_is_of_the_clients(lab: Lab, tuned: Path) -> None:
     assert grid.lines[0].entries[2].text == "0.60"
 
 
+@pytest.mark.slow
 def test_the_command_trains_the_grid_and_then_the_seeds_of_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
     monkeypatch.setenv("FEDBENCH_HOME", str(home))
-    path = tmp_path / "digits.toml"
-    text = (
-        TUNED.split('[[column]]\nlabel = "B"')[0]
-        .replace('"cifar10"', '"digits"')
-        .replace("0.03, 0.1, 0.3", "1e-6, 0.05")
-    )
-    path.write_text(f'{text}train = {{ rounds = 2, model = "digits_cnn" }}\n')
+    text = TUNED.split('[[column]]\nlabel = "B"')[0].replace('"cifar10"', '"digits"')
+    path = written(
+        tmp_path, text.replace("0.03, 0.1, 0.3", "1e-6, 0.05") + 'train = { rounds = 2, model = "digits_cnn" }\n'
+    ).path
     said = good("train", "--table", path)
     assert said.line == "6 of 6 runs made"
     assert "each cell chooses on validation images: lr 1e-06, 0.05" in said.err
@@ -221,46 +215,32 @@ ARENA = ("arena/mnist", "arena/cifar10")
 @pytest.mark.parametrize("name", ARENA)
 def test_the_arena_has_every_method_that_trains(name: str) -> None:
     table = tables.load(name)
-    left_out = {"descriptor_bounds", "kmeans_bound", "grayscale"}
-    assert {row.method for row in table.rows} == set(methods.names()) - left_out
-    unseen = [c.key for c in table.columns if c.statistic == "unseen"]
-    assert len(unseen) == 1
-    without = {row.method for row in table.rows if table.undefines(row.label, unseen[0])}
-    assert without == {row.method for row in table.rows if UNSEEN not in methods.load(row.method)[0].serves}
-    system = {row.method for row in table.rows if table.undefines(row.label, "Mean/System")}
-    assert system == {row.method for row in table.rows if not methods.load(row.method)[0].takes_votes}
+    of = {row.label: row.method for row in table.rows}
+    assert set(of.values()) == set(methods.names()) - {"descriptor_bounds", "kmeans_bound", "grayscale"}
+    (unseen,) = (c.key for c in table.columns if c.statistic == "unseen")
+    for column, serves in (
+        (unseen, lambda method: UNSEEN in method.serves),
+        ("Mean/System", lambda method: method.takes_votes),
+    ):
+        without = {method for label, method in of.items() if table.undefines(label, column)}
+        assert without == {method for method in of.values() if not serves(methods.load(method)[0])}
+    file = kinds.load(f"arena/{name.partition('/')[2]}")
+    assert (file.ranked, kinds.load("arena/both").ranked) == ((name,), ARENA)
 
 
-@pytest.mark.parametrize("name", ARENA)
-def test_the_arena_prints_before_anything_is_trained(name: str, lab: Lab) -> None:
-    for data in ("mnist", "mnist_writers"):
-        lab.dataset(data)
-    table = tables.load(name)
-    grid = build(table, "smoke", lab.store, [], index=Index(lab.store, Shelf([])))
-    assert len(grid.lines) == len(table.rows)
-    assert not any(line.filled for line in grid.lines)
-
-
-def test_ranks_of_a_table(lab: Lab, tuned: Path, call: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_of_a_table(lab: Lab, tuned: Path, draws: Draws) -> None:
     figures = tuned.with_name("figures.toml")
-    figures.write_text('[[figure]]\ntitle = "Ranks"\nkind = "ranks"\nranked = ["./tuned.toml"]\n')
+    figures.write_text('[[figure]]\ntitle = "Ranks"\nkind = "ranks"\nranked = ["./mine.toml"]\n')
     with pytest.raises(FedbenchError, match="0 of 2 rows have one in all 2"):
-        call("figure", str(figures), "--json")
+        draws(str(figures), "--json")
     for column in (0, 1):
         for row, test in ((0, 0.5), (1, 0.7)):
             for _ in range(2):
                 for spec in cells(lab, tuned).grid[row][column].specs:
                     if not lab.store.has(spec):
                         train(lab, spec, 0.5, test)
-    (panel,) = json.loads(call("figure", str(figures), "--json").stdout)["panels"]
+    (panel,) = json.loads(draws(str(figures), "--json").stdout)["panels"]
     assert {one["line"]: one["ranks"] for one in panel["lines"]} == {"FedAvg": [2.0, 2.0], "Local": [1.0, 1.0]}
     assert panel["places"] == ["cifar10, A", "cifar10, B"]
     with pytest.raises(FedbenchError, match="--metric does not go with"):
-        call("figure", str(figures), "--metric", "bytes_up")
-    with pytest.raises(FedbenchError, match="--budget does not go with ranks"):
-        call("figure", "ranks", "--budget", "small")
-
-
-def test_the_arenas_figures_are_of_its_tables() -> None:
-    ranked = [kinds.load(f"arena/{name}").ranked for name in ("mnist", "cifar10", "both")]
-    assert ranked == [("arena/mnist",), ("arena/cifar10",), ARENA]
+        draws(str(figures), "--metric", "bytes_up")
