@@ -38,42 +38,17 @@ unit = "percent"
 decimals = 1
 seeds = [0]
 rows = [{ label = "Local", method = "local" }, { label = "FedAvg", method = "fedavg" }]
-[[column]]
-group = "Accuracy"
-label = "Much"
-dataset = "cifar10"
-partition = { scheme = "iid" }
-[[column]]
-group = "Accuracy"
-label = "Little"
-dataset = "cifar10"
-partition = { scheme = "iid", subsample = 0.25 }
-budget = { small = { rounds = 44 } }
-[[column]]
-label = "Gain"
-of = ["Accuracy/Much", "Accuracy/Little"]
-relative_to = "Local"
-relation = "difference"
-[[column]]
-label = "More"
-of = ["Accuracy/Much", "Accuracy/Little"]
-relative_to = "Local"
-relation = "percent"
-[[column]]
-label = "Mean"
-of = ["Accuracy/Much", "Accuracy/Little"]
-[[column]]
-label = "Last two"
-dataset = "cifar10"
-partition = { scheme = "iid" }
-clients = [2, 3]
-[[claim]]
-text = "FedAvg gains 10 to 20 points"
-kind = "between"
-rows = ["FedAvg"]
-columns = ["Gain"]
-low = 10
-high = 20
+column = [
+{ group = "Accuracy", label = "Much", dataset = "cifar10", partition = { scheme = "iid" } },
+{ group = "Accuracy", label = "Little", dataset = "cifar10", partition = { scheme = "iid", subsample = 0.25 }, \
+budget = { small = { rounds = 44 } } },
+{ label = "Gain", of = ["Accuracy/Much", "Accuracy/Little"], relative_to = "Local", relation = "difference" },
+{ label = "More", of = ["Accuracy/Much", "Accuracy/Little"], relative_to = "Local", relation = "percent" },
+{ label = "Mean", of = ["Accuracy/Much", "Accuracy/Little"] },
+{ label = "Last two", dataset = "cifar10", partition = { scheme = "iid" }, clients = [2, 3] },
+]
+claim = [{ text = "FedAvg gains 10 to 20 points", kind = "between", rows = ["FedAvg"], columns = ["Gain"], low = 10, \
+high = 20 }]
 """
 #: What three clients have: method -> column -> accuracies.
 VALUES = {

@@ -36,17 +36,9 @@ OURS = (
     "fedavg", "ifca", "fedrc", "fedem", "fesem", "feddrift", "cfl", "mr_mtl", "apfl_flux", "atp", "flux",
     "descriptor_bounds",
 )  # fmt: skip
-
-
 NAMES = [n for n in tables.names() if n.startswith("flux/")]
-
-
 NUMBERED = [n for n in NAMES if n.removeprefix("flux/").isdigit()]
-
-
 COUNTED = ("flux/2", "flux/3", "flux/7", "flux/9")  #: without any run: marks, formulas, levels
-
-
 MEASURED = [n for n in NUMBERED if n not in COUNTED]
 
 
@@ -237,22 +229,9 @@ rows = [{ label = "A", method = "ifca" }]
 [[column]]
 label = "C"
 metric = "bytes_down"
-[column.costs]
-model = "lenet5_flux"
-shape = [28, 28, 3]
-classes = 10
-samples = 4800
-validation = 1200
-rounds = 10
-clients = 10
-clusters = 5
-epochs = 2
-components = 10
-inner_steps = 5
-clustering_round = 4
+costs = { model = "lenet5_flux", shape = [28, 28, 3], classes = 10, samples = 4800, validation = 1200, rounds = 10, \
+clients = 10, clusters = 5, epochs = 2, components = 10, inner_steps = 5, clustering_round = 4 }
 """
-
-
 LENGTH, GAUSSIAN = 7, 6
 
 

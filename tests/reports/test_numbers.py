@@ -295,21 +295,11 @@ statistic = "final"
 decimals = 4
 seeds = [3, 5, 8]
 rows = [{ label = "FedAvg", method = "fedavg" }]
-[[column]]
-label = "Average"
-metric = "client_accuracy_mean"
-dataset = "cifar10"
-partition = { scheme = "iid" }
-[[column]]
-label = "Client 2"
-client = 2
-dataset = "cifar10"
-partition = { scheme = "iid" }
-[[column]]
-label = "Worst"
-metric = "client_accuracy_min"
-dataset = "cifar10"
-partition = { scheme = "iid" }
+column = [
+{ label = "Average", metric = "client_accuracy_mean", dataset = "cifar10", partition = { scheme = "iid" } },
+{ label = "Client 2", client = 2, dataset = "cifar10", partition = { scheme = "iid" } },
+{ label = "Worst", metric = "client_accuracy_min", dataset = "cifar10", partition = { scheme = "iid" } },
+]
 """
 
 
@@ -395,7 +385,7 @@ def test_a_client_that_is_not_there_is_told(lab: Lab, tmp_path: Path) -> None:
 
 def test_tolerances_of_columns_and_bands_of_rows(lab: Lab, tmp_path: Path) -> None:
     text = SEEDS.replace("decimals = 4", "decimals = 4\ntolerance = 0.1").replace("[3, 5, 8]", "[3]")
-    text = text.replace('"client_accuracy_mean"', '"client_accuracy_mean"\ntolerance = 0.01')
+    text = text.replace('"client_accuracy_mean"', '"client_accuracy_mean", tolerance = 0.01')
     rows = "table,row,group,column,value,std\nmine,FedAvg,,Average,0.6,\nmine,FedAvg,,Client 2,0.7,\n"
     (tmp_path / "reported.csv").write_text(rows + "mine,FedAvg,,Worst,0.9,\n")
     table = written(tmp_path, text)
@@ -414,9 +404,9 @@ def test_tolerances_of_columns_and_bands_of_rows(lab: Lab, tmp_path: Path) -> No
 def test_rows_that_the_seeds_cannot_tell_apart_share_a_mark(lab: Lab, tmp_path: Path) -> None:
     """In a column, and in the mean over others, by seed."""
     rows = '{ label = "FedAvg", method = "fedavg" }, { label = "Local", method = "local" }, '
-    mean = '[[column]]\nlabel = "Mean"\nof = ["Average", "Client 2"]\n'
+    mean = '{ label = "Mean", of = ["Average", "Client 2"] },\n]\n'
     text = SEEDS.replace('{ label = "FedAvg", method = "fedavg" }', rows + '{ label = "FT", method = "fedavgft" }')
-    table = written(tmp_path, text + mean)
+    table = written(tmp_path, text.rstrip().removesuffix("]") + mean)
     all_values = {"fedavg": (0.5, 0.625, 0.75), "local": (0.5, 0.5, 0.75), "fedavgft": (0.1, 0.2, 0.1)}
     for method, values in all_values.items():
         train(lab, table, {seed: {20: (v, v)} for seed, v in zip((3, 5, 8), values, strict=True)}, method)
@@ -437,14 +427,8 @@ metric = "{metric}"
 unit = "fraction"
 best = "none"
 rows = [{{ label = "pFedFDA", method = "pfedfda" }}, {{ label = "FedAvg", method = "fedavg" }}{more}]
-[[column]]
-label = "IID"
-dataset = "cifar10"
-partition = {{ scheme = "iid" }}
-{client}
+column = [{{ label = "IID", dataset = "cifar10", partition = {{ scheme = "iid" }}{client} }}]
 """
-
-
 BETA = Measure("beta", "weight of the own Gaussian", "fraction", of="client")
 
 
@@ -475,7 +459,7 @@ def pfedfda(lab: Lab, wanted: Table) -> list[float]:
 
 @pytest.mark.parametrize(
     ("statistic", "client", "expected"),
-    [("clients", "", None), ("whole_run", "", None), ("final", "", None), ("final", "client = 3", 0.02)],
+    [("clients", "", None), ("whole_run", "", None), ("final", "", None), ("final", ", client = 3", 0.02)],
 )
 def test_a_figure_of_clients(lab: Lab, tmp_path: Path, statistic: str, client: str, expected: float | None) -> None:
     wanted = own_table(tmp_path, "beta", statistic, client=client)
@@ -528,7 +512,7 @@ def test_metrics_are_those_of_some_method_or_of_a_file_that_a_row_names(tmp_path
     assert own_table(tmp_path, "drift", "whole_run", row).rows[2].method == f"{tmp_path / 'mine.py'}:Mine"
     for metric, statistic, more, client, message in (
         ("betta", "clients", "", "", r"unknown metric in .*mine.toml, column IID 'betta'; did you mean 'beta'"),
-        ("elbow", "final", "", "client = 1", "elbow is no client's but the federation's"),
+        ("elbow", "final", "", ", client = 1", "elbow is no client's but the federation's"),
         ("drift", "whole_run", "", "", "unknown metric"),
         ("drifd", "whole_run", row, "", "did you mean 'drift'"),
     ):

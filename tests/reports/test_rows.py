@@ -140,14 +140,10 @@ metric = "system_accuracy"
 statistic = "final"
 decimals = 3
 rows = [
-  { label = "Plain", method = "feddrm" },
-  { label = "Long", method = "fedavg", train = { lr = 0.5 }, budget = { small = { rounds = 300 } } },
+{ label = "Plain", method = "feddrm" },
+{ label = "Long", method = "fedavg", train = { lr = 0.5 }, budget = { small = { rounds = 300 } } },
 ]
-[[column]]
-label = "IID"
-dataset = "cifar10"
-partition = { scheme = "iid" }
-train = { rounds = 30, window = 1 }
+column = [{ label = "IID", dataset = "cifar10", partition = { scheme = "iid" }, train = { rounds = 30, window = 1 } }]
 """
 
 

@@ -33,17 +33,14 @@ view = "crop"
 unit = "percent"
 tolerance = 2
 rows = [
-  { label = "Short", method = "fedavgft", params = { finetune_rounds = 1 } },
-  { label = "Usual", method = "fedavgft" },
+{ label = "Short", method = "fedavgft", params = { finetune_rounds = 1 } },
+{ label = "Usual", method = "fedavgft" },
 ]
+claim = [{ text = "Usual is best", kind = "best", rows = ["Usual"] }]
 [[column]]
 label = "IID"
 dataset = "cifar10"
 partition = { scheme = "iid", shift = "none" }
-[[claim]]
-text = "Usual is best"
-kind = "best"
-rows = ["Usual"]
 """
 
 

@@ -34,20 +34,12 @@ statistic = "final"
 seeds = [0, 1]
 tune = { lr = [0.03, 0.1, 0.3] }
 rows = [{ method = "fedavg" }, { method = "local" }]
-[[column]]
-label = "A"
-dataset = "cifar10"
-partition = { scheme = "iid", validation = 0.2 }
-[[column]]
-label = "B"
-dataset = "cifar10"
-partition = { scheme = "dirichlet", alpha = 0.3, validation = 0.2 }
-[[column]]
-label = "Worst"
-metric = "client_accuracy"
-statistic = "worst_tenth"
-dataset = "cifar10"
-partition = { scheme = "dirichlet", alpha = 0.3, validation = 0.2 }
+column = [
+{ label = "A", dataset = "cifar10", partition = { scheme = "iid", validation = 0.2 } },
+{ label = "B", dataset = "cifar10", partition = { scheme = "dirichlet", alpha = 0.3, validation = 0.2 } },
+{ label = "Worst", metric = "client_accuracy", statistic = "worst_tenth", dataset = "cifar10", \
+partition = { scheme = "dirichlet", alpha = 0.3, validation = 0.2 } },
+]
 """
 
 
@@ -168,7 +160,7 @@ def test_a_seed_that_shipped_trials_chose_the_value_of_goes_into_a_pack(lab: Lab
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [
-        (', validation = 0.2 }\n[[column]]\nlabel = "B"', ' }\n[[column]]\nlabel = "B"', "hold none back"),
+        (', validation = 0.2 } },\n{ label = "B"', ' } },\n{ label = "B"', "hold none back"),
         ("lr = [0.03, 0.1, 0.3]", "mu = [0.1]", "unknown field of a setting"),
         ("lr = [0.03, 0.1, 0.3]", "lr = []", "tune needs values of lr"),
         ("lr = [0.03, 0.1, 0.3]", "lr = [-1.0]", "the learning rate must be above 0"),
@@ -196,9 +188,9 @@ def test_the_command_trains_the_grid_and_then_the_seeds_of_the_best(
 ) -> None:
     home = tmp_path / "home"
     monkeypatch.setenv("FEDBENCH_HOME", str(home))
-    text = TUNED.split('[[column]]\nlabel = "B"')[0].replace('"cifar10"', '"digits"')
+    text = TUNED.split('},\n{ label = "B"')[0].replace('"cifar10"', '"digits"')
     path = written(
-        tmp_path, text.replace("0.03, 0.1, 0.3", "1e-6, 0.05") + 'train = { rounds = 2, model = "digits_cnn" }\n'
+        tmp_path, text.replace("0.03, 0.1, 0.3", "1e-6, 0.05") + ', train = { rounds = 2, model = "digits_cnn" } }]\n'
     ).path
     said = good("train", "--table", path)
     assert said.line == "6 of 6 runs made"
