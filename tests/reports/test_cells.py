@@ -1,27 +1,37 @@
-"""Which runs a table's cells need, and how it stands with them."""
+"""Cells of a table: which runs they need, how it stands with them; columns with budgets, clients and parts."""
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import re
+import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fedbench import declared, methods
+from fedbench import declared, methods, protocol
 from fedbench.api.results import runs as api_runs
+from fedbench.data import recipe
 from fedbench.errors import FedbenchError
 from fedbench.files import write_json
+from fedbench.metrics.statistics import warm_rounds
 from fedbench.partitions import schemes
 from fedbench.reports import figures
 from fedbench.reports import table as tables
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.figures import source
+from fedbench.reports.layout import times
 from fedbench.reports.layout.build import build
+from fedbench.reports.layout.grid import Entry, Grid, legend
+from fedbench.reports.layout.notes import _sources
+from fedbench.reports.render import FORMATS, render
 from fedbench.reports.runs import select
 from fedbench.reports.site.pages import pages
 from fedbench.reports.site.run import Told
@@ -29,9 +39,11 @@ from fedbench.reports.status.cells import Cells, find
 from fedbench.reports.status.index import Index, State
 from fedbench.reports.status.others import others
 from fedbench.reports.status.versions import other_versions
-from fedbench.specs import RunSpec
+from fedbench.reports.table.claims import FAILS, HOLDS, OPEN
+from fedbench.reports.table.spec import Column, Table
+from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
-from tests.reports.conftest import Lab, written
+from tests.reports.conftest import Lab, of_csv, written
 from tests.support.cli_user import good
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
@@ -264,3 +276,356 @@ def test_the_index_reads_the_store_once(lab: Lab, monkeypatch: pytest.MonkeyPatc
     for name in ("feddrm/1", "feddrm/2", "feddrm/4"):
         find(tables.load(name), "small", lab.store, [], index=index)
     assert calls.count("run") == 1
+
+
+MINE = """
+title = "Mine"
+protocol = "pfedfda"
+metric = "client_accuracy"
+statistic = "clients"
+unit = "percent"
+decimals = 1
+seeds = [0]
+rows = [{ label = "Local", method = "local" }, { label = "FedAvg", method = "fedavg" }]
+column = [
+{ group = "Accuracy", label = "Much", dataset = "cifar10", partition = { scheme = "iid" } },
+{ group = "Accuracy", label = "Little", dataset = "cifar10", partition = { scheme = "iid", subsample = 0.25 }, \
+budget = { small = { rounds = 44 } } },
+{ label = "Gain", of = ["Accuracy/Much", "Accuracy/Little"], relative_to = "Local", relation = "difference" },
+{ label = "More", of = ["Accuracy/Much", "Accuracy/Little"], relative_to = "Local", relation = "percent" },
+{ label = "Mean", of = ["Accuracy/Much", "Accuracy/Little"] },
+{ label = "Last two", dataset = "cifar10", partition = { scheme = "iid" }, clients = [2, 3] },
+]
+claim = [{ text = "FedAvg gains 10 to 20 points", kind = "between", rows = ["FedAvg"], columns = ["Gain"], low = 10, \
+high = 20 }]
+"""
+#: What three clients have: method -> column -> accuracies.
+VALUES = {
+    "local": {"Accuracy/Much": (0.4, 0.5, 0.6), "Accuracy/Little": (0.1, 0.2, 0.3)},
+    "fedavg": {"Accuracy/Much": (0.5, 0.6, 0.7), "Accuracy/Little": (0.3, 0.4, 0.5)},
+}
+
+
+def run(lab: Lab, table: Table, method: str, column: str, title: str | None = None) -> None:
+    setting = find(table, "small", lab.store, []).settings[column][0]
+    values = VALUES[method][column] if method in VALUES else (0.5, 0.5, 0.5)
+    more = {"title": title} if title else {}
+    lab.run(setting, method, clients=dict(enumerate(values)), views=("plain",), rules="pfedfda", **more)
+
+
+def made(lab: Lab, tmp_path: Path, *left_out: tuple[str, str], **options: Any) -> Grid:
+    table = written(tmp_path, MINE)
+    for method, line in VALUES.items():
+        for column in line:
+            if (method, column) not in left_out:
+                run(lab, table, method, column)
+    return build(table, "small", lab.store, [], **options)
+
+
+def line(grid: Grid, label: str) -> dict[str, Entry]:
+    found = next(one for one in grid.lines if one.label == label)
+    return {h.label: e for h, e in zip(grid.heads, found.entries, strict=True)}
+
+
+def test_a_columns_budget_is_laid_over_the_tables_and_said(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, MINE)
+    cells = find(table, "small", lab.store, [])
+    own = {"Accuracy/Much": 20, "Accuracy/Little": 44, "Last two": 20}
+    assert {key: s[0].rounds for key, s in cells.settings.items()} == own
+    assert {s[0].budget for s in cells.settings.values()} == {"small"}
+    assert {s[0].rounds for s in find(table, "paper", lab.store, []).settings.values()} == {200}
+    about = build(table, "small", lab.store, []).about
+    assert "Accuracy/Little: 44 rounds." in about
+    assert any(text.startswith("Budget small: 20 or 44 rounds of 5 epochs") for text in about)
+    assert not any("44" in text for text in build(table, "paper", lab.store, []).about)
+    rows = MINE.replace('method = "local"', 'method = "local", budget = { small = { rounds = 3 } }')
+    grid = find(written(tmp_path, rows), "small", lab.store, []).grid
+    assert [[j.setting.rounds for c in row for j in c.specs] for row in grid] == [[3, 3, 3], [20, 44, 20]]
+
+
+def test_a_group_of_one_budget_is_named_as_a_whole(lab: Lab) -> None:
+    about = build(tables.load("pfedfda/figure4"), "small", lab.store, []).about
+    assert any(text.startswith("CIFAR100-S 25 %: ") for text in about)
+    assert any(" of 1 or 2 or 5 or 10 or 20 epochs" in text for text in about)
+
+
+# -- means over columns ----------------------------------------------------------------------------------------
+
+
+def test_means_over_columns(lab: Lab, tmp_path: Path) -> None:
+    grid = made(lab, tmp_path, compare=True)
+    ours = line(grid, "FedAvg")
+    assert [ours[k].text for k in ("Gain", "More", "Mean")] == ["15.0", "60.0", "50.0"]  # 60 % is (20 + 100) / 2
+    assert {ours[k].spread for k in ("Gain", "More", "Mean")} == {""}
+    assert ours["Much"].spread == "10.0"
+    assert len(ours["Gain"].runs) == 4
+    assert ours["Gain"].state is State.DONE
+    base = line(grid, "Local")
+    assert [base[k].text for k in ("Gain", "More", "Mean")] == ["", "", "35.0"]
+    assert (base["Gain"].symbol, ours["Gain"].rank) == ("", 0), "one number alone is no best"
+    assert ours["Mean"].rank == 1
+    assert [v.state for v, _ in grid.verdicts] == [HOLDS]
+    assert grid.counts == {"done": 6}, "means are no cells to be made"
+
+
+def test_a_mean_waits_for_all_of_its_cells(lab: Lab, tmp_path: Path) -> None:
+    """And is no cell to be made."""
+    grid = made(lab, tmp_path, ("local", "Accuracy/Little"))
+    ours = line(grid, "FedAvg")
+    assert (ours["Gain"].text, ours["Gain"].state, ours["Gain"].symbol) == ("", State.MISSING, "·")
+    assert ours["Mean"].text == "50.0", "FedAvg's own numbers are there"
+    assert line(grid, "Local")["Mean"].text == ""
+    assert grid.counts == {"done": 5, "missing": 1}
+    cells = find(written(tmp_path, MINE), "small", lab.store, [])
+    assert (len(cells.runs(State.MISSING)), sum(cells.counts.values())) == (1, 6)
+
+
+def test_a_method_that_no_row_asks_for_has_means_too(lab: Lab, tmp_path: Path) -> None:
+    """And no row where it fills no printed column: one hidden part of a mean is no mean."""
+    table = written(tmp_path, MINE)
+    run(lab, table, "local", "Accuracy/Much")
+    run(lab, table, "local", "Accuracy/Little")
+    hidden = dataclasses.replace(
+        table, column=[c if c.of else dataclasses.replace(c, hidden=True) for c in table.column]
+    )
+    for column, there in (("Accuracy/Much", False), ("Accuracy/Little", True)):
+        run(lab, table, "pfedfda", column, "P")
+        labels = [one.label for one in build(hidden, "small", lab.store, [], extra=True).lines]
+        assert ("P" in labels) == there
+    extra = line(build(table, "small", lab.store, [], extra=True), "P")
+    assert (extra["Gain"].text, extra["Mean"].text) == ("15.0", "50.0")
+
+
+def test_every_format_prints_them(lab: Lab, tmp_path: Path) -> None:
+    grid = made(lab, tmp_path)
+    for name in sorted({*FORMATS} - {"csv", "json"}):
+        assert "15.0" in render([grid], name)
+    rows = {(r["row"], r["column"]): r for r in of_csv(render([grid], "csv"))}
+    gain = rows["FedAvg", "Gain"]
+    assert (float(gain["value"]), gain["std"], gain["n"], gain["unit"]) == (pytest.approx(15), "", "2", "%")
+    assert rows["Local", "Gain"]["value"] == ""
+    told = json.loads(render([grid], "json"))[0]["cells"]
+    assert next(c for c in told if (c["row"], c["column"]) == ("FedAvg", "Mean"))["std"] is None
+
+
+def test_another_data_set_takes_means_along(tmp_path: Path) -> None:
+    """But one over other data sets stays behind."""
+    part = written(tmp_path, MINE).for_dataset("digits")
+    assert [c.label for c in part.columns] == ["Much", "Little", "Gain", "More", "Mean", "Last two"]
+    gain = next(c for c in part.columns if c.label == "Gain")
+    assert set(gain.of) <= {c.key for c in part.measured}
+    mixed = written(tmp_path, MINE.replace('dataset = "cifar10"', 'dataset = "mnist"', 1))
+    assert [c.label for c in mixed.for_dataset("cifar10").columns] == ["Little", "Last two"]
+
+
+def test_a_column_of_some_clients(lab: Lab, tmp_path: Path) -> None:
+    found = line(made(lab, tmp_path), "FedAvg")["Last two"]
+    assert (found.text, found.spread) == ("65.0", f"{statistics.stdev([60, 70]):.1f}")
+    assert found.value is not None
+    assert (found.value.count, found.value.weighted) == (2, pytest.approx(65))
+    more = written(tmp_path, MINE.replace("clients = [2, 3]", "clients = [2, 4]"))
+    grid = build(more, "small", lab.store, [])
+    assert line(grid, "FedAvg")["Last two"].state is State.DAMAGED
+    assert "client_accuracy of client 4" in grid.problems[0]
+
+
+ROUNDS = """
+title = "Mine"
+protocol = "pfedfda"
+statistic = "rounds"
+unit = "percent"
+decimals = 1
+seeds = [0]
+rows = [{ label = "FedAvg", method = "fedavg" }]
+[[column]]
+label = "Network"
+metric = "network_share"
+dataset = "cifar10"
+partition = { scheme = "iid" }
+"""
+
+
+def test_the_first_round_does_not_count(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, ROUNDS)
+    setting = find(table, "small", lab.store, []).settings["Network"][0]
+    made = lab.run(setting, "fedavg", measure=False, rules="pfedfda", executor="sequential")
+    shares = {0: 0.9, 1: 0.1, 2: 0.5, 3: 0.7, 4: 0.9}
+    lab.rows(made, [("network_share", "", t, -1, share) for t, share in shares.items()])
+    grid = build(table, "small", lab.store, [])
+    found = line(grid, "FedAvg")["Network"]
+    assert (found.text, found.spread) == ("70.0", f"{100 * statistics.stdev([0.5, 0.7, 0.9]):.1f}")
+    assert any("over a run's rounds without the first" in text and "test images" not in text for text in grid.about)
+    assert "Times are those of executor sequential on cpu." in grid.notes
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_warm_rounds(values: list[float]) -> None:
+    """Two rounds are too few to spare one; the value of the whole run never counts."""
+    found = warm_rounds({0: 99.0, **dict(enumerate(values, 1))})
+    counted = values[1:] if len(values) > 2 else values
+    assert found.count == len(counted)
+    assert found.mean == pytest.approx(statistics.fmean(counted))
+    if len(counted) > 1:
+        assert found.std == pytest.approx(statistics.stdev(counted), abs=1e-9)
+
+
+def test_executors_are_named_where_times_are_read(lab: Lab) -> None:
+    """No column twice; one of another executor than its group's by itself."""
+    how: dict[str, Any] = {"whole": {"local_training_seconds": 2.0, "total_runtime_seconds": 60.0}, "rules": "pfedfda"}
+    for column, method, executor, told in (
+        ("fedbench", "fedavg", "cores", ""),
+        ("fedbench", "apfl", "stacked", "fedbench: cores on cpu and stacked on cpu."),
+        ("One after another", "fedavg", "sequential",
+         "One after another: sequential on cpu; fedbench: cores on cpu and stacked on cpu."),
+    ):  # fmt: skip
+        lab.run(lab.setting("pfedfda/6", f"{column}/Local training"), method, executor=executor, **how)
+        about = build(tables.load("pfedfda/6"), "small", lab.store, [], extra=True).about
+        said = [line.removeprefix("Times are those of different executors. ") for line in about if "executors" in line]
+        assert said == ([told] if told else [])
+    columns = {label: Column(label, group="Time") for label in ("5 clients", "25 clients", "50 clients")}
+    ran = {"5 clients": "cores", "25 clients": "stacked", "50 clients": "cores"}
+    hits = [(columns[label], {"executor": name, "device": "cpu"}) for label, name in ran.items()]
+    told = "Times are those of different executors. Time: cores on cpu; Time/25 clients: stacked on cpu."
+    assert times.by_column(hits) == told
+
+
+def test_processors_are_named_where_times_are_of_several(lab: Lab) -> None:
+    setting = lab.setting("pfedfda/6", "One after another/Local training")
+
+    def about() -> list[str]:
+        lines = build(tables.load("pfedfda/6"), "small", lab.store, [], extra=True).about
+        return [line for line in lines if "processors" in line]
+
+    how = {"whole": {"local_training_seconds": 2.0}, "rules": "pfedfda", "executor": "sequential"}
+    for method, processor in (("fedavg", "Xeon 6-207-2"), ("apfl", "Xeon 6-207-2")):
+        lab.run(setting, method, processor=processor, cpu="AVX512", **how)
+        assert about() == []
+    unrecorded = lab.run(setting, "ditto", cpu="AVX2", **how)
+    assert about() == [
+        "Times may be of several processors, so not to be compared: Xeon 6-207-2, an unrecorded one (AVX2)."
+    ]
+    lab.store.remove("run", unrecorded.id)
+    lab.run(setting, "ditto", cpu="AVX2", processor="EPYC 25-17-1", **how)
+    lab.run(setting, "pfedfda", device="H100", processor="Xeon 6-207-2", **how)
+    assert about() == [
+        "Times are of 3 processors, so not to be compared: EPYC 25-17-1, H100, Xeon 6-207-2.",
+        "Of several processors, so none is marked best and no claim is judged: One after another/Local training,"
+        " One after another/Total runtime.",
+    ]
+
+
+@pytest.mark.parametrize(("processor", "alike"), [("Xeon 6-207-2", True), (None, True), ("EPYC 25-17-1", False)])
+def test_times_are_ranked_and_judged_where_no_two_are_known_to_be_of_other_processors(
+    lab: Lab, processor: str | None, alike: bool
+) -> None:
+    setting = lab.setting("pfedfda/6", "One after another/Local training")
+    how: dict[str, Any] = {"rules": "pfedfda", "executor": "sequential"}
+    lab.run(setting, "fedavg", whole={"local_training_seconds": 2.0}, processor="Xeon 6-207-2", **how)
+    known = {} if processor is None else {"processor": processor}
+    lab.run(setting, "pfedfda", whole={"local_training_seconds": 2.2}, **known, **how)
+    grid = build(tables.load("pfedfda/6"), "small", lab.store, [], compare=True)
+    entries = {line.label: line.entries[0] for line in grid.lines if line.kind == "paper"}
+    its, ours = entries["FedAvg"], entries["pFedFDA"]
+    assert (its.text, ours.text) == ("2.00", "2.20")
+    assert (its.rank, ours.rank) == ((1, 2) if alike else (0, 0))
+    assert (its.ratio, ours.ratio) == (("1.00×", "1.10×") if alike else ("", ""))
+    assert (ours.within is not None) == alike
+    first, second = [verdict.state for verdict, _ in grid.verdicts][:2]
+    assert (first, second) == ((HOLDS, HOLDS) if alike else (OPEN, OPEN))
+
+
+def test_a_mean_of_times_is_of_all_its_parts_processors() -> None:
+    a, b = Column("a"), Column("b")
+    mean, other = Column("mean", of=["a", "b"]), Column("other", of=["b"])
+    hits = [(a, {"device": "cpu", "processor": "Xeon"}), (b, {"device": "H100"}), (b, {"device": "H100"})]
+    assert times.apart([a, b, mean, other], hits) == [mean]
+    assert times.apart([a, b, mean, other], [*hits, (b, {"device": "cpu", "cpu": "AVX2"})]) == [mean]
+    assert times.unranked([mean, dataclasses.replace(b, hidden=True)]) == [
+        "Of several processors, so none is marked best and no claim is judged: mean."
+    ]
+
+
+def test_a_doubtful_number_is_shown_but_no_target(lab: Lab) -> None:
+    lab.dataset("cifar100")
+    for column in ("Dir(0.1)/CIFAR10", "Dir(0.1)/CIFAR100"):
+        setting = lab.setting("pfedfda/3", column)
+        lab.run(setting, "pfedfda", clients={0: 0.3, 1: 0.4}, views=("plain",), rules="pfedfda")
+    grid = build(tables.load("pfedfda/3"), "small", lab.store, [], compare=True)
+    at = [x.label for x in grid.lines].index("pFedFDA")
+    ours = grid.lines[at].entries
+    assert [e.within for e in ours] == [False, None, None, None], (
+        "in order: Dir(0.1), then Dir(0.5), which is no target"
+    )
+    assert ours[1].difference is None
+    below = grid.lines[at + 1].entries
+    assert [e.text for e in below] == ["0.725", "0.309?", "0.725?", "0.309?"]
+    sign = ("5.0?", "doubtful in the paper, no target")
+    assert sign in legend(grid)
+    assert sign not in legend(build(tables.load("pfedfda/3"), "small", lab.store, []))
+    assert [theirs.state for _, theirs in grid.verdicts] == [HOLDS, "not measured"]
+    assert "Tolerance: ±0.03, meant for the paper's own budget." in grid.notes
+
+
+def test_ratios_can_be_claimed(lab: Lab) -> None:
+    for method, seconds in (("fedavg", 2.0), ("pfedfda", 2.5)):
+        setting = lab.setting("pfedfda/6", "One after another/Local training")
+        whole = {"local_training_seconds": seconds, "total_runtime_seconds": 60 * seconds}
+        lab.run(setting, method, whole=whole, rules="pfedfda")
+    verdicts = build(tables.load("pfedfda/6"), "small", lab.store, [], compare=True).verdicts
+    ours, theirs = next(v for v in verdicts if v[0].claim.kind == "ratio")
+    assert (ours.state, theirs.state) == (FAILS, HOLDS)
+    assert ours.detail.startswith("fails by 0.02 at pFedFDA and FedAvg")
+
+
+def test_only_some_columns() -> None:
+    """A mean over columns comes with them; what is reported, claimed and asked for is of those columns alone."""
+    table = tables.load("pfedfda/7")
+    part = table.only(key for key in ["Gain over Local/Mean"])
+    assert [c.key for c in part.columns if not c.of] == [f"Accuracy/{p} %" for p in (25, 50, 75, 100)]
+    assert "Gain over Local/Mean" in {c.key for c in part.columns}
+    one = table.only(["Accuracy/25 %"])
+    assert {c.key for c in one.columns} == {"Accuracy/25 %", "Gain over Local/25 %"}
+    assert {column for _, column in one.reported} == {c.key for c in one.columns}
+    assert all({"Accuracy/25 %", "Gain over Local/25 %"}.issuperset(claim.columns) for claim in one.claim)
+    assert one.chosen == ["Accuracy/25 %"]
+    assert table.only(["25 %"]).chosen == ["Accuracy/25 %", "Gain over Local/25 %"], "a label in all its groups"
+    assert [c.key for c in table.only(["Accuracy/*"]).columns if not c.of] == [c.key for c in part.columns if not c.of]
+    with pytest.raises(FedbenchError, match=r"unknown column of table pfedfda/7 'Accuracy/20 %'"):
+        table.only(["Accuracy/20 %"])
+
+
+def test_what_is_said_of_the_papers_numbers_goes_with_them() -> None:
+    whole, other = tables.load("pfedfda/7"), tables.load("pfedfda/7").for_dataset("digit3")
+    assert any("+0.32" in note for note in whole.reported_notes)
+    assert other.reported_notes == []
+    assert other.notes == whole.notes
+    assert not any("+0.32" in note for note in whole.notes)
+
+
+def test_tables_of_corrupted_images_tell_of_frost() -> None:
+    """Its texture is ours: every table whose clients see it says so."""
+    told, seen = set(), set()
+    for name in tables.names():
+        table = tables.load(name)
+        for column in table.measured:
+            preset = (
+                protocol.load(table.protocol).presets.get(column.partition.get("preset", ""), {})
+                if table.protocol
+                else {}
+            )
+            partition = {**preset, **column.partition}
+            if str(partition.get("shift", "")).startswith("corrupted") or "frost-3" in partition.get("unseen_as", ()):
+                seen.add(name)
+        if any(note.startswith("Frost is a generated texture") for note in table.notes):
+            told.add(name)
+    assert told == seen
+    assert {"pfedfda/1", "pfedfda/4", "pfedfda/figure4"} <= seen
+
+
+def test_a_copy_of_the_images_is_told(lab: Lab) -> None:
+    """What is no recipe's first source, such as a JPEG copy, stands below the table."""
+    cells = lab.cells("pfedfda/2")
+    assert _sources(cells) == []
+    copy = DatasetSpec("cifar10", "parquet", "x")
+    other = dataclasses.replace(cells, made=dataclasses.replace(cells.made, datasets={"cifar10": (copy, 10)}))
+    assert _sources(other) == [f"cifar10 images: {recipe('cifar10').sources[1].title}."]

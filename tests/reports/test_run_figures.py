@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Callable
@@ -107,28 +106,34 @@ def test_lines_are_what_differs_and_panels_partitions(lab: Lab, setting: Setting
         lab.run(at, "fedavg")
     lab.run(setting, "ditto", {"mu": 0.3})
     lab.run(other, "ditto", {"mu": 0.4})
-    runs = select(lab.store)
+    eight, seven = (f"cifar10, Dir-0.3, clients {n}" for n in (8, 7))
 
     def shape(*by: str) -> dict[str, dict[str, int]]:
-        return {p.title: {name: len(own) for name, own in p.lines.items()} for p in grouped(runs, by)}
+        return {p.title: {name: len(own) for name, own in p.lines.items()} for p in grouped(select(lab.store), by)}
 
     assert shape() == {
-        "cifar10, Dir-0.3, clients 8": {"FedAvg, lr 0.1": 2, "FedAvg, lr 0.01": 1, "ditto, lr 0.1, mu 0.3": 1},
-        "cifar10, Dir-0.3, clients 7": {"FedAvg, lr 0.5": 1, "ditto, lr 0.5, mu 0.4": 1},
+        eight: {"FedAvg, lr 0.1": 2, "FedAvg, lr 0.01": 1, "ditto, lr 0.1, mu 0.3": 1},
+        seven: {"FedAvg, lr 0.5": 1, "ditto, lr 0.5, mu 0.4": 1},
     }
-    assert shape("method") == {
-        "cifar10, Dir-0.3, clients 8": {"FedAvg": 3, "ditto": 1},
-        "cifar10, Dir-0.3, clients 7": {"FedAvg": 1, "ditto": 1},
-    }
+    assert shape("method") == {eight: {"FedAvg": 3, "ditto": 1}, seven: {"FedAvg": 1, "ditto": 1}}
     assert shape("clients") == {"cifar10, Dir-0.3": {"clients 8": 4, "clients 7": 2}}
 
 
 def test_a_panel_is_titled_by_as_much_as_tells_it_apart(lab: Lab, setting: Setting) -> None:
+    """And a line has the rounds that all of its runs have."""
     part = replace(setting.partition, clients=7, train_fraction=0.5, shift="none")
     for at in (setting, replace(setting, partition=part, lr=0.5, batch_size=99, schedule="constant", momentum=0.5)):
         lab.run(at, "fedavg")
     shown = [(panel.title, list(panel.lines)) for panel in grouped(select(lab.store))]
     assert shown == [(f"cifar10, Dir-0.3, clients {n}", ["FedAvg"]) for n in (8, 7)]
+    for more, rounds in (({"every": 3}, [6, 8]), ({"rounds": 5, "every": 0}, None)):
+        lab.run(replace(setting, **more), "fedavg")
+        runs = select(lab.store, ["clients=8"])
+        if rounds:
+            assert curves(runs, by=["method"]).panels[0].curves["FedAvg"].rounds.tolist() == rounds
+        else:
+            with pytest.raises(FedbenchError, match="have no evaluated round in common; name --by KEY"):
+                curves(runs, by=["method"])
 
 
 def test_remarks_say_what_is_no_curve_and_no_mean_over_seeds(lab: Lab, setting: Setting, draws: Draws) -> None:
@@ -151,16 +156,6 @@ def test_the_view_that_has_the_curve_is_shown(lab: Lab, setting: Setting, draws:
     assert "average accuracy (%, cropped images)" in draws("curves", "--text").stdout
     plain = points(draws("curves", "--csv", "--test-augmentation", "plain"))
     assert [v[0] for v in plain.values()] == [pytest.approx(20)]
-
-
-def test_rounds_that_all_runs_of_a_line_have(lab: Lab, setting: Setting) -> None:
-    lab.run(setting, "fedavg")
-    lab.run(replace(setting, every=3), "fedavg")
-    (panel,) = curves(select(lab.store), by=["method"]).panels
-    assert panel.curves["FedAvg"].rounds.tolist() == [6, 8]
-    lab.run(replace(setting, rounds=5, every=0), "fedavg")
-    with pytest.raises(FedbenchError, match="have no evaluated round in common; name --by KEY"):
-        curves(select(lab.store), by=["method"])
 
 
 def test_the_picture(lab: Lab, setting: Setting, draws: Draws, tmp_path: Path) -> None:
@@ -192,7 +187,7 @@ def some(*values: float) -> dict[int, float]:
 
 def test_one_method_against_another(lab: Lab, setting: Setting, draws: Draws) -> None:
     one = lab.run(setting, "fedavg", clients=some(0.5, 0.6, 0.7, 0.8))
-    other = lab.run(setting, "feddrm", clients=some(0.6, 0.5, 0.7, 0.9))
+    other = lab.run(replace(setting, seed=1), "feddrm", clients=some(0.6, 0.5, 0.7, 0.9))  # named, seeds may differ
     rows = of_csv(draws("clients", one.id, other.id, "--csv").stdout)
     assert [(r["line"], r["against"], r["run"], r["client"]) for r in rows] == [
         ("FedDRM", "FedAvg", other.id, str(c)) for c in range(4)
@@ -200,13 +195,19 @@ def test_one_method_against_another(lab: Lab, setting: Setting, draws: Draws) ->
     assert [float(r["base"]) for r in rows] == pytest.approx([50, 60, 70, 80])
     assert [float(r["value"]) for r in rows] == pytest.approx([60, 50, 70, 90])
     words = "cifar10, Dir-0.3: {}: of 4 clients {} on average (%)"
-    told = draws("clients", one.id, other.id, "-o", "c.svg").stdout.strip()
-    assert told == words.format("FedDRM against FedAvg", "2 gain, 1 lose: +2.50")
-    told = draws("clients", other.id, one.id, "-o", "c.svg").stdout.strip()
-    assert told == words.format("FedAvg against FedDRM", "1 gain, 2 lose: -2.50")
+    for ids, said in (
+        ((one.id, other.id), ("FedDRM against FedAvg", "2 gain, 1 lose: +2.50")),
+        ((other.id, one.id), ("FedAvg against FedDRM", "1 gain, 2 lose: -2.50")),
+    ):
+        assert draws("clients", *ids, "-o", "c.svg").stdout.strip() == words.format(*said)
+    moved = replace(setting, partition=replace(setting.partition, seed=9))
+    third = lab.run(moved, "feddrm", clients=some(0.1, 0.2))
+    with pytest.raises(FedbenchError, match="FedAvg and FedDRM have no partition and seed in common; their clients"):
+        draws("clients", one.id, third.id)
 
 
 def test_seeds_are_paired_with_the_same_seeds(lab: Lab, setting: Setting, draws: Draws) -> None:
+    """Several methods and partitions are panels."""
     for s in (0, 1, 2):
         lab.run(replace(setting, seed=s), "fedavg", clients=some(0.1 * s, 0.2))
     for s in (2, 1, 4):
@@ -216,16 +217,14 @@ def test_seeds_are_paired_with_the_same_seeds(lab: Lab, setting: Setting, draws:
     assert [one["values"]["FedAvg"][0] for one in panel["by_seed"]] == pytest.approx([10, 20])
     assert [one["values"]["FedDRM"][0] for one in panel["by_seed"]] == pytest.approx([20, 30])
     assert "of 4 clients of 2 seeds 2 gain, 2 lose: +0.00" in draws("clients", "-o", "c.svg").stdout
-
-
-def test_runs_of_two_seeds_and_of_other_clients(lab: Lab, setting: Setting, draws: Draws) -> None:
-    one = lab.run(setting, "fedavg", clients=some(0.5, 0.6))
-    other = lab.run(replace(setting, seed=1), "feddrm", clients=some(0.6, 0.7))
-    assert "FedDRM against FedAvg: of 2 clients 2 gain" in draws("clients", one.id, other.id, "-o", "c.svg").stdout
-    moved = replace(setting, partition=replace(setting.partition, seed=9))
-    third = lab.run(moved, "feddrm", clients=some(0.1, 0.2))
-    with pytest.raises(FedbenchError, match="FedAvg and FedDRM have no partition and seed in common; their clients"):
-        draws("clients", one.id, third.id)
+    lab.run(replace(setting, seed=1), "local", clients=some(0.1, 0.2))
+    for method in ("fedavg", "feddrm", "local"):
+        at = replace(setting, partition=replace(setting.partition, clients=7))
+        lab.run(at, method, clients=some(0.4, 0.5))
+    panels = json.loads(draws("clients", "--json").stdout)["panels"]
+    assert [(panel["title"][-1], panel["lines"][1]) for panel in panels] == [
+        ("8", "FedDRM"), ("8", "Local"), ("7", "FedDRM"), ("7", "Local"),
+    ]  # fmt: skip
 
 
 def test_one_run_is_sorted_and_unseen_clients_are_hollow(lab: Lab, setting: Setting) -> None:
@@ -240,16 +239,6 @@ def test_one_run_is_sorted_and_unseen_clients_are_hollow(lab: Lab, setting: Sett
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "0"]
     (legend,) = picture.legends
     assert [text.get_text() for text in legend.get_texts()] == ["trains", "unseen: never trains"]
-
-
-def test_several_methods_and_partitions_are_panels(lab: Lab, setting: Setting, draws: Draws) -> None:
-    for at in (setting, replace(setting, partition=replace(setting.partition, clients=7))):
-        for method in ("fedavg", "feddrm", "local"):
-            lab.run(at, method, clients=some(0.4, 0.5))
-    panels = json.loads(draws("clients", "--json").stdout)["panels"]
-    assert [(panel["title"][-1], panel["lines"][1]) for panel in panels] == [
-        ("8", "FedDRM"), ("8", "Local"), ("7", "FedDRM"), ("7", "Local"),
-    ]  # fmt: skip
 
 
 #: (client, label, answer) after the last of two rounds; client 2 is unseen.
@@ -267,17 +256,17 @@ def answered(store: Store, seed: int = 0, unseen: int | None = 1, answers: list[
     return write(store, run_spec(3, 2, window=2, seed=seed, unseen=unseen), **tables, rounds=rounds_table(2))
 
 
-def test_counts_after_the_last_round_of_the_clients_that_train(store: Store) -> None:
-    run = answered(store)
-    np.testing.assert_array_equal(confusion(run), [[1, 1, 0], [0, 0, 0], [1, 0, 2]])
-    np.testing.assert_array_equal(confusion(run, client=1), [[0, 0, 0], [0, 0, 0], [1, 0, 1]])
-    np.testing.assert_array_equal(confusion(run, client=2), [[0, 0, 1], [0, 1, 0], [0, 0, 0]])
-    np.testing.assert_array_equal(confusion(run, "crop"), [[2, 0, 0], [0, 0, 0], [3, 0, 0]])
-
-
 def test_numbers_words_and_forms(store: Store, draws: Draws, tmp_path: Path) -> None:
+    """Of counts after the last round of the clients that train."""
     run = answered(store)
-    rows = list(csv.DictReader(io.StringIO(draws("confusion", run.id, "--csv").stdout)))
+    for how, counts in (
+        ({}, [[1, 1, 0], [0, 0, 0], [1, 0, 2]]),
+        ({"client": 1}, [[0, 0, 0], [0, 0, 0], [1, 0, 1]]),
+        ({"client": 2}, [[0, 0, 1], [0, 1, 0], [0, 0, 0]]),
+        ({"view": "crop"}, [[2, 0, 0], [0, 0, 0], [3, 0, 0]]),
+    ):
+        np.testing.assert_array_equal(confusion(run, **how), counts)
+    rows = of_csv(draws("confusion", run.id, "--csv").stdout)
     assert [int(r["images"]) for r in rows] == [1, 1, 0, 0, 0, 0, 1, 0, 2]
     assert [r["share"] for r in rows[3:6]] == ["", "", ""]  # no image of class 1
     (panel,) = json.loads(draws("confusion", "--json").stdout)["panels"]
@@ -449,9 +438,9 @@ def panel_of(draws: Draws, *arguments: str) -> dict[str, Any]:
 
 
 def test_one_image_through_the_eyes_of_all(store: Store, draws: Draws) -> None:
-    part, digits = partition(store, shift="high"), datasets.load("digits", store)
+    part, digits = partition(store, 6, shift="high"), datasets.load("digits", store)
     panel = panel_of(draws, "--partition", part.id, "--image", "5", "--image", "2")
-    assert (panel["partition"], panel["common"], len(panel["images"])) == (part.id, True, 16)
+    assert (panel["partition"], panel["common"], len(panel["images"])) == (part.id, True, 12)
     for i, view in enumerate(panel["images"]):
         client, sample = i // 2, (5, 2)[i % 2]
         assert (view["client"], view["sample"], view["class"]) == (client, sample, str(digits.labels[sample]))
@@ -459,17 +448,25 @@ def test_one_image_through_the_eyes_of_all(store: Store, draws: Draws) -> None:
         seen = apply(digits.images[sample : sample + 1], part.transforms[client])[0]
         np.testing.assert_array_equal(view["pixels"], seen)
         assert [view["red"], view["blue"]] == [pytest.approx(seen.mean())] * 2
-    lines = list(csv.DictReader(io.StringIO(draws("images", "--partition", part.id, "--csv").stdout)))
-    assert [line["sample"] for line in lines] == ["0"] * 8  # the first image, where none is named
-    said = draws("images", "--partition", part.id, "--image", "5").stdout
-    assert f"8 clients see image 5 ({digits.labels[5]}) of digits through 2 transforms; partition {part.id}" in said
-
-
-def test_a_corruption_is_the_one_of_the_client_s_first_images(store: Store, draws: Draws) -> None:
-    part, digits = partition(store, 4, shift="corrupted"), datasets.load("digits", store)
-    first = part.sample[part.rows(1)][0]
-    view = panel_of(draws, "--partition", part.id, "--client", "1", "--image", str(first))["images"][0]
-    np.testing.assert_array_equal(view["pixels"], part.transformed_images(digits)[part.rows(1)][0])
+    lines = of_csv(draws("images", "--partition", part.id, "--csv").stdout)
+    assert [line["sample"] for line in lines] == ["0"] * 6  # the first image, where none is named
+    said = draws("images", "--partition", part.id, "--image", "5", "-o", "5.svg").stdout
+    assert f"6 clients see image 5 ({digits.labels[5]}) of digits through 2 transforms; partition {part.id}" in said
+    marks = views.of_partition(part, figures.Ask(store, image=[4, 1]))
+    axes = draw.draw(figures.load("images"), figures.Content([marks])).axes
+    assert len(axes) == 6
+    for c, one in enumerate(axes):
+        assert one.get_title() == f"client {c}\ngamma {(0.6, 1.4)[c % 2]}"
+        pixels = np.asarray(one.get_images()[0].get_array())
+        assert pixels.shape == (8, 8 + 2 + 8, 3)
+        seen = apply(digits.images[[4, 1]], part.transforms[c])
+        for left, image in zip((0, 10), seen, strict=True):
+            np.testing.assert_array_equal(pixels[:, left : left + 8], np.repeat(image, 3, axis=-1))
+        assert (pixels[:, 8:10] == 255).all()
+    corrupted = partition(store, 4, shift="corrupted")  # the corruption is that of the client's first images
+    first = corrupted.sample[corrupted.rows(1)][0]
+    view = panel_of(draws, "--partition", corrupted.id, "--client", "1", "--image", str(first))["images"][0]
+    np.testing.assert_array_equal(view["pixels"], corrupted.transformed_images(digits)[corrupted.rows(1)][0])
 
 
 @pytest.mark.parametrize(
@@ -492,22 +489,6 @@ def test_else_clients_show_images_of_their_own(store: Store, draws: Draws, value
             draws("images", "--partition", part.id, "--image", "3")
     else:
         assert panel_of(draws, "--partition", part.id, "--image", "3")["common"]
-
-
-def test_images_as_drawn(store: Store) -> None:
-    part, digits = partition(store, 6, shift="high"), datasets.load("digits", store)
-    panel = views.of_partition(part, figures.Ask(store, image=[4, 1]))
-    drawn = draw.draw(figures.load("images"), figures.Content([panel]))
-    axes = drawn.axes
-    assert len(axes) == 6
-    for c, one in enumerate(axes):
-        assert one.get_title() == f"client {c}\ngamma {(0.6, 1.4)[c % 2]}"
-        pixels = np.asarray(one.get_images()[0].get_array())
-        assert pixels.shape == (8, 8 + 2 + 8, 3)
-        seen = apply(digits.images[[4, 1]], part.transforms[c])
-        for left, image in zip((0, 10), seen, strict=True):
-            np.testing.assert_array_equal(pixels[:, left : left + 8], np.repeat(image, 3, axis=-1))
-        assert (pixels[:, 8:10] == 255).all()
 
 
 def test_titles_stay_in_their_cells() -> None:
