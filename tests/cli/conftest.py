@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedbench import protocol
-from tests.support.cli_user import SMOKE, good
+from tests.support.cli_user import SMOKE, good, interrupted
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store after `partition digits --dir 0.3` and `train --method fedavg --budget smoke` (of small steps, whatever
+    the test means by it), which nobody changes."""
     folder = tmp_path_factory.mktemp("prepared") / "store"
     with pytest.MonkeyPatch.context() as patch:
         _smaller(patch)
@@ -69,9 +71,41 @@ def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def prepared_both(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same after `train --method local` too."""
+    folder = shutil.copytree(prepared, tmp_path_factory.mktemp("both") / "store")
+    with pytest.MonkeyPatch.context() as patch:
+        _smaller(patch)
+        good("train", "--method", "local", *SMOKE, "--home", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def prepared_stopped(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The prepared store after Ctrl-C behind the third of four rounds of `train --method ditto`."""
+    folder = shutil.copytree(prepared, tmp_path_factory.mktemp("stopped") / "store")
+    with pytest.MonkeyPatch.context() as patch:
+        _smaller(patch)
+        interrupted("train", "--method", "ditto", *SMOKE, "--home", folder, after=3)
+    return folder
+
+
 @pytest.fixture
-def ready(_prepared: Path, home: Path) -> Path:
-    """The user's store after `partition digits --dir 0.3` and `train --method fedavg --budget smoke`
-    (of small steps, whatever the test means by it)."""
-    shutil.copytree(_prepared, home)
-    return home
+def ready(prepared: Path, home: Path) -> Path:
+    """The user's store: a copy of the prepared one."""
+    return shutil.copytree(prepared, home)
+
+
+@pytest.fixture
+def both(prepared_both: Path, home: Path) -> Path:
+    """The user's store with runs of FedAvg and Local in one partition."""
+    return shutil.copytree(prepared_both, home)
+
+
+@pytest.fixture
+def stopped(prepared_stopped: Path, home: Path) -> Path:
+    """The folder of a run of Ditto that was interrupted, in a copy of the prepared store."""
+    shutil.copytree(prepared_stopped, home)
+    (work,) = home.glob("work/[!.]*")
+    return work

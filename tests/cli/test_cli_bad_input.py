@@ -2,228 +2,450 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 
 import pytest
 
+from fedbench.results.pack import write
 from fedbench.store import Store
-from tests.support.cli_user import DIGITS, SMOKE, complete, fedbench, good, own_method, own_recipe
+from tests.support.cli_user import artifact, bad, complete, fedbench, good, own_recipe
+from tests.support.own_table import own_table
 
-TRAIN = ("train", "--method", "fedavg", *SMOKE)
-QUICK = (*SMOKE, "--rounds", "2", "--steps", "1")
-FEDDRM = ("train", "--method", "feddrm", *SMOKE)
-FT = ("train", "--method", "fedavgft", *SMOKE)
+#: Command => what its line says. TRAIN, TABLE, SMOKE, PARTITION and RUN stand for the words below.
+CASES = r"""
+TRAIN --model lenet => unknown model 'lenet'; did you mean 'lenet5'?
+TRAIN --device gpu => unknown device 'gpu'; did you mean 'cpu'?
+TRAIN --executor core => unknown executor 'core'; did you mean 'cores'?
+TRAIN --precision bf61 => unknown precision 'bf61'; did you mean 'bf16'?
+TRAIN --protocol feddrn => unknown protocol 'feddrn'; did you mean 'feddrm'?
+train -m fedavg --budget smal => unknown budget 'smal'; did you mean 'small'?
+train -m fedavgg => unknown method 'fedavgg'; did you mean 'fedavg'?
+methods // => unknown method '//'; known: apfl,
+train --table feddrm/12 => unknown table 'feddrm/12'; did you mean 'feddrm/
+train --table 9 => unknown table '9'
+train --table 1 --budget smal => unknown budget 'smal'; did you mean 'small'?
+train --table 1 --dataset digit => unknown dataset 'digit'; did you mean 'digits'?
+TABLE --method fedavgg => did you mean 'fedavg'?
+TABLE --executor core => did you mean 'cores'?
+TABLE --device gpu => did you mean 'cpu'?
+TABLE --precision bf61 => unknown precision 'bf61'; did you mean 'bf16'?
+report --table 1 --budget smal => unknown budget 'smal'; did you mean 'small'?
+partition digits --shift hihg => unknown shift 'hihg'; did you mean 'high'?
+partition mnists => unknown dataset 'mnists'; did you mean 'mnist'?
+demo --budget smok => unknown budget 'smok'; did you mean 'smoke'?
+train -m feddrm SMOKE --lamda 0.7 => option of train --method feddrm '--lamda'; did you mean '--lambda'?
+train -m feddrm SMOKE --round 4 => did you mean '--rounds'?
+train -m feddrm SMOKE --betas 2 => unknown option of train --method feddrm '--betas'
+train -m feddrm SMOKE --lambda => --lambda needs a value
+train -m feddrm SMOKE --lambda much => --lambda of feddrm takes a number, not 'much'
+train -m feddrm SMOKE --lambda 1.5 => --lambda of feddrm must be in (0, 1], not 1.5
+train -m feddrm SMOKE --lambda=nan => --lambda of feddrm must be in (0, 1], not nan
+train -m feddrm SMOKE --lambda 0.7 more => unknown dataset 'more'
+train -m pfedfda SMOKE --betas 1.5 => --betas of pfedfda takes a whole number, not '1.5'
+train -m pfedfda SMOKE --feature-store all_epoch => did you mean 'all_epochs'?
+train -m fedavgft SMOKE --finetune-rounds 4 => of fedavgft must be below the number of rounds, 4, not 4
+train -m fedavgft SMOKE --rounds 1 => --finetune-rounds of fedavgft must be below the number of rounds, 1, not 1
+TRAIN --rounds 0 => rounds must be at least 1, not 0
+TRAIN --rounds many => '--rounds'
+TRAIN --seed 1,2 => --seed takes a whole number, not '1,2'; for several seeds: fedbench sweep --seeds
+TRAIN --observe tensorboard: => --observe tensorboard: names no DIR; such as tensorboard:board
+TRAIN --batch-size 0 => batch size must be at least 1, not 0
+TRAIN --lr 0 => the learning rate must be above 0, not 0.0
+TRAIN --lr nan => lr must be a finite number, not nan
+TRAIN --momentum 1 => momentum must lie in [0, 1), not 1.0
+TRAIN --momentum -0.1 => momentum must lie in [0, 1), not -0.1
+TRAIN --weight-decay -1 => weight decay must be at least 0, not -1.0
+TRAIN --weight-decay inf => weight_decay must be a finite number, not inf
+TRAIN --every -1 => --every must be at least 0, not -1; 0: only the last rounds that count
+TRAIN --optimizer adam => unknown optimizer 'adam'; did you mean 'adamw'?
+TRAIN --optimizer adamw --momentum 0.5 => momentum is SGD's: adamw has betas of its own
+train -m pfedme SMOKE --optimizer adamw => takes its steps by a rule of its own, not by adamw; leave --optimizer out
+TRAIN --participation 1.5 => participation must lie in (0, 1], not 1.5
+TRAIN --seed -1 => the seed must be in 0..2^32-1, not -1
+TRAIN --epochs 1 --steps 2 => give either local epochs or local steps, not both
+partition digits --dir 0 => --dir of dirichlet must be above 0, not 0.0
+partition digits --dir inf => alpha of dirichlet must be a finite number, not inf
+partition digits --split 1 => the training share must lie between 0 and 1, not 1.0
+partition digits --clients 0 => the number of clients must be at least 1, not 0
+partition digits --iid --clients 1000 => 1797 samples cannot serve 1000 clients
+partition digits --dir 0.3 --protocol feddrm --clients 500 => 500 clients
+partition digits --iid --clients 700 --split 0.1 --shift none => client
+partition digits --spc 400 => 4000 shards
+partition digits --by writer => unknown column of digits 'writer'
+partition cifar10 => the images of cifar10 are not at hand
+train --table flux/13 => nothing can be run: the images of mnist are not at hand
+train --table 1 => run: the images of cifar10, cifar20, cifar100 are not at hand; 'fedbench data fetch NAME' for
+TRAIN --precision tf32 --device cpu => tf32 needs a GPU, and this is a CPU; use --precision fp32
+TABLE --precision tf32 --device cpu => tf32 needs a GPU
+TRAIN --model resnet18_gn => images of 8x8x1 are too small for model resnet18_gn
+train -m fedavg --dataset digits => --dataset goes with --table only
+train => train needs --method NAME or --table NAME
+TRAIN --dir 0.3 => --dir says how a data set is dealt out, and none is named
+TRAIN --partition-seed 3 => --partition-seed says how a data set
+train digits -m fedavg --dir 0.3 --spc 2 => --dir and --spc exclude each other
+train digits -m fedavg --partition ffff => give either digits or --partition ffff, not both
+train digits mnist -m fedavg => unexpected argument 'mnist'
+train digits => train needs --method NAME or --table NAME
+train digtis -m fedavg => unknown dataset 'digtis'; did you mean 'digits'?
+train digits -m fedavgg => unknown method 'fedavgg'; did you mean 'fedavg'?
+train digits -m fedprox --muu 1 => '--muu'; did you mean '--mu'?
+train digits -m fedprox --clints 3 => '--clints'; did you mean '--clients'?
+train digits -m fedavg --iid --min-size 3 => iid has no min size: only dirichlet can have it
+train digits -m fedavg -m local --mu 1 => unknown option of train --method fedavg --method
+train digits --table 1 => with --table it is --dataset digits
+train --table 1 --clients 3 => --clients does not go with --table
+train --table 1 --columm x => option of train --table '--columm'; did you mean '--column'?
+train --table 1 --head-epochs 2 => --head-epochs does not go with --table but for one method
+train --table 1 -m local --datset=cifar10 => '--datset'; did you mean '--dataset'?
+train --table 1 --datset cifar10 => '--datset'; did you mean '--dataset'?
+TRAIN --partition ffff => no partition 'ffff'
+evaluate ffff => no run 'ffff'
+evaluate ffff --all => give either a run's id or --all, not both
+train -m ./nowhere.py:Mine => no file ./nowhere.py to take the method from
+partition ./nowhere.toml => there is no recipe file nowhere.toml
+# the frame: commands, options anywhere
+partitoin => Did you mean 'partition'?
+partition cifr10 => did you mean 'cifar10'?
+partition digits --clints 3 => --clients
+partition --clients three => --clients
+partition digits --dir -1 => must be above 0
+partition digits --dir nan => must be above 0, not nan
+partition --dir 0.3 => a partition of which data set?
+show => fedbench show --help
+show abc => no dataset or partition or run or metrics 'abc'
+list rum => did you mean 'run'?
+list dataset method=local => filters are for runs
+report --table feddrm/11 => feddrm/1
+train -m fedavgg --partition abc => fedavgg
+train -m fedavg --partition abc => abc
+remove => remove needs ids, filters or --unfinished
+remove RUN --unfinished => remove needs ids, filters or --unfinished
+resume RUN => no run
+status --watch --json => --watch
+methods no-such => unknown method
+# given twice, without a value, no text
+train -m fedavg --seed 0 --seed 1 => --seed is given twice; leave one of the two out
+train -m feddrm --lambda 0.5 --lambda=0.6 => --lambda is given twice; leave one of the two out
+report -t 1 --format csv -f json => --format is given twice; leave one of the two out
+list --json --json => --json is given twice; leave one of the two out
+list --home a --home b => --home is given twice; leave one of the two out
+--data a list --data=b => --data is given twice; leave one of the two out
+data show digits --json --json => --json is given twice; leave one of the two out
+theory --draws 3 --draws 3 => --draws is given twice; leave one of the two out
+--home => --home needs a value
+list --data => --data needs a value
+report -t 1 -o --json => --output needs a value, not
+list --home --json => --home needs a value, not
+list --home= => --home needs a value, not
+list --data ' ' => --data needs a value, not
+report --column '' => --column needs a value, not
+remove '' => id needs a value, not
+train -m feddrm SMOKE --lambda --betas => --lambda needs a value, not
+data list --home LONG => File name too long
+data list --data LONG => File name too long
+data list --home ~nosuchuser/x => no home folder is known for ~nosuchuser
+data list --data ~nosuchuser/x => no home folder is known for ~nosuchuser
+TRAIN --protocol LONG => unknown protocol
+TRAIN --protocol ../tables/feddrm => unknown protocol '../tables/feddrm'
+# numbers beyond all bounds
+theory --seed -1 => the seed must be in 0..2^32-1, not -1
+theory --seed 18446744073709551616 => the seed must be in 0..2^32-1
+theory --draws 1000000000000000000 => at least 1 draw and at most 5,000,000
+partition digits --protocol flux --shift px --level 1 --clients 1000000000000 => at most 10,000,000
+partition digits --equal --duplicates 2147483647 => 10,000 times at most
+partition digits --dir 1e400 => finite number
+train -m fedavg --rounds 1000000000000 => rounds must be at most 10,000,000
+train -m fedavg --steps 1000000000000 => steps must be at most 1,000,000
+train -m fedavg --epochs 1000000000000 => epochs must be at most 1,000,000
+train -m fedavg --batch-size 18446744073709551616 => more than 64 bits
+train -m fedbabu --finetune-epochs 1000000000000 => must be at most 1,000,000
+train -m ditto --mu 1e400 => must be a finite number, not inf
+train -m ditto --mu nan => must be
+train -m ifca SMOKE --clusters 9 => --clusters of ifca must be at most the number of clients that train, 8
+train -m fesem SMOKE --clusters 9 => --clusters of fesem must be at most the number of clients that train, 8
+train -m fedem SMOKE --clusters 9 => --clusters of fedem must be at most the number of clients that train, 8
+train -m fedrc SMOKE --clusters 9 => --clusters of fedrc must be at most the number of clients that train, 8
+# what a method needs, a table fixes, and a run keeps
+train -m ftw_erm SMOKE => needs one local step
+train -m fedbn SMOKE => needs one local step
+TRAIN --select last => unknown select 'last'; known: best
+TRAIN --keep model,logits => was made without its logits and its model
+TRAIN --keep model,logits => --keep logits,model --again
+TRAIN --keep gradients => --keep takes model, logits or model,logits, not 'gradients'
+evaluate RUN --on PARTITION => made without its model
+export RUN -o none => made without its model
+TRAIN --column x => --column goes with --table only
+train digits -m fedavg --unshipped => --unshipped goes with --table only
+TABLE --column digits/Dir-0.5 => unknown column of table feddrm/1 'digits/Dir-0.5'; did you mean 'digits/Dir-0.3
+TABLE --rounds 5 => fedbench: --rounds does not go with --table
+TABLE --batch-size 5 => fedbench: --batch-size does not go with --table
+TABLE --lambda 0.7 => fedbench: --lambda does not go with --table
+TABLE --partition abc => fedbench: --partition does not go with --table
+TABLE --protocol pfedfda => fedbench: --protocol does not go with --table
+TABLE --model lenet5 => fedbench: --model does not go with --table
+TABLE --optimizer=adamw => --optimizer does not go with --table
+TABLE --momentum=0.5 => --momentum does not go with --table
+TABLE --weight-decay=0.1 => --weight-decay does not go with --table
+TABLE --every=2 => --every does not go with --table
+# where runs are made
+train -m local SMOKE --jobs 0 => --jobs must be at least 1, not 0
+sweep digits -m local SMOKE --jobs 0 => --jobs must be at least 1, not 0
+train -m local SMOKE --jobs 2 --cpus-per-run 9999 => --cpus-per-run 9999 of
+sweep digits -m local SMOKE --jobs 2 --cpus-per-run 9999 => --cpus-per-run 9999 of
+train -m local SMOKE --cpus-per-run 1 => --cpus-per-run goes with --jobs or --engine ray; add --jobs 2
+train -m local SMOKE --jobs 2 --gpus-per-run 1 => --gpus-per-run goes with --engine ray
+sweep digits -m local SMOKE --jobs 2 --gpus-per-run 1 => --gpus-per-run goes with --engine ray
+train -m local SMOKE --engine ray --jobs 2 => --jobs does not go with --engine ray; --cpus-per-run says
+train -m local SMOKE --engine ray --cpus-per-run 0 => --cpus-per-run and --gpus-per-run are numbers above 0
+train -m local SMOKE --engine ray --device cuda:0 => --device cuda:0 does not go with --engine ray; --gpus-per-run 1
+train -m local SMOKE --engine ray --device cpu --gpus-per-run 1 => --device cpu does not go with --gpus-per-run
+train -m local SMOKE --engine rey => unknown engine 'rey'; did you mean 'ray'?
+sweep digits -m local SMOKE --engine rey => unknown engine 'rey'; did you mean 'ray'?
+train -m local SMOKE --engine ray:10001 => unknown engine 'ray:10001'
+train -m local SMOKE --engine ray://host => unknown engine 'ray://host'; did you mean 'ray://HOST:PORT'?
+train -m local SMOKE --device cuda:0,cuda:999 => here
+train -m local SMOKE --device cuda:0,cuda:0 => --device cannot be 'cuda:0,cuda:0'
+sweep digits -m local SMOKE --device cuda:0,cuda:0 => --device cannot be 'cuda:0,cuda:0'
+train -m local SMOKE --device cuda:x => --device cannot be 'cuda:x'; auto, cpu, cuda, or GPUs: cuda:0,cuda:1
+# a grid
+SWEEP -m fedavg --lrr 1 => unknown option of sweep --method fedavg '--lrr'; did you mean '--lr'?
+SWEEP -m fedavgg => unknown method 'fedavgg'; did you mean 'fedavg'?
+SWEEP -m fedavg --lr 0.1, => --lr has an empty value in '0.1,'
+SWEEP -m fedavg --lr 0.001:0.1 => --lr is a range: what is to look for a value?
+SWEEP -m fedavg --search optuna => --search needs an option with a range
+SWEEP -m fedavg --search grid --lr 0.1:1 => unknown search 'grid'
+SWEEP -m fedavg --search optuna --lr 0.1:1 => --search needs images to choose by
+SWEEP -m fedavg --seeds x => --seeds takes seeds such as 0-2 or 0,1,2, not 'x'
+SWEEP -m fedavg --save mine.txt => --save takes a file that ends in .toml
+SWEEP -m fedavg stray => unexpected argument 'stray'
+# looking at runs
+compare method=locl => no run is method=locl
+compare arena/mnist => 'arena/mnist' is no run and no filter; of a table: fedbench report --table arena/mnist
+compare metod=local => unknown key of runs 'metod'; did you mean 'method'
+compare --metric acuracy => unknown metric 'acuracy'
+compare --sort lrr => unknown key to sort by 'lrr'
+compare --over clients => --over goes with --test only
+compare --test --over rounds => unknown pairing 'rounds'
+compare --test method=fedavg => no two rows are on the same data
+compare --json -f csv => --json or --format csv
+compare --test-augmentation none => unknown test augmentation 'none'
+site out method=locl => no run is method=locl
+site out metod=local => unknown key of runs 'metod'; did you mean 'method'
+site text.parquet => cannot make the folder
+# files in and out
+export PARTITION -o x => does not say in which format; give --format, one of csv, parquet
+export PARTITION -o x --format parqet => did you mean 'parquet'?
+export PARTITION -o none/x.csv => cannot write
+partition digits --from none.csv => cannot read
+partition digits --from rows.csv => digits has 1,797 images (0 to 1796)
+partition digits --dir 0.3 --from rows.csv => --dir and --from exclude each other
+partition digits --counts zero.csv => zero.csv
+partition digits --counts mem.csv => mem.csv
+partition digits --counts proc.csv => proc.csv
+partition digits --counts pipe.csv => it is no file
+report -t ftw_erm/1 -o pipe.csv => cannot write
+report -t ftw_erm/1 -o folder.csv => cannot write
+report -t ftw_erm/1 -o nowhere/x.csv => cannot write
+report -t ftw_erm/1 --format csv -o . => cannot write
+results export -o x.csv => does not end so
+results export --table fedrm -o x.parquet => did you mean 'feddrm'
+results export -o folder.parquet => is a folder, not a result pack; name a file
+results import none.parquet => there is no file
+results import text.parquet => cannot read the result pack
+results import empty.parquet => there are no runs in
+results import nobody.parquet => does not say who made its runs
+results verify => there is none
+results verify abc => no shipped run 'abc'
+# methods, networks and tables of one's own
+check fedavgg => fedbench: unknown method or model 'fedavgg'; did you mean 'fedavg'?
+check ./nowhere.py:Mine => fedbench: no file ./nowhere.py to take the method, model or partitioner from
+check fedavg --mu 1 => fedbench: unknown option of check fedavg '--mu'
+check digits_cnn --mu 1 => fedbench: unexpected argument '--mu'; a model has no options
+check feddrm --lambda much => fedbench: --lambda of feddrm takes a number, not 'much'
+check other.py => defines 0 methods and models; name one: FILE.py:Class
+check other.py:Other => is neither a method nor a model; derive it from
+train -m missing.py SMOKE => cannot load
+train -m other.py SMOKE => defines 0 methods
+train -m faulty.py SMOKE => cannot load
+train -m ~nosuchuser/mine.py:Mine SMOKE => no file ~nosuchuser/mine.py to take the method from
+train -m ./LONG.py:Mine SMOKE => fedbench: no file
+TRAIN --model ./nowhere.py:Net => fedbench: no file ./nowhere.py to take the model from
+TRAIN --model ./net.py => fedbench: ./net.py does not say which of its classes is the model; such as net.py:Net
+TRAIN --model ./net.py:Nett => fedbench: unknown model class in ./net.py:Nett 'Nett'; did you mean 'Net'?
+TRAIN --model Net@01234 => the model Net@01234 is a user's file that is not at hand; give --model FILE.py:Net
+OWN --mu 0.1 => fedbench: --mu does not go with --table but for one method; name it: -m METHOD; a row has params
+OWN -m fedavg -m fedprox --mu 0.1 => fedbench: --mu does not go with --table but for one method
+OWN -m ./idea.py:Idea --nu 1 => fedbench: unknown option of train --method idea '--nu'; did you mean '--mu'?
+OWN -m ./idea.py:Idea --mu x => fedbench: --mu of idea takes a number, not 'x'
+OWN -m fedprox --mu -1 => fedbench: --mu of fedprox must be at least 0, not -1.0
+OWN -m fedproxx => fedbench: unknown method 'fedproxx'; did you mean 'fedprox'?
+train --table ./bounds.toml SMOKE => bounds.toml, row Mine, 0.1: --mu of fedprox must be at least 0, not -1.0
+train --table ./adam.toml SMOKE => unknown optimizer 'adam'; did you mean 'adamw'?
+figure ./figures.toml => fedbench: ./figures.toml has several figures; ./figures.toml:1 for example
+figure ./figures.toml:3 => fedbench: unknown figure in ./figures.toml '3'; known: 1, 2
+figure ./figure.toml:1 => fedbench: there is no file of figures figure.toml
+new methode mine => fedbench: unknown kind of file 'methode'; did you mean 'method'?
+new method my-idea => 'my-idea' is no name for a method; small letters, digits and _, such as my_idea
+new method ../mine => fedbench: '../mine' is no name for a method
+new method class => fedbench: 'class' is no name for a method
+new method torch => torch.py would hide the module torch from files beside it; choose another name
+new model json => fedbench: json.py would hide the module json
+new partitioner fedbench => fedbench: fedbench.py would hide the module fedbench
+new method mine -o nowhere => fedbench: cannot write nowhere/mine.py (No such file or directory)
+new method idea => fedbench: idea.py is there already; choose another name, or another folder with -o
+"""
+WORDS = {
+    "TRAIN": "train -m fedavg --budget smoke", "TABLE": "train --table 1 --dataset digits --budget smoke",
+    "OWN": "train --table ./mine.toml --budget smoke --executor sequential", "SMOKE": "--budget smoke",
+    "SWEEP": "sweep digits --budget smoke --rounds 2 --protocol feddrm", "LONG": "x" * 5000,
+}  # fmt: skip
+ROWS = [line for line in CASES.splitlines() if line and not line.startswith("#")]
+FIGURES = """
+[[figure]]
+title = "Round by round"
+kind = "rounds"
+series = { tables = { "" = "./mine.toml" }, x = "round", label = "round" }
+"""
 
-CASES = [
-    # names that do not exist
-    ((*TRAIN, "--model", "lenet"), "unknown model 'lenet'; did you mean 'lenet5'?"),
-    ((*TRAIN, "--device", "gpu"), "unknown device 'gpu'; did you mean 'cpu'?"),
-    ((*TRAIN, "--executor", "core"), "unknown executor 'core'; did you mean 'cores'?"),
-    ((*TRAIN, "--precision", "bf61"), "unknown precision 'bf61'; did you mean 'bf16'?"),
-    ((*TRAIN, "--protocol", "feddrn"), "unknown protocol 'feddrn'; did you mean 'feddrm'?"),
-    (("train", "--method", "fedavg", "--budget", "smal"), "unknown budget 'smal'; did you mean 'small'?"),
-    (("train", "--method", "fedavgg"), "unknown method 'fedavgg'; did you mean 'fedavg'?"),
-    (("methods", "//"), "unknown method '//'; known: apfl, "),
-    (("train", "--table", "feddrm/12"), "unknown table 'feddrm/12'; did you mean 'feddrm/"),
-    (("train", "--table", "9"), "unknown table '9'"),
-    (("train", "--table", "1", "--budget", "smal"), "unknown budget 'smal'; did you mean 'small'?"),
-    (("train", "--table", "1", "--dataset", "digit"), "unknown dataset 'digit'; did you mean 'digits'?"),
-    (("train", "--table", "1", "--dataset", "digits", *SMOKE, "--method", "fedavgg"), "did you mean 'fedavg'?"),
-    (("train", "--table", "1", "--dataset", "digits", *SMOKE, "--executor", "core"), "did you mean 'cores'?"),
-    (("train", "--table", "1", "--dataset", "digits", *SMOKE, "--device", "gpu"), "did you mean 'cpu'?"),
-    (("train", "--table", "1", *DIGITS, "--precision", "bf61"), "unknown precision 'bf61'; did you mean 'bf16'?"),
-    (("report", "--table", "1", "--budget", "smal"), "unknown budget 'smal'; did you mean 'small'?"),
-    (("partition", "digits", "--shift", "hihg"), "unknown shift 'hihg'; did you mean 'high'?"),
-    (("partition", "mnists"), "unknown dataset 'mnists'; did you mean 'mnist'?"),
-    (("demo", "--budget", "smok"), "unknown budget 'smok'; did you mean 'smoke'?"),
-    # a method's options
-    ((*FEDDRM, "--lamda", "0.7"), "unknown option of train --method feddrm '--lamda'; did you mean '--lambda'?"),
-    ((*FEDDRM, "--round", "4"), "did you mean '--rounds'?"),
-    ((*FEDDRM, "--betas", "2"), "unknown option of train --method feddrm '--betas'"),
-    ((*FEDDRM, "--lambda"), "--lambda needs a value"),
-    ((*FEDDRM, "--lambda", "much"), "--lambda of feddrm takes a number, not 'much'"),
-    ((*FEDDRM, "--lambda", "1.5"), "--lambda of feddrm must be in (0, 1], not 1.5"),
-    ((*FEDDRM, "--lambda=nan"), "--lambda of feddrm must be in (0, 1], not nan"),
-    ((*FEDDRM, "--lambda", "0.7", "more"), "unknown dataset 'more'"),
-    (("train", "--method", "pfedfda", *SMOKE, "--betas", "1.5"), "--betas of pfedfda takes a whole number, not '1.5'"),
-    (("train", "--method", "pfedfda", *SMOKE, "--feature-store", "all_epoch"), "did you mean 'all_epochs'?"),
-    ((*FT, "--finetune-rounds", "4"), "--finetune-rounds of fedavgft must be below the number of rounds, 4, not 4"),
-    ((*FT, "--rounds", "1"), "--finetune-rounds of fedavgft must be below the number of rounds, 1, not 1"),
-    # values out of range or of another kind
-    ((*TRAIN, "--rounds", "0"), "rounds must be at least 1, not 0"),
-    ((*TRAIN, "--rounds", "many"), "'--rounds'"),
-    (
-        (*TRAIN, "--seed", "1,2"),
-        "--seed takes a whole number, not '1,2'; for several seeds: fedbench sweep --seeds",
-    ),
-    ((*TRAIN, "--observe", "tensorboard:"), "--observe tensorboard: names no DIR; such as tensorboard:board"),
-    ((*TRAIN, "--batch-size", "0"), "batch size must be at least 1, not 0"),
-    ((*TRAIN, "--lr", "0"), "the learning rate must be above 0, not 0.0"),
-    ((*TRAIN, "--lr", "nan"), "lr must be a finite number, not nan"),
-    ((*TRAIN, "--momentum", "1"), "momentum must lie in [0, 1), not 1.0"),
-    ((*TRAIN, "--momentum", "-0.1"), "momentum must lie in [0, 1), not -0.1"),
-    ((*TRAIN, "--weight-decay", "-1"), "weight decay must be at least 0, not -1.0"),
-    ((*TRAIN, "--weight-decay", "inf"), "weight_decay must be a finite number, not inf"),
-    ((*TRAIN, "--every", "-1"), "--every must be at least 0, not -1; 0: only the last rounds that count"),
-    ((*TRAIN, "--optimizer", "adam"), "unknown optimizer 'adam'; did you mean 'adamw'?"),
-    ((*TRAIN, "--optimizer", "adamw", "--momentum", "0.5"), "momentum is SGD's: adamw has betas of its own"),
-    (
-        ("train", "--method", "pfedme", *SMOKE, "--optimizer", "adamw"),
-        "pfedme takes its steps by a rule of its own, not by adamw; leave --optimizer out",
-    ),
-    ((*TRAIN, "--participation", "1.5"), "participation must lie in (0, 1], not 1.5"),
-    ((*TRAIN, "--seed", "-1"), "the seed must be in 0..2^32-1, not -1"),
-    ((*TRAIN, "--epochs", "1", "--steps", "2"), "give either local epochs or local steps, not both"),
-    (("partition", "digits", "--dir", "0"), "--dir of dirichlet must be above 0, not 0.0"),
-    (("partition", "digits", "--dir", "inf"), "alpha of dirichlet must be a finite number, not inf"),
-    (("partition", "digits", "--split", "1"), "the training share must lie between 0 and 1, not 1.0"),
-    (("partition", "digits", "--clients", "0"), "the number of clients must be at least 1, not 0"),
-    # what the data cannot give
-    (("partition", "digits", "--iid", "--clients", "1000"), "1797 samples cannot serve 1000 clients"),
-    (("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--clients", "500"), "500 clients"),
-    (("partition", "digits", "--iid", "--clients", "700", "--split", "0.1", "--shift", "none"), "client"),
-    (("partition", "digits", "--spc", "400"), "4000 shards"),
-    (("partition", "digits", "--by", "writer"), "unknown column of digits 'writer'"),
-    (("partition", "cifar10"), "the images of cifar10 are not at hand"),
-    (("train", "--table", "flux/13"), "nothing can be run: the images of mnist are not at hand"),
-    (
-        ("train", "--table", "1"),
-        "nothing can be run: the images of cifar10, cifar20, cifar100 are not at hand; 'fedbench data fetch NAME' for",
-    ),
-    ((*TRAIN, "--precision", "tf32", "--device", "cpu"), "tf32 needs a GPU, and this is a CPU; use --precision fp32"),
-    (("train", "--table", "1", *DIGITS, "--precision", "tf32", "--device", "cpu"), "tf32 needs a GPU"),
-    ((*TRAIN, "--model", "resnet18_gn"), "images of 8x8x1 are too small for model resnet18_gn"),
-    # what does not go together
-    (("train", "--method", "fedavg", "--dataset", "digits"), "--dataset goes with --table only"),
-    (("train",), "train needs --method NAME or --table NAME"),
-    ((*TRAIN, "--dir", "0.3"), "--dir says how a data set is dealt out, and none is named"),
-    ((*TRAIN, "--partition-seed", "3"), "--partition-seed says how a data set"),
-    (("train", "digits", "-m", "fedavg", "--dir", "0.3", "--spc", "2"), "--dir and --spc exclude each other"),
-    (("train", "digits", "-m", "fedavg", "--partition", "ffff"), "give either digits or --partition ffff, not both"),
-    (("train", "digits", "mnist", "-m", "fedavg"), "unexpected argument 'mnist'"),
-    (("train", "digits"), "train needs --method NAME or --table NAME"),
-    (("train", "digtis", "-m", "fedavg"), "unknown dataset 'digtis'; did you mean 'digits'?"),
-    (("train", "digits", "-m", "fedavgg"), "unknown method 'fedavgg'; did you mean 'fedavg'?"),
-    (("train", "digits", "-m", "fedprox", "--muu", "1"), "'--muu'; did you mean '--mu'?"),
-    (("train", "digits", "-m", "fedprox", "--clints", "3"), "'--clints'; did you mean '--clients'?"),
-    (
-        ("train", "digits", "-m", "fedavg", "--iid", "--min-size", "3"),
-        "iid has no min size: only dirichlet can have it",
-    ),
-    (
-        ("train", "digits", "-m", "fedavg", "-m", "local", "--mu", "1"),
-        "unknown option of train --method fedavg --method",
-    ),
-    (("train", "digits", "--table", "1"), "with --table it is --dataset digits"),
-    (("train", "--table", "1", "--clients", "3"), "--clients does not go with --table"),
-    (("train", "--table", "1", "--columm", "x"), "option of train --table '--columm'; did you mean '--column'?"),
-    (("train", "--table", "1", "--head-epochs", "2"), "--head-epochs does not go with --table but for one method"),
-    (("train", "--table", "1", "-m", "local", "--datset=cifar10"), "'--datset'; did you mean '--dataset'?"),
-    (("train", "--table", "1", "--datset", "cifar10"), "'--datset'; did you mean '--dataset'?"),
-    ((*TRAIN, "--partition", "ffff"), "no partition 'ffff'"),
-    (("evaluate", "ffff"), "no run 'ffff'"),
-    (("evaluate", "ffff", "--all"), "give either a run's id or --all, not both"),
-    (("train", "--method", "./nowhere.py:Mine"), "no file ./nowhere.py to take the method from"),
-    (("partition", "./nowhere.toml"), "there is no recipe file nowhere.toml"),
-]
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, prepared: Path) -> Path:
+    """A folder with whatever a command could be given in the place of what it takes."""
+    folder = tmp_path_factory.mktemp("bad")
+    own_table(folder, ("./idea.py:Idea", "fedprox"), ("mu = 0.1", "mu = -1")).rename(folder / "bounds.toml")
+    own_table(folder, ('model = "./net.py:Net"', 'optimizer = "adam"')).rename(folder / "adam.toml")
+    own_table(folder)
+    texts = {
+        "rows.csv": "client,sample,split\n0,0,train\n0,1797,test\n", "text.parquet": "no pack",
+        "other.py": "class Other: ...\n", "missing.py": "import nothing_of_that_name", "faulty.py": "syntax error",
+        "figures.toml": 2 * FIGURES,
+    }  # fmt: skip
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    for name, target in (("zero", "/dev/zero"), ("mem", "/proc/self/mem"), ("proc", "/proc")):
+        (folder / f"{name}.csv").symlink_to(target)
+    os.mkfifo(folder / "pipe.csv")
+    for name in ("folder.csv", "folder.parquet"):
+        (folder / name).mkdir()
+    write(folder / "empty.parquet", [])
+    good("results", "export", "-o", folder / "nobody.parquet", "--home", prepared)
+    return folder
 
 
-@pytest.mark.parametrize(("arguments", "says"), CASES, ids=[" ".join(a) for a, _ in CASES])
-def test_one_line(
-    ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    before, current = complete(ready), Store(ready).current
-    said = fedbench(*arguments)
-    assert (said.code, said.out) == (2, "")
-    assert says in said.line
-    assert said.line.startswith("fedbench: ")
-    assert said.err.count("fedbench: ") == 1
-    assert "Traceback" not in said.err
-    assert complete(ready) == before, "nothing is made, and nothing half-made"
-    kept = {"run": current["run"]} if arguments[0] == "partition" else current
-    assert Store(ready).current == kept
-    assert not (ready / "failed").exists()
-    assert list(ready.glob("work/[!.]*")) == []
+@pytest.mark.parametrize("row", ROWS, ids=[row.partition(" => ")[0] for row in ROWS])
+def test_one_line(prepared: Path, place: Path, monkeypatch: pytest.MonkeyPatch, row: str) -> None:
+    """None of the commands gets as far as changing the store, so all have the same."""
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("FEDBENCH_HOME", str(prepared))
+    store = Store(prepared)
+    command, says = row.split(" => ")
+    ids = {kind.upper(): artifact(prepared, kind).name for kind in ("run", "partition")}
+    for word, words in (WORDS | ids).items():
+        command = command.replace(word, words)
+    before, current, beside = complete(prepared), store.current, sorted(place.iterdir())
+    try:
+        line = bad(*shlex.split(command))
+        kept = {"run": current["run"]} if command.startswith("partition ") else current
+        assert store.current == kept
+    finally:
+        store.set_current(**current)
+    assert says in line
+    assert complete(prepared) == before, "nothing is made, and nothing half-made"
+    assert sorted(place.iterdir()) == beside
+    assert not (prepared / "failed").exists()
+    assert list(prepared.glob("work/[!.]*")) == []
 
 
-def test_no_current_partition(home: Path) -> None:
-    said = fedbench("train", "--method", "fedavg")
-    assert said.code == 2
-    assert said.err == (
-        "fedbench: there is no current partition (none was made, or the last 'partition' failed); "
-        "name a data set: fedbench train digits --dir 0.3 --method fedavg\n"
-    )
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (
+            ("train", "--method", "fedavg"),
+            "there is no current partition (none was made, or the last 'partition' failed); "
+            "name a data set: fedbench train digits --dir 0.3 --method fedavg",
+        ),
+        (("evaluate",), "there is no current run; 'fedbench train' makes one"),
+        (("compare",), "there is no run in"),
+    ],
+)
+def test_an_empty_store(home: Path, command: tuple[str, ...], line: str) -> None:
+    assert bad(*command).startswith(f"fedbench: {line}")
     assert complete(home) == {}
-
-
-def test_no_current_run(home: Path) -> None:
-    said = fedbench("evaluate")
-    assert said.code == 2
-    assert said.err.startswith("fedbench: there is no current run; 'fedbench train' makes one")
 
 
 def test_the_current_partition_is_gone(ready: Path) -> None:
     good("remove", Store(ready).current["partition"], "--yes")
-    said = fedbench(*TRAIN)
-    assert said.code == 2
-    assert "no partition" in said.line
+    assert "no partition" in bad("train", "-m", "fedavg", "--budget", "smoke")
+
+
+@pytest.mark.parametrize("damage", ["checksum", "cut"])
+def test_images_that_are_not_the_recipes(home: Path, tmp_path: Path, damage: str) -> None:
+    recipe = own_recipe(tmp_path, **({"images": "0" * 64} if damage == "checksum" else {}))
+    if damage == "cut":
+        path = tmp_path / "images.gz"
+        path.write_bytes(path.read_bytes()[:-200])
+    said = bad("partition", recipe, "--iid", "--clients", "3")
+    assert "images.gz is not the file that its recipe me" in said
+    assert complete(home) == {}
+    assert "partition" not in Store(home).current
+    own_recipe(tmp_path)
+    good("partition", recipe, "--iid", "--clients", "3")
+
+
+@pytest.mark.parametrize("word", ["a\nb", "a\0b", "\x1b[31m", "\udcff", "a\u2028b"])
+def test_words_that_are_no_text(word: str) -> None:
+    for arguments in (("show", word), ("list", "--home", word), ("train", "-m", "fedavg", "--protocol", word)):
+        assert "the command line holds" in bad(*arguments)
+
+
+def test_a_failed_partition_is_not_followed_by_training_on_another(ready: Path) -> None:
+    for wrong in (("--dir", "-1"), ("--dirr", "0.3"), ("--dir", "x"), ("--dir", "0.3", "--clients", "100000")):
+        good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
+        bad("partition", "digits", *wrong)
+        said = bad("train", "-m", "local", "--budget", "smoke")
+        assert "there is no current partition (none was made, or the last 'partition' failed)" in said
+    good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
+    good("partition", "--help")
+    assert "already there" in good("train", "-m", "fedavg", "--budget", "smoke").err
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("stages", "chosen", "says"),
     [
-        ("import nothing_of_that_name", "cannot load"),
-        ("class Other: pass", "defines 0 methods"),
-        ("syntax error", "cannot load"),
+        ("2", ("--rounds", "4", "--drifts", "2,3"), "drift at the beginning of 1 of the rounds 2 to 4"),
+        ("3", ("--rounds", "2"), "drift at the beginning of 2 of the rounds 2 to 2"),
+        ("3", ("--drifts", "five"), "--drifts takes rounds, such as 5,8, not 'five'"),
     ],
 )
-def test_a_faulty_method_file(ready: Path, tmp_path: Path, text: str, says: str) -> None:
-    (tmp_path / "mine.py").write_text(text)
-    said = fedbench("train", "--method", tmp_path / "mine.py", *SMOKE)
-    assert (said.code, said.err.count("\n")) == (2, 1)
-    assert says in said.err
+def test_drifts_that_do_not_fit(home: Path, stages: str, chosen: tuple[str, ...], says: str) -> None:
+    options = f"--protocol flux --shift px --level 1 --clients 4 --phases {stages}"
+    good("partition", "digits", *options.split())
+    assert says in bad("train", "--method", "fedavg", "--budget", "smoke", *chosen)
 
 
-def test_a_method_of_ones_own(ready: Path, tmp_path: Path) -> None:
-    mine = own_method(tmp_path)
-    good("train", "--method", mine, *QUICK)
-    first = Store(ready).current["run"]
-    good("train", "--method", mine, *QUICK, "--half", "0.25", "--loud")
-    assert Store(ready).current["run"] != first
-    assert Store(ready).find(Store(ready).current["run"]).manifest["spec"]["params"] == {"half": 0.25, "loud": True}
-    said = fedbench("train", "--method", mine, *QUICK, "--hafl", "0.25")
-    assert (said.code, "did you mean '--half'?" in said.err) == (2, True)
-    # Another text is another method.
-    good("train", "--method", own_method(tmp_path, "yield Train(cross_entropy)"), *QUICK)
-    assert Store(ready).current["run"] != first
+def test_matched_ratios_ask_for_more_than_a_client_has(home: Path) -> None:
+    good("partition", "digits", "--protocol", "ftw_erm")
+    said = bad("train", "--method", "ftw_erm", "--ratios", "hdrm", "--budget", "smoke")
+    assert "is to give 100 to the pool" in said
 
 
-def test_data_of_ones_own(home: Path, tmp_path: Path) -> None:
-    recipe = own_recipe(tmp_path)
-    made = good("partition", recipe, "--iid", "--clients", "3")
-    assert "mine" in made.out
-    good("train", "--method", "fedavg", "--model", "digits_cnn", *QUICK)
-    run = Store(home).find(Store(home).current["run"])
-    assert run.manifest["spec"]["setting"]["partition"]["dataset"]["name"] == "mine"
+def test_what_is_no_file_is_no_place_for_a_report_but_a_device_stays_one(home: Path, tmp_path: Path) -> None:
+    link = tmp_path / "out.json"
+    link.symlink_to("/dev/null")
+    good("report", "-t", "ftw_erm/1", "-o", link)
+    assert link.is_symlink()
+    assert link.is_char_device()
 
 
-def test_a_wrong_checksum(home: Path, tmp_path: Path) -> None:
-    said = fedbench("partition", own_recipe(tmp_path, images="0" * 64), "--iid", "--clients", "3")
-    assert said.code == 2
-    assert "images.gz" in said.line
-    assert "checksum" in said.line
-    assert complete(home) == {}
-    assert "partition" not in Store(home).current
+def test_on_a_full_disk_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
 
-
-def test_a_damaged_image_file(home: Path, tmp_path: Path) -> None:
-    recipe = own_recipe(tmp_path)
-    path = tmp_path / "images.gz"
-    path.write_bytes(path.read_bytes()[:-200])
-    said = fedbench("partition", recipe, "--iid", "--clients", "3")
-    assert said.code == 2
-    assert "images.gz" in said.line
-    assert complete(home) == {}
-    own_recipe(tmp_path)
-    good("partition", recipe, "--iid", "--clients", "3")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    said = fedbench("new", "method", "mine")
+    line = "fedbench: cannot write mine.py (No space left on device); choose a folder with -o FOLDER"
+    assert (said.code, said.line) == (2, line)
+    assert list(tmp_path.iterdir()) == []

@@ -7,18 +7,21 @@ import gzip
 import hashlib
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from fedbench.__main__ import main
 from fedbench.files import SEAL, sealed
-from fedbench.store import Store
+from fedbench.store import Artifact, Store
 from tests.support.data_makers import idx_bytes
+
+if TYPE_CHECKING:
+    from fedbench.core.trainer import Progress
 
 SMOKE = ("--budget", "smoke")
 DIGITS = ("--dataset", "digits", *SMOKE)
@@ -52,6 +55,43 @@ def good(*arguments: str | Path) -> Said:
     said = fedbench(*arguments)
     assert said.code == 0, said.err
     return said
+
+
+def bad(*arguments: str | Path) -> str:
+    """The one line of a command that must be refused."""
+    said = fedbench(*arguments)
+    assert (said.code, said.out) == (2, ""), said
+    assert said.line.startswith("fedbench: "), said.err
+    assert said.err.count("fedbench: ") == 1
+    assert "Traceback" not in said.err
+    assert "│" not in said.err
+    return said.line
+
+
+@contextlib.contextmanager
+def listening(listen: Callable[[Progress], object]) -> Iterator[None]:
+    """While it is open, every training tells `listen` of its rounds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedbench.observers.bars._lines", lambda *_: listen)
+        yield
+
+
+def interrupted(*arguments: str | Path, after: int = 2) -> Said:
+    """A command that Ctrl-C stops after so many rounds."""
+
+    def stop(progress: Progress) -> None:
+        if progress.round == after:
+            raise KeyboardInterrupt
+
+    with listening(stop):
+        said = fedbench(*arguments)
+    assert said.code == 130, said.err
+    return said
+
+
+def runs(home: Path) -> list[Artifact]:
+    """The store's runs."""
+    return list(Store(home).list("run"))
 
 
 def complete(home: Path) -> dict[str, list[str]]:
