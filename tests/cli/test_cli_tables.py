@@ -1,0 +1,550 @@
+"""`train --table` and `sweep`: what is missing and only that, several seeds in one stack, what another process
+holds, and `--again`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fedbench import methods
+from fedbench.core import executors
+from fedbench.core.client import Client, ClientUpdate, Train
+from fedbench.core.trainer import Progress, Trainer
+from fedbench.methods.base import Method, cross_entropy
+from fedbench.methods.feddrm import FedDRM
+from fedbench.store import Artifact, Store
+from tests.support.cli_user import (
+    DIGITS,
+    SMOKE,
+    Said,
+    artifact,
+    bad,
+    cells,
+    complete,
+    edit_manifest,
+    fedbench,
+    good,
+    listening,
+    own_method,
+    runs,
+)
+
+TABLE = ("train", "--table", "1", *DIGITS)
+ONE = (*TABLE, "--column", "Dir-0.3")
+DONE, MISSING = ({"Dir-0.3": state, "5-SPC": state} for state in ("done", "missing"))
+
+
+def ids(home: Path) -> set[str]:
+    return {run.id for run in runs(home)}
+
+
+def report(*more: str) -> dict[str, dict[str, object]]:
+    rows = cells(good("report", "--table", "1", "--extra", "--format", "json", *DIGITS, *more))
+    return {row: {column: cell["state"] for column, cell in line.items()} for row, line in rows.items()}
+
+
+def work(home: Path) -> list[Path]:
+    """Folders of runs under way."""
+    return list(home.glob("work/[!.]*"))
+
+
+@pytest.fixture
+def few_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of the table's eleven rows have a method."""
+    monkeypatch.setattr(methods, "names", lambda: ["fedavgft", "feddrm"])
+
+
+@pytest.mark.usefixtures("brief", "few_methods")
+def test_the_missing_cells_and_no_others(home: Path) -> None:
+    listed = good(*TABLE, "--dry-run").out
+    assert "4 runs to make, budget smoke, about " in listed
+    assert re.search(r"(?m)^FedDRM +digits +2 +\d", listed)
+    each = json.loads(good(*TABLE, "--dry-run", "--json").out)
+    assert ids(home) == set()
+    said = good(*TABLE)
+    assert "4 runs to make, budget smoke, about " in said.err
+    assert re.search("not built yet, so left out: .*FedALA, FedAS", said.err)
+    assert said.line == "4 of 4 runs made"
+    made = ids(home)
+    assert {one["run"] for one in each} == made
+    assert all(one["seconds"] > 0 for one in each)
+    assert "nothing to run: no cell" in good(*TABLE, "--dry-run").out
+    assert report()["FedAvgFT"] == report()["FedDRM"] == DONE
+    assert good(*TABLE).line == "nothing to run: no cell of the table is missing"
+    assert ids(home) == made
+    # One cell taken away is made again, alone.
+    gone = next(run for run in runs(home) if run.manifest["spec"]["method"] == "feddrm")
+    good("remove", gone.id, "--yes")
+    assert good(*TABLE).line == "1 of 1 runs made"
+    assert ids(home) == made
+
+
+@pytest.mark.usefixtures("brief")
+def test_rows_are_chosen_and_added(home: Path, tmp_path: Path) -> None:
+    said = json.loads(good(*TABLE, "--method", "local", "--json").out)
+    assert (sorted(said["made"]), said["failed"]) == (sorted(ids(home)), [])
+    assert report()["Local"] == DONE
+    assert good(*TABLE, "--method", "local").line.startswith("nothing to run")
+    # A row of the table, by --method, is that row alone; several methods may be named, and one column.
+    assert good(*ONE, "--method", "feddrm", "--method", "local").line == "1 of 1 runs made"
+    assert report()["FedDRM"] == {"Dir-0.3": "done", "5-SPC": "missing"}
+    assert report()["FedAvgFT"] == MISSING
+    assert good(*TABLE, "--column", "digits/5-SPC", "--method", "feddrm").line == "1 of 1 runs made"
+    # A method of one's own; of the same name and another text it is another method.
+    mine = own_method(tmp_path)
+    assert good(*ONE, "--method", mine).line == "1 of 1 runs made"
+    assert report()["Mine"]["Dir-0.3"] == "done"
+    assert good(*ONE, "--method", mine).line.startswith("nothing to run")
+    own_method(tmp_path, "yield Train(cross_entropy, lr=0.25 * client.lr)")
+    assert good(*ONE, "--method", mine).line == "1 of 1 runs made"
+
+
+@pytest.mark.usefixtures("brief", "few_methods")
+def test_one_failure_does_not_stop_the_others(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: FedDRM, *_: object) -> object:
+        raise ZeroDivisionError("no luck")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FedDRM, "loss", broken)
+        told = json.loads(fedbench(*ONE, "--method", "feddrm", "--json").out)
+        said = fedbench(*TABLE)
+    assert (told["made"], [f["reason"] for f in told["failed"]]) == ([], ["ZeroDivisionError: no luck"])
+    assert said.code == 1
+    assert "2 of 4 runs made" in said.err
+    failed = [line for line in said.err.splitlines() if line.startswith("failed: ")]
+    assert len(failed) == 2
+    for line in failed:
+        assert "FedDRM digits" in line
+        assert "ZeroDivisionError: no luck" in line
+        log = Path(line.partition("(log: ")[2].removesuffix(")"))
+        assert 'raise ZeroDivisionError("no luck")' in json.loads(log.read_text())["log"]
+    assert "Traceback" not in said.err
+    assert work(home) == [], "nothing of a run without a checkpoint stays"
+    assert report()["FedDRM"] == {"Dir-0.3": "failed", "5-SPC": "failed"}
+    assert report()["FedAvgFT"] == DONE
+    assert good(*TABLE).line == "2 of 2 runs made"
+    assert report()["FedDRM"] == DONE
+    assert list((home / "failed").iterdir()) == []
+
+
+def test_a_counted_table_needs_no_run(home: Path) -> None:
+    assert "is counted by formula" in good("train", "--table", "pfedfda/8").err
+    assert not home.exists() or complete(home) == {}
+
+
+# -- several seeds in one stack -------------------------------------------------------------------------------
+
+SEEDS = """
+title = "Three seeds"
+protocol = "feddrm"
+metric = "average_accuracy"
+statistic = "last_rounds"
+unit = "percent"
+decimals = 1
+best = "max"
+view = "crop"
+seeds = [1, 2, 3]
+rows = [{ label = "FedAvg", method = "fedavg" }]
+
+[budget.smoke]
+steps = 2
+batch_size = 16
+
+[[column]]
+label = "Dir-0.3"
+dataset = "digits"
+partition = { scheme = "dirichlet", alpha = 0.3, clients = 4 }
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path, home: Path) -> str:
+    """A table of one cell with three seeds."""
+    path = tmp_path / "seeds.toml"
+    path.write_text(SEEDS)
+    return str(path)
+
+
+def train(table: str, *more: str) -> tuple[str, ...]:
+    return ("train", "--table", table, *SMOKE, "--executor", "stacked", *more)
+
+
+def by_seed(home: Path) -> dict[int, Artifact]:
+    return {run.manifest["spec"]["setting"]["seed"]: run for run in runs(home)}
+
+
+def together(home: Path) -> dict[int, int | None]:
+    """Seed -> how many runs its run was trained with."""
+    return {seed: run.provenance.get("together") for seed, run in by_seed(home).items()}
+
+
+def clear(home: Path) -> None:
+    good("remove", *ids(home), "--yes")
+
+
+def test_the_runs_are_those_of_one_after_another(table: str, home: Path) -> None:
+    assert good(*train(table)[:-2], "--executor", "cores").line == "3 of 3 runs made"
+    single = by_seed(home)
+    frames = {seed: run.frame("predictions") for seed, run in single.items()}
+    assert set(together(home).values()) == {None}
+    clear(home)
+    said = good(*train(table))
+    assert said.line == "3 of 3 runs made"
+    assert "(1/3) FedAvg digits Dir-0.3, seeds 1, 2, 3: round 4 of 4" in said.err
+    assert said.err.count("round 4 of 4") == 1
+    joint = by_seed(home)
+    assert {seed: run.id for seed, run in joint.items()} == {seed: run.id for seed, run in single.items()}
+    assert together(home) == {1: 3, 2: 3, 3: 3}
+    for seed, run in joint.items():
+        assert run.provenance["executor"] == "stacked"
+        assert run.manifest["inputs"] == single[seed].manifest["inputs"]
+        frame = run.frame("predictions")
+        assert (frame["own"] == frames[seed]["own"]).mean() > 0.99
+        assert (frame["own"] == frames[seed % 3 + 1]["own"]).mean() < 0.99, "each seed is a run of its own"
+        assert frame.drop(columns=["own", "votes"]).equals(frames[seed].drop(columns=["own", "votes"]))
+    assert work(home) == []
+    cell = cells(good("report", "--table", table, "--format", "json", *SMOKE))["FedAvg"]["Dir-0.3"]
+    assert (cell["state"], cell["runs"]) == ("done", " ".join(joint[s].id for s in (1, 2, 3)))
+    assert good(*train(table)).line.startswith("nothing to run")
+
+
+@pytest.mark.usefixtures("brief")
+@pytest.mark.parametrize(("executor", "count"), [("cores", None), ("stacked", 3)])
+def test_left_alone_they_go_together_where_stacks_are_faster(
+    table: str, home: Path, monkeypatch: pytest.MonkeyPatch, executor: str, count: int | None
+) -> None:
+    flop = 1e9 if executor == "stacked" else 0.0
+    monkeypatch.setitem(executors.RULES, "cpu", executors.RULES["cpu"]._replace(flop=flop, clients=2))
+    assert good("train", "--table", table, *SMOKE).line == "3 of 3 runs made"
+    assert [run.provenance["executor"] for run in runs(home)] == [executor] * 3
+    assert set(together(home).values()) == {count}
+    assert work(home) == []
+
+
+@pytest.mark.usefixtures("brief")
+def test_the_missing_seeds_only_and_all_of_them_again(table: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = good(*train(table, "--seed", "2"))
+    assert said.line == "1 of 1 runs made"
+    assert "1 run to make, budget " in said.err
+    assert together(home) == {2: None}
+    assert good(*train(table)).line == "2 of 2 runs made"
+    assert together(home) == {1: 2, 2: None, 3: 2}
+    before = {seed: run.provenance for seed, run in by_seed(home).items()}
+    for room in ("engine.sweep", "engine.job"):
+        monkeypatch.setattr(f"fedbench.{room}.other_code", lambda provenance: True)
+    assert good(*train(table, "--again")).line == "3 of 3 runs made"
+    assert all(run.provenance != before[seed] for seed, run in by_seed(home).items())
+    assert together(home) == {1: 3, 2: 3, 3: 3}
+
+
+def test_one_that_diverges_does_not_lose_the_others(table: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worked: Counter[tuple[int, int]] = Counter()
+
+    def local(self: Method, client: Client) -> ClientUpdate:
+        seed = client.setting.seed
+        worked[seed, client.round] += client.index == 0
+        yield Train(cross_entropy, lr=1e30 if (seed, client.round) == (2, 3) else None)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "local", local)
+        said = fedbench(*train(table))
+    assert said.code == 1
+    assert "not together: training diverged: client " in said.err
+    assert said.err.count("failed: ") == 1
+    assert said.line.startswith("failed: (2/3) FedAvg digits Dir-0.3, seed 2: training diverged: client ")
+    assert set(by_seed(home)) == {1, 3}
+    assert [f.stem for f in (home / "failed").iterdir()] == [p.name for p in work(home)]
+    # Two rounds together, the third in vain (for those who had begun it), and from there each by itself.
+    assert {worked.pop((seed, 3)) for seed in (1, 2, 3)} <= {1, 2}
+    assert worked == {(s, t): 1 for s in (1, 2, 3) for t in (1, 2, 4) if (s, t) != (2, 4)}
+    assert good(*train(table)).line == "1 of 1 runs made"
+    assert list((home / "failed").iterdir()) == work(home) == []
+
+
+def test_what_fails_at_once_leaves_nothing(table: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("no luck")
+
+    monkeypatch.setattr(Method, "local", broken)
+    said = fedbench(*train(table))
+    assert said.code == 1
+    assert "not together: ZeroDivisionError: no luck" in said.err
+    assert said.err.count("failed: ") == 3
+    assert len(list((home / "failed").iterdir())) == 3
+    assert work(home) == []
+
+
+@pytest.mark.usefixtures("brief")
+def test_what_another_process_holds_is_left_to_it(table: str, home: Path) -> None:
+    good(*train(table))
+    held = by_seed(home)[2].id
+    clear(home)
+    with Store(home).claim(held):
+        said = good(*train(table))
+        assert f"2 of 3 runs made\nleft to process {os.getpid()} on " in said.err
+        assert said.line.endswith(": (2/3) FedAvg digits Dir-0.3, seed 2")
+        assert together(home) == {1: 2, 3: 2}
+        assert [p.name for p in work(home)] == [held]
+        result = json.loads(good(*train(table, "--json")).out)
+        assert (len(result["made"]), len(result["failed"]), len(result["left"])) == (0, 0, 1)
+    assert good(*train(table)).line == "1 of 1 runs made"
+
+
+def test_what_another_process_lets_go_of_is_made_in_the_end(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was interrupted, say, while this process was at another run."""
+    from fedbench.cli import making
+
+    (first, second) = json.loads(good(*ONE, "-m", "local", "-m", "ditto", "--dry-run", "--json").out)
+    run, order = making.run, []
+    claim = Store(ready).claim(first["run"])
+    claim.__enter__()
+
+    def running(jobs: Any, *rest: Any) -> Any:
+        order.append(jobs[0].spec.id)
+        if len(order) == 2:
+            claim.__exit__(None, None, None)
+        return run(jobs, *rest)
+
+    monkeypatch.setattr(making, "run", running)
+    assert good(*ONE, "-m", "local", "-m", "ditto").line == "2 of 2 runs made"
+    assert order == [first["run"], second["run"], first["run"]]
+
+
+def test_an_interrupt_saves_all_of_them(table: str, home: Path) -> None:
+    heard: list[int] = []
+
+    def listen(progress: Progress) -> None:
+        heard.append(progress.round)
+        if heard == [1, 2, 3]:
+            raise KeyboardInterrupt
+
+    with listening(listen):
+        said = fedbench(*train(table))
+        assert said.code == 130
+        assert said.line == "stopped; round 3 of 4 is saved. The same command goes on from there."
+        assert len(work(home)) == 3
+        assert ids(home) == set()
+        assert json.loads(good(*train(table, "--json")).out)["failed"] == []
+    assert heard == [1, 2, 3, 4]
+    assert together(home) == {1: 3, 2: 3, 3: 3}
+
+
+def test_no_terminal_undoes_anothers_choice(tmp_path: Path) -> None:
+    """current.json holds the choices of all; nobody writes back what he read before another wrote."""
+    names = [f"name{k}" for k in range(40)]
+    threads = [threading.Thread(target=lambda name=name: Store(tmp_path).set_current(**{name: "x"})) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(Store(tmp_path).current) == set(names)
+
+
+# -- --again: what other code made is made anew, from its images on, and stays until its successor is there ---
+
+TRAIN = ("train", "--method", "fedavg", *SMOKE)
+LOCAL = ("train", "--method", "local", *SMOKE, "--rounds", "2")
+BOTH = pytest.mark.parametrize("command", [TRAIN, (*ONE, "-m", "fedavg")])
+
+
+def row(*options: str) -> dict[str, Any]:
+    return cells(good("report", "--table", "2", "--format", "json", *DIGITS, *options))["FedAvg"]["Dir-0.3"]
+
+
+def age(home: Path, *kinds: str) -> None:
+    """Let other code have made the artifacts of these kinds."""
+    for kind in kinds:
+        edit_manifest(artifact(home, kind), lambda m: m["provenance"].update(fingerprint="0" * 12))
+
+
+def older(path: Path) -> bool:
+    return bool(json.loads((path / "artifact.json").read_text())["provenance"]["fingerprint"] == "0" * 12)
+
+
+@BOTH
+def test_the_number_is_the_new_runs(ready: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
+    """Metrics of the former run have the same id, and must not be taken for those of the new one, whose code answers
+    class 0 to everything."""
+    from fedbench.core import tables
+
+    predictions = tables.predictions
+
+    def zero(t: int, answers: Any, federation: Any) -> Any:
+        for table in predictions(t, answers, federation):
+            at = table.schema.get_field_index("own")
+            yield table.set_column(at, "own", pa.array([0] * len(table), table.schema.field("own").type))
+
+    before = row()
+    age(ready, "run")
+    assert row() == before, "its versions are today's"
+    assert "is already there, made by code that has changed since: --again makes it anew" in good(*TRAIN).err
+    assert older(artifact(ready, "run"))
+    monkeypatch.setattr(tables, "predictions", zero)
+    good(*command, "--again")
+    assert not older(artifact(ready, "run"))
+    assert "has changed since" not in good(*TRAIN).err
+    assert row()["state"] == "done"
+    assert row()["value"] != before["value"]
+    evaluated = good("evaluate", artifact(ready, "run").name, "--again", "--json").out
+    assert json.loads(evaluated)[0]["headline"]["crop"]["average_accuracy"] < 0.3
+
+
+def test_metrics_of_another_making_count_as_missing(ready: Path) -> None:
+    """Wherever the run came from: copied over from a colleague's store, say."""
+    assert "there already" in good("evaluate").err
+    run = artifact(ready, "run")
+    (run / "rounds.parquet").write_bytes((run / "clients.parquet").read_bytes())
+    edit_manifest(run, lambda m: m["files"].update({"rounds.parquet": m["files"]["clients.parquet"]}))
+    assert fedbench("evaluate").code == 2, "those rounds tell no times, and nothing older is shown in their place"
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, ZeroDivisionError])
+def test_the_old_run_stays_until_the_new_one_is_there(
+    ready: Path, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
+) -> None:
+    age(ready, "run")
+    before, answers = row(), (artifact(ready, "run") / "predictions.parquet").read_bytes()
+    commit = Trainer.commit
+
+    def fail(self: Trainer, round: Any) -> None:
+        commit(self, round)
+        if self.server.round == 2:
+            raise stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "commit", fail)
+        if stop is KeyboardInterrupt:
+            assert fedbench(*TRAIN, "--again").code == 130
+        else:
+            with pytest.raises(stop):
+                fedbench(*TRAIN, "--again")
+    assert (artifact(ready, "run") / "predictions.parquet").read_bytes() == answers
+    assert row() == before
+    good(*TRAIN, "--again")
+    assert not older(artifact(ready, "run"))
+
+
+@pytest.mark.parametrize("kind", ["dataset", "partition"])
+def test_what_a_run_was_made_from_counts_too(ready: Path, kind: str) -> None:
+    """Images read, or clients drawn, by other code are read and drawn anew."""
+
+    def made_from() -> set[str]:
+        (local,) = (run for run in runs(ready) if run.manifest["spec"]["method"] == "local")
+        return {one["fingerprint"] for one in local.provenance["made_from"].values()}
+
+    inputs = {kind: artifact(ready, kind).name for kind in ("dataset", "partition")}
+    age(ready, kind)
+    if kind == "partition":
+        said = good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm").out
+        assert "drawn by code that has changed since: 'train --again' draws it anew" in said
+    good(*LOCAL)
+    assert "0" * 12 in made_from()
+    good(*LOCAL, "--again")
+    assert not any(older(artifact(ready, kind)) for kind in inputs)
+    assert {kind: artifact(ready, kind).name for kind in inputs} == inputs, "the same ids"
+    assert "0" * 12 not in made_from()
+
+
+@BOTH
+def test_a_run_that_is_missing_begins_with_its_inputs_too(ready: Path, command: tuple[str, ...]) -> None:
+    for kind in ("run", "metrics"):
+        good("remove", artifact(ready, kind).name, "--yes")
+    age(ready, "dataset", "partition")
+    good(*command, "--again")
+    assert not any(older(artifact(ready, kind)) for kind in ("dataset", "partition"))
+    assert row()["state"] == "done"
+
+
+def test_what_another_process_has_made_anew_is_not_made_again(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at the table and the run's turn."""
+    age(ready, "run")
+    from fedbench.engine import sweep
+
+    plan = sweep.plan
+
+    def meanwhile(*arguments: Any, **options: Any) -> Any:
+        lacking = plan(*arguments, **options)
+        edit_manifest(artifact(ready, "run"), lambda m: m["provenance"].update(fingerprint_parts=[], process="another"))
+        return lacking
+
+    monkeypatch.setattr(sweep, "plan", meanwhile)
+    before = (artifact(ready, "run") / "artifact.json").read_bytes()
+    assert good(*ONE, "-m", "fedavg", "--again").line == "0 of 1 runs made, 1 by other processes"
+    assert (artifact(ready, "run") / "artifact.json").read_bytes() != before
+
+
+# -- sweep ----------------------------------------------------------------------------------------------------
+
+SMALL = ("sweep", "digits", "--budget", "smoke", "--rounds", "2", "--protocol", "feddrm", "--clients", "4")
+
+
+def test_a_grid_is_made_compared_and_saved(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = (*SMALL, "-m", "fedavg", "-m", "local", "--lr", "0.05,0.1", "--seeds", "0-1", "--validation", "0.2")
+    said = good(*words, "--dry-run")
+    assert "8 of 8 runs to make" in said.out
+    assert ids(home) == set()
+    said = good(*words, "--save", "mine.toml", "--json")
+    assert len(ids(home)) == 8
+    assert re.search(r"\(1/8\) fedavg lr=0.05 digits Dir-0.3, (seeds 0, 1|seed 0): ", said.err)
+    assert "saved: fedbench report --table ./mine.toml" in said.err
+    for method in ("fedavg", "local"):
+        assert f"best by validation accuracy: {method}, lr 0." in said.err
+    assert json.loads(said.out)
+    assert "0 of 8 runs to make" in good(*words, "--dry-run").out
+    table = good("report", "--table", "./mine.toml", "--budget", "smoke")
+    for text in ("4 of 4 cells", "FedAvg, lr 0.05", "mean of 2 seeds"):
+        assert text in table.out
+    more = good(*SMALL, "-m", "fedavg", "--lr", "0.05,0.2", "--validation", "0.2", "--seeds", "0")
+    assert "1 run to make" in more.err
+    assert len(ids(home)) == 9
+    # Without validation images nothing chooses.
+    said = good(*SMALL, "-m", "local", "--lr", "0.05,0.1")
+    assert "best by" not in said.err
+    assert "test images must not choose" in said.err
+
+
+def test_a_run_that_diverges_stops_neither_the_comparison_nor_the_choice(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    words = ("-m", "fedavg", "--lr", "0.05,1e30", "--seeds", "0-1", "--validation", "0.2", "--save", str(file))
+    said = fedbench(*SMALL, *words, "--json")
+    assert said.code == 1
+    assert "2 of 4 runs made" in said.err
+    assert said.err.count("training diverged") >= 2
+    assert "best by validation accuracy: fedavg, lr 0.05 (" in said.err
+    (table,) = json.loads(said.out)
+    assert {cell["seeds"] for cell in table["cells"]} == {2}
+    assert "1 failed" in good("report", "--table", str(file), "--budget", "smoke").out
+
+
+def search(lr: str, trials: int) -> Said:
+    pytest.importorskip("optuna")
+    words = ("-m", "fedavg", "--lr", lr, "--validation", "0.2", "--search", "optuna", "--trials", str(trials))
+    return good(*SMALL, *words)
+
+
+def test_a_trial_that_diverges_does_not_end_the_search(home: Path) -> None:
+    said = search("1e-23:1e18", 4).err
+    for text in ("failed: (1/1) fedavg", ": failed", "trial 4/4", "best by validation accuracy: fedavg, lr "):
+        assert text in said
+
+
+def test_a_search_tries_and_scores_by_validation_images(home: Path) -> None:
+    said = search("0.001:0.5", 2)
+    assert len(ids(home)) == 2
+    assert said.err.count("validation accuracy") == 3  # two trials and the best
+    assert search("0.001:0.5", 2).err.count("trial 2/2") == 1
+    assert len(ids(home)) == 2, "the same trials, which are there"
+
+
+def test_a_sweep_that_cannot_be_made_makes_nothing(home: Path) -> None:
+    assert "unknown method 'fedavgg'" in bad(*SMALL, "-m", "fedavgg")
+    assert not home.exists() or ids(home) == set()
