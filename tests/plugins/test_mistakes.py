@@ -181,6 +181,28 @@ def test_a_function_that_gives_what_it_should_not_is_named(
                 ),
             )
         ),
+        (
+            LOCAL,
+            "return Train(cross_entropy)",
+            "Mine: local returns Train(...), and what is returned is not done; write `yield Train(...)`",
+        ),
+        (
+            SERVE,
+            "return client.state",
+            "Mine: serve returns a dict, and what is returned is lost; "
+            "change the server or the client that it is handed, and return nothing",
+        ),
+        (
+            BROADCAST,
+            "client.inbox = 'go'",
+            "Mine: client.inbox is 'go', which no message can hold; "
+            "use a dataclass of tensors, numbers, and dictionaries or lists of them",
+        ),
+        (
+            SHARED,
+            "server.memory = {'m': server.shared['head.bias']}",
+            "server.memory is a dict; make it a dataclass, with that as a field",
+        ),
         ("communicates(self, t, rounds)", "pass", "Mine: communicates returns None, not True or False"),
         ("round_metrics(self, server)", "pass", "Mine: round_metrics returns None, not a dictionary of numbers"),
         (
@@ -223,7 +245,7 @@ def test_a_function_that_gives_what_it_should_not_is_named(
 def test_a_slip_in_a_hook_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str, body: str, line: str
 ) -> None:
-    line = line if line.startswith(("Mine", "a client")) else f"mine.py, line 14, in {line}"
+    line = line if line.startswith(("Mine", "a client", "server")) else f"mine.py, line 14, in {line}"
     assert _said(tmp_path, monkeypatch, hook, body) == line
 
 

@@ -1,0 +1,728 @@
+"""Methods, networks, partitioners, data sets and tables of one's own: written by `new`, checked, trained, mistaken,
+measured, kept and exported."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from fedbench.core.trainer import Trainer
+from fedbench.methods.fedavg import FedAvg
+from fedbench.store import Store
+from tests.support.cli_user import (
+    DIGITS,
+    SMOKE,
+    Said,
+    artifact,
+    bad,
+    cells,
+    fedbench,
+    good,
+    own_method,
+    own_recipe,
+    runs,
+)
+from tests.support.own_table import own_images, own_table
+
+METHOD = """
+from dataclasses import dataclass
+import sys
+from fedbench.core.client import Train
+from fedbench.methods.base import Method, cross_entropy
+
+
+@dataclass(frozen=True)
+class Mine(Method):
+    {hook}
+"""
+#: The line of the hook's body, counted by hand.
+LINE = 11
+LOCAL = "def local(self, client):"
+
+pytestmark = pytest.mark.usefixtures("brief")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user is in the folder of the files."""
+    monkeypatch.chdir(tmp_path)
+
+
+def own(home: Path) -> dict[str, str]:
+    """Run -> its method and network, of the runs of a user's own."""
+    specs = {run.id: run.manifest["spec"] for run in runs(home)}
+    names = {id: f"{spec['method']} {spec['setting']['model']}" for id, spec in specs.items()}
+    return {id: name for id, name in names.items() if "Mine" in name or "@" in name}
+
+
+# -- a method with mistakes, and with modules beside it -------------------------------------------------------
+
+
+def mine(hook: str, body: str, folder: str = ".") -> str:
+    (Path(folder) / "mine.py").write_text(METHOD.format(hook=f"{hook}\n        {body}"))
+    return "./mine.py:Mine"
+
+
+def train(*more: str) -> Said:
+    return fedbench("train", "--method", "./mine.py:Mine", *SMOKE, "--executor", "sequential", *more)
+
+
+@pytest.mark.parametrize(
+    ("hook", "body", "told"),
+    [
+        (LOCAL, "yield 1 / 0", "in local: ZeroDivisionError: division by zero"),
+        ("def aggregate(self, server, cohort, t):", "sys.exit()", "in aggregate: SystemExit"),
+        ("def aggregate(self, server, cohort, t):", "server.round = 99", "in aggregate: AttributeError: server.round "),
+        ("def personalise(self, client):", "return {}['key']", "in personalise: KeyError: 'key'"),
+        ("def deviations(self=None):", "return 1 / 0", "in deviations: ZeroDivisionError: division by zero"),
+        ("def variables(self, model, context, generator):", "raise GeneratorExit", "in variables: GeneratorExit"),
+    ],
+)
+def test_a_mistake_in_a_hook_is_one_line_and_a_failure(ready: Path, hook: str, body: str, told: str) -> None:
+    mine(hook, body)
+    said = train()
+    assert said.code == 2
+    assert said.line.startswith(f"fedbench: mine.py, line {LINE}, {told}")
+    assert "Traceback" not in said.err
+    assert own(ready) == {}
+    (failure,) = [json.loads(path.read_text()) for path in (ready / "failed").glob("*.json")]
+    assert said.line == f"fedbench: {failure['reason']}"
+    assert "fedbench/engine/" in failure["log"], "the whole stack is in the log"
+    if hook == LOCAL:
+        assert "Traceback" in train("--debug").err
+
+
+@pytest.mark.parametrize(
+    ("hook", "body", "told"),
+    [
+        ("def check_setting(self, setting):", "return 1 / 0", "in check_setting: ZeroDivisionError"),
+        ("def relative_compute(self, setting):", "sys.exit(0)", "in relative_compute: SystemExit: 0"),
+        ("def __post_init__(self):", "sys.exit(0)", "in __post_init__: SystemExit: 0"),
+    ],
+)
+@pytest.mark.usefixtures("ready")
+def test_a_mistake_before_the_run_is_one_line(hook: str, body: str, told: str) -> None:
+    mine(hook, body)
+    said = train()
+    assert said.code == 2
+    assert f"mine.py, line {LINE}, {told}" in said.line
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_hyper_parameter_does_not_take_the_place_of_a_hook() -> None:
+    mine("start: int = 2", "")
+    said = train()
+    line = (
+        "fedbench: the hyper-parameter start of Mine takes the place of the hook start; "
+        "call it start_; its option is --start all the same"
+    )
+    assert (said.code, said.line) == (2, line)
+    mine("start_: int = 2", "")
+    assert train("--start", "3").code == 0
+
+
+def test_what_a_method_says_of_itself_is_asked_before_it_trains(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine("def deviations(self=None):", "return 'not a list'")
+    monkeypatch.setattr("fedbench.core.trainer.train_together", lambda *given: pytest.fail("it trained"))
+    said = train()
+    assert (said.code, said.line) == (2, "fedbench: deviations() of Mine gives 'not a list', not a list of texts")
+    assert own(ready) == {}
+
+
+@pytest.mark.parametrize("body", ["return 5", "sys.exit(0)"])
+def test_a_mistake_in_what_describes_a_trained_run_keeps_it(ready: Path, body: str) -> None:
+    mine("def described(self, server):", body)
+    said = train()
+    assert said.code == 0
+    assert len(own(ready)) == 1
+    assert "the run has no descriptors: " in said.err
+    assert list(ready.glob("failed/*.json")) == []
+
+
+def test_a_table_lists_the_line_and_the_log(ready: Path) -> None:
+    mine(LOCAL, "sys.exit(0)")
+    said = fedbench("train", "--table", "1", *DIGITS, "--column", "*Dir*", "--method", "./mine.py:Mine")
+    assert said.code == 1
+    (log,) = (ready / "failed").glob("*.json")
+    assert said.line.endswith(f"mine.py, line {LINE}, in local: SystemExit: 0 (log: {log})")
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.usefixtures("ready")
+def test_fedbenchs_own_mistake_stays_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FedAvg, "aggregate", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fedbench("train", "--method", "fedavg", *SMOKE, "--seed", "7")
+
+
+def test_a_module_beside_it_is_part_of_the_run(ready: Path) -> None:
+    """And a run that was stopped does not go on with another helper: its last rounds would be by another code."""
+    mine(LOCAL, "import helper; helper.at(client.round); yield Train(cross_entropy)")
+    (helper := Path("helper.py")).write_text("def at(round):\n    if round == 2:\n        raise KeyboardInterrupt\n")
+    assert train().code == 130
+    assert "goes on after round 1" in train().err
+    helper.write_text("def at(round): ...\n")
+    first, again = train("--json"), train("--json")
+    assert "goes on" not in first.err
+    helper.write_text("def at(round): return 2\n")
+    second = train("--json")
+    assert (first.code, again.code, second.code) == (0, 0, 0), first.err + second.err
+    assert first.out == again.out
+    assert len(own(ready)) == 2
+
+
+def test_two_plugins_whose_helpers_have_one_name(ready: Path) -> None:
+    for folder, rate in (("one", 0.1), ("two", 0.2)):
+        Path(folder).mkdir()
+        mine(LOCAL, f"import helper; assert helper.rate == {rate}; yield Train(cross_entropy)", folder)
+        (Path(folder) / "helper.py").write_text(f"rate = {rate}\n")
+    methods = ("--method", "one/mine.py:Mine", "--method", "two/mine.py:Mine")
+    good("train", "--table", "1", *DIGITS, "--column", "*Dir*", *methods)
+    assert len(own(ready)) == 2
+
+
+@pytest.mark.parametrize("folder", ["a:b", "a.py:b", "with space", "~strange"])
+@pytest.mark.usefixtures("ready")
+def test_odd_folders(folder: str) -> None:
+    Path(folder).mkdir()
+    mine(LOCAL, "yield Train(cross_entropy)", folder)
+    assert "Mine\n" in good("train", "--method", f"./{folder}/mine.py:Mine", *SMOKE, "--dry-run").err
+    assert '"name": "Mine"' in good("methods", f"./{folder}/mine.py", "--json").out
+
+
+def test_a_home_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    mine(LOCAL, "yield Train(cross_entropy)")
+    good("methods", "~/mine.py:Mine")
+
+
+def test_a_method_of_ones_own_has_options_of_its_own(ready: Path, tmp_path: Path) -> None:
+    file = own_method(tmp_path)
+    words = ("train", "--method", file, *SMOKE, "--half", "0.25", "--loud")
+    good(*words)
+    first = Store(ready).current["run"]
+    assert Store(ready).find(first).manifest["spec"]["params"] == {"half": 0.25, "loud": True}
+    assert "did you mean '--half'?" in bad("train", "--method", file, *SMOKE, "--hafl", "0.25")
+    own_method(tmp_path, "yield Train(cross_entropy)")  # another text is another method
+    good(*words)
+    assert Store(ready).current["run"] != first
+
+
+def test_data_of_ones_own(home: Path, tmp_path: Path) -> None:
+    assert "mine" in good("partition", own_recipe(tmp_path), "--iid", "--clients", "3").out
+    good("train", "--method", "fedavg", "--model", "digits_cnn", *SMOKE, "--rounds", "1", "--steps", "1")
+    assert artifact(home, "run").parents[1] == home
+    assert runs(home)[0].manifest["spec"]["setting"]["partition"]["dataset"]["name"] == "mine"
+
+
+# -- a network ------------------------------------------------------------------------------------------------
+
+NET = """
+from torch import nn
+from fedbench.models.base import FLModel
+from helper import WIDTH
+
+
+class Net(FLModel):
+    def __init__(self, shape, classes):
+        height, width, channels = shape
+        backbone = nn.Sequential(nn.Flatten(), nn.Linear(height * width * channels, WIDTH), nn.ReLU())
+        super().__init__(backbone, nn.Identity(), nn.Linear(WIDTH, classes), backbone_size=WIDTH)
+
+    def forward(self, x):
+        {forward}
+        return super().forward(x)
+"""
+TABLE = """
+title = "A table of our own"
+protocol = "feddrm"
+metric = "METRIC"
+statistic = "last_rounds"
+view = "plain"
+unit = "fraction"
+decimals = 3
+best = "min"
+rows = [{ label = "FedAvg", method = "fedavg" }]
+
+[[column]]
+group = "Digits"
+label = "IID"
+dataset = "digits"
+partition = { scheme = "iid", clients = 3 }
+"""
+
+
+def net(width: int = 24, forward: str = "pass") -> None:
+    Path("net.py").write_text(NET.format(forward=forward))
+    Path("helper.py").write_text(f"WIDTH = {width}\n")
+
+
+def train_net(*more: str) -> Said:
+    return fedbench("train", "-m", "fedavg", "--model", "./net.py:Net", *SMOKE, "--executor", "sequential", *more)
+
+
+def test_a_run_is_named_by_the_networks_source_and_its_helpers(ready: Path) -> None:
+    net()
+    first, again = train_net("--json"), train_net("--json")
+    net(32)
+    other = train_net("--json")
+    assert (first.code, again.code, other.code) == (0, 0, 0), first.err + other.err
+    assert first.out == again.out != other.out
+    assert len(own(ready)) == len(set(own(ready).values())) == 2
+    assert all(name.startswith("fedavg Net@") for name in own(ready).values())
+    Path("net.py").unlink()  # what is made is told and evaluated without the file
+    for id, name in own(ready).items():
+        assert name.split()[1] in good("list", "run").out
+        good("show", id)
+        good("evaluate", id)
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_run_that_was_stopped_goes_on_with_the_same_network_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    net()
+    commit = Trainer.commit
+
+    def stop(self: Trainer, round: Any) -> None:
+        commit(self, round)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "commit", stop)
+        assert train_net().code == 130
+    net(25)
+    assert "goes on" not in train_net().err
+    net()
+    assert "goes on after round 1" in train_net().err
+
+
+def test_a_mistake_in_a_network_is_told_by_its_line(ready: Path) -> None:
+    for forward in ("1 / 0 if self.training else 0", "1 / 0"):
+        net(forward=forward)
+        said = train_net()
+        line = "fedbench: net.py, line 14, in forward: ZeroDivisionError: division by zero"
+        assert (said.code, said.line) == (2, line)
+    assert own(ready) == {}
+
+
+def test_a_table_names_it_from_its_own_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net()
+    text = TABLE.replace("METRIC", "system_accuracy")
+    Path("mine.toml").write_text(f'{text}train = {{ model = "./net.py:Net" }}\n')
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    def states() -> list[str]:
+        (table,) = json.loads(good("report", "--table", "../mine.toml", *SMOKE, "--format", "json").out)
+        return [cell["state"] for cell in table["cells"]]
+
+    good("train", "--table", "../mine.toml", *SMOKE)
+    assert (len(own(home)), states()) == (1, ["done"])
+    (tmp_path / "helper.py").write_text("WIDTH = 25\n")
+    assert states() == ["missing"]
+
+
+# -- a table with a method, a network, a partitioner and a data set, as `new` writes them ---------------------
+
+MINE = ("--table", "./mine.toml", *SMOKE)
+FIGURES = """
+[[figure]]
+title = "By μ"
+kind = "sweep"
+series = { tables = { "" = "./mine.toml" }, x = "mu", label = "μ" }
+
+[[figure]]
+title = "Round by round"
+kind = "rounds"
+series = { tables = { "" = "./mine.toml" }, x = "round", label = "round" }
+"""
+
+
+def train_table(*more: str) -> Said:
+    return fedbench("train", *MINE, "--executor", "sequential", *more)
+
+
+def report() -> dict[str, list[str]]:
+    rows = cells(good("report", *MINE, "--extra", "--format", "json"))
+    return {row: [cell["state"] for cell in line.values()] for row, line in rows.items()}
+
+
+def test_all_of_ones_own_is_trained_and_printed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_images(tmp_path)
+    bright = '"\npartition = { scheme = "./bright'
+    own_table(tmp_path, (f'dataset = "digits{bright}', f'dataset = "./pets.toml{bright}'))
+    Path("reported.csv").write_text("table,row,group,column,value,std\nmine,Mine,,Net,50.0,\n")
+    said = train_table()
+    assert said.code == 0, said.err
+    assert "6 of 6 runs made" in said.err
+    assert "Mine, 0.1 pets Bright bands 2" in said.err
+    assert report() == {row: ["done", "done"] for row in ("FedAvg", "Mine", "Mine, 0.1")}
+    for form in ("console", "latex", "markdown", "csv", "html", "json"):
+        assert "Mine, 0.1" in good("report", *MINE, "--format", form, "--compare", "--notes", "full").out
+    assert "6 done" in good("tables", "./mine.toml", *SMOKE).out
+    assert "FedProx" not in good("report", *MINE, "--compare").out
+    Path("figures.toml").write_text(FIGURES)
+    monkeypatch.chdir("/")
+    figures = tmp_path / "figures.toml"
+    sweep = list(csv.DictReader(io.StringIO(good("figure", f"{figures}:1", *SMOKE, "--csv").out)))
+    assert [point["x"] for point in sweep if point["panel"] == "Bands"] == ["0.1", "", ""]
+    good("figure", f"{figures}:2", *SMOKE, "-o", tmp_path / "rounds.png")
+    assert (tmp_path / "rounds.png").read_bytes().startswith(b"\x89PNG")
+    assert "nothing to run" in good("train", "--table", tmp_path / "mine.toml", *SMOKE).err
+    assert len(runs(home)) == 6
+
+
+def test_a_method_is_its_content_wherever_its_file_lies_and_another_after_a_change(home: Path, tmp_path: Path) -> None:
+    own_table(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    Path("elsewhere/same.py").write_bytes(Path("idea.py").read_bytes())
+    said = train_table("-m", "./elsewhere/same.py:Idea", "--column", "Net")
+    assert said.code == 0, said.err
+    assert "2 of 2 runs made" in said.err, "the runs of its two rows"
+    assert report() == {"FedAvg": ["missing"] * 2, "Mine": ["done", "missing"], "Mine, 0.1": ["done", "missing"]}
+    before = {run.id for run in runs(home)}
+    with Path("idea.py").open("a") as file:
+        file.write("\nOVER = 1\n")
+    told = report()
+    assert told["Mine"] == ["missing", "missing"]
+    (earlier,) = (row for row in told if row.startswith("Idea (file "))
+    assert told[earlier] == ["done"]
+    assert "another text of idea.py than it has now" in good("tables", "./mine.toml", *SMOKE).out
+    assert "2 of 2 runs made" in train_table("-m", "./idea.py:Idea", "--column", "Net").err
+    assert before < {run.id for run in runs(home)}, "the old runs stay"
+    assert report()["Mine"] == ["done", "missing"]
+
+
+@pytest.mark.usefixtures("home")
+def test_hyper_parameters_of_the_command_line_make_an_extra_row(tmp_path: Path) -> None:
+    own_table(tmp_path)
+    for words, row in (
+        (("-m", "./idea.py:Idea", "--mu", "0.3"), "Idea (mu = 0.3)"),
+        (("-m", "./idea.py:Idea", "--mu=0.1"), "Mine, 0.1"),  # a row that has these fills up
+        (("-m", "fedprox", "--mu", "0.3"), "FedProx (mu = 0.3)"),
+    ):
+        assert "1 of 1 runs made" in train_table(*words, "--column", "Net").err
+        assert report()[row][0] == "done"
+    # An extra row is told, and the row of the same name.
+    own_table(tmp_path, ('label = "Mine"', 'label = "FedProx"'))
+    said = train_table("-m", "fedprox", "-m", "fedavg", "--column", "Net", "--dry-run").err
+    assert "no row of mine is of fedprox, so it makes an extra one; its row FedProx is -m " in said
+    assert "idea.py:Idea" in said
+    assert "is of fedavg" not in said
+    assert "extra" not in train_table("-m", "fedprox", "--mu", "0.3", "--dry-run").err, "it is asked for"
+
+
+def told(said: Said) -> list[list[str]]:
+    """The commands that `new` names as the next ones."""
+    return [line.split()[1:] for line in said.out.splitlines() if line.startswith("  fedbench ")]
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_new_partitioner_passes_the_checks_and_deals() -> None:
+    check, partition = told(good("new", "partitioner", "bright"))
+    assert "✗" not in good(*check).out
+    assert "Bright bands 2" in good(*partition).out
+
+
+@pytest.mark.parametrize(("what", "options"), [("method", ("--mu", "0.2")), ("model", ())])
+def test_a_new_method_and_model_pass_the_checks_and_train_at_once(
+    what: str, options: tuple[str, ...], ready: Path, tmp_path: Path
+) -> None:
+    check, train = told(good("new", what, "my_idea"))
+    assert check == ["check", "./my_idea.py:MyIdea"]
+    lines = good(*check, *options, "--home", tmp_path / "none").out.splitlines()
+    assert not any(line.startswith(("✗", "-")) for line in lines)
+    if what == "method":
+        assert sum(line.startswith("✓ ") for line in lines) == 20
+        assert lines[-1].endswith("20 hold")
+    assert not (tmp_path / "none").exists(), "nothing is stored"
+    good(*train, *SMOKE)
+    assert len(runs(ready)) == 2
+
+
+def test_a_fault_is_a_cross_and_exit_code_1(tmp_path: Path) -> None:
+    own_method(tmp_path)
+    text = Path("mine.py").read_text()
+    Path("mine.py").write_text(text.replace('hyperparameter(0.5, "factor of the learning rate")', "0.5"))
+    said = fedbench("check", "mine.py", "--json")
+    assert said.code == 1
+    found = json.loads(said.out)
+    assert found["holds"] is False
+    failed = {line["check"]: line for line in found["checks"] if line["holds"] is False}
+    assert failed["hyper parameters"]["why"].startswith(
+        "--half does not say in one line what it is; write half = hyperparameter("
+    )
+    assert "says what it is" in failed["hyper parameters"]["proves"]
+
+
+def test_a_new_data_set_is_read_when_its_images_are_there(home: Path) -> None:
+    (partition,) = told(good("new", "dataset", "pets"))
+    assert "pets" in bad(*partition)
+    for number, folder in enumerate(f"pets/{split}/{label}" for split in ("train", "test") for label in ("cat", "dog")):
+        Path(folder).mkdir(parents=True)
+        for i in range(20):
+            pixels = np.random.default_rng(100 * number + i).integers(0, 256, (40, 40, 3), np.uint8)
+            Image.fromarray(pixels).save(Path(folder) / f"{i}.png")
+    good(*partition, "--clients", "2")
+    assert [a.spec.to_dict()["name"] for a in Store(home).list("dataset")] == ["pets"]
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_new_table_prints_before_and_after_it_is_trained() -> None:
+    """And the row that it has in a comment is the method that `new` writes."""
+    train, report = told(good("new", "table", "ours"))
+    assert "Local" in good(*report, *SMOKE).out
+    good(*train, *SMOKE)
+    printed = good(*report, *SMOKE).out
+    assert "missing" not in printed
+    assert "FedAvg" in printed
+    good("new", "method", "mine")
+    table = Path("ours.toml")
+    table.write_text(table.read_text().replace('# { method = "./mine.py', '{ method = "./mine.py'))
+    states = good("tables", "./ours.toml", *SMOKE).out
+    assert "Mine (mu = 0.1)  missing  missing" in states
+    assert "2 missing" in states
+
+
+def test_where_new_writes_to(tmp_path: Path) -> None:
+    """A name that only a file or a folder here has is free."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").touch()
+    good("new", "method", "mine")
+    good("new", "table", "json")
+    (tmp_path / "sub").mkdir()
+    assert told(good("new", "method", "mine", "-o", "sub"))[0] == ["check", "./sub/mine.py:Mine"]
+    assert (tmp_path / "sub" / "mine.py").is_file()
+    assert str(tmp_path / "sub" / "m.toml") in good("new", "table", "m", "-o", tmp_path / "sub").out
+
+
+# -- what a method measures -----------------------------------------------------------------------------------
+
+MEASURING = """
+from dataclasses import dataclass
+
+from fedbench.measure import Measure
+from fedbench.methods.base import Method
+
+
+@dataclass(frozen=True)
+class Mine(Method):
+    \"\"\"FedAvg (McMahan et al., AISTATS 2017), watched.\"\"\"
+
+    name = "mine"
+    title = "Mine"
+    measures = (
+        Measure("drift", "how far the model went", "distance"),
+        Measure("trust", "a client's trust in itself", "fraction", of="client", federation="max"),
+    )
+
+    def round_metrics(self, server):
+        return {"drift": float(server.round)}
+
+    def personalise(self, client):
+        client.metrics["trust"] = client.index / 10
+"""
+MEASURED = """
+title = "What Mine measures"
+protocol = "feddrm"
+statistic = "whole_run"
+unit = "fraction"
+rows = [{ label = "Watched", method = "./mine.py:Mine" }, { label = "FedAvg", method = "fedavg" }]
+[[column]]
+label = "Drift"
+metric = "drift"
+dataset = "digits"
+partition = { scheme = "iid" }
+[[column]]
+label = "Trust"
+metric = "trust"
+dataset = "digits"
+partition = { scheme = "iid" }
+"""
+
+
+@pytest.mark.usefixtures("home")
+def test_from_its_file_to_a_table_and_on_without_the_file() -> None:
+    Path("mine.py").write_text(MEASURING)
+    Path("mine.toml").write_text(MEASURED)
+    assert good("train", *MINE).line == "2 of 2 runs made"
+    assert good("train", *MINE).line == "nothing to run: no cell of the table is missing"
+    report = json.loads(good("report", *MINE, "--format", "json").out)[0]
+    values = {(c["row"], c["column"]): (c["value"], c["state"]) for c in report["cells"]}
+    assert values == {
+        ("Watched", "Drift"): (2.0, "done"),
+        ("Watched", "Trust"): (0.7, "done"),
+        ("FedAvg", "Drift"): (None, "not defined"),
+        ("FedAvg", "Trust"): (None, "not defined"),
+    }
+    assert report["notes"][-2:] == ["No drift: FedAvg does not measure it.", "No trust: FedAvg does not measure it."]
+    assert {c["method"] for c in report["cells"]} == {"mine", "fedavg"}, "no path of this machine"
+    Path("mine.py").unlink()
+    id = next(c["runs"] for c in report["cells"] if c["method"] == "mine")
+    (run,) = json.loads(good("evaluate", id, "--again", "--json").out)
+    assert run["method_metrics"] == {"drift": 2.0, "trust": 0.7}
+    assert f"{id} mine measured drift 2, trust 0.7" in good("evaluate", id).out
+    shown = " ".join(good("show", id).out.split())
+    assert "measures trust: a client's trust in itself (fraction, max of the clients)" in shown
+    assert "no file" in fedbench("report", *MINE).line
+
+
+def test_methods_and_metrics_list_what_can_be_named() -> None:
+    lines = {line["metric"]: line for line in json.loads(good("metrics", "--json").out)}
+    assert lines["beta"]["methods"] == ["pfedfda"]
+    assert lines["bytes_up"]["methods"] is None
+    assert {"ifca", "fedem", "flux"} <= set(lines["clusters"]["methods"])
+    assert "is a metric of their runs alone" in good("metrics").out
+    (told,) = json.loads(good("methods", "pfedfda", "--json").out)
+    assert [one["name"] for one in told["measures"]] == ["beta", "beta_0", "beta_1"]
+    assert "beta: weight of a client's own Gaussian" in good("methods", "pfedfda").out
+
+
+@pytest.mark.parametrize("value", ["Measure('a', 'b', 'c')", "('drift',)", "{}"])
+def test_measures_that_are_none_are_told_in_one_line(value: str) -> None:
+    before, _, rest = MEASURING.partition("    measures = (")
+    text = f"{before}    measures = {value}\n{rest[rest.index('    def round_metrics') :]}"
+    Path("mine.py").write_text(text)
+    line = bad("methods", "mine.py")
+    assert "measures of Mine in" in line
+    assert "write measures = (Measure(...),)" in line
+
+
+# -- a run that keeps its model and logits --------------------------------------------------------------------
+
+#: What the card says, done in a process that knows nothing of the run.
+LOADED = """
+import sys, json
+import numpy as np, torch
+sys.path.insert(0, {folder!r})
+x = torch.from_numpy(np.load({images!r}))
+exec(open({code!r}).read())
+print(json.dumps(logits.argmax(1).tolist()))
+"""
+
+
+def images_of(run: Path) -> tuple[np.ndarray, np.ndarray]:
+    """(network input of client 0's test images [n, 1, 8, 8], what they were answered last on whole images [n])."""
+    import pyarrow.compute as pc
+
+    from fedbench.data.dataset import from_artifact
+
+    store = Store(run.parent.parent)
+    table = store.open("run", run.name).table("predictions")
+    there = table.filter(
+        (pc.field("round") == pc.max(table["round"])) & (pc.field("view") == "plain") & (pc.field("client") == 0)
+    )
+    (images,) = store.list("dataset")
+    pixels = from_artifact(images).images[there["sample"].to_numpy()]
+    return (pixels / np.float32(127.5) - 1).transpose(0, 3, 1, 2).astype(np.float32), there["own"].to_numpy()
+
+
+def by_the_card(card: str, folder: Path, images: np.ndarray, scratch: Path) -> list[int]:
+    """What the card's own lines give for these images, in another process."""
+    np.save(scratch / "x.npy", images)
+    (scratch / "code.py").write_text(card.split("```python\n")[1].split("```")[0].replace('"model', f'"{folder}/model'))
+    code = LOADED.format(folder=str(scratch), images=str(scratch / "x.npy"), code=str(scratch / "code.py"))
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert out.returncode == 0, out.stderr
+    answers: list[int] = json.loads(out.stdout)
+    return answers
+
+
+def test_what_is_kept_is_told_evaluated_elsewhere_exported_and_removed(home: Path, tmp_path: Path) -> None:
+    # Trained so well that no image stands between two classes, as its answer would be another thread count's.
+    train = ("train", "--method", "fedavg", *SMOKE, "--rounds", "3", "--steps", "20")
+    good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
+    good(*train)
+    before = artifact(home, "run")
+    predictions = (before / "predictions.parquet").read_bytes()
+    said = good(*train, "--keep", "model,logits", "--again")
+    assert "keeps its models" in said.err
+    after = artifact(home, "run")
+    assert (after.name, (after / "predictions.parquet").read_bytes()) == (before.name, predictions)
+    assert {"models.safetensors", "logits.parquet"} <= {p.name for p in after.iterdir()}
+    good(*train, "--keep", "model")  # it is there
+    assert "keeps" in good("show", after.name).out
+    good(*train, "--again")
+    assert (artifact(home, "run") / "models.safetensors").exists(), "made once more, it keeps what it kept"
+
+    answered = json.loads(good("evaluate", after.name, "--on", artifact(home, "partition").name, "--json").out)
+    from fedbench.metrics.read import load
+
+    metrics = load(next(iter(Store(home).list("metrics"))))
+    assert answered["answered_by"] == "client"
+    for name in ("average_accuracy", "client_accuracy_std", "test_loss", "calibration_error", "brier_score"):
+        last = [*metrics.series(name, "plain").values()][-1]
+        assert answered["metrics"][name] == pytest.approx(last, abs=2e-3), name
+    good("partition", "digits", "--iid", "--clients", "3")
+    other = Store(home).current["partition"]
+    assert "one model answers all clients" in good("evaluate", after.name, "--on", other).out
+
+    folder = tmp_path / "models"
+    good("export", after.name, "--output", folder)
+    assert {p.name for p in folder.iterdir()} == {"model.safetensors", "README.md"}
+    assert "is there already" in bad("export", after.name, "-o", folder)
+    images, answers = images_of(artifact(home, "run"))
+    card = (folder / "README.md").read_text()
+    for said_there in ("FedAvg", "digits", "average_accuracy", "Licence", "fedbench train --method fedavg", after.name):
+        assert said_there in card
+    assert "fedbench.core" not in card, "models.build is enough"
+    np.testing.assert_array_equal(by_the_card(card, folder, images, tmp_path), answers)
+    good("export", after.name, "--output", tmp_path / "pt", "--format", "pt")
+    state = torch.load(tmp_path / "pt" / "model.pt", weights_only=True)
+    assert all(torch.equal(t, state[name]) for name, t in load_file(folder / "model.safetensors").items())
+    good("remove", after.name, "--yes")
+    assert not (home / "run" / after.name).exists()
+
+
+def test_the_cards_command_makes_the_same_run(ready: Path, tmp_path: Path, prepared: Path) -> None:
+    from fedbench.engine.repeat import commands
+    from fedbench.specs import RunSpec
+
+    good("train", "--method", "fedavg", *SMOKE)
+    run = next(run for run in runs(ready) if run.id not in {one.id for one in runs(prepared)})
+    assert isinstance(run.spec, RunSpec)
+    lines = commands(run.spec)
+    assert lines is not None
+    other = tmp_path / "other"
+    for line in lines:
+        good(*line.split()[1:], "--home", other)
+    assert artifact(other, "run").name == run.id
+    assert artifact(other, "partition").name == artifact(ready, "partition").name
+
+
+def test_kept_models_of_ones_own_method_and_other_classes(home: Path, tmp_path: Path) -> None:
+    good("partition", "digits", "--iid", "--clients", "3")
+    good("train", "--method", own_method(tmp_path), *SMOKE, "--keep", "model")
+    run = artifact(home, "run").name
+    assert "client i's model" in good("evaluate", run, "--on", Store(home).current["partition"]).out
+    good("export", run, "-o", tmp_path / "out")
+    assert "FILE.py:MyMethod" in (tmp_path / "out" / "README.md").read_text()
+    good("partition", own_recipe(tmp_path), "--iid", "--clients", "3")
+    line = bad("evaluate", run, "--on", Store(home).current["partition"])
+    assert "has other classes than the run: 'dark' where that has '0'" in line
+
+
+def test_a_table_of_losses_keeps_what_it_needs(home: Path, tmp_path: Path) -> None:
+    accuracy, loss = tmp_path / "accuracy.toml", tmp_path / "loss.toml"
+    accuracy.write_text(TABLE.replace("METRIC", "average_accuracy"))
+    loss.write_text(TABLE.replace("METRIC", "test_loss"))
+    good("train", "--table", accuracy, *SMOKE)
+    run = artifact(home, "run")
+    said = good("report", "--table", loss, *SMOKE)
+    assert "needs the run's logits" in said.err + said.out
+    assert "--keep logits --again" in said.err + said.out
+    good("train", "--table", loss, *SMOKE, "--again")
+    assert (run / "logits.parquet").exists()
+    ((cell,),) = [row.values() for row in cells(good("report", "--table", loss, *SMOKE, "--format", "json")).values()]
+    assert 0 < cell["value"] < 10
+    assert (json.loads(good("train", "--table", loss, *SMOKE, "--again", "--json").out))["made"] == []
