@@ -641,7 +641,7 @@ def by_the_card(card: str, folder: Path, images: np.ndarray, scratch: Path) -> l
 def test_what_is_kept_is_told_evaluated_elsewhere_exported_and_removed(home: Path, tmp_path: Path) -> None:
     # Trained so that it gives more than one answer, on images as they are.
     train = ("train", "--method", "fedavg", *SMOKE, "--rounds", "3", "--steps", "20")
-    good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--shift", "none")
+    good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--shift", "none", "--clients", "3")
     good(*train)
     before = artifact(home, "run")
     predictions = (before / "predictions.parquet").read_bytes()

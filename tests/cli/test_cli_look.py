@@ -1,0 +1,462 @@
+"""Looking around: `list`, `show`, `methods`, `tables`, `data`, `evaluate`, `compare`, `site`, `export`, `remove`, help,
+completion; and names that look like markup or would act on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import html
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedbench import methods
+from fedbench.__main__ import main
+from fedbench.cli import complete as completion
+from fedbench.cli import context
+from fedbench.core.trainer import Progress
+from fedbench.metrics.definitions import all_metrics
+from fedbench.observers import Training
+from fedbench.observers.bars import Bars
+from fedbench.screen import Screen
+from fedbench.specs import RunSpec
+from fedbench.store import Store
+from tests.support.cli_user import SMOKE, artifact, bad, complete, fedbench, good, own_method, runs
+
+#: What must not be imported to look around.
+HEAVY = {"torch", "torchvision", "pandas", "sklearn", "scipy", "matplotlib", "PIL"}
+
+
+def in_one_process(*commands: tuple[str, ...], **environment: str) -> str:
+    """What commands that import nothing heavy print, one after another in a process of their own."""
+    script = (
+        "import sys\nfrom fedbench.__main__ import main\n"
+        f"for command in {[list(map(str, one)) for one in commands]!r}:\n"
+        "    try: main(command)\n    except SystemExit as stop: print('code', stop.code)\n"
+        f"    print('heavy', sorted({HEAVY!r} & set(sys.modules)))"
+    )
+    env = {**os.environ, **environment}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.count("\nheavy []\n") == len(commands), done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("list",), ("list", "run"), ("methods",), ("methods", "feddrm"), ("tables", "feddrm/1"),
+        ("tables", "pfedfda/8"), ("data", "list"), ("data", "show", "digits"), ("data", "check", "digits"),
+        ("evaluate",), ("evaluate", "--all"), ("partition", "digits", "--dir", "0.3", "--protocol", "feddrm"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_json_is_one_document(prepared: Path, command: tuple[str, ...]) -> None:
+    said = good(*command, "--json", "--home", prepared)
+    assert json.loads(said.out) is not None
+    assert "\x1b" not in said.out
+    plain = good(*command, "--home", prepared).out
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(plain)
+
+
+def test_list(ready: Path) -> None:
+    listed = json.loads(good("list", "--json").out)
+    assert [one["kind"] for one in listed] == ["dataset", "partition", "run", "metrics"]
+    assert {f"{one['kind']}/{one['id']}" for one in listed} == set(complete(ready))
+    said = good("list").out
+    lines = [line.split() for line in said.splitlines() if line]
+    current = Store(ready).current
+    marked = {words[0].removesuffix("*") for words in lines if words[0].endswith("*")}
+    assert marked == {current["partition"], current["run"]}
+    heads, rows = lines[::2], lines[1::2]
+    assert [head[0] for head in heads] == [row["kind"] for row in listed if row["kind"] != "metrics"], "a table a kind"
+    assert rows[-1][1:9] == ["fedavg", "digits", "Dir-0.3", "8", "digits_cnn", "smoke", "4", "0.01"]
+    headline = json.loads(good("evaluate", "--json").out)[0]["headline"]["plain"]
+    accuracies = [f"{100 * headline[k]:.2f}" for k in ("average_accuracy", "system_accuracy")]
+    assert rows[-1][9:12] == ["2025", *accuracies]
+    assert listed[2]["average_accuracy"] == headline["average_accuracy"]
+    assert "0.0 MB" not in said
+    (metrics,) = (one for one in listed if one["kind"] == "metrics")
+    assert f"of run {current['run']}: fedavg on digits" in good("list", "metrics").out
+    assert metrics["id"] in good("list", "metrics").out
+    assert json.loads(good("list", "run", "--json").out) == [one for one in listed if one["kind"] == "run"]
+
+
+def test_runs_of_one_method_are_told_apart_listed_and_removed_by_filters(ready: Path) -> None:
+    for mu in ("0.1", "0.5"):
+        good("train", "--method", "ditto", *SMOKE, "--rounds", "1", "--mu", mu)
+    whats = [one["what"] for one in json.loads(good("list", "run", "--json").out)]
+    assert [what.partition(" on ")[0] for what in whats] == ["fedavg", "ditto (mu 0.1)", "ditto (mu 0.5)"]
+    listed = json.loads(good("list", "method=ditto", "--json").out)
+    assert [(one["kind"], one["mu"]) for one in listed] == [("run", 0.1), ("run", 0.5)]
+    assert json.loads(good("list", "run", "method=ditto", "mu=0.5", "--json").out) == listed[1:]
+    assert json.loads(good("list", listed[0]["id"][:6], "--json").out) == listed[:1]
+    before = complete(ready)
+    said = fedbench("remove", "method=ditto")
+    assert said.code == 2, "nobody answers"
+    assert complete(ready) == before
+    for one in listed:
+        assert f"run {one['id']} (" in said.out
+    assert "removed 2 runs, 2 metrics, " in good("remove", "method=ditto", "--yes").out
+    after = complete(ready)
+    assert {path.split("/")[0] for path in before.keys() - after.keys()} == {"run", "metrics"}
+    assert len(before) - len(after) == 4
+    assert json.loads(good("list", "run", "--json").out)[0]["method"] == "fedavg"
+
+
+def test_show_goes_from_a_number_back_to_the_images(ready: Path) -> None:
+    metrics = artifact(ready, "metrics").name
+    chain = json.loads(good("show", metrics, "--json").out)
+    assert [step["kind"] for step in chain] == ["metrics", "run", "partition", "dataset"]
+    assert [step["id"] for step in chain] == [artifact(ready, step["kind"]).name for step in chain]
+    text = good("show", metrics[:6]).out
+    for step in chain:
+        assert f"{step['kind']} {step['id']}" in text
+    told = " ".join(text.replace("│", " ").split())
+    assert "predictions.parquet, rounds.parquet" in told, "nothing is cut off"
+    for words in ("momentum 0.9, weight_decay 0.0005", "digits (scikit-learn)", "executor stacked"):
+        assert words in told
+    good("remove", partition := artifact(ready, "partition").name, "--yes")
+    chain = json.loads(good("show", metrics, "--json").out)
+    assert chain[2] == {"missing": f"partition {partition}: digits Dir-0.3, 8 clients, shift high, seed 2025"}
+    assert "(not in this store, or damaged)" in good("show", artifact(ready, "run").name).out
+
+
+def test_remove(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, before = artifact(ready, "run").name, complete(ready)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert fedbench("remove", run).code == 1
+    assert complete(ready) == before
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    said = fedbench("remove", run)
+    line = "fedbench: nothing was removed: there was no answer; --yes removes without asking"
+    assert (said.code, said.line) == (2, line)
+    assert complete(ready) == before
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert f"removed run {run}" in good("remove", run).out
+    assert complete(ready) == {path: files for path, files in before.items() if path != f"run/{run}"}
+    rest = [path.split("/")[1] for path in complete(ready)]
+    good("remove", *rest[1:], "--yes")
+    assert [path.split("/")[1] for path in complete(ready)] == rest[:1]
+
+
+def test_methods(home: Path, tmp_path: Path) -> None:
+    listed = json.loads(good("methods", "--json").out)
+    assert [m["name"] for m in listed] == methods.names()
+    assert all(m["summary"] and not m["summary"].endswith(".") for m in listed)
+    text = good("methods").out
+    lines, names = text.splitlines(), methods.names()
+    starts = [next(i for i, line in enumerate(lines) if line.split(" ")[0] == name) for name in names]
+    for method, start, end in zip(listed, starts, [*starts[1:], len(lines)], strict=True):
+        words = " ".join(lines[start:end]).split()  # a long cell goes on in the next line
+        assert set(method["summary"].split()) <= set(words)
+        assert {f"--{option['name'].replace('_', '-')}" for option in method["options"]} <= set(words)
+    own = good("methods", own_method(tmp_path)).out
+    assert "FedAvg at half the learning rate." in own
+    assert "--half 0.5: factor of the learning rate" in own
+    path = tmp_path / "mine.py"
+    path.write_text(path.read_text().replace("FedAvg at", "Weights [a, b] of [bold]FedAvg[/] at"))
+    assert "Weights [a, b] of [bold]FedAvg[/] at half" in good("methods", f"{path}:MyMethod").out
+
+
+def test_evaluate(both: Path) -> None:
+    (run,) = (one.id for one in runs(both) if one.manifest["spec"]["method"] == "local")
+    assert Store(both).current["run"] == run
+    (metrics,) = (a.path for a in Store(both).list("metrics") if a.manifest["spec"]["run"]["method"] == "local")
+    values = (metrics / "metrics.parquet").read_bytes()
+    good("remove", metrics.name, "--yes")
+    assert f"wrote metrics {metrics.name} of run {run}" in good("evaluate").err
+    assert (metrics / "metrics.parquet").read_bytes() == values
+    for form in ((), (run,), (run[:5],)):
+        assert f"there already: metrics {metrics.name}" in good("evaluate", *form).err
+    good("remove", metrics.name, "--yes")
+    assert f"wrote metrics {metrics.name}" in good("evaluate", "--all").err
+    assert good("evaluate", "--all").err == "every run has its metrics\n"
+    assert len(json.loads(good("evaluate", "--json").out)) == 1, "the current run alone"
+
+
+@pytest.mark.parametrize(
+    "command", ["demo", "partition", "train", "evaluate", "report", "tables", "methods", "list", "show", "remove"]
+)
+def test_help(home: Path, command: str) -> None:
+    said = " ".join(good(command, "--help").out.split())
+    assert f"Usage: fedbench {command}" in said
+    assert "--no-" not in said, "a switch is off unless given"
+    if command == "train":
+        assert "Every hyper-parameter of a method is an option too, such as --lambda 0.8" in said
+        for option in ("--optimizer", "--momentum", "--weight-decay", "--every"):
+            assert option in said
+
+
+def test_lists_on_a_narrow_terminal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 80 columns names stand whole, and what a method is has the place of its options."""
+    monkeypatch.setenv("COLUMNS", "80")
+    methods_, metrics = good("methods").out, good("metrics").out
+    assert max(map(len, (methods_ + metrics).splitlines())) <= 80
+    assert "--lambda" not in methods_
+    assert set(all_metrics()) <= set(metrics.split())
+    assert "(flux, flux_soft)" in " ".join(metrics.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ("partition digits --iid --clients 3", "current dataset metrics partition partition run"),
+        ("remove method=fedavg --yes", "current dataset partition"),
+        ("figure curves -o curves.csv", "current curves.csv dataset metrics partition run"),
+    ],
+)
+def test_without_a_reader_the_work_is_done(ready: Path, monkeypatch: pytest.MonkeyPatch, words: str, left: str) -> None:
+    """`fedbench ... | head -1`: what a command does it has done before it prints."""
+    monkeypatch.chdir(ready)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as out, contextlib.redirect_stdout(out), pytest.raises(SystemExit) as stop:
+        main(words.split())
+    assert stop.value.code == 1
+    there = [path.parent.parent.name for path in ready.glob("*/*/artifact.json")]
+    there += ["current"] * ("partition" in Store(ready).current) + [path.name for path in ready.glob("*.csv")]
+    assert " ".join(sorted(there)) == left
+
+
+def test_tables_count_cells_of_one_precision(ready: Path) -> None:
+    def counts(*words: str) -> dict[str, dict[str, object]]:
+        listed = json.loads(good("tables", "--json", *words).out)
+        return {t["table"]: {"precision": t["precision"], **t["states"]} for t in listed}
+
+    usual, bf16 = counts("feddrm"), counts("feddrm", "--precision", "bf16")
+    assert usual["feddrm/1"]["precision"] == {"paper": "tf32", "small": "fp32", "smoke": "fp32"}
+    assert set(bf16["feddrm/1"]["precision"].values()) == {"bf16"}  # type: ignore[attr-defined]
+    assert counts("pfedfda", "--precision", "bf16")["pfedfda/8"]["precision"] == {"": None}
+    assert "budget small in bf16." in good("tables", "feddrm", "--precision", "bf16").out
+    one = json.loads(good("tables", "1", "--precision", "bf16", "--json").out)
+    assert (one["budget"], one["precision"]) == ("small", "bf16")
+    assert "budget small in bf16" in good("tables", "1", "--precision", "bf16").out.splitlines()[0]
+
+
+# -- compare and site -----------------------------------------------------------------------------------------
+
+
+def test_two_methods_side_by_side(both: Path, tmp_path: Path) -> None:
+    said = good("compare")
+    assert said.out.startswith("compare  2 runs on digits, Dir-0.3")
+    for text in ("FedAvg", "Local", "One run a row, so no ±"):
+        assert text in said.out
+    assert "paired over the clients of common partitions" in " ".join(good("compare", "--test").out.split())
+    compared, tests = json.loads(good("compare", "--test", "--json").out)
+    assert [cell["row"] for cell in compared["cells"] if cell["metric"] == "average_accuracy"] == ["FedAvg", "Local"]
+    assert tests["cells"][0]["keys"]["second"] == "Local"
+    page = tmp_path / "runs.html"
+    said = good("compare", "method=local", "-o", page)
+    assert said.err.endswith(f"compare written to {page}\n")
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_a_site_is_an_index_and_a_page_a_run(both: Path, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "site"
+    said = good("site", out)
+    assert said.err.splitlines()[-1].startswith("2 runs, 0.")
+    assert said.err.endswith(f"open {out / 'index.html'}\n")
+    files = sorted(path.name for path in out.iterdir())
+    assert files[0] == "index.html"
+    assert len(files) == 3
+    good("site", tmp_path / "few", "method=local")
+    (page,) = (tmp_path / "few").glob("run-*.html")
+    text = page.read_text()
+    assert page.name in files
+    shown = good("show", page.stem.removeprefix("run-")).out
+    for words in ("samples of each class by client", "client accuracy", "fedbench train --method local"):
+        assert words in text
+    for line in ("dataset 7fb771814abf", "trained "):
+        assert line in shown
+        assert line in html.unescape(text)
+
+
+def test_what_shows_runs_imports_nothing_heavy(both: Path, tmp_path: Path) -> None:
+    report = ("report", "--table", "1", "--dataset", "digits", *SMOKE)
+    out = in_one_process(report, ("compare",), ("site", str(tmp_path / "out")))
+    assert "FedAvg " in out, "the run must be in the table"
+    assert (out.count("code 0"), (tmp_path / "out" / "index.html").exists()) == (3, True)
+
+
+# -- completion -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "offers"),
+    [("train dig", ["digit3", "digit5", "digits"]), ("train digits -m fedpro", ["fedproto", "fedprox"])],
+)
+def test_the_shell_asks_and_nothing_heavy_is_imported(tmp_path: Path, line: str, offers: list[str]) -> None:
+    words = {"COMP_WORDS": f"fedbench {line}", "COMP_CWORD": str(len(line.split()))}
+    out = in_one_process((), **words, _FEDBENCH_COMPLETE="complete_bash", FEDBENCH_HOME=str(tmp_path))
+    assert out.splitlines()[: len(offers) + 1] == [*offers, "code 0"]
+
+
+@pytest.mark.parametrize(
+    ("what", "begin", "answer"),
+    [
+        ("methods", "ditt", ["ditto"]),
+        ("datasets", "cifar1", ["cifar10", "cifar100"]),
+        ("tables", "feddrm/1", ["feddrm/1"]),
+        ("tables", "5", ["5"]),
+        ("protocols", "p", ["pfedfda", "plain"]),
+        ("networks", "lenet_", ["lenet_gn", "lenet_tanh"]),
+        ("partitioners", "d", ["dirichlet"]),
+        ("methods", "no such", []),
+    ],
+)
+def test_names_that_are_offered(what: str, begin: str, answer: list[str]) -> None:
+    assert getattr(completion, what)(begin) == answer
+
+
+def test_ids_of_the_store_that_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path))
+    assert completion.runs("") == []
+    for id in ("run/ab12", "run/cd34", "partition/ab99"):
+        (tmp_path / id).mkdir(parents=True)
+    assert completion.runs("ab") == ["ab12"]
+    assert completion.artifacts("ab") == ["ab12", "ab99"]
+
+
+# -- export and `partition --from` ----------------------------------------------------------------------------
+
+
+def test_a_file_of_rows_there_and_back(ready: Path, tmp_path: Path) -> None:
+    id = artifact(ready, "partition").name
+    for name in ("rows.csv", "rows.parquet"):
+        said = good("export", id, "-o", tmp_path / name)
+        assert f"read it again with: fedbench partition digits --from {tmp_path / name} --shift high" in said.err
+    said = good("partition", "digits", "--from", tmp_path / "rows.csv", "--shift", "high", "--json")
+    again = json.loads(said.out)
+    assert again["spec"]["rows"] == hashlib.sha256((tmp_path / "rows.csv").read_bytes()).hexdigest()
+    before = json.loads(good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--json").out)
+    for name in ("train_counts", "test_counts", "shift"):
+        assert [one[name] for one in again["clients"]] == [one[name] for one in before["clients"]]
+    same = json.loads(good("partition", "digits", "--from", tmp_path / "rows.parquet", "--shift", "high", "--json").out)
+    assert (same["id"], same["made"]) == (again["id"], False)
+    plain = json.loads(good("partition", "digits", "--from", tmp_path / "rows.csv", "--json").out)
+    assert plain["spec"]["shift"] == "none"  # no default of the paper's
+
+
+@pytest.mark.parametrize("form", ["pflib", "leaf"])
+def test_a_folder_there_and_back(ready: Path, tmp_path: Path, form: str) -> None:
+    good("export", artifact(ready, "partition").name, "--format", form, "--output", tmp_path / "clients")
+    again = json.loads(good("partition", "--from", tmp_path / "clients", "--json").out)
+    before = json.loads(good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--json").out)
+    for name in ("train_counts", "test_counts"):
+        assert [one[name] for one in again["clients"]] == [one[name] for one in before["clients"]]
+    good("data", "show", tmp_path / "clients")
+
+
+# -- names that look like markup or would act on a terminal ---------------------------------------------------
+
+
+def titled(folder: Path, given: str) -> str:
+    """A user's method with this line in the place of its title."""
+    method = own_method(folder, "yield Train(cross_entropy)")
+    path = folder / "mine.py"
+    path.write_text(path.read_text().replace('title = "Mine"', given))
+    return method
+
+
+def shown(*texts: str) -> bool:
+    """Whether nothing in the texts acts on a terminal."""
+    return all(c.isprintable() or c == "\n" for text in texts for c in text)
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_method_of_any_title_goes_through_all_commands(ready: Path, tmp_path: Path) -> None:
+    title = "[/x] [bold]:skull:"
+    method = titled(tmp_path, f"title = {title!r}")
+    trained = good("train", "--method", method, *SMOKE)
+    run = json.loads(good("evaluate", "--json").out)[0]["run"]
+    report = ("report", "--table", "feddrm/1", "--extra", "--dataset", "digits", *SMOKE)
+    told, printed = good("methods", method), good(*report)
+    others = [good("list"), good("show", run), good("evaluate", run), good(*report, "-f", "markdown")]
+    assert shown(*(text for one in (trained, told, printed, *others) for text in (one.out, one.err)))
+    assert title in trained.err
+    assert title in told.out
+    assert title in printed.out
+
+
+@pytest.mark.parametrize("title", ["one\ntwo", "\x1b[31m", "\u202e"])
+@pytest.mark.usefixtures("ready")
+def test_a_title_that_is_no_line_of_text_is_an_error(tmp_path: Path, title: str) -> None:
+    said = bad("train", "--method", titled(tmp_path, f"title = {title!r}"), *SMOKE)
+    assert said.endswith("a title is one line of text")
+    assert shown(said)
+
+
+@pytest.mark.parametrize("name", ["[/x]", "a b", "x\ny", "\x1b", "a/b", ""])
+@pytest.mark.usefixtures("ready")
+def test_a_name_that_is_no_identifier_is_an_error(tmp_path: Path, name: str) -> None:
+    command = ("train", "--method", titled(tmp_path, f"name = {name!r}"), *SMOKE, "--dry-run")
+    if name:
+        assert f"is {name!r}; a name is letters, digits and _" in bad(*command)
+    else:  # no name: the class's
+        good(*command)
+
+
+@pytest.mark.parametrize("name", ["[/x]", "[bold]", "\x1b[31m", "a\nb"])
+def test_older_runs_of_any_name_are_listed(ready: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(ready)
+    (made,) = store.list("run")
+    spec = made.spec
+    assert isinstance(spec, RunSpec)
+    odd = RunSpec(spec.setting, name, {"[/]": "[/x]"})
+    with store.writing(odd) as writer:
+        writer.table("rounds", made.table("rounds"))
+        writer.provenance = {k: made.provenance[k] for k in ("train_seconds", "device", "executor")}
+    for command in (["list"], ["list", "run"], ["show", odd.id]):
+        said = good(*command)
+        assert odd.id in said.out
+        assert shown(said.out)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))  # nobody answers
+    said = fedbench("remove", odd.id)
+    assert (said.code, shown(said.out), shown(said.err)) == (2, True, True)
+
+
+def test_a_folder_of_any_name(home: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "[bold]x[/y]"
+    odd.mkdir(parents=True)
+    assert "[bold]x[/y]" in good("list", "--home", odd / "store").out
+    assert "[bold]x[/y]" in good("evaluate", "--all", "--home", odd / "store").err
+    assert shown(bad("methods", "no\x1b[31m\nsuch"))
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "[/x]",
+        "[bold]",
+        "[link=x]y[/link]",
+        ":skull:",
+        "one\ntwo",
+        "\x1b[31mred\x1b]0;own\x07",
+        "a\x9b2Jb",
+        "\u202eback",
+    ],
+)
+def test_a_progress_bar_of_any_title(title: str) -> None:
+    out = io.StringIO()
+    console = Screen(file=out, force_terminal=True, color_system=None, width=200, legacy_windows=False)
+    with Bars(console) as bars:
+        bars.on_start(Training(("a",), title, 3, {}))
+        bars.on_round(Progress(1, 3, 0.5, 0.25))
+        bars.on_round(Progress(2, 3, 0.5, 0.25, doing=title))
+    text = out.getvalue()
+    for harmful in ("\x1b[31m", "\x1b]", "\x07", "\x9b", "\u202e"):
+        assert harmful not in text
+    if title.isprintable():
+        assert title in text
+
+
+def test_the_consoles_take_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    context.out().print("[/x] [bold]a[/] :skull:")
+    context.err().print("[/x]")
+    assert capsys.readouterr() == ("[/x] [bold]a[/] :skull:\n", "[/x]\n")
