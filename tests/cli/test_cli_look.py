@@ -88,14 +88,16 @@ def test_list(ready: Path) -> None:
 
 
 def test_runs_of_one_method_are_told_apart_listed_and_removed_by_filters(ready: Path) -> None:
-    for mu in ("0.1", "0.5"):
-        good("train", "--method", "ditto", *SMOKE, "--rounds", "1", "--mu", mu)
+    for mu, lr in (("0.1", "0.1"), ("0.5", "0.2")):
+        good("train", "--method", "ditto", *SMOKE, "--rounds", "1", "--mu", mu, "--lr", lr)
     whats = [one["what"] for one in json.loads(good("list", "run", "--json").out)]
     assert [what.partition(" on ")[0] for what in whats] == ["fedavg", "ditto (mu 0.1)", "ditto (mu 0.5)"]
     listed = json.loads(good("list", "method=ditto", "--json").out)
-    assert [(one["kind"], one["mu"]) for one in listed] == [("run", 0.1), ("run", 0.5)]
-    assert json.loads(good("list", "run", "method=ditto", "mu=0.5", "--json").out) == listed[1:]
-    assert json.loads(good("list", listed[0]["id"][:6], "--json").out) == listed[:1]
+    assert [(one["kind"], one["lr"]) for one in listed] == [("run", 0.1), ("run", 0.2)]
+    (second,) = json.loads(good("list", "run", "method=ditto", "lr=0.2", "--json").out)
+    assert second["id"] == listed[1]["id"]
+    (first,) = json.loads(good("list", listed[0]["id"][:6], "--json").out)
+    assert first["id"] == listed[0]["id"]
     before = complete(ready)
     said = fedbench("remove", "method=ditto")
     assert said.code == 2, "nobody answers"

@@ -1,0 +1,568 @@
+"""`train`: the way from a partition to a table, a data set dealt out and trained in one command, what a run's setting
+changes, options and places of every kind; and the papers' protocols on digits."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbench.cli import own_runs
+from fedbench.cli.dealt import dataset_among
+from fedbench.cli.train import _partition, train
+from fedbench.errors import FedbenchError
+from fedbench.metrics.read import Metrics, load, metrics_of, series
+from fedbench.reports import table as tables
+from fedbench.reports.status.cells import DEFAULT_BUDGET, find
+from fedbench.specs import PartitionSpec, RunSpec, Setting
+from fedbench.store import Artifact, Store
+from tests.support.cli_user import DIGITS, SMOKE, artifact, bad, cells, complete, good, runs
+from tests.support.real_images import RealImages
+
+TRAIN = ("train", "--method", "fedavg", *SMOKE)
+REPORT = ("report", "--table", "1", "--extra", "--format", "json", *DIGITS)
+DIR = ("--dir", "0.3")
+
+
+def specs(home: Path) -> list[RunSpec]:
+    return [run.spec for run in runs(home)]  # type: ignore[misc]
+
+
+def current(home: Path) -> Artifact:
+    """The current run."""
+    return Store(home).find(str(Store(home).current["run"]))
+
+
+def setting(home: Path) -> Setting:
+    spec = current(home).spec
+    assert isinstance(spec, RunSpec)
+    return spec.setting
+
+
+# -- the way from a partition to a table, as the first page of the README has it ------------------------------
+
+
+@pytest.mark.usefixtures("brief")
+def test_three_commands_on_digits(home: Path) -> None:
+    made = good("partition", "digits", "--spc", "5", "--protocol", "feddrm")
+    assert artifact(home, "partition").name in made.out
+    trained = good("train", "--method", "pfedfda", *SMOKE)
+    assert "budget smoke: 2 rounds" in trained.err
+    assert trained.line == "next: fedbench report --table 1 --dataset digits --budget smoke --extra (or --table 2)"
+    printed = good("report", "--table", "1", "--extra", "--format", "latex", *DIGITS).out
+    assert printed.startswith("% Needs \\usepackage{booktabs")
+    assert "\\end{table}\n" in printed
+    evaluated = json.loads(good("evaluate", "--json").out)[0]["headline"]["crop"]
+    assert f"{100 * evaluated['system_accuracy']:.2f}" in printed.split("pFedFDA")[1].splitlines()[0]
+    rows = cells(good(*REPORT))
+    assert rows["pFedFDA"]["5-SPC"]["value"] == pytest.approx(100 * evaluated["system_accuracy"])
+    assert rows["FedDRM"]["5-SPC"]["state"] == "missing"
+    done = [(row, key) for row, line in rows.items() for key, cell in line.items() if cell["state"] == "done"]
+    assert done == [("pFedFDA", "5-SPC")]
+
+
+@pytest.mark.slow
+def test_cifar10(home: Path, data_root: Path, real_images: RealImages) -> None:
+    """`partition cifar10` and a plain `train` make the setting of feddrm/1's cell, at the default budget."""
+    real_images.lend(home, "cifar10")
+    dirichlet = json.loads(good("partition", "cifar10", "--dir", "0.3", "--json", "--data", data_root).out)
+    assert [c["n_train"] for c in dirichlet["clients"]] == [5572, 5566, 8110, 2056, 5504, 7197, 3581, 4410]
+    assert dirichlet["clients"][0]["class_counts"] == [505, 215, 4351, 749, 1573, 0, 568, 0, 0, 0]
+    assert dirichlet["clients"][7]["class_counts"] == [139, 833, 19, 17, 57, 4778, 180, 173, 71, 34]
+    assert plain_setting(home) == table_setting(home, data_root, "CIFAR-10/Dir-0.3")
+    shards = json.loads(good("partition", "cifar10", "--spc", "5", "--json", "--data", data_root).out)
+    assert [c["n_train"] for c in shards["clients"]] == [5250] * 8
+    assert plain_setting(home) == table_setting(home, data_root, "CIFAR-10/5-SPC")
+
+
+def plain_setting(home: Path) -> str:
+    """Id of the setting of `fedbench train --method feddrm` now."""
+    part, rules = _partition(Store(home), None, None)
+    budget = inspect.signature(train).parameters["budget"].default
+    (job,) = own_runs.jobs(["feddrm"], part, rules, budget, {}, {})
+    return job.spec.setting.id
+
+
+def table_setting(home: Path, root: Path, column: str) -> str:
+    """Id of the setting of a column of feddrm/1 at the budget that `report` shows without being told."""
+    (setting,) = find(tables.load("feddrm/1"), DEFAULT_BUDGET, Store(home), [root]).settings[column]
+    return setting.id
+
+
+@pytest.mark.usefixtures("brief")
+def test_every_hyper_parameter_is_an_option(ready: Path) -> None:
+    command = ("train", "--method", "feddrm", *SMOKE)
+    before = {run.id for run in runs(ready)}
+    said = json.loads(good(*command, "--json").out)
+    assert [one["run"] for one in said] == [current(ready).id]
+    assert 0 < said[0]["headline"]["crop"]["average_accuracy"] < 1
+    good(*command, "--lambda", "0.7")
+    both = {run.id for run in runs(ready)} - before
+    assert len(both) == 2
+    assert "already there" in good(*command, "--lambda=0.7").err
+    assert "already there" in good(*command, "--lambda", "0.8").err, "0.8 is the default"
+    assert {run.id for run in runs(ready)} - before == both
+    rows = cells(good(*REPORT))
+    assert rows["FedDRM"]["Dir-0.3"]["kind"] == "paper"
+    assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["kind"] == "extra"
+    assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["runs"] != rows["FedDRM"]["Dir-0.3"]["runs"]
+
+
+@pytest.mark.full_smoke
+def test_train_says_what_it_does(home: Path) -> None:
+    good("partition", "digits", *DIR, "--protocol", "feddrm")
+    said = good(*TRAIN)
+    name = f"partition {Store(home).current['partition']}: digits, Dir-0.3, 8 clients, shift high"
+    for words in (f"{name} (protocol feddrm)\nFedAvg\n", "4 rounds x 10 steps of 16 images, digits_cnn, about ",
+                  " here when idle\n", "the paper's budget: not for this data (images of 8x8x1",
+                  "round 4 of 4, loss "):  # fmt: skip
+        assert words in said.err
+    assert "\x1b" not in said.err + said.out, "no colours and no live display in a file"
+    assert "…" not in said.out, "no number may be cut off"
+    run = Store(home).current["run"]
+    (crop,) = (line for line in said.out.splitlines() if line.startswith(f"{run}  fedavg  crop"))
+    headline = json.loads(good("evaluate", "--json").out)[0]["headline"]["crop"]
+    assert crop.split()[3:6] == ["3-4"] + [f"{100 * headline[k]:.2f}" for k in ("system_accuracy", "average_accuracy")]
+    custom = good(*TRAIN, "--rounds", "2")
+    assert "budget custom: 2 rounds" in custom.err
+    assert custom.line == (
+        "next: fedbench compare partition={0} (side by side), fedbench figure curves partition={0} (by round)".format(
+            Store(home).current["partition"]
+        )
+    )
+
+
+@pytest.mark.full_smoke
+def test_paper_budget_is_told_with_its_time(home: Path) -> None:
+    """Where the paper's model fits the images, the remark says what its budget would take here."""
+    good("partition", "digits", *DIR, "--protocol", "pfedfda")
+    said = good("train", "--method", "local", *SMOKE, "--dry-run")
+    assert "budget smoke: 2 rounds x 5 epochs of 50 images, digits_cnn, about " in said.err
+    assert "the paper's budget: 200 rounds x 5 epochs of 50 images, digits_cnn, about " in said.err
+    assert said.err.count(" here") == 2
+
+
+def test_other_seeds_are_pointed_to(ready: Path) -> None:
+    said = good(*TRAIN, "--seed", "7")
+    assert said.line == "next: fedbench report --table 1 --dataset digits --budget smoke --seed 7 (or --table 2)"
+    assert cells(good(*REPORT, "--seed", "7"))["FedAvg"]["Dir-0.3"]["state"] == "done"
+
+
+# -- what a run's setting changes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "values", "told", "listed", "shown"),
+    [
+        (
+            ("--optimizer", "adamw", "--weight-decay", "0.01", "--lr", "0.001"),
+            {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.01, "lr": 0.001, "budget": "custom"},
+            "budget custom: 4 rounds x 6 steps of 16 images, digits_cnn, AdamW with weight decay 0.01, about ",
+            "digits_cnn, adamw  custom       4  0.001  2025", "optimizer adamw",
+        ),
+        (
+            ("--momentum", "0.5", "--weight-decay", "0"), {"momentum": 0.5, "weight_decay": 0.0},
+            "budget custom: 4 rounds x 6 steps of 16 images, digits_cnn, SGD with momentum 0.5, about ",
+            "8  digits_cnn  custom", "momentum 0.5",
+        ),
+        (
+            ("--precision", "bf16"), {"precision": "bf16", "budget": "smoke"},
+            "budget smoke: 4 rounds x 6 steps of 16 images, digits_cnn in bf16, about ",
+            "8  digits_cnn, bf16  smoke        4  ", "precision bf16",
+        ),
+        (("--select", "best"), {"select": "best"}, "budget custom: ", "best round", "best"),
+    ],
+    ids=["adamw", "momentum", "bf16", "best"],
+)  # fmt: skip
+def test_another_setting_is_another_run_and_says_so(
+    ready: Path, options: tuple[str, ...], values: dict[str, Any], told: str, listed: str, shown: str
+) -> None:
+    before = current(ready).id
+    said = good(*TRAIN, *options)
+    assert told in said.err
+    run = current(ready)
+    assert run.id != before
+    assert {name: getattr(setting(ready), name) for name in values} == values
+    (line,) = (line for line in good("list", "run").out.splitlines() if run.id in line)
+    assert listed in line
+    assert good("list", "run").out.count(listed) == 1
+    assert shown in " ".join(good("show", run.id).out.split())
+    assert json.loads(good("evaluate", "--json").out)
+    assert "already there" in good(*TRAIN, *options).err
+    if "bf16" not in options:
+        return
+    # The one run in fp32 and the one in bf16, each in the table that asks for it.
+    hint = "next: fedbench report --table 1 --dataset digits --budget smoke --precision bf16 (or --table 2)"
+    assert said.line == hint
+    assert "precision" not in run.provenance
+    found = {p: cells(good(*REPORT, *p))["FedAvg"]["Dir-0.3"]["runs"] for p in ((), ("--precision", "fp32"), options)}
+    assert list(found.values()) == [before, before, run.id], "fp32 unless told otherwise"
+    assert "Budget smoke in bf16, not the paper's: " in good("report", "--table", "1", *DIGITS, *options).out
+
+
+def test_what_the_budget_has_said_aloud_changes_no_run(ready: Path) -> None:
+    before = complete(ready)
+    aloud = ("--optimizer", "sgd", "--momentum", "0.9", "--weight-decay", "5e-4", "--precision", "fp32")
+    said = good(*TRAIN, *aloud)
+    assert "already there" in said.err
+    assert "SGD" not in said.err, "the protocol's own goes without saying"
+    assert complete(ready) == before
+    assert json.loads(good("methods", "fedavg", "--json").out)[0]["options"] == [], "they are the setting's"
+
+
+@pytest.mark.parametrize(("every", "evaluated"), [("1", [1, 2, 3, 4]), ("100", [3, 4]), ("0", [3, 4])])
+def test_every_so_many_rounds_and_the_last_ones(every: str, evaluated: list[int], ready: Path) -> None:
+    """Budget smoke counts the last two rounds: they are evaluated whatever the interval."""
+    good(*TRAIN, "--every", every, "--steps", "1")
+    assert sorted(set(current(ready).frame("predictions")["round"])) == evaluated
+    assert setting(ready).window == 2
+
+
+OWN = """
+title = "Mine"
+protocol = "feddrm"
+metric = "system_accuracy"
+statistic = "final"
+rows = [
+  { label = "FedAvg", method = "fedavg" },
+  { label = "FedAvg by SGD", method = "fedavg", train = { optimizer = "sgd" } },
+]
+[[column]]
+label = "IID"
+dataset = "digits"
+partition = { scheme = "iid" }
+train = { optimizer = "adamw", lr = 0.002 }
+"""
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_table_by_adamw(home: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(OWN)
+    assert good("train", "--table", mine, *SMOKE).line == "2 of 2 runs made"
+    settings = [spec.setting for spec in specs(home)]
+    assert sorted((s.optimizer or "", s.momentum, s.weight_decay, s.lr, s.budget) for s in settings) == [
+        ("", 0.9, 5e-4, 0.002, "smoke"),
+        ("adamw", 0.0, 5e-4, 0.002, "smoke"),
+    ]
+    rows = cells(good("report", "--table", mine, *SMOKE, "--format", "json"))
+    assert {label: line["IID"]["state"] for label, line in rows.items()} == {"FedAvg": "done", "FedAvg by SGD": "done"}
+    assert rows["FedAvg"]["IID"]["value"] != rows["FedAvg by SGD"]["IID"]["value"]
+    told = " ".join(good("report", "--table", mine, *SMOKE).out.split())
+    assert "Budget smoke: 2 rounds of 6 steps, digits_cnn, AdamW with weight decay 0.0005" in told
+    assert "FedAvg by SGD: optimizer = sgd." in told
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_table_in_bf16(home: Path) -> None:
+    command = ("train", "--table", "1", *DIGITS, "--method", "fedavgft", "--column", "*Dir*")
+    bf16 = ("--precision", "bf16")
+
+    def states(*more: str) -> list[str]:
+        return [cells(good(*REPORT, *more))[label]["Dir-0.3"]["state"] for label in ("FedAvgFT", "FedDRM")]
+
+    said = good(*command, *bf16)
+    assert "1 run to make, budget smoke in bf16, about " in said.err
+    assert said.line == "1 of 1 runs made"
+    assert states(*bf16) == ["done", "missing"]
+    assert states() == ["missing", "missing"]
+    assert good(*command, *bf16).line.startswith("nothing to run")
+    assert good(*command).line == "1 of 1 runs made"
+
+
+# -- `train DATASET`: dealt out and trained in one command ----------------------------------------------------
+
+
+@pytest.mark.usefixtures("brief")
+def test_one_command_is_the_two(home: Path) -> None:
+    def part() -> PartitionSpec:
+        spec = Store(home).open("partition", Store(home).current["partition"]).spec
+        assert isinstance(spec, PartitionSpec)
+        return spec
+
+    good("partition", "digits", "--iid", "--clients", "4")
+    before = part()
+    assert "1 epoch of" in good("train", "digits", *DIR, "-m", "fedavg", *SMOKE, "--dry-run").err
+    assert specs(home) == []
+    assert part() == before, "a dry run leaves the current partition"
+    once = good("train", "digits", *DIR, "-m", "fedavg", *SMOKE)
+    spec = part()
+    assert (spec.dataset.name, spec.clients, spec.shift) == ("digits", 10, "none")
+    assert f"partition {spec.id}: digits, Dir-0.3, 10 clients, no covariate shift (protocol plain)" in once.err
+    assert once.line.startswith(f"next: fedbench compare partition={spec.id}")
+    good("partition", "digits", *DIR)
+    assert "is already there" in good(*TRAIN).err
+    assert len(specs(home)) == 1
+    # Without a data set it is the current partition.
+    good("train", "digits", "--iid", "--clients", "4", "-m", "local", *SMOKE)
+    good(*TRAIN)
+    assert {(one.setting.partition.scheme, one.method) for one in specs(home)} == {
+        ("dirichlet", "fedavg"), ("iid", "local"), ("iid", "fedavg"),
+    }  # fmt: skip
+    # A dry run for a script: what is there already is not to be made.
+    words = ("train", "-m", "local", "-m", "ditto", *SMOKE, "--dry-run", "--json")
+    (rest,) = json.loads(good(*words).out)
+    assert (rest["method"], rest["seconds"] > 0) == ("ditto", True)
+
+
+@pytest.mark.usefixtures("brief")
+def test_the_run_of_a_papers_protocol_is_its_tables_cell(home: Path) -> None:
+    said = good("train", "digits", *DIR, "-m", "pfedfda", "--protocol", "feddrm", *SMOKE)
+    assert said.line == "next: fedbench report --table 1 --dataset digits --budget smoke --extra (or --table 2)"
+    assert Store(home).current["protocol"] == "feddrm"
+
+
+@pytest.mark.usefixtures("brief")
+def test_several_methods_train_one_after_another(home: Path) -> None:
+    said = good("train", "-m", "fedavg", "digits", "-m", "fedprox", *DIR, "--mu", "0.5", *SMOKE)
+    assert [one.method for one in specs(home)] == ["fedavg", "fedprox"]
+    assert [one.params.get("mu") for one in specs(home)] == [None, 0.5], "to the method that has it"
+    assert said.err.index("FedAvg\n") < said.err.index("FedProx (mu 0.5)\n")
+    rows = [line.split() for line in said.out.splitlines() if line.split()[1:2] in (["fedavg"], ["fedprox"])]
+    assert len(rows) == 2, "one table"
+    listed = json.loads(good("train", "-m", "fedavg", "-m", "fedprox", "--mu", "0.5", *SMOKE, "--json").out)
+    assert [one["method"] for one in listed] == ["fedavg", "fedprox"]
+    bad("train", "-m", "fedavg", "-m", "nonsense", *SMOKE, "--rounds", "1")
+    assert len(specs(home)) == 2, "nothing is trained before all is understood"
+
+
+@pytest.mark.usefixtures("brief")
+@pytest.mark.parametrize(
+    ("words", "seeds"),
+    [
+        (("--seed", "3"), (3, 0)),
+        (("--partition-seed", "5"), (0, 5)),
+        (("--seed", "43", "--protocol", "flux", "--shift", "py", "--level", "1"), (43, 43)),
+        (("--seed", "43", "--partition-seed", "5", "--protocol", "flux", "--shift", "py", "--level", "1"), (43, 5)),
+    ],
+)
+def test_the_seed_is_the_runs(
+    home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], seeds: tuple[int, int]
+) -> None:
+    """The partition stays, unless its own seed is said, or its protocol draws it anew for every run."""
+    made: list[Any] = []
+    monkeypatch.setattr(own_runs, "announce_all", lambda jobs, *rest: made.extend(jobs))
+    good("train", "digits", "-m", "local", *words, *SMOKE, "--dry-run")
+    (job,) = made
+    assert (job.spec.setting.seed, job.spec.setting.partition.seed) == seeds
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_curve_of_every_round_and_options_of_partitioner_and_method_in_one_line(home: Path) -> None:
+    own = ("--min-size", "3", "-m", "feddyn", "--alpha", "0.2")
+    said = good("train", "digits", *DIR, *own, "--every", "1", "--rounds", "3", *SMOKE)
+    (run,) = runs(home)
+    assert run.manifest["spec"]["params"]["alpha"] == 0.2, "of one name it is the method's"
+    assert setting(home).partition.options == {"alpha": 0.3, "min_size": 3}
+    metrics = metrics_of(run, Store(home))
+    assert metrics is not None
+    curve = series(metrics, "average_accuracy", "plain")
+    assert list(curve) == [1, 2, 3]
+    assert said.out.splitlines()[0] == "digits Dir-0.3: accuracy in %, after round 3"
+    assert f"{100 * curve[3]:.2f}" in said.out
+    assert "average: of each client's model on its own test images, weighted by training images" in said.out
+    assert "system" not in said.out, "nobody votes, so there is none"
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ((), (None, [])),
+        (("digits",), ("digits", [])),
+        (("digits", "--mu", "0.1"), ("digits", ["--mu", "0.1"])),
+        (("--mu", "0.1", "digits"), ("digits", ["--mu", "0.1"])),
+        (("--mu=0.1", "digits"), ("digits", ["--mu=0.1"])),
+        (("--flag", "--mu", "0.1"), (None, ["--flag", "--mu", "0.1"])),
+    ],
+)
+def test_the_data_set_among_the_words(words: tuple[str, ...], answer: Any) -> None:
+    assert dataset_among(words) == answer
+    with pytest.raises(FedbenchError, match="unexpected argument 'mnist'"):
+        dataset_among(("digits", "--nu", "1", "mnist"))
+
+
+@pytest.mark.usefixtures("brief")
+def test_demo(home: Path) -> None:
+    said = good("demo", *SMOKE)
+    made = runs(home)
+    assert {spec.method for spec in specs(home)} == {"local", "fedavg", "ditto"}
+    assert {spec.setting.partition.shift for spec in specs(home)} == {"none"}
+    for run in made:  # a row of the table each, and a line of the curve
+        (row,) = (line for line in said.out.splitlines() if line.startswith(run.id))
+        average = series(metrics_of(run, Store(home)), "average_accuracy", "plain")
+        assert row.split()[3:5] == ["2", f"{100 * average[2]:.2f}"]
+        assert f"{100 * average[2]:.4g} at the end" in said.out
+    assert "average accuracy (%)" in said.out
+    assert good("evaluate", "--all").err == "every run has its metrics\n"
+    for line in said.err.splitlines()[-3:]:
+        assert line.startswith("  fedbench ")
+    again = good(*said.err.splitlines()[-3].split()[1:], *SMOKE)
+    assert again.err.count("is already there") == 3, "the demo's command makes the demo's runs"
+
+
+# -- options, environments and streams of every kind ----------------------------------------------------------
+
+
+def test_repeatable_options_stay_repeatable(home: Path) -> None:
+    good("report", "-t", "ftw_erm/1", "-t", "ftw_erm/3", "--seed", "1", "--seed", "2", "--column", "*", "--column", "*")
+
+
+def test_stores_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert str(tmp_path / "mine") in good("list", "--home=~/mine").out.replace("\n", "")
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # written, then read
+        good("partition", "digits", *DIR, "--protocol", "feddrm", "--home", "s3:mine")
+    assert len(complete(tmp_path / "s3:mine")) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("FEDBENCH_HOME", "x" * 5000, "File name too long"),
+        ("FEDBENCH_HOME", "\udcff", "FEDBENCH_HOME holds bytes that are not UTF-8"),
+        ("FEDBENCH_HOME", "~nosuchuser", "FEDBENCH_HOME ~nosuchuser: no home folder"),
+        ("FEDBENCH_DATA", "a\nb", "FEDBENCH_DATA holds a control character"),
+    ],
+)
+def test_hostile_environment(home: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
+    monkeypatch.setenv(name, value)
+    assert says in bad("list")
+
+
+@pytest.mark.parametrize("columns", ["0", "²", "-5", "x", "9" * 30])
+def test_hostile_width(home: Path, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    said = good("data", "list")
+    assert said.err == ""
+    assert "cifar10" in said.out
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
+def test_streams_without_room_signs_or_anybody(tmp_path: Path) -> None:
+    def ran(words: str, **environment: str) -> tuple[int, bytes, bytes]:
+        command = f"{sys.executable} -m fedbench --home {tmp_path} {words}"
+        env = {name: value for name, value in {**os.environ, **environment}.items() if value}
+        done = subprocess.run(command, shell=True, capture_output=True, check=False, env=env)
+        return done.returncode, done.stdout, done.stderr
+
+    full = b"fedbench: cannot use standard output or a file (No space left on device)\n"
+    assert ran("data list --json > /dev/full") == (2, b"", full)
+    assert ran("data list --json >&- 2>&-", HOME="", COLUMNS="²")[0] == 0
+    code, out, err = ran("theory --draws 5", PYTHONIOENCODING="ascii")
+    assert (code, b"\\u2264" in out, err) == (0, True, b"")
+
+
+# -- FLUX's way -----------------------------------------------------------------------------------------------
+
+FLUX = ("partition", "digits", "--protocol", "flux", "--shift")
+
+
+def test_a_run_says_its_test_phase_and_its_clusters(home: Path) -> None:
+    assert "group" in good(*FLUX, "px", "--level", "1", "--clients", "6").out
+    (run,) = json.loads(good("train", "--method", "flux", *SMOKE, "--rounds", "3", "--json").out)
+    clusters = run["clusters"]
+    assert clusters["true_clusters"] == 2
+    assert clusters["clusters"] >= 1
+    assert -1 <= clusters["adjusted_rand_index"] <= 1
+    assert run["method_metrics"]["clustering_round"] == 2, "the smoke budget clusters as soon as it can"
+    (view,) = run["headline"].values()
+    assert 0 <= view["test_phase_accuracy_mean"] <= 1
+    for heading in ("test phase", "clusters", "adj. Rand"):
+        assert heading in good("evaluate").out
+
+
+def test_nothing_is_said_of_labels_that_cannot_be_known(home: Path) -> None:
+    """Under P(Y|X) the test phase has no meaning."""
+    good(*FLUX, "pyx", "--level", "5")
+    (run,) = json.loads(good(*TRAIN, "--json").out)
+    (view,) = run["headline"].values()
+    assert view["client_accuracy_mean"] > 0
+    assert "test_phase_accuracy_mean" not in view
+    assert "test phase" not in good("evaluate").out
+
+
+def test_an_extra_row_without_a_test_phase_is_no_problem(home: Path) -> None:
+    good(*FLUX, "px", "--level", "5")
+    good("train", "--method", "mr_mtl", "--pull", "0.5", *SMOKE)
+    printed = good("report", "--table", "flux/13", "--extra", *DIGITS).out
+    (row,) = (line for line in printed.splitlines() if line.startswith("MR-MTL (pull = 0.5"))
+    assert len(row.split()) == 5, "the label and one accuracy; nothing stands under the test phase"
+    assert "✗" not in printed
+    assert "lack test_phase" not in printed
+
+
+def test_data_that_drift(home: Path) -> None:
+    good(*FLUX, "px", "--level", "1", "--clients", "4", "--phases", "3")
+    (run,) = json.loads(good(*TRAIN, "--json").out)
+    assert run["budget"] == "smoke", "the budget knows when data in three stages drift"
+
+
+# -- FTW-ERM's way --------------------------------------------------------------------------------------------
+
+FTW = ("--table", "ftw_erm/1", *DIGITS)
+
+
+def one_metrics(home: Path) -> Metrics:
+    (found,) = Store(home).list("metrics")
+    return load(found)
+
+
+@pytest.mark.full_smoke
+def test_a_plain_run_under_the_protocol_is_the_tables_cell(home: Path) -> None:
+    assert "target shift" in good("partition", "digits", "--protocol", "ftw_erm").out
+    trained = good("train", "--method", "ftw_erm", *SMOKE)
+    assert "budget smoke: 10 rounds x 1 step of 64 images, digits_cnn" in trained.err
+    rows = cells(good("report", *FTW, "--seed", "0", "--format", "json"))
+    assert rows["FTW-ERM"]["Average"]["state"] == "done"
+    assert rows["FITW-ERM"]["Average"]["state"] == "missing"
+    metrics = one_metrics(home)
+    # Of 171 to 1 the digits leave each client with its commonest class alone, whose ratio is 1 to 171.
+    assert metrics.per_client("ratio_bound").tolist() == pytest.approx([1 / 171] * 5)
+    own = metrics.per_client("client_accuracy", "plain", 10)
+    assert len(own) == 5
+    assert rows["FTW-ERM"]["Average"]["value"] == pytest.approx(own.mean())
+    for k in range(5):
+        assert rows["FTW-ERM"][f"Client {k + 1}"]["value"] == pytest.approx(own[k])
+    assert metrics.series("client_accuracy_min", "plain")[10] == own.min()
+    assert metrics.series("client_accuracy_max", "plain")[10] == own.max()
+    assert sorted(metrics.series("client_accuracy_mean", "plain")) == [5, 10]
+
+
+def test_seeds_have_partitions_of_their_own_and_the_spread_is_over_them(home: Path) -> None:
+    done = good("train", *FTW, "--method", "fedsgd", "--executor", "cores")
+    assert "10 runs to make, budget smoke" in done.err
+    settings = [spec.setting for spec in specs(home)]
+    # Two rows: at the budget, and at three times its rounds.
+    assert sorted((s.seed, s.rounds) for s in settings) == [(seed, n) for seed in range(5) for n in (10, 30)]
+    assert all(s.partition.seed == s.seed for s in settings)
+    cell = cells(good("report", *FTW, "--format", "json"))["FedAvg"]["Average"]
+    assert cell["seeds"] == 5
+    values = list(cell["per_seed"].values())
+    assert cell["value"] == pytest.approx(sum(values) / 5)
+    spread = (sum((v - cell["value"]) ** 2 for v in values) / 4) ** 0.5
+    assert cell["std"] == pytest.approx(spread)
+    assert "± is the standard deviation (ddof 1) over seeds" in good("report", *FTW).out.replace("\n", " ")
+
+
+def test_the_bound_of_table_13_stands_in_the_runs_clients(home: Path) -> None:
+    good("partition", "digits", "--protocol", "ftw_erm", "--preset", "one")
+    good("train", "--method", "kmeans_bound", "--clusters", "5", *SMOKE)
+    bound = one_metrics(home).whole_run("ratio_bound")
+    assert bound is not None
+    assert 1 < bound < 40
+
+
+def test_matched_ratios_by_an_option(home: Path) -> None:
+    good("partition", "digits", "--protocol", "ftw_erm")
+    options = ("--ratios", "hdrm", "--n-te", "20", "--clusters", "5")
+    good("train", "--method", "ftw_erm", *options, *SMOKE)
+    rounds = current(home).table("rounds").to_pylist()
+    assert rounds[0]["bytes_up"] - rounds[1]["bytes_up"] == 5 * 20 * 64
+    assert rounds[0]["describe_seconds"] > 0
