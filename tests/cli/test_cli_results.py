@@ -12,35 +12,16 @@ import pytest
 
 from fedbench.machine import processor
 from fedbench.results.pack import Pack, write
-from tests.support.cli_user import DIGITS, artifact, fedbench, good
+from tests.support.cli_user import DIGITS, bad, fedbench, good
 
 #: One run of FedAvg on the digits, in the smoke budget of the protocol plain.
 DIGITS_PACK = Path(__file__).parents[1] / "fixtures/results/digits.parquet"
 
-METHOD = """
-from dataclasses import dataclass
-from fedbench.methods.base import Method
-
-@dataclass(frozen=True)
-class Mine(Method):
-    \"\"\"FedAvg again (nobody).\"\"\"
-    name = "mine"
-    title = "Mine"
-"""
-
-
-def bad(*arguments: str | Path) -> str:
-    """The one line of a command that must fail."""
-    said = fedbench(*arguments)
-    assert said.code == 2, said.out
-    assert "Traceback" not in said.err
-    return said.line
-
 
 @pytest.fixture
-def pack(ready: Path, tmp_path: Path) -> Path:
-    """A pack of the store's one run."""
-    good("results", "export", "-o", tmp_path / "ada.parquet", "--by", "Ada")
+def pack(both: Path, tmp_path: Path) -> Path:
+    """A pack of the store's run of FedAvg."""
+    good("results", "export", "method=fedavg", "-o", tmp_path / "ada.parquet", "--by", "Ada")
     return tmp_path / "ada.parquet"
 
 
@@ -68,8 +49,8 @@ def test_a_pack_fills_tables_elsewhere_and_is_verified(pack: Path, tmp_path: Pat
     assert "°" not in table(other)  # it is the store's own now
 
 
-def test_show_walks_from_a_shipped_run_back_to_the_images(pack: Path, ready: Path, tmp_path: Path) -> None:
-    other, run = tmp_path / "other", artifact(ready, "run").name
+def test_show_walks_from_a_shipped_run_back_to_the_images(pack: Path, tmp_path: Path) -> None:
+    other, run = tmp_path / "other", Pack(pack).row(0).id
     good("results", "import", pack, "--home", other)
     said = " ".join(good("show", run[:8], "--home", other).out.replace("│", " ").split())
     for words in (
@@ -129,7 +110,6 @@ def test_an_interrupt_leaves_what_was_verified(pack: Path, tmp_path: Path, monke
     from fedbench.cli import verifying
 
     other, train = tmp_path / "other", verifying.train
-    good("train", "--method", "local", "--budget", "smoke")
     good("results", "export", "-o", pack, "--by", "Ada")
     good("results", "import", pack, "--home", other)
     made: list[Any] = []
@@ -199,11 +179,10 @@ def test_other_predictions_are_found_out(pack: Path, tmp_path: Path) -> None:
     assert "the same predictions, but other numbers than the pack's, largest difference 2.00 points" in said.out
 
 
-def test_an_export_is_the_same_bytes_and_adds_to_a_pack(pack: Path, ready: Path, tmp_path: Path) -> None:
+def test_an_export_is_the_same_bytes_and_adds_to_a_pack(pack: Path, tmp_path: Path) -> None:
     before = pack.read_bytes()
-    good("results", "export", "-o", pack, "--by", "Ada")
+    good("results", "export", "method=fedavg", "-o", pack, "--by", "Ada")
     assert pack.read_bytes() == before
-    good("train", "--method", "local", "--budget", "smoke")
     said = good("results", "export", "method=local", "-o", pack, "--by", "Ada")
     assert "1 run (2 in all)" in said.err
     assert "no such run that feddrm reads" in bad(
@@ -211,10 +190,9 @@ def test_an_export_is_the_same_bytes_and_adds_to_a_pack(pack: Path, ready: Path,
     )
 
 
-def test_an_import_adds_to_a_pack_of_that_name(pack: Path, ready: Path, tmp_path: Path) -> None:
+def test_an_import_adds_to_a_pack_of_that_name(pack: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     good("results", "import", pack, "--home", other)
-    good("train", "--method", "local", "--budget", "smoke")
     pack.unlink()
     good("results", "export", "method=local", "-o", pack, "--by", "Charles")
     said = good("results", "import", pack, "--home", other).err
@@ -249,29 +227,6 @@ def test_a_pack_that_cannot_be_read_is_told_wherever_its_runs_could_stand(
         assert " ".join(said.err.split()).count("cannot read the result pack") == faults, command
         assert "Ada" in said.out + said.err or command == ("claims",)
     assert " ".join(table(other).split()).count("cannot read the result pack") == 2
-
-
-def test_what_cannot_be_is_one_line(pack: Path, tmp_path: Path) -> None:
-    assert "does not end so" in bad("results", "export", "-o", tmp_path / "x.csv")
-    assert "did you mean 'feddrm'" in bad("results", "export", "--table", "fedrm", "-o", tmp_path / "x.parquet")
-    assert "there is no file" in bad("results", "import", tmp_path / "none.parquet")
-    (tmp_path / "text.parquet").write_text("no pack")
-    assert "cannot read the result pack" in bad("results", "import", tmp_path / "text.parquet")
-    (tmp_path / "folder.parquet").mkdir()
-    assert "is a folder, not a result pack; name a file" in bad("results", "export", "-o", tmp_path / "folder.parquet")
-    write(tmp_path / "none.parquet", [])
-    assert "there are no runs in" in bad("results", "import", tmp_path / "none.parquet")
-    good("results", "export", "-o", tmp_path / "nobody.parquet")
-    assert "does not say who made its runs" in bad("results", "import", tmp_path / "nobody.parquet")
-    assert "there is none" in bad("results", "verify")
-    assert "no shipped run 'abc'" in bad("results", "verify", "abc")
-
-
-def test_runs_of_own_code_are_refused(ready: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(METHOD)
-    good("train", "--method", f"{tmp_path / 'mine.py'}:Mine", "--budget", "smoke")
-    assert "is of a method of your own" in bad("results", "export", "-o", tmp_path / "x.parquet")
-    assert not (tmp_path / "x.parquet").exists()
 
 
 @pytest.mark.slow

@@ -8,7 +8,10 @@ import pytest
 
 from tests.support.cli_user import cells, good
 
-pytestmark = [pytest.mark.paper, pytest.mark.data]
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path))
 
 
 def compared(number: str, data_root: Path, *methods: str) -> dict[str, dict[str, dict[str, object]]]:
@@ -19,7 +22,7 @@ def compared(number: str, data_root: Path, *methods: str) -> dict[str, dict[str,
     return cells(good("report", *common, "--compare", "--format", "json"))
 
 
-def test_table_1(home: Path, data_root: Path) -> None:
+def test_table_1(data_root: Path) -> None:
     rows = compared("1", data_root, "fedsgd", "fitw_erm", "ftw_erm")
     average = {row: float(str(rows[row]["Average"]["value"])) for row in ("FTW-ERM", "FITW-ERM", "FedAvg")}
     # One seed; over five the paper's ± is 0.01.
@@ -28,14 +31,14 @@ def test_table_1(home: Path, data_root: Path) -> None:
     assert average["FedAvg"] == pytest.approx(0.5475, abs=0.05)
 
 
-def test_table_3(home: Path, data_root: Path) -> None:
+def test_table_3(data_root: Path) -> None:
     rows = compared("3", data_root, "grayscale", "fedsgd", "fitw_erm", "ftw_erm")
     expected = {"Grayscale (upper bound)": 0.68, "FTW-ERM": 0.66, "FITW-ERM": 0.63, "FedAvg": 0.58}
     for row, value in expected.items():
         assert float(str(rows[row]["Average"]["value"])) == pytest.approx(value, abs=0.03), row
 
 
-def test_table_10(home: Path, data_root: Path) -> None:
+def test_table_10(data_root: Path) -> None:
     rows = compared("10", data_root, "fedsgd", "fitw_erm", "ftw_erm")
     # One seed; over five our ± is 0.01 to 0.02.
     for row, value in {"FTW-ERM": 0.82, "FITW-ERM": 0.76, "FedAvg": 0.76}.items():
