@@ -58,11 +58,16 @@ MODULES = modules()
 
 
 @cache
-def imported(module: str, for_checkers: bool) -> tuple[str, ...]:
-    """The modules that one imports, with or without what only a type checker reads."""
+def both(module: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The modules that one imports, without and with what only a type checker reads."""
     tree = ast.parse(MODULES[module].read_bytes())
-    statements = _all(tree) if for_checkers else imports(tree)
-    return tuple(dict.fromkeys(name for one in statements for name in _named(one) if name != module))
+    every = (list(imports(tree)), list(_all(tree)))
+    plain, checked = (dict.fromkeys(n for one in of for n in _named(one) if n != module) for of in every)
+    return tuple(plain), tuple(checked)
+
+
+def imported(module: str, for_checkers: bool) -> tuple[str, ...]:
+    return both(module)[for_checkers]
 
 
 def _all(tree: ast.AST) -> Iterator[Import]:

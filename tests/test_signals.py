@@ -31,7 +31,10 @@ def start(home: Path, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, **pipes, **options)  # type: ignore[call-overload, no-any-return]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGHUP, signal.SIGINT))],
+)
 def test_a_stopped_command_clears_up_behind_itself(tmp_path: Path, number: signal.Signals) -> None:
     # A shell's background jobs ignore interrupts, and so would their children.
     child = start(tmp_path, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
@@ -46,6 +49,7 @@ def test_a_stopped_command_clears_up_behind_itself(tmp_path: Path, number: signa
     assert list((tmp_path / "dataset").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_is_ignored_stays_ignored(tmp_path: Path) -> None:
     """As under nohup."""
     child = start(tmp_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))

@@ -20,6 +20,7 @@ import fedbench as fb
 from fedbench import api
 from fedbench.core.trainer import Progress
 from fedbench.errors import FedbenchError
+from fedbench.methods.ditto import Ditto
 from fedbench.observers import Training
 from fedbench.results.importing import take_in
 from fedbench.results.making import row_of
@@ -292,3 +293,53 @@ def test_the_session_of_the_page_in_a_notebook(tmp_path: Path, monkeypatch: pyte
         assert part in text
     (source,) = (tmp_path / "home" / "sources").iterdir()
     assert source.name.startswith("Prox-")
+
+
+# -- grids of runs are those of the command line --------------------------------------------------------------
+
+SMALL = {"clients": 3, "rounds": 2, "steps": 2, "executor": "cores", "progress": False}
+
+
+def test_a_grid_its_means_and_its_best(tmp_path: Path) -> None:
+    more: dict[str, Any] = {"validation": 0.2, "store": Store(tmp_path), **SMALL}
+    grid = fb.sweep("digits", ["local", Ditto(mu=0.5, personal_steps=1)], lr=[0.05, 0.1], seeds=[0, 1], **more)
+    assert not grid.failures
+    values = [(run.spec.method, run.spec.setting.lr, run.spec.setting.seed) for run in grid.runs]
+    assert values == [(m, lr, s) for lr in (0.05, 0.1) for m in ("local", "ditto") for s in (0, 1)]
+    assert {run.spec.params.get("mu") for run in grid.runs} == {None, 0.5}
+    assert [one["method"] for one in grid.best] == ["local", "ditto"]
+    assert "Ditto" in repr(grid)
+    assert "<table" in grid._repr_html_()
+    again = fb.sweep("digits", "local", lr=0.05, seeds=[0], **more)
+    assert [run.id for run in again.runs] == [grid.runs[0].id], "it is there"
+
+
+def test_a_run_that_fails_is_told_and_stops_no_other(tmp_path: Path) -> None:
+    grid = fb.sweep("digits", ["fedavg"], lr=[0.05, 1e30], seeds=[0], store=Store(tmp_path), **SMALL)
+    assert len(grid.runs) == len(grid.failures) == 1
+    assert "diverged" in str(next(iter(grid.failures.values())))
+
+
+@pytest.mark.slow
+def test_a_sweep_in_two_processes(tmp_path: Path) -> None:
+    one, two = (
+        fb.sweep("digits", ["fedavg", "local"], store=Store(tmp_path / str(jobs)), jobs=jobs, **SMALL)
+        for jobs in (None, 2)
+    )
+    assert not two.failures
+    assert [run.id for run in two.runs] == [run.id for run in one.runs]
+    for a, b in zip(one.runs, two.runs, strict=True):
+        assert a.predictions.equals(b.predictions)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        ({"lrr": 0.1}, "unknown option of sweep --method local '--lrr'"),
+        ({"jobs": 2, "engine": "ray"}, "--jobs does not go with --engine ray"),
+    ],
+)
+def test_what_cannot_be_run_is_an_error_before_anything_is(tmp_path: Path, wrong: dict[str, Any], line: str) -> None:
+    with pytest.raises(FedbenchError, match=line):
+        fb.sweep("digits", "local", store=Store(tmp_path), **SMALL, **wrong)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,259 @@
+"""Modules of the package that are in no room: words, errors, machine, imports, vision."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from fedbench import imports as module
+from fedbench import machine, methods, vision
+from fedbench.errors import FedbenchError, unknown
+from fedbench.imports import Import, closure, imports
+from fedbench.words import duration
+
+# -- words -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (700, "12 min"), (12_600, "3.5 h"), (181_440, "2.1 days")],
+)
+def test_a_duration_is_rough(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+# -- errors: the nearest name, or all, never a far one ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("fedrdm", "feddrm"), ("FedAvg", "fedavg"), ("fedavgg", "fedavg"), ("scafold", "scaffold"), ("ditt", "ditto"),
+        ("ifac", "ifca"), ("pfedfd", "pfedfda"), ("per-fedavg", "perfedavg"), ("fog", "fgo"), ("rum", "run"),
+    ],
+)  # fmt: skip
+def test_a_slip_of_the_keyboard_is_offered_the_name(name: str, meant: str) -> None:
+    known = ["cfl", "feddrm", "fedavg", "scaffold", "ditto", "ifca", "pfedfda", "perfedavg", "fgo", "run"]
+    assert unknown("method", name, known).hint == f"did you mean '{meant}'?"
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("scaffold", ["cfl", "fedavg"]), ("apple", ["apfl", "local"]), ("fedprox", ["fedrep", "pfedfda"]),
+        ("fedper", ["fedrep", "fedpac"]), ("moon", ["ditto", "local"]), ("resnet18", ["lenet5", "cnn"]),
+        ("maximum", ["max", "min"]), ("last", ["best"]), ("6", ["feddrm/1", "1", "2"]), ("", ["a"]), ("x", []),
+    ],
+)  # fmt: skip
+def test_another_name_is_offered_none(name: str, known: list[str]) -> None:
+    assert unknown("method", name, known).hint == f"known: {', '.join(sorted(known)) or 'none'}"
+
+
+def test_too_many_for_a_line_are_told_by_the_command_that_lists_them() -> None:
+    assert str(unknown("table", "x", ["a/1"], "fedbench tables")) == "unknown table 'x'; 'fedbench tables' lists them"
+    assert unknown("table", "feddrm/2", ["feddrm/1"], "fedbench tables").hint == "did you mean 'feddrm/1'?"
+
+
+def test_every_method_is_its_own_nearest() -> None:
+    for name in methods.names():
+        assert unknown("method", name.upper(), methods.names()).hint == f"did you mean '{name}'?"
+
+
+# -- machine: memory and processor -----------------------------------------------------------------------------
+
+
+def _written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_limits_of_a_job_and_of_what_it_is_in(tmp_path: Path) -> None:
+    groups = _written(tmp_path / "cgroup", "0::/slurm/job_7/step_0\n")
+    root = tmp_path / "fs"
+    _written(root / "slurm/job_7/step_0/memory.max", "max\n")
+    _written(root / "slurm/job_7/memory.max", "16000\n")
+    _written(root / "slurm/memory.max", "64000\n")
+    assert sorted(machine.limits(groups, root)) == [16000, 64000]
+
+
+def test_limits_of_the_first_version(tmp_path: Path) -> None:
+    groups = _written(tmp_path / "cgroup", "4:cpu,cpuacct:/a\n3:memory:/a\n0::/\n")
+    root = tmp_path / "fs"
+    _written(root / "cpu,cpuacct/a/memory.limit_in_bytes", "1\n")
+    _written(root / "memory/a/memory.limit_in_bytes", "2000\n")
+    assert [*machine.limits(groups, root)] == [2000]
+
+
+def test_without_groups_there_is_no_limit(tmp_path: Path) -> None:
+    assert [*machine.limits(tmp_path / "none", tmp_path)] == []
+    assert [*machine.limits(_written(tmp_path / "cgroup", "0::/gone\n"), tmp_path / "fs")] == []
+
+
+def test_a_processor_by_name_and_numbers(tmp_path: Path) -> None:
+    text = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 207\n"
+    text += "model name\t: Intel(R) Xeon(R) Processor\nstepping\t: 2\n\n"
+    info = _written(tmp_path / "cpuinfo", 2 * text)
+    assert machine.processor(info) == "Intel(R) Xeon(R) Processor 6-207-2"
+    assert machine.processor(tmp_path / "none") != ""
+    assert machine.processor(_written(tmp_path / "arm", "BogoMIPS\t: 50.00\n")) != ""
+
+
+def test_a_process_may_use_something() -> None:
+    assert 1 << 20 < machine.memory() < 1 << 60
+
+
+# -- imports: statements, and the files that they lead to ------------------------------------------------------
+
+
+def statements(text: str) -> list[Import]:
+    return list(imports(ast.parse(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import a.b as c, d", [Import("a.b"), Import("d")]),
+        ("from a import b, c as d", [Import("a", ("b", "c"))]),
+        ("from . import a", [Import("", ("a",), 1)]),
+        ("from ..a import *", [Import("a", ("*",), 2)]),
+        ("def f():\n    try:\n        import a\n    except ImportError:\n        import b", [Import("a"), Import("b")]),
+        ("class A:\n    def f(self):\n        from a import b", [Import("a", ("b",))]),
+        ("if TYPE_CHECKING:\n    import a\nelse:\n    import b", [Import("b")]),
+        ("import typing\nif typing.TYPE_CHECKING:\n    import a", [Import("typing")]),
+        ("if fast:\n    import a", [Import("a")]),
+    ],
+)
+def test_statements_at_any_level(text: str, found: list[Import]) -> None:
+    assert statements(text) == found
+
+
+def test_a_closure_follows_imports_within_the_rooms() -> None:
+    plan = closure("core/plan.py")
+    assert plan == ["core/plan.py", "rng.py"]
+    assert {"core/executors.py", "core/worker.py", "core/state.py"} <= set(closure("core/trainer.py"))
+    assert closure("cli/train.py") == [], "no room where numbers are made"
+
+
+@pytest.mark.parametrize(
+    ("statement", "parts"),
+    [
+        (Import("fedbench.rng", ("stream",)), {"rng.py"}),
+        (Import("fedbench", ("rng",)), {"rng.py"}),
+        (Import("fedbench.rng"), {"rng.py"}),
+        (Import("fedbench.partitions.transforms.corruption", ("blur",)), {"partitions/transforms/corruption/blur.py"}),
+        (
+            Import("fedbench.partitions.transforms.corruption", ("corrupt",)),
+            {"partitions/transforms/corruption/__init__.py"},
+        ),
+        (Import("core", ("rng",)), set()),
+        (Import("core", ("rng",), 1), set()),
+    ],
+)
+def test_statements_of_a_file_outside(statement: Import, parts: set[str]) -> None:
+    found = set(closure(statements=(statement,)))
+    assert parts <= found
+    assert found or not parts
+
+
+def test_nothing_is_imported_to_find_out() -> None:
+    code = (
+        "import sys; from fedbench.imports import closure; closure('engine/training.py'); print('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_a_package_comes_before_a_module_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for Python; another distribution may have put models.py beside models/."""
+    (tmp_path / "models").mkdir()
+    for name in ("models.py", "models/__init__.py"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(module, "PACKAGE", tmp_path)
+    assert module._file("models") == "models/__init__.py"
+
+
+# -- vision: torchvision through the one door ------------------------------------------------------------------
+
+
+MISSING = "operator torchvision::nms does not exist"
+
+
+@pytest.mark.slow
+def test_mobilenet_v3_small_has_the_counts_of_table_8() -> None:
+    """In a process of its own: whatever a plain import does here, the door opens, twice to the same module."""
+    code = (
+        "from fedbench.vision import torchvision\n"
+        "tv = torchvision(); assert torchvision() is tv\n"
+        "net = tv.models.mobilenet_v3_small()\n"
+        "print(*(sum(p.numel() for p in part.parameters()) for part in (net.features, net.classifier)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["927008", "1615848"], done.stderr
+
+
+@pytest.fixture
+def clean() -> Iterator[None]:
+    """Puts torchvision's entries of sys.modules back."""
+    kept = {n: m for n, m in sys.modules.items() if n.partition(".")[0] == "torchvision"}
+    yield
+    for name in [n for n in sys.modules if n.partition(".")[0] == "torchvision"]:
+        del sys.modules[name]
+    sys.modules.update(kept)
+
+
+class Importer:
+    """Stands for importlib.import_module: raises the given errors in turn, then gives a module."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.calls = 0
+        self.module = ModuleType("torchvision")
+
+    def __call__(self, name: str) -> ModuleType:
+        assert name == "torchvision"
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        assert "torchvision.half" not in sys.modules, "a half-imported submodule was left behind"
+        return self.module
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_plain_import_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    importer = Importer()
+    defined: list[str] = []
+    monkeypatch.setattr(vision.importlib, "import_module", importer)
+    monkeypatch.setattr(torch.library, "define", lambda name, schema: defined.append(name))
+    assert vision.torchvision() is importer.module
+    assert (importer.calls, defined) == (1, [])
+
+
+@pytest.mark.usefixtures("clean")
+def test_missing_operators_are_declared_and_the_import_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    importer = Importer(RuntimeError(MISSING))
+    monkeypatch.setattr(vision.importlib, "import_module", importer)
+    sys.modules["torchvision.half"] = ModuleType("torchvision.half")
+    assert vision.torchvision() is importer.module
+    assert importer.calls == 2
+    assert hasattr(torch.ops.torchvision, "nms")
+    assert hasattr(torch.ops.torchvision, "qnms")
+
+
+@pytest.mark.usefixtures("clean")
+def test_other_failures_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vision.importlib, "import_module", Importer(RuntimeError("driver too old")))
+    with pytest.raises(RuntimeError, match="driver too old"):
+        vision.torchvision()
+    monkeypatch.setattr(vision.importlib, "import_module", Importer(RuntimeError(MISSING), RuntimeError(MISSING)))
+    with pytest.raises(RuntimeError, match="nms"):
+        vision.torchvision()
+    monkeypatch.setattr(vision.importlib, "import_module", Importer(ModuleNotFoundError("no", name="torchvision")))
+    with pytest.raises(FedbenchError, match="torchvision is not installed"):
+        vision.torchvision()
