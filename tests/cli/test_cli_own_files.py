@@ -663,7 +663,7 @@ def test_what_is_kept_is_told_evaluated_elsewhere_exported_and_removed(home: Pat
     for name in ("average_accuracy", "client_accuracy_std", "test_loss", "calibration_error", "brier_score"):
         last = [*metrics.series(name, "plain").values()][-1]
         assert answered["metrics"][name] == pytest.approx(last, abs=2e-3), name
-    good("partition", "digits", "--iid", "--clients", "3")
+    good("partition", "digits", "--iid", "--clients", "4")
     other = Store(home).current["partition"]
     assert "one model answers all clients" in good("evaluate", after.name, "--on", other).out
 
