@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{link}: no such heading"
 
 
+@cache
+def application() -> Any:
+    return typer.main.get_command(app)
+
+
 def parsed(line: str) -> Any:
     """The line's command with its options, as Typer reads them; nothing is run. Raises for what there is not."""
-    command: Any = typer.main.get_command(app)
+    command: Any = application()
     context = command.make_context("fedbench", shlex.split(line)[1:])
     while isinstance(command, TyperGroup):
         name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])

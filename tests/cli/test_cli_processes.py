@@ -242,6 +242,7 @@ def test_a_task_that_fails_says_so_by_its_code(tmp_path: Path, script: str) -> N
 JOBS = ("train", *SMOKE, "--executor", "cores", "--every", "1", "--rounds", "2")
 
 
+@pytest.mark.slow
 def test_the_same_bytes_as_one_after_another(home: Path, tmp_path: Path) -> None:
     here, log = tmp_path / "here", tmp_path / "log.jsonl"
     methods = ("-m", "fedavg", "-m", "local", "-m", "ditto")
