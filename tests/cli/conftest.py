@@ -5,14 +5,35 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from fedbench import protocol
+from fedbench.reports import table as tables
+from fedbench.resources import TABLES
 from tests.support.cli_user import SMOKE, good, interrupted
+
+_command = cache(typer.main.get_command)
+_table = cache(sys.modules[tables.names.__module__]._read)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _once() -> Iterator[None]:
+    """What every process of a user's does once, all tests of this room do once: build the commands and read fedbench's
+    own tables. How fast the machine is they do not ask (tests/core/test_trainer.py does)."""
+    module = sys.modules[tables.names.__module__]
+    read = module._read
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", _command)
+        patch.setattr(module, "_read", lambda *of: (_table if of[1].is_relative_to(TABLES) else read)(*of))
+        patch.setattr("fedbench.engine.cost.images_per_second", lambda *_: 1000.0)
+        yield
 
 
 @pytest.fixture(autouse=True)
