@@ -24,7 +24,7 @@ from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.executors import one_thread
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
-from fedbench.core.start import initialise
+from fedbench.core.simulation import initialise
 from fedbench.core.trainer import Trainer
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, Setting

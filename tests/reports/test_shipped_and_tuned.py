@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedbench import data, methods
-from fedbench.core.who import UNSEEN
+from fedbench.core.client import UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import load, metrics_of
 from fedbench.reports import table as tables
