@@ -295,7 +295,7 @@ def test_a_mistake_in_a_users_file_is_told_by_its_line(home: Path, tmp_path: Pat
 def test_stopped_and_gone_on(home: Path, tmp_path: Path, number: signal.Signals) -> None:
     """Whatever ends the driver: its workers save their last rounds, end, and the same command goes on from there."""
     own, slow = slow_method(tmp_path)
-    sweep = ("sweep", "digits", *SMOKE, "--clients", "4", "--rounds", "30", "-m", own, "--half", "0.25,0.5")
+    sweep = ("sweep", "digits", *SMOKE, "--clients", "4", "--rounds", "12", "-m", own, "--half", "0.25,0.5")
     command = [sys.executable, "-m", "fedbench", *sweep, "--executor", "cores", "--jobs", "2"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(lambda: sum(round >= 2 for round in rounds_under_way(home)) == 2, child, seconds=120)
@@ -311,7 +311,7 @@ def test_stopped_and_gone_on(home: Path, tmp_path: Path, number: signal.Signals)
     assert min(saved) >= 2
     slow.unlink()
     assert "2 of 2 runs made" in good(*command[3:]).err
-    assert [run.table("rounds").num_rows for run in runs(home)] == [30, 30]
+    assert [run.table("rounds").num_rows for run in runs(home)] == [12, 12]
 
 
 def test_without_ray_one_line_names_the_extra(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
