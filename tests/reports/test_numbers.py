@@ -145,13 +145,6 @@ def test_views_are_kept_apart(lab: Lab, once: bool) -> None:
     assert any("untouched" in line and "cropped" not in line for line in untouched.about)
 
 
-def test_a_run_without_crops_has_only_plain_images(lab: Lab) -> None:
-    lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.25, views=("plain",))
-    printed = grid(lab)
-    assert entry(printed, "FedDRM", DIR).text == "25.00"
-    assert any("test images are untouched" in line for line in printed.about)
-
-
 def test_several_seeds(lab: Lab) -> None:
     for seed, value in ((1, 0.4), (2, 0.5)):
         lab.run(
@@ -169,13 +162,12 @@ def test_several_seeds(lab: Lab) -> None:
 
 def test_best_and_second_as_printed(lab: Lab) -> None:
     setting = lab.setting("feddrm/1", DIR)
-    lab.run(setting, "feddrm", value=0.50001)
-    lab.run(setting, "fedavgft", value=0.5)  # 50.00 both in print
-    lab.run(setting, "pfedfda", value=0.4)
-    lab.run(setting, "local", value=0.3)
+    for method, value in (("feddrm", 0.50001), ("fedavgft", 0.5), ("pfedfda", 0.4), ("local", 0.3)):
+        lab.run(setting, method, value=value, views=("plain",))
     printed = grid(lab, extra=True)
-    ranks = [entry(printed, "FedDRM", DIR).rank, entry(printed, "FedAvgFT", DIR).rank]
-    assert ranks == [1, 1]
+    assert any("test images are untouched" in line for line in printed.about), "a run without crops has only these"
+    assert [entry(printed, row, DIR).text for row in ("FedDRM", "FedAvgFT")] == ["50.00", "50.00"]
+    assert [entry(printed, row, DIR).rank for row in ("FedDRM", "FedAvgFT")] == [1, 1]
     assert (entry(printed, "pFedFDA", DIR, "extra").rank, entry(printed, "Local", DIR, "added").rank) == (2, 0)
 
 
@@ -368,19 +360,13 @@ def test_a_value_of_some_of_its_seeds_is_marked(lab: Lab, tmp_path: Path) -> Non
     assert (entry.text, entry.spread, entry.mark, entry.state) == ("0.7500", "", "‡", State.MISSING)
     assert ("‡", "not of all its seeds yet") in legend(grid)
     assert r"0.7500$^{\ddagger}$" in render([grid], "latex")
+    lacking = written(tmp_path, SEEDS.replace("client = 2", "client = 7"))
+    of_3 = build(lacking, "small", lab.store, [], seeds=[3])
+    assert any("lack client_accuracy of client 7 after round 20" in text for text in of_3.problems)
+    assert [e.state for e in of_3.lines[0].entries[:2]] == [State.DONE, State.DAMAGED]
     train(lab, table, {seed: FINAL[seed] for seed in (5, 8)})
     whole = build(table, "small", lab.store, [])
-    assert whole.lines[0].entries[1].mark == ""
-    assert not legend(whole)
-
-
-def test_a_client_that_is_not_there_is_told(lab: Lab, tmp_path: Path) -> None:
-    table = written(tmp_path, SEEDS.replace("client = 2", "client = 7"))
-    train(lab, table, {3: FINAL[3]})
-    grid = build(table, "small", lab.store, [], seeds=[3])
-    assert any("lack client_accuracy of client 7 after round 20" in text for text in grid.problems)
-    assert grid.lines[0].entries[1].state is State.DAMAGED
-    assert grid.lines[0].entries[0].state is State.DONE
+    assert (whole.lines[0].entries[1].mark, len(legend(whole))) == ("", 0)
 
 
 def test_tolerances_of_columns_and_bands_of_rows(lab: Lab, tmp_path: Path) -> None:
@@ -485,8 +471,13 @@ def test_a_figure_of_rounds(lab: Lab, tmp_path: Path, statistic: str, expected: 
 
 def test_a_method_that_does_not_measure_it_has_an_empty_cell_and_the_table_says_why(lab: Lab, tmp_path: Path) -> None:
     wanted = own_table(tmp_path, "beta")
-    pfedfda(lab, wanted)
     setting = lab.cells(str(wanted.path)).settings["IID"][0]
+    old = lab.run(setting, "pfedfda", title="pFedFDA")  # made before methods declared
+    grid = build(wanted, "small", lab.store, [])
+    assert grid.lines[0].entries[0].state is State.MISSING
+    assert any(note.startswith("No beta: pFedFDA was made before") and "--again" in note for note in grid.notes)
+    lab.store.remove("run", old.id)
+    pfedfda(lab, wanted)
     lab.run(setting, "local", title="Local", measures=[])  # an extra row, of which nothing is said
     assert not any(note.startswith("No beta") for note in build(wanted, "small", lab.store, []).notes)
     lab.run(setting, "fedavg", title="FedAvg", measures=[])
@@ -496,14 +487,6 @@ def test_a_method_that_does_not_measure_it_has_an_empty_cell_and_the_table_says_
     assert (entry.state, entry.text, grid.problems) == (State.UNDEFINED, "", ())
     assert "No beta: FedAvg does not measure it." in grid.notes
     assert grid.lines[0].entries[0].state is State.DONE
-
-
-def test_a_run_made_before_methods_declared_is_to_be_made_anew(lab: Lab, tmp_path: Path) -> None:
-    wanted = own_table(tmp_path, "beta")
-    lab.run(lab.cells(str(wanted.path)).settings["IID"][0], "pfedfda", title="pFedFDA")
-    grid = build(wanted, "small", lab.store, [])
-    assert grid.lines[0].entries[0].state is State.MISSING
-    assert any(note.startswith("No beta: pFedFDA was made before") and "--again" in note for note in grid.notes)
 
 
 def test_metrics_are_those_of_some_method_or_of_a_file_that_a_row_names(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_shifts_stand_in_the_figures_order(lab: Lab, draws: Draws) -> None:
     assert "30.00 (low), 40.00 (mid), 50.00 (high)" in draws("feddrm/5", "-o", "f.svg").stdout
 
 
-def test_networks_are_runs_of_theof_csv(lab: Lab, draws: Draws) -> None:
+def test_networks_are_runs_of_the_rows(lab: Lab, draws: Draws) -> None:
     """Depth `deep` is the network's default, so that its runs are those of plain lenet_gn."""
     setting = lab.setting("feddrm/figure6", "system accuracy/Dir-0.3")
     for i, model in enumerate(("lenet_gn:branch=none", "lenet_gn:branch=shallow", "lenet_gn")):
@@ -98,11 +98,9 @@ def test_methods_without_a_router_have_no_routing_accuracy(lab: Lab) -> None:
     grid = build(tables.load("feddrm/seeds"), "small", lab.store, [], extra=True)
     assert grid.problems == ()
     (line,) = (line for line in grid.lines if line.label == "FedAvg")
-    by_label = {
-        head.label: entry.state for head, entry in zip(grid.heads, line.entries, strict=True) if head.group == "Dir-0.3"
-    }
-    assert by_label["Routing"] is State.UNDEFINED
-    assert by_label["System"] is not State.UNDEFINED
+    states = {f"{h.group}/{h.label}": e.state for h, e in zip(grid.heads, line.entries, strict=True)}
+    undefined = [states[f"Dir-0.3/{name}"] is State.UNDEFINED for name in ("Routing", "System")]
+    assert undefined == [True, False]
 
 
 def test_a_text_that_is_not_on_the_axis(lab: Lab) -> None:
