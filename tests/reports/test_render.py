@@ -451,41 +451,35 @@ def test_markdown_takes_all_of_it_literally(hostile: Grid) -> None:
     assert cells == {3}
 
 
-def texts_of(of_texts: Grid) -> list[str]:
-    """The texts of a of_texts that every format has; the heading of the rows is not one of the console's."""
-    heads = (text for head in of_texts.heads for text in (head.group, head.label))
-    return [
-        of_texts.title,
-        *heads,
-        *(line.label for line in of_texts.lines),
-        *of_texts.notes,
-        *(o.claim.text for o, _ in of_texts.verdicts),
-    ]
+def texts_of(grid: Grid) -> list[str]:
+    """The texts of a grid that every format has; the heading of the rows is not one of the console's."""
+    heads = [text for head in grid.heads for text in (head.group, head.label)]
+    rows, claims = [line.label for line in grid.lines], [ours.claim.text for ours, _ in grid.verdicts]
+    return [grid.title, *heads, *rows, *grid.notes, *claims]
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-def test_a_terminal_obeys_nothing_and_reads_no_markup(hostile: Grid, terminal: bool) -> None:
-    out = io.StringIO()
-    show([hostile], Console(file=out, force_terminal=terminal, color_system=None, width=4000), full=True)
-    assert not acts(out.getvalue())
-    assert ("[bold]a[/x]" in out.getvalue()) == (any("[bold]" in text for text in texts_of(hostile)))
+def test_a_terminal_obeys_nothing_and_reads_no_markup(hostile: Grid) -> None:
+    for terminal in (False, True):
+        out = io.StringIO()
+        show([hostile], Console(file=out, force_terminal=terminal, color_system=None, width=4000), full=True)
+        assert not acts(out.getvalue())
+        assert ("[bold]a[/x]" in out.getvalue()) == (any("[bold]" in text for text in texts_of(hostile)))
     assert not acts(render([hostile], "console"))
 
 
-def test_csv_holds_no_formula_and_one_line_a_cell(hostile: Grid) -> None:
+def test_programs_read_no_formula_and_one_line_a_cell(hostile: Grid) -> None:
     text = render([hostile], "csv")
     lines = of_csv(text)
     assert len(text.splitlines()) == len(lines) + 1
     assert not acts(text)
     assert not any(value.startswith(("=", "+", "@", "-")) for line in lines for value in line.values())
-
-
-def test_json_holds_the_texts_themselves(lab: Lab, tmp_path: Path) -> None:
-    text = render([of_texts(lab, tmp_path, dict.fromkeys(FIELDS, HOSTILE))], "json")
+    text = render([hostile], "json")  # which holds the texts themselves
     assert not acts(text)
     (read,) = json.loads(text)
-    assert {read["title"], read["claims"][0]["text"], read["notes"][3]} == {printable(HOSTILE)}
-    assert {c["column"] for c in read["cells"]} == {printable(HOSTILE)}
+    assert read["title"] == hostile.title
+    assert {c["column"] for c in read["cells"]} == {head.label for head in hostile.heads}
+    if hostile.title == hostile.stub:  # the texts are everywhere
+        assert {read["title"], read["claims"][0]["text"], read["notes"][3]} == {printable(HOSTILE)}
 
 
 @pytest.mark.parametrize(
