@@ -152,10 +152,18 @@ def of_csv(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
+FIVE = ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"]
+
+
 @pytest.fixture
-def lab(store: Store, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """A laboratory with CIFAR-10 in its store, in which five methods are built (however many there are by now)."""
-    monkeypatch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"])
+def five(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five methods are built (however many there are by now)."""
+    monkeypatch.setattr(methods, "names", lambda: FIVE)
+
+
+@pytest.fixture
+def lab(store: Store, five: None) -> Lab:
+    """A laboratory with CIFAR-10 in its store."""
     made = Lab(store)
     made.dataset("cifar10")
     return made

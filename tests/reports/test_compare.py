@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from statistics import mean, stdev
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from fedbench import methods
 from fedbench.errors import FedbenchError
 from fedbench.reports.compare.comparison import compare
 from fedbench.reports.compare.layout import grid, side_by_side
@@ -65,19 +63,22 @@ def run(lab: Lab, setting: Setting, method: str, accuracy: float, spread: float 
 
 
 @pytest.fixture(scope="module")
-def seeds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seeds]:
+def of_seeds(tmp_path_factory: pytest.TempPathFactory) -> Seeds:
     """FedAvg and Ditto of three seeds, FedAvg at another learning rate of one: ids, and their store."""
     lab = Lab(Store(tmp_path_factory.mktemp("compare") / "store"))
     lab.dataset("cifar10")
     at = twenty(lab)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"])
-        yield Seeds(
-            lab.store,
-            [run(lab, replace(at, seed=s), "fedavg", a, 0.1) for s, a in enumerate((0.5, 0.6, 0.7))],
-            [run(lab, replace(at, seed=s), "ditto", a, 0.2) for s, a in enumerate((0.7, 0.7, 0.73))],
-            run(lab, replace(at, lr=0.01), "fedavg", 0.4),
-        )
+    return Seeds(
+        lab.store,
+        [run(lab, replace(at, seed=s), "fedavg", a, 0.1) for s, a in enumerate((0.5, 0.6, 0.7))],
+        [run(lab, replace(at, seed=s), "ditto", a, 0.2) for s, a in enumerate((0.7, 0.7, 0.73))],
+        run(lab, replace(at, lr=0.01), "fedavg", 0.4),
+    )
+
+
+@pytest.fixture
+def seeds(of_seeds: Seeds, five: None) -> Seeds:
+    return of_seeds
 
 
 def row(table: Grid, *keys: str) -> Line:
@@ -324,7 +325,7 @@ class Six(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def six(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Six]:
+def of_six(tmp_path_factory: pytest.TempPathFactory) -> Six:
     """Six runs on one partition: their names -> ids."""
     lab = Lab(Store(tmp_path_factory.mktemp("runs") / "store"))
     lab.dataset("cifar10")
@@ -338,9 +339,12 @@ def six(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Six]:
         "ditto lr": lab.run(other, "ditto", {"mu": 0.5}),
         "feddrm": lab.run(setting, "feddrm"),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"])
-        yield Six(lab.store, {name: run.id for name, run in runs.items()})
+    return Six(lab.store, {name: run.id for name, run in runs.items()})
+
+
+@pytest.fixture
+def six(of_six: Six, five: None) -> Six:
+    return of_six
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import html.parser
 import io
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,7 +32,7 @@ from fedbench.reports.status.index import Index, State
 from fedbench.reports.table.claims import Claim, Verdict
 from fedbench.results.shelf import Shelf
 from fedbench.store import Store
-from tests.reports.conftest import Lab, of_csv
+from tests.reports.conftest import FIVE, Lab, of_csv
 from tests.support.latex import compiled, fits
 
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
@@ -41,16 +40,16 @@ NASTY = r"a_b & 50% #1 {x} ~^ \end{tabular} <b>|x|</b> $"
 
 
 @pytest.fixture(scope="module")
-def grids(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Grid]]:
+def grids(tmp_path_factory: pytest.TempPathFactory) -> list[Grid]:
     lab = Lab(Store(tmp_path_factory.mktemp("render") / "store"))
     lab.dataset("cifar10")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"])
+        patch.setattr(methods, "names", lambda: FIVE)
         lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.6385, deviations=["100 % of a_b"])
         lab.run(lab.setting("feddrm/1", SPC), "feddrm", value=0.5)
         lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.55)
         lab.run(lab.setting("feddrm/1", DIR), "mine", value=0.4, title=NASTY)
-        yield [
+        return [
             build(tables.load(n), "small", lab.store, [], compare=True, extra=True, index=Index(lab.store, Shelf([])))
             for n in ("feddrm/1", "pfedfda/8", "feddrm/4")
         ]

@@ -362,7 +362,7 @@ def test_the_command_trains_the_grid_and_then_the_seeds_of_the_best(
     ).path
     said = good("train", "--table", path)
     assert said.line == "6 of 6 runs made"
-    assert "each chosen chooses on validation images: lr 1e-06, 0.05" in said.err
+    assert "each cell chooses on validation images: lr 1e-06, 0.05" in said.err
     assert good("train", "--table", path).line == "nothing to run: no chosen of the table is missing"
     shown = good("report", "--table", path, "--notes", "full")
     assert "(lr 0.05: 2)" in " ".join(shown.out.split())
