@@ -230,7 +230,7 @@ def train(lab: Lab, spec: RunSpec, validation: float | None, test: float) -> Non
 
 
 def chosen(lab: Lab, path: Path, row: int = 0, column: int = 0) -> tuple[list[float], list[int], State]:
-    """Learning rates and seeds of the runs that a chosen asks for, and its state."""
+    """Learning rates and seeds of the runs that a cell asks for, and its state."""
     one = cells(lab, path).grid[row][column]
     return [s.setting.lr for s in one.specs], [s.setting.seed for s in one.specs], one.state
 
@@ -243,7 +243,7 @@ def test_a_cell_takes_the_value_of_the_best_validation_accuracy_whatever_test_im
         assert chosen(lab, tuned)[0] == [0.03, 0.1, 0.3], "nothing is chosen before all have been tried"
         train(lab, spec, validation, test)
     assert chosen(lab, tuned) == ([0.1, 0.1], [0, 1], State.MISSING)
-    assert chosen(lab, tuned, column=1)[0] == [0.03, 0.1, 0.3], "each chosen has its own"
+    assert chosen(lab, tuned, column=1)[0] == [0.03, 0.1, 0.3], "each cell has its own"
     train(lab, cells(lab, tuned).grid[0][0].specs[1], 0.1, 0.4)
     assert chosen(lab, tuned)[2] is State.DONE
     grid = build(tables.load(str(tuned)), "small", lab.store, [])
@@ -363,7 +363,7 @@ def test_the_command_trains_the_grid_and_then_the_seeds_of_the_best(
     said = good("train", "--table", path)
     assert said.line == "6 of 6 runs made"
     assert "each cell chooses on validation images: lr 1e-06, 0.05" in said.err
-    assert good("train", "--table", path).line == "nothing to run: no chosen of the table is missing"
+    assert good("train", "--table", path).line == "nothing to run: no cell of the table is missing"
     shown = good("report", "--table", path, "--notes", "full")
     assert "(lr 0.05: 2)" in " ".join(shown.out.split())
     assert len(list((home / "run").iterdir())) == 6
