@@ -306,7 +306,6 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Lab:
         fill_series(lab, "flux/levels_mnist", level(1, 2), [("flux", {})])
         fill_series(lab, "flux/figure8", lambda s: True, [("flux", {"start": 3}), ("flux", {"start": 9})])
         fill_series(lab, "flux/figure10", lambda s: True, [("flux", {"threshold": 0.8}), ("flux", {"threshold": 0.2})])
-        lab.run(lab.setting("feddrm/1", "CIFAR-10/Dir-0.3"), "feddrm")
     return lab
 
 
@@ -334,6 +333,7 @@ def every(filled: Lab) -> Shown:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_everything_lies_inside_the_paper(every: Shown) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -353,16 +353,17 @@ def test_everything_lies_inside_the_paper(every: Shown) -> None:
             assert figure.kind in ("beta", "bubbles") or not any(a.overlaps(b) for a, b in pairwise(labels)), figure.id
 
 
-@pytest.mark.parametrize("format", draw.FORMATS)
-def test_the_same_bytes_every_time_whatever_the_users_settings(every: Shown, format: str) -> None:
-    """Spectra in every format, each other kind as text."""
+@pytest.mark.parametrize("kind", [*draw.FORMATS, pytest.param("every", marks=pytest.mark.slow)])
+def test_the_same_bytes_every_time_whatever_the_users_settings(kind: str, request: pytest.FixtureRequest) -> None:
+    """Of spectra in every format; every other kind as text."""
     import matplotlib
 
-    one_each = {figure.kind: (figure, shown) for figure, shown in every} if format == "svg" else {}
-    for figure, shown in (*one_each.values(), (RATIO, figures.Content(_panels()))):
-        first = draw.render(figure, shown, format)
+    shown: Shown = request.getfixturevalue("every") if kind == "every" else [(RATIO, figures.Content(_panels()))]
+    format = "svg" if kind == "every" else kind
+    for figure, content in {figure.kind: (figure, content) for figure, content in shown}.values():
+        first = draw.render(figure, content, format)
         with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": None, "lines.linewidth": 5}):
-            assert draw.render(figure, shown, format) == first, figure.id
+            assert draw.render(figure, content, format) == first, figure.id
         assert b"dc:date" not in first
         assert b"CreationDate" not in first
         assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[format])
@@ -398,11 +399,13 @@ print(at_start, tabled, drawn)
 """
 
 
-def test_nothing_heavy_is_imported_before_it_is_needed(filled: Lab, every: Shown) -> None:
+def test_nothing_heavy_is_imported_before_it_is_needed(lab: Lab) -> None:
     """Nothing at the start; no matplotlib for a table; no torch and no pyplot for a figure."""
-    ids = [shown.panels[0].about["run"] for figure, shown in every if figure.kind in ("beta", "descriptors")][:2]
+    lab.run(lab.setting("feddrm/1", "CIFAR-10/Dir-0.3"), "feddrm")
+    part = corrupted_digits(lab.store)
+    ids = [run_of_clients(lab.store, part, {"beta": betas()}), described_run(lab.store)]
     run = subprocess.run(
-        [sys.executable, "-c", CHECK, str(filled.store.home), *ids],
+        [sys.executable, "-c", CHECK, str(lab.store.home), *ids],
         capture_output=True, text=True, env={**os.environ, "FEDBENCH_DATA": ""},
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
