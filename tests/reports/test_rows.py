@@ -426,7 +426,7 @@ def test_cells_of_another_precision_are_pointed_at(lab: Lab) -> None:
     for made, budget, said in (
         ("bf16", "paper", "another budget and precision: --budget paper --precision bf16"),
         ("bf16", "small", "another precision: --precision bf16"),
-        ("fp32", "paper", "another budget: --budget paper"),
+        ("tf32", "paper", "another budget: --budget paper"),
     ):
         lab.run(at_precision(lab, made, budget), "feddrm")
         assert elsewhere(cells(lab, "fp32"), []) == f"1 cells are done at {said}"
