@@ -48,36 +48,6 @@ def predictions(home: Path) -> dict[str, bytes]:
     return {run.id: run.file("predictions.parquet").read_bytes() for run in Store(home).list("run")}
 
 
-def test_a_node_is_killed_in_the_middle(nodes: Cluster, tmp_path: Path) -> None:
-    """Its run goes on elsewhere, the sweep ends complete, and the bytes are those of a sweep in one process."""
-    own, slow = slow_method(tmp_path)
-    sweep = (*SWEEP, "--rounds", "8", "-m", own, "--half", "0.25,0.5", "--seeds", "0-1")
-    here, there = tmp_path / "here", tmp_path / "there"
-    lost = nodes.add_node(num_cpus=1)
-    killed = threading.Event()
-
-    def at_work() -> bool:
-        return ray.is_initialized() and any(n["NodeID"] == lost.node_id for n in ray.nodes())
-
-    def kill() -> None:
-        until(lambda: at_work() and len(list(there.glob("work/*/progress.json"))) == 3)
-        nodes.remove_node(lost, allow_graceful=False)
-        killed.set()
-        slow.unlink()
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    said = good(*sweep, "--engine", "ray", "--home", there)
-    thread.join()
-    assert killed.is_set(), "the third node was at work and died"
-    assert "4 of 4 runs made" in said.err
-    assert "its node was lost; it goes on elsewhere" in said.err
-    good(*sweep, "--home", here)
-    assert len(predictions(there)) == 4
-    assert predictions(there) == predictions(here)
-    assert not list(there.glob(".engine*"))
-
-
 def test_without_a_disk_in_common(nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Artifacts come as bytes and are verified; a failure is recorded here; users' files travel."""
     laid = Token.laid.__func__  # type: ignore[attr-defined]
@@ -157,6 +127,37 @@ def test_images_are_shared_and_not_copied(nodes: Cluster, tmp_path: Path) -> Non
         assert ray.get(ray.remote(look).remote(ray.put(data))) == (False, True)
     finally:
         ray.shutdown()
+
+
+def test_a_node_is_killed_in_the_middle(nodes: Cluster, tmp_path: Path) -> None:
+    """Its run goes on elsewhere, the sweep ends complete, and the bytes are those of a sweep in one process. It is the
+    last on these nodes, which take a while to notice."""
+    own, slow = slow_method(tmp_path)
+    sweep = (*SWEEP, "--rounds", "8", "-m", own, "--half", "0.25,0.5", "--seeds", "0-1")
+    here, there = tmp_path / "here", tmp_path / "there"
+    lost = nodes.add_node(num_cpus=1)
+    killed = threading.Event()
+
+    def at_work() -> bool:
+        return ray.is_initialized() and any(n["NodeID"] == lost.node_id for n in ray.nodes())
+
+    def kill() -> None:
+        until(lambda: at_work() and len(list(there.glob("work/*/progress.json"))) == 3)
+        nodes.remove_node(lost, allow_graceful=False)
+        killed.set()
+        slow.unlink()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    said = good(*sweep, "--engine", "ray", "--home", there)
+    thread.join()
+    assert killed.is_set(), "the third node was at work and died"
+    assert "4 of 4 runs made" in said.err
+    assert "its node was lost; it goes on elsewhere" in said.err
+    good(*sweep, "--home", here)
+    assert len(predictions(there)) == 4
+    assert predictions(there) == predictions(here)
+    assert not list(there.glob(".engine*"))
 
 
 def test_a_node_that_cannot_write_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
