@@ -56,7 +56,10 @@ def mutated(draw: st.DrawFn, path: Path) -> str:
 
 
 def _change(draw: st.DrawFn, tree: dict[str, Any]) -> None:
-    *above, last = draw(st.sampled_from(list(places(tree)) or [("x",)]))
+    if not tree:  # the change before took all there was
+        tree["x"] = draw(values())
+        return
+    *above, last = draw(st.sampled_from(list(places(tree))))
     node: Any = tree
     for step in above:
         node = node[step]
