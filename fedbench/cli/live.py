@@ -61,18 +61,15 @@ class Limit:
         """Seconds."""
         return max(0.0, self.end - time.monotonic())
 
-    def check(self, estimate: float) -> None:
-        """Raise OutOfTime if so many seconds of work, at the pace of the runs before, would not end in time."""
+    @contextlib.contextmanager
+    def timed(self, estimate: float) -> Iterator[None]:
+        """Around work of so many seconds by its estimate. Raises OutOfTime if it, at the pace of the runs before, would
+        not end in time."""
         from fedbench.engine.sweep import OutOfTime
 
         pace = self.taken / self.estimated if self.estimated else 1.0
         if estimate * pace > self.left or not self.left:
             raise OutOfTime
-
-    @contextlib.contextmanager
-    def timed(self, estimate: float) -> Iterator[None]:
-        """Around work of so many seconds by its estimate, which is checked first."""
-        self.check(estimate)
         started = time.monotonic()
         yield
         self.taken, self.estimated = self.taken + time.monotonic() - started, self.estimated + estimate

@@ -92,8 +92,9 @@ def train_table(
         console.print(remark, style="dim")
     nothing = "no cell of the table is missing" if lacking.complete else "all that can be had is there"
     limit = None if minutes is None else Limit(minutes)
-    how: dict[str, Any] = {"again": again, "keep": keep, "quiet": quiet, "as_json": as_json, "observers": observers}
-    how["limit"] = limit
+    how: dict[str, Any] = {
+        "again": again, "keep": keep, "quiet": quiet, "as_json": as_json, "observers": observers, "limit": limit,
+    }  # fmt: skip
     planned = {one.spec.id for one in runs}
 
     def more() -> list[Wanted]:

@@ -107,16 +107,16 @@ def into_pack(
     output = pack_path(output, "--output")
     store, console, by = context.store(), context.err(), one_line(by, "--by")
     runs = select(store, [*filters], roots=context.roots())
-    asked = of_tables([*tables], store, context.roots(), context.shelf()) if tables else None
-    if asked is not None:
-        runs = [run for run in runs if run.id in asked]
+    ids = of_tables([*tables], store, context.roots(), context.shelf()) if tables else None
+    if ids is not None:
+        runs = [run for run in runs if run.id in ids]
     if not runs:
         raise FedbenchError(f"the store has no such run that {' or '.join(tables)} reads", "fedbench list run")
     if not other_code:
         refuse_other_code([run.artifact for run in runs])
     steps = track(runs, "runs", console=console, transient=True)
     rows = [row_of(run.artifact, store, by) for run in steps]
-    failures = diverged(store, asked) if tables or not filters else []
+    failures = diverged(store, ids) if tables or not filters else []
     total, bytes = add(output, rows, failures), output.stat().st_size
     if json:
         context.print_json(

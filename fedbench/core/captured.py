@@ -19,12 +19,15 @@ from fedbench.core.stacked import Stack, StackedWorker, Step, Tick, kind
 from fedbench.core.state import State
 from fedbench.core.worker import CHUNK, LocalUpdate, Piece, Worker, on_device
 
-# -- graph -----------------------------------------------------------------------------------------------------
+T = TypeVar("T")
+
+#: Captured steps or updates that a worker or lane keeps (the youngest), and captured outputs.
+KEPT = 8
+
+# -- stacks ----------------------------------------------------------------------------------------------------
 # A stacked training step, captured once as a CUDA graph and replayed with other clients and images.
 
 
-#: Graphs that one worker keeps; each holds its own memory.
-GRAPHS = 8
 #: A replay costs as much with few clients as with all: with fewer than this share of them the step runs plainly.
 LEAST_SHARE = 0.5
 
@@ -82,10 +85,7 @@ class GraphedWorker(StackedWorker):
         size = min(self.setting.batch_size, max(c.n_train for c in clients))
         room = capacity(len(clients))
         key = (kind(requests[0]), tuple(stack.common), room, size)
-        step = self.captured.pop(key, None) or self.capture(stack, room, size)
-        self.captured[key] = step
-        while len(self.captured) > GRAPHS:
-            self.captured.popitem(last=False)
+        step = _kept(self.captured, key, lambda: self.capture(stack, room, size))
         step.load(stack)
         self.current = step
         return step.stack
@@ -108,8 +108,7 @@ class GraphedWorker(StackedWorker):
         places: dict[str, Any] = {name: _places(value, name, room) for name, value in states.items()}
         stack = replace(like, **places)
         zeros = torch.zeros(room, size, dtype=torch.long, device=self.device)
-        whole = torch.tensor([0, 0, *self.federation.shape[:2]], device=self.device)
-        windows = None if self.setting.augment == "none" else whole.expand(room, size, 4).clone()
+        windows = None if self.setting.augment == "none" else _whole_images(self, room, size)
         tick = Tick(slice(0, room), zeros, zeros.clone(), windows)
         active = torch.zeros(room, dtype=torch.bool, device=self.device)
         lr = torch.tensor(like.lr, device=self.device)
@@ -117,7 +116,7 @@ class GraphedWorker(StackedWorker):
         def run() -> Step:
             return self.masked_step(stack, tick, active, lr)
 
-        return CapturedStep(stack, tick, active, lr, _captured(run) if self.device.type == "cuda" else run)
+        return CapturedStep(stack, tick, active, lr, captured(run, None, _pool(self.device), lambda: _warm(run)))
 
     def masked_step(self, stack: Stack, tick: Tick, active: Tensor, lr: Tensor) -> Step:
         """One step of all, which counts for the active clients only; no value is looked at on the host."""
@@ -142,24 +141,6 @@ def _places(value: State, field: str, room: int) -> State:
     return {name: torch.zeros(room, *t.shape[1:], dtype=t.dtype, device=t.device) for name, t in value.items()}
 
 
-def _captured(run: Callable[[], Step]) -> Callable[[], Step]:
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(WARM_UP):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        answer = run()
-
-    def replay() -> Step:
-        graph.replay()
-        return answer
-
-    return replay
-
-
 # -- streams ---------------------------------------------------------------------------------------------------
 # Large networks on a GPU: captured steps of single clients, replayed side by side on streams.
 #
@@ -169,12 +150,6 @@ def _captured(run: Callable[[], Step]) -> Callable[[], Step]:
 # is nothing to capture (on a CPU) the same steps are called, which gives the bits of the reference.
 
 
-T = TypeVar("T")
-
-#: Runs before a capture, in which libraries choose their algorithms and torch.compile compiles.
-WARM_UP = 3
-#: Captured updates that a lane keeps, and captured outputs that a worker keeps.
-KEPT = 8
 #: A request's output is captured when it has been asked for so many pieces of images: before, it would not pay.
 USES = 8
 
@@ -230,8 +205,7 @@ class StreamedWorker(StackedWorker):
             return super().output(request, piece, y, position)
         self.stop_if_cancelled()
         key = (key, piece.windows is None)
-        output = self.outputs.pop(key, None) or CapturedOutput(self, request, piece, y)
-        _keep(self.outputs, key, output)
+        output = _kept(self.outputs, key, lambda: CapturedOutput(self, request, piece, y))
         return output(request, piece, y, position)
 
     def function(self, key: Hashable, plain: Callable[..., T]) -> Callable[..., T]:
@@ -244,17 +218,16 @@ class StreamedWorker(StackedWorker):
 
     def warm(self, run: Callable[[], Any]) -> None:
         """Run what is to be captured; if it cannot be compiled, from then on without."""
-        try:
-            for _ in range(WARM_UP):
-                run()
-        except Exception as error:
-            if not self.compiled:
-                raise
-            warnings.warn(f"not compiled: {type(error).__name__}: {error}", stacklevel=2)
-            self.compiled = False
-            self.functions.clear()
-            for _ in range(WARM_UP):
-                run()
+        with _best_algorithms():
+            try:
+                _warm(run)
+            except Exception as error:
+                if not self.compiled:
+                    raise
+                warnings.warn(f"not compiled: {type(error).__name__}: {error}", stacklevel=2)
+                self.compiled = False
+                self.functions.clear()
+                _warm(run)
 
 
 class Lane:
@@ -274,13 +247,12 @@ class Lane:
         """
         with self.busy():
             schedule = self.worker.batches(client, request)
-            crops = client.work.plan.crops("train", client.round, client.index, client.work.phase)
+            crops = self.worker.crops(client)
             positions = on_device(schedule, self.worker.device)
             drawn = [] if crops is None else [crops.draw(len(batch)) for batch in schedule]
             windows = on_device(drawn, self.worker.device) if drawn else [None] * len(positions)
-            key = kind(request)
-            update = self.updates.pop(key, None) or CapturedUpdate(self, self.networks.of(request.model), request)
-            _keep(self.updates, key, update)
+            network = self.networks.of(request.model)
+            update = _kept(self.updates, kind(request), lambda: CapturedUpdate(self, network, request))
             update.load(client, request)
         return update, list(zip(positions, windows, strict=True))
 
@@ -375,8 +347,8 @@ class CapturedUpdate(LocalUpdate):
         position = self._at("position", "", torch.empty(self.size, dtype=torch.long, device=worker.device)).zero_()
         windows = None
         if worker.setting.augment != "none":
-            whole = torch.tensor([0, 0, *worker.federation.shape[:2]], device=worker.device)
-            windows = self._at("windows", "", whole.expand(self.size, 4).contiguous()).copy_(whole)
+            whole = _whole_images(worker, self.size)
+            windows = self._at("windows", "", whole).copy_(whole)
 
         def run() -> Tensor | None:
             return self.step(position, windows)
@@ -389,9 +361,8 @@ class CapturedOutput:
 
     def __init__(self, worker: StreamedWorker, request: Collect, piece: Piece, y: Tensor) -> None:
         device = worker.device
-        whole = torch.tensor([0, 0, *worker.federation.shape[:2]], device=device)
         self.rows = torch.zeros(CHUNK, dtype=torch.long, device=device)
-        self.windows = None if piece.windows is None else whole.expand(CHUNK, 4).contiguous()
+        self.windows = None if piece.windows is None else _whole_images(worker, CHUNK)
         self.y, self.position = y.new_zeros(CHUNK, *y.shape[1:]), torch.zeros_like(self.rows)
         self.extras = {n: t.clone() for n, t in request.extras.items()}
         network, key = worker.networks.of(request.model), ("output", kind(request))
@@ -419,6 +390,12 @@ class CapturedOutput:
         return self.replay()[:n].clone()
 
 
+# -- captures --------------------------------------------------------------------------------------------------
+
+#: Runs before a capture, in which libraries choose their algorithms and torch.compile compiles.
+WARM_UP = 3
+
+
 def captured(
     run: Callable[[], T], stream: torch.cuda.Stream | None, pool: Any, warm: Callable[[], None]
 ) -> Callable[[], T]:
@@ -430,7 +407,7 @@ def captured(
         return run
     side = stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side), _best_algorithms():
+    with torch.cuda.stream(side):
         warm()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -443,6 +420,11 @@ def captured(
         return answer
 
     return replay
+
+
+def _warm(run: Callable[[], Any]) -> None:
+    for _ in range(WARM_UP):
+        run()
 
 
 @contextlib.contextmanager
@@ -460,8 +442,15 @@ def _pool(device: torch.device) -> Any:
     return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
 
-def _keep(kept: OrderedDict[Hashable, T], key: Hashable, value: T) -> None:
-    """Make it the youngest, and let the oldest beyond KEPT go."""
-    kept[key] = value
+def _kept(kept: OrderedDict[Hashable, T], key: Hashable, make: Callable[[], T]) -> T:
+    """The value of this key, made if there is none. It becomes the youngest, and the oldest beyond KEPT goes."""
+    value = kept[key] = kept.pop(key, None) or make()
     while len(kept) > KEPT:
         kept.popitem(last=False)
+    return value
+
+
+def _whole_images(worker: Worker, *lengths: int) -> Tensor:
+    """Crop windows [*lengths, 4] of whole images."""
+    window = torch.tensor([0, 0, *worker.federation.shape[:2]], device=worker.device)
+    return window.expand(*lengths, 4).contiguous()

@@ -23,6 +23,7 @@ from fedbench.core.captured import GraphedWorker, StreamedWorker
 from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.federation import Federation
 from fedbench.core.optimizer import optimizer
+from fedbench.core.plan import Plan
 from fedbench.core.precision import CPU_BLOCK, clients_that_fit, flop_of_step, keep_freed_pages, lanes_that_fit
 from fedbench.core.stacked import StackedWorker
 from fedbench.core.worker import Worker
@@ -253,7 +254,7 @@ class Graphed(Stacked):
         super().__init__(model, federation, setting, 1 if on_gpu else cores, **options)
 
 
-class Streams(Stacked):
+class Streams(Cores):
     """Clients by captured steps of their own, side by side: on a GPU for networks that are too large to be stacked.
 
     There is one worker on a GPU, with `lanes` clients at once (default: LANES, or as many as its memory holds four
@@ -272,15 +273,17 @@ class Streams(Stacked):
         compiled: bool | None = None,
     ) -> None:
         on_gpu = federation.images.device.type == "cuda"
-        images = _batch(setting.batch_size, federation)
         if lanes is None:
+            images = _batch(setting.batch_size, federation)
             lanes = min(LANES, lanes_that_fit(model, images, optimizer(setting).moments)) if on_gpu else 1
         if compiled is None:
             compiled = on_gpu and training_flop(model, federation, setting) > COMPILED_FLOP
         self.lanes, self.compiled = lanes, compiled
-        super().__init__(model, federation, setting, 1 if on_gpu else cores, lanes)
-        self.by_run, self.stacks = False, self.count
-        self.width = self.block * self.stacks
+        super().__init__(model, federation, setting, 1 if on_gpu else cores)
+        self.width = self.lanes * self.count
+
+    def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
+        return even_blocks(clients, self.lanes, self.count)
 
     def worker(self) -> Worker:
         return StreamedWorker(
@@ -342,13 +345,9 @@ def suited(model: nn.Module, federation: Federation, setting: Setting, trainees:
 
 def training_flop(model: nn.Module, federation: Federation, setting: Setting) -> float:
     """Floating-point operations of a run's training steps, by what its setting says."""
-    sizes = [len(rows) for rows in federation.at(0)[0]][: federation.clients - setting.partition.outsiders]
-    if setting.steps is None:
-        images = float((setting.epochs or 0) * sum(sizes))
-    else:
-        images = float(setting.steps * sum(min(setting.batch_size, n) for n in sizes))
-    share = setting.participation if setting.cohort is None else setting.cohort / max(len(sizes), 1)
-    return setting.rounds * share * images * flop_of_step(model, _batch(1, federation))
+    height, width, _ = federation.shape
+    plan = Plan(setting, [len(rows) for rows in federation.at(0)[0]], (height, width))
+    return plan.training_images() * flop_of_step(model, _batch(1, federation))
 
 
 def _batch(n: int, federation: Federation) -> torch.Tensor:

@@ -105,6 +105,17 @@ class Plan:
         n, s = self.n_train[client], self.setting
         return n - n % min(s.batch_size, n) if s.tail == "drop" else n
 
+    def training_images(self) -> float:
+        """Images of all steps of the run, as far as its setting says them; of cohorts by chance, what is expected."""
+        s = self.setting
+        sizes = self.n_train[: self.trainees]
+        if s.steps is not None:
+            a_round = s.steps * sum(min(s.batch_size, n) for n in sizes)
+        else:
+            a_round = (s.epochs or 0) * sum(self.pass_rows(i) for i in range(len(sizes)))
+        share = s.participation if s.cohort is None else s.cohort / max(self.trainees, 1)
+        return a_round * ((s.rounds - 1) * share + 1 if s.full_last_round else s.rounds * share)
+
     def lone(self, batch_size: int) -> int | None:
         """The first client that trains on a batch of a single image where batches have this size; None if none does."""
         s = self.setting

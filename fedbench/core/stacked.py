@@ -109,7 +109,7 @@ def ticks(clients: Sequence[Client], schedules: Sequence[Sequence[Ints]]) -> Ite
     Whole steps are left out for who has done all of its own, nothing is padded. Clients whose batches differ in size
     (a short last one) step one size after another.
     """
-    crops = [c.work.plan.crops("train", c.round, c.index, c.work.phase) for c in clients]
+    crops = [Worker.crops(c) for c in clients]
     passes = [c.work.plan.batches_a_pass(c.index) for c in clients]
     members: list[list[int]] = []
     begins: list[list[int]] = []

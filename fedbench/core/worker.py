@@ -344,11 +344,16 @@ class Worker:
         epochs, steps = (self.setting.epochs, self.setting.steps) if length == (None, None) else length
         return list(client.work.plan.batches(client.index, client.round, client.work.phase, epochs, steps))
 
+    @staticmethod
+    def crops(client: Client) -> CropStream | None:
+        """The crop windows of the training images that a request is answered with."""
+        return client.work.plan.crops("train", client.round, client.index, client.work.phase)
+
     def train(self, client: Client, request: Train) -> Trained:
         """Minibatch training as the request says; updates `client.state`."""
         update = LocalUpdate(self, self.networks.of(request.model), request)
         update.load(client, request)
-        crops = client.work.plan.crops("train", client.round, client.index, client.work.phase)
+        crops = self.crops(client)
         for position in on_device(self.batches(client, request), self.device):
             self.stop_if_cancelled()
             update.take(position, windows_of(crops, position))
@@ -369,7 +374,7 @@ class Worker:
         network = self.networks.of(request.model)
         model = network.load(client.state).train()
         trained = to_train(network, request.trains)
-        crops = client.work.plan.crops("train", client.round, client.index, client.work.phase)
+        crops = self.crops(client)
         (position,) = on_device([self.batch_of(client, request)], self.device)
         self.stop_if_cancelled()
         rows = client.work.rows_of(request.split)[position]
@@ -384,8 +389,7 @@ class Worker:
         }
         client.state = {**client.state, **{name: network.tensors[name].detach().clone() for name in network.buffers}}
         logged = float((loss.total if loss.logged is None else loss.logged).detach())
-        sums = torch.stack([g.sum() for g in gradient.values()])
-        check_finite(client, logged, bool(sums.isfinite().all()))
+        check_finite(client, logged, bool(all_finite(list(gradient.values()))))
         client.work.losses.append((logged, len(rows)))
         return Differentiated(logged, gradient, len(rows))
 
@@ -404,7 +408,7 @@ class Worker:
 
 
 class LocalUpdate:
-    """A client's training on a network that holds its tensors: load, take batch after batch, end.
+    """A client's training on a network that holds its tensors: load, take batch after batch, leave.
 
     What is read and written lies beside the network, under its names: the optimiser's memory, the centre of a proximal
     term, what rules read, the request's extra tensors.

@@ -58,16 +58,7 @@ def images_to_process(setting: Setting, n_train: Sequence[int], n_test: int, rel
     from fedbench.core.plan import Plan
     from fedbench.methods.base import FORWARD
 
-    plan = Plan(setting, n_train, (1, 1))
-    a_round = 0.0
-    for i, n in enumerate(n_train[: plan.trainees]):
-        if setting.steps is not None:
-            a_round += setting.steps * min(setting.batch_size, n)
-        else:
-            a_round += (setting.epochs or 0) * plan.pass_rows(i)
-    share = setting.participation if setting.cohort is None else setting.cohort / plan.trainees
-    rounds = (setting.rounds - 1) * share + 1 if setting.full_last_round else setting.rounds * share
-    training = rounds * relative_compute * a_round
+    training = relative_compute * Plan(setting, n_train, (1, 1)).training_images()
     answers = n_test * (len(n_train) if setting.votes else 1)
     return training + len(setting.evaluated_rounds()) * answers * FORWARD
 

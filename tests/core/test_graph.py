@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedbench.conformance.small import small
 from fedbench.core import captured
-from fedbench.core.captured import GRAPHS, CapturedStep, GraphedWorker, capacity
+from fedbench.core.captured import KEPT, CapturedStep, GraphedWorker, capacity
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train, Trained
 from fedbench.core.executors import Graphed
@@ -231,17 +231,17 @@ def test_few_of_many_step_plainly() -> None:
 
 def test_the_oldest_captures_are_dropped() -> None:
     it = worker()
-    for k in range(GRAPHS + 2):
+    for k in range(KEPT + 2):
         it.train_stack(clients(2), requests([1.0, 1.0], steps=1, lr=0.01 * (k + 1)))
-    assert len(it.captures) == GRAPHS + 2
-    assert len(it.captured) == GRAPHS
+    assert len(it.captures) == KEPT + 2
+    assert len(it.captured) == KEPT
     it.train_stack(clients(2), requests([1.0, 1.0], steps=1, lr=0.03))  # the oldest that is left: now the youngest
-    assert len(it.captures) == GRAPHS + 2
+    assert len(it.captures) == KEPT + 2
     it.train_stack(clients(2), requests([1.0, 1.0], steps=1, lr=0.01))  # was dropped
-    assert len(it.captures) == GRAPHS + 3
+    assert len(it.captures) == KEPT + 3
     it.train_stack(clients(2), requests([1.0, 1.0], steps=1, lr=0.03))
-    assert len(it.captures) == GRAPHS + 3
-    assert len(it.captured) == GRAPHS
+    assert len(it.captures) == KEPT + 3
+    assert len(it.captured) == KEPT
 
 
 def test_another_make_of_stack_is_another_capture() -> None:
