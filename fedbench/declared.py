@@ -176,7 +176,7 @@ def _attribute(cls: ast.ClassDef, name: str, source: _Source) -> tuple[ast.expr,
 
 def _plain(cls: ast.ClassDef, name: str, source: _Source) -> Any:
     """The value of what a class declares under a name; that of the base of all methods where it declares nothing."""
-    base = _source(_METHODS / "base.py")
+    base = _source(_METHODS.parent / "core" / "method.py")
     default = _attribute(base.find("Method")[0], name, base)
     assert default is not None
     usual = _value(*default)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedbench.core import message
-from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Context, Work, words
+from fedbench.core.client import UNLABELLED, Client, Context, Work, words
 from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation
+from fedbench.core.method import Method
 from fedbench.core.plan import Plan
 from fedbench.core.precision import Clock, fits
 from fedbench.core.server import Server
@@ -22,60 +23,12 @@ from fedbench.models.base import seeded
 from fedbench.rng import stream
 from fedbench.specs import Setting
 
-# -- hooks -----------------------------------------------------------------------------------------------------
-# What the trainer asks of a method: the hooks that it calls and the capabilities that it reads.
-#
-# `methods.base.Method` says what each is for and gives the defaults, which are FedAvg's.
-
-
-class Hooks(Protocol):
-    """A federated-learning method as the trainer sees it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def personal_models(self) -> tuple[str, ...]: ...
-    @property
-    def trains(self) -> bool: ...
-    @property
-    def serves(self) -> tuple[str, ...]: ...
-    @property
-    def unlabelled_has(self) -> tuple[str, ...]: ...
-    @property
-    def routes(self) -> bool: ...
-    @property
-    def takes_multi_label(self) -> bool: ...
-    @property
-    def answers_after_local(self) -> bool: ...
-    @property
-    def streams(self) -> bool: ...
-
-    def is_personal(self, name: str) -> bool: ...
-    def build(self, model: nn.Module, context: Context) -> nn.Module: ...
-    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State: ...
-    def start(self, server: Server) -> None: ...
-
-    def communicates(self, t: int, rounds: int) -> bool: ...
-    def broadcast(self, server: Server, client: Client) -> None: ...
-    def local(self, client: Client) -> ClientUpdate | None: ...
-    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None: ...
-    def step(self, server: Server, before: State, share: float) -> None: ...
-    def ask(self, server: Server, t: int, k: int) -> Any: ...
-    def reply(self, client: Client) -> ClientUpdate | None: ...
-    def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None: ...
-
-    def serve(self, server: Server, client: Client) -> None: ...
-    def personalise(self, client: Client) -> ClientUpdate | None: ...
-    def route(self, model: nn.Module, features: Tensor, log_shares: Tensor) -> Mapping[str, Tensor]: ...
-    def round_metrics(self, server: Server) -> Mapping[str, float]: ...
-
-
 # -- start -----------------------------------------------------------------------------------------------------
 # What clients start from: the network and the state of a run, and a client at the start of a round.
 
 
 def initialise(
-    method: Hooks, build: Callable[[], nn.Module], federation: Federation, setting: Setting
+    method: Method, build: Callable[[], nn.Module], federation: Federation, setting: Setting
 ) -> tuple[nn.Module, State]:
     """The network and the state that all clients start from, from the seed of the initial weights alone.
 
@@ -177,7 +130,7 @@ class Simulation:
     def __init__(
         self,
         setting: Setting,
-        method: Hooks,
+        method: Method,
         federation: Federation,
         executor: Executor,
         plan: Plan,

@@ -17,11 +17,12 @@ from fedbench.core.client import UNLABELLED, Client, Context
 from fedbench.core.evaluation import Associate, consider, evaluate
 from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation, sizes
+from fedbench.core.method import Method
 from fedbench.core.network import check_batches
 from fedbench.core.plan import Plan
 from fedbench.core.precision import Clock, forget_peak, give_back_pages, peak_bytes
 from fedbench.core.server import Server, Shelf
-from fedbench.core.simulation import Hooks, Simulation, bytes_down, bytes_up, learning_rate, survey
+from fedbench.core.simulation import Simulation, bytes_down, bytes_up, learning_rate, survey
 from fedbench.core.state import Mean, State, matches
 from fedbench.errors import FedbenchError
 from fedbench.specs import Setting
@@ -108,7 +109,7 @@ class Trainer(Simulation):
     def __init__(
         self,
         setting: Setting,
-        method: Hooks,
+        method: Method,
         federation: Federation,
         model: nn.Module,
         initial: State,
@@ -288,7 +289,7 @@ class Trainer(Simulation):
         return tables.clients(self.federation, self.checkpoint.notes, self.server.assigned)
 
 
-def _check_test_phase(setting: Setting, method: Hooks, model: nn.Module) -> None:
+def _check_test_phase(setting: Setting, method: Method, model: nn.Module) -> None:
     """Raise FedbenchError if clients without labels would answer with parts of the network that nobody has trained."""
     if setting.test_phase and UNLABELLED in method.serves:
         for name in model.state_dict():
