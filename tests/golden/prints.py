@@ -3,7 +3,7 @@
     python -m tests.golden.prints write FILE      before a change (some 20 minutes of a core; --quick: a tenth of it)
     python -m tests.golden.prints compare FILE    after it: every print that differs, and how
 
-FILE is gzipped JSON: command -> [exit code, standard output, standard error]. Nothing is trained and no images are read.
+FILE is gzipped JSON: command -> [exit code, standard output, standard error]. Nothing is trained, no image read.
 """
 
 from __future__ import annotations
