@@ -49,7 +49,7 @@ def _tables_of(run: RunSpec, named: Mapping[str, str], elsewhere: bool) -> dict[
     dataset = setting.partition.dataset.name
     index = Index(store)
     commands: dict[str, list[str]] = {}
-    for called, name in named.items():
+    for short, name in named.items():
         table = tables.load(name)
         replaced = dataset not in {c.dataset for c in table.columns}
         if table.counted or (replaced and not elsewhere):
@@ -67,6 +67,6 @@ def _tables_of(run: RunSpec, named: Mapping[str, str], elsewhere: bool) -> dict[
                 usual = protocols.load(table.protocol).precision(setting.budget)
                 options += f" --precision {setting.precision}" if setting.precision != usual else ""
                 asked = any(record and record.id == run.id for cell in cells.all for record in cell.records)
-                commands.setdefault(options + words + ("" if asked else " --extra"), []).append(called)
+                commands.setdefault(options + words + ("" if asked else " --extra"), []).append(short)
                 break
     return commands

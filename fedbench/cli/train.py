@@ -202,7 +202,7 @@ def train(
     from fedbench.cli import own_runs
 
     store, fields = context.store(), own_runs.hyper_parameters(method)
-    called = own_runs.called(method)
+    caption = own_runs.called(method)
     dealt = data is not None or "from" in deal
     if not dealt:
         if deal:
@@ -211,7 +211,7 @@ def train(
                 f"--{_dashed(option)} says how a data set is dealt out, and none is named",
                 "for example fedbench train digits --dir 0.3 --method fedavg",
             )
-        texts = hyperparameters.read(rest, fields, called, train)
+        texts = hyperparameters.read(rest, fields, caption, train)
         part, rules = _partition(store, partition, protocol)
     else:
         if partition is not None:
@@ -219,7 +219,7 @@ def train(
         rules = protocols.load(protocol or protocols.default_for(data))
         if rules.redraws and seed is not None:
             deal.setdefault("seed", seed)
-        texts = _texts(rest, deal, fields, rules, called)
+        texts = _texts(rest, deal, fields, rules, caption)
         part = partition_of(data, deal | {k: v for k, v in texts.items() if k not in fields}, rules)
     wanted = own_runs.jobs(method, part, rules, budget, chosen, texts, to_keep)
     wanted = [job.again(store) for job in wanted] if again else wanted

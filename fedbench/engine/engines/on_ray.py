@@ -66,8 +66,8 @@ class Ray(Engine):
         if not runs or self.token:
             return
         self.connected = cluster.connected(self.address)
-        self.gpus, places = cluster.places(self.cpus, self.gpus, self.device)
-        self.slots = places  # Ray starts a worker process for each task that waits, and ends it again
+        # Ray starts a worker process for each task that waits, and ends it again: no more tasks than places.
+        self.gpus, self.slots = cluster.places(self.cpus, self.gpus, self.device)
         self.token = Token.laid(self.store)
         alone = self.connected and self.address == cluster.LOCAL  # nothing there is unlike here
         self.shared = alone or cluster.checked(self.token, of_runs(runs))

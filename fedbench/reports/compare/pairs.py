@@ -149,8 +149,8 @@ def _cells(pair: Pair, factor: float, decimals: int) -> Iterable[Entry]:
         (pair.adjusted, _p(pair.adjusted)),
         (pair.test.effect, f"{pair.test.effect:+.2f}".replace("-", "−")),
     ]
-    for value, text in numbers:
-        yield Entry(State.DONE, text, value=Value(value, count=n), runs=runs)
+    for value, printed in numbers:
+        yield Entry(State.DONE, printed, value=Value(value, count=n), runs=runs)
 
 
 def _p(p: float) -> str:
