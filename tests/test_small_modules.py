@@ -14,9 +14,10 @@ import torch
 
 from fedbench import imports as module
 from fedbench import machine, methods, vision
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import unknown
 from fedbench.imports import Import, closure, imports
 from fedbench.words import duration
+from tests.support.frames import refused
 
 # -- words -----------------------------------------------------------------------------------------------------
 
@@ -255,5 +256,4 @@ def test_other_failures_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="nms"):
         vision.torchvision()
     monkeypatch.setattr(vision.importlib, "import_module", Importer(ModuleNotFoundError("no", name="torchvision")))
-    with pytest.raises(FedbenchError, match="torchvision is not installed"):
-        vision.torchvision()
+    refused("torchvision is not installed", vision.torchvision)

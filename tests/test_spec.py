@@ -33,6 +33,7 @@ from fedbench.specs import (
 from fedbench.specs.base import thawed
 from fedbench.specs.partition import MOST_COPIES
 from fedbench.specs.setting import AUGMENTS, EXECUTORS, PASSES, SCHEDULES, TAILS
+from tests.support.frames import refused
 
 
 def given(*drawn: st.SearchStrategy[Any]) -> Any:
@@ -501,10 +502,8 @@ def test_canonical_form_is_the_documented_one() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_not_finite_is_refused(value: float) -> None:
-    with pytest.raises(FedbenchError, match="finite"):
-        dataclasses.replace(SETTING, lr=value)
-    with pytest.raises(FedbenchError, match="hyper-parameter lambda must be a finite number"):
-        RunSpec(SETTING, "feddrm", {"lambda": value})
+    refused("finite", dataclasses.replace, SETTING, lr=value)
+    refused("hyper-parameter lambda must be a finite number", RunSpec, SETTING, "feddrm", {"lambda": value})
 
 
 BAD: list[tuple[Spec, dict[str, Any], str]] = [

@@ -15,6 +15,7 @@ from fedbench.errors import FedbenchError
 from fedbench.resources import RECIPES
 from fedbench.store import Store
 from tests.support.data_makers import encoded, zipped
+from tests.support.frames import refused
 from tests.support.server import Served, Server
 
 CENTRES = ("Drishti", "REFUGE", "RIM", "kaggle_arima")
@@ -152,8 +153,7 @@ def test_archives_that_cannot_be_it(
     tmp_path: Path, store: Store, of: tuple[str, str, str], files: dict[str, bytes], says: str
 ) -> None:
     archive(tmp_path, of, {**(retina_images() if of is RETINA else {}), **files})
-    with pytest.raises(FedbenchError, match=says):
-        data.load(of[0], store, [tmp_path])
+    refused(says, data.load, of[0], store, [tmp_path])
     assert not list(store.list("dataset"))
 
 
@@ -170,5 +170,4 @@ def test_archives_that_cannot_be_it(
 def test_classes_are_told_by_the_label_folder(tmp_path: Path, recipe: str, old: str, new: str, says: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text((RECIPES / f"{recipe}.toml").read_text().replace(old, new))
-    with pytest.raises(FedbenchError, match=says):
-        data.recipe(str(path))
+    refused(says, data.recipe, str(path))

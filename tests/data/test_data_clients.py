@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench import data, protocol
@@ -28,6 +28,7 @@ from fedbench.partition_options import spec_of
 from fedbench.partitions import build
 from fedbench.store import Store
 from tests.support.data_makers import encoded, pixels, recipe_text
+from tests.support.frames import few, refused
 
 BODY = """
 [[source]]
@@ -85,8 +86,7 @@ def test_natural_groups_are_the_clients(tmp_path: Path, store: Store) -> None:
     assert spec_of(toy, {"by": "writer"}, rules, store).clients == 3
     assert spec_of(toy, {"by": "writer", "clients": "2"}, rules, store).clients == 2
     assert build(spec_of(toy, {"by": "writer"}, rules, store), store).class_counts().sum(1).tolist() == [4, 2, 3]
-    with pytest.raises(FedbenchError, match="unknown column of toy 'writers'; did you mean 'writer'"):
-        spec_of(toy, {"by": "writers"}, rules, store)
+    refused("unknown column of toy 'writers'; did you mean 'writer'", spec_of, toy, {"by": "writers"}, rules, store)
 
 
 def test_white_paper_stays_white_and_greys_are_rounded(tmp_path: Path, store: Store) -> None:
@@ -97,8 +97,7 @@ def test_white_paper_stays_white_and_greys_are_rounded(tmp_path: Path, store: St
     assert got.images.ravel().tolist() == [255, 0, 255, 0, 128, 127, 0, 1, 254, 255] * 2
 
 
-@given(levels=st.lists(st.integers(0, 255), min_size=20, max_size=20), digits=st.integers(4, 17))
-@settings(max_examples=30)
+@few(levels=st.lists(st.integers(0, 255), min_size=20, max_size=20), digits=st.integers(4, 17), examples=30)
 def test_every_grey_level_survives(levels: list[int], digits: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("leaf")
     x = [float(f"{level / 255:.{digits}g}") for level in levels]
@@ -176,13 +175,11 @@ def test_a_wrong_file_is_explained(tmp_path: Path, store: Store, change: Any, me
 
 def test_folders_that_are_not_one_of_leafs(tmp_path: Path, store: Store) -> None:
     write(tmp_path / "leaf", "data_0.json", held({"a": 2})[0])
-    with pytest.raises(FedbenchError, match=r"leaf has no file like all_data\*\.json"):
-        loaded(tmp_path, store)
+    refused(r"leaf has no file like all_data\*\.json", loaded, tmp_path, store)
     # LEAF's sampled and split files hold the same images again: together they would count twice.
     write(tmp_path / "leaf/all_data", "all_data_0.json", held({"a": 2, "b": 1})[0])
     write(tmp_path / "leaf/sampled_data", "all_data_0_niid_0.json", held({"b": 1})[0])
-    with pytest.raises(FedbenchError, match=r"user b is in all_data/all_data_0\.json too; give one of LEAF's folders"):
-        loaded(tmp_path, store)
+    refused(r"user b is in all_data/all_data_0\.json too; give one of LEAF's folders", loaded, tmp_path, store)
 
 
 def test_both_forms_of_femnist_give_the_same_images(tmp_path: Path, store: Store) -> None:
@@ -219,7 +216,6 @@ def test_the_files_are_the_identity(tmp_path: Path, store: Store) -> None:
 # -- PFLlib ------------------------------------------------------------------------------------------------------
 
 Clients = dict[int, tuple[Any, Any]]
-PATIENT = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def folder(place: Path, train: Clients, test: Clients, config: Any = None) -> Path:
@@ -312,16 +308,13 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, store: Store, monkeyp
     place = folder(tmp_path / "fed", {0: (grey(2), [0, 1])}, {0: (grey(2), [0, 1])})
     as_pflib = np.array({"x": grey(2), "y": np.array([0, 1])}, object)
     np.savez_compressed(place / "train/0.npz", data=as_pflib)
-    with pytest.raises(FedbenchError, match=r"0\.npz holds a pickled object, .*; save the arrays x and y as such"):
-        data.load(str(place), store)
+    refused(r"0\.npz holds a pickled object, .*; save the arrays x and y as such", data.load, str(place), store)
     bomb = np.empty(1, object)
     bomb[0] = _Bomb()
     np.savez_compressed(place / "train/0.npz", x=bomb, y=np.array([0]))
-    with pytest.raises(FedbenchError, match="is damaged or not an npz file"):
-        data.load(str(place), store)
+    refused("is damaged or not an npz file", data.load, str(place), store)
     (place / "train/0.npz").write_bytes(pickle.dumps(_Bomb()))
-    with pytest.raises(FedbenchError, match="is damaged or not an npz file"):
-        data.load(str(place), store)
+    refused("is damaged or not an npz file", data.load, str(place), store)
     assert not (tmp_path / "ran").exists()
 
 
@@ -357,19 +350,16 @@ def test_wrong_arrays_and_configs_are_one_line(
     tmp_path: Path, store: Store, x: Any, y: Any, config: Any, message: str
 ) -> None:
     place = folder(tmp_path / "fed", {**OWN, 1: (x, y)}, OWN, {"num_classes": 2} if config is None else config)
-    with pytest.raises(FedbenchError, match=message):
-        data.load(str(place), store)
+    refused(message, data.load, str(place), store)
 
 
 def test_folders_that_cannot_be_it(tmp_path: Path, store: Store) -> None:
-    with pytest.raises(FedbenchError, match=r"none .* holds no image"):
-        data.load(str(folder(tmp_path / "none", {0: ([], [])}, {0: ([], [])})), store)
+    refused(r"none .* holds no image", data.load, str(folder(tmp_path / "none", {0: ([], [])}, {0: ([], [])})), store)
     (folder(tmp_path / "fed", OWN, OWN) / "train/train0.npz").write_bytes(b"")
     with pytest.raises(FedbenchError, match=r"train0\.npz should be called by its client's number; such as 0\.npz"):
         data.load(str(tmp_path / "fed"), store)
     (tmp_path / "other/train").mkdir(parents=True)
-    with pytest.raises(FedbenchError, match="is a folder neither of PFLlib"):
-        data.load(str(tmp_path / "other"), store)
+    refused("is a folder neither of PFLlib", data.load, str(tmp_path / "other"), store)
 
 
 def _parts(path: Path) -> list[Any]:
@@ -377,8 +367,7 @@ def _parts(path: Path) -> list[Any]:
     return list(read_pflib(Recipe("fed", "", "", "", (), (), (own,)), own, [path]))
 
 
-@given(st.binary(max_size=300))
-@PATIENT
+@few(st.binary(max_size=300), examples=25)
 def test_any_bytes_end_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "0.npz").write_bytes(content)
     with pytest.raises(FedbenchError) as error:
@@ -386,8 +375,7 @@ def test_any_bytes_end_in_one_line(tmp_path: Path, content: bytes) -> None:
     assert "\n" not in str(error.value)
 
 
-@given(st.data())
-@PATIENT
+@few(st.data(), examples=25)
 def test_a_changed_byte_ends_in_one_line_or_in_images(tmp_path: Path, drawn: st.DataObject) -> None:
     whole = io.BytesIO()
     np.savez_compressed(whole, x=grey(2), y=np.array([0, 1]))
@@ -403,5 +391,4 @@ def test_an_archive_that_says_less_than_it_unpacks_to(tmp_path: Path, monkeypatc
     monkeypatch.setattr("fedbench.data.guard.LIMIT", 1 << 20)
     np.savez_compressed(tmp_path / "0.npz", x=np.zeros((64, 1, 256, 256), np.uint8), y=np.zeros(64, int))
     assert zipfile.ZipFile(tmp_path / "0.npz").fp is not None
-    with pytest.raises(FedbenchError, match="would take"):
-        _parts(tmp_path)
+    refused("would take", _parts, tmp_path)

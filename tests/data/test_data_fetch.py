@@ -22,6 +22,7 @@ from fedbench.data import fetch, load, recipe
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from tests.support.data_makers import pixels, recipe_text, tar
+from tests.support.frames import refused
 from tests.support.server import Served, Server
 
 BIN = """
@@ -167,8 +168,7 @@ def test_archives_that_are_what_was_declared_and_no_good(tmp_path: Path, store: 
         served[f"/{i}"] = Served(data)
         name = toy(tmp_path, data, f"{base}/{i}")
         fetch(name, store)
-        with pytest.raises(FedbenchError, match=says):
-            load(name, store)
+        refused(says, load, name, store)
     assert not list(tmp_path.rglob("evil.txt"))
 
 
@@ -195,13 +195,11 @@ def test_no_address_and_wrong_source(tmp_path: Path, store: Store, whole: bytes)
         ("cifar10", "binry", "unknown source of cifar10 'binry'; did you mean 'binary'"),
         ("digit5", "mat", "unknown source of digit5 'mat'"),  # the sources of a union are its own
     ):
-        with pytest.raises(FedbenchError, match=says):
-            fetch(name, store, source=source)
+        refused(says, fetch, name, store, source=source)
     assert fetch("digits", store) == []
     store.prepare()
     (store.home / "downloads").write_text("a file where a folder should be")
-    with pytest.raises(FedbenchError, match="downloading toy"):
-        fetch(toy(tmp_path, whole, "http://127.0.0.1:9/nobody"), store)
+    refused("downloading toy", fetch, toy(tmp_path, whole, "http://127.0.0.1:9/nobody"), store)
 
 
 # -- unions -----------------------------------------------------------------------------------------------------
@@ -245,8 +243,7 @@ def test_a_union_is_fetched_part_by_part(tmp_path: Path, store: Store, server: S
     base, served = server
     held = mats(tmp_path, base, served)
     name = union(tmp_path, "two", "one")
-    with pytest.raises(FedbenchError, match=r"all lacks its part two: .*'fedbench data fetch two'"):
-        load(name, store)
+    refused(r"all lacks its part two: .*'fedbench data fetch two'", load, name, store)
     paths = fetch(name, store)
     assert paths == [store.home / f"downloads/{part}/train.mat" for part in ("two", "one")]
     got = load(name, store)
@@ -486,8 +483,7 @@ def test_a_mirror_that_takes_for_ever_is_given_up(
     tmp_path: Path, store: Store, mirrors: Mirrors, answer: Answer, says: str
 ) -> None:
     mirrors.answers["/bad"] = answer
-    with pytest.raises(FedbenchError, match=says):
-        fetch(raw_toy(tmp_path, f"{mirrors.base}/bad"), store)
+    refused(says, fetch, raw_toy(tmp_path, f"{mirrors.base}/bad"), store)
     assert mirrors.asked == ["/bad"] * 3
 
 

@@ -26,6 +26,7 @@ from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from fedbench.vision import torchvision
 from tests.support.data_makers import encoded as png
+from tests.support.frames import refused
 
 RNG = np.random.default_rng(3)
 
@@ -91,15 +92,13 @@ def test_a_name_that_cannot_be_is_one_line(
     name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # from which ../../etc is none, wherever the checkout lies
-    with pytest.raises(FedbenchError, match=message):
-        data.recipe(name)
+    refused(message, data.recipe, name)
 
 
 def test_what_is_not_here_can_be_fetched(store: Store) -> None:
     assert foreign.recipe("mnist") is foreign.recipe("./mine.toml") is None  # names of recipes are none of these
     for name in ("hf:someone/something", "torchvision:KMNIST"):
-        with pytest.raises(FedbenchError, match=f"'fedbench data fetch {name}'"):
-            data.resolve(name, store)
+        refused(f"'fedbench data fetch {name}'", data.resolve, name, store)
 
 
 # -- the hub ----------------------------------------------------------------------------------------------------
@@ -135,8 +134,7 @@ def test_parquet_with_writers(tmp_path: Path, store: Store) -> None:
     assert set(loaded.columns) == {"writer"}  # a text of 1,001 characters is no group
     assert loaded.column("writer").tolist() == [f"w{i % 4}" for i in (*range(12), *range(8))]
     assert data.groups(loaded.spec, store, "writer") == 4
-    with pytest.raises(FedbenchError, match=r"unknown column of hf:digits 'writr'; did you mean 'writer'\?"):
-        data.groups(loaded.spec, store, "writr")
+    refused(r"unknown column of hf:digits 'writr'; did you mean 'writer'\?", data.groups, loaded.spec, store, "writr")
 
 
 @hub_test
@@ -146,10 +144,8 @@ def test_columns_and_size_are_options_and_part_of_the_identity(tmp_path: Path, s
     assert (chosen.classes, chosen.images.shape) == (("w0", "w1", "w2", "w3"), (12, 4, 6, 1))
     assert chosen.spec.name == plain.spec.name
     assert chosen.spec.id != plain.spec.id
-    with pytest.raises(FedbenchError, match=r"unknown column of hf:digits 'digt'; did you mean 'digit'\?"):
-        data.load(f"hf:{folder},label=digt", store)
-    with pytest.raises(FedbenchError, match="unknown split of hf:digits 'tests'"):
-        data.load(f"hf:{folder},test=tests", store)
+    refused(r"unknown column of hf:digits 'digt'; did you mean 'digit'\?", data.load, f"hf:{folder},label=digt", store)
+    refused("unknown split of hf:digits 'tests'", data.load, f"hf:{folder},test=tests", store)
 
 
 @hub_test
@@ -234,8 +230,7 @@ def test_repositories_that_cannot_be_read(
     tmp_path: Path, store: Store, make: Callable[[Path], object], says: str
 ) -> None:
     make(tmp_path / "own")
-    with pytest.raises(FedbenchError, match=says):
-        data.load(f"hf:{tmp_path / 'own'}", store)
+    refused(says, data.load, f"hf:{tmp_path / 'own'}", store)
 
 
 @hub_test
@@ -255,8 +250,7 @@ def test_images_are_brought_to_one_size_and_depth(tmp_path: Path, store: Store) 
 
 def test_without_the_extra_one_line_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(FedbenchError, match=r"datasets is not installed; pip install 'fedbench-fl\[hf\]'"):
-        hub.library("datasets")
+    refused(r"datasets is not installed; pip install 'fedbench-fl\[hf\]'", hub.library, "datasets")
 
 
 @hub_test
@@ -365,8 +359,7 @@ def test_reading_never_downloads(tmp_path: Path, store: Store, monkeypatch: pyte
     idx(tmp_path / "MNIST/raw", {"train": pictures(2, 28, 28), "t10k": pictures(2, 28, 28)})
     with pytest.raises(FedbenchError):
         data.load("torchvision:MNIST", store, [tmp_path])
-    with pytest.raises(FedbenchError, match="torchvision:MNIST cannot be downloaded"):
-        data.fetch("torchvision:MNIST", store)
+    refused("torchvision:MNIST cannot be downloaded", data.fetch, "torchvision:MNIST", store)
     assert asked == [(tmp_path, "train", False), (data.downloads(store), "train", True)]
 
 

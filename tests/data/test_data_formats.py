@@ -31,6 +31,7 @@ from fedbench.data.lists import as_array, as_column, filled, values_of
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from tests.support.data_makers import encoded, idx_bytes, pixels, recipe_text, tar, write_idx, zipped
+from tests.support.frames import refused
 
 GOOD = [encoded(image) for image in pixels(3, 4, 5)]
 DTYPES = st.sampled_from([np.uint8, np.int8, np.int16, np.int32, np.float32, np.float64])
@@ -126,8 +127,7 @@ def test_cifar_binary_that_lacks_something(tmp_path: Path, store: Store) -> None
         ('path = "a.bin"\n', r"a\.bin is truncated: 123 bytes are no whole number of 62-byte records"),
         ('path = "toy.tar.gz"\nmember = [{path = "d/train.bin"}]\n', r"toy\.tar\.gz has no file d/train\.bin"),
     ):
-        with pytest.raises(FedbenchError, match=says):
-            loaded(tmp_path, store, "cifar-binary", CIFAR + file, 3)
+        refused(says, loaded, tmp_path, store, "cifar-binary", CIFAR + file, 3)
 
 
 # -- Parquet ----------------------------------------------------------------------------------------------------
@@ -199,8 +199,7 @@ def test_grey_becomes_rgb_and_rgb_grey_as_the_shape_says(tmp_path: Path, store: 
     ],
 )
 def test_columns_that_cannot_be(tmp_path: Path, store: Store, columns: dict[str, Any], message: str) -> None:
-    with pytest.raises(FedbenchError, match=rf"toy\.parquet.*{message}"):
-        parquet(tmp_path, store, **columns)
+    refused(rf"toy\.parquet.*{message}", parquet, tmp_path, store, **columns)
 
 
 def test_parquet_files_that_are_none(tmp_path: Path, store: Store) -> None:
@@ -208,11 +207,9 @@ def test_parquet_files_that_are_none(tmp_path: Path, store: Store) -> None:
         parquet(tmp_path, store, body=PARQUET.replace('who = "who"', 'who = "whos"'))
     path = tmp_path / "toy.parquet"
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(FedbenchError, match=r"toy\.parquet is damaged or not a Parquet file"):
-        loaded(tmp_path, store, "parquet", PARQUET)
+    refused(r"toy\.parquet is damaged or not a Parquet file", loaded, tmp_path, store, "parquet", PARQUET)
     pq.write_table(pa.table([pa.array(GOOD), *[pa.array([0, 1, 2])] * 2], names=["image", "label", "label"]), path)
-    with pytest.raises(FedbenchError, match=r"toy\.parquet is damaged"):
-        loaded(tmp_path, store, "parquet", '[[source.file]]\npath = "toy.parquet"\n')
+    refused(r"toy\.parquet is damaged", loaded, tmp_path, store, "parquet", '[[source.file]]\npath = "toy.parquet"\n')
 
 
 def test_a_column_of_another_kind_in_every_file(tmp_path: Path, store: Store) -> None:
@@ -231,8 +228,7 @@ def test_images_are_resized_where_the_recipe_allows_it(tmp_path: Path, store: St
     flat = np.full((8, 10, 3), (10, 120, 250), np.uint8)
     same = pixels(1, 4, 5, 3)[0]
     image = [encoded(flat), encoded(same), encoded(same)]
-    with pytest.raises(FedbenchError, match="is 10 x 8 pixels"):
-        parquet(tmp_path, store, 3, image=image)
+    refused("is 10 x 8 pixels", parquet, tmp_path, store, 3, image=image)
     before = resolve("toy", store)
     got = parquet(tmp_path, store, 3, f"resize = true\n{PARQUET}", image=image)
     assert got.spec != before
@@ -282,8 +278,7 @@ def test_images_that_are_not_opened(
     tmp_path: Path, store: Store, mode: str, form: str, channels: int, says: str
 ) -> None:
     blob = image(mode, form, 300 if mode != "RGB" else None)
-    with pytest.raises(FedbenchError, match=rf"toy\.parquet, row 0 {says}"):
-        parquet(tmp_path, store, channels, image=[blob, *GOOD[1:]])
+    refused(rf"toy\.parquet, row 0 {says}", parquet, tmp_path, store, channels, image=[blob, *GOOD[1:]])
 
 
 # -- folders and archives ---------------------------------------------------------------------------------------
@@ -368,8 +363,7 @@ def test_a_wrong_folder_is_explained(tmp_path: Path, store: Store, change: Calla
     files, _ = folder_files()
     change(files)
     zipped(tmp_path / "toy", files)
-    with pytest.raises(FedbenchError, match=message):
-        loaded(tmp_path, store, "folder", NOTED)
+    refused(message, loaded, tmp_path, store, "folder", NOTED)
 
 
 def test_patterns_stay_on_their_level() -> None:
@@ -381,8 +375,7 @@ def test_patterns_stay_on_their_level() -> None:
 
 def test_folders_that_cannot_be_it(tmp_path: Path, store: Store) -> None:
     (tmp_path / "toy").mkdir()
-    with pytest.raises(FedbenchError, match=r"toy has no file like \{label\}/\*\.png"):
-        loaded(tmp_path, store, "folder", FOLDER)
+    refused(r"toy has no file like \{label\}/\*\.png", loaded, tmp_path, store, "folder", FOLDER)
     with pytest.raises(FedbenchError, match=r"the pattern \{label\}/\{label\} has a name twice"):
         loaded(tmp_path, store, "folder", FOLDER.replace("{label}/*.png", "{label}/{label}"))
     with pytest.raises(FedbenchError, match=r"cannot read .*File name too long"):
@@ -441,8 +434,7 @@ def test_a_folder_where_a_file_should_be(tmp_path: Path, store: Store, kind: str
     body = BODIES[kind].replace(
         'path = "toy"\n', f'path = "toy"\nmd5 = "{"0" * 32}"\n' if declared else 'path = "toy"\n'
     )
-    with pytest.raises(FedbenchError, match=r"toy is a folder and should be a file; put the file there"):
-        loaded(tmp_path, store, kind, body)
+    refused(r"toy is a folder and should be a file; put the file there", loaded, tmp_path, store, kind, body)
 
 
 @pytest.mark.parametrize("kind", [*BODIES, "folder", "leaf"])
@@ -451,8 +443,7 @@ def test_a_pipe_and_an_endless_device_are_not_read(tmp_path: Path, store: Store,
     write_idx(tmp_path / "labels", np.zeros(1, np.uint8))
     for make in (lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
         make(tmp_path / "toy")
-        with pytest.raises(FedbenchError, match=r"toy is a pipe or device and should be a file"):
-            loaded(tmp_path, store, kind, body)
+        refused(r"toy is a pipe or device and should be a file", loaded, tmp_path, store, kind, body)
         (tmp_path / "toy").unlink()
 
 
@@ -557,8 +548,7 @@ def test_labels_that_start_at_zero_stay(tmp_path: Path, store: Store) -> None:
 )
 @pytest.mark.filterwarnings("error")
 def test_matlab_files_that_cannot_be(tmp_path: Path, store: Store, more: Any, message: str) -> None:
-    with pytest.raises(FedbenchError, match=rf"train\.mat.*({message})"):
-        mat(tmp_path, store, [1, 2], more=more)
+    refused(rf"train\.mat.*({message})", mat, tmp_path, store, [1, 2], more=more)
 
 
 @pytest.mark.parametrize("compressed", [True, False])
@@ -570,11 +560,9 @@ def test_truncated_matlab_files_are_one_line(tmp_path: Path, store: Store, compr
             mat(tmp_path, store, [1], more=whole[:keep])
         assert "\n" not in caught.value.message
     savemat(tmp_path / "z.mat", {"X": pixels(4, 5, 3, 2), "z": [1, 2]})
-    with pytest.raises(FedbenchError, match=r"train\.mat has no variable y"):
-        mat(tmp_path, store, [1], more=(tmp_path / "z.mat").read_bytes())
+    refused(r"train\.mat has no variable y", mat, tmp_path, store, [1], more=(tmp_path / "z.mat").read_bytes())
     empty = {"X": np.zeros((4, 5, 3, 0), np.uint8), "y": np.zeros((0, 1))}
-    with pytest.raises(FedbenchError, match=r"holds no image|X must be bytes"):
-        mat(tmp_path, store, [1], (), empty)
+    refused(r"holds no image|X must be bytes", mat, tmp_path, store, [1], (), empty)
 
 
 # -- CSV --------------------------------------------------------------------------------------------------------
@@ -606,8 +594,7 @@ def test_numbers_and_columns_of_a_csv_file(tmp_path: Path, store: Store) -> None
     (tmp_path / "toy").write_text(f"Path,who,one,two,three\n0.png,{10**30},0,0,1\n")
     assert loaded(tmp_path, store, "csv", CSV).columns["who"].tolist() == [str(10**30)]  # too large: it stays text
     (tmp_path / "toy").write_text("Path,who,one,one,two,three\n0.png,1,0,0,0,0\n")
-    with pytest.raises(FedbenchError, match="toy has two columns one"):
-        loaded(tmp_path, store, "csv", CSV)
+    refused("toy has two columns one", loaded, tmp_path, store, "csv", CSV)
 
 
 # -- scikit-learn's -----------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedbench import api, data, partitions, protocol
@@ -22,8 +21,8 @@ from fedbench.partitions import Partition, exports, rows, schemes
 from fedbench.specs import PartitionSpec
 from fedbench.store import Store
 from tests.support import partitions_lab as lab
+from tests.support.frames import few, refused
 
-quick = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 HEAD = "client,sample,split\n"
 GOOD = "client,sample,split\n0,5,train\n0,7,test\n1,5,train\n1,2,validation\n1,0,test\n"
 
@@ -58,8 +57,7 @@ def tables(draw: st.DrawFn) -> list[tuple[int, int, str]]:
     return draw(st.permutations(out))
 
 
-@given(tables())
-@quick
+@few(tables())
 def test_rows_are_the_same_in_any_order_form_and_count(tmp_path: Path, table: list[tuple[int, int, str]]) -> None:
     client, sample, split = (list(column) for column in zip(*table, strict=True))
     text = "".join(f"{c},{s},{side}\n" for c, s, side in table)
@@ -76,8 +74,7 @@ def test_rows_are_the_same_in_any_order_form_and_count(tmp_path: Path, table: li
     assert sorted(back) == sorted(text.split())
 
 
-@given(tables())
-@quick
+@few(tables())
 def test_a_partition_comes_back_as_it_was_written(tmp_path: Path, table: list[tuple[int, int, str]]) -> None:
     text = "".join(f"{c},{s},{side}\n" for c, s, side in table)
     p = partitions.make(from_file(file(tmp_path, f"client,sample,split\n{text}")), dataset())
@@ -145,15 +142,12 @@ def test_a_wrong_parquet_file_is_one_line(tmp_path: Path) -> None:
         ({"client": [0, 0], "sample": [1, 2], "split": [[1], [2]]}, "column split must hold text"),
     ):
         pq.write_table(pa.table(columns), path)
-        with pytest.raises(FedbenchError, match=message):
-            rows.read(path)
+        refused(message, rows.read, path)
     path.write_bytes(b"PAR1 and no more")
-    with pytest.raises(FedbenchError, match="is damaged or not a Parquet file"):
-        rows.read(path)
+    refused("is damaged or not a Parquet file", rows.read, path)
 
 
-@given(st.binary(max_size=200))
-@quick
+@few(st.binary(max_size=200))
 def test_any_bytes_end_in_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes(content)
@@ -171,8 +165,7 @@ def test_what_does_not_fit_the_data(tmp_path: Path) -> None:
         (from_file(good, validation=0.5), "has validation samples of its own; leave --validation out"),
         (lab.spec("file", 2, rows="0" * 64), "are a file that is not at hand; give it with --from FILE"),
     ):
-        with pytest.raises(FedbenchError, match=says):
-            partitions.make(asked, dataset())
+        refused(says, partitions.make, asked, dataset())
 
 
 def test_modifiers_are_said_beside_the_file(tmp_path: Path) -> None:
@@ -189,10 +182,8 @@ def test_modifiers_are_said_beside_the_file(tmp_path: Path) -> None:
 def test_the_format_is_given_or_the_ending() -> None:
     assert exports.format_of(Path("a.pq"), None) == "parquet"
     assert exports.format_of(Path("a.txt"), "csv") == "csv"
-    with pytest.raises(FedbenchError, match="does not say in which format"):
-        exports.format_of(Path("a.txt"), None)
-    with pytest.raises(FedbenchError, match="did you mean 'parquet'"):
-        exports.format_of(Path("a"), "parqet")
+    refused("does not say in which format", exports.format_of, Path("a.txt"), None)
+    refused("did you mean 'parquet'", exports.format_of, Path("a"), "parqet")
 
 
 # -- folders ----------------------------------------------------------------------------------------------------
@@ -284,8 +275,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, digits: data.Dataset, store: S
 def test_groups_without_both_sides_are_no_clients(tmp_path: Path, digits: data.Dataset, store: Store) -> None:
     exports.write(made(digits), "pflib", tmp_path / "out", lambda: digits)
     (tmp_path / "out/test/1.npz").unlink()
-    with pytest.raises(FedbenchError, match=r"2 of the 3 groups by client have training and test images, .* --clients"):
-        back(tmp_path / "out", store)
+    refused(r"2 of the 3 groups by client have training and test images, .* --clients", back, tmp_path / "out", store)
     assert back(tmp_path / "out", store, clients=2)[0].clients == 2
 
 
@@ -295,8 +285,7 @@ def test_what_folders_and_rows_cannot_say(tmp_path: Path, digits: data.Dataset) 
         (drifting, "leaf", "drift, which no folder of clients can say"),
         (lab.spec("equal", 4, shift="px", level=3), "csv", "more than who holds which sample .* csv says no more"),
     ):
-        with pytest.raises(FedbenchError, match=says):
-            exports.write(partitions.make(asked, dataset(400)), form, tmp_path / "out", lambda: dataset(400))
+        refused(says, exports.write, partitions.make(asked, dataset(400)), form, tmp_path / "out", lambda: dataset(400))
         assert not (tmp_path / "out").exists()
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/file").touch()
@@ -315,8 +304,7 @@ def test_a_folder_is_data_set_and_partition(tmp_path: Path, digits: data.Dataset
         (None, {}, "a partition of which data set"),
         (None, {"from": "./NOPE"}, r"there is no file or folder \./NOPE; --from takes a folder of PFLlib"),
     ):
-        with pytest.raises(FedbenchError, match=says):
-            spec_of(of, options, rules, store)
+        refused(says, spec_of, of, options, rules, store)
     dealt = spec_of(str(out), {"dir": "0.3", "clients": "2"}, rules, store)
     assert (dealt.scheme, dealt.clients) == ("dirichlet", 2)
     assert api.partition(from_=out, store=store.home).spec.scheme == "presplit"

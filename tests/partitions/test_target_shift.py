@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbench import data, partitions, protocol
@@ -23,9 +22,9 @@ from fedbench.partitions.transforms import paint
 from fedbench.ratios.exact import stratum_ratios
 from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support import partitions_lab as lab
+from tests.support.frames import few
 from tests.support.partitions_lab import MADE
 
-quick = settings(max_examples=25)
 #: Smallest and other class sizes of the training and of the test split.
 FASHION = ([6000] * 10, [1000] * 10)
 CIFAR10 = ([5000] * 10, [1000] * 10)
@@ -122,8 +121,7 @@ def exact(mix: list[list[int]], available: list[int]) -> list[list[int]]:
     return [[floor(s / max(columns) * n_min + Fraction(1, 10**6)) for s in row] for row in shares]
 
 
-@quick
-@given(st.lists(st.integers(0, 10**5), min_size=3, max_size=3), st.integers(1, 1000))
+@few(st.lists(st.integers(0, 10**5), min_size=3, max_size=3), st.integers(1, 1000), examples=25)
 def test_keep_takes_the_floor_of_each_class(taken: list[int], thousandths: int) -> None:
     share = thousandths / 1000
     left = kept(np.array([taken, taken]), [share, 1.0])
@@ -131,8 +129,7 @@ def test_keep_takes_the_floor_of_each_class(taken: list[int], thousandths: int) 
     assert kept(np.array([taken]), None).tolist() == [taken]
 
 
-@quick
-@given(mixtures(), st.booleans(), st.integers(0, 3))
+@few(mixtures(), st.booleans(), st.integers(0, 3), examples=25)
 def test_slices(mixture: tuple[Any, Any, int], disjoint: bool, seed: int) -> None:
     """Groups never share a sample; a group's clients hold the same ones, or share them out; counts are the rule's."""
     train, test, members = mixture
@@ -361,8 +358,7 @@ def test_blocks_are_training_images_in_file_order() -> None:
     assert made.groups == [0, 1]
 
 
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.integers(0, 2**32 - 1))
-@settings(max_examples=15)
+@few(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.integers(0, 2**32 - 1), examples=15)
 def test_flips_are_as_frequent_as_asked(train: float, test: float, noise: float, seed: int) -> None:
     n = 4000
     of = coloured_images(2 * n)

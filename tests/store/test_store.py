@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbench import files
@@ -26,6 +25,7 @@ from fedbench.files import intact, scratch, sealed
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import SCHEMA, DatasetSpec, PartitionSpec, Spec
 from fedbench.store import MANIFEST, Artifact, DamagedError, Store, rows
+from tests.support.frames import few
 
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")
 OTHER = DatasetSpec("digits", "sklearn", "another")
@@ -428,8 +428,7 @@ def test_nor_does_an_origin_of_another_form_pass(store: Store, origin: object) -
 JSON = st.recursive(st.none() | st.integers() | st.floats(), st.lists)
 
 
-@given(st.dictionaries(st.text(max_size=4), JSON, max_size=3))
-@settings(max_examples=20)
+@few(st.dictionaries(st.text(max_size=4), JSON, max_size=3))
 def test_what_is_sealed_survives_json(value: dict[str, Any]) -> None:
     value.pop(files.SEAL, None)
     written = json.loads(json.dumps(sealed(value)))
@@ -537,8 +536,7 @@ def part_of(first: int, n: int, words: str = "ab") -> pa.Table:
     return pa.table({"x": pa.array(range(first, first + n), pa.int32()), "view": view})
 
 
-@given(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=6), many=st.integers(1, 400))
-@settings(max_examples=30)
+@few(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=6), many=st.integers(1, 400), examples=30)
 def test_the_rows_come_back_in_their_order(
     sizes: list[int], many: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -1,0 +1,28 @@
+"""Frames that many tests have: the one line in which bad input ends, and examples that Hypothesis draws."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from fedbench.errors import FedbenchError
+
+CALM = [HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
+
+
+def refused(says: str, call: Callable[..., object], *arguments: Any, **more: Any) -> None:
+    """The call with these arguments ends in one line that this regular expression finds."""
+    with pytest.raises(FedbenchError) as caught:
+        call(*arguments, **more)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert re.search(says, line), line
+
+
+def few(*drawn: Any, examples: int = 20, **named: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Hypothesis's `given`, of so many examples."""
+    return lambda test: settings(max_examples=examples, suppress_health_check=CALM)(given(*drawn, **named)(test))
