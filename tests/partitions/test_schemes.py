@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
 from fedbench import partitions
-from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes, split
-from fedbench.partitions.schemes import dirichlet as dirichlet_scheme
+from fedbench.partitions.schemes import dirichlet as module
 from fedbench.partitions.schemes.dirichlet import share_out
 from fedbench.specs import PartitionSpec
 from tests.support import partitions_lab as lab
@@ -21,24 +24,11 @@ from tests.support.frames import few, refused
 from tests.support.partitions_lab import deal, draw, noise, plain
 
 ARTIST = np.repeat(["a", "b"], 50)
-
-
-def spec(scheme: str, **fields: Any) -> PartitionSpec:
-    return lab.spec(scheme, **{"seed": 0, "train_fraction": 0.7, **fields})
-
-
-def dirichlet(**fields: Any) -> PartitionSpec:
-    return spec("dirichlet", **{"alpha": 0.5, "min_size": 5, **fields})
-
-
-def limited(**fields: Any) -> PartitionSpec:
-    return spec("limited", **{"alpha": 0.5, "size": 10, "seed": 3, "train_fraction": 0.8, **fields})
-
-
-def within(**fields: Any) -> PartitionSpec:
-    """Of domains that are dealt out apart."""
-    values = {"alpha": 0.5, "within": "domain", "seed": 3, "train_fraction": 0.8, **fields}
-    return spec("dirichlet", **values)
+spec = partial(lab.spec, seed=0, train_fraction=0.7)
+dirichlet = partial(spec, "dirichlet", alpha=0.5, min_size=5)
+limited = partial(spec, "limited", alpha=0.5, size=10, seed=3, train_fraction=0.8)
+#: Of domains that are dealt out apart.
+within = partial(spec, "dirichlet", alpha=0.5, within="domain", seed=3, train_fraction=0.8)
 
 
 # -- any scheme -------------------------------------------------------------------------------------------------
@@ -101,23 +91,18 @@ def test_natural_clients_are_whole_groups(sizes: list[int], seed: int, share: fl
         assert abs(len(train) - share * len(both)) <= 1
         writers.append(writer)
     assert writers == sorted(set(writers))
-    with pytest.raises(FedbenchError, match=f"{fit} groups by writer"):
-        draw(np.zeros(len(column), int), spec("natural", by="writer", clients=fit + 1), column)
+    too_many = spec("natural", by="writer", clients=fit + 1)
+    refused(f"{fit} groups by writer", draw, np.zeros(len(column), int), too_many, column)
 
 
 @pytest.mark.parametrize(
     "chosen",
-    [
-        {"scheme": "iid"},
-        {"scheme": "shards", "shards": 2},
-        {"scheme": "dirichlet", "alpha": 1.0},
-        {"scheme": "natural", "by": "w"},
-    ],
+    [("iid", {}), ("shards", {"shards": 2}), ("dirichlet", {"alpha": 1.0}), ("natural", {"by": "w"})],
+    ids=itemgetter(0),
 )
-def test_another_seed_is_another_partition(chosen: dict[str, Any]) -> None:
-    labels = np.arange(200) % 5
-    groups = np.repeat(np.arange(50), 4) if "by" in chosen else None
-    one, two = (draw(labels, spec(**chosen, seed=seed), groups) for seed in (1, 2))
+def test_another_seed_is_another_partition(chosen: tuple[str, dict[str, Any]]) -> None:
+    groups = np.repeat(np.arange(50), 4) if chosen[0] == "natural" else None
+    one, two = (draw(np.arange(200) % 5, spec(chosen[0], **chosen[1], seed=seed), groups) for seed in (1, 2))
     assert not np.array_equal(np.sort(one[0][0]), np.sort(two[0][0]))
 
 
@@ -285,10 +270,8 @@ def test_smaller_training_sets_lie_in_larger_ones(own: dict[str, Any], a: float,
     )
     for (train, test), (some, some_test), (many, many_test) in zip(whole, less, more, strict=True):
         assert test == some_test == many_test
-        assert train[: len(many)] == many
-        assert many[: len(some)] == some
-        assert len(some) == max(1, int(min(a, b) * len(train)))
-        assert len(many) == max(1, int(max(a, b) * len(train)))
+        assert some == train[: max(1, int(min(a, b) * len(train)))]
+        assert many == train[: max(1, int(max(a, b) * len(train)))]
 
 
 @pytest.mark.parametrize("shift", ["high", "corrupted"])
@@ -326,8 +309,150 @@ def test_images_of_subsampled_clients_are_those_of_whole_ones(shift: str) -> Non
     ],
 )
 def test_impossible_partitions_say_why(asked: PartitionSpec, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dirichlet_scheme, "ATTEMPTS", 20)
+    monkeypatch.setattr(module, "ATTEMPTS", 20)
     groups = ARTIST if getattr(schemes.of(asked), "within", None) else None
-    with pytest.raises(FedbenchError, match=says) as caught:
-        draw(np.arange(100) % 5, asked, groups)
-    assert "\n" not in str(caught.value)
+    refused(says, draw, np.arange(100) % 5, asked, groups)
+
+
+# -- the very counts of the papers, which depend on the class sizes only --------------------------------------
+
+
+CIFAR10, CIFAR100, TINY = (10, 6000), (100, 600), (200, 550)
+
+
+def drawn(classes: int, each: int, **fields: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Training and test counts [M, K] of a partition of `classes` classes with `each` samples."""
+    labels = np.tile(np.arange(classes), each)
+    sides = draw(labels, spec(**fields))
+    counts = np.array([[np.bincount(labels[i], minlength=classes) for i in side] for side in sides])
+    return counts[:, 0], counts[:, 1]
+
+
+def feddrm(classes: int, each: int, clients: int = 8, **fields: Any) -> tuple[np.ndarray, np.ndarray]:
+    own = {"scheme": "dirichlet", "min_size": classes} if "alpha" in fields else {"scheme": "shards"}
+    return drawn(classes, each, clients=clients, seed=2025, train_fraction=0.7, **own, **fields)
+
+
+def present(counts: np.ndarray) -> list[int]:
+    return (counts > 0).sum(axis=1).tolist()
+
+
+def test_feddrm_cifar10_dir_03() -> None:
+    train, test = feddrm(*CIFAR10, alpha=0.3)
+    counts = train + test
+    assert present(counts) == [6, 9, 6, 8, 5, 8, 10, 10]
+    assert counts.tolist() == [
+        [505, 215, 4351, 749, 1573, 0, 568, 0, 0, 0],
+        [5, 8, 1491, 1, 289, 0, 28, 4950, 38, 1142],
+        [3, 4583, 0, 2018, 847, 1, 4134, 0, 0, 0],
+        [0, 17, 8, 212, 626, 451, 61, 6, 0, 1557],
+        [5267, 320, 43, 433, 1800, 0, 0, 0, 0, 0],
+        [0, 23, 76, 2565, 803, 74, 296, 838, 5607, 0],
+        [81, 1, 12, 5, 5, 696, 733, 33, 284, 3267],
+        [139, 833, 19, 17, 57, 4778, 180, 173, 71, 34],
+    ]
+    assert train.sum(axis=1).tolist() == [5572, 5566, 8110, 2056, 5504, 7197, 3581, 4410]
+    assert (train.sum(), test.sum()) == (41_996, 18_004)
+    # The local classifier that always answers its commonest training class (average accuracy, training weights).
+    hits = test[np.arange(8), train.argmax(axis=1)] / test.sum(axis=1)
+    assert round(100 * np.average(hits, weights=train.sum(axis=1)), 1) == 57.3
+
+
+@pytest.mark.parametrize(
+    ("of", "own", "sizes", "classes", "largest"),
+    [
+        (CIFAR10, {"alpha": 1.3}, [9378, 8932, 6787, 7338, 6888, 6264, 5887, 8526], None, 0.26),
+        (CIFAR10, {"alpha": 2.3}, [7291, 7626, 8994, 5516, 8171, 7725, 8091, 6586], None, 0.26),
+        (CIFAR10, {"shards": 5}, [7500] * 8, [4, 5, 5, 5, 4, 4, 5, 5], 0.275),
+        (
+            CIFAR100, {"alpha": 0.3}, [7566, 7502, 7722, 7560, 7705, 7540, 6847, 7558],
+            [75, 86, 82, 56, 86, 90, 92, 98], None,
+        ),
+        (CIFAR100, {"shards": 25}, [7500] * 8, [22, 23, 23, 23, 22, 24, 24, 24], None),
+    ],
+)  # fmt: skip
+def test_feddrm(
+    of: tuple[int, int], own: dict[str, Any], sizes: list[int], classes: list[int] | None, largest: float | None
+) -> None:
+    train, test = feddrm(*of, **own)
+    counts = train + test
+    assert counts.sum(axis=1).tolist() == sizes
+    assert train.sum(axis=1).tolist() == [int(0.7 * n) for n in sizes]
+    assert classes in (None, present(counts))
+    share = counts.max(axis=1).sum() / counts.sum()  # of the samples, in the commonest class of their client
+    assert largest in (None, round(share, 3), round(share, 2))
+
+
+@pytest.mark.parametrize(
+    ("clients", "least", "most", "short", "single", "smallest"),
+    [(16, 1398, 5395, 1, None, None), (24, 289, 4129, 5, None, 202), (32, 633, 3458, 14, 1, None)],
+)
+def test_feddrm_more_clients(
+    clients: int, least: int, most: int, short: int, single: int | None, smallest: int | None
+) -> None:
+    train, test = feddrm(*CIFAR10, clients=clients, alpha=0.3)
+    sizes = (train + test).sum(axis=1)
+    assert (sizes.min(), sizes.max()) == (least, most)
+    assert (train.sum(axis=1) < 1280).sum() == short  # cannot fill ten batches of 128
+    assert single in (None, present(train + test).count(1))
+    assert smallest in (None, train.sum(axis=1).min())
+
+
+@pytest.mark.parametrize(
+    ("data", "alpha", "attempts", "spread", "first", "total", "classes"),
+    [
+        # Of the sizes: least, median and largest; those of clients 0 to 4. Images to train on; median of the classes.
+        pytest.param(
+            CIFAR10, 0.1, 5266, (74, 604, 1746), [297, 263, 1380, 269, 584], 47_955, 4, marks=pytest.mark.slow
+        ),
+        (CIFAR10, 0.5, 1, (213, 609, 1036), [638, 706, 248, 602, 814], 47_958, 9),
+        (CIFAR100, 0.1, 1, (295, 613, 768), [443, 611, 520, 653, 628], 47_960, 35),
+        (CIFAR100, 0.5, 1, (480, 605, 759), [600, 614, 603, 617, 545], 47_962, 75.5),
+        (TINY, 0.1, 1, (605, 1116, 1307), [1115, 1100, 920, 1223, 1105], 87_962, 67),
+        (TINY, 0.5, 1, (911, 1105, 1200), [1114, 1120, 1033, 1105, 1100], 87_964, 150.5),
+    ],
+)
+def test_pfedfda(
+    data: Any, alpha: float, attempts: int, spread: Any, first: Any, total: int, classes: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    calls = []
+    monkeypatch.setattr(module, "share_out", lambda *given: calls.append(1) or share_out(*given))
+    train, test = drawn(*data, scheme="dirichlet", alpha=alpha, clients=100, seed=42, train_fraction=0.8, min_size=63)
+    sizes = (train + test).sum(axis=1)
+    assert len(calls) == attempts
+    assert (sizes.min(), int(np.median(sizes)), sizes.max()) == spread
+    assert sizes[:5].tolist() == first
+    assert train.sum() == total
+    assert np.median(present(train + test)) == classes
+    if attempts > 1:
+        assert (min(present(train + test)), max(present(train + test))) == (1, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "train", "first", "kept"),
+    [
+        (
+            "cifar10", 10, [5572, 5566, 8110, 2056, 5504, 7197, 3581, 4410], [638, 706, 248, 602, 814],
+            {1: 47_958, 0.75: 35_935, 0.5: 23_962, 0.25: 11_962},
+        ),
+        (
+            "cifar100", 100, [5296, 5251, 5405, 5292, 5393, 5278, 4792, 5290], [600, 614, 603, 617, 545],
+            {1: 47_962},
+        ),
+    ],
+)  # fmt: skip
+def test_real_labels_give_the_papers_clients(
+    data_root: Path, name: str, classes: int, train: list[int], first: list[int], kept: dict[float, int]
+) -> None:
+    """FedDRM's; and pFedFDA's of pfedfda/protocol.md#dirichlet-partition, with Table 1's shares of training sets."""
+    parts = [pq.read_table(data_root / name / f"{side}.parquet", columns=["label"]) for side in ("train", "test")]
+    labels = np.concatenate([part["label"].to_numpy() for part in parts])
+    main = {"scheme": "dirichlet", "clients": 8, "alpha": 0.3, "min_size": classes, "seed": 2025}
+    assert [len(mine) for mine, _ in draw(labels, spec(**main, train_fraction=0.7))] == train
+    own = {"scheme": "dirichlet", "clients": 100, "alpha": 0.5, "min_size": 63, "seed": 42, "train_fraction": 0.8}
+    for share, total in kept.items():
+        sides = draw(labels, spec(**own, subsample=share))
+        assert sum(len(mine) for mine, _ in sides) == total
+        assert sum(len(test) for _, test in sides) == 60_000 - kept[1]
+        assert [len(mine) + len(test) for mine, test in sides[:5]] == first or share < 1
