@@ -1,8 +1,10 @@
-"""`fedbench partition` as a user meets it, on the embedded digits: options, JSON, and what is refused in one line."""
+"""`fedbench partition` as a user meets it, on the embedded digits: options, JSON, what is refused in one line; its
+options without the command line; and partitioners of one's own."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,14 +15,16 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-from fedbench import data
+from fedbench import data, partition_options, partitions, protocol
 from fedbench.cli import app
 from fedbench.cli.partition import _short_forms
 from fedbench.partitions import Partition, schemes
 from fedbench.partitions.transforms import CORRUPTIONS
+from fedbench.specs import PartitionSpec, RunSpec
 from fedbench.store import Store
 from tests.support import partitions_lab as lab
 from tests.support.cli_user import fedbench, good
+from tests.support.frames import refused
 from tests.support.partitions_lab import MADE, cells, current
 from tests.support.real_images import RealImages
 
@@ -127,7 +131,6 @@ def test_json(home: Path, options: str) -> None:
     assert json.loads(good("partition", "digits", *options.split(), "--json").out)["made"] is False
 
 
-EQUAL = "--equal --shift px --level 5"
 FTW_ERM = "--protocol ftw_erm"
 
 
@@ -142,10 +145,6 @@ FTW_ERM = "--protocol ftw_erm"
         ("--counts x.csv --preset two", "--counts and --preset exclude each other"),
         (f"{FTW_ERM} --preset two --dir 1", "--dir and --preset exclude each other"),
         ("--spc 0", "--spc of shards must be at least 1, not 0"),
-        ("--dir 0", "--dir of dirichlet must be above 0"),
-        ("--dir -2", "--dir of dirichlet must be above 0"),
-        ("--scheme dirichlet --alpha -2", "--alpha of dirichlet must be above 0"),
-        ("--iid --min-size 4", "partitioner iid has no min size: only dirichlet can have it"),
         ("--scheme mixture", "one row a group; for example --counts FILE.csv"),
         ("--scheme nonsense --help", "unknown partitioner 'nonsense'"),
         ("--by writer", "unknown column of digits 'writer'"),
@@ -154,42 +153,16 @@ FTW_ERM = "--protocol ftw_erm"
         ("--protocol feddrn", "did you mean 'feddrm'"),
         ("--iid --as-json 1", "unknown option of partition by iid '--as-json'; did you mean '--json'?"),
         ("--iid --datasets digits", "known: --by, --clients, --counts, --dir, --duplicates"),
-        ("--equal --shift px", "shift px has levels 1 to 8, and none is given"),
-        ("--equal --shift px --level 0", "levels 1 to 8, not 0"),
-        ("--equal --shift px --level 9", "levels 1 to 8, not 9"),
-        ("--equal --level 3", "level 3 of which shift?"),
-        ("--equal --shift px+px --level 3", "unknown shift 'px+px'"),
-        ("--equal --shift pool", "an equal partition has no shift pool"),
         ("--iid --shift px", "an iid partition has no shift px: equal can have it"),
-        (f"{EQUAL} --clients 400", "355 test images cannot serve 400 clients"),
-        (f"{EQUAL} --duplicates 0", "at least once, not 0 times"),
-        (f"{EQUAL} --validation 1.5", "must lie between 0 and 1, not 1.5"),
-        (f"{EQUAL} --phases 2", "shift px has levels 1 to 3 in drift phases, not 5"),
-        (f"{EQUAL} --round-robin", "partitioner equal has no round robin: only natural can have it"),
-        ("--iid --data-share 0.01", "partitioner iid has no data share: only equal can have it"),
-        ("--iid --size 5", "only limited and sampled can have it"),
+        ("--equal --shift px --level 5 --clients 400", "355 test images cannot serve 400 clients"),
         ("--dir 1 --size 400", "1797 samples cannot give 10 clients 400 each"),
         ("--dir 1 --size 20 --min-size 5", "partitioner dirichlet has no size: only limited"),
         ("--dir 1 --size 20 --within domain", "partitioner dirichlet has no size: only limited"),
         ("--dir 1 --within domain", "unknown column of digits 'domain'"),
-        ("--dir 1 --cap 20", "a cap needs the column whose groups it limits"),
-        ("--iid --subsample 0", "must lie in (0, 1], not 0.0"),
-        ("--iid --subsample 1.5", "must lie in (0, 1], not 1.5"),
-        ("--iid --unseen 10", "10 of 10 clients cannot be unseen in training"),
-        ("--iid --unseen-as fog-3", "but there are none"),
-        ("--iid --unseen 2 --unseen-as fgo-3", "unknown corruption 'fgo'; did you mean 'fog'?"),
-        ("--iid --unseen 2 --unseen-as fog-0", "1 to 5, not '0'"),
         ("--iid --unseen 2 --unseen-as all-6", "1 to 5, not '6'"),
         ("--iid --unseen 2 --unseen-as fog-3,", "corruption '' has no severity"),
-        ("--iid --shift corrupt", "unknown shift 'corrupt'; did you mean 'corrupted'?"),
-        (f"{FTW_ERM} --unseen 2", "a mixture partition has no unseen clients"),
         (f"{FTW_ERM} --preset tow", "unknown preset of protocol ftw_erm 'tow'; did you mean 'two'"),
         ("--preset two", "protocol plain has no preset 'two'; --protocol ftw_erm has it"),
-        (f"{FTW_ERM} --min-size 3", "partitioner mixture has no min size: only dirichlet"),
-        (f"{FTW_ERM} --split 0.5", "a mixture partition has no training share"),
-        (f"{FTW_ERM} --shift low", "a mixture partition has no shift low"),
-        (f"{FTW_ERM} --clients 7", "7 clients cannot be 5 groups of the same size"),
-        (f"{FTW_ERM} --preset colored --clients 3", "blocks: 4 numbers for each of its 3"),
         (f"{FTW_ERM} --preset colored", "client 0 asks for images 40000 to 50000, but digits has 1797 training images"),
         ("--counts absent.csv", "cannot read absent.csv"),
     ],
@@ -257,3 +230,178 @@ def test_the_default_layout_on_real_images(
     said = cells(good("partition", "fashion_mnist", "--protocol", "ftw_erm").out, r"^ *\S* +(train|test) ")
     assert said[0] == ["0", "train", *["34"] * 5, "5,862", *["34"] * 4, "6,168"]
     assert said[-1] == ["test", *["5"] * 4, "977", *["5"] * 5, "1,022"]
+
+
+# -- from what a user wrote to a spec, without the command line -----------------------------------------------
+
+
+def spec_of(store: Store, **options: Any) -> PartitionSpec:
+    return partition_options.spec_of("digits", options, protocol.load("feddrm"), store)
+
+
+def test_texts_and_values_make_one_spec(store: Store) -> None:
+    texts = {"dir": "0.5", "clients": "5", "shift": "none", "seed": "3", "split": "0.6", "min-size": "2", "iid": False}
+    values = {"dir": 0.5, "clients": 5, "shift": "none", "seed": 3, "split": 0.6, "min_size": 2, "spc": None}
+    made = spec_of(store, **texts)
+    assert made == spec_of(store, **values)
+    assert (made.clients, made.seed, made.train_fraction, made.shift) == (5, 3, 0.6, "none")
+    assert made.options == {"alpha": 0.5, "min_size": 2}
+    assert spec_of(store, seed=str(2**32 - 1)).seed == 2**32 - 1, "more than any other option's whole number"
+    names = partition_options.names()
+    assert {"dir", "spc", "iid", "by", "equal", "counts", "scheme", "clients", "min_size", "round_robin"} <= names
+
+
+def test_numpys_scalars_make_the_spec_of_pythons(store: Store) -> None:
+    """float32(0.3) is 0.30000001192, which would be a second partition, shown as Dir-0.3 too."""
+    values = {"dir": 0.3, "clients": 5, "min_size": 2, "split": 0.7, "seed": 3}
+    kinds = {"dir": np.float32, "clients": np.int64, "min_size": np.array, "split": np.float64, "seed": np.uint8}
+    assert spec_of(store, **{n: kinds[n](value) for n, value in values.items()}).id == spec_of(store, **values).id
+    assert spec_of(store, iid=np.bool_(True)).id == spec_of(store, iid=True).id
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dir": True}, "--dir of dirichlet takes a number, not True"),
+        ({"dir": np.array([0.3])}, "--dir of dirichlet takes a number, not array([0.3])"),
+        ({"preset": ["x"]}, "--preset of partition takes a word, not ['x']"),
+        ({"iid": "false"}, "--iid of iid must be true, or left out, not False"),
+        ({"iid": 3}, "--iid of iid takes true or false, not 3"),
+        ({"counts": 3}, "--counts of partition takes a word, not 3"),
+        ({"counts": "x" * 999}, "(File name too long); give a shorter one"),
+        ({"from": ""}, "--from is empty; give a path"),
+        ({"dir": "much"}, "--dir of dirichlet takes a number, not 'much'"),
+        ({"dir": "0"}, "--dir of dirichlet must be above 0"),
+        ({"clients": "2.5"}, "--clients of partition takes a whole number, not '2.5'"),
+        ({"dir": 0.3, "spc": 2}, "--dir and --spc exclude each other"),
+        ({"iid": True, "min_size": 4}, "partitioner iid has no min size: only dirichlet can have it"),
+        ({"iid": True, "clientz": 4}, "unknown option of partitioner iid 'clientz'; did you mean 'clients'?"),
+        ({"scheme": "shrads"}, "unknown partitioner 'shrads'; did you mean 'shards'?"),
+    ],
+)
+def test_bad_options(store: Store, options: dict[str, Any], message: str) -> None:
+    refused(re.escape(message), spec_of, store, **options)
+
+
+# -- a partitioner of one's own, to the report; in a table: tests/cli/test_cli_own_table.py -------------------
+
+
+MINE = '''
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbench.options import option
+from fedbench.partitions import Densities, Scheme
+
+
+@dataclass(frozen=True)
+class Mine(Scheme):
+    """Parts by brightness."""
+
+    noise: float = option(0.0, "how much of the order is chance", least=0, most=1)
+
+    def deal(self, dataset, spec, rng):
+        light = dataset.images.mean(axis=(1, 2, 3)) / 255 + self.noise * rng.random_sample(len(dataset.labels))
+        return np.array_split(np.argsort(light, kind="stable"), spec.clients)
+
+    def densities(self, partition):
+        even = np.full((partition.clients, 10), 0.1)
+        return Densities(partition.label.astype(np.int64), even, even)
+'''
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    return file
+
+
+OWN = ("partition", "digits", "--scheme", "./mine.py:Mine")
+
+
+def test_from_the_partition_to_the_report_without_its_file(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Mine noise 0.5" in good(*OWN, "--noise", "0.5", "--clients", "3", "--shift", "none").out
+    mine.unlink()
+    monkeypatch.setattr(schemes._own, "_known", {})  # as a new process, which was given no file
+    good("train", "--method", "fedavg", "--rounds", "1", "--steps", "1")
+    (made,) = Store(mine.parent / "home").list("run")
+    assert isinstance(made.spec, RunSpec)
+    part = made.spec.setting.partition
+    assert part.scheme.startswith("Mine@")
+    assert part.options == {"noise": 0.5}
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "fedavg  digits    Mine         3  " in good("list").out
+    assert "Mine" in good("evaluate", made.id).out
+
+
+def test_densities_are_written_down(mine: Path, digits: data.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(mine.parent / "home")
+    spec = schemes.spec(data.load("digits", store).spec, f"{mine}:Mine", 4, 1, 0.7)
+    drawn = partitions.build(spec, store)
+    mine.unlink()
+    monkeypatch.setattr(schemes._own, "_known", {})
+    read = partitions.build(spec, store)
+    assert read.densities.train.tolist() == drawn.densities.train.tolist() == [[0.1] * 10] * 4
+    assert read.densities.strata.tolist() == drawn.label.tolist()
+
+
+def test_the_identity_is_class_source_and_options(mine: Path) -> None:
+    def made(file: Path, **own: float) -> PartitionSpec:
+        return schemes.spec(MADE, f"{file}:Mine", 3, 1, 0.7, **own)
+
+    one, copy = made(mine), mine.with_name("copy.py")
+    copy.write_text(MINE)
+    assert made(copy).id == one.id
+    assert made(mine, noise=0.1).id != one.id
+    copy.write_text(MINE + "OVER = 1\n")
+    assert made(copy).id != one.id
+    assert PartitionSpec.from_dict(one.to_dict()).id == one.id
+
+
+@pytest.mark.parametrize(
+    ("words", "change", "says"),
+    [
+        ("--noise 2", (), "--noise of Mine must be in [0, 1], not 2"),
+        ("--noise much", (), "--noise of Mine takes a number, not 'much'"),
+        ("--level 3", (), "partitioner Mine has no level: only equal can have it"),
+        ("--nois 1", (), "unknown option of partition by Mine '--nois'; did you mean '--noise'?"),
+        ("--phases 2", (), "a Mine partition has no phases"),
+        ("--shift px", (), "a Mine partition has no shift px: equal can have it"),
+        ("", ("@dataclass(frozen=True)\n", ""), "noise of ./mine.py:Mine is no option, as the class is no dataclass"),
+        ("", ("noise", "clients"), "./mine.py:Mine cannot call an option clients: any partition has one"),
+        ("", ("light = ", "light = 1 / 0 + "), "mine.py, line 17, in deal: ZeroDivisionError"),
+        ("", ("class Mine(Scheme)", "class Mine"), "./mine.py:Mine is no partitioner; derive it from"),
+        ("", ("class Mine", "class Yours"), "unknown partitioner class in ./mine.py:Mine 'Mine'"),
+    ],
+)
+def test_bad_options_and_files(mine: Path, words: str, change: tuple[str, ...], says: str) -> None:
+    mine.write_text(MINE.replace(*change) if change else MINE)
+    said = fedbench(*OWN, *words.split())
+    assert said.code == 2
+    assert says in said.line
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "why"),
+    [
+        (("rng.random_sample", "np.random.default_rng().random"), "same seed same draw", "differ in who holds which"),
+        (("spec.clients)", "1) * spec.clients"), "no leak", "are in a training and in a test split"),
+        (("spec.clients)", "spec.clients + 1)[1:]"), "draws", ""),
+    ],
+)
+def test_checks_find_what_is_wrong(mine: Path, change: tuple[str, str], check: str, why: str) -> None:
+    mine.write_text(MINE.replace(*change))
+    said = fedbench("check", "./mine.py:Mine", "--noise", "0.5")
+    text = " ".join(said.out.split())
+    assert why in text
+    assert (said.code == 1) == (f"✗ {check}" in text) == bool(why)
+
+
+def test_help_has_its_options(mine: Path) -> None:
+    text = " ".join(good(*OWN, "--help").out.split())
+    assert "Options of Mine" in text
+    assert "how much of the order is chance" in text
