@@ -29,7 +29,7 @@ from fedbench.specs import DatasetSpec, PartitionSpec, Setting
 from fedbench.store import Store
 from tests.support.data_makers import encoded, zipped
 from tests.support.frames import refused
-from tests.support.server import Served, Server
+from tests.support.server import Server, whole
 
 CENTRES = ("Drishti", "REFUGE", "RIM", "kaggle_arima")
 #: What the class folders may be called; of each the first in alphabetical order is the first class.
@@ -135,13 +135,12 @@ def test_images_classes_and_domains_of_office_home(tmp_path: Path, store: Store,
 
 def test_a_copy_with_an_address_is_fetched(tmp_path: Path, store: Store, server: Server) -> None:
     """Google Drive has no address for programs; who has a copy elsewhere names it, with its checksum, in a recipe."""
-    base, served = server
     there = archive(tmp_path, RETINA, retina_images())
     content = there.read_bytes()
     there.unlink()  # or it would be at hand, beside the recipe
-    served["/copy"] = Served(content)
+    server.answers["/copy"] = whole(content)
     path = 'path = "retina/retina_balanced.zip"\n'
-    more = f'sha256 = "{hashlib.sha256(content).hexdigest()}"\nurls = ["{base}/copy"]\n'
+    more = f'sha256 = "{hashlib.sha256(content).hexdigest()}"\nurls = ["{server.base}/copy"]\n'
     mine = tmp_path / "retina_copy.toml"
     mine.write_text((RECIPES / "retina.toml").read_text().replace(path, path + more))
     assert data.fetch(str(mine), store) == [store.home / "downloads/retina/retina_balanced.zip"]

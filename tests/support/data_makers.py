@@ -12,6 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbench.data import Dataset, load
+from fedbench.store import Store
+
 _CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
 
 
@@ -24,9 +27,8 @@ def idx_bytes(values: np.ndarray) -> bytes:
 
 def write_idx(path: Path, values: np.ndarray) -> Path:
     """An IDX file, gzipped if its name says so."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     data = idx_bytes(values)
-    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    written(path.parent, {path.name: gzip.compress(data, mtime=0) if path.suffix == ".gz" else data})
     return path
 
 
@@ -37,6 +39,14 @@ def encoded(pixels: np.ndarray, form: str = "PNG") -> bytes:
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, form)
     return out.getvalue()
+
+
+def written(folder: Path, files: dict[str, bytes]) -> Path:
+    """The folder, with these files in it."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
 
 
 def tar(path: Path, members: dict[str, bytes], links: dict[str, str] | None = None) -> Path:
@@ -80,6 +90,22 @@ def recipe_text(body: str, shape: tuple[int, ...] = (4, 5, 1), classes: tuple[st
     return HEAD.format(shape=list(shape), classes=list(classes)) + body
 
 
+def recipe_file(folder: Path, body: str, shape: tuple[int, ...] = (4, 5, 1), name: str = "toy") -> str:
+    """The path of a recipe with this body."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.toml").write_text(recipe_text(body, shape))
+    return str(folder / f"{name}.toml")
+
+
+def loaded(
+    folder: Path, store: Store, kind: str, body: str, channels: int = 1, classes: tuple[str, ...] = ("a", "b", "c")
+) -> Dataset:
+    """The data set toy of one source, whose files lie beside the recipe."""
+    text = recipe_text(f'[[source]]\nname = "s"\nkind = "{kind}"\n{body}', (4, 5, channels), classes)
+    (folder / "toy.toml").write_text(text)
+    return load(str(folder / "toy.toml"), store)
+
+
 IDX = """
 [[source]]
 name = "{source}"
@@ -102,22 +128,35 @@ role = "labels"
 split = "test"
 """
 IDX_BODY = IDX.format(source="idx", folder="toy")
+UNION = """
+[[source]]
+name = "union"
+kind = "union"
+parts = {parts}
+columns = {{ domain = "domain" }}
+"""
 
 
-def idx_toy(folder: Path, seed: int = 0) -> tuple[Path, np.ndarray, np.ndarray]:
-    """A recipe toy.toml and its IDX files in `folder`; returns its path, the pooled pixels and labels."""
-    images, labels = pixels(9, 4, 5, seed=seed), np.arange(9, dtype=np.uint8) % 3
+def idx_toy(
+    folder: Path, seed: int = 0, name: str = "toy", size: tuple[int, ...] = (4, 5), source: str = "idx"
+) -> tuple[Path, np.ndarray]:
+    """A recipe and IDX files of 6 training and 3 test images in `folder`; returns its path and the pooled pixels."""
+    images, labels = pixels(9, *size, seed=seed), np.arange(seed, seed + 9).astype(np.uint8) % 3
     for split, rows in (("train", slice(0, 6)), ("test", slice(6, 9))):
-        write_idx(folder / f"toy/{split}-images.gz", images[rows])
-        write_idx(folder / f"toy/{split}-labels.gz", labels[rows])
-    path = folder / "toy.toml"
-    path.write_text(recipe_text(IDX_BODY))
-    return path, images, labels
+        write_idx(folder / f"{name}/{split}-images.gz", images[rows])
+        write_idx(folder / f"{name}/{split}-labels.gz", labels[rows])
+    body = IDX.format(folder=name, source=source)
+    return Path(recipe_file(folder, body, size if len(size) == 3 else (*size, 1), name)), images
+
+
+def union(folder: Path, *parts: str, shape: tuple[int, ...] = (6, 6, 3)) -> str:
+    """The path of a recipe all.toml of these data sets."""
+    return recipe_file(folder, UNION.format(parts=list(parts)), shape, "all")
 
 
 def with_checksums(folder: Path) -> Path:
     """The toy recipe with the SHA-256 of its files declared."""
-    path, _, _ = idx_toy(folder)
+    path, _ = idx_toy(folder)
     text = path.read_text()
     for file in sorted((folder / "toy").iterdir()):
         line = f'path = "toy/{file.name}"\n'

@@ -1,47 +1,69 @@
-"""A server on this machine that answers as it is told to: whole, cut, missing or wrong files."""
+"""A server on this machine: what a path answers is written to the socket as it is, whole, cut, wrong or hostile."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
+import socket
+import threading
+from collections.abc import Callable, Iterable
+
+#: Of a connection and the request that came by it.
+Answer = Callable[[socket.socket, bytes], None]
+OK = b"HTTP/1.1 200 OK\r\n"
 
 
-@dataclass
-class Served:
-    """What a path answers, and what it was asked."""
-
-    data: bytes = b""
-    status: int = 200
-    cuts: list[int] = field(default_factory=list)  #: break off after so many bytes, one a request
-    ranges: bool = True
-    asked: list[str | None] = field(default_factory=list)  #: the Range header of each request
+def raw(*pieces: bytes) -> Answer:
+    """These bytes."""
+    return lambda to, request: to.sendall(b"".join(pieces))
 
 
-class Handler(BaseHTTPRequestHandler):
-    served: dict[str, Served]
+def start(request: bytes) -> int:
+    """From which byte on it asks for the file."""
+    return int(request.split(b"bytes=")[1].split(b"-")[0]) if b"bytes=" in request else 0
 
-    def do_GET(self) -> None:
-        entry = self.served.get(self.path) or Served(status=404)
-        wanted = self.headers.get("Range")
-        entry.asked.append(wanted)
-        if entry.status != 200:
-            self.send_error(entry.status)
+
+def whole(data: bytes, cuts: Iterable[int] = (), ranges: bool = True) -> Answer:
+    """A file, or the rest of it that is asked for; the connection breaks after so many bytes, one a request."""
+    left = iter(cuts)
+
+    def answer(to: socket.socket, request: bytes) -> None:
+        first, n = start(request) if ranges else 0, len(data)
+        if first and first >= n:
+            to.sendall(b"HTTP/1.1 416 no\r\n\r\n")
             return
-        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and entry.ranges else 0
-        if start and start >= len(entry.data):
-            self.send_error(416)
-            return
-        body = entry.data[start:]
-        self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(body)))
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(entry.data) - 1}/{len(entry.data)}")
-        self.end_headers()
-        self.wfile.write(body[: entry.cuts.pop(0)] if entry.cuts else body)
+        part = b"HTTP/1.1 206 Partial\r\nContent-Range: bytes %d-%d/%d\r\n" % (first, n - 1, n)
+        cut = next(left, n)
+        to.sendall((part if first else OK) + b"Content-Length: %d\r\n\r\n" % (n - first) + data[first:][:cut])
 
-    def log_message(self, *args: object) -> None:
-        pass
+    return answer
 
 
-#: Its address, and what its paths answer.
-Server = tuple[str, dict[str, Served]]
+class Server:
+    """`answers` by path, 404 elsewhere; `asked` are the requests: their paths, and from which byte on."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.asked: list[tuple[str, int]] = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.base = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:  # closed: the test is over
+                return
+            threading.Thread(target=self._one, args=(connection,), daemon=True).start()
+
+    def _one(self, connection: socket.socket) -> None:
+        with connection:
+            request = b""
+            while b"\r\n\r\n" not in request and (piece := connection.recv(4096)):
+                request += piece
+            if request:
+                path = request.split()[1].decode()
+                self.asked.append((path, start(request)))
+                try:
+                    self.answers.get(path, raw(b"HTTP/1.1 404 no\r\n\r\n"))(connection, request)
+                except OSError:  # the client has had enough
+                    return
