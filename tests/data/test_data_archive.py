@@ -26,6 +26,7 @@ from scipy.io import savemat
 from fedbench.data import guard
 from fedbench.data.archive import open_tree
 from fedbench.data.idx import read_idx
+from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from tests.support.data_makers import encoded, loaded, pixels, tar, written, zipped
 from tests.support.frames import refused
