@@ -7,7 +7,8 @@ import contextlib
 import io
 import json
 import pickle
-import zipfile
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbench import data, protocol
-from fedbench.data import Dataset, load, recipe, resolve
+from fedbench import protocol
+from fedbench.data import load, recipe, resolve
 from fedbench.data.leaf import read_leaf
 from fedbench.data.pflib import _EITHER, _SIGNED, _pixels, _signed, read_pflib
 from fedbench.data.recipe import File, Recipe, Source
@@ -27,7 +28,7 @@ from fedbench.errors import FedbenchError
 from fedbench.partition_options import spec_of
 from fedbench.partitions import build
 from fedbench.store import Store
-from tests.support.data_makers import encoded, pixels, recipe_text
+from tests.support.data_makers import encoded, pixels, recipe_file
 from tests.support.frames import few, refused
 
 BODY = """
@@ -58,19 +59,20 @@ def write(folder: Path, name: str, content: Any) -> Path:
     return folder / name
 
 
-def loaded(folder: Path, store: Store) -> Dataset:
-    (folder / "toy.toml").write_text(recipe_text(BODY))
-    return load(str(folder / "toy.toml"), store)
+def leaf(folder: Path, *contents: Any, names: Sequence[str] = ("all_data_0.json",)) -> str:
+    """The path of a recipe of LEAF's files with these contents."""
+    for name, content in zip(names, contents, strict=True):
+        write(folder / "leaf", name, content)
+    return recipe_file(folder, BODY)
 
 
 def test_files_in_the_order_of_their_numbers(tmp_path: Path, store: Store) -> None:
     names = ["all_data_0.json", "all_data_2.json", "all_data_10.json"]
-    contents = [held({f"f{i}_a": 2, f"f{i}_b": 3}, seed=i) for i in range(3)]
-    for name, (content, _) in zip(names, contents, strict=True):
-        write(tmp_path / "leaf", name, content)
+    contents, images = zip(*(held({f"f{i}_a": 2, f"f{i}_none": 0, f"f{i}_b": 3}, i) for i in range(3)), strict=True)
+    toy = leaf(tmp_path, *contents, names=names)
     (tmp_path / "leaf/notes.json").write_text("not one of them")
-    got = loaded(tmp_path, store)
-    np.testing.assert_array_equal(got.images[..., 0], np.concatenate([images for _, images in contents]))
+    got = load(toy, store)
+    np.testing.assert_array_equal(got.images[..., 0], np.concatenate(images))
     assert got.labels.tolist() == [0, 1, 2, 0, 1] * 3
     assert got.columns["writer"].tolist() == [f"f{i}_{who}" for i in range(3) for who in "aabbb"]
     assert got.split.max() == 0  # a partition splits each client's own images
@@ -78,13 +80,10 @@ def test_files_in_the_order_of_their_numbers(tmp_path: Path, store: Store) -> No
 
 def test_natural_groups_are_the_clients(tmp_path: Path, store: Store) -> None:
     """Of a data set of one's own, where the user says natural; one with a single image cannot be one."""
-    content, _ = held({"a": 4, "b": 1, "c": 2, "d": 3})
-    write(tmp_path / "leaf", "all_data_0.json", content)
-    (tmp_path / "toy.toml").write_text(recipe_text(BODY))
-    toy, rules = str(tmp_path / "toy.toml"), protocol.load(protocol.default_for(str(tmp_path / "toy.toml")))
+    toy = leaf(tmp_path, held({"a": 4, "b": 1, "c": 2, "d": 3})[0])
+    rules = protocol.load(protocol.default_for(toy))
     assert rules.name == "plain"
-    assert spec_of(toy, {"by": "writer"}, rules, store).clients == 3
-    assert spec_of(toy, {"by": "writer", "clients": "2"}, rules, store).clients == 2
+    assert [spec_of(toy, {"by": "writer", **own}, rules, store).clients for own in ({}, {"clients": "2"})] == [3, 2]
     assert build(spec_of(toy, {"by": "writer"}, rules, store), store).class_counts().sum(1).tolist() == [4, 2, 3]
     refused("unknown column of toy 'writers'; did you mean 'writer'", spec_of, toy, {"by": "writers"}, rules, store)
 
@@ -92,29 +91,17 @@ def test_natural_groups_are_the_clients(tmp_path: Path, store: Store) -> None:
 def test_white_paper_stays_white_and_greys_are_rounded(tmp_path: Path, store: Store) -> None:
     content, _ = held({"a": 1})
     content["user_data"]["a"]["x"] = [[1.0, 0.0, 1, 0, 0.5, 0.499, 0.0019, 0.002, 254.4 / 255, 254.6 / 255] * 2]
-    write(tmp_path / "leaf", "all_data_0.json", content)
-    got = loaded(tmp_path, store)
+    got = load(leaf(tmp_path, content), store)
     assert got.images.ravel().tolist() == [255, 0, 255, 0, 128, 127, 0, 1, 254, 255] * 2
 
 
 @few(levels=st.lists(st.integers(0, 255), min_size=20, max_size=20), digits=st.integers(4, 17), examples=30)
-def test_every_grey_level_survives(levels: list[int], digits: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("leaf")
+def test_every_grey_level_survives(levels: list[int], digits: int, tmp_path: Path) -> None:
     x = [float(f"{level / 255:.{digits}g}") for level in levels]
-    content: Held = {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [x], "y": [0]}}}
-    write(folder, "all_data_0.json", content)
-    (folder / "toy.toml").write_text(recipe_text(BODY))
-    found = recipe(str(folder / "toy.toml"))
-    (part,) = read_leaf(found, found.sources[0], [folder])
+    content = {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [x], "y": [0]}}}
+    found = recipe(leaf(tmp_path, content))
+    (part,) = read_leaf(found, found.sources[0], [tmp_path / "leaf"])
     assert part.images.ravel().tolist() == levels
-
-
-def test_users_without_images_are_left_out(tmp_path: Path, store: Store) -> None:
-    content, images = held({"a": 2, "b": 0, "c": 1})
-    write(tmp_path / "leaf", "all_data_0.json", content)
-    got = loaded(tmp_path, store)
-    np.testing.assert_array_equal(got.images[..., 0], images)
-    assert got.columns["writer"].tolist() == ["a", "a", "c"]
 
 
 def user(**change: object) -> Any:
@@ -166,20 +153,18 @@ def test_a_wrong_file_is_explained(tmp_path: Path, store: Store, change: Any, me
     if callable(change):
         change(content)
     text = json.dumps(content)[:change] if isinstance(change, int) else change if isinstance(change, str) else content
-    path = write(tmp_path / "leaf", "all_data_0.json", text)
-    with pytest.raises(FedbenchError, match=message) as caught:
-        loaded(tmp_path, store)
-    assert str(path) in caught.value.message
-    assert "\n" not in caught.value.message
+    toy = leaf(tmp_path, text)
+    for says in (message, re.escape(str(tmp_path / "leaf/all_data_0.json"))):
+        refused(says, load, toy, store)
 
 
 def test_folders_that_are_not_one_of_leafs(tmp_path: Path, store: Store) -> None:
-    write(tmp_path / "leaf", "data_0.json", held({"a": 2})[0])
-    refused(r"leaf has no file like all_data\*\.json", loaded, tmp_path, store)
+    toy = leaf(tmp_path, held({"a": 2})[0], names=["data_0.json"])
+    refused(r"leaf has no file like all_data\*\.json", load, toy, store)
     # LEAF's sampled and split files hold the same images again: together they would count twice.
     write(tmp_path / "leaf/all_data", "all_data_0.json", held({"a": 2, "b": 1})[0])
     write(tmp_path / "leaf/sampled_data", "all_data_0_niid_0.json", held({"b": 1})[0])
-    refused(r"user b is in all_data/all_data_0\.json too; give one of LEAF's folders", loaded, tmp_path, store)
+    refused(r"user b is in all_data/all_data_0\.json too; give one of LEAF's folders", load, toy, store)
 
 
 def test_both_forms_of_femnist_give_the_same_images(tmp_path: Path, store: Store) -> None:
@@ -205,12 +190,9 @@ def test_both_forms_of_femnist_give_the_same_images(tmp_path: Path, store: Store
 
 def test_the_files_are_the_identity(tmp_path: Path, store: Store) -> None:
     content, _ = held({"a": 2})
-    write(tmp_path / "leaf", "all_data_0.json", content)
-    (tmp_path / "toy.toml").write_text(recipe_text(BODY))
-    before = resolve(str(tmp_path / "toy.toml"), store)
+    before = resolve(leaf(tmp_path, content), store)
     content["user_data"]["a"]["y"] = [2, 2]
-    write(tmp_path / "leaf", "all_data_0.json", content)
-    assert resolve("toy", store) != before
+    assert resolve(leaf(tmp_path, content), store) != before
 
 
 # -- PFLlib ------------------------------------------------------------------------------------------------------
@@ -218,14 +200,15 @@ def test_the_files_are_the_identity(tmp_path: Path, store: Store) -> None:
 Clients = dict[int, tuple[Any, Any]]
 
 
-def folder(place: Path, train: Clients, test: Clients, config: Any = None) -> Path:
-    for side, clients in (("train", train), ("test", test)):
+def fed(place: Path, train: Clients, test: Clients | None = None, config: Any = None) -> str:
+    """A folder of PFLlib; of the same images on both sides if no others are given."""
+    for side, clients in (("train", train), ("test", train if test is None else test)):
         (place / side).mkdir(parents=True)
         for client, (x, y) in clients.items():
             np.savez_compressed(place / side / f"{client}.npz", x=x, y=np.asarray(y))
     if config is not None:
         (place / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
-    return place
+    return str(place)
 
 
 def grey(count: int, side: int = 4) -> np.ndarray:
@@ -241,11 +224,11 @@ def test_clients_come_in_the_order_of_their_numbers(tmp_path: Path, store: Store
     sizes = {0: 2, 2: 3, 10: 4}
     train = {c: (grey(n), [c % 3] * n) for c, n in sizes.items()}
     test = {c: (grey(1), [0]) for c in sizes}
-    loaded = data.load(str(folder(tmp_path / "fed", train, test, {"num_classes": 3})), store)
-    assert (loaded.spec.name, loaded.classes, loaded.images.shape) == ("fed", ("0", "1", "2"), (12, 4, 4, 1))
-    assert loaded.column("client").tolist() == [0, 0, 2, 2, 2, 10, 10, 10, 10, 0, 2, 10]
-    assert loaded.split.tolist() == [0] * 9 + [1] * 3
-    assert loaded.images[1].ravel().tolist() == list(range(16, 32))
+    got = load(fed(tmp_path / "fed", train, test, {"num_classes": 3}), store)
+    assert (got.spec.name, got.classes, got.images.shape) == ("fed", ("0", "1", "2"), (12, 4, 4, 1))
+    assert got.column("client").tolist() == [0, 0, 2, 2, 2, 10, 10, 10, 10, 0, 2, 10]
+    assert got.split.tolist() == [0] * 9 + [1] * 3
+    assert got.images[1].ravel().tolist() == list(range(16, 32))
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
@@ -254,8 +237,8 @@ def test_images_in_0_to_1_are_no_dark_ones(tmp_path: Path, store: Store, kind: A
     levels = np.arange(256).reshape(16, 4, 4)
     own = {0: ((levels / 255).astype(kind), np.arange(16) % 2), 1: (np.ones((1, 4, 4), kind), [0])}
     lines: list[str] = []
-    loaded = data.load(str(folder(tmp_path / "fed", own, own)), store, notify=lines.append)
-    assert loaded.images[:17].reshape(17, 4, 4).tolist() == [*levels.tolist(), [[255] * 4] * 4]
+    got = load(fed(tmp_path / "fed", own), store, notify=lines.append)
+    assert got.images[:17].reshape(17, 4, 4).tolist() == [*levels.tolist(), [[255] * 4] * 4]
     found = ["the values of its images lie in [0, 1]", "34 grey images of 4 x 4 pixels, 2 classes"]
     assert lines[1:] == [f"fed: {line}" for line in found]
 
@@ -263,8 +246,7 @@ def test_images_in_0_to_1_are_no_dark_ones(tmp_path: Path, store: Store, kind: A
 def test_a_bright_client_among_others_in_minus_1_to_1(tmp_path: Path, store: Store) -> None:
     bright = np.arange(128, 256).reshape(8, 4, 4)
     own = {0: (grey(2), [0, 1]), 1: ((bright / 255 - 0.5) / 0.5, [0, 1] * 4)}
-    loaded = data.load(str(folder(tmp_path / "fed", own, own)), store)
-    assert loaded.images[2:10, ..., 0].tolist() == bright.tolist()
+    assert load(fed(tmp_path / "fed", own), store).images[2:10, ..., 0].tolist() == bright.tolist()
 
 
 @pytest.mark.parametrize("none", [(np.zeros((0, 1, 4, 4), np.float32), []), ([], [])])
@@ -273,18 +255,18 @@ def test_a_client_may_have_no_row(tmp_path: Path, store: Store, none: Any, witho
     own = {0: (grey(2), [0, 1]), 1: (grey(2), [0, 1])}
     sides = [{**own, 0: none} if side in without else own for side in ("train", "test")]
     lines: list[str] = []
-    loaded = data.load(str(folder(tmp_path / "fed", *sides)), store, notify=lines.append)
+    got = load(fed(tmp_path / "fed", *sides), store, notify=lines.append)
     named = ", ".join(f"{side}/0.npz" for side in without)
     assert lines[1].endswith(f"[-1, 1]; no row in {named}: a client without any is left out")
-    assert len(loaded.labels) == 8 - 2 * len(without)
-    assert set(loaded.column("client")) == ({1} if without[1:] else {0, 1})
+    assert len(got.labels) == 8 - 2 * len(without)
+    assert set(got.column("client")) == ({1} if without[1:] else {0, 1})
 
 
 def test_names_of_classes_are_the_configs(tmp_path: Path, store: Store) -> None:
     of_mnist = {"num_clients": 1, "non_iid": True, "partition": "pat", "Size of samples for labels in clients": []}
     for name, config in (("a", {"classes": ["no", "yes"]}), ("b", None), ("c", of_mnist)):
-        loaded = data.load(str(folder(tmp_path / name, OWN, OWN, config)), store)
-        assert loaded.classes == (("no", "yes") if name == "a" else ("0", "1"))
+        classes = load(fed(tmp_path / name, OWN, config=config), store).classes
+        assert classes == (("no", "yes") if name == "a" else ("0", "1"))
 
 
 @given(st.integers(0, 255), st.sampled_from([np.float16, np.float32, np.float64, np.uint8]))
@@ -305,16 +287,17 @@ class _Bomb:
 
 def test_a_pickle_is_refused_and_never_run(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    place = folder(tmp_path / "fed", {0: (grey(2), [0, 1])}, {0: (grey(2), [0, 1])})
-    as_pflib = np.array({"x": grey(2), "y": np.array([0, 1])}, object)
-    np.savez_compressed(place / "train/0.npz", data=as_pflib)
-    refused(r"0\.npz holds a pickled object, .*; save the arrays x and y as such", data.load, str(place), store)
-    bomb = np.empty(1, object)
+    place, bomb = fed(tmp_path / "fed", OWN), np.empty(1, object)
     bomb[0] = _Bomb()
-    np.savez_compressed(place / "train/0.npz", x=bomb, y=np.array([0]))
-    refused("is damaged or not an npz file", data.load, str(place), store)
-    (place / "train/0.npz").write_bytes(pickle.dumps(_Bomb()))
-    refused("is damaged or not an npz file", data.load, str(place), store)
+    file, as_pflib = Path(place) / "train/0.npz", np.array({"x": grey(2), "y": np.array([0, 1])}, object)
+    for arrays, says in (
+        ({"data": as_pflib}, r"0\.npz holds a pickled object, .*; save the arrays x and y as such"),
+        ({"x": bomb, "y": np.array([0])}, "is damaged or not an npz file"),
+    ):
+        np.savez_compressed(file, **arrays)
+        refused(says, load, place, store)
+    file.write_bytes(pickle.dumps(_Bomb()))
+    refused("is damaged or not an npz file", load, place, store)
     assert not (tmp_path / "ran").exists()
 
 
@@ -349,17 +332,17 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, store: Store, monkeyp
 def test_wrong_arrays_and_configs_are_one_line(
     tmp_path: Path, store: Store, x: Any, y: Any, config: Any, message: str
 ) -> None:
-    place = folder(tmp_path / "fed", {**OWN, 1: (x, y)}, OWN, {"num_classes": 2} if config is None else config)
-    refused(message, data.load, str(place), store)
+    place = fed(tmp_path / "fed", {**OWN, 1: (x, y)}, OWN, {"num_classes": 2} if config is None else config)
+    refused(message, load, place, store)
 
 
 def test_folders_that_cannot_be_it(tmp_path: Path, store: Store) -> None:
-    refused(r"none .* holds no image", data.load, str(folder(tmp_path / "none", {0: ([], [])}, {0: ([], [])})), store)
-    (folder(tmp_path / "fed", OWN, OWN) / "train/train0.npz").write_bytes(b"")
-    with pytest.raises(FedbenchError, match=r"train0\.npz should be called by its client's number; such as 0\.npz"):
-        data.load(str(tmp_path / "fed"), store)
+    refused(r"none .* holds no image", load, fed(tmp_path / "none", {0: ([], [])}), store)
+    named = fed(tmp_path / "fed", OWN)
+    (tmp_path / "fed/train/train0.npz").write_bytes(b"")
+    refused(r"train0\.npz should be called by its client's number; such as 0\.npz", load, named, store)
     (tmp_path / "other/train").mkdir(parents=True)
-    refused("is a folder neither of PFLlib", data.load, str(tmp_path / "other"), store)
+    refused("is a folder neither of PFLlib", load, str(tmp_path / "other"), store)
 
 
 def _parts(path: Path) -> list[Any]:
@@ -370,9 +353,7 @@ def _parts(path: Path) -> list[Any]:
 @few(st.binary(max_size=300), examples=25)
 def test_any_bytes_end_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "0.npz").write_bytes(content)
-    with pytest.raises(FedbenchError) as error:
-        _parts(tmp_path)
-    assert "\n" not in str(error.value)
+    refused("", _parts, tmp_path)
 
 
 @few(st.data(), examples=25)
@@ -390,5 +371,4 @@ def test_a_changed_byte_ends_in_one_line_or_in_images(tmp_path: Path, drawn: st.
 def test_an_archive_that_says_less_than_it_unpacks_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedbench.data.guard.LIMIT", 1 << 20)
     np.savez_compressed(tmp_path / "0.npz", x=np.zeros((64, 1, 256, 256), np.uint8), y=np.zeros(64, int))
-    assert zipfile.ZipFile(tmp_path / "0.npz").fp is not None
     refused("would take", _parts, tmp_path)
