@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume
-from hypothesis import given as given_
-from hypothesis import settings as few
 from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
@@ -33,14 +33,9 @@ from fedbench.specs import (
 from fedbench.specs.base import thawed
 from fedbench.specs.partition import MOST_COPIES
 from fedbench.specs.setting import AUGMENTS, EXECUTORS, PASSES, SCHEDULES, TAILS
-from tests.support.frames import refused
+from tests.support.frames import few, refused
 
-
-def given(*drawn: st.SearchStrategy[Any]) -> Any:
-    """Forty examples: a spec is large, and a fault in it shows in most."""
-    return lambda test: few(max_examples=40)(given_(*drawn)(test))
-
-
+given = partial(few, examples=40)  #: a spec is large, and a fault in it shows in most
 names = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=12)
 seeds = st.integers(0, 2**32 - 1)
 positive = st.floats(1e-6, 1e6)
@@ -48,35 +43,30 @@ counts = st.integers(1, 10_000)
 plain = st.one_of(st.text(max_size=8), st.integers(-(10**9), 10**9), positive, st.booleans(), st.none())
 
 datasets = st.builds(DatasetSpec, names, names, names, version=st.integers(1, 9))
+HERE = ("digits", "sklearn", "0123456789ab")
 
 
 shares = st.floats(0, 1)
-
-
-def rows(draw: st.DrawFn, groups: int, width: int, value: st.SearchStrategy[float]) -> list[list[float]]:
-    row = st.lists(value, min_size=width, max_size=width)
-    return draw(st.lists(row, min_size=groups, max_size=groups))
 
 
 @st.composite
 def apart(draw: st.DrawFn) -> PartitionSpec:
     """Partitions that draw training and test samples apart."""
     groups, width = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+
+    def rows(groups: int, width: int, value: st.SearchStrategy[float]) -> list[list[float]]:
+        row = st.lists(value, min_size=width, max_size=width)
+        return draw(st.lists(row, min_size=groups, max_size=groups))
+
     if draw(st.booleans()):
-        own: dict[str, Any] = {
-            "train_mix": rows(draw, groups, width, positive),
-            "test_mix": rows(draw, groups, width, positive),
-            "disjoint": draw(st.sampled_from((None, False, True))),
-            "keep": draw(st.one_of(st.none(), st.just(draw(st.lists(st.floats(0.01, 1), min_size=groups))[:groups]))),
-        }
+        own: dict[str, Any] = {"train_mix": rows(groups, width, positive), "test_mix": rows(groups, width, positive)}
+        own["disjoint"] = draw(st.sampled_from((None, False, True)))
+        own["keep"] = draw(st.sampled_from((None, *rows(1, groups, st.floats(0.01, 1)))))
         return partition_spec(draw(datasets), "mixture", groups * draw(st.integers(1, 9)), draw(seeds), **own)
     cut = draw(st.integers(1, 50))
     blocks = [[i, cut, cut + i, 2 * cut] for i in draw(st.lists(st.integers(0, cut - 1), min_size=1, max_size=4))]
-    flips = rows(draw, len(blocks), 2, shares)
-    noise = draw(shares)
-    return partition_spec(
-        draw(datasets), "colored", len(blocks), draw(seeds), blocks=blocks, flips=flips, label_noise=noise
-    )
+    own = {"blocks": blocks, "flips": rows(len(blocks), 2, shares), "label_noise": draw(shares)}
+    return partition_spec(draw(datasets), "colored", len(blocks), draw(seeds), **own)
 
 
 corruptions = st.builds(lambda c, s: f"{c}-{s}", st.sampled_from(CORRUPTIONS), st.integers(1, SEVERITIES))
@@ -84,31 +74,28 @@ corruptions = st.builds(lambda c, s: f"{c}-{s}", st.sampled_from(CORRUPTIONS), s
 
 @st.composite
 def split_after(draw: st.DrawFn) -> PartitionSpec:
-    drawn = {"alpha": positive}
-    scheme, own = draw(
-        st.one_of(
-            st.tuples(st.just("dirichlet"), st.fixed_dictionaries(drawn, optional={"min_size": counts})),
-            st.tuples(
-                st.just("dirichlet"),
-                st.fixed_dictionaries({**drawn, "within": names}, optional={"cap": st.integers(2, 10_000)}),
-            ),
-            st.tuples(st.just("limited"), st.fixed_dictionaries({**drawn, "size": st.integers(2, 10_000)})),
-            st.tuples(st.just("shards"), st.fixed_dictionaries({"shards": counts})),
-            st.tuples(st.just("iid"), st.just({})),
-            st.tuples(
-                st.just("natural"), st.fixed_dictionaries({"by": names}, optional={"round_robin": st.booleans()})
-            ),
-        )
-    )
-    clients = draw(counts)
-    rest = {"subsample": st.floats(0.01, 1), "validation": st.floats(0.01, 0.99)}
-    own = own | draw(st.fixed_dictionaries({}, optional=rest))
+    drawn, samples = {"alpha": positive}, st.integers(2, 10_000)
+    schemes: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the options that each needs, and others
+        "dirichlet": (drawn, {"min_size": counts}),
+        "within": ({**drawn, "within": names}, {"cap": samples}),
+        "limited": ({**drawn, "size": samples}, {}),
+        "shards": ({"shards": counts}, {}),
+        "iid": ({}, {}),
+        "natural": ({"by": names}, {"round_robin": st.booleans()}),
+    }
+    scheme, clients = draw(st.sampled_from(sorted(schemes))), draw(counts)
+    needed, others = schemes[scheme]
+    others |= {"subsample": st.floats(0.01, 1), "validation": st.floats(0.01, 0.99)}
+    own = draw(st.fixed_dictionaries(needed, optional=others))
     if clients > 1 and draw(st.booleans()):
         own |= {"unseen": draw(st.integers(1, clients - 1))}
         own |= draw(st.fixed_dictionaries({}, optional={"unseen_as": st.lists(corruptions, max_size=3, unique=True)}))
-    fraction = draw(st.floats(0.01, 0.99))
-    shift = draw(st.sampled_from(SHIFTS))
-    return partition_spec(draw(datasets), scheme, clients, draw(seeds), fraction, shift, **own)
+    scheme, fraction, shift = (
+        scheme.replace("within", "dirichlet"),
+        draw(st.floats(0.01, 0.99)),
+        st.sampled_from(SHIFTS),
+    )
+    return partition_spec(draw(datasets), scheme, clients, draw(seeds), fraction, draw(shift), **own)
 
 
 def trainees(spec: PartitionSpec) -> int:
@@ -224,15 +211,17 @@ def test_none_is_absent(spec: Spec) -> None:
     check(spec)
 
 
-def test_a_later_field_keeps_older_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_field_keeps_older_ids_and_another_kind_has_others() -> None:
     @dataclasses.dataclass(frozen=True)
     class Later(DatasetSpec):
         mirror: str | None = None
 
-    old = DatasetSpec("digits", "sklearn", "abc")
-    assert Later("digits", "sklearn", "abc").id == old.id
-    assert Later("digits", "sklearn", "abc", mirror="x").id != old.id
-    assert Later.from_dict(old.to_dict()) == Later("digits", "sklearn", "abc")
+    class Other(DatasetSpec):  # or an artifact could be taken for another
+        kind = "other"
+
+    assert Later(*HERE).id == DatasetSpec(*HERE).id
+    assert Later(*HERE, mirror="x").id != DatasetSpec(*HERE).id != Other(*HERE).id
+    assert Later.from_dict(DatasetSpec(*HERE).to_dict()) == Later(*HERE)
 
 
 @given(settings())
@@ -356,12 +345,10 @@ def test_any_changed_field_of_equal_shards_changes_their_id(spec: PartitionSpec,
     assert changed(spec, **{name: changes[name]}).id != spec.id
 
 
-def test_what_changes_nothing_of_equal_shards_is_no_identity() -> None:
-    again = changed(EQUAL, duplicates=1, copies=1, strict=False, fewer_classes=False, subsample=1)
-    assert again == EQUAL
-    assert set(EQUAL.to_dict()) == {
-        "dataset", "scheme", "clients", "seed", "shift", "level", "validation", "version"
-    }  # fmt: skip
+def test_what_changes_nothing_of_equal_shards_is_not_written() -> None:
+    written = {"dataset", "scheme", "clients", "seed", "shift", "level", "validation", "version"}
+    assert set(EQUAL.to_dict()) == written
+    assert set(changed(EQUAL, duplicates=1, copies=1, strict=False, fewer_classes=False).to_dict()) == written
 
 
 @given(split_after())
@@ -387,16 +374,7 @@ def test_what_is_identity_of_a_run_and_its_metrics(run: RunSpec, name: str, valu
     assert dataclasses.replace(run, params={**run.params, name: value}).id != run.id
 
 
-def test_kinds_do_not_share_ids() -> None:
-    """Two kinds with the same fields must differ, or an artifact could be taken for another."""
-
-    class Other(DatasetSpec):
-        kind = "other"
-
-    assert Other("digits", "sklearn", "abc").id != DatasetSpec("digits", "sklearn", "abc").id
-
-
-DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")
+DIGITS = DatasetSpec(*HERE)
 MIX = partition_spec(DIGITS, "mixture", 4, 1, train_mix=[[1, 2], [2, 1]], test_mix=[[3, 1], [0, 1]], keep=[0.5, 1])
 COLORED = partition_spec(
     DIGITS, "colored", 2, 1, blocks=[[0, 5, 20, 30], [5, 20, 30, 40]], flips=[[0.5, 0.2], [0.2, 1]], label_noise=0.25
@@ -408,24 +386,36 @@ SETTING = Setting(DIR, "small", "digits_cnn", 100, 128, 0.01, 2025, steps=10, sc
 RUN = RunSpec(SETTING, "feddrm", {"lambda": 0.8, "routing": "probability"})
 
 
-def test_one_and_one_point_zero_are_one_id() -> None:
-    whole = changed(DIR, alpha=1)
-    assert whole.id == changed(DIR, alpha=1.0).id
-    assert isinstance(whole.options["alpha"], float)
-    assert dataclasses.replace(SETTING, lr=1).canonical() == dataclasses.replace(SETTING, lr=1.0).canonical()
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (changed(DIR, alpha=1), changed(DIR, alpha=1.0)),
+        (changed(SETTING, lr=1), changed(SETTING, lr=1.0)),
+        (changed(SETTING, momentum=-0.0), changed(SETTING, momentum=0.0)),
+        (RunSpec(SETTING, "x", {"mu": -0.0}), RunSpec(SETTING, "x", {"mu": 0.0})),
+        (changed(SETTING, optimizer="sgd"), SETTING),
+        (changed(EQUAL, duplicates=1, copies=1, strict=False, fewer_classes=False, subsample=1), EQUAL),
+        # Integers or floats, lists (TOML, JSON) or tuples; and a spec is hashable whatever it was given.
+        (changed(MIX, train_mix=((1.0, 2.0), (2.0, 1.0)), test_mix=((3, 1), (-0.0, 1)), keep=(0.5, 1.0)), MIX),
+        (changed(COLORED, blocks=((0.0, 5.0, 20.0, 30.0), (5.0, 20.0, 30.0, 40.0))), COLORED),
+        (
+            changed(SETTING, seed=np.uint8(7), votes=np.bool_(False), augment=np.str_("none"), drifts=None),
+            changed(SETTING, seed=7, votes=False, augment="none"),
+        ),
+    ],
+)
+def test_one_identity_however_it_is_written(one: Spec, other: Spec) -> None:
+    assert one == other
+    assert (one.id, one.canonical(), hash(one)) == (other.id, other.canonical(), hash(other))
 
 
-def test_numbers_of_rows_are_one_id_whoever_wrote_them() -> None:
-    """Integers or floats, lists (TOML, JSON) or tuples; and a spec is hashable whatever it was given."""
-    tuples = changed(MIX, train_mix=((1.0, 2.0), (2.0, 1.0)), test_mix=((3, 1), (-0.0, 1)), keep=(0.5, 1.0))
-    assert tuples == MIX
-    assert tuples.canonical() == MIX.canonical()
-    assert hash(tuples) == hash(MIX)
+def test_numbers_are_stored_in_their_types() -> None:
+    assert isinstance(changed(DIR, alpha=1).options["alpha"], float)
     assert MIX.options.get("train_mix") == ((1.0, 2.0), (2.0, 1.0))
     assert {type(v) for v in (*MIX.options.get("train_mix")[0], *(MIX.options.get("keep") or ()))} == {float}
     assert MIX.to_dict()["train_mix"] == [[1.0, 2.0], [2.0, 1.0]]
-    blocks = tuple(tuple(float(v) for v in row) for row in ((0, 5, 20, 30), (5, 20, 30, 40)))
-    assert changed(COLORED, blocks=blocks).id == COLORED.id
+    made = changed(SETTING, seed=np.uint8(7), votes=np.bool_(False), augment=np.str_("none"))
+    assert [type(value) for value in (made.seed, made.votes, made.augment)] == [int, bool, str]
 
 
 @given(apart(), st.data())
@@ -438,18 +428,11 @@ def test_every_number_of_a_row_is_identity(spec: PartitionSpec, data: st.DataObj
     assert changed(spec, **{name: table}).id != spec.id
 
 
-def test_both_zeros_are_one_id() -> None:
-    assert dataclasses.replace(SETTING, momentum=-0.0).id == dataclasses.replace(SETTING, momentum=0.0).id
-    assert RunSpec(SETTING, "x", {"mu": -0.0}).id == RunSpec(SETTING, "x", {"mu": 0.0}).id
-
-
 def test_sgd_is_the_optimizer_whether_it_is_said_or_not() -> None:
-    aloud = dataclasses.replace(SETTING, optimizer="sgd")
-    assert (aloud, aloud.id) == (SETTING, SETTING.id)
-    assert "optimizer" not in aloud.to_dict()
-    other = dataclasses.replace(SETTING, optimizer="adamw", momentum=0.0)
+    assert "optimizer" not in changed(SETTING, optimizer="sgd").to_dict()
+    other = changed(SETTING, optimizer="adamw", momentum=0.0)
     assert other.to_dict()["optimizer"] == "adamw"
-    assert other.id != dataclasses.replace(SETTING, momentum=0.0).id
+    assert other.id != changed(SETTING, momentum=0.0).id
 
 
 @pytest.mark.parametrize(
@@ -518,21 +501,14 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (DIR, {"train_fraction": 0.0}, "training share"),
     (DIR, {"train_fraction": 1}, "training share"),
     (DIR, {"alpha": 0}, "--alpha of dirichlet must be above 0, not 0.0"),
-    (DIR, {"alpha": -0.3}, "--alpha of dirichlet must be above 0, not -0.3"),
     (DIR, {"alpha": None}, "a dirichlet partition needs alpha: Dirichlet concentration: small is uneven"),
     (DIR, {"alpha": "0.3"}, "alpha of dirichlet cannot be '0.3'"),
     (DIR, {"min_size": 0}, "--min-size of dirichlet must be at least 1, not 0"),
     (DIR, {"scheme": "shards", "shards": 0}, "shards"),
     (DIR, {"scheme": "shards"}, "shards"),
     (DIR, {"scheme": "natural"}, "column"),
-    (DIR, {"scheme": "natural", "by": ""}, "column"),
     (DIR, {"dataset": "digits"}, "PartitionSpec.dataset"),
-    (LIMITED, {"alpha": None}, "a limited partition needs alpha: Dirichlet concentration: small is uneven"),
     (LIMITED, {"size": 1}, "--size of limited must be at least 2, not 1"),
-    (LIMITED, {"size": None}, "a limited partition needs size: samples that each client draws"),
-    (LIMITED, {"within": "domain"}, "partitioner limited has no within: only dirichlet can have it"),
-    (DIR, {"size": 5}, "partitioner dirichlet has no size: only limited and sampled can have it"),
-    (DIR, {"scheme": "iid", "within": "domain"}, "partitioner iid has no within: only dirichlet can have it"),
     (DIR, {"cap": 5}, "a cap needs the column whose groups it limits"),
     (DIR, {"within": "domain", "cap": 1}, "--cap of dirichlet must be at least 2, not 1"),
     (DIR, {"subsample": 0}, "share of training samples to keep must lie in (0, 1], not 0.0"),
@@ -545,21 +521,14 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (DIR, {"unseen": 2, "unseen_as": ["fog"]}, "corruption 'fog' has no severity; for example fog-3"),
     (DIR, {"unseen": 2, "unseen_as": ["fog-0"]}, "1 to 5, not '0' (in 'fog-0')"),
     (DIR, {"unseen": 2, "unseen_as": ["fog-6"]}, "1 to 5, not '6' (in 'fog-6')"),
-    (DIR, {"unseen": 2, "unseen_as": ["fog-3.5"]}, "not '3.5'"),
     (DIR, {"unseen": 2, "unseen_as": ["fog-3", "jpeg-1", "fog-3"]}, "names fog-3 twice"),
     (MIX, {"subsample": 0.5}, "a mixture partition has no subsample"),
     (MIX, {"unseen": 1}, "a mixture partition has no unseen clients"),
-    (COLORED, {"unseen": 1}, "a colored partition has no unseen clients"),
     (DIR, {"train_fraction": None}, "a dirichlet partition needs a training share"),
     (MIX, {"train_fraction": 0.7}, "a mixture partition has no training share"),
     (MIX, {"validation": 0.2}, "a mixture partition has no validation"),
-    (EQUAL, {"unseen": 1}, "an equal partition has no unseen clients"),
     (EQUAL, {"train_fraction": 0.7}, "an equal partition has no training share"),
-    (
-        EQUAL,
-        {"shift": "low"},
-        "an equal partition has no shift low",
-    ),
+    (EQUAL, {"shift": "low"}, "an equal partition has no shift low"),
     (EQUAL, {"level": 0}, "shift px has levels 1 to 8, not 0"),
     (EQUAL, {"level": 9}, "shift px has levels 1 to 8, not 9"),
     (EQUAL, {"level": None}, "shift px has levels 1 to 8, and none is given"),
@@ -571,29 +540,17 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (EQUAL, {"validation": 1.5}, "for validation must lie between 0 and 1, not 1.5"),
     (EQUAL, {"validation": 0}, "for validation must lie between 0 and 1, not 0.0"),
     (EQUAL, {"data_share": 0.2}, "10 clients cannot hold 0.2 of all training samples each"),
-    (EQUAL, {"data_share": -0.1}, "10 clients cannot hold -0.1 of all"),
     (EQUAL, {"phases": 1, "level": 1}, "data that drift do so in 2 to 100 phases, not in 1"),
     (EQUAL, {"phases": 2, "level": 1, "shift": "px+py"}, "2 drift phases need one of the shifts px, py, pyx and pxy"),
     (EQUAL, {"phases": 2, "level": None, "shift": "none"}, "2 drift phases need one of the shifts px, py, pyx and pxy"),
     (EQUAL, {"phases": 2, "level": 1, "shift": "pxy", "strict": True}, "drift phases have a P(X|Y) of their own"),
     (EQUAL, {"strict": True}, "strict is of P(X|Y) only"),
     (EQUAL, {"fewer_classes": True}, "fewer_classes is of mixed shifts only"),
-    (EQUAL, {"round_robin": True}, "partitioner equal has no round robin: only natural can have it"),
     (DIR, {"shift": "px", "level": 1}, "partitioner dirichlet has no level: only equal can have it"),
-    (DIR, {"level": 3}, "partitioner dirichlet has no level: only equal can have it"),
-    (
-        MIX,
-        {"shift": "low"},
-        "a mixture partition has no shift low",
-    ),
-    (
-        MIX,
-        {"train_mix": None},
-        "a mixture partition needs train mix: class probabilities up to a factor, one row a group",
-    ),
+    (MIX, {"shift": "low"}, "a mixture partition has no shift low"),
+    (MIX, {"train_mix": None}, "a mixture partition needs train mix: class probabilities up to a factor, one row"),
     (MIX, {"test_mix": []}, "needs test_mix"),
     (MIX, {"train_mix": [1, 2]}, "train_mix of mixture cannot be 1"),
-    (MIX, {"train_mix": [[1, "2"], [1, 1]]}, "train_mix of mixture cannot be '2'"),
     (MIX, {"train_mix": [[1, True], [1, 1]]}, "train_mix of mixture cannot be True"),
     (MIX, {"train_mix": [[1, float("nan")], [1, 1]]}, "train_mix of mixture must be a finite number, not nan"),
     (MIX, {"train_mix": [[1, -1], [1, 1]]}, "train_mix, row 0: class probabilities cannot be negative"),
@@ -604,28 +561,15 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (MIX, {"clients": 5}, "5 clients cannot be 2 groups of the same size"),
     (MIX, {"keep": [1]}, "keep needs a share in (0, 1] for each of the 2 groups"),
     (MIX, {"keep": [0, 1]}, "keep needs a share in (0, 1]"),
-    (MIX, {"keep": [[1], [1]]}, "keep of mixture cannot be [1]"),
     (MIX, {"keep": 0.5}, "keep of mixture cannot be 0.5"),
-    (
-        COLORED,
-        {"blocks": None},
-        "a colored partition needs blocks: first and last training image, first and last test image",
-    ),
+    (COLORED, {"blocks": None}, "a colored partition needs blocks: first and last training image, first and"),
     (COLORED, {"clients": 3}, "for each of its 3 clients"),
     (COLORED, {"blocks": [[0, 5, 20], [5, 20, 30]]}, "needs blocks: 4 numbers"),
     (COLORED, {"flips": [[0.5, 0.2]]}, "needs flips: 2 numbers"),
     (COLORED, {"blocks": [[0, 5, 20, 30], [20, 5, 30, 40]]}, "blocks, row 1: needs two ranges"),
     (COLORED, {"blocks": [[0, 5.5, 20, 30], [5, 20, 30, 40]]}, "blocks, row 0: needs two ranges"),
-    (COLORED, {"blocks": [[-1, 5, 20, 30], [5, 20, 30, 40]]}, "not [-1.0, 5.0, 20.0, 30.0]"),
     (COLORED, {"blocks": [[0, 5, 20, 30], [5, 21, 30, 40]]}, "client 1 trains on test images of client 0"),
-    (
-        COLORED,
-        {"flips": [[0.5, 0.2], [0.2, 1.1]]},
-        "probabilities in [0, 1]",
-    ),
-    (COLORED, {"label_noise": -0.1}, "probabilities in [0, 1]"),
-    (COLORED, {"label_noise": None}, "a colored partition needs label noise"),
-    (COLORED, {"train_fraction": 0.5}, "a colored partition has no training share"),
+    (COLORED, {"flips": [[0.5, 0.2], [0.2, 1.1]]}, "probabilities in [0, 1]"),
     (SETTING, {"epochs": 5}, "epochs or local steps"),
     (SETTING, {"steps": None}, "epochs or local steps"),
     (SETTING, {"rounds": 0}, "rounds"),
@@ -647,11 +591,7 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (SETTING, {"augment": "flip"}, "augment 'flip'"),
     (SETTING, {"precision": "fp8"}, "precision 'fp8'"),
     (SETTING, {"executor": "stakced"}, "executor 'stakced'; did you mean 'stacked'"),
-    (
-        SETTING,
-        {"partition": changed(DIR, unseen=3), "cohort": 6},
-        "a cohort must be 1 to 5 clients",
-    ),
+    (SETTING, {"partition": changed(DIR, unseen=3), "cohort": 6}, "a cohort must be 1 to 5 clients"),
     (SETTING, {"votes": 1}, "Setting.votes"),
     (RUN, {"params": ["lambda"]}, "RunSpec.params"),
     (RUN, {"params": {"lambda": [1]}}, "lambda"),
@@ -661,11 +601,7 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("spec", "change", "says"), BAD, ids=[says for _, _, says in BAD])
 def test_bad_values_give_one_line(spec: Spec, change: dict[str, Any], says: str) -> None:
-    with pytest.raises(FedbenchError) as caught:
-        changed(spec, **change)
-    line = str(caught.value)
-    assert says in line
-    assert "\n" not in line
+    refused(re.escape(says), changed, spec, **change)
 
 
 @pytest.mark.parametrize(
@@ -677,10 +613,7 @@ def test_bad_values_give_one_line(spec: Spec, change: dict[str, Any], says: str)
     ],
 )
 def test_from_dict_refuses(raw: dict[str, Any], says: str) -> None:
-    with pytest.raises(FedbenchError) as caught:
-        PartitionSpec.from_dict(raw)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    refused(says, PartitionSpec.from_dict, raw)
 
 
 @pytest.mark.parametrize(
@@ -706,27 +639,25 @@ def test_numpys_numbers_are_pythons_or_refused(given: Any, plain: float | None) 
             changed(spec, **change)
 
 
-def test_numpys_other_scalars() -> None:
-    made = changed(SETTING, seed=np.uint8(7), votes=np.bool_(False), augment=np.str_("none"), drifts=None)
-    assert made.id == changed(SETTING, seed=7, votes=False, augment="none").id
-    assert [type(value) for value in (made.seed, made.votes, made.augment)] == [int, bool, str]
-
-
-def test_labels() -> None:
-    assert schemes.label(DIR) == "Dir-0.3"
-    assert schemes.label(changed(DIR, alpha=1)) == "Dir-1"
-    assert schemes.label(changed(DIR, scheme="shards", alpha=None, shards=5)) == "5-SPC"
-    assert schemes.label(changed(DIR, scheme="iid", alpha=None)) == "IID"
-    assert schemes.label(changed(DIR, scheme="natural", alpha=None, by="writer")) == "by writer"
-    assert (schemes.label(MIX), schemes.label(COLORED)) == ("target shift", "coloured")
-    assert schemes.label(EQUAL) == (
-        "equal shards"
-        if EQUAL.options.get("level") is None
-        else f"{LEVELLED[EQUAL.shift]} level {EQUAL.options.get('level')}"
-    )
-    assert schemes.label(DRIFTING) == "P(X) level 1"
-    domains = changed(DIR, scheme="natural", alpha=None, min_size=None, by="domain", round_robin=True)
-    assert schemes.label(domains) == "by domain, dealt in turn"
+@pytest.mark.parametrize(
+    ("spec", "label"),
+    [
+        (DIR, "Dir-0.3"),
+        (changed(DIR, alpha=1), "Dir-1"),
+        (changed(DIR, scheme="shards", alpha=None, shards=5), "5-SPC"),
+        (changed(DIR, scheme="iid", alpha=None), "IID"),
+        (changed(DIR, scheme="natural", alpha=None, by="writer"), "by writer"),
+        (changed(DIR, scheme="natural", alpha=None, by="domain", round_robin=True), "by domain, dealt in turn"),
+        (LIMITED, "Dir-0.5 (63 samples each)"),
+        (MIX, "target shift"),
+        (COLORED, "coloured"),
+        (EQUAL, "P(X) level 5"),
+        (changed(EQUAL, shift="none", level=None), "equal shards"),
+        (DRIFTING, "P(X) level 1"),
+    ],
+)
+def test_labels(spec: PartitionSpec, label: str) -> None:
+    assert schemes.label(spec) == label
 
 
 # -- evaluated rounds -----------------------------------------------------------------------------------------
@@ -739,7 +670,6 @@ def test_evaluated_rounds(rounds: int, window: int, every: int) -> None:
     expected = [t for t in range(1, rounds + 1) if t > rounds - window or (every and t % every == 0)]
     assert found == expected
     assert found[-1] == rounds
-    assert schemes.label(LIMITED) == "Dir-0.5 (63 samples each)"
 
 
 def test_details_say_what_the_label_does_not() -> None:

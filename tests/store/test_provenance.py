@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,16 +38,16 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "core").mkdir()
     (tmp_path / "core" / "a.py").write_text(CODE)
     monkeypatch.setattr(module, "PACKAGE", tmp_path)
-    for cached in (fingerprint, git_revision):
-        cached.cache_clear()
+    anew(fingerprint, "core")
     yield tmp_path
     for cached in (fingerprint, git_revision):
         cached.cache_clear()
 
 
-def again(*parts: str) -> str:
-    fingerprint.cache_clear()
-    return fingerprint(*parts)
+def anew(cached: Any, *parts: str) -> Any:
+    """What it returns now."""
+    cached.cache_clear()
+    return cached(*parts)
 
 
 def edit(package: Path, old: str, new: str) -> None:
@@ -75,19 +76,19 @@ def test_code_counts_and_words_and_spaces_do_not(package: Path, old: str, new: s
     before = fingerprint("core")
     assert before == "5b8a988a0ce7", "the same under every version of Python, or two could not share a store"
     edit(package, old, new)
-    assert (again("core") != before) == counts
+    assert (anew(fingerprint, "core") != before) == counts
 
 
 def test_files_count(package: Path) -> None:
-    before = fingerprint("core")
+    before, core = fingerprint("core"), package / "core"
     assert fingerprint("core/a.py") == before, "the folder's only file is the folder's code"
-    (package / "core" / "notes.txt").write_text("no code")
-    assert again("core") == before
-    (package / "core" / "a.py").rename(package / "core" / "b.py")
-    assert again("core") != before
-    (package / "core" / "b.py").rename(package / "core" / "a.py")
-    (package / "core" / "b.py").write_text("")
-    assert again("core") != before
+    (core / "notes.txt").write_text("no code")
+    assert anew(fingerprint, "core") == before
+    (core / "a.py").rename(core / "b.py")
+    assert anew(fingerprint, "core") != before
+    (core / "b.py").rename(core / "a.py")
+    (core / "b.py").write_text("")
+    assert anew(fingerprint, "core") != before
 
 
 def test_fingerprint_is_the_same_in_another_process() -> None:
@@ -116,7 +117,7 @@ def test_provenance() -> None:
 def test_git_revision(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the checkout around the package, with a '+' for changes; nothing outside a checkout."""
     monkeypatch.setattr(module, "PACKAGE", package / "core")
-    assert git_revision() is None
+    assert anew(git_revision) is None
 
     def git(*arguments: str) -> str:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
@@ -127,18 +128,14 @@ def test_git_revision(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         git("init", "-q")
     except FileNotFoundError:
         pytest.skip("needs git")
-    git_revision.cache_clear()
-    assert git_revision() is None, "no commit yet"
+    assert anew(git_revision) is None, "no commit yet"
     git("add", ".")
     git("commit", "-q", "-m", "one")
-    git_revision.cache_clear()
-    assert git_revision() == git("rev-parse", "HEAD")
+    assert anew(git_revision) == git("rev-parse", "HEAD")
     os.utime(package / "core" / "a.py", (0, 0))  # a status that takes the lock notes it in the index
     index = package / ".git" / "index"
     before = index.read_bytes()
-    git_revision.cache_clear()
-    assert git_revision() == git("rev-parse", "HEAD")
+    assert anew(git_revision) == git("rev-parse", "HEAD")
     assert index.read_bytes() == before
     edit(package, "LIMIT = 3", "LIMIT = 4")
-    git_revision.cache_clear()
-    assert git_revision() == git("rev-parse", "HEAD") + "+"
+    assert anew(git_revision) == git("rev-parse", "HEAD") + "+"
