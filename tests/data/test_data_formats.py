@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -17,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
@@ -30,26 +30,12 @@ from fedbench.data.images import fit
 from fedbench.data.lists import as_array, as_column, filled, values_of
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
-from tests.support.data_makers import encoded, idx_bytes, pixels, recipe_text, tar, write_idx, zipped
-from tests.support.frames import refused
+from tests.support.data_makers import encoded, idx_bytes, loaded, pixels, tar, write_idx, written, zipped
+from tests.support.frames import few, refused
 
 GOOD = [encoded(image) for image in pixels(3, 4, 5)]
 DTYPES = st.sampled_from([np.uint8, np.int8, np.int16, np.int32, np.float32, np.float64])
-
-
-def loaded(
-    folder: Path, store: Store, kind: str, body: str, channels: int = 1, classes: tuple[str, ...] = ("a", "b", "c")
-) -> Dataset:
-    text = recipe_text(f'[[source]]\nname = "s"\nkind = "{kind}"\n{body}', (4, 5, channels), classes)
-    (folder / "toy.toml").write_text(text)
-    return load(str(folder / "toy.toml"), store)
-
-
-def written(folder: Path, files: dict[str, bytes]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    return folder
+TOY = '[[source.file]]\npath = "toy"\n'
 
 
 # -- IDX --------------------------------------------------------------------------------------------------------
@@ -57,43 +43,37 @@ def written(folder: Path, files: dict[str, bytes]) -> Path:
 IDX = "".join(f'[[source.file]]\npath = "{name}"\nrole = "{name}"\n' for name in ("images", "labels"))
 
 
-@given(values=DTYPES.flatmap(lambda d: hnp.arrays(d, hnp.array_shapes(max_dims=4, max_side=5))), packed=st.booleans())
-@settings(max_examples=30)
-def test_idx_round_trip(values: np.ndarray, packed: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = write_idx(tmp_path_factory.mktemp("idx") / ("a.gz" if packed else "a"), values)
-    back = read_idx(path)
+@few(DTYPES.flatmap(lambda d: hnp.arrays(d, hnp.array_shapes(max_dims=4, max_side=5))), st.booleans(), examples=30)
+def test_idx_round_trip(tmp_path: Path, values: np.ndarray, packed: bool) -> None:
+    back = read_idx(write_idx(tmp_path / ("a.gz" if packed else "a"), values))
     assert back.dtype == values.dtype
     assert back.dtype.isnative
     np.testing.assert_array_equal(back, values)
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("damage", "message"),
     [
-        (lambda v: idx_bytes(v)[:-1], "should hold 60 bytes of values and holds only 59"),
-        (lambda v: idx_bytes(v) + b"x", "should hold 60 bytes of values and holds more"),
-        (lambda v: gzip.compress(idx_bytes(v))[:-9], "truncated or damaged"),
-        (lambda v: gzip.compress(idx_bytes(v))[:8], "truncated or damaged"),
-        (lambda v: b"\x89PNG" + idx_bytes(v), "not an IDX file"),
-        (lambda v: b"", "not an IDX file"),
-        (lambda v: idx_bytes(v)[:6], "truncated or damaged"),
+        (lambda whole: whole[:-1], "should hold 60 bytes of values and holds only 59"),
+        (lambda whole: whole + b"x", "should hold 60 bytes of values and holds more"),
+        (lambda whole: gzip.compress(whole)[:-9], "truncated or damaged"),
+        (lambda whole: gzip.compress(whole)[:8], "truncated or damaged"),
+        (lambda whole: b"\x89PNG" + whole, "not an IDX file"),
+        (lambda whole: b"", "not an IDX file"),
+        (lambda whole: whole[:6], "truncated or damaged"),
     ],
 )
-def test_damaged_idx(tmp_path: Path, data: object, message: str) -> None:
+def test_damaged_idx(tmp_path: Path, damage: Callable[[bytes], bytes], message: str) -> None:
     path = tmp_path / "a.idx"
-    path.write_bytes(data(pixels(3, 4, 5)))  # type: ignore[operator]
-    with pytest.raises(FedbenchError, match=message) as caught:
-        read_idx(path)
-    assert str(path) in str(caught.value)
+    path.write_bytes(damage(idx_bytes(pixels(3, 4, 5))))
+    refused(rf"{re.escape(str(path))}.*{message}", read_idx, path)
 
 
 def test_idx_files_of_no_rows(tmp_path: Path, store: Store) -> None:
     write_idx(tmp_path / "images", pixels(0, 4, 5))
     write_idx(tmp_path / "labels", np.zeros(0, np.uint8))
-    with pytest.raises(
-        FedbenchError, match=r"toy \(s\) holds no image: toy \(s, train\) has none; get its files again"
-    ):
-        loaded(tmp_path, store, "idx", IDX)
+    says = r"toy \(s\) holds no image: toy \(s, train\) has none; get its files again"
+    refused(says, loaded, tmp_path, store, "idx", IDX)
     assert not (store.home / "dataset").exists()
 
 
@@ -153,9 +133,8 @@ def test_parquet_with_encoded_images(tmp_path: Path, store: Store, nested: bool)
 
 def test_names_of_classes_and_dictionaries_are_read(tmp_path: Path, store: Store) -> None:
     assert parquet(tmp_path, store, label=["c", "a", "b"]).labels.tolist() == [2, 0, 1]
-    got = parquet(
-        tmp_path, store, who=pa.array(["x", "y", "x"]).dictionary_encode(), label=pa.array([2, 1, 0], pa.int8())
-    )
+    who, label = pa.array(["x", "y", "x"]).dictionary_encode(), pa.array([2, 1, 0], pa.int8())
+    got = parquet(tmp_path, store, who=who, label=label)
     assert got.columns["who"].tolist() == ["x", "y", "x"]
     assert got.labels.tolist() == [2, 1, 0]
 
@@ -215,9 +194,9 @@ def test_parquet_files_that_are_none(tmp_path: Path, store: Store) -> None:
 def test_a_column_of_another_kind_in_every_file(tmp_path: Path, store: Store) -> None:
     for name, who in (("one", pa.array([1, 2, 3], pa.timestamp("s"))), ("two", [1.5, 2.5, 3.5])):
         pq.write_table(pa.table({"image": GOOD, "label": [0, 1, 2], "who": who}), tmp_path / name)
-    files = '[[source.file]]\npath = "one"\n[[source.file]]\npath = "two"\n'
-    with pytest.raises(FedbenchError, match="toy, column who is of different kinds in different files"):
-        loaded(tmp_path, store, "parquet", f'columns = {{ who = "who" }}\n{files}')
+    files = "".join(TOY.replace("toy", name) for name in ("one", "two"))
+    says = "toy, column who is of different kinds in different files"
+    refused(says, loaded, tmp_path, store, "parquet", f'columns = {{ who = "who" }}\n{files}')
 
 
 # -- images -----------------------------------------------------------------------------------------------------
@@ -264,19 +243,14 @@ def test_palette_alpha_and_print_colours_become_rgb(tmp_path: Path, store: Store
 
 
 @pytest.mark.parametrize(
-    ("mode", "form", "channels", "says"),
-    [
-        # Pillow's conversion makes white of whatever is above 255.
-        *(
-            (mode, form, channels, rf"has pixels of more than 8 bits \(mode {mode}.*; scale it")
-            for mode, form, channels in (("I;16", "PNG", 1), ("I;16", "PNG", 3), ("I", "TIFF", 1), ("F", "TIFF", 3))
-        ),
-        ("RGB", "EPS", 1, r"is not a readable image \(cannot identify image file\)"),  # a format that is a program
-    ],
+    ("mode", "form", "channels"),
+    [("I;16", "PNG", 1), ("I;16", "PNG", 3), ("I", "TIFF", 1), ("F", "TIFF", 3), ("RGB", "EPS", 1)],
 )
-def test_images_that_are_not_opened(
-    tmp_path: Path, store: Store, mode: str, form: str, channels: int, says: str
-) -> None:
+def test_images_that_are_not_opened(tmp_path: Path, store: Store, mode: str, form: str, channels: int) -> None:
+    """Pillow's conversion makes white of whatever is above 255; and a format that is a program."""
+    says = rf"has pixels of more than 8 bits \(mode {mode}.*; scale it"
+    if form == "EPS":
+        says = r"is not a readable image \(cannot identify image file\)"
     blob = image(mode, form, 300 if mode != "RGB" else None)
     refused(rf"toy\.parquet, row 0 {says}", parquet, tmp_path, store, channels, image=[blob, *GOOD[1:]])
 
@@ -293,14 +267,17 @@ member = [
 """
 
 
+NAMES = (
+    "train/a/images/1.png", "train/a/images/2.png", "train/b/images/1.png", "train/c/images/9.png",
+    "val/images/v1.png", "val/images/v2.png",
+)  # fmt: skip
+
+
 def folder_files() -> tuple[dict[str, bytes], np.ndarray]:
     images = pixels(6, 4, 5)
-    names = ["train/a/images/1.png", "train/a/images/2.png", "train/b/images/1.png", "train/c/images/9.png",
-             "val/images/v1.png", "val/images/v2.png"]  # fmt: skip
-    files = {name: encoded(image) for name, image in zip(names, images, strict=True)}
-    files["val/notes.txt"] = b"v2.png\ta\t0\t0\t3\t3\nv1.png\tc\t1\t1\t2\t2\n"
-    files["train/a/boxes.txt"] = b"not an image"
-    return files, images
+    files = {name: encoded(image) for name, image in zip(NAMES, images, strict=True)}
+    notes = b"v2.png\ta\t0\t0\t3\t3\nv1.png\tc\t1\t1\t2\t2\n"
+    return {**files, "val/notes.txt": notes, "train/a/boxes.txt": b"not an image"}, images
 
 
 @pytest.mark.parametrize("form", ["folder", "zip", "tar"])
@@ -375,76 +352,65 @@ def test_patterns_stay_on_their_level() -> None:
 
 def test_folders_that_cannot_be_it(tmp_path: Path, store: Store) -> None:
     (tmp_path / "toy").mkdir()
-    refused(r"toy has no file like \{label\}/\*\.png", loaded, tmp_path, store, "folder", FOLDER)
-    with pytest.raises(FedbenchError, match=r"the pattern \{label\}/\{label\} has a name twice"):
-        loaded(tmp_path, store, "folder", FOLDER.replace("{label}/*.png", "{label}/{label}"))
-    with pytest.raises(FedbenchError, match=r"cannot read .*File name too long"):
-        loaded(tmp_path, store, "mat", f'[[source.file]]\npath = "{"x" * 5000}"\n')
+    for kind, body, says in (
+        ("folder", FOLDER, r"toy has no file like \{label\}/\*\.png"),
+        ("folder", FOLDER.replace("/*.png", "/{label}"), r"the pattern \{label\}/\{label\} has a name twice"),
+        ("mat", TOY.replace("toy", "x" * 5000), "cannot read .*File name too long"),
+    ):
+        refused(says, loaded, tmp_path, store, kind, body)
 
 
 @pytest.mark.parametrize("name", [b"a/\xff.png", b"\xff/1.png", None])
 def test_a_name_that_is_not_utf_8(tmp_path: Path, store: Store, name: bytes | None) -> None:
     if name is None:
-        with tarfile.open(tmp_path / "toy", "w", format=tarfile.GNU_FORMAT) as archive:
-            info = tarfile.TarInfo("a/\udcff.png")
-            info.size = len(GOOD[0])
-            archive.addfile(info, io.BytesIO(GOOD[0]))
+        tar(tmp_path / "toy", {"a/\udcff.png": GOOD[0]})
     else:
         path = os.path.join(os.fsencode(tmp_path), b"toy", name)
         os.makedirs(os.path.dirname(path))
         with open(path, "wb") as f:
             f.write(GOOD[0])
-    with pytest.raises(FedbenchError, match=r"toy holds a file whose name is not UTF-8: '.*\\udcff.*'; rename it"):
-        loaded(tmp_path, store, "folder", FOLDER)
+    says = r"toy holds a file whose name is not UTF-8: '.*\\udcff.*'; rename it"
+    refused(says, loaded, tmp_path, store, "folder", FOLDER)
 
 
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
 def test_a_device_in_an_archive(tmp_path: Path, store: Store, kind: bytes) -> None:
-    with tarfile.open(tar(tmp_path / "toy", {"a/1.png": GOOD[0]}), "w") as archive:
+    with tarfile.open(tmp_path / "toy", "w") as archive:
         info = tarfile.TarInfo("a/2.png")
         info.type = kind
         archive.addfile(info)
-    with pytest.raises(FedbenchError, match=r"toy is not a safe archive: its member 'a/2\.png' is a device or pipe"):
-        loaded(tmp_path, store, "folder", FOLDER)
+    says = r"toy is not a safe archive: its member 'a/2\.png' is a device or pipe"
+    refused(says, loaded, tmp_path, store, "folder", FOLDER)
 
 
 # -- places that are no files -----------------------------------------------------------------------------------
 
-CSV = """image = "Path"
-columns = { who = "who" }
+CSV = f"""image = "Path"
+columns = {{ who = "who" }}
 label_columns = ["one", "two", "three"]
-label_values = { "" = 0, "0" = 0, "1" = 1 }
-[[source.file]]
-path = "toy"
-"""
+label_values = {{ "" = 0, "0" = 0, "1" = 1 }}
+{TOY}"""
 BODIES = {
     "idx": IDX.replace('"images"\nrole', '"toy"\nrole'),
-    "cifar-binary": 'fields = ["label"]\n[[source.file]]\npath = "toy"\n',
-    "parquet": '[[source.file]]\npath = "toy"\n',
-    "mat": '[[source.file]]\npath = "toy"\n',
+    "cifar-binary": f'fields = ["label"]\n{TOY}',
+    "parquet": TOY,
+    "mat": TOY,
     "csv": CSV,
 }
 
 
-@pytest.mark.parametrize("declared", [False, True])
-@pytest.mark.parametrize("kind", BODIES)
-def test_a_folder_where_a_file_should_be(tmp_path: Path, store: Store, kind: str, declared: bool) -> None:
-    (tmp_path / "toy").mkdir()
-    write_idx(tmp_path / "labels", np.zeros(1, np.uint8))
-    body = BODIES[kind].replace(
-        'path = "toy"\n', f'path = "toy"\nmd5 = "{"0" * 32}"\n' if declared else 'path = "toy"\n'
-    )
-    refused(r"toy is a folder and should be a file; put the file there", loaded, tmp_path, store, kind, body)
-
-
 @pytest.mark.parametrize("kind", [*BODIES, "folder", "leaf"])
-def test_a_pipe_and_an_endless_device_are_not_read(tmp_path: Path, store: Store, kind: str) -> None:
-    body = {**BODIES, "folder": FOLDER, "leaf": '[[source.file]]\npath = "toy"\n'}[kind]
+def test_folders_pipes_and_endless_devices_are_not_read(tmp_path: Path, store: Store, kind: str) -> None:
+    body = {**BODIES, "folder": FOLDER, "leaf": TOY}[kind]
     write_idx(tmp_path / "labels", np.zeros(1, np.uint8))
     for make in (lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
         make(tmp_path / "toy")
-        refused(r"toy is a pipe or device and should be a file", loaded, tmp_path, store, kind, body)
+        refused("toy is a pipe or device and should be a file", loaded, tmp_path, store, kind, body)
         (tmp_path / "toy").unlink()
+    (tmp_path / "toy").mkdir()
+    for more in ("", f'md5 = "{"0" * 32}"\n') if kind in BODIES else ():
+        says = "toy is a folder and should be a file; put the file there"
+        refused(says, loaded, tmp_path, store, kind, body.replace('path = "toy"\n', f'path = "toy"\n{more}'))
 
 
 @contextlib.contextmanager
@@ -475,24 +441,18 @@ def open_path(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_file_that_may_not_be_read(open_path: Path) -> None:
+def test_files_and_folders_that_may_not_be_read(open_path: Path) -> None:
+    store = Store(open_path / "store")
     write_idx(open_path / "images", pixels(1, 4, 5))
     write_idx(open_path / "labels", np.zeros(1, np.uint8))
-    with (
-        nobody(open_path / "images"),
-        pytest.raises(FedbenchError, match=r"cannot read .*images.*[Pp]ermission denied"),
+    toy = written(open_path / "toy", {"a/1.png": GOOD[0], "b/1.png": GOOD[0]})
+    for shut, kind, body, says in (
+        (open_path / "images", "idx", IDX, "cannot read .*images.*[Pp]ermission denied"),
+        (toy / "a", "folder", FOLDER.replace('"toy"', '"toy/a/images"'), "cannot read .*[Pp]ermission denied"),
+        (toy / "b", "folder", FOLDER, r"cannot read .*toy \(Permission denied\)"),  # is not left out
     ):
-        loaded(open_path, Store(open_path / "store"), "idx", IDX)
-
-
-def test_folders_that_may_not_be_searched(open_path: Path) -> None:
-    store = Store(open_path / "store")
-    written(open_path / "toy", {"a/1.png": GOOD[0], "b/1.png": GOOD[0]})
-    body = '[[source.file]]\npath = "toy/a/images"\nmember = [{ path = "{label}/*.png" }]\n'
-    with nobody(open_path / "toy/a"), pytest.raises(FedbenchError, match=r"cannot read .*[Pp]ermission denied"):
-        loaded(open_path, store, "folder", body)
-    with nobody(open_path / "toy/b"), pytest.raises(FedbenchError, match=r"cannot read .*toy \(Permission denied\)"):
-        loaded(open_path, store, "folder", FOLDER)  # is not left out
+        with nobody(shut):
+            refused(says, loaded, open_path, store, kind, body)
 
 
 # -- MATLAB, in the layout of SVHN ------------------------------------------------------------------------------
@@ -518,25 +478,20 @@ def test_images_and_labels_with_ten_for_zero(tmp_path: Path, store: Store, dtype
     np.testing.assert_array_equal(got.images, pixels(8, 4, 5, 3))
     assert got.labels.tolist() == [1, 0, 9, 5, 0, 3, 2, 0]
     assert got.split.tolist() == [0] * 5 + [1] * 3
+    assert mat(tmp_path, store, [0, 9, 1], [0]).labels.tolist() == [0, 9, 1, 0]  # stay, as in SynthDigits
 
 
-def test_labels_that_start_at_zero_stay(tmp_path: Path, store: Store) -> None:
-    assert mat(tmp_path, store, [0, 9, 1], [0]).labels.tolist() == [0, 9, 1, 0]  # as in SynthDigits
+NOT_WHOLE = ([[1], [2.5]], [[np.nan], [1]], [["1"], ["2"]], [[np.inf], [1.0]], [[1j], [1]])
+BEYOND = ([[1], [11]], [[1e300], [1.0]], np.array([[2**64 - 1], [1]], np.uint64))
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         ({"y": [[0], [10]]}, "y holds both 0 and 10, which stands for 0"),
-        ({"y": [[1], [11]]}, r"labels must lie in 0\.\.9"),
-        ({"y": [[1], [2.5]]}, "y must be whole numbers"),
-        ({"y": [[np.nan], [1]]}, "y must be whole numbers"),
-        ({"y": [["1"], ["2"]]}, "y must be whole numbers"),
-        ({"y": [[np.inf], [1.0]]}, "y must be whole numbers"),
-        ({"y": [[1j], [1]]}, "y must be whole numbers"),
+        *(({"y": y}, "y must be whole numbers") for y in NOT_WHOLE),
         ({"y": [[1], [2], [3]]}, "2 images but 3 values of label"),
-        ({"y": [[1e300], [1.0]]}, r"labels must lie in 0\.\.9"),
-        ({"y": np.array([[2**64 - 1], [1]], np.uint64)}, r"labels must lie in 0\.\.9"),
+        *(({"y": y}, r"labels must lie in 0\.\.9") for y in BEYOND),
         ({"y": np.array([{}, {}], object)}, "y must be an array of numbers, not of class cell"),
         ({"X": {"a": 1}}, "X must be an array of numbers, not of class struct"),
         ({"X": pixels(4, 5, 3, 2) / 255}, r"X must be bytes .* not float64 \[4, 5, 3, 2\]"),
@@ -556,9 +511,8 @@ def test_truncated_matlab_files_are_one_line(tmp_path: Path, store: Store, compr
     savemat(tmp_path / "whole.mat", {"X": pixels(4, 5, 3, 50), "y": [[1]] * 50}, do_compression=compressed)
     whole = (tmp_path / "whole.mat").read_bytes()
     for keep in (0, 3, 100, 128, 140, len(whole) // 2, -1):
-        with pytest.raises(FedbenchError, match=r"train\.mat (is damaged or not a MATLAB|has no variable)") as caught:
-            mat(tmp_path, store, [1], more=whole[:keep])
-        assert "\n" not in caught.value.message
+        says = r"train\.mat (is damaged or not a MATLAB|has no variable)"
+        refused(says, mat, tmp_path, store, [1], more=whole[:keep])
     savemat(tmp_path / "z.mat", {"X": pixels(4, 5, 3, 2), "z": [1, 2]})
     refused(r"train\.mat has no variable y", mat, tmp_path, store, [1], more=(tmp_path / "z.mat").read_bytes())
     empty = {"X": np.zeros((4, 5, 3, 0), np.uint8), "y": np.zeros((0, 1))}
@@ -583,10 +537,7 @@ def test_cells_of_a_csv_file(tmp_path: Path, store: Store, cells: str, message: 
     (tmp_path / "img").mkdir()
     (tmp_path / "img/0.png").write_bytes(GOOD[0])
     (tmp_path / "toy").write_text(f"Path,who,one,two,three\n{cells}\n")
-    with pytest.raises(FedbenchError, match=message) as caught:
-        loaded(tmp_path, store, "csv", CSV)
-    assert "toy" in str(caught.value)
-    assert len(str(caught.value)) < 2_000
+    refused(f"^(?=.*toy)(?=.*{message}).{{,2000}}$", loaded, tmp_path, store, "csv", CSV)
 
 
 def test_numbers_and_columns_of_a_csv_file(tmp_path: Path, store: Store) -> None:
