@@ -174,9 +174,6 @@ runs = st.builds(
 specs = st.one_of(datasets, partitions, runs, st.builds(MetricsSpec, runs))
 
 
-# -- canonical form and identity ------------------------------------------------------------------------------
-
-
 @given(specs)
 def test_round_trip(spec: Spec) -> None:
     """A spec survives its own JSON: same value, same canonical form, same id."""
@@ -480,9 +477,6 @@ def test_canonical_form_is_the_documented_one() -> None:
     )
 
 
-# -- validation -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_not_finite_is_refused(value: float) -> None:
     refused("finite", dataclasses.replace, SETTING, lr=value)
@@ -658,9 +652,6 @@ def test_numpys_numbers_are_pythons_or_refused(given: Any, plain: float | None) 
 )
 def test_labels(spec: PartitionSpec, label: str) -> None:
     assert schemes.label(spec) == label
-
-
-# -- evaluated rounds -----------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 60), st.integers(1, 80), st.integers(0, 80))

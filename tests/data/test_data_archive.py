@@ -80,8 +80,6 @@ def test_archives_that_are_damaged(tmp_path: Path) -> None:
         refused(says, opened, tmp_path / name, "a")
 
 
-# -- what unpacks to much ---------------------------------------------------------------------------------------
-
 MIB = 1 << 20
 ZEROS = bytes(MIB)
 LIMIT = 8 * MIB

@@ -58,9 +58,6 @@ def test_official_training_images_come_first(tmp_path: Path) -> None:
         assert one == two
 
 
-# -- which one it is --------------------------------------------------------------------------------------------
-
-
 def test_built_data_sets_need_no_source_files(tmp_path: Path, store: Store) -> None:
     """The newest artifact of a name is taken."""
     for seed in (2, 1, 3):
@@ -133,9 +130,6 @@ def test_data_folders_go_before_the_recipes_own_and_downloads_behind(tmp_path: P
     (store.home / "downloads").mkdir()
     (tmp_path / "beside/toy").rename(store.home / "downloads/toy")
     np.testing.assert_array_equal(load(str(path), store).images[..., 0], images)
-
-
-# -- verification -----------------------------------------------------------------------------------------------
 
 
 def test_a_wrong_checksum_names_file_expected_and_found(tmp_path: Path, store: Store) -> None:
@@ -319,8 +313,6 @@ def test_fetch_command(store: Store) -> None:
         raise run(store, "fetch", "digits", "digts").exception or AssertionError("no error")
 
 
-# -- unions ------------------------------------------------------------------------------------------------------
-
 SHAPE = (6, 6, 3)
 
 
@@ -473,8 +465,6 @@ def test_the_fetch_command_looks_for_parts_in_the_data_folders(both: Both, tmp_p
     told = run(store, "fetch", union(elsewhere, "grey", "colour"), "--json", root=tmp_path).stdout
     assert list(json.loads(told).values()) == [[]]
 
-
-# -- recipes -----------------------------------------------------------------------------------------------------
 
 NAMES = {
     "digits", "mnist", "fashion_mnist", "mnist_writers", "cifar10", "cifar20", "cifar100", "usps", "tinyimagenet",

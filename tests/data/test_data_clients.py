@@ -195,8 +195,6 @@ def test_the_files_are_the_identity(tmp_path: Path, store: Store) -> None:
     assert resolve(leaf(tmp_path, content), store) != before
 
 
-# -- PFLlib ------------------------------------------------------------------------------------------------------
-
 Clients = dict[int, tuple[Any, Any]]
 
 

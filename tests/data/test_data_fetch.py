@@ -200,9 +200,6 @@ def test_large_sets_have_two_mirrors() -> None:
             assert all(url.endswith(Path(file.path).name) for url in file.urls)
 
 
-# -- unions -----------------------------------------------------------------------------------------------------
-
-
 def mats(folder: Path, server: Server) -> dict[str, np.ndarray]:
     """Recipes one.toml and two.toml of MATLAB files on the server; returns their images."""
     held = {name: pixels(3, 4, 5, 3, seed=i) for i, name in enumerate(("one", "two"))}
@@ -239,8 +236,6 @@ def test_a_part_without_an_address_must_be_at_hand(tmp_path: Path, store: Store,
     written(root, dict.fromkeys((file.path for file in recipe("usps").sources[0].file), b""))
     assert fetch(name, store, roots=[root]) == [store.home / "downloads/one/train.mat"]
 
-
-# -- hostile mirrors --------------------------------------------------------------------------------------------
 
 DATA = pixels(300, 1000).tobytes()
 LENGTH = b"Content-Length: %d\r\n\r\n" % len(DATA)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
-import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from fedbench.vision import torchvision
 from tests.support.data_makers import encoded as png
+from tests.support.data_makers import write_idx, written
 from tests.support.frames import refused
 
 RNG = np.random.default_rng(3)
@@ -37,11 +37,7 @@ def pictures(count: int, *shape: int) -> np.ndarray:
 
 def image_folder(folder: Path, images: dict[str, np.ndarray]) -> Path:
     """A repository of images in folders: SPLIT/CLASS/I.png, from 'SPLIT/CLASS' -> images."""
-    for where, those in images.items():
-        (folder / where).mkdir(parents=True)
-        for i, pixels in enumerate(those):
-            Image.fromarray(pixels).save(folder / where / f"{i}.png")
-    return folder
+    return written(folder, {f"{at}/{i}.png": png(one) for at, those in images.items() for i, one in enumerate(those)})
 
 
 FEATURES = {
@@ -67,9 +63,6 @@ def parquet(folder: Path, splits: dict[str, np.ndarray], features: dict[str, Any
         schema = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
         pq.write_table(table.replace_schema_metadata(schema), folder / "data" / f"{split}-00000-of-00001.parquet")
     return folder
-
-
-# -- names ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -99,9 +92,6 @@ def test_what_is_not_here_can_be_fetched(store: Store) -> None:
     assert foreign.recipe("mnist") is foreign.recipe("./mine.toml") is None  # names of recipes are none of these
     for name in ("hf:someone/something", "torchvision:KMNIST"):
         refused(f"'fedbench data fetch {name}'", data.resolve, name, store)
-
-
-# -- the hub ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -158,43 +148,38 @@ def test_the_content_is_the_identity_not_the_place(tmp_path: Path, store: Store)
     assert data.resolve(f"hf:{folder}", store) != specs[0]
 
 
-def of_parquet(splits: tuple[str, ...], *features: str) -> Callable[[Path], object]:
+Make = Callable[[Path], object]
+
+
+def of_parquet(splits: tuple[str, ...], *features: str) -> Make:
     return lambda folder: parquet(folder, {s: pictures(3, 4, 4) for s in splits}, {n: FEATURES[n] for n in features})
 
 
-def of_folders(**images: tuple[int, ...]) -> Callable[[Path], object]:
+def of_folders(**images: tuple[int, ...]) -> Make:
     """A folder of images for each shape."""
     return lambda folder: image_folder(folder, {f"train/{name}": pictures(*shape) for name, shape in images.items()})
 
 
-def listed(form: str) -> Callable[[Path], object]:
+def listed(form: str) -> Make:
     """A list of files that gives one of them two classes."""
-
-    def make(folder: Path) -> None:
-        image_folder(folder, {"train": pictures(2, 6, 6)})
-        rows = [("0.png", "cat"), ("1.png", "dog"), ("0.png", "dog")]
-        lines = ["file_name,label", *map(",".join, rows)] if form == "csv" else [
-            json.dumps({"file_name": name, "label": label}) for name, label in rows]  # fmt: skip
-        (folder / f"train/metadata.{form}").write_text("\n".join(lines) + "\n")
-
-    return make
+    rows = [("0.png", "cat"), ("1.png", "dog"), ("0.png", "dog")]
+    csv = ["file_name,label", *map(",".join, rows)]
+    lines = csv if form == "csv" else [json.dumps({"file_name": name, "label": label}) for name, label in rows]
+    text = "".join(f"{line}\n" for line in lines).encode()
+    return lambda folder: written(image_folder(folder, {"train": pictures(2, 6, 6)}), {f"train/metadata.{form}": text})
 
 
-def damaged(content: bytes) -> Callable[[Path], object]:
-    def make(folder: Path) -> None:
-        of_folders(cat=(2, 6, 6), dog=(1, 6, 6))(folder)
-        (folder / "train/cat/1.png").write_bytes(content)
-
-    return make
+def damaged(content: bytes) -> Make:
+    images = {"train/cat": pictures(2, 6, 6), "train/dog": pictures(1, 6, 6)}
+    return lambda folder: written(image_folder(folder, images), {"train/cat/1.png": content})
 
 
-def bare(*folders: str, packed: bool = False) -> Callable[[Path], object]:
+def bare(*folders: str, packed: bool = False) -> Make:
     """Images in these folders; packed as one archive."""
 
     def make(folder: Path) -> None:
         inside = folder.with_name("unpacked") if packed else folder
-        for name in folders:
-            image_folder(inside, {name: pictures(2, 6, 6)})
+        image_folder(inside, {name: pictures(2, 6, 6) for name in folders})
         if packed:
             shutil.make_archive(str(folder / "train"), "zip", inside)
 
@@ -220,15 +205,10 @@ TWICE = r"hf:own, train, train/0\.png, row 2 has another class than .*row 0; lis
         (listed("csv"), TWICE),
         (listed("jsonl"), TWICE),
         (damaged(b"no picture"), r"train/cat/1\.png, row 1 is not a readable image .* file\); get the file again"),
-        (
-            damaged(png(np.full((6, 6), 300, np.uint16))),
-            r"train/cat/1\.png, row 1 has pixels of more than 8 bits \(mode I;16\); scale it to 8 bits",
-        ),
+        (damaged(png(np.full((6, 6), 300, np.uint16))), r"row 1 has pixels of more than 8 bits \(mode I;16\); scale"),
     ],
 )  # fmt: skip
-def test_repositories_that_cannot_be_read(
-    tmp_path: Path, store: Store, make: Callable[[Path], object], says: str
-) -> None:
+def test_repositories_that_cannot_be_read(tmp_path: Path, store: Store, make: Make, says: str) -> None:
     make(tmp_path / "own")
     refused(says, data.load, f"hf:{tmp_path / 'own'}", store)
 
@@ -285,30 +265,27 @@ def test_fetch_pins_the_revision(tmp_path: Path, store: Store, monkeypatch: pyte
     assert (loaded.spec.name, len(loaded.images)) == ("hf:someone/digits@v2", 9)
 
 
-# -- torchvision ------------------------------------------------------------------------------------------------
-
-
-def idx(folder: Path, images: dict[str, np.ndarray], front: str = "") -> None:
-    """MNIST's files as torchvision lays them, of classes in turn."""
-    folder.mkdir(parents=True)
-    for side, pixels in images.items():
-        head = struct.pack(">IIII", 0x803, *pixels.shape)
-        (folder / f"{front}{side}-images-idx3-ubyte").write_bytes(head + pixels.tobytes())
-        labels = bytes(i % 10 for i in range(len(pixels)))
-        (folder / f"{front}{side}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, len(labels)) + labels)
+def idx(folder: Path, front: str = "", test: str = "t10k") -> np.ndarray:
+    """MNIST's files as torchvision lays them, of classes in turn; returns the images."""
+    images = {"train": pictures(12, 28, 28), test: pictures(11, 28, 28)}
+    for side, those in images.items():
+        write_idx(folder / f"{front}{side}-images-idx3-ubyte", those)
+        write_idx(folder / f"{front}{side}-labels-idx1-ubyte", np.arange(len(those), dtype=np.uint8) % 10)
+    return np.concatenate(list(images.values()))
 
 
 def test_torchvision_reads_its_own_files(tmp_path: Path, store: Store) -> None:
-    images = {"train": pictures(12, 28, 28), "t10k": pictures(11, 28, 28)}
-    idx(tmp_path / "root/FashionMNIST/raw", images)
-    loaded = data.load("torchvision:FashionMNIST", store, [tmp_path / "root"])
-    assert (loaded.spec.name, loaded.classes[9]) == ("torchvision:FashionMNIST", "Ankle boot")
-    assert np.array_equal(loaded.images[..., 0], np.concatenate(list(images.values())))
-    assert loaded.labels.tolist() == [i % 10 for i in (*range(12), *range(11))]
-    assert loaded.split.tolist() == [0] * 12 + [1] * 11
-    small = data.load("torchvision:FashionMNIST,size=14", store, [tmp_path / "root"])
+    images = idx(tmp_path / "FashionMNIST/raw")
+    got, small = (data.load(f"torchvision:FashionMNIST{more}", store, [tmp_path]) for more in ("", ",size=14"))
+    assert (got.spec.name, got.classes[9]) == ("torchvision:FashionMNIST", "Ankle boot")
+    assert np.array_equal(got.images[..., 0], images)
+    assert got.labels.tolist() == [i % 10 for i in (*range(12), *range(11))]
+    assert got.split.tolist() == [0] * 12 + [1] * 11
     assert small.images.shape == (23, 14, 14, 1)
-    assert small.spec.id != loaded.spec.id
+    assert small.spec.id != got.spec.id
+    idx(tmp_path / "EMNIST/raw", "emnist-digits-", "test")
+    variant = data.load("torchvision:EMNIST,split=digits", store, [tmp_path])
+    assert (len(variant.classes), variant.images.shape) == (10, (23, 28, 28, 1))
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -320,7 +297,7 @@ def test_torchvision_in_grey_and_colour(
     sides = {"train": [*items[first:], *items[:first]], "test": items[:1]}  # the test images are grey alone
     content = {side: [(one, i % 2) for i, one in enumerate(images)] for side, images in sides.items()}
     monkeypatch.setattr(torchvision_files, "_opened", lambda source, root, side, download: content[side])
-    idx(tmp_path / "MNIST/raw", {"train": pictures(2, 28, 28), "t10k": pictures(2, 28, 28)})
+    idx(tmp_path / "MNIST/raw")
     lines: list[str] = []
     loaded = data.load("torchvision:MNIST", store, [tmp_path], lines.append)
     expected = np.roll(np.concatenate([grey[..., None].repeat(3, 3), colour]), -first, axis=0)
@@ -329,18 +306,11 @@ def test_torchvision_in_grey_and_colour(
     assert lines[1] == "torchvision:MNIST: 2 of 4 images are grey and are read as colour like the others"
 
 
-def test_torchvision_reads_a_variant(tmp_path: Path, store: Store) -> None:
-    images = {"train": pictures(12, 28, 28), "test": pictures(10, 28, 28)}
-    idx(tmp_path / "EMNIST/raw", images, "emnist-digits-")
-    loaded = data.load("torchvision:EMNIST,split=digits", store, [tmp_path])
-    assert (len(loaded.classes), loaded.images.shape) == (10, (22, 28, 28, 1))
-
-
 def test_damaged_files_of_torchvision_are_one_line(tmp_path: Path, store: Store) -> None:
     """SVHN: torchvision checks its files' checksums before it reads them, so made ones are refused."""
     for side in ("train", "test"):
         savemat(tmp_path / f"{side}_32x32.mat", {"X": pictures(32, 32, 3, 4), "y": np.array([1, 2, 3, 10])})
-    idx(tmp_path / "MNIST/raw", {"train": pictures(12, 28, 28), "t10k": pictures(11, 28, 28)})
+    idx(tmp_path / "MNIST/raw")
     path = tmp_path / "MNIST/raw/train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:1000])
     for name in ("SVHN", "MNIST"):
@@ -356,9 +326,8 @@ def test_reading_never_downloads(tmp_path: Path, store: Store, monkeypatch: pyte
         raise RuntimeError("nothing there")
 
     monkeypatch.setattr(torchvision_files, "_opened", opened)
-    idx(tmp_path / "MNIST/raw", {"train": pictures(2, 28, 28), "t10k": pictures(2, 28, 28)})
-    with pytest.raises(FedbenchError):
-        data.load("torchvision:MNIST", store, [tmp_path])
+    idx(tmp_path / "MNIST/raw")
+    refused("", data.load, "torchvision:MNIST", store, [tmp_path])
     refused("torchvision:MNIST cannot be downloaded", data.fetch, "torchvision:MNIST", store)
     assert asked == [(tmp_path, "train", False), (data.downloads(store), "train", True)]
 

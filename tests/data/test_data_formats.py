@@ -38,8 +38,6 @@ DTYPES = st.sampled_from([np.uint8, np.int8, np.int16, np.int32, np.float32, np.
 TOY = '[[source.file]]\npath = "toy"\n'
 
 
-# -- IDX --------------------------------------------------------------------------------------------------------
-
 IDX = "".join(f'[[source.file]]\npath = "{name}"\nrole = "{name}"\n' for name in ("images", "labels"))
 
 
@@ -77,8 +75,6 @@ def test_idx_files_of_no_rows(tmp_path: Path, store: Store) -> None:
     assert not (store.home / "dataset").exists()
 
 
-# -- CIFAR's binary files ---------------------------------------------------------------------------------------
-
 CIFAR = 'fields = ["coarse", "fine"]\nlabel = "fine"\ncolumns = { coarse = "coarse" }\n[[source.file]]\n'
 
 
@@ -109,8 +105,6 @@ def test_cifar_binary_that_lacks_something(tmp_path: Path, store: Store) -> None
     ):
         refused(says, loaded, tmp_path, store, "cifar-binary", CIFAR + file, 3)
 
-
-# -- Parquet ----------------------------------------------------------------------------------------------------
 
 PARQUET = 'columns = { who = "who" }\n[[source.file]]\npath = "toy.parquet"\n'
 
@@ -199,9 +193,6 @@ def test_a_column_of_another_kind_in_every_file(tmp_path: Path, store: Store) ->
     refused(says, loaded, tmp_path, store, "parquet", f'columns = {{ who = "who" }}\n{files}')
 
 
-# -- images -----------------------------------------------------------------------------------------------------
-
-
 def test_images_are_resized_where_the_recipe_allows_it(tmp_path: Path, store: Store) -> None:
     # Halved, a pixel is the mean of four, whatever the filter's edges do to a constant image: its value.
     flat = np.full((8, 10, 3), (10, 120, 250), np.uint8)
@@ -254,8 +245,6 @@ def test_images_that_are_not_opened(tmp_path: Path, store: Store, mode: str, for
     blob = image(mode, form, 300 if mode != "RGB" else None)
     refused(rf"toy\.parquet, row 0 {says}", parquet, tmp_path, store, channels, image=[blob, *GOOD[1:]])
 
-
-# -- folders and archives ---------------------------------------------------------------------------------------
 
 FOLDER = '[[source.file]]\npath = "toy"\nmember = [{ path = "{label}/*.png" }]\n'
 NOTED = """[[source.file]]
@@ -382,8 +371,6 @@ def test_a_device_in_an_archive(tmp_path: Path, store: Store, kind: bytes) -> No
     says = r"toy is not a safe archive: its member 'a/2\.png' is a device or pipe"
     refused(says, loaded, tmp_path, store, "folder", FOLDER)
 
-
-# -- places that are no files -----------------------------------------------------------------------------------
 
 CSV = f"""image = "Path"
 columns = {{ who = "who" }}
@@ -519,9 +506,6 @@ def test_truncated_matlab_files_are_one_line(tmp_path: Path, store: Store, compr
     refused(r"holds no image|X must be bytes", mat, tmp_path, store, [1], (), empty)
 
 
-# -- CSV --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
@@ -548,9 +532,6 @@ def test_numbers_and_columns_of_a_csv_file(tmp_path: Path, store: Store) -> None
     refused("toy has two columns one", loaded, tmp_path, store, "csv", CSV)
 
 
-# -- scikit-learn's -----------------------------------------------------------------------------------------------
-
-
 def test_digits_are_stretched_to_all_grey_levels(store: Store) -> None:
     from sklearn.datasets import load_digits
 
@@ -561,9 +542,6 @@ def test_digits_are_stretched_to_all_grey_levels(store: Store) -> None:
         assert set(got.images[..., 0][raw == level].tolist()) == {byte}
     assert got.split.max() == 0
     assert np.bincount(got.labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
-
-
-# -- columns of Parquet as arrays --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

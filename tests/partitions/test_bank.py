@@ -171,9 +171,6 @@ def test_mixed_shifts_come_as_one_unit_from_a_bank_of_five(shift: str, level: in
         assert [k for k, _ in one.labels] == [k for k, _ in alone[0].labels]
 
 
-# -- in stages --------------------------------------------------------------------------------------------------
-
-
 @given(st.sampled_from(("px", "py", "pyx", "pxy")), st.integers(1, 3), seeds, st.integers(2, 4), st.integers(1, 12))
 @settings(max_examples=25)
 def test_stages_draw_anew_and_tests_draw_what_was_met(
@@ -222,9 +219,6 @@ def test_drifting_banks(shift: str, level: int) -> None:
 def test_distributions_in_words_and_back_from_json(one: Distribution, says: str) -> None:
     assert one.described(tuple("abcdefghijklmnop")) == says
     assert Distribution.from_json(one.to_json()) == one
-
-
-# -- the paper's own generator ----------------------------------------------------------------------------------
 
 
 def dataset(train: int, test: int, classes: int) -> data.Dataset:
@@ -459,9 +453,6 @@ def test_shards_are_the_same_under_every_shift_and_another_seed_deals_anew() -> 
     assert np.array_equal(plain.label, OF.labels[plain.sample])
 
 
-# -- what a client's distribution does to its data --------------------------------------------------------------
-
-
 def by_hand(p: Partition, of: data.Dataset, row: int) -> tuple[np.ndarray, int]:
     """Image [H, W, channels] and label of one row, by the words of flux/protocol.md#shards-and-images and by Pillow."""
     c, k = int(p.client[row]), int(of.labels[p.sample[row]])
@@ -552,9 +543,6 @@ def test_stages_share_out_the_shard_and_py_filters_all_of_it() -> None:
             assert mine.sum() == 50
             assert set(filtered.sample[mine]) <= left
             assert len(set(filtered.sample[mine])) == min(50, len(left))
-
-
-# -- copies and cuts --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stages", [None, 3])

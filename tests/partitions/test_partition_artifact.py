@@ -41,9 +41,6 @@ def dataset(channels: int = 3, **fields: Any) -> data.Dataset:
 spec = partial(lab.spec, clients=9, train_fraction=0.6)
 
 
-# -- what it holds ----------------------------------------------------------------------------------------------
-
-
 def test_rows_are_those_of_the_draw() -> None:
     made, drawn = partitions.make(spec(shift="high"), dataset()), draw(dataset().labels, spec(shift="high"))
     for client, (train, test) in enumerate(drawn):
@@ -116,8 +113,6 @@ def test_densities_of_a_dirichlet_partition_are_those_it_drew() -> None:
     for table in (made.densities.train, made.densities.test):  # a random split is no shift
         np.testing.assert_allclose(table, counts / counts.sum(axis=1, keepdims=True))
 
-
-# -- that it comes back -----------------------------------------------------------------------------------------
 
 KINDS = ("fog-3", "gaussian_noise-1")
 AGAIN = {"unseen": 2, "unseen_as": KINDS, "shift": "corrupted"}

@@ -42,9 +42,6 @@ def from_file(path: Path, **more: Any) -> PartitionSpec:
     return lab.spec("file", rows.read(path).clients, rows=str(path), **more)
 
 
-# -- rows -------------------------------------------------------------------------------------------------------
-
-
 @st.composite
 def tables(draw: st.DrawFn) -> list[tuple[int, int, str]]:
     """Rows of a partition in any order: every client has a training and a test sample, none has a sample twice."""
@@ -180,9 +177,6 @@ def test_the_format_is_given_or_the_ending() -> None:
     assert exports.format_of(Path("a.txt"), "csv") == "csv"
     refused("does not say in which format", exports.format_of, Path("a.txt"), None)
     refused("did you mean 'parquet'", exports.format_of, Path("a"), "parqet")
-
-
-# -- folders ----------------------------------------------------------------------------------------------------
 
 
 def made(images: data.Dataset, scheme: str = "dirichlet", **more: Any) -> Partition:

@@ -82,9 +82,6 @@ def test_many_clients_are_summed_up(digits: data.Dataset) -> None:
     assert (int(summary[2]), int(summary[-1])) == (p.n_train.min(), p.n_train.max())
 
 
-# -- equal shards -----------------------------------------------------------------------------------------------
-
-
 def test_who_shares_a_distribution_is_told(digits: data.Dataset) -> None:
     p = partitions.make(partition_spec(digits.spec, "equal", 9, 1, shift="px", level=5, validation=0.2), digits)
     said = shown(p)
@@ -117,9 +114,6 @@ def test_no_line_of_groups_is_too_wide(clients: int, shift: str, level: int | No
     text = shown(p, width)
     assert max(map(len, text.splitlines())) <= width
     assert (f"\nand {len(p.distributions) - 10} more\n" in text) == (clients == 40)
-
-
-# -- clients that never train -----------------------------------------------------------------------------------
 
 
 def test_clients_that_never_train() -> None:
@@ -164,8 +158,6 @@ def test_only_what_is_there_is_told() -> None:
     assert "made  Dir-0.5 (20 samples each)  6 clients  no covariate shift  seed 1" in text
     assert "newcomer" not in text
 
-
-# -- a line for either side -------------------------------------------------------------------------------------
 
 TRAIN, TEST = [[4, 1, 1, 1], [1, 4, 1, 1]], [[1, 1, 4, 1], [1, 1, 1, 4]]
 

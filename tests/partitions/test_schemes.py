@@ -31,8 +31,6 @@ limited = partial(spec, "limited", alpha=0.5, size=10, seed=3, train_fraction=0.
 within = partial(spec, "dirichlet", alpha=0.5, within="domain", seed=3, train_fraction=0.8)
 
 
-# -- any scheme -------------------------------------------------------------------------------------------------
-
 SCHEMES = st.one_of(
     st.builds(dict, scheme=st.just("iid")),
     st.builds(dict, scheme=st.just("shards"), shards=st.integers(2, 4)),
@@ -285,9 +283,6 @@ def test_images_of_subsampled_clients_are_those_of_whole_ones(shift: str) -> Non
         assert np.array_equal(kept, some[part.rows(c, test=False)])
         assert np.array_equal(seen[whole.rows(c, test=True)], some[part.rows(c, test=True)])
     assert not np.array_equal(seen, of.images[whole.sample])
-
-
-# -- what cannot be ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

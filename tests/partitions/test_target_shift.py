@@ -71,9 +71,6 @@ def printed(table: str) -> dict[tuple[int, bool], list[int]]:
     return found
 
 
-# -- the paper's numbers ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("table", "layout", "of", "sizes"),  # of the paper, of the protocol, of its data set and of its clients
     [
@@ -99,9 +96,6 @@ def test_probabilities_in_sixteen_digits_lose_no_sample() -> None:
     for group in range(10):
         train[group][group] = 0.95
     assert counts(train, CIFAR10[0])[3].tolist() == [27, 27, 27, 4750, 27, 27, 27, 27, 27, 27]  # type: ignore[arg-type]
-
-
-# -- any mixture ------------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -193,9 +187,6 @@ def test_without_official_test_images_a_fifth_of_each_class_stands_in() -> None:
     assert set(other.sample[other.test].tolist()) != set(made.sample[made.test].tolist())
 
 
-# -- densities --------------------------------------------------------------------------------------------------
-
-
 def ratios(layout: str, sizes: Any) -> tuple[Partition, np.ndarray, np.ndarray]:
     """A layout's partition, q_k/p_k of every client, and (1/K) sum_l q_l/p_k."""
     made = partitions.make(laid_out(layout), dataset(*sizes))
@@ -240,8 +231,6 @@ def test_ratios_of_the_paper(layout: str, sizes: Any, own: list[list[float]], po
     np.testing.assert_allclose(of_pool, pooled, rtol=1e-12)
     assert layout != "two" or made.n_train[0] == 1000
 
-
-# -- weights from a file ----------------------------------------------------------------------------------------
 
 HEAD = "client,split,class,value\n"
 TRAIN, TEST = [[4, 1, 1, 1], [1, 4, 1, 1]], [[1, 1, 4, 1], [1, 1, 1, 4]]
@@ -297,8 +286,6 @@ def test_bad_files_are_one_line(tmp_path: Path, text: str | bytes | None, says: 
     for words in (says, str(path)):
         refused(re.escape(words), partitions.read_mixture, path, 4)
 
-
-# -- Colored MNIST -----------------------------------------------------------------------------------------------
 
 #: Standard deviations that a share of flips may lie off: less than one false alarm in 10^8 draws.
 SIGMAS = 6

@@ -28,9 +28,6 @@ def noise(n: int = 3, seed: int = 0, channels: int = 3, height: int = 9, width: 
     return np.random.default_rng(seed).integers(0, 256, (n, height, width, channels), dtype=np.uint8)
 
 
-# -- who sees which shift ---------------------------------------------------------------------------------------
-
-
 def test_check_vectors_and_the_bits_of_the_main_setting() -> None:
     main = of_clients("high", 8)
     pixel = np.array([[[[200, 100, 50]]]], np.uint8)
@@ -96,9 +93,6 @@ def test_the_pairs_of_a_hundred_clients(level: str, pairs: list[tuple[str, int]]
     assert str(of[1]) == f"defocus_blur {pairs[1][1]}"
 
 
-# -- colours ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("shift", ALL, ids=str)
 def test_against_torchvision(shift: Transform) -> None:
     pytest.importorskip("fedbench.vision").torchvision()  # makes it importable beside any build of torch
@@ -152,9 +146,6 @@ def test_images_do_not_depend_on_their_neighbours() -> None:
     assert apply(images[:0], shift).shape == (0, 4, 4, 3)
 
 
-# -- corruptions ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("name", "channels"), [(name, 1 + 2 * (i % 2)) for i, name in enumerate(CORRUPTIONS)])
 def test_a_corrupted_client_sees_the_corruption(name: str, channels: int) -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, 16, 12, channels), dtype=np.uint8)
@@ -190,8 +181,6 @@ def test_transforms_compose() -> None:
     assert fog | Transform(corruption="jpeg", severity=1) == Transform(corruption="jpeg", severity=1)
     assert colour | Transform() == Transform() | colour == colour
 
-
-# -- rotations --------------------------------------------------------------------------------------------------
 
 #: All angles of all levels.
 ANGLES = sorted({360 * i // r for r in (2, 3, 4, 5) for i in range(r)})

@@ -219,8 +219,6 @@ def test_failures_are_noted_and_forgotten(store: Store) -> None:
     assert store.failure("abc") is None
 
 
-# -- runs that are no artifacts ---------------------------------------------------------------------------------
-
 RUN = run_spec(2, 10)
 
 

@@ -72,9 +72,6 @@ def failing(code: int, when: str = "") -> Any:
     return call
 
 
-# -- writing and reading ----------------------------------------------------------------------------------------
-
-
 def test_write_and_read(store: Store) -> None:
     assert store.get(PARTITION) is None
     assert not store.has(PARTITION)
@@ -198,9 +195,6 @@ def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Store().home == tmp_path / ".fedbench"
 
 
-# -- whole or not at all ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_exception_leaves_nothing(store: Store, error: type[BaseException]) -> None:
     def interrupted() -> None:
@@ -292,9 +286,6 @@ def test_read_only_store_can_be_read(store: Store, monkeypatch: pytest.MonkeyPat
         ):
             refused(attempt, "Read-only file system", "writable --home")
     assert tree(store) == FILES
-
-
-# -- damage -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -526,9 +517,6 @@ def test_clean_leaves_checkpoints_and_the_living(store: Store) -> None:
         assert store.clean() == ()
         assert store.claimed("held")
     assert (store.work("saved") / "checkpoint.json").exists()
-
-
-# -- tables in parts ---------------------------------------------------------------------------------------------
 
 
 def part_of(first: int, n: int, words: str = "ab") -> pa.Table:
