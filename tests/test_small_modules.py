@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -14,10 +14,9 @@ import torch
 
 from fedbench import imports as module
 from fedbench import machine, methods, vision
-from fedbench.errors import unknown
+from fedbench.errors import FedbenchError, unknown
 from fedbench.imports import Import, closure, imports
 from fedbench.words import duration
-from tests.support.frames import refused
 
 # -- words -----------------------------------------------------------------------------------------------------
 
@@ -70,44 +69,37 @@ def test_every_method_is_its_own_nearest() -> None:
 # -- machine: memory and processor -----------------------------------------------------------------------------
 
 
-def _written(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
+def _written(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
 
 
-def test_limits_of_a_job_and_of_what_it_is_in(tmp_path: Path) -> None:
-    groups = _written(tmp_path / "cgroup", "0::/slurm/job_7/step_0\n")
-    root = tmp_path / "fs"
-    _written(root / "slurm/job_7/step_0/memory.max", "max\n")
-    _written(root / "slurm/job_7/memory.max", "16000\n")
-    _written(root / "slurm/memory.max", "64000\n")
-    assert sorted(machine.limits(groups, root)) == [16000, 64000]
+JOB = {"slurm/job_7/step_0/memory.max": "max\n", "slurm/job_7/memory.max": "16000\n", "slurm/memory.max": "64000\n"}
+FIRST = {"cpu,cpuacct/a/memory.limit_in_bytes": "1\n", "memory/a/memory.limit_in_bytes": "2000\n"}
 
 
-def test_limits_of_the_first_version(tmp_path: Path) -> None:
-    groups = _written(tmp_path / "cgroup", "4:cpu,cpuacct:/a\n3:memory:/a\n0::/\n")
-    root = tmp_path / "fs"
-    _written(root / "cpu,cpuacct/a/memory.limit_in_bytes", "1\n")
-    _written(root / "memory/a/memory.limit_in_bytes", "2000\n")
-    assert [*machine.limits(groups, root)] == [2000]
-
-
-def test_without_groups_there_is_no_limit(tmp_path: Path) -> None:
-    assert [*machine.limits(tmp_path / "none", tmp_path)] == []
-    assert [*machine.limits(_written(tmp_path / "cgroup", "0::/gone\n"), tmp_path / "fs")] == []
+@pytest.mark.parametrize(
+    ("groups", "files", "limits"),
+    [
+        ("0::/slurm/job_7/step_0\n", JOB, [16000, 64000]),  # of a job, and of what it is in
+        ("4:cpu,cpuacct:/a\n3:memory:/a\n0::/\n", FIRST, [2000]),  # of the first version
+        ("0::/gone\n", {}, []),
+        (None, {}, []),
+    ],
+)
+def test_limits_of_memory(tmp_path: Path, groups: str | None, files: dict[str, str], limits: list[int]) -> None:
+    _written(tmp_path, {} if groups is None else {"cgroup": groups})
+    assert sorted(machine.limits(tmp_path / "cgroup", _written(tmp_path / "fs", files))) == limits
 
 
 def test_a_processor_by_name_and_numbers(tmp_path: Path) -> None:
     text = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 207\n"
     text += "model name\t: Intel(R) Xeon(R) Processor\nstepping\t: 2\n\n"
-    info = _written(tmp_path / "cpuinfo", 2 * text)
-    assert machine.processor(info) == "Intel(R) Xeon(R) Processor 6-207-2"
-    assert machine.processor(tmp_path / "none") != ""
-    assert machine.processor(_written(tmp_path / "arm", "BogoMIPS\t: 50.00\n")) != ""
-
-
-def test_a_process_may_use_something() -> None:
+    _written(tmp_path, {"cpuinfo": 2 * text, "arm": "BogoMIPS\t: 50.00\n"})
+    assert machine.processor(tmp_path / "cpuinfo") == "Intel(R) Xeon(R) Processor 6-207-2"
+    assert all(machine.processor(tmp_path / name) != "" for name in ("none", "arm"))
     assert 1 << 20 < machine.memory() < 1 << 60
 
 
@@ -199,16 +191,6 @@ def test_mobilenet_v3_small_has_the_counts_of_table_8() -> None:
     assert done.stdout.split() == ["927008", "1615848"], done.stderr
 
 
-@pytest.fixture
-def clean() -> Iterator[None]:
-    """Puts torchvision's entries of sys.modules back."""
-    kept = {n: m for n, m in sys.modules.items() if n.partition(".")[0] == "torchvision"}
-    yield
-    for name in [n for n in sys.modules if n.partition(".")[0] == "torchvision"]:
-        del sys.modules[name]
-    sys.modules.update(kept)
-
-
 class Importer:
     """Stands for importlib.import_module: raises the given errors in turn, then gives a module."""
 
@@ -226,20 +208,31 @@ class Importer:
         return self.module
 
 
-@pytest.mark.usefixtures("clean")
-def test_a_plain_import_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    importer = Importer()
-    defined: list[str] = []
-    monkeypatch.setattr(vision.importlib, "import_module", importer)
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Importer]]:
+    """Has imports answer with these errors in turn, and puts torchvision's entries of sys.modules back."""
+
+    def these(*errors: Exception) -> Importer:
+        importer = Importer(*errors)
+        monkeypatch.setattr(vision.importlib, "import_module", importer)
+        return importer
+
+    kept = {n: m for n, m in sys.modules.items() if n.partition(".")[0] == "torchvision"}
+    yield these
+    for name in [n for n in sys.modules if n.partition(".")[0] == "torchvision"]:
+        del sys.modules[name]
+    sys.modules.update(kept)
+
+
+def test_a_plain_import_is_left_alone(answers: Callable[..., Importer], monkeypatch: pytest.MonkeyPatch) -> None:
+    importer, defined = answers(), []
     monkeypatch.setattr(torch.library, "define", lambda name, schema: defined.append(name))
     assert vision.torchvision() is importer.module
     assert (importer.calls, defined) == (1, [])
 
 
-@pytest.mark.usefixtures("clean")
-def test_missing_operators_are_declared_and_the_import_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    importer = Importer(RuntimeError(MISSING))
-    monkeypatch.setattr(vision.importlib, "import_module", importer)
+def test_missing_operators_are_declared_and_the_import_repeated(answers: Callable[..., Importer]) -> None:
+    importer = answers(RuntimeError(MISSING))
     sys.modules["torchvision.half"] = ModuleType("torchvision.half")
     assert vision.torchvision() is importer.module
     assert importer.calls == 2
@@ -247,13 +240,17 @@ def test_missing_operators_are_declared_and_the_import_repeated(monkeypatch: pyt
     assert hasattr(torch.ops.torchvision, "qnms")
 
 
-@pytest.mark.usefixtures("clean")
-def test_other_failures_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vision.importlib, "import_module", Importer(RuntimeError("driver too old")))
-    with pytest.raises(RuntimeError, match="driver too old"):
+@pytest.mark.parametrize(
+    ("errors", "kind", "says"),
+    [
+        ([RuntimeError("driver too old")], RuntimeError, "driver too old"),
+        ([RuntimeError(MISSING)] * 2, RuntimeError, "nms"),
+        ([ModuleNotFoundError("no", name="torchvision")], FedbenchError, "torchvision is not installed"),
+    ],
+)
+def test_other_failures_are_not_hidden(
+    answers: Callable[..., Importer], errors: list[Exception], kind: type[Exception], says: str
+) -> None:
+    answers(*errors)
+    with pytest.raises(kind, match=says):
         vision.torchvision()
-    monkeypatch.setattr(vision.importlib, "import_module", Importer(RuntimeError(MISSING), RuntimeError(MISSING)))
-    with pytest.raises(RuntimeError, match="nms"):
-        vision.torchvision()
-    monkeypatch.setattr(vision.importlib, "import_module", Importer(ModuleNotFoundError("no", name="torchvision")))
-    refused("torchvision is not installed", vision.torchvision)

@@ -95,15 +95,11 @@ def test_write_and_read(store: Store) -> None:
     assert store.open("dataset", DIGITS.id).table("data").schema.metadata[b"classes"] == b"10"
 
 
-def test_same_spec_same_bytes(tmp_path: Path) -> None:
+def test_same_spec_same_bytes_and_of_two_the_first_stays(tmp_path: Path, store: Store) -> None:
     first, second = (write(Store(tmp_path / name), PARTITION, dataset=DIGITS.id) for name in ("a", "b"))
     assert first.file("data.parquet").read_bytes() == second.file("data.parquet").read_bytes()
     assert first.manifest["files"] == second.manifest["files"]
-
-
-def test_written_twice_the_first_stays(store: Store) -> None:
-    first = write(store, rows=10)
-    before = first.file("data.parquet").stat().st_ino
+    before = write(store, rows=10).file("data.parquet").stat().st_ino
     again = write(store, rows=20)
     assert again.table("data").num_rows == 10
     assert again.file("data.parquet").stat().st_ino == before
@@ -122,13 +118,17 @@ def test_replaced_in_one_step(store: Store) -> None:
     assert sorted(p.name for p in (store.home / "dataset").iterdir()) == [DIGITS.id]
 
 
-def test_list_oldest_first(store: Store) -> None:
+def test_list_oldest_first_and_remove(store: Store) -> None:
     assert list(store.list("dataset")) == []
     made = [write(store, spec) for spec in (OTHER, DIGITS)]
     for age, artifact in zip((100, 200), made, strict=True):
         os.utime(artifact.path / MANIFEST, (time.time() - age,) * 2)
     assert [a.id for a in store.list("dataset")] == [DIGITS.id, OTHER.id]
     assert list(store.list("partition")) == []
+    store.remove("dataset", OTHER.id)
+    assert store.get(OTHER) is None
+    assert tree(store) == FILES
+    assert made[1].table("data").num_rows == write(store, OTHER).table("data").num_rows == 100
 
 
 def test_find(store: Store) -> None:
@@ -142,15 +142,6 @@ def test_find(store: Store) -> None:
     twin = store.home / "partition" / (DIGITS.id[:4] + "00000000")
     twin.mkdir(parents=True)
     refused(lambda: store.find(DIGITS.id[:4]), "ambiguous", f"dataset {DIGITS.id}", f"partition {twin.name}")
-
-
-def test_remove(store: Store) -> None:
-    made, kept = write(store, OTHER), write(store)
-    store.remove(made.kind, made.id)
-    assert store.get(OTHER) is None
-    assert tree(store) == FILES
-    assert kept.table("data").num_rows == 100
-    assert write(store, OTHER).table("data").num_rows == 100
 
 
 def test_of_a_symbolic_link_the_link_goes(store: Store) -> None:
@@ -312,12 +303,8 @@ def test_damaged_files(store: Store, change: Callable[[bytes], bytes] | None, sa
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "damaged"),
-        ('{"schema": 1, "kind": "data', "damaged"),
-        ("[1, 2]", "damaged"),
-        ("\x00\x01", "damaged"),
-        ("{}", "altered"),
-        (f'{{"schema": 1, "kind": "dataset", "id": "{DIGITS.id}"}}', "altered"),
+        *((text, "damaged") for text in ("", '{"schema": 1, "kind": "data', "[1, 2]", "\x00\x01")),
+        *((text, "altered") for text in ("{}", f'{{"schema": 1, "kind": "dataset", "id": "{DIGITS.id}"}}')),
     ],
 )
 def test_damaged_manifest(store: Store, text: str, says: str) -> None:
@@ -393,27 +380,28 @@ def test_no_single_edit_of_a_manifest_is_accepted(store: Store) -> None:
     assert store.get(DIGITS) is not None
 
 
-def test_a_spec_that_is_not_the_ids_is_refused_without_a_seal_too(store: Store) -> None:
-    """An older fedbench sealed nothing."""
+def unsealed(store: Store) -> tuple[Path, dict[str, Any]]:
+    """A manifest, and what an older fedbench wrote into it: it sealed nothing."""
     path = write(store).path / MANIFEST
-    manifest = {k: v for k, v in json.loads(path.read_text()).items() if k != files.SEAL}
+    return path, {k: v for k, v in json.loads(path.read_text()).items() if k != files.SEAL}
+
+
+def test_a_spec_that_is_not_the_ids_is_refused_without_a_seal_too(store: Store) -> None:
+    path, manifest = unsealed(store)
     path.write_text(json.dumps(manifest))
     assert store.get(DIGITS) is not None
     manifest["spec"]["content"] = OTHER.content
     path.write_text(json.dumps(manifest))
-    with pytest.raises(DamagedError, match=f"is that of dataset {OTHER.id}"):
-        store.get(DIGITS)
+    refused(lambda: store.get(DIGITS), f"is that of dataset {OTHER.id}", kind=DamagedError)
 
 
 @pytest.mark.parametrize("origin", [[], {"images": 1}, {"images": {"digest": "0", "fingerprint_parts": [3]}}])
 def test_nor_does_an_origin_of_another_form_pass(store: Store, origin: object) -> None:
     """Every list asks which code made what there is."""
-    path = write(store).path / MANIFEST
-    manifest = {k: v for k, v in json.loads(path.read_text()).items() if k != files.SEAL}
+    path, manifest = unsealed(store)
     manifest["provenance"]["made_from"] = origin
     path.write_text(json.dumps(manifest))
-    with pytest.raises(DamagedError, match="was altered"):
-        store.get(DIGITS)
+    refused(lambda: store.get(DIGITS), "was altered", kind=DamagedError)
 
 
 JSON = st.recursive(st.none() | st.integers() | st.floats(), st.lists)
@@ -431,8 +419,7 @@ def test_what_is_sealed_survives_json(value: dict[str, Any]) -> None:
 def test_a_folder_without_a_manifest_gives_way(store: Store) -> None:
     """Who deleted the damaged manifest alone can have the artifact made again."""
     (write(store).path / MANIFEST).unlink()
-    with pytest.raises(DamagedError, match="has no manifest"):
-        store.open("dataset", DIGITS.id)
+    refused(lambda: store.open("dataset", DIGITS.id), "has no manifest", kind=DamagedError)
     assert write(store, rows=5).table("data").num_rows == 5
     store.clean()
     assert sorted(p.name for p in (store.home / "dataset").iterdir()) == [DIGITS.id]
@@ -544,18 +531,9 @@ def test_the_rows_come_back_in_their_order(
 
 def test_no_more_is_held_than_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "BYTES", 1)
-    path, taken = tmp_path / "table.parquet", []
-
-    def parts():  # type: ignore[no-untyped-def]
-        for k in range(4):
-            taken.append(k)
-            yield part_of(10 * k, 10)
-
-    rows.write(path, parts())
+    path, copy, seen = tmp_path / "table.parquet", tmp_path / "copy.parquet", []
+    rows.write(path, (part_of(10 * k, 10) for k in range(4)))
     assert pq.ParquetFile(path).num_row_groups == 4
-    taken.clear()
-    copy = tmp_path / "copy.parquet"
-    seen = []
     rows.write(copy, (seen.append(len(part)) or part for part in rows.read([path])))
     assert seen == [10, 10, 10, 10]
     assert pq.read_table(copy).equals(pq.read_table(path))
