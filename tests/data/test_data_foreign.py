@@ -437,11 +437,9 @@ ROW = [0.5] * 20
     ("change", "message"),
     [
         (lambda c: c.pop("users"), "it lacks 'users'"),
-        (lambda c: c.pop("num_samples"), "it lacks 'num_samples'"),
         (lambda c: c.update(user_data=[1]), "it lacks 'user_data' or that is no dict"),
         (lambda c: c.update(users=[], num_samples=[]), "there are no users"),
         (lambda c: c.update(users=[3, 4]), "the name of a user must be text, not 3"),
-        (lambda c: c.update(users=[["u"], "b"]), "the name of a user must be text, not"),
         (lambda c: c.update(users=["\ud800", "b"]), "not Unicode"),
         (lambda c: c["user_data"].pop("b"), "user b has no x and y in user_data"),
         (lambda c: c["user_data"]["b"].pop("y"), "user b has no x and y in user_data"),
@@ -463,8 +461,6 @@ ROW = [0.5] * 20
         (user(y=[0, 1.0]), "user a: labels must be whole numbers"),
         (user(y=[0, 10**30]), "user a: labels must be whole numbers"),
         ("[]", "is not a LEAF file"),
-        ("3", "is not a LEAF file"),
-        ("null", "is not a LEAF file"),
         pytest.param("[" * 100_000, "is truncated or not JSON", id="deep"),
         pytest.param("9" * 10_000, "is truncated or not JSON", id="long"),
         *((keep, "is truncated or not JSON") for keep in (0, 1, 40, 300, -1)),
@@ -639,12 +635,9 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, store: Store, monkeyp
             (grey(2), [0, 1], config, message)
             for config, message in (
                 ("{", "config.json is not JSON"),
-                ("[" * 10_000, "config.json is not JSON"),
                 ("[]", "config.json must hold an object of JSON"),
                 ({"num_classes": None}, "num_classes must be a number of classes, 2 at least, not None"),
                 ({"num_classes": 1}, "not 1"),
-                ({"num_classes": True}, "not True"),
-                ({"classes": ["a", "a"], "num_classes": "2"}, "not 2"),
             )
         ),
     ],

@@ -141,10 +141,7 @@ FTW_ERM = "--protocol ftw_erm"
     ("options", "says"),
     [
         ("--dir 0.3 --iid", "--dir and --iid exclude each other"),
-        ("--scheme iid --dir 0.3", "--dir and --scheme exclude each other"),
         ("--scheme natural --by writer --iid", "--iid and --by and --scheme exclude each other"),
-        ("--equal --iid", "--iid and --equal exclude each other"),
-        ("--counts x.csv --iid", "--iid and --counts exclude each other"),
         ("--counts x.csv --preset two", "--counts and --preset exclude each other"),
         (f"{FTW_ERM} --preset two --dir 1", "--dir and --preset exclude each other"),
         ("--spc 0", "--spc of shards must be at least 1, not 0"),
@@ -160,7 +157,6 @@ FTW_ERM = "--protocol ftw_erm"
         ("--equal --shift px --level 5 --clients 400", "355 test images cannot serve 400 clients"),
         ("--dir 1 --size 400", "1797 samples cannot give 10 clients 400 each"),
         ("--dir 1 --size 20 --min-size 5", "partitioner dirichlet has no size: only limited"),
-        ("--dir 1 --size 20 --within domain", "partitioner dirichlet has no size: only limited"),
         ("--dir 1 --within domain", "unknown column of digits 'domain'"),
         ("--iid --unseen 2 --unseen-as all-6", "1 to 5, not '6'"),
         ("--iid --unseen 2 --unseen-as fog-3,", "corruption '' has no severity"),
@@ -273,13 +269,9 @@ def test_numpys_scalars_make_the_spec_of_pythons(store: Store) -> None:
         ({"counts": 3}, "--counts of partition takes a word, not 3"),
         ({"counts": "x" * 999}, "(File name too long); give a shorter one"),
         ({"from": ""}, "--from is empty; give a path"),
-        ({"dir": "much"}, "--dir of dirichlet takes a number, not 'much'"),
         ({"dir": "0"}, "--dir of dirichlet must be above 0"),
         ({"clients": "2.5"}, "--clients of partition takes a whole number, not '2.5'"),
-        ({"dir": 0.3, "spc": 2}, "--dir and --spc exclude each other"),
-        ({"iid": True, "min_size": 4}, "partitioner iid has no min size: only dirichlet can have it"),
         ({"iid": True, "clientz": 4}, "unknown option of partitioner iid 'clientz'; did you mean 'clients'?"),
-        ({"scheme": "shrads"}, "unknown partitioner 'shrads'; did you mean 'shards'?"),
     ],
 )
 def test_bad_options(store: Store, options: dict[str, Any], message: str) -> None:
