@@ -19,17 +19,7 @@ from fedbench.partitions.bank import DRIFT_LEVELS, LEVELLED
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import CORRUPTIONS, SEVERITIES, SHIFTS
 from fedbench.partitions.transforms.corruption import named as corruption
-from fedbench.specs import (
-    PRECISIONS,
-    SCHEMA,
-    SPECS,
-    DatasetSpec,
-    MetricsSpec,
-    PartitionSpec,
-    RunSpec,
-    Setting,
-    Spec,
-)
+from fedbench.specs import PRECISIONS, SCHEMA, SPECS, DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from fedbench.specs.base import thawed
 from fedbench.specs.partition import MOST_COPIES
 from fedbench.specs.setting import AUGMENTS, EXECUTORS, PASSES, SCHEDULES, TAILS
@@ -454,6 +444,7 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (DIR, {"min_size": 0}, "--min-size of dirichlet must be at least 1, not 0"),
     (DIR, {"scheme": "shards", "shards": 0}, "shards"),
     (DIR, {"scheme": "natural"}, "column"),
+    (DIR, {"scheme": "natural", "by": ""}, "column"),
     (DIR, {"dataset": "digits"}, "PartitionSpec.dataset"),
     (LIMITED, {"size": 1}, "--size of limited must be at least 2, not 1"),
     (DIR, {"cap": 5}, "a cap needs the column whose groups it limits"),
@@ -468,11 +459,16 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (DIR, {"unseen": 2, "unseen_as": ["fog"]}, "corruption 'fog' has no severity; for example fog-3"),
     (DIR, {"unseen": 2, "unseen_as": ["fog-0"]}, "1 to 5, not '0' (in 'fog-0')"),
     (DIR, {"unseen": 2, "unseen_as": ["fog-6"]}, "1 to 5, not '6' (in 'fog-6')"),
+    (DIR, {"unseen": 2, "unseen_as": ["fog-3.5"]}, "not '3.5'"),
     (DIR, {"unseen": 2, "unseen_as": ["fog-3", "jpeg-1", "fog-3"]}, "names fog-3 twice"),
     (MIX, {"subsample": 0.5}, "a mixture partition has no subsample"),
     (MIX, {"unseen": 1}, "a mixture partition has no unseen clients"),
+    (COLORED, {"unseen": 1}, "a colored partition has no unseen clients"),
     (DIR, {"train_fraction": None}, "a dirichlet partition needs a training share"),
     (MIX, {"train_fraction": 0.7}, "a mixture partition has no training share"),
+    (EQUAL, {"unseen": 1}, "an equal partition has no unseen clients"),
+    (EQUAL, {"train_fraction": 0.7}, "an equal partition has no training share"),
+    (EQUAL, {"shift": "low"}, "an equal partition has no shift low"),
     (EQUAL, {"level": 0}, "shift px has levels 1 to 8, not 0"),
     (EQUAL, {"level": 9}, "shift px has levels 1 to 8, not 9"),
     (EQUAL, {"level": None}, "shift px has levels 1 to 8, and none is given"),
@@ -484,6 +480,7 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (EQUAL, {"validation": 1.5}, "for validation must lie between 0 and 1, not 1.5"),
     (EQUAL, {"validation": 0}, "for validation must lie between 0 and 1, not 0.0"),
     (EQUAL, {"data_share": 0.2}, "10 clients cannot hold 0.2 of all training samples each"),
+    (EQUAL, {"data_share": -0.1}, "10 clients cannot hold -0.1 of all"),
     (EQUAL, {"phases": 1, "level": 1}, "data that drift do so in 2 to 100 phases, not in 1"),
     (EQUAL, {"phases": 2, "level": 1, "shift": "px+py"}, "2 drift phases need one of the shifts px, py, pyx and pxy"),
     (EQUAL, {"phases": 2, "level": None, "shift": "none"}, "2 drift phases need one of the shifts px, py, pyx and pxy"),
@@ -495,6 +492,7 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (MIX, {"train_mix": None}, "a mixture partition needs train mix: class probabilities up to a factor, one row"),
     (MIX, {"test_mix": []}, "needs test_mix"),
     (MIX, {"train_mix": [1, 2]}, "train_mix of mixture cannot be 1"),
+    (MIX, {"train_mix": [[1, True], [1, 1]]}, "train_mix of mixture cannot be True"),
     (MIX, {"train_mix": [[1, float("nan")], [1, 1]]}, "train_mix of mixture must be a finite number, not nan"),
     (MIX, {"train_mix": [[1, -1], [1, 1]]}, "train_mix, row 0: class probabilities cannot be negative"),
     (MIX, {"test_mix": [[1, 1], [0, 0]]}, "test_mix, row 1: class probabilities cannot be negative, nor all zero"),
@@ -506,10 +504,14 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (MIX, {"keep": [0, 1]}, "keep needs a share in (0, 1]"),
     (COLORED, {"clients": 3}, "for each of its 3 clients"),
     (COLORED, {"blocks": [[0, 5, 20], [5, 20, 30]]}, "needs blocks: 4 numbers"),
+    (COLORED, {"flips": [[0.5, 0.2]]}, "needs flips: 2 numbers"),
     (COLORED, {"blocks": [[0, 5, 20, 30], [20, 5, 30, 40]]}, "blocks, row 1: needs two ranges"),
     (COLORED, {"blocks": [[0, 5.5, 20, 30], [5, 20, 30, 40]]}, "blocks, row 0: needs two ranges"),
+    (COLORED, {"blocks": [[-1, 5, 20, 30], [5, 20, 30, 40]]}, "not [-1.0, 5.0, 20.0, 30.0]"),
     (COLORED, {"blocks": [[0, 5, 20, 30], [5, 21, 30, 40]]}, "client 1 trains on test images of client 0"),
+    (COLORED, {"label_noise": -0.1}, "probabilities in [0, 1]"),
     (COLORED, {"flips": [[0.5, 0.2], [0.2, 1.1]]}, "probabilities in [0, 1]"),
+    (COLORED, {"train_fraction": 0.5}, "a colored partition has no training share"),
     (SETTING, {"epochs": 5}, "epochs or local steps"),
     (SETTING, {"steps": None}, "epochs or local steps"),
     (SETTING, {"rounds": 0}, "rounds"),

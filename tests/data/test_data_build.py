@@ -160,6 +160,7 @@ def test_md5_is_checked_where_it_is_all_there_is(tmp_path: Path, store: Store) -
     ("old", "new", "message"),
     [
         ("train = 6", "train = 7", "holds 6 train images; its recipe says 7"),
+        ("test = 3", "test = 2", "holds 3 test images; its recipe says 2"),
         ("shape = [4, 5, 1]", "shape = [5, 4, 1]", r"images of shape \[4, 5, 1\]; the recipe says \[5, 4, 1\]"),
         ("['a', 'b', 'c']", "['a', 'b']", r"labels must lie in 0\.\.1"),
         ('role = "labels"\n', 'role = "labels"\nrows = 5\n', "6 images but 5 values of label"),
@@ -226,9 +227,6 @@ def test_a_spec_that_nothing_here_makes(tmp_path: Path, store: Store) -> None:
         (DatasetSpec("toy", "idx", "0" * 16), "made from other files or by another recipe"),
     ):
         refused(says, load, spec, store)
-
-
-# -- check, list, show ------------------------------------------------------------------------------------------
 
 
 def states(name: str, store: Store, *roots: Path) -> list[str]:

@@ -437,6 +437,7 @@ ROW = [0.5] * 20
     ("change", "message"),
     [
         (lambda c: c.pop("users"), "it lacks 'users'"),
+        (lambda c: c.pop("num_samples"), "it lacks 'num_samples'"),
         (lambda c: c.update(user_data=[1]), "it lacks 'user_data' or that is no dict"),
         (lambda c: c.update(users=[], num_samples=[]), "there are no users"),
         (lambda c: c.update(users=[3, 4]), "the name of a user must be text, not 3"),
@@ -635,8 +636,10 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, store: Store, monkeyp
             (grey(2), [0, 1], config, message)
             for config, message in (
                 ("{", "config.json is not JSON"),
+                ("[" * 10_000, "config.json is not JSON"),
                 ("[]", "config.json must hold an object of JSON"),
                 ({"num_classes": None}, "num_classes must be a number of classes, 2 at least, not None"),
+                ({"num_classes": True}, "not True"),
                 ({"num_classes": 1}, "not 1"),
             )
         ),

@@ -437,8 +437,6 @@ def test_files_and_folders_that_may_not_be_read(open_path: Path) -> None:
             refused(says, loaded, open_path, store, kind, body)
 
 
-# -- MATLAB, in the layout of SVHN ------------------------------------------------------------------------------
-
 MAT = '[[source.file]]\npath = "train.mat"\n[[source.file]]\npath = "test.mat"\nsplit = "test"\n'
 
 

@@ -576,9 +576,6 @@ def test_drawn_training_shares_have_the_mean_that_was_asked() -> None:
     assert all(set(sides(part, c)[0]) <= set(sides(whole, c)[0]) for c in range(400))
 
 
-# -- data sets without an official split, natural groups, other schemes -----------------------------------------
-
-
 def test_without_official_test_images_a_fifth_of_each_class_stands_in(digits: data.Dataset) -> None:
     p = partitions.make(partition_spec(digits.spec, "equal", 10, 1, shift="px", level=5, validation=0.2), digits)
     tests = p.sample[p.test]
@@ -626,9 +623,6 @@ def test_other_schemes_hold_validation_images_back_too(own: dict[str, Any]) -> N
         assert len(train) == int(0.5 * (len(before[0]) - len(back)))
     seen = p.transformed_images(OF)
     assert np.array_equal(seen[p.validation_rows(0)], apply(OF.images[p.sample[p.validation_rows(0)]], p.transforms[0]))
-
-
-# -- what cannot be, and the real thing -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

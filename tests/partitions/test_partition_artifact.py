@@ -46,14 +46,24 @@ def dataset(channels: int = 3, **fields: Any) -> data.Dataset:
 spec = partial(lab.spec, clients=9, train_fraction=0.6)
 
 
-def test_rows_are_those_of_the_draw() -> None:
-    made, drawn = partitions.make(spec(shift="high"), dataset()), draw(dataset().labels, spec(shift="high"))
+def test_rows_are_those_of_the_draw_seen_through_their_clients_shift() -> None:
+    of = dataset()
+    made, shifts = partitions.make(spec(shift="high"), of), of_clients("high", 9)
+    drawn, images = draw(of.labels, spec(shift="high")), made.transformed_images(of)
     for client, (train, test) in enumerate(drawn):
         assert made.sample[made.rows(client, test=False)].tolist() == train.tolist()
         assert made.sample[made.rows(client, test=True)].tolist() == test.tolist()
-        assert made.sample[made.rows(client)].tolist() == [*train, *test]
+        both = np.concatenate([train, test])
+        assert made.sample[made.rows(client)].tolist() == both.tolist()
         assert set(made.client[made.rows(client)]) == {client}
         assert (made.n_train[client], made.n_test[client]) == (len(train), len(test))
+        for image, sample in zip(images[made.rows(client)], both, strict=True):
+            assert np.array_equal(image, apply(of.images[sample : sample + 1], shifts[client])[0])
+    assert made.groups == [0, 1, 2, 3, 4, 5, 6, 7, 0]
+    refused("is of dataset", made.transformed_images, dataset(spec=DatasetSpec("made", "elsewhere", "now")))
+    grey = partitions.make(spec(shift="high"), dataset(channels=1))  # has as many groups as gammas
+    assert grey.groups == [0, 1, 0, 1, 0, 1, 0, 1, 0]
+    assert {(s.hue, s.saturation) for s in grey.transforms} == {(None, None)}
 
 
 MIX = {"train_mix": [[4, 1, 1, 1, 1, 1], [1, 4, 1, 1, 1, 1]], "test_mix": [[1, 1, 4, 1, 1, 1], [1, 1, 1, 4, 1, 1]]}
@@ -76,28 +86,10 @@ def test_class_counts(asked: PartitionSpec) -> None:
 
 
 def test_trains_on_labels_but_parts_by_the_partition_labels() -> None:
-    fine, asked = (
-        dataset(partition_label="fine", _partition_classes=12),
-        spec("dirichlet", alpha=0.3, min_size=4),
-    )
+    fine, asked = (dataset(partition_label="fine", _partition_classes=12), spec("dirichlet", alpha=0.3, min_size=4))
     made, drawn = partitions.make(asked, fine), draw(fine.columns["fine"], asked)
     assert made.sample[made.rows(3, test=False)].tolist() == drawn[3][0].tolist()
     assert np.array_equal(made.label, fine.labels[made.sample])
-
-
-def test_images_are_seen_through_their_clients_shift() -> None:
-    of = dataset()
-    made = partitions.make(spec(shift="high"), of)
-    images = made.transformed_images(of)
-    told = of_clients("high", 9)
-    for row in range(len(made.sample)):
-        sample, client = made.sample[row], made.client[row]
-        assert np.array_equal(images[row], apply(of.images[sample : sample + 1], told[client])[0])
-    assert made.groups == [0, 1, 2, 3, 4, 5, 6, 7, 0]
-    refused("is of dataset", made.transformed_images, dataset(spec=DatasetSpec("made", "elsewhere", "now")))
-    grey = partitions.make(spec(shift="high"), dataset(channels=1))  # has as many groups as gammas
-    assert grey.groups == [0, 1, 0, 1, 0, 1, 0, 1, 0]
-    assert {(s.hue, s.saturation) for s in grey.transforms} == {(None, None)}
 
 
 @few(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=40), examples=25)

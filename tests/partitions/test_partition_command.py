@@ -141,6 +141,7 @@ FTW_ERM = "--protocol ftw_erm"
     ("options", "says"),
     [
         ("--dir 0.3 --iid", "--dir and --iid exclude each other"),
+        ("--scheme iid --dir 0.3", "--dir and --scheme exclude each other"),
         ("--scheme natural --by writer --iid", "--iid and --by and --scheme exclude each other"),
         ("--counts x.csv --preset two", "--counts and --preset exclude each other"),
         (f"{FTW_ERM} --preset two --dir 1", "--dir and --preset exclude each other"),

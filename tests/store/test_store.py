@@ -458,9 +458,6 @@ def test_no_permission_to_read(store: Store, monkeypatch: pytest.MonkeyPatch) ->
     assert [*store.list("dataset")] == []
 
 
-# -- set aside, and left over -----------------------------------------------------------------------------------
-
-
 def test_killed_between_the_two_renames(store: Store) -> None:
     """The former artifact has made room and the new one is not there: whoever looks first puts it back."""
     for look in (
