@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -191,29 +192,15 @@ def test_mobilenet_v3_small_has_the_counts_of_table_8() -> None:
     assert done.stdout.split() == ["927008", "1615848"], done.stderr
 
 
-class Importer:
-    """Stands for importlib.import_module: raises the given errors in turn, then gives a module."""
-
-    def __init__(self, *errors: Exception) -> None:
-        self.errors = list(errors)
-        self.calls = 0
-        self.module = ModuleType("torchvision")
-
-    def __call__(self, name: str) -> ModuleType:
-        assert name == "torchvision"
-        self.calls += 1
-        if self.errors:
-            raise self.errors.pop(0)
-        assert "torchvision.half" not in sys.modules, "a half-imported submodule was left behind"
-        return self.module
+MODULE = ModuleType("torchvision")
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Importer]]:
-    """Has imports answer with these errors in turn, and puts torchvision's entries of sys.modules back."""
+def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Mock]]:
+    """Has imports answer with these errors in turn, then with a module; puts torchvision's in sys.modules back."""
 
-    def these(*errors: Exception) -> Importer:
-        importer = Importer(*errors)
+    def these(*errors: Exception) -> Mock:
+        importer = Mock(side_effect=[*errors, MODULE])
         monkeypatch.setattr(vision.importlib, "import_module", importer)
         return importer
 
@@ -224,18 +211,20 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Importer]
     sys.modules.update(kept)
 
 
-def test_a_plain_import_is_left_alone(answers: Callable[..., Importer], monkeypatch: pytest.MonkeyPatch) -> None:
-    importer, defined = answers(), []
-    monkeypatch.setattr(torch.library, "define", lambda name, schema: defined.append(name))
-    assert vision.torchvision() is importer.module
-    assert (importer.calls, defined) == (1, [])
+def test_a_plain_import_is_left_alone(answers: Callable[..., Mock], monkeypatch: pytest.MonkeyPatch) -> None:
+    importer, define = answers(), Mock()
+    monkeypatch.setattr(torch.library, "define", define)
+    assert vision.torchvision() is MODULE
+    importer.assert_called_once_with("torchvision")
+    define.assert_not_called()
 
 
-def test_missing_operators_are_declared_and_the_import_repeated(answers: Callable[..., Importer]) -> None:
+def test_missing_operators_are_declared_and_the_import_repeated(answers: Callable[..., Mock]) -> None:
     importer = answers(RuntimeError(MISSING))
     sys.modules["torchvision.half"] = ModuleType("torchvision.half")
-    assert vision.torchvision() is importer.module
-    assert importer.calls == 2
+    assert vision.torchvision() is MODULE
+    assert importer.call_count == 2
+    assert "torchvision.half" not in sys.modules, "a half-imported submodule was left behind"
     assert hasattr(torch.ops.torchvision, "nms")
     assert hasattr(torch.ops.torchvision, "qnms")
 
@@ -249,7 +238,7 @@ def test_missing_operators_are_declared_and_the_import_repeated(answers: Callabl
     ],
 )
 def test_other_failures_are_not_hidden(
-    answers: Callable[..., Importer], errors: list[Exception], kind: type[Exception], says: str
+    answers: Callable[..., Mock], errors: list[Exception], kind: type[Exception], says: str
 ) -> None:
     answers(*errors)
     with pytest.raises(kind, match=says):
