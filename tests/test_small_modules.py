@@ -78,14 +78,14 @@ def _written(folder: Path, files: dict[str, str]) -> Path:
 
 
 JOB = {"slurm/job_7/step_0/memory.max": "max\n", "slurm/job_7/memory.max": "16000\n", "slurm/memory.max": "64000\n"}
-FIRST = {"cpu,cpuacct/a/memory.limit_in_bytes": "1\n", "memory/a/memory.limit_in_bytes": "2000\n"}
+FIRST = {"memory/b/memory.limit_in_bytes": "1\n", "memory/a/memory.limit_in_bytes": "2000\n"}
 
 
 @pytest.mark.parametrize(
     ("groups", "files", "limits"),
     [
         ("0::/slurm/job_7/step_0\n", JOB, [16000, 64000]),  # of a job, and of what it is in
-        ("4:cpu,cpuacct:/a\n3:memory:/a\n0::/\n", FIRST, [2000]),  # of the first version
+        ("4:cpu,cpuacct:/b\n3:memory:/a\n0::/\n", FIRST, [2000]),  # of the first version
         ("0::/gone\n", {}, []),
         (None, {}, []),
     ],
