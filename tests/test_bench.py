@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +26,7 @@ def its() -> Iterator[Any]:
     """The modules of speed.py, which import one another as scripts do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(Path(__file__).with_name("bench"))
-        names = ("machine", "measure", "ours", "printed", "rows", "speed", "station", "usual", "ways", "workloads")
+        names = ("child", "machine", "ours", "speed", "usual", "workloads")
         yield SimpleNamespace(**{name: __import__(name) for name in names})
         for name in names:
             del sys.modules[name]
@@ -79,87 +78,86 @@ def test_both_ways_do_the_same_work(its: Any, changes: dict[str, Any]) -> None:
 def test_both_ways_end_with_the_same_weights_and_answers(its: Any) -> None:
     workload = replace(tiny(its), batch=30, epochs=3)
     run, usual = its.ours.Ours(workload, CPU), its.usual.Usual(workload, CPU)
-    start = {name: t.numpy().copy() for name, t in usual.models[0].state_dict().items()}
+    start = {name: t.clone() for name, t in usual.models[0].state_dict().items()}
     run.trainer.commit(run.round())
     usual.repeat()
-    theirs = {name: t.numpy() for name, t in usual.models[0].state_dict().items()}
-    mine = {name: t.numpy() for name, t in run.trainer.server.shared.items()}
-    assert its.ours.difference(mine, theirs) < 1e-4
-    assert its.ours.difference(start, theirs) > 1e-2
+    theirs, mine = usual.models[0].state_dict(), run.trainer.server.shared
+    assert all(torch.allclose(mine[name], t, atol=1e-5) for name, t in theirs.items())
+    assert not any(torch.allclose(start[name], t, atol=1e-3) for name, t in theirs.items())
     answering = replace(tiny(its), train=(8, 8, 8), test=20, steps=1, epochs=None, answers=True)
     votes = its.ours.Ours(answering, CPU).votes()
     assert votes.shape == (60, 3)
     assert len(np.unique(votes)) > 1
     assert np.array_equal(its.usual.Usual(answering, CPU).evaluate().numpy().T, votes)
-    assert its.ours.difference({"votes": votes + np.eye(60, 3, dtype=np.uint16)}, {"votes": votes}) == 3 / 180
-    cores = its.ours.outcome(tiny(its), CPU, "fp32", "cores", {})
-    assert its.ours.difference(cores, its.ours.outcome(tiny(its), CPU, "fp32", its.ours.REFERENCE)) == 0
-
-
-def row(its: Any, workload: str, way: str, seconds: tuple[float, ...], usual: tuple[float, ...] = ()) -> Any:
-    prepared = {"scale": "1 of 10 local steps", "steps": 8, "images": 1024}
-    finished = {"flops": 4e11, "peak_mb": 812.4, "parity": None if way == "usual" else 3e-7}
-    repeats = [[{"seconds": s, "others": 0.01 * s} for s in one] for one in (seconds, usual)]
-    return its.rows.measured(workload, way, prepared, repeats[0], finished, repeats[1])
 
 
 def test_the_rows_of_a_measurement_are_judged_printed_and_recorded(its: Any, tmp_path: Path) -> None:
-    bench = its.measure.Bench(["c", "a"], "cpu")
-    bench.facts = {"device": "a CPU", "kind": "cpu", "cores": 2, "torch": "2.0", "revision": "0123456789abcdef+"}
-    bench.peak = {"product": 200.0, "conv_product": 190.0, "convolution": 500.0, "copy": 70.0}
-    bench._add(row(its, "c", "cores", (1.0, 2.0, 4.0), (3.0, 2.0, 4.4)))
-    bench._add(row(its, "c", "stacked", (8.0, 8.0, 8.0), (3.0, 2.0, 4.4)))
-    bench._add(its.rows.Row("a", "cores", error="ValueError: no"))
-    bench._add(row(its, "c", "usual", (3.0, 2.0, 4.4)), first_of="c")
-    usual, cores, stacked, failed = bench.rows
-    assert (cores.client_steps_s, cores.images_s, cores.gflops) == (4, 512, 200)
-    assert cores.share_of_peak == pytest.approx(0.4)
+    speed = its.speed
+    facts = {"device": "a CPU", "cores": 2, "torch": "2.0", "revision": "0123456789abcdef+", "peak": {"product": 500.0}}
+    told = {"scale": "1 of 10 local steps", "steps": 8, "images": 1024, "flops": 4e11, "peak_mb": 812.4}
+    ways = {"usual": (3.0, 2.0, 4.4), "cores": (1.0, 2.0, 4.0), "stacked": (8.0, 8.0, 8.0), "BlazeFL": (0.1, 0.1, 0.1)}
+    rows = [speed.measured("c", way, told, its, ways["usual"], 500.0) for way, its in ways.items()]
+    rows.append(speed.Row("c", "sequential", "ValueError: no"))
+    usual, cores, *_ = rows
+    assert (cores.client_steps_s, cores.images_s, cores.gflops, cores.share_of_peak) == (4, 512, 200, 0.4)
     assert cores.ratio == pytest.approx(1.1)  # of 3, 1 and 1.1; the medians' ratio would be 1.5
-    assert (usual.way, usual.ratio) == ("usual", 1.0)
-    assert [r.best for r in bench.rows] == [False, True, False, False]
-    assert (cores.met, stacked.met, failed.met) == (False, None, False)  # 1.2x and 1.8x were asked for
-    assert bench.missed == [cores, failed]
-    text = its.printed.plain(bench).splitlines()
-    assert text[0] == "a CPU, 2 cores, torch 2.0, fp32"
-    assert "500 GFLOP/s (convolution)" in text[1]
-    assert "(c) GN ResNet-18, 8 clients, batch 128 [1 of 10 local steps]" in text
-    told = next(line for line in text if line.startswith("cores *")).split()
-    assert told == ["cores", "*", "4.0", "512", "200.0", "40.0%", "812", "4%", "1.10", "3.0e-07", "1.2x", "NO"]
-    assert any(line.startswith("cores") and line.endswith("ValueError: no  1.8x  NO") for line in text)
+    assert usual.ratio == 1.0
+    for target, met in ((1.0, True), (1.2, False)):
+        speed.judge(rows, target)
+        assert [row.met for row in rows] == [None, met, None, None, None]
+    lines = speed.table(rows, facts, "fp32").splitlines()
+    assert lines[0] == "a CPU, 2 cores, torch 2.0, fp32"
+    assert "(c) GN ResNet-18, 8 clients, batch 128 [1 of 10 local steps]" in lines
+    shown = next(line for line in lines if line.startswith("cores"))
+    assert shown.split() == ["cores", "4.0", "512", "200.0", "40.0%", "812", "1.10", "1.2x", "NO"]
+    assert "sequential: ValueError: no" in lines
     for _ in range(2):
-        its.speed.record(bench, tmp_path / "record.csv")
-    lines = list(csv.DictReader((tmp_path / "record.csv").open()))
-    assert [line["way"] for line in lines] == 2 * ["usual", "cores", "stacked"]
-    assert [lines[1][name] for name in ("gflops", "ratio", "parity", "revision")] == [
-        "200",
-        "1.1",
-        "3e-07",
-        "0123456789+",
-    ]
-    assert its.speed.RECORD.read_text().startswith((tmp_path / "record.csv").read_text().splitlines()[0])
-    assert [r["way"] for r in json.loads(json.dumps(bench.as_dict()))["rows"]] == ["usual", "cores", "stacked", "cores"]
-    # Variants that are tried have no target, and nothing waits for them.
-    bench.deadline = 0.0  # of time.monotonic(): long ago
-    tried = its.ways.EXPERIMENTS
-    bench._try("c", tried)
-    assert {(r.error, r.met) for r in bench.rows[-len(tried) :]} == {("not run: out of time", None)}
-    winner = row(its, "c", tried[0].title, (0.1,), (9.0,))
-    winner.experiment = True
-    bench._add(winner)
-    assert [r.way for r in bench.rows if r.best] == ["cores"]
-    quick = row(its, "c", "graphed", (1.0,), (5.0,))  # 400 GFLOP/s: a GPU must reach its share of products, too
-    for speed_of_products, met in ((700.0, True), (900.0, False)):
-        its.rows.judge([quick], "cuda", 1000.0, speed_of_products)
-        assert quick.met is met
+        speed.record(rows, facts, "fp32", tmp_path / "record.csv")
+    kept = list(csv.DictReader((tmp_path / "record.csv").open()))
+    assert [line["way"] for line in kept] == 2 * list(ways)
+    assert [kept[1][name] for name in ("gflops", "ratio", "revision")] == ["200", "1.1", "0123456789+"]
+    assert speed.RECORD.read_text().startswith((tmp_path / "record.csv").read_text().splitlines()[0])
+    failed = [speed.Row("c", "usual"), speed.Row("c", "cores", "ValueError: no")]
+    speed.judge(failed, 1.2)
+    assert failed[1].met is False, "where all fail the target is missed"
 
 
 def test_a_child_measures_and_tells_what_went_wrong(its: Any) -> None:
-    station, way = its.station, its.ways.Way("none such", "none such")
-    with station.Station("cpu", "fp32", "b10", way) as one:
-        assert one.loaded() == "cpu"
-        with pytest.raises(station.Failed, match="unknown executor 'none such'"):
+    Failed, way = its.child.Failed, its.child.Way("none such", "none such")
+    with its.child.Station("cpu", "fp32", "b10", way) as one:
+        with pytest.raises(Failed, match="unknown executor 'none such'"):
             one.ask("prepare")
         assert one.ask("facts")["kind"] == "cpu"  # it goes on
         one.process.kill()
-        with pytest.raises(station.Failed, match="died"):
+        with pytest.raises(Failed, match="died"):
             one.ask("facts")
+
+
+def test_a_workload_is_measured_in_turn(its: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without processes: children of this one, whose usual way takes twice as long as ours."""
+
+    class Here:
+        def __init__(self, device: str, precision: str, key: str, way: Any) -> None:
+            self.way, self.asked = way, []
+
+        def ask(self, command: str) -> Any:
+            if self.way.by == "broken":
+                raise its.child.Failed("ValueError: no")
+            order.append(f"{self.way.by} {command}")
+            seconds = 2.0 if self.way.by == "usual" else 1.0
+            told = {"steps": 1, "images": 1, "repeats": 2, "scale": "whole"}
+            return {"prepare": told, "repeat": seconds, "finish": {"flops": 1e9, "peak_mb": 1.0}}[command]
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    order: list[str] = []
+    monkeypatch.setattr(its.speed, "Station", Here)
+    rows = its.speed.in_turn("a", [its.child.Way(n, n) for n in ("broken", "cores")], ("cpu", "fp32"), False, 1.0)
+    assert [(row.way, row.ratio, row.error) for row in rows] == [
+        ("usual", 1.0, ""), ("broken", None, "ValueError: no"), ("cores", 2.0, "")
+    ]  # fmt: skip
+    turns = ["cores repeat", "usual repeat"] * 2
+    assert order == ["usual prepare", "cores prepare", *turns, "cores finish", "usual finish"]

@@ -1,85 +1,125 @@
-"""A process that does one workload in one way, at its parent's word: a command a line in, a JSON line back.
-
-Each way has a process of its own, so that what one of them sets for the whole process neither helps nor hurts
-another, and its peak memory is its own.
-
-    python child.py '{"device": "cpu", "precision": "fp32", "workload": "a", "way": {"title": "usual", ...}}'
-"""
+"""A workload done in one way, in a process of its own: what it sets for the whole process neither helps nor hurts
+another way, and its peak memory is its own."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import sys
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, Self
+
+#: The longest that one command may take, in seconds.
+PATIENCE = 240.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a workload is done: as usual, by another framework, or by an executor with options."""
+
+    title: str
+    by: str  #: usual, blazefl, or an executor
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Failed(Exception):
+    """A child raised, died or took too long; the message is one line."""
+
+
+class Station:
+    """The parent's end of a child, which loads by itself while nobody waits for it."""
+
+    def __init__(self, device: str, precision: str, workload: str = "", way: Way | None = None) -> None:
+        context = get_context("spawn")
+        self.pipe, there = context.Pipe()
+        order = (there, device, precision, workload, way)
+        self.process = context.Process(target=_serve, args=order, daemon=True)
+        self.process.start()
+        there.close()
+
+    def ask(self, command: str) -> Any:
+        """What the child's method of that name returns. Raises Failed."""
+        try:
+            self.pipe.send(command)
+            if not self.pipe.poll(PATIENCE):
+                raise Failed("took too long")
+            good, answer = self.pipe.recv()
+        except (EOFError, OSError):
+            raise Failed("the process died") from None
+        if not good:
+            raise Failed(answer)
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def _serve(pipe: Connection, *order: Any) -> None:
+    child = Child(*order)
+    while True:
+        try:
+            command = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((True, getattr(child, command)()))
+        except Exception as error:
+            traceback.print_exc()
+            text = str(error).strip().splitlines() or [""]
+            pipe.send((False, f"{type(error).__name__}: {text[0]}"[:200]))
 
 
 class Child:
-    """Answers the commands; `load` comes first, then `facts` and `peak`, or `prepare`, `repeat`... and `finish`."""
+    """Answers `facts`, or `prepare`, `repeat`... and `finish`, in this order."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
-        self.order = order
-        self.run: Any = None
-
-    def load(self) -> str:
-        """Import what takes long, and find the device."""
+    def __init__(self, device: str, precision: str, workload: str, way: Way) -> None:
         import machine
-        import ours
-        import usual  # noqa: F401
+        import usual  # noqa: F401 (what takes long)
 
         from fedbench.core.precision import arithmetic
 
-        self.device = machine.choose(self.order["device"])
-        self.arithmetic = arithmetic(self.order["precision"], self.device)
+        self.device, self.precision, self.key, self.way = machine.choose(device), precision, workload, way
+        self.arithmetic = arithmetic(precision, self.device)
         self.arithmetic.__enter__()  # for as long as the process lives
-        self.reference = ours.REFERENCE
-        return self.device.type
 
     def facts(self) -> dict[str, Any]:
+        """Of the machine, and what it can do at most."""
         import machine
 
-        return machine.facts(self.device)
-
-    def peak(self) -> dict[str, float]:
-        import peak
-
-        return peak.measure(self.device, self.order["precision"])
+        return machine.facts(self.device) | {"peak": machine.peak(self.device, self.precision)}
 
     def prepare(self) -> dict[str, Any]:
         """Build the run, warm it up by doing the workload once, and tell what a repeat is."""
         from workloads import WORKLOADS
 
-        self.workload = WORKLOADS[self.order["workload"]](self.device.type)
-        self.run = self._run(self.workload)
-        seconds = self.run.repeat()
-        steps, images = self.workload.work
+        w = self.workload = WORKLOADS[self.key](self.device.type)
+        self.run = self._run(w)
+        self.run.repeat()
+        steps, images = w.work
         if (getattr(self.run, "steps", steps), self.run.images) != (steps, images):
             raise RuntimeError(f"{self.run.images} images instead of {images} were processed, or in other steps")
-        return {
-            "warm_up": seconds, "steps": steps, "images": images, "repeats": self.workload.repeats,
-            "scale": self.workload.scale,
-        }  # fmt: skip
+        return {"steps": steps, "images": images, "repeats": w.repeats, "scale": w.scale}
 
-    def repeat(self) -> dict[str, float | None]:
-        """Seconds of a repeat, and the share of the cores that other processes had meanwhile."""
+    def repeat(self) -> float:
+        """Seconds of a repeat."""
+        seconds: float = self.run.repeat()
+        return seconds
+
+    def finish(self) -> dict[str, float]:
+        """Peak memory in MB (2**20 bytes), of the GPU's tensors or of this process; and the operations of a repeat."""
         import machine
 
-        others = machine.Others()
-        return {"seconds": self.run.repeat(), "others": others.share()}
+        from fedbench.core.precision import peak_bytes
 
-    def finish(self) -> dict[str, Any]:
-        """Peak memory of the repeats; then, out of the clock, operations and the difference from the reference."""
-        import machine
-
-        w = self.workload
-        flops = machine.flops(w.build(), w.shape, training=not w.answers) * w.work[1]
-        told = {"peak_mb": machine.peak_mb(self.device)}
+        used, w = peak_bytes(self.device) / 2**20, self.workload
         self.run.close()
         self.run = None  # what follows needs room of its own
-        return {**told, "parity": self._parity(), "flops": flops}
+        return {"peak_mb": used, "flops": machine.flops(w.build(), w.shape, training=not w.answers) * w.work[1]}
 
     def profile(self) -> dict[str, Any]:
         """Where the time goes."""
@@ -90,53 +130,18 @@ class Child:
         run = self._run(self.workload.sample())
         run.repeat()
         # Operators of the usual way are seen in the one thread that calls them; ours run one thread a core.
-        single = self.order["way"]["executor"] in (None, self.reference)
-        lanes = 1 if single or self.device.type != "cpu" else available_cores()
-        return machine.profile(run.repeat, self.device, lanes)
+        single = self.way.by in ("usual", "blazefl", "sequential") or self.device.type != "cpu"
+        return machine.profile(run.repeat, self.device, 1 if single else available_cores())
 
     def _run(self, workload: Any) -> Any:
-        from ours import Ours
-        from usual import Usual
-
-        how, precision = self.order["way"], self.order["precision"]
-        if how["peer"] == "blazefl":
+        if self.way.by == "blazefl":
             from blaze import Blaze
 
-            return Blaze(workload, self.device, **how["options"])
-        if how["executor"] is None:
-            return Usual(workload, self.device, precision)
-        return Ours(workload, self.device, precision, how["executor"], how["options"])
+            return Blaze(workload, self.device, **self.way.options)
+        if self.way.by == "usual":
+            from usual import Usual
 
-    def _parity(self) -> float | None:
-        from ours import difference, outcome
+            return Usual(workload, self.device, self.precision)
+        from ours import Ours
 
-        how, precision = self.order["way"], self.order["precision"]
-        if how["executor"] is None:
-            return None
-        if how["executor"] == self.reference:
-            return 0.0
-        reference = outcome(self.workload, self.device, precision, self.reference)
-        return difference(outcome(self.workload, self.device, precision, how["executor"], how["options"]), reference)
-
-
-def main() -> None:
-    # What libraries print goes to standard error: the channel to the parent is ours alone.
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    child = Child(json.loads(sys.argv[1]))
-    commands: dict[str, Callable[[], Any]] = {
-        name: getattr(child, name) for name in ("load", "facts", "peak", "prepare", "repeat", "finish", "profile")
-    }
-    for line in sys.stdin:
-        try:
-            reply = {"ok": commands[line.strip()]()}
-        except Exception as error:
-            traceback.print_exc()
-            text = str(error).strip().splitlines() or [""]
-            reply = {"error": f"{type(error).__name__}: {text[0]}"[:200]}
-        with contextlib.suppress(BrokenPipeError):
-            print(json.dumps(reply), file=channel, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        return Ours(workload, self.device, self.precision, self.way.by, self.way.options)

@@ -1,9 +1,9 @@
-"""This machine, for measurements: device, memory, and the profile of a call."""
+"""The process that measures: its device, what that can do at most, its memory, and the profile of a call."""
 
 from __future__ import annotations
 
-import os
 import platform
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,16 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedbench.core.executors import available_cores
-from fedbench.core.precision import peak_bytes
+from fedbench.core.precision import layout
+
+#: (channels in, channels out, side of the map) of ResNet-18's 3x3 convolutions on 32x32 images, one a stage.
+CONVOLUTIONS = ((64, 64, 32), (128, 128, 16), (256, 256, 8), (512, 512, 4))
+SQUARES = {"cpu": (512, 1024, 2048), "cuda": (2048, 4096, 8192)}
+#: Images of a convolution: a client's batch on a GPU; enough of it to be as fast on a core.
+BATCH = {"cpu": 16, "cuda": 128}
+
+#: Made anew in each thread: a function to be timed.
+Work = Callable[[], Callable[[], object]]
 
 
 def choose(device: str) -> torch.device:
@@ -23,11 +32,6 @@ def choose(device: str) -> torch.device:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(device)
-
-
-def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """The context of a forward pass."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def facts(device: torch.device) -> dict[str, Any]:
@@ -66,35 +70,68 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def peak_mb(device: torch.device) -> float:
-    """Most memory so far, in MB (2**20 bytes): of the GPU's tensors, or of this process."""
-    return peak_bytes(device) / 2**20
+def peak(device: torch.device, precision: str, seconds: float = 0.25) -> dict[str, float]:
+    """GFLOP/s of `product` (square matrices) and of `convolution` (3x3), each of the best size, which is given so many
+    `seconds`. On a CPU all cores work at once, each with one thread on its own data, as the executor `cores` does."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    batch, order = BATCH[device.type], layout(precision, device)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device=device).to(dtype)
+
+    def product(n: int) -> Callable[[], object]:
+        a, b, out = normal(n, n), normal(n, n), normal(n, n)
+        return lambda: torch.mm(a, b, out=out)
+
+    def convolution(inputs: int, outputs: int, side: int) -> Callable[[], object]:
+        x = normal(batch, inputs, side, side).to(memory_format=order)
+        weight = normal(outputs, inputs, 3, 3).to(memory_format=order)
+        return lambda: F.conv2d(x, weight, padding=1)
+
+    def speed(operations: int, work: Work) -> float:
+        return operations * _rate(work, device, seconds) / 1e9
+
+    return {
+        "product": max(speed(2 * n**3, lambda n=n: product(n)) for n in SQUARES[device.type]),
+        "convolution": max(
+            speed(2 * batch * s * s * 9 * i * o, lambda i=i, o=o, s=s: convolution(i, o, s)) for i, o, s in CONVOLUTIONS
+        ),
+    }
 
 
-class Others:
-    """What share of the cores' time goes to other processes between two looks. None where the system does not tell."""
+@torch.no_grad()
+def _rate(work: Work, device: torch.device, seconds: float) -> float:
+    """Calls a second, of all cores together."""
+    if device.type == "cuda":
+        return _of_one(work(), device, seconds)
+    count = available_cores()
+    rates, together = [0.0] * count, threading.Barrier(count, timeout=60)
 
-    def __init__(self) -> None:
-        self.before = self._look()
+    def run(i: int) -> None:
+        torch.set_num_threads(1)  # a property of the thread
+        with torch.no_grad():
+            call = work()
+            together.wait()
+            rates[i] = _of_one(call, device, seconds)
 
-    def share(self) -> float | None:
-        """Since this was made."""
-        now = self._look()
-        if self.before is None or now is None:
-            return None
-        wall, busy, own = (b - a for a, b in zip(self.before, now, strict=True))
-        return min(max((busy - own) / (wall * (os.cpu_count() or 1)), 0.0), 1.0)
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(rates)
 
-    @staticmethod
-    def _look() -> tuple[float, float, float] | None:
-        """Seconds: of the clock, of all cores at work, of this process at work."""
-        stat = Path("/proc/stat")
-        if not stat.exists():
-            return None
-        # user, nice, system, idle, iowait, irq, softirq, steal: what the host takes away is lost as well.
-        ticks = [int(n) for n in stat.read_text().splitlines()[0].split()[1:9]]
-        busy = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
-        return time.perf_counter(), busy, time.process_time()
+
+def _of_one(call: Callable[[], object], device: torch.device, seconds: float) -> float:
+    call()
+    wait(device)
+    started, calls = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds:
+        for _ in range(4):  # a GPU is kept busy between two waits
+            call()
+        wait(device)
+        calls += 4
+    return calls / (time.perf_counter() - started)
 
 
 def profile(call: Callable[[], float], device: torch.device, lanes: int = 1, top: int = 12) -> dict[str, Any]:

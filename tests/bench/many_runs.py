@@ -1,7 +1,6 @@
 """How long commands take over a store as one's own work fills it: small, complete and evaluated runs.
 
-python -m tests.bench.many_runs                  exit code 1 if one takes longer than it may (filling takes minutes)
-python -m tests.bench.many_runs HOME NUMBER      makes such a store to look at
+python -m tests.bench.many_runs         exit code 1 if one takes longer than it may (filling takes minutes)
 """
 
 from __future__ import annotations
@@ -98,6 +97,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        sys.exit(fill(Store(Path(sys.argv[1])), int(sys.argv[2])))
     sys.exit(main())

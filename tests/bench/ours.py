@@ -1,4 +1,4 @@
-"""The workloads through fedbench's core with a named executor, and how far executors differ from the reference."""
+"""The workloads through fedbench's core with a named executor."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ from fedbench.core.simulation import initialise
 from fedbench.core.state import state_of
 from fedbench.core.trainer import Round, Trainer, work
 
-REFERENCE = "sequential"
-ROUNDS = 3
-
 
 class Ours:
     """A workload on the trainer core."""
@@ -32,7 +29,7 @@ class Ours:
         workload: Workload,
         device: torch.device,
         precision: str = "fp32",
-        executor: str = REFERENCE,
+        executor: str = "sequential",
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.workload, self.device = workload, device
@@ -75,28 +72,3 @@ class Ours:
 
     def close(self) -> None:
         self.executor.close()
-
-
-def outcome(
-    workload: Workload, device: torch.device, precision: str, executor: str, options: Mapping[str, Any] | None = None
-) -> dict[str, np.ndarray]:
-    """What a short form of the workload ends with: parameters after three rounds, or the votes."""
-    run = Ours(workload.short(), device, precision, executor, options)
-    try:
-        if workload.answers:
-            return {"votes": run.votes()}
-        for _ in range(ROUNDS):
-            run.trainer.commit(run.round())
-        return {name: t.cpu().numpy() for name, t in run.trainer.server.shared.items()}
-    finally:
-        run.close()
-
-
-def difference(ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> float:
-    """The largest of max|p - q| / max|q| over parameters q of the reference; for votes the share that differs."""
-    if "votes" in reference:
-        return float((ours["votes"] != reference["votes"]).mean())
-    return max(
-        float(np.abs(ours[name].astype(np.float64) - q).max() / max(np.abs(q).max(), np.finfo(np.float32).tiny))
-        for name, q in reference.items()
-    )

@@ -2,8 +2,6 @@
 
     python tests/bench/speed.py                       the table of this machine; exit code 1 if a target is missed
     python tests/bench/speed.py --only a,c --profile  two workloads, and where the time goes
-    python tests/bench/speed.py --device cuda --experiments --json-out results.json
-                                                      everything we want to know of a GPU, in one call
 
 Every way of doing a workload runs in a process of its own, ours and the usual one in turn; the figures are
 medians. The usual way is eager PyTorch: a DataLoader, one client after another, default threads.
@@ -14,32 +12,153 @@ from __future__ import annotations
 import argparse
 import csv
 import datetime
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-import printed
-from measure import Bench
-from rows import Row
-from station import Failed
-from workloads import WORKLOADS
+from child import Failed, Station, Way
+from tabulate import tabulate
+from workloads import TARGETS, TITLES, WORKLOADS
 
-#: Of a call with --experiments, which may be one lease of a machine.
-EXPERIMENT_SECONDS = 500.0
-
+USUAL = Way("usual", "usual")
+#: Another framework's threads: as they come (each with all cores as intra-op threads), and at their best.
+PEERS = (Way("BlazeFL", "blazefl"), Way("BlazeFL, 1 intra-op thread", "blazefl", {"threads": 1}))
+#: Executors measured unless others are named: those that could win on the device.
+EXECUTORS = {"cpu": ("cores", "stacked"), "cuda": ("sequential", "stacked", "graphed")}
+#: On a CPU these keep each core busy with one client; stacks of them take only longer and more memory.
+LARGE = ("c", "d")
 
 RECORD = Path(__file__).with_name("record.csv")
 #: Digits of the figures that are recorded.
-DIGITS = {"client_steps_s": 5, "images_s": 5, "gflops": 4, "share_of_peak": 3, "peak_mb": 5, "ratio": 3, "parity": 2}
+DIGITS = {"client_steps_s": 5, "images_s": 5, "gflops": 4, "share_of_peak": 3, "peak_mb": 5, "ratio": 3}
 FIELDS = ("date", "device", "cores", "torch", "revision", "precision", "workload", "way", *DIGITS)
 
 
-def record(bench: Bench, path: Path = RECORD) -> None:
+@dataclass
+class Row:
+    """A workload done in one way. Speeds are of the median repeat; None stands for what does not apply."""
+
+    workload: str
+    way: str
+    error: str = ""
+    scale: str = ""
+    client_steps_s: float | None = None
+    images_s: float | None = None
+    gflops: float | None = None  #: GFLOP/s
+    share_of_peak: float | None = None
+    peak_mb: float | None = None
+    ratio: float | None = None  #: median over pairs of the usual way's time over this one's
+    target: str = ""  #: of the fastest executor of its workload
+    met: bool | None = None
+    profile: dict[str, Any] | None = None
+
+
+def measured(
+    workload: str, way: str, told: Mapping[str, Any], seconds: Sequence[float], usual: Sequence[float], peak: float
+) -> Row:
+    """The row of repeats of so many `seconds`; `usual` are the usual way's, each measured right after one of ours.
+    `told` is what the child says of them, `peak` the device's GFLOP/s."""
+    typical = median(seconds)
+    gflops = told["flops"] / typical / 1e9
+    return Row(
+        workload, way, scale=told["scale"], client_steps_s=told["steps"] / typical or None,
+        images_s=told["images"] / typical, gflops=gflops, share_of_peak=gflops / peak, peak_mb=told["peak_mb"],
+        ratio=median(b / a for a, b in zip(seconds, usual, strict=True)), profile=told.get("profile"),
+    )  # fmt: skip
+
+
+def judge(rows: Sequence[Row], target: float | None) -> None:
+    """Whether the fastest executor of a workload meets its target; all having failed, it is missed."""
+    ours = [row for row in rows if row.way not in (USUAL.title, *(way.title for way in PEERS))]
+    if target is not None and ours:
+        best = max(ours, key=lambda row: row.ratio or 0.0)
+        best.target, best.met = f"{target:g}x", (best.ratio or 0.0) >= target
+
+
+def measure(args: argparse.Namespace, facts: Mapping[str, Any]) -> Iterator[Row]:
+    """The rows, workload by workload: the usual way's first."""
+    kind = facts["kind"]
+    for key in args.only:
+        worth = [n for n in EXECUTORS[kind] if not (kind == "cpu" and key in LARGE and n == "stacked")]
+        ways = [Way(name, name) for name in args.executors or worth]
+        if args.peers and not WORKLOADS[key](kind).answers:
+            ways += PEERS
+        try:
+            rows = in_turn(key, ways, (kind, args.precision), args.profile, max(facts["peak"].values()))
+        except Failed as error:
+            rows = [Row(key, USUAL.title, str(error), met=False)]
+        judge(rows, TARGETS[kind].get(key))
+        for row in rows:
+            print(f"{row.workload} {row.way}: {row.error or f'{row.ratio:.2f}x'}", file=sys.stderr, flush=True)
+        yield from rows
+
+
+def in_turn(key: str, ways: Sequence[Way], where: tuple[str, str], profile: bool, peak: float) -> list[Row]:
+    """The rows of a workload: repeats of each way and of the usual one in turn. Raises Failed where that one fails."""
+    rows: list[Row] = []
+    theirs: list[float] = []
+
+    def end(station: Station, told: dict[str, Any]) -> dict[str, Any]:
+        told |= station.ask("finish")
+        return told | {"profile": station.ask("profile")} if profile else told
+
+    with Station(*where, key, USUAL) as rival:
+        usual = rival.ask("prepare")
+        for way in ways:
+            try:
+                with Station(*where, key, way) as station:
+                    told = station.ask("prepare")
+                    turns = [(station.ask("repeat"), rival.ask("repeat")) for _ in range(told["repeats"])]
+                    told = end(station, told)
+            except Failed as error:
+                rows.append(Row(key, way.title, str(error)))
+                continue
+            mine, beside = zip(*turns, strict=True)
+            theirs += beside
+            rows.append(measured(key, way.title, told, mine, beside, peak))
+        theirs = theirs or [rival.ask("repeat") for _ in range(usual["repeats"])]
+        return [measured(key, USUAL.title, end(rival, usual), theirs, theirs, peak), *rows]
+
+
+HEADS = ("way", "client-steps/s", "images/s", "GFLOP/s", "of peak", "peak MB", "x usual", "target", "met")
+
+
+def table(rows: Sequence[Row], facts: Mapping[str, Any], precision: str) -> str:
+    """The rows as text, under where and how they were measured; where the time went, if that was asked for."""
+
+    def cells(row: Row) -> list[str]:
+        forms = {"client_steps_s": ",.1f", "images_s": ",.0f", "gflops": ",.1f", "share_of_peak": ".1%",
+                 "peak_mb": ",.0f", "ratio": ".2f"}  # fmt: skip
+        values = [(getattr(row, name), form) for name, form in forms.items()]
+        shown = ["" if value is None else format(value, form) for value, form in values]
+        return [row.way, *shown, row.target, "" if row.met is None else "yes" if row.met else "NO"]
+
+    peaks = ", ".join(f"{name} {figure:,.0f}" for name, figure in facts["peak"].items())
+    text = [
+        f"{facts['device']}, {facts['cores']} cores, torch {facts['torch']}, {precision}",
+        f"measured peak, GFLOP/s: {peaks}",
+    ]
+    for key in dict.fromkeys(row.workload for row in rows):
+        own = [row for row in rows if row.workload == key]
+        scale = next((f" [{row.scale}]" for row in own if row.scale not in ("", "whole")), "")
+        aligned = ("left", *["right"] * (len(HEADS) - 1))
+        lines = tabulate(map(cells, own), HEADS, "plain", colalign=aligned, disable_numparse=True)
+        text += ["", TITLES[key] + scale, lines, *(f"{row.way}: {row.error}" for row in own if row.error)]
+        for row in own:
+            if row.profile:
+                text += ["", f"{row.way}: computing {row.profile['busy']:.0%} of the time; of that"]
+                text += [f"  {share:6.1%}  {name}" for name, share in row.profile["shares"]]
+    return "\n".join(text)
+
+
+def record(rows: Sequence[Row], facts: Mapping[str, Any], precision: str, path: Path = RECORD) -> None:
     """Add the rows of a measurement that succeeded, under today's date."""
-    new, revision = not path.exists(), bench.facts["revision"]
-    same = {name: bench.facts[name] for name in ("device", "cores", "torch")}
-    same |= {"date": datetime.date.today().isoformat(), "precision": bench.precision}
+    new, revision = not path.exists(), facts["revision"]
+    same = {name: facts[name] for name in ("device", "cores", "torch")}
+    same |= {"date": datetime.date.today().isoformat(), "precision": precision}
     same["revision"] = revision[:10] + ("+" if revision.endswith("+") else "")
 
     def figure(value: float | None, digits: int) -> str:
@@ -49,7 +168,7 @@ def record(bench: Bench, path: Path = RECORD) -> None:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
         if new:
             writer.writeheader()
-        for row in bench.rows:
+        for row in rows:
             if not row.error:
                 figures = {name: figure(getattr(row, name), digits) for name, digits in DIGITS.items()}
                 writer.writerow({**same, "workload": row.workload, "way": row.way, **figures})
@@ -61,55 +180,33 @@ def _names(text: str) -> list[str]:
 
 def _workloads(text: str) -> list[str]:
     """'a,b' to keys; 'b' stands for both of its federations."""
-    keys = [key for name in _names(text) for key in WORKLOADS if key == name or key.rstrip("0123456789") == name]
-    if not keys or any(not any(k == n or k.rstrip("0123456789") == n for k in WORKLOADS) for n in _names(text)):
+    found = {name: [key for key in WORKLOADS if name in (key, key.rstrip("0123456789"))] for name in _names(text)}
+    if not found or not all(found.values()):
         raise argparse.ArgumentTypeError(f"unknown workload in '{text}'; known: b, {', '.join(WORKLOADS)}")
-    return list(dict.fromkeys(keys))
+    return list(dict.fromkeys(key for keys in found.values() for key in keys))
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--only", type=_workloads, default=list(WORKLOADS), metavar="KEY,...", help="workloads")
     parser.add_argument("--executors", type=_names, default=[], metavar="NAME,...", help="default: by device")
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="fp32")
-    parser.add_argument("--experiments", action="store_true", help="the variants of ways.py too, with profiles")
     parser.add_argument("--peers", action="store_true", help="BlazeFL's way too (Python 3.12, blazefl[contrib])")
     parser.add_argument("--profile", action="store_true", help="where the time goes, by operator")
-    parser.add_argument("--seconds", type=float, help="begin nothing after so long (experiments: 500)")
     parser.add_argument("--record", action="store_true", help="append to record.csv")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
-    parser.add_argument("--json-out", type=Path, metavar="FILE", help="write JSON there, after each row")
-    return parser.parse_args(argv)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    args = parse(sys.argv[1:] if argv is None else argv)
-
-    def tell(bench: Bench, row: Row) -> None:
-        print(f"{row.workload} {row.way}: {row.error or f'{row.ratio:.2f}x'}", file=sys.stderr, flush=True)
-        if args.json_out:
-            args.json_out.write_text(json.dumps(bench.as_dict(), indent=1))
-
-    limit = args.seconds or (EXPERIMENT_SECONDS if args.experiments else float("inf"))
-    profile = args.profile or args.experiments
-    bench = Bench(
-        args.only, args.device, args.precision, args.executors, args.experiments, args.peers, profile, limit, tell
-    )
+    args = parser.parse_args()
     try:
-        bench.run()
+        with Station(args.device, args.precision) as station:
+            facts = station.ask("facts")
     except Failed as error:
-        print(f"the measurement stopped: {error}", file=sys.stderr)
+        print(f"the device does not work: {error}", file=sys.stderr)
         return 2
-    if args.json:
-        print(json.dumps(bench.as_dict(), indent=1))
-    else:
-        print(printed.plain(bench))
-        if profile:
-            print(printed.profiles(bench))
+    rows = list(measure(args, facts))
+    print(table(rows, facts, args.precision))
     if args.record:
-        record(bench)
-    return 1 if bench.missed else 0
+        record(rows, facts, args.precision)
+    return int(any(row.met is False for row in rows))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,13 @@ import time
 from collections.abc import Iterator
 
 import torch
-from machine import autocast, wait
+from machine import wait
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 from workloads import Workload
+
+from fedbench.core.precision import autocast
 
 EVALUATION_BATCH = 128
 
@@ -77,7 +79,7 @@ class Usual:
             loader = DataLoader(data, batch_size=min(w.batch, len(data)), shuffle=True, drop_last=w.tail == "drop")
             for x, y in passes(w, loader):
                 x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
-                with autocast(self.device, self.precision):
+                with autocast(self.precision, self.device):
                     loss = F.cross_entropy(model(x), y)
                 optimiser.zero_grad()
                 loss.backward()
@@ -95,7 +97,7 @@ class Usual:
             model.eval()
             for data in self.sets:
                 for x, _ in DataLoader(data, batch_size=EVALUATION_BATCH):
-                    with autocast(self.device, self.precision):
+                    with autocast(self.precision, self.device):
                         votes.append(model(x.to(self.device, non_blocking=True)).argmax(1).cpu())
                     self.images += len(x)
         return torch.cat(votes).view(len(self.models), -1)

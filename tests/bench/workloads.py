@@ -17,15 +17,13 @@ if TYPE_CHECKING:
 
     from fedbench.core.federation import Federation
     from fedbench.core.plan import Plan
-from fedbench.specs import Setting
+    from fedbench.specs import Setting
 
 #: What the usual way must take at least, as a multiple of our best way's time.
 TARGETS = {
     "cpu": {"a": 1.8, "b10": 2.0, "b1200": 2.0, "c": 1.2},
     "cuda": {"a": 15.0, "b1200": 30.0, "c": 3.0, "d": 4.0},
 }
-#: Share of the measured speed of convolution-sized matrix products that our best way must reach.
-SHARES = {"cpu": {}, "cuda": {"c": 0.5}}
 CLASSES = 10
 
 
@@ -95,13 +93,6 @@ class Workload:
         plan, clients = self.plan(), range(len(self.train))
         sizes = [len(b) for i in clients for b in plan.batches(i, 1, 0, self.epochs, self.steps)]
         return len(sizes), sum(sizes)
-
-    def short(self) -> Workload:
-        """Few steps of few clients of unequal sizes: what the comparison of executors computes."""
-        large = self.model.startswith("resnet")
-        batch, clients = (8, 3) if large else (16, 8)
-        sizes = tuple(2 * batch + batch * (i % 3) + 3 * (i % 2) for i in range(min(clients, len(self.train))))
-        return replace(self, train=sizes, batch=batch, steps=self.steps and 2, test=min(self.test, 8))
 
     def sample(self, steps: int = 400) -> Workload:
         """Fewer clients (eight at least): about so many steps, for a profile."""
