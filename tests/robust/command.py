@@ -1,17 +1,23 @@
-"""`fedbench ARGUMENTS` in this process, under the promise that it never ends in a traceback."""
+"""`fedbench ARGUMENTS` in this process, under the promise that it never ends in a traceback; and trainings that take
+no time."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import signal
+import dataclasses
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from fedbench.__main__ import main
-from tests.support.cli_user import Said
+from hypothesis import Phase, settings
 
-#: Signals that commands handle, and must hand back.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from tests.support import cli_user
+from tests.support.cli_user import SMOKE, Said
+
+#: Of tests whose example is one odd file or edit: made smaller, it would say no more.
+UNSHRUNK = settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))
+PARTITION = ("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
+TABLE = ("--table", "1", "--dataset", "digits", *SMOKE)
 
 
 def fedbench(*arguments: str | Path, codes: tuple[int, ...] = (0, 1, 2)) -> Said:
@@ -19,24 +25,36 @@ def fedbench(*arguments: str | Path, codes: tuple[int, ...] = (0, 1, 2)) -> Said
 
     What a traceback would be is raised as it is.
     """
-    out, err = io.StringIO(), io.StringIO()
-    code: object = None
-    before = [signal.getsignal(number) for number in SIGNALS]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main([str(a) for a in arguments])
-    except SystemExit as stop:
-        code = stop.code
-    finally:
-        for number, handler in zip(SIGNALS, before, strict=True):
-            signal.signal(number, handler)
-    words = " ".join(map(str, arguments))
-    assert code in codes, f"fedbench {words}: exit code {code!r}\n{err.getvalue()}"
-    lines = err.getvalue().splitlines()
+    said, words = cli_user.fedbench(*arguments), " ".join(map(str, arguments))
+    assert said.code in codes, f"fedbench {words}: exit code {said.code}\n{said.err}"
     if "--debug" in arguments:  # which shows the traceback
-        return Said(int(str(code)), out.getvalue(), err.getvalue())
-    assert "Traceback" not in err.getvalue(), f"fedbench {words}:\n{err.getvalue()}"
-    assert code == 0 or lines, f"fedbench {words}: exit code {code} without a word"
-    own = [line for line in lines if line.startswith("fedbench: ")]
-    assert own in ([], lines[-1:]), f"fedbench {words}: more than one line of error\n{err.getvalue()}"
-    return Said(int(str(code)), out.getvalue(), err.getvalue())
+        return said
+    assert "Traceback" not in said.err, f"fedbench {words}:\n{said.err}"
+    assert said.code == 0 or said.err, f"fedbench {words}: exit code {said.code} without a word"
+    own = [line for line in said.err.splitlines() if line.startswith("fedbench: ")]
+    assert own in ([], [said.line]), f"fedbench {words}: more than one line of error\n{said.err}"
+    return said
+
+
+def numbers(home: Path) -> dict[str, float]:
+    """The numbers of the table; none where it is refused."""
+    said = fedbench("--home", home, "report", *TABLE, "--format", "json")
+    (table,) = json.loads(said.out) if said.code != 2 else [{"cells": []}]
+    return {f"{cell['row']}, {cell['column']}": cell["value"] for cell in table["cells"] if cell["value"] is not None}
+
+
+def quickly(replace: Callable[[Any, str, Any], Any]) -> None:
+    """Budget smoke at three rounds of two small steps, a checkpoint after each."""
+    from fedbench import protocol
+    from fedbench.core import trainer
+
+    load = protocol.load
+
+    def briefly(name: str) -> protocol.Protocol:
+        rules = load(name)
+        less = {"rounds": 3, "steps": 2, "batch_size": 16}
+        return dataclasses.replace(rules, budgets={**rules.budgets, "smoke": {**rules.budgets["smoke"], **less}})
+
+    replace(protocol, "load", briefly)
+    replace(trainer, "CHECKPOINT_SECONDS", 0.0)
+    replace(trainer, "CHECKPOINT_SHARE", 1e9)

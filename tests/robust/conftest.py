@@ -1,4 +1,4 @@
-"""Generated hostile cases: how many, from which seed, and what they add up to.
+"""Generated hostile cases: how many, and from which seed.
 
 `--budget hundreds` (the default) draws the same cases every time; `--budget thousands` draws new ones from a seed that
 is printed, and its tests have the marker `long` (README.md). The number of examples comes from Hypothesis's profile,
@@ -7,24 +7,18 @@ which holds for the tests of this folder only: they need no `@settings`.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import functools
 import random
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
-from hypothesis.errors import HypothesisException
+from command import quickly
 
 HERE = Path(__file__).parent
 BUDGETS = ("hundreds", "thousands")
 SEED = "--hypothesis-seed"
-#: Under which name a test's report carries its tally to the session's last line.
-PROPERTY = "robust"
 
 # Every case starts from a copy that it makes itself, so a fixture may serve all of them; a busy machine is no failure.
 EASY: dict[str, Any] = {"deadline": None, "suppress_health_check": list(hypothesis.HealthCheck), "print_blob": True}
@@ -67,76 +61,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.long)
 
 
-@dataclass
-class Tally:
-    """What became of the cases of one test."""
-
-    cases: int = 0
-    #: Anything raised that a command should have turned into one line.
-    tracebacks: int = 0
-    #: What a test asserts: exit codes, one line, numbers.
-    wrong: int = 0
-
-    @contextlib.contextmanager
-    def case(self) -> Iterator[None]:
-        """Count one case, and what it ends in."""
-        try:
-            yield
-        except HypothesisException:  # a case that did not meet an `assume`
-            raise
-        except AssertionError:
-            self.cases, self.wrong = self.cases + 1, self.wrong + 1
-            raise
-        except Exception:
-            self.cases, self.tracebacks = self.cases + 1, self.tracebacks + 1
-            raise
-        self.cases += 1
-
-
-TALLY = pytest.StashKey[Tally]()
-
-
-@pytest.fixture
-def tally(request: pytest.FixtureRequest) -> Tally:
-    """For a test without `@given`: `with tally.case():` around each of its cases."""
-    return request.node.stash[TALLY]
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    item.stash[TALLY] = Tally()
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Every example of a `@given` is a case."""
-    tally, handle = item.stash[TALLY], getattr(getattr(item, "obj", None), "hypothesis", None)
-    inner = getattr(handle, "inner_test", None)
-    if inner is not None:
-
-        @functools.wraps(inner)
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            with tally.case():
-                return inner(*args, **kwargs)
-
-        handle.inner_test = counted
-    try:
-        return (yield)
-    finally:
-        if inner is not None:
-            handle.inner_test = inner
-        item.user_properties.append((PROPERTY, dataclasses.astuple(tally)))
-
-
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """One line for the tests of this folder; with xdist for those of all workers."""
-    reports = [r for rs in terminalreporter.stats.values() for r in rs if getattr(r, "when", None) == "call"]
-    tallies = [value for report in reports for name, value in report.user_properties if name == PROPERTY]
-    if tallies:
-        cases, tracebacks, wrong = map(sum, zip(*tallies, strict=True))
-        seed = f" ({SEED}={config.getoption(SEED)})" if config.getoption(SEED) is not None else ""
-        terminalreporter.write_line(
-            f"robust: {len(tallies)} tests, {cases} cases{seed}: "
-            f"{tracebacks} tracebacks, {wrong} wrong exit codes, lines or numbers"
-        )
+    if _budget(config) == "thousands":
+        terminalreporter.write_line(f"robust: the same cases again by {SEED}={config.getoption(SEED)}")
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[None]:
+    """No data folder, and trainings of three rounds of two small steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("FEDBENCH_DATA", "FEDBENCH_HOME", "COLUMNS", "FORCE_COLOR"):
+            patch.delenv(name, raising=False)
+        quickly(patch.setattr)
+        yield

@@ -3,23 +3,106 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import random
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import fedbench
-from kills import Kill, live, quickly
+from command import PARTITION, TABLE, fedbench, numbers, quickly
 
 from fedbench.files import sha256_of
+from tests.support.cli_user import SMOKE
 
-SMOKE = ("--budget", "smoke")
-TABLE = ("--table", "1", "--dataset", "digits", *SMOKE)
-PARTITION = ("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_CHANGES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.utime"}
+#: What takes long to import is imported once, so that a process starts at once; not fedbench: its path is the child's.
+_HEAVY = ["torch._dynamo", "pyarrow.dataset", "pyarrow.parquet", "safetensors.torch", "sklearn.datasets", "typer"]
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A signal at the n-th change."""
+
+    number: signal.Signals
+    at: int
+
+    @classmethod
+    def drawn(cls, rng: random.Random, changes: int) -> Kill:
+        """Half of them by the signal that nobody can answer."""
+        return cls(rng.choice((signal.SIGKILL, *SIGNALS, signal.SIGKILL)), rng.randint(1, changes))
+
+    def __str__(self) -> str:
+        return f"{self.number.name} at change {self.at}"
+
+
+@dataclass(frozen=True)
+class Life:
+    """How a process ended: its exit code (negative: of a signal), what it said, and how many changes it had made."""
+
+    code: int
+    err: str
+    changes: int
+
+
+def live(home: Path, arguments: Sequence[str], kill: Kill | None = None) -> Life:
+    """`fedbench --home HOME ARGUMENTS` in a process of its own, killed as told."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_HEAVY)
+    hear, tell = context.Pipe(duplex=False)
+    said = home.with_name(f"{home.name}.err")
+    process = context.Process(target=_life, args=(home, list(arguments), kill, said, tell))
+    process.start()
+    tell.close()
+    process.join()
+    assert process.exitcode is not None
+    return Life(process.exitcode, said.read_text(), hear.recv() if hear.poll() and kill is None else 0)
+
+
+def _life(home: Path, arguments: list[str], kill: Kill | None, said: Path, tell: Connection) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    for descriptor in (1, 2):
+        os.dup2(os.open(said if descriptor == 2 else os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    os.environ.pop("FEDBENCH_DATA", None)
+    quickly(setattr)
+    from fedbench.__main__ import main
+
+    changes = _watch(home, kill)
+    try:
+        main(["--home", str(home), *arguments])
+    finally:
+        tell.send(len(changes))
+
+
+def _watch(home: Path, kill: Kill | None) -> list[str]:
+    """From now on, the changes of the store by this process; at the n-th it gets the signal."""
+    changes: list[str] = []
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in _CHANGES or (event == "open" and not arguments[2] & _WRITING):
+            return
+        path = arguments[0]
+        # Of what shutil.rmtree removes only the name is told, and the folder's descriptor.
+        inside = event in ("os.remove", "os.rmdir") and isinstance(arguments[-1], int) and arguments[-1] >= 0
+        if inside or (isinstance(path, str | os.PathLike) and Path(path).is_relative_to(home)):
+            changes.append(event)
+            if kill is not None and len(changes) == kill.at:
+                signal.raise_signal(kill.number)
+
+    sys.addaudithook(hook)
+    return changes
+
+
 TRAIN = ("train", "--method", "fedavg", *SMOKE)
 #: What is killed, and what was done in its store before.
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]] = {
@@ -40,16 +123,6 @@ EXACT = ("data", "classes", "samples", "clients", "predictions")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     names, count = CASES[metafunc.config.getoption("--budget", "hundreds")]
     metafunc.parametrize(("name", "case"), [(name, case) for name in names for case in range(count)])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick() -> Iterator[None]:
-    """This process and those that are killed mean the same by budget smoke."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("FEDBENCH_DATA", "FEDBENCH_HOME", "COLUMNS", "FORCE_COLOR"):
-            patch.delenv(name, raising=False)
-        quickly(patch.setattr)
-        yield
 
 
 class Stores:
@@ -74,7 +147,7 @@ class Stores:
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+def stores(quick: None, tmp_path_factory: pytest.TempPathFactory) -> Stores:
     return Stores(tmp_path_factory.mktemp("kills"))
 
 
@@ -88,14 +161,8 @@ def content(home: Path) -> list[str]:
     return found + [f"{key} = {value}" for key, value in sorted(numbers(home).items())]
 
 
-def numbers(home: Path) -> dict[str, float]:
-    """The numbers of the table."""
-    (table,) = json.loads(fedbench("--home", home, "report", *TABLE, "--format", "json").out)
-    return {f"{cell['row']}, {cell['column']}": cell["value"] for cell in table["cells"] if cell["value"] is not None}
-
-
 @pytest.mark.slow
-def test_killed_and_repeated(stores: Stores, name: str, case: int, request: pytest.FixtureRequest, tally: Any) -> None:
+def test_killed_and_repeated(stores: Stores, name: str, case: int, request: pytest.FixtureRequest) -> None:
     """One to three kills, each followed by the same command; in between, the store can be read."""
     command, done_before = COMMANDS[name]
     before, _ = stores.made(*done_before)
@@ -105,13 +172,12 @@ def test_killed_and_repeated(stores: Stores, name: str, case: int, request: pyte
     kills = [Kill.drawn(rng, changes) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
     if request.config.getoption("--budget", "hundreds") == "hundreds":
         kills = [Kill(signal.SIGKILL, changes // 2)]
-    with tally.case():
-        try:
-            kill_and_repeat(stores, name, before, arguments, kills)
-            assert content(stores.folder / "killed") == content(after)
-        except AssertionError as error:
-            error.add_note(f"fedbench {' '.join(arguments)}: {', then '.join(map(str, kills))} of {changes}")
-            raise
+    try:
+        kill_and_repeat(stores, name, before, arguments, kills)
+        assert content(stores.folder / "killed") == content(after)
+    except AssertionError as error:
+        error.add_note(f"fedbench {' '.join(arguments)}: {', then '.join(map(str, kills))} of {changes}")
+        raise
 
 
 def kill_and_repeat(stores: Stores, name: str, before: Path, arguments: tuple[str, ...], kills: list[Kill]) -> None:

@@ -3,53 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import manifests
 import pytest
-from command import fedbench
-from hypothesis import Phase, given, note, settings
+from command import PARTITION, TABLE, UNSHRUNK, fedbench, numbers
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from kills import quickly
 
-from fedbench.core import trainer
 from fedbench.store import KINDS, Store
-from tests.support.cli_user import Said
+from tests.support.cli_user import SMOKE, Said, interrupted, own_method
 
 pytestmark = pytest.mark.slow
-SMOKE = ("--budget", "smoke")
-CELLS = ("--table", "1", "--dataset", "digits", *SMOKE)
 COLUMN = ("--column", "*Dir-0.3")
-PARTITION = ("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
 #: Methods whose runs are complete, one that is interrupted, one that fails.
-DONE, STOPPED, FAILS = ("fedavg", "local"), "feddrm", "fails.py:Fails"
-
-#: An example is one edit and two commands: made smaller, it would say no more.
-QUICK = settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))
-
-METHOD = '''
-"""Fails."""
-
-from dataclasses import dataclass
-
-from fedbench.errors import FedbenchError
-from fedbench.methods.base import Method
-
-
-@dataclass(frozen=True)
-class Fails(Method):
-    """Fails."""
-
-    title = "Fails"
-
-    def local(self, client):
-        raise FedbenchError("it always does")
-        yield
-'''
+DONE, STOPPED, FAILS = ("fedavg", "local"), "feddrm", "mine.py:MyMethod"
 CLAIM = """
 import os, sys
 from pathlib import Path
@@ -58,15 +33,146 @@ with hold(Path(sys.argv[1]), "a run"):
     os._exit(0)
 """
 
+# -- edits ------------------------------------------------------------------------------------------------------------
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick() -> Iterator[None]:
-    """No data folder; three rounds of two small steps."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("FEDBENCH_DATA", "FEDBENCH_HOME", "COLUMNS", "FORCE_COLOR"):
-            patch.delenv(name, raising=False)
-        quickly(patch.setattr)
-        yield
+VALUES = st.one_of(
+    st.sampled_from([None, True, -1, 0, 2**63, 10**400, 1.5, float("nan"), float("inf"), "", "x", "../..", "[/x]"]),
+    st.sampled_from([[], {}, [[]], {"": None}, "\ud800", "\x1b[2J", "x\ny", "fedavg", "local", 2027, "0" * 12, 1e400]),
+    st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda s: st.lists(s, max_size=3), max_leaves=5),
+)
+ODD = b'\x00\xff\x0a01259"{}[],:ex '
+AGES = (-1e9, -1e4, 1e4, 1e9)  #: seconds from now
+
+
+def _in_its_place(path: Path, make: Callable[[Path], object]) -> None:
+    path.unlink()
+    make(path)
+
+
+#: What becomes of a file. (chmod stops nobody who is root; a link to itself stops everybody.)
+WHOLE: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "not UTF-8": lambda path: path.write_bytes(b'{"sch\xff\xfeema": 1}'),
+    "UTF-16": lambda path: path.write_bytes('{"schema": 1}'.encode("utf-16")),
+    "no object": lambda path: path.write_text("[]"),
+    "an empty object": lambda path: path.write_text("{}"),
+    "deep": lambda path: path.write_text("[" * 100_000),
+    "gone": Path.unlink,
+    "a folder": lambda path: _in_its_place(path, Path.mkdir),
+    "a link to itself": lambda path: _in_its_place(path, lambda path: path.symlink_to(path.name)),
+    "a link to nowhere": lambda path: _in_its_place(path, lambda path: path.symlink_to("nowhere")),
+    "a link to a device": lambda path: _in_its_place(path, lambda path: path.symlink_to("/dev/null")),
+    "unreadable": lambda path: path.chmod(0),
+}
+#: What becomes of its bytes at a place; the number picks one of several values.
+BYTES: dict[str, Callable[[bytearray, int, int], object]] = {
+    "bit flipped": lambda content, at, pick: content.__setitem__(at, content[at] ^ (1 << pick % 8)),
+    "byte put": lambda content, at, pick: content.__setitem__(at, ODD[pick % len(ODD)]),
+    "byte inserted": lambda content, at, pick: content.insert(at, ODD[pick % len(ODD)]),
+    "byte deleted": lambda content, at, _: content.__delitem__(at),
+    "truncated": lambda content, at, _: content.__delitem__(slice(at, None)),
+    "repeated": lambda content, at, _: content.extend(content[at:]),
+}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What happens to one file of a store. Places are drawn as shares of what a file happens to hold: times make it
+    some bytes longer or shorter."""
+
+    file: str
+    how: str
+    share: float
+    pick: int  #: which of several files or values
+    value: Any
+
+    def apply(self, home: Path) -> None:
+        path = home / self.file
+        if self.how in WHOLE:
+            WHOLE[self.how](path)
+        elif self.how in BYTES:
+            content = bytearray(path.read_bytes())
+            BYTES[self.how](content, int(self.share * len(content)), self.pick)
+            path.write_bytes(bytes(content))
+        elif self.how == "dated":
+            os.utime(path, (time.time() + AGES[self.pick % len(AGES)],) * 2)
+        elif self.how in ("swapped", "copied"):
+            mine, there = path.read_bytes(), home / self.other(home)
+            path.write_bytes(there.read_bytes())
+            if self.how == "swapped":
+                there.write_bytes(mine)
+        else:
+            held = json.loads(path.read_text())
+            if places := list(_nodes(held)):
+                self.put(home, *places[int(self.share * len(places))])
+            path.write_text(json.dumps(held, indent=1, sort_keys=True))
+
+    def other(self, home: Path) -> str:
+        """Another file, of the same ending if there is one."""
+        others = [other for other in files(home) if other != self.file]
+        others = [other for other in others if Path(other).suffix == Path(self.file).suffix] or others
+        return others[self.pick % len(others)]
+
+    def put(self, home: Path, box: Any, key: Any) -> None:
+        """At a place of JSON any value, or another of its kind: another method, seed, id or checksum of this store, or
+        a number's next; or the place is left out or renamed."""
+        old = box[key]
+        if self.how == "left out":
+            del box[key]
+        elif self.how == "renamed" and isinstance(box, dict):
+            box["renamed"] = box.pop(key)
+        elif self.how == "put":
+            box[key] = self.value
+        elif self.how == "plausible" and type(old) in (int, float) and self.pick % 2:
+            box[key] = old + 1
+        elif self.how == "plausible":
+            trees = [json.loads((home / file).read_text()) for file in files(home) if file.endswith(".json")]
+            leaves = [box[key] for tree in trees for box, key in _nodes(tree)]
+            if others := [leaf for leaf in leaves if type(leaf) is type(old) and leaf != old]:
+                box[key] = others[self.pick % len(others)]
+
+
+def files(home: Path) -> list[str]:
+    """All files of a store, relative to it, but for locks."""
+    return sorted(str(p.relative_to(home)) for p in home.rglob("*") if p.is_file() and p.name != ".lock")
+
+
+def _nodes(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place of a JSON value: (container, key or index)."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in list(items):
+        yield value, key
+        yield from _nodes(inner)
+
+
+@st.composite
+def edits(draw: st.DrawFn, home: Path) -> Edit:
+    """JSON is drawn three times as often as Parquet."""
+    names = files(home)
+    texts = [name for name in names if name.endswith(".json")]
+    name = draw(st.one_of(*[st.sampled_from(texts)] * 3, st.sampled_from(names)))
+    groups = [*([how] for how in BYTES), [*WHOLE], ["swapped", "copied"], ["dated"]]
+    groups += [["put"], ["left out", "renamed"], *[["plausible"]] * 4] if name in texts else []
+    how = draw(st.sampled_from(draw(st.sampled_from(groups))))
+    return Edit(name, how, draw(st.floats(0, 1, exclude_max=True)), draw(st.integers(0, 999)), draw(VALUES))
+
+
+# -- a small store that has everything ---------------------------------------------------------------------------------
+
+
+def unseal(home: Path) -> None:
+    """Take the checksums of themselves out of the manifests and of the checkpoint, as older fedbenches wrote them."""
+    for path in (*home.glob("*/*/artifact.json"), *home.glob("work/*/checkpoint.json")):
+        value = json.loads(path.read_text())
+        value.pop("sha256", None)
+        path.write_text(json.dumps(value, indent=1, sort_keys=True))
+
+
+def copy(home: Path, to: Path) -> Path:
+    """A fresh copy of the store at `to`, in place of whatever a former case left there."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(home, to)
+    return to
 
 
 @pytest.fixture(scope="module")
@@ -76,22 +182,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def base(folder: Path, _quick: None) -> Path:
+def base(folder: Path, quick: None) -> Path:
     """A store with two runs, one interrupted under the claim of a dead process, and one that failed."""
     home = folder / "base"
-    (folder / "fails.py").write_text(METHOD)
-
-    def stop(progress: trainer.Progress) -> None:
-        if progress.round == 2:
-            raise KeyboardInterrupt
-
+    own_method(folder, "from fedbench.errors import FedbenchError; raise FedbenchError('it always does'); yield")
     fedbench("--home", home, *PARTITION)
     for method in (*DONE, folder / FAILS):
         fedbench("--home", home, "train", "--method", method, *SMOKE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbench.observers.bars._lines", lambda *_: stop)
-        with pytest.raises(AssertionError, match="exit code 130"):
-            fedbench("--home", home, "train", "--method", STOPPED, *SMOKE)
+    interrupted("--home", home, "train", "--method", STOPPED, *SMOKE)
     (work,) = home.glob("work/[!.]*")
     subprocess.run([sys.executable, "-P", "-c", CLAIM, work], check=True)
     for pattern, count in {"run/*": 2, "metrics/*": 2, "failed/*": 1, "work/*/claim.json": 1}.items():
@@ -104,7 +202,7 @@ class Truth:
 
     def __init__(self, home: Path) -> None:
         assert fedbench("--home", home, "train", "--method", STOPPED, *SMOKE).code == 0
-        self.values = {key: cell["value"] for key, cell in cells(home).items() if cell["state"] == "done"}
+        self.values = numbers(home)
         self.listed = {one["id"]: one["what"] for one in json.loads(fedbench("--home", home, "list", "--json").out)}
         said = [fedbench("--home", home, "evaluate", a.id, "--json") for a in Store(home).list("run")]
         self.headlines = {one["run"]: one["headline"] for s in said for one in json.loads(s.out)}
@@ -112,9 +210,8 @@ class Truth:
 
     def holds(self, home: Path) -> None:
         """Whether the table shows the true numbers only, and the list what each artifact is."""
-        for key, cell in cells(home).items():
-            if cell["value"] is not None:
-                assert cell["value"] == self.values.get(key), f"{key} shows {cell}"
+        shown = numbers(home)
+        assert shown == {key: self.values.get(key) for key in shown}
         self.agrees(fedbench("--home", home, "list", "--json"))
 
     def agrees(self, said: Said) -> None:
@@ -128,16 +225,7 @@ class Truth:
 
 @pytest.fixture(scope="module")
 def truth(base: Path, folder: Path) -> Truth:
-    return Truth(manifests.copy(base, folder / "truth"))
-
-
-def cells(home: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """The cells of the table, by row and column."""
-    said = fedbench("--home", home, "report", *CELLS, "--format", "json")
-    if said.code == 2:
-        return {}
-    (table,) = json.loads(said.out)
-    return {(cell["row"], cell["column"]): cell for cell in table["cells"]}
+    return Truth(copy(base, folder / "truth"))
 
 
 def ids(home: Path) -> list[str]:
@@ -147,8 +235,8 @@ def ids(home: Path) -> list[str]:
 def looks(home: Path) -> list[tuple[str, ...]]:
     """Commands that read."""
     return [
-        *[("list",), ("list", "run"), ("report", *CELLS), ("report", *CELLS, "--compare"), ("tables", "feddrm/1")],
-        *[("evaluate",), ("evaluate", "--json"), ("evaluate", "--all"), ("train", *CELLS, "-m", "fedavg", *COLUMN)],
+        *[("list",), ("list", "run"), ("report", *TABLE), ("report", *TABLE, "--compare"), ("tables", "feddrm/1")],
+        *[("evaluate",), ("evaluate", "--json"), ("evaluate", "--all"), ("train", *TABLE, "-m", "fedavg", *COLUMN)],
         *[("show", id, *options) for id in ids(home) for options in ((), ("--json",))],
     ]
 
@@ -157,13 +245,13 @@ def works(home: Path) -> list[tuple[str, ...]]:
     """Commands that make or remove something."""
     return [
         *[("train", "--method", method, *SMOKE) for method in (*DONE, STOPPED, str(home.parent / FAILS))],
-        *[("train", *CELLS, "-m", method, *COLUMN) for method in (DONE[1], STOPPED)],
+        *[("train", *TABLE, "-m", method, *COLUMN) for method in (DONE[1], STOPPED)],
         *[("evaluate", "--all", "--again", "--json"), ("train", "--method", "fedavg", "--again", *SMOKE), PARTITION],
         *[("remove", id, "--yes") for id in ids(home)],
     ]
 
 
-@settings(QUICK, max_examples=settings.default.max_examples // 3)
+@settings(UNSHRUNK, max_examples=settings.default.max_examples // 3)
 @given(st.data())
 def test_read_after_an_edit(base: Path, folder: Path, truth: Truth, data: st.DataObject) -> None:
     """One edit of any file of the store, then the table, the list and a command that reads."""
@@ -175,7 +263,7 @@ def test_read_after_an_edit(base: Path, folder: Path, truth: Truth, data: st.Dat
         truth.agrees(said)
 
 
-@settings(QUICK, max_examples=settings.default.max_examples // 10)
+@settings(UNSHRUNK, max_examples=settings.default.max_examples // 10)
 @given(st.data())
 def test_worked_on_after_an_edit(base: Path, folder: Path, truth: Truth, data: st.DataObject) -> None:
     """One edit, then two commands that make something, and what the table and the list show then."""
@@ -187,12 +275,12 @@ def test_worked_on_after_an_edit(base: Path, folder: Path, truth: Truth, data: s
 
 def edited(base: Path, folder: Path, data: st.DataObject) -> Path:
     """A copy of the store, as this fedbench or an older one wrote it, with one edit."""
-    home = manifests.copy(base, folder / "edited")
+    home = copy(base, folder / "edited")
     if data.draw(st.booleans(), "as older fedbenches wrote it"):
-        manifests.unseal(home)
-    name, (what, apply) = data.draw(manifests.edits(base))
-    note(f"{name}: {what}")
-    apply(home / name)
+        unseal(home)
+    edit = data.draw(edits(base))
+    note(str(edit))
+    edit.apply(home)
     return home
 
 
@@ -200,16 +288,15 @@ def edited(base: Path, folder: Path, data: st.DataObject) -> Path:
     ("kind", "damage"),
     [("dataset", "gone"), ("partition", "empty"), ("run", "gone"), ("run", "a folder"), ("metrics", "deep")],
 )
-def test_made_again_after_damage(base: Path, folder: Path, truth: Truth, kind: str, damage: str, tally: Any) -> None:
+def test_made_again_after_damage(base: Path, folder: Path, truth: Truth, kind: str, damage: str) -> None:
     """Whatever a manifest has become: removed as the tool advises and made again, the table is as it was."""
-    home = manifests.copy(base, folder / "again")
-    with tally.case():
-        path = next(home.glob(f"{kind}/[!.]*"))
-        manifests.WHOLE[damage](path / "artifact.json")
-        assert fedbench("--home", home, "remove", path.name, "--yes").code == 0
-        for command in (PARTITION, *[("train", "--method", method, *SMOKE) for method in DONE]):
-            said = fedbench("--home", home, *command)
-            assert said.code == 0, said.err
-        values = {key: cell["value"] for key, cell in cells(home).items() if cell["state"] == "done"}
-        assert len(values) == len(DONE)
-        assert values.items() <= truth.values.items()
+    home = copy(base, folder / "again")
+    path = next(home.glob(f"{kind}/[!.]*"))
+    WHOLE[damage](path / "artifact.json")
+    assert fedbench("--home", home, "remove", path.name, "--yes").code == 0
+    for command in (PARTITION, *[("train", "--method", method, *SMOKE) for method in DONE]):
+        said = fedbench("--home", home, *command)
+        assert said.code == 0, said.err
+    values = numbers(home)
+    assert len(values) == len(DONE)
+    assert values.items() <= truth.values.items()
