@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from fedbench.engine.engines.node import About, Token  # noqa: E402
 from fedbench.engine.inputs import data_of  # noqa: E402
 from fedbench.errors import FedbenchError  # noqa: E402
 from fedbench.store import Store  # noqa: E402
-from tests.support.cli_user import SMOKE, fedbench, good, own_method, slow_method  # noqa: E402
+from tests.support.cli_user import SMOKE, Said, fedbench, good, own_method, slow_method  # noqa: E402
 from tests.support.waiting import rounds_saved, rounds_under_way, until  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -36,11 +36,21 @@ def nodes() -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_health_check_period_ms", "1000")  # that a node is dead is known after five
         there = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         there.add_node(num_cpus=1)
         patch.setenv("RAY_ADDRESS", there.address)
         yield there
         there.shutdown()
+
+
+def meanwhile(act: Callable[[], None], *command: str | Path) -> Said:
+    """What a command says while another thread acts."""
+    thread = threading.Thread(target=act)
+    thread.start()
+    said = fedbench(*command)
+    thread.join()
+    return said
 
 
 def predictions(home: Path) -> dict[str, bytes]:
@@ -90,14 +100,14 @@ def test_stopped_and_gone_on(nodes: Cluster, tmp_path: Path) -> None:
     """Ctrl-C: what is under way is saved in the shared store, and another engine goes on from there."""
     own, slow = slow_method(tmp_path)
     home = tmp_path / "home"
-    sweep = (*SWEEP, "--rounds", "10", "-m", own, "--half", "0.25,0.5", "--home", str(home))
-    command = [sys.executable, "-m", "fedbench", *sweep, "--engine", "ray"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until(lambda: sum(round >= 2 for round in rounds_under_way(home)) == 2, child, seconds=200)
-    child.send_signal(signal.SIGINT)
-    said = child.communicate(timeout=120)[1]
-    assert child.returncode == 130, said
-    assert said.splitlines()[-1] == "stopped. The same command goes on from the rounds that are saved."
+    sweep = (*SWEEP, "--rounds", "10", "-m", own, "--half", "0.25,0.5", "--home", home)
+
+    def press() -> None:
+        until(lambda: sum(round >= 2 for round in rounds_under_way(home)) == 2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    said = meanwhile(press, *sweep, "--engine", "ray")
+    assert (said.code, said.line) == (130, "stopped. The same command goes on from the rounds that are saved.")
     saved = rounds_saved(home)
     assert len(saved) == 2
     assert min(saved) >= 2
@@ -133,25 +143,19 @@ def test_a_node_is_killed_in_the_middle(nodes: Cluster, tmp_path: Path) -> None:
     """Its run goes on elsewhere, the sweep ends complete, and the bytes are those of a sweep in one process. It is the
     last on these nodes, which take a while to notice."""
     own, slow = slow_method(tmp_path)
-    sweep = (*SWEEP, "--rounds", "8", "-m", own, "--half", "0.25,0.5", "--seeds", "0-1")
+    sweep = (*SWEEP, "--rounds", "6", "-m", own, "--half", "0.25,0.5", "--seeds", "0-1")
     here, there = tmp_path / "here", tmp_path / "there"
     lost = nodes.add_node(num_cpus=1)
-    killed = threading.Event()
-
-    def at_work() -> bool:
-        return ray.is_initialized() and any(n["NodeID"] == lost.node_id for n in ray.nodes())
 
     def kill() -> None:
-        until(lambda: at_work() and len(list(there.glob("work/*/progress.json"))) == 3)
+        until(lambda: len(list(there.glob("work/*/progress.json"))) == 3)
+        assert any(node["NodeID"] == lost.node_id for node in ray.nodes())
         nodes.remove_node(lost, allow_graceful=False)
-        killed.set()
         slow.unlink()
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    said = good(*sweep, "--engine", "ray", "--home", there)
-    thread.join()
-    assert killed.is_set(), "the third node was at work and died"
+    said = meanwhile(kill, *sweep, "--engine", "ray", "--home", there)
+    assert not slow.exists(), "the third node was at work and died"
+    assert said.code == 0, said.err
     assert "4 of 4 runs made" in said.err
     assert "its node was lost; it goes on elsewhere" in said.err
     good(*sweep, "--home", here)

@@ -1,4 +1,5 @@
-"""Plug-ins run apart: each with the modules of its own folder, from the text that was hashed."""
+"""Plug-ins: what belongs to the source of one, and how it runs apart, with the modules of its own folder, from the text
+that was hashed."""
 
 from __future__ import annotations
 
@@ -10,29 +11,105 @@ import pytest
 from fedbench.errors import FedbenchError
 from fedbench.plugins.load import load, statements
 from fedbench.plugins.mistakes import PluginError
+from fedbench.plugins.source import read
 from tests.support.plugin_files import write
 
 
+def modules(file: Path) -> set[str]:
+    return set(read(file).modules)
+
+
+KIT = {"kit____init__": "", "kit__tool": "from . import base\nx = base.x", "kit__base": "x = 7", "kit__unused": ""}
+OF_KIT = {"mine", "kit", "kit.tool", "kit.base"}
+
+
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "expected"),
     [
-        "import helper\nx = helper.x", "from helper import x", "from helper import *",
-        "from . import helper\nx = helper.x", "import importlib, helper\nx = helper.x",
-        "from .helper import x", "import kit.tool\nx = kit.tool.x", "import kit.tool as t\nx = t.x",
-        "from kit import tool\nx = tool.x", "from kit.tool import x", "from plain.part import x",
+        *(
+            (statement, {"mine", "helper"})
+            for statement in (
+                "import helper\nx = helper.x", "import helper as h\nx = h.x", "from helper import x",
+                "from helper import *", "from . import helper\nx = helper.x", "from .helper import x",
+                "import importlib, helper\nx = helper.x",
+                "def late():\n    from helper import x\n    return x\nx = late()",
+                "try:\n    import helper\nexcept ImportError: pass\nx = helper.x",
+            )
+        ),
+        *(
+            (statement, OF_KIT)
+            for statement in (
+                "import kit.tool\nx = kit.tool.x", "import kit.tool as t\nx = t.x", "from kit import tool\nx = tool.x",
+                "from kit.tool import x",
+            )
+        ),
+        ("from plain.part import x", {"mine", "plain", "plain.part", "helper"}),
+        ("import math\nimport numpy as np\nfrom fedbench.core import client\nx = 7", {"mine"}),
     ],
 )  # fmt: skip
-def test_every_form_of_import(tmp_path: Path, statement: str) -> None:
-    texts = {
-        "helper": "x = 7",
-        "kit____init__": "",
-        "kit__tool": "from . import base\nx = base.x",
-        "kit__base": "x = 7",
-    }
-    module, _ = load(write(tmp_path, mine=statement, plain__part="import helper\nx = helper.x", **texts))
-    assert module.x == 7
+def test_every_form_of_import(tmp_path: Path, statement: str, expected: set[str]) -> None:
+    texts = {"helper": "x = 7", "plain__part": "import helper\nx = helper.x", **KIT}
+    file = write(tmp_path, mine=statement, **texts)
+    before = read(file)
+    assert set(before.modules) == expected
+    assert load(file)[0].x == 7
     assert "helper" not in sys.modules
     assert str(tmp_path) not in sys.path
+    write(tmp_path, helper="x = 8", kit__base="x = 8")
+    assert (read(file).digest == before.digest) == (expected == {"mine"})
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ({"mine": "import one", "one": "from two import x", "two": "import three", "three": "", "four": ""},
+         {"mine", "one", "two", "three"}),
+        ({"mine": "from kit.deep import tool", "kit____init__": "", "kit__deep____init__": "", "kit__base": "",
+          "kit__deep__tool": "from .. import base\nfrom ...outside import x"},
+         {"mine", "kit", "kit.deep", "kit.deep.tool", "kit.base"}),
+        ({"mine": "import helper", "helper": "import mine"}, {"mine", "helper"}),
+        ({"mine": "import sys, fedbench.core.client", "sys": "", "fedbench____init__": ""}, {"mine"}),
+        ({"mine": "import numpy, nowhere", "numpy__part": ""}, {"mine"}),
+        ({"mine": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import helper\n", "helper": ""}, {"mine"}),
+    ],
+    ids=["of a helper", "packages", "a circle", "built in", "installed before a mere folder", "for type checkers"],
+)  # fmt: skip
+def test_what_belongs_to_the_source(tmp_path: Path, texts: dict[str, str], expected: set[str]) -> None:
+    assert modules(write(tmp_path, **texts)) == expected
+
+
+MINE = 'import helper\nclass Mine:\n    """Mine."""\n    x: float = 1.0\n    def f(self): return "a b"\n'
+HELPER = "def f():\n    return 1\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "same"),
+    [
+        ("mine", "1.0", "1.0  # a comment", True),
+        ("mine", "import", "# a comment\n\nimport", True),
+        ("mine", '"""Mine."""', '"""deviates: not at all."""', True),
+        ("mine", "1.0", "1.00", True),
+        ("mine", "1.0", "1", False),
+        ("mine", "a b", "a  b", False),
+        ("helper", "def f():", 'def f():\n    """One."""', True),
+        ("helper", "return 1", "return (1)", True),
+        ("helper", "return 1", "return 2", False),
+    ],
+)
+def test_the_source_is_the_code_not_its_text(tmp_path: Path, file: str, old: str, new: str, same: bool) -> None:
+    texts = {"mine": MINE, "helper": HELPER}
+    before = read(write(tmp_path, **texts)).digest
+    after = read(write(tmp_path, **{**texts, file: texts[file].replace(old, new)})).digest
+    assert (before == after) is same
+
+
+def test_names_and_places_count(tmp_path: Path) -> None:
+    values = {"one": (1, 2), "two": (2, 1), "three": (1, 2)}
+    one, two, three = (
+        read(write(tmp_path / name, mine="import a, b", a=f"x = {a}", b=f"x = {b}")).digest
+        for name, (a, b) in values.items()
+    )
+    assert one == three != two
 
 
 def test_helpers_of_one_name_in_two_folders_stay_apart(tmp_path: Path) -> None:
@@ -63,26 +140,27 @@ def test_a_module_is_there_once(tmp_path: Path) -> None:
     assert load(file)[0] is module
 
 
-def test_a_circle_of_names_is_one_line(tmp_path: Path) -> None:
-    file = write(tmp_path, mine="from helper import x", helper="from mine import y")
-    with pytest.raises(PluginError, match=r"cannot load .*helper\.py, line 1: ImportError: cannot import name 'y'"):
-        load(file)
+FAILS = "def f():\n    x = 0\n    return 1 / x\nf()\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "helper", "line"),
     [
-        ("import sys\nsys.exit(0)", r"mine\.py, line 2: SystemExit: 0"),
-        ("raise SystemExit", r"mine\.py, line 1: SystemExit"),
-        ("import helper", r"helper\.py, line 3, in f: ZeroDivisionError: division by zero"),
-        ("import no_such_module", r"mine\.py, line 1: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("raise RuntimeError('one\\ntwo')", r"mine\.py, line 1: RuntimeError: one"),
-        ("class Own(BaseException): pass\nraise Own", r"mine\.py, line 2: Own"),
-        ("from .. import above", r"mine\.py, line 1: ImportError: attempted relative import beyond top-level package"),
+        ("import sys\nsys.exit(0)", "", r"mine\.py, line 2: SystemExit: 0"),
+        ("raise SystemExit", "", r"mine\.py, line 1: SystemExit"),
+        ("import helper", FAILS, r"helper\.py, line 3, in f: ZeroDivisionError: division by zero"),
+        ("import no_such_module", "", r"mine\.py, line 1: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise RuntimeError('one\\ntwo')", "", r"mine\.py, line 1: RuntimeError: one"),
+        ("class Own(BaseException): pass\nraise Own", "", r"mine\.py, line 2: Own"),
+        ("from .. import above", "", r"mine\.py, line 1: ImportError: attempted relative import beyond top-level"),
+        ("from helper import x", "from mine import y", r"helper\.py, line 1: ImportError: cannot import name 'y'"),
+        ("def f(:\n", "", r"mine\.py, line 1: SyntaxError: invalid syntax"),
+        ("import helper", "x = 1\n  y = 2\n", r"helper\.py, line 2: IndentationError: unexpected indent"),
+        (f"x = {'-' * 5000}1", "", r"mine\.py: RecursionError"),
     ],
 )
-def test_a_mistake_at_import_is_one_line(tmp_path: Path, text: str, line: str) -> None:
-    file = write(tmp_path, mine=text, helper="def f():\n    x = 0\n    return 1 / x\nf()\n")
+def test_a_mistake_at_import_is_one_line(tmp_path: Path, text: str, helper: str, line: str) -> None:
+    file = write(tmp_path, mine=text, helper=helper)
     for _ in range(2):  # nothing of it stays
         with pytest.raises(PluginError, match=f"cannot load .*{line}") as caught:
             load(file)
