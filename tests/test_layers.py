@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -45,32 +45,25 @@ FLOORS = (
 LONGEST = 800
 
 
-def modules() -> dict[str, Path]:
-    """Name -> file of every module."""
-    names = {}
-    for path in PACKAGE.rglob("*.py"):
-        parts = ("fedbench", *path.relative_to(PACKAGE).with_suffix("").parts)
-        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return names
+MODULES = {
+    ".".join(("fedbench", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in PACKAGE.rglob("*.py")
+}
 
 
-MODULES = modules()
+def named(statements: Iterable[Import]) -> list[str]:
+    """The modules of fedbench that import statements name."""
+    found = {}
+    for statement in statements:
+        assert not statement.level, "imports are written out in full"
+        for name in statement.names or ("",):
+            inside = f"{statement.module}.{name}"
+            found[inside if inside in MODULES else statement.module] = None
+    return [module for module in found if module in MODULES]
 
 
-@cache
-def both(module: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The modules that one imports, without and with what only a type checker reads."""
-    tree = ast.parse(MODULES[module].read_bytes())
-    every = (list(imports(tree)), list(_all(tree)))
-    plain, checked = (dict.fromkeys(n for one in of for n in _named(one) if n != module) for of in every)
-    return tuple(plain), tuple(checked)
-
-
-def imported(module: str, for_checkers: bool) -> tuple[str, ...]:
-    return both(module)[for_checkers]
-
-
-def _all(tree: ast.AST) -> Iterator[Import]:
+def every_import(tree: ast.AST) -> Iterator[Import]:
+    """With what only a type checker reads."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (Import(alias.name) for alias in node.names)
@@ -78,47 +71,14 @@ def _all(tree: ast.AST) -> Iterator[Import]:
             yield Import(node.module or "", tuple(alias.name for alias in node.names), node.level)
 
 
-def _named(statement: Import) -> Iterator[str]:
-    """The modules of fedbench that an import statement names."""
-    assert not statement.level, "imports are written out in full"
-    for name in statement.names or ("",):
-        inside = f"{statement.module}.{name}"
-        if inside in MODULES:
-            yield inside
-        elif statement.module in MODULES:
-            yield statement.module
-
-
 def room(module: str) -> str:
     """Of fedbench itself: "" (its version, which all may ask for)."""
     return module.partition(".")[2].partition(".")[0]
 
 
-def circles(arrows: Mapping[str, Iterable[str]]) -> list[set[str]]:
-    """Groups of modules that all lead to one another (Tarjan's strongly connected components of more than one)."""
-    number: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    groups: list[set[str]] = []
-
-    def visit(module: str) -> None:
-        number[module] = low[module] = len(number)
-        stack.append(module)
-        for other in arrows[module]:
-            if other not in number:
-                visit(other)
-                low[module] = min(low[module], low[other])
-            elif other in stack:
-                low[module] = min(low[module], number[other])
-        if low[module] == number[module]:
-            at = stack.index(module)
-            groups.append(set(stack[at:]))
-            del stack[at:]
-
-    for module in arrows:
-        if module not in number:
-            visit(module)
-    return [group for group in groups if len(group) > 1]
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.AST]:
+    return {module: ast.parse(path.read_bytes()) for module, path in MODULES.items()}
 
 
 def test_the_top_level_is_that_of_the_design() -> None:
@@ -137,32 +97,23 @@ def test_every_room_has_its_floor() -> None:
     assert rooms <= {name for floor in FLOORS for name in floor}, "name its place in FLOORS"
 
 
-def test_no_import_points_up() -> None:
+def test_no_import_points_up(trees: dict[str, ast.AST]) -> None:
     floor = {name: number for number, names in enumerate(FLOORS) for name in names}
     upward = {
         f"{module} -> {other}"
-        for module in MODULES
-        for other in imported(module, True)
+        for module, tree in trees.items()
+        for other in named(every_import(tree))
         # fedbench itself offers what `api` does, when it is asked for it.
         if room(module) and room(other) not in ("", room(module)) and floor[room(other)] >= floor[room(module)]
     }
     assert not upward
 
 
-def test_no_modules_import_one_another_in_a_circle() -> None:
-    assert circles({module: imported(module, False) for module in MODULES}) == []
-
-
-@pytest.mark.parametrize(
-    ("arrows", "expected"),
-    [
-        ({"a": "b", "b": "c", "c": ""}, []),
-        ({"a": "b", "b": "a"}, [{"a", "b"}]),
-        ({"a": "b", "b": "cd", "c": "a", "d": "e", "e": "d"}, [{"d", "e"}, {"a", "b", "c"}]),
-    ],
-)
-def test_circles_are_found(arrows: dict[str, str], expected: list[set[str]]) -> None:
-    assert circles(arrows) == expected
+def test_no_modules_import_one_another_in_a_circle(trees: dict[str, ast.AST]) -> None:
+    """Raises CycleError, which names one, else."""
+    TopologicalSorter(
+        {module: [other for other in named(imports(tree)) if other != module] for module, tree in trees.items()}
+    ).prepare()
 
 
 def test_no_file_is_too_long() -> None:
