@@ -34,7 +34,7 @@ def its() -> Iterator[Any]:
 
 def tiny(its: Any, **changes: Any) -> Any:
     usual = {"momentum": 0.9, "weight_decay": 5e-4, "tail": "drop", "epochs": 2}
-    return its.workloads.Workload("tiny", "digits_cnn", (8, 8, 1), (30, 20, 17), 8, 0.05, **{**usual, **changes})
+    return its.workloads.Workload("digits_cnn", (8, 8, 1), (30, 20, 17), 8, 0.05, **{**usual, **changes})
 
 
 def test_of_engines() -> None:

@@ -4,30 +4,54 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import json
 import os
 import pkgutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import fedbench as fb
 from fedbench import api
+from fedbench.api.training import SETTING
 from fedbench.core.trainer import Progress
+from fedbench.engine.grid import settable
 from fedbench.errors import FedbenchError
 from fedbench.methods.ditto import Ditto
 from fedbench.observers import Training
+from fedbench.partition_options import names
+from fedbench.partitions.schemes.dirichlet import Dirichlet
 from fedbench.results.importing import take_in
 from fedbench.results.making import row_of
 from fedbench.results.pack import write
 from fedbench.store import Store
-from tests.api.conftest import QUICK, Session
 from tests.support.cli_user import good
+
+
+class Session(NamedTuple):
+    """What a user has at hand."""
+
+    home: Path
+    part: fb.api.Part  # type: ignore[name-defined]
+    runs: list[fb.api.Run]  # type: ignore[name-defined]
+
+
+QUICK = {"rounds": 2, "steps": 2, "executor": "sequential", "progress": False}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    home = tmp_path_factory.mktemp("python") / "home"
+    part = fb.partition("digits", dir=0.3, clients=3, store=home)
+    return Session(home, part, [fb.train(part, "fedavg", seed=seed, **QUICK) for seed in (0, 1)])
 
 
 def test_importing_is_quick_and_names_are_there() -> None:
@@ -135,8 +159,6 @@ def test_runs_and_curves_are_data_frames(session: Session) -> None:
     assert losses["value"].tolist() == [loss for run in session.runs for loss in run.rounds["loss"]]
     assert losses["round"].tolist() == [1, 2] * 2
     assert set(curves["label"]) == {"FedAvg"}, "seeds of one run have one label"
-    with pytest.raises(FedbenchError, match="unknown key of runs 'metod'; did you mean 'method'"):
-        fb.runs("metod=fedavg", store=session.home)
 
 
 def test_filters_name_shipped_runs_too(session: Session, tmp_path: Path) -> None:
@@ -152,10 +174,10 @@ def test_filters_name_shipped_runs_too(session: Session, tmp_path: Path) -> None
     assert len(fb.compare(*theirs, store=home).frame)
     assert not fb.runs("method=fedavg", store=session.home)["shipped"].any(), "those of the store come first"
     for attempt in (fb.runs, fb.curves, fb.compare):
-        with pytest.raises(fb.FedbenchError, match="there is no run"):
+        with pytest.raises(FedbenchError, match="there is no run"):
             attempt(*theirs, store=home, mine=True)
         for words in ((), ("method=fedavg",)):
-            with pytest.raises(fb.FedbenchError, match=r"there is no run.*shipped=yes"):
+            with pytest.raises(FedbenchError, match=r"there is no run.*shipped=yes"):
                 attempt(*words, store=home)
 
 
@@ -182,22 +204,6 @@ def test_runs_side_by_side(session: Session) -> None:
     words = [run.id for run in session.runs]
     assert fb.compare(*words, metrics="average_accuracy", store=session.home).frame.equals(side.frame)
     assert "<table>" in side._repr_html_()
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"method": "fedavgg"}, "unknown method 'fedavgg'; did you mean 'fedavg'"),
-        ({"method": "ditto", "round": 3}, "unknown option of ditto 'round'; did you mean 'rounds'"),
-        ({"method": "ditto", "mu": "much"}, "--mu of ditto takes a number, not 'much'"),
-        ({"method": "fedavg", "budget": "large"}, "unknown budget 'large'"),
-        ({"method": "fedavg", "observers": ["tensorbord"]}, "unknown observer 'tensorbord'"),
-    ],
-)
-def test_mistakes_are_one_line(session: Session, options: dict[str, Any], text: str) -> None:
-    with pytest.raises(FedbenchError) as error:
-        fb.train(session.part, **options)
-    assert text in str(error.value)
 
 
 class Failing(fb.Observer):
@@ -247,8 +253,12 @@ def test_checks_of_a_partitioner_and_of_what_is_none(session: Session) -> None:
     assert checks
     assert repr(checks).startswith("iid: holds\n✓ ")
     assert "iid holds" in checks._repr_html_()
-    with pytest.raises(FedbenchError, match="unknown method or model 'fedavgg'"):
-        fb.check("fedavgg", store=session.home)
+    for attempt, line in (
+        (lambda: fb.check("fedavgg", store=session.home), "unknown method or model 'fedavgg'"),
+        (lambda: fb.train(session.part, "fedavg", observers=["tensorbord"]), "unknown observer 'tensorbord'"),
+    ):
+        with pytest.raises(FedbenchError, match=line):
+            attempt()
 
 
 def test_what_a_notebook_shows_is_one_output(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,26 +330,135 @@ def test_a_run_that_fails_is_told_and_stops_no_other(tmp_path: Path) -> None:
     assert "diverged" in str(next(iter(grid.failures.values())))
 
 
-@pytest.mark.slow
-def test_a_sweep_in_two_processes(tmp_path: Path) -> None:
-    one, two = (
-        fb.sweep("digits", ["fedavg", "local"], store=Store(tmp_path / str(jobs)), jobs=jobs, **SMALL)
-        for jobs in (None, 2)
-    )
-    assert not two.failures
-    assert [run.id for run in two.runs] == [run.id for run in one.runs]
-    for a, b in zip(one.runs, two.runs, strict=True):
-        assert a.predictions.equals(b.predictions)
+# -- arguments ----------------------------------------------------------------------------------------
+
+HOSTILE: list[Any] = [
+    None, True, -1, 2**70, float("nan"), float("inf"), "", "2", "x" * 999, "\0", b"x", [], [None], [[]], {"a": 1}, {1},
+    Path("x"), object(), len, int, 1j, range(3), np.float32(0.3), np.int64(2), np.array([1.0, 2.0]), np.array([]),
+    np.datetime64("2020"),
+]  # fmt: skip
+
+
+class Call(NamedTuple):
+    """A function, arguments that are right, and names of options that it takes besides."""
+
+    function: Callable[..., Any]
+    right: dict[str, Any]
+    options: tuple[str, ...] = ()
+
+    def names(self) -> Iterator[str]:
+        """Of the arguments and options."""
+        kinds = {name: one.kind for name, one in inspect.signature(self.function).parameters.items()}
+        yield from (name for name, kind in kinds.items() if kind is not inspect.Parameter.VAR_KEYWORD)
+        yield from self.options
+
+    def __call__(self, **changed: Any) -> Any:
+        signature, given = inspect.signature(self.function), self.right | changed
+        bound = signature.bind_partial()
+        for name, one in signature.parameters.items():
+            if one.kind is one.VAR_KEYWORD:
+                bound.arguments[name] = {k: v for k, v in given.items() if k not in signature.parameters}
+            elif name in given:
+                bound.arguments[name] = (given[name],) if one.kind is one.VAR_POSITIONAL else given[name]
+        return self.function(*bound.args, **bound.kwargs)
+
+
+@pytest.fixture
+def calls(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Call]:
+    """Nothing is trained or dealt out, and no process begins."""
+
+    def made(*_: Any, **__: Any) -> Any:
+        raise FedbenchError("as far as this")
+
+    for place in ("observers.watch.make", "engine.engines.Where._in_processes", "conformance.suite.outcomes"):
+        monkeypatch.setattr(f"fedbench.{place}", made)
+    monkeypatch.setattr("fedbench.engine.sweep.sweep", lambda *_, **__: [])
+    monkeypatch.setattr("fedbench.partitions.obtain", made)
+    monkeypatch.chdir(tmp_path)
+    store, quiet = {"store": session.home}, {"progress": False}
+    tables = fb.report("5", dataset="digits", budget="smoke", **store)
+    return {
+        "partition": Call(fb.partition, {"dataset": "digits", **store}, tuple(names())),
+        "train": Call(fb.train, {"part": session.part, "method": "ditto", **quiet}, (*SETTING, "mu")),
+        "sweep": Call(fb.sweep, {"dataset": "digits", "methods": "ditto", "dir": 0.3, **store, **quiet},
+                      (*settable(), "mu", "clients", "min_size")),
+        "run": Call(fb.run, {"id": "x", **store}),
+        "runs": Call(fb.runs, store),
+        "curves": Call(fb.curves, store),
+        "compare": Call(fb.compare, store),
+        "report": Call(fb.report, {"tables": "5", "dataset": "digits", "budget": "smoke", **store}),
+        "check": Call(fb.check, {"what": "ditto", **store}, ("mu",)),
+        "Store": Call(fb.Store, {}),
+        "text": Call(tables.text, {}),
+        "save": Call(tables.save, {"path": tmp_path / "table.csv"}),
+    }  # fmt: skip
+
+
+def test_what_an_argument_cannot_be_is_one_line(calls: dict[str, Call]) -> None:
+    wrong, refused = [], 0
+    for called, call in calls.items():
+        for name in call.names():
+            for value in HOSTILE:
+                try:
+                    call(**{name: value})
+                except FedbenchError as error:
+                    refused += "as far as this" not in str(error)
+                    wrong += [f"{called}({name}={value!r}): {error}"] if "\n" in str(error) else []
+                except Exception as error:
+                    wrong.append(f"{called}({name}={value!r}): {type(error).__name__}: {error}")
+    assert not wrong, "\n".join([f"{len(wrong)} calls", *wrong[:20]])
+    assert refused > 2000, "it reaches them"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "line"),
+    ("called", "given", "line"),
     [
-        ({"lrr": 0.1}, "unknown option of sweep --method local '--lrr'"),
-        ({"jobs": 2, "engine": "ray"}, "--jobs does not go with --engine ray"),
+        ("sweep", {"seeds": 3}, "sweep: seeds must be a list, each a whole number, not 3; such as [3]"),
+        ("sweep", {"jobs": "two"}, "sweep: jobs must be a whole number, not 'two'"),
+        ("sweep", {"lr": []}, "sweep: lr has no value; leave lr out, or give some"),
+        ("sweep", {"lr": [object]}, "sweep: lr takes texts, numbers, true or false, not <class 'object'>"),
+        ("sweep", {"lrr": 0.1}, "unknown option of sweep --method ditto '--lrr'"),
+        ("sweep", {"jobs": 2, "engine": "ray"}, "--jobs does not go with --engine ray"),
+        ("train", {"method": "fedavgg"}, "unknown method 'fedavgg'; did you mean 'fedavg'"),
+        ("train", {"round": 3}, "unknown option of ditto 'round'; did you mean 'rounds'"),
+        ("train", {"mu": "much"}, "--mu of ditto takes a number, not 'much'"),
+        ("train", {"budget": "large"}, "unknown budget 'large'"),
+        ("runs", {"filters": "metod=fedavg"}, "unknown key of runs 'metod'; did you mean 'method'"),
+        ("train", {"method": 3}, "3 is no method; give a name, FILE.py:Class, or a class derived from "
+                                 "fedbench.methods.base.Method"),
+        ("train", {"rounds": "two"}, "--rounds of train takes a whole number, not 'two'"),
+        ("train", {"progress": None}, "train: progress must be true or false, not None"),
+        ("train", {"observers": fb.Observer()}, "train: observers must be a list, each an Observer or text, not"),
+        ("run", {"id": None}, "run: id must be text, not None"),
+        ("report", {"tables": 1.5}, "report: tables must be text or a whole number, not 1.5"),
+        ("compare", {"filters": 1}, "compare: filters must be text or a Run, not 1"),
+        ("text", {"format": 1}, "Tables.text: format must be text, not 1"),
+        ("Store", {"home": 3}, "Store: home must be a Path or text, not 3"),
     ],
-)
-def test_what_cannot_be_run_is_an_error_before_anything_is(tmp_path: Path, wrong: dict[str, Any], line: str) -> None:
-    with pytest.raises(FedbenchError, match=line):
-        fb.sweep("digits", "local", store=Store(tmp_path), **SMALL, **wrong)
-    assert not (tmp_path / "run").exists()
+)  # fmt: skip
+def test_the_line_names_function_argument_type_and_value(
+    calls: dict[str, Call], called: str, given: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(FedbenchError) as error:
+        calls[called](**given)
+    assert str(error.value).startswith(line)
+
+
+def test_what_is_meant_plainly_is_taken(calls: dict[str, Call]) -> None:
+    """Texts of numbers, as options have them; a table's number; NumPy's scalars and arrays; objects of methods."""
+    assert calls["report"](tables=np.int64(5)).text() == calls["report"](tables="5").text()
+    plain = calls["sweep"](seeds=[0, 1], lr=[0.05, 0.1], mu=0.3, dir=[0.3], rounds=2)
+    ids = [run.spec.id for point in plain.points for run in point.runs]
+    numpy = {"seeds": np.arange(2), "lr": np.array([0.05, 0.1], np.float32), "rounds": "2", "dir": np.float32(0.3)}
+    for mu in ({"mu": np.float32(0.3)}, {"methods": Ditto(mu=np.float32(0.3))}):
+        points = calls["sweep"](**numpy, **mu).points
+        assert [run.spec.id for point in points for run in point.runs] == ids
+    assert Ditto(mu="0.3") == Ditto(mu=0.3)  # type: ignore[arg-type]
+    assert Dirichlet(alpha=np.float32(0.3)) == Dirichlet(alpha=0.3)
+    with pytest.raises(FedbenchError, match="--mu of ditto takes a number, not 'much'"):
+        Ditto(mu="much")  # type: ignore[arg-type]
+
+
+def test_an_unknown_argument_is_pythons_own_error() -> None:
+    with pytest.raises(TypeError, match=r"runs\(\) got an unexpected keyword argument 'colums'"):
+        fb.runs(colums=1)  # type: ignore[call-arg]

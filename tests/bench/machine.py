@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedbench.core.executors import available_cores
 from fedbench.core.precision import layout
+from fedbench.machine import processor
 
 #: (channels in, channels out, side of the map) of ResNet-18's 3x3 convolutions on 32x32 images, one a stage.
 CONVOLUTIONS = ((64, 64, 32), (128, 128, 16), (256, 256, 8), (512, 512, 4))
@@ -38,18 +37,11 @@ def facts(device: torch.device) -> dict[str, Any]:
     """What a measurement is recorded with."""
     from fedbench.store.provenance import git_revision
 
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     return {
         "device": name, "kind": device.type, "cores": available_cores(), "torch": torch.__version__,
         "revision": git_revision() or "",
     }  # fmt: skip
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def flops(model: nn.Module, shape: tuple[int, int, int], training: bool) -> float:

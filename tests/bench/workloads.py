@@ -31,7 +31,6 @@ CLASSES = 10
 class Workload:
     """One round of FedAvg, or (`answers`) an evaluation of all clients' personal models on all test images."""
 
-    title: str
     model: str
     shape: tuple[int, int, int]  #: of an image: height, width, channels
     train: tuple[int, ...]  #: training images a client
@@ -116,18 +115,12 @@ def cifar_cnn(device: str) -> Workload:
     images: Any = SimpleNamespace(labels=labels, partition_labels=labels)
     sizes = tuple(len(train) for (train,) in schemes.of(spec).draw(images, spec).train)
     optimiser = {"lr": 0.01, "momentum": 0.5, "weight_decay": 5e-4}
-    return Workload(TITLES["a"], "cifar_cnn", (32, 32, 3), sizes, 50, tail="drop", epochs=1, **optimiser)
+    return Workload("cifar_cnn", (32, 32, 3), sizes, 50, tail="drop", epochs=1, **optimiser)
 
 
-def lenet(key: str, clients: int, images: int, epochs: int) -> Callable[[str], Workload]:
+def lenet(clients: int, images: int, epochs: int) -> Workload:
     """FLUX's optimiser (Sec. 3 of its protocol: SGD 0.005, momentum 0.9, batch 64, the tail kept)."""
-
-    def make(device: str) -> Workload:
-        return Workload(
-            TITLES[key], "lenet5", (28, 28, 1), (images,) * clients, 64, lr=0.005, momentum=0.9, epochs=epochs
-        )
-
-    return make
+    return Workload("lenet5", (28, 28, 1), (images,) * clients, 64, lr=0.005, momentum=0.9, epochs=epochs)
 
 
 #: FedDRM's training: 60,000 images, 70 % for training, over 8 clients; SGD 0.01.
@@ -140,9 +133,7 @@ def resnet(device: str) -> Workload:
     """FedDRM's round. On a CPU one step of its ten: they are all alike, and each takes a second or two."""
     cpu = device == "cpu"
     scale = "1 of 10 local steps" if cpu else "whole"
-    return Workload(
-        TITLES["c"], train=(5250,) * 8, steps=1 if cpu else 10, repeats=2 if cpu else 3, scale=scale, **FEDDRM
-    )
+    return Workload(train=(5250,) * 8, steps=1 if cpu else 10, repeats=2 if cpu else 3, scale=scale, **FEDDRM)
 
 
 def evaluation(device: str) -> Workload:
@@ -150,7 +141,7 @@ def evaluation(device: str) -> Workload:
     cpu = device == "cpu"
     test = 56 if cpu else 2250
     return Workload(
-        TITLES["d"], train=(128,) * 8, test=test, steps=1, answers=True, repeats=2 if cpu else 3,
+        train=(128,) * 8, test=test, steps=1, answers=True, repeats=2 if cpu else 3,
         scale="448 of 18,000 images" if cpu else "whole", **FEDDRM,
     )  # fmt: skip
 
@@ -164,8 +155,8 @@ TITLES = {
 }
 WORKLOADS: dict[str, Callable[[str], Workload]] = {
     "a": cifar_cnn,
-    "b10": lenet("b10", 10, 4800, 1),
-    "b1200": lenet("b1200", 1200, 50, 2),
+    "b10": lambda _: lenet(10, 4800, 1),
+    "b1200": lambda _: lenet(1200, 50, 2),
     "c": resnet,
     "d": evaluation,
 }
