@@ -1,23 +1,31 @@
-"""A grid of runs: which options are whose, what is made of them, and what is best by held back images."""
+"""A grid of runs: which options are whose, what is made of them, and what is best by held back images; a sweep as an
+iterator: which runs go together, and what becomes of each, whoever executes them."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbench import protocol
+from fedbench import declared, protocol
 from fedbench.engine.best import best
 from fedbench.engine.grid import Grid, seeds, values
+from fedbench.engine.job import Job
 from fedbench.engine.saved import text
 from fedbench.engine.search import Range
+from fedbench.engine.sweep import End, Wanted, groups, sweep
 from fedbench.errors import FedbenchError
-from fedbench.store import Store
-from tests.support.make_runs import rounds_table, write
+from fedbench.files import process
+from fedbench.store import Artifact, Store
+from fedbench.store.claim import HeldError
+from tests.support.lab import setting
+from tests.support.make_runs import clients_table, predictions, rounds_table, write
 
 OPTIONS = {"dir": ["0.1", "0.3"], "lr": ["0.05", "0.1"], "mu": ["0.1", "1"], "rounds": ["3"], "validation": ["0.1"]}
 RULES = protocol.load("feddrm")
@@ -57,35 +65,33 @@ def test_an_option_of_one_method_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("attempt", "words"),
     [
-        ({"lrr": ["1"]}, "unknown option of sweep --method fedavg, ditto '--lrr'; did you mean '--lr'"),
-        ({"seed": ["1"]}, "--seeds, not --seed"),
-        ({"fedavg.mu": ["1"]}, "unknown option of sweep"),
-        ({"lr": ["fast"]}, "--lr of sweep takes a number, not 'fast'"),
-        ({"rounds": ["2.5"]}, "--rounds of sweep takes a whole number"),
-        ({"mu": ["-1"]}, "mu"),
-        ({"dir": ["0"]}, "dir"),
+        *(
+            (lambda options=options: grid(**options).points(RULES, "smoke", Store(Path("unused")), []), words)
+            for options, words in [
+                ({"lrr": ["1"]}, "unknown option of sweep --method fedavg, ditto '--lrr'; did you mean '--lr'"),
+                ({"seed": ["1"]}, "--seeds, not --seed"),
+                ({"fedavg.mu": ["1"]}, "unknown option of sweep"),
+                ({"lr": ["fast"]}, "--lr of sweep takes a number, not 'fast'"),
+                ({"rounds": ["2.5"]}, "--rounds of sweep takes a whole number"),
+                ({"mu": ["-1"]}, "mu"),
+                ({"dir": ["0"]}, "dir"),
+            ]
+        ),
+        *(
+            (lambda wrong=wrong: seeds(wrong), "--seeds takes seeds such as")
+            for wrong in ("", "2-0", "a", "1-", "-1", "1,,2")
+        ),
+        *((lambda wrong=wrong: Range.of("lr", wrong), "from low to high") for wrong in ("1:1", "2:1", "0:inf")),
+        (lambda: values("lr", "0.1,,1"), "empty value"),
     ],
 )
-def test_what_cannot_be_run_is_one_line_before_anything_is(
-    store: Store, options: dict[str, list[str]], words: str
-) -> None:
+def test_what_cannot_be_run_is_one_line_before_anything_is(attempt: Callable[[], object], words: str) -> None:
     with pytest.raises(FedbenchError) as error:
-        grid(**options).points(RULES, "smoke", store, [])
+        attempt()
     assert words in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_values_and_seeds() -> None:
-    assert values("lr", "0.1, 0.01,0.1") == ["0.1", "0.01"]
-    assert values("model", "a:x=1,y=2") == ["a:x=1,y=2"]
-    assert seeds("0-2,7, 1") == [0, 1, 2, 7]
-    for wrong in ("", "2-0", "a", "1-", "-1", "1,,2"):
-        with pytest.raises(FedbenchError, match="--seeds takes seeds such as"):
-            seeds(wrong)
-    with pytest.raises(FedbenchError, match="empty value"):
-        values("lr", "0.1,,1")
 
 
 @given(st.lists(st.integers(0, 50), min_size=1))
@@ -93,23 +99,21 @@ def test_seeds_are_read_as_they_are_written(numbers: list[int]) -> None:
     assert seeds(",".join(map(str, numbers))) == list(dict.fromkeys(numbers))
 
 
-def test_ranges() -> None:
+def test_values_and_ranges() -> None:
+    assert values("lr", "0.1, 0.01,0.1") == ["0.1", "0.01"]
+    assert values("model", "a:x=1,y=2") == ["a:x=1,y=2"]
+    assert seeds("0-2,7, 1") == [0, 1, 2, 7]
     assert Range.of("lr", "0.1") is None
     assert Range.of("lr", "0.001:0.1") == Range(0.001, 0.1, whole=False)
-    assert Range(0.001, 0.1, whole=False).log
-    assert not Range(0.1, 0.5, whole=False).log
     assert Range.of("steps", "1:20") == Range(1, 20, whole=True)
-    for wrong in ("1:1", "2:1", "0:inf"):
-        with pytest.raises(FedbenchError, match="from low to high"):
-            Range.of("lr", wrong)
+    assert [Range(low, high, whole=False).log for low, high in ((0.001, 0.1), (0.1, 0.5))] == [True, False]
 
 
 def test_the_best_values_are_those_of_the_highest_validation_accuracy(store: Store) -> None:
     """Mean over the seeds, after the last round; for each method in each partition."""
     points = grid(["fedavg"]).points(RULES, "smoke", store, [])
     right = {("0.1", 0.05): [0.5, 0.9], ("0.1", 0.1): [0.6, 0.7], ("0.3", 0.05): [0.1, 0.2], ("0.3", 0.1): [0.3, 0.4]}
-    from tests.support.make_runs import clients_table, predictions
-
+    assert best(points, store) == [], "nothing was held back"
     rows = [{"client": c, "label": 0, "own": 0, "round": 3, "view": "plain"} for c in range(8)]
     for point in points:
         for run, share in zip(point.runs, right[point.partition["dir"], point.setting["lr"]], strict=True):
@@ -125,11 +129,6 @@ def test_the_best_values_are_those_of_the_highest_validation_accuracy(store: Sto
     assert scores[0].std == pytest.approx(0.4 / 2**0.5)
 
 
-def test_nothing_is_best_where_nothing_was_held_back(store: Store) -> None:
-    points = grid(["fedavg"]).points(RULES, "smoke", store, [])
-    assert best(points, store) == []
-
-
 def test_a_saved_grid_is_a_table_of_the_same_runs(store: Store, tmp_path: Path) -> None:
     from fedbench.reports import table as tables
     from fedbench.reports.status.cells import find
@@ -143,3 +142,78 @@ def test_a_saved_grid_is_a_table_of_the_same_runs(store: Store, tmp_path: Path) 
     assert {spec.id for cell in cells.all for spec in cell.specs} == {r.spec.id for p in points for r in p.runs}
     assert [column.label for column in cells.table.columns] == ["dir 0.1", "dir 0.3"]
     assert "Ditto, lr 0.05, mu 0.1" in [row.label for row in cells.table.rows]
+
+
+# -- sweeps
+
+
+def wanted(seed: int, method: str = "fedavg", **changes: Any) -> Wanted:
+    s = setting(seed=seed, **changes)
+    return Wanted(declared.of(method).run(replace(s, partition=replace(s.partition, seed=seed)), {}), method)
+
+
+RUNS = [wanted(1), wanted(1, "local"), wanted(2), wanted(3)]
+
+
+def made(job: Job, by: str = "") -> Artifact:
+    return Artifact(Path(), {"id": job.spec.id, "kind": "run", "provenance": {"process": by or process()}}, job.spec)
+
+
+@dataclass
+class Executor:
+    """Notes what it is asked for."""
+
+    stacks: bool = True
+    held: dict[int, int] = field(default_factory=dict)  #: seed -> so many more times another process is at its run
+    broken: Sequence[int] = ()  #: seeds that fail
+    calls: list[list[str]] = field(default_factory=list)  #: the runs of each
+
+    def __call__(self, jobs: Sequence[Job], title: str) -> list[Artifact]:
+        self.calls.append([f"{job.spec.method} {job.spec.setting.seed}" for job in jobs])
+        for job in jobs:
+            if job.spec.setting.seed in self.broken:
+                raise FedbenchError(f"no luck with {job.spec.setting.seed}")
+        if len(jobs) > 1:
+            free = [job for job in jobs if not self.held.get(job.spec.setting.seed)]
+            return [made(job) for job in free] if self.stacks and len(free) > 1 else []
+        seed = jobs[0].spec.setting.seed
+        if self.held.get(seed, 0):
+            self.held[seed] -= 1
+            raise HeldError(f"run {seed}", "process 7 on elsewhere")
+        return [made(jobs[0], "elsewhere-7" if seed in self.held else "")]
+
+
+def test_seeds_of_one_run_are_a_group_where_clients_may_be_stacked() -> None:
+    assert groups(RUNS, "auto") == groups(RUNS, "graphed") == [[0, 2, 3], [1]]
+    assert groups(RUNS, "cores") == [[0], [1], [2], [3]]
+    timed = [wanted(seed, executor="sequential") for seed in (1, 2, 3)]
+    assert groups(timed, "auto") == [[0], [1], [2]], "the setting's own executor goes first"
+
+
+THREE = ["fedavg 1", "fedavg 2", "fedavg 3"]
+ALONE = [[one] for one in (*THREE, "local 1")]
+
+
+@pytest.mark.parametrize(
+    ("executor", "ends", "calls"),
+    [
+        (Executor(), "1 MADE, 3 MADE, 4 MADE, 2 MADE", [THREE, ALONE[3]]),
+        (Executor(stacks=False), "1 MADE, 3 MADE, 4 MADE, 2 MADE", [THREE, *ALONE]),
+        (Executor(broken=[2]), "1 APART, 1 MADE, 3 FAILED, 4 MADE, 2 MADE", [THREE, *ALONE]),
+        (Executor(held={2: 1}), "1 MADE, 4 MADE, 2 MADE, 3 MADE_ELSEWHERE", [THREE, ALONE[1], ALONE[3], ALONE[1]]),
+        (Executor(held={2: 2}), "1 MADE, 4 MADE, 2 MADE, 3 HELD", [THREE, ALONE[1], ALONE[3], ALONE[1]]),
+    ],
+    ids=["made together", "nothing stacks", "one that fails", "held until the end", "held for good"],
+)
+def test_what_becomes_of_the_runs(store: Store, executor: Executor, ends: str, calls: list[list[str]]) -> None:
+    """What was made together is not asked for again; one that fails comes apart; what is held waits until the end."""
+    told = [f"{one.title.split()[0][1:-3]} {one.end.name}" for one in sweep(RUNS, store, executor)]
+    assert ", ".join(told) == ends
+    assert executor.calls == calls
+
+
+def test_a_run_that_cannot_be_is_a_failure_without_a_job(store: Store) -> None:
+    failure, other = sweep([wanted(1, "fedem", votes=True), RUNS[0]], store, Executor())
+    assert other.end is End.MADE
+    assert (failure.title.split()[0], failure.end, failure.job) == ("(1/2)", End.FAILED, None)
+    assert "its clients cannot vote" in str(failure.error)
