@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedbench.__main__ import main
+from tests.support.cli_user import bad, good
 
 #: `partition digits` that tells when it is in the middle of writing, and then waits.
 WRITING = """
@@ -25,51 +25,44 @@ main()
 """
 
 
-def start(home: Path, **options: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITING, "partition", "digits", "--iid", "--home", str(home)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, **pipes, **options)  # type: ignore[call-overload, no-any-return]
-
-
 @pytest.mark.parametrize(
-    "number",
-    [signal.SIGTERM, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGHUP, signal.SIGINT))],
+    ("number", "ignored"),
+    [
+        (signal.SIGTERM, False),
+        *(pytest.param(number, False, marks=pytest.mark.slow) for number in (signal.SIGHUP, signal.SIGINT)),
+        pytest.param(signal.SIGHUP, True, marks=pytest.mark.slow, id="as under nohup"),
+    ],
 )
-def test_a_stopped_command_clears_up_behind_itself(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stopped_command_clears_up_behind_itself(tmp_path: Path, number: signal.Signals, ignored: bool) -> None:
+    """What is ignored stays ignored, and what a killed one leaves behind `store clean` removes."""
+    command = [sys.executable, "-c", WRITING, "partition", "digits", "--iid", "--home", str(tmp_path)]
     # A shell's background jobs ignore interrupts, and so would their children.
-    child = start(tmp_path, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
+    before = signal.SIG_IGN if ignored else signal.SIG_DFL
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, before),
+    )
     assert child.stdout is not None
     assert child.stdout.readline() == "writing\n"
     assert list((tmp_path / "dataset").glob(".*"))
     child.send_signal(number)
+    if ignored:
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(timeout=1)
+        child.kill()
     _, err = child.communicate(timeout=60)
-    assert child.returncode == 130
-    assert err.splitlines()[-1] == "fedbench: stopped"
-    assert "Traceback" not in err
+    if ignored:
+        good("store", "clean", "--home", tmp_path)
+    else:
+        assert (child.returncode, err.splitlines()[-1]) == (130, "fedbench: stopped")
+        assert "Traceback" not in err
     assert list((tmp_path / "dataset").iterdir()) == []
 
 
-@pytest.mark.slow
-def test_what_is_ignored_stays_ignored(tmp_path: Path) -> None:
-    """As under nohup."""
-    child = start(tmp_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-    assert child.stdout is not None
-    child.stdout.readline()
-    child.send_signal(signal.SIGHUP)
-    with pytest.raises(subprocess.TimeoutExpired):
-        child.wait(timeout=1)
-    child.kill()
-    child.communicate()
-    os.environ["FEDBENCH_HOME"], before = str(tmp_path), os.environ.get("FEDBENCH_HOME")
-    try:
-        with pytest.raises(SystemExit):
-            main(["store", "clean"])
-    finally:
-        os.environ.pop("FEDBENCH_HOME") if before is None else os.environ.update(FEDBENCH_HOME=before)
-    assert list((tmp_path / "dataset").iterdir()) == []
-
-
-def test_signals_are_as_they_were_afterwards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_signals_are_as_they_were_afterwards(tmp_path: Path) -> None:
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)]
     with pytest.raises(SystemExit) as stop:
         main(["list", "--home", str(tmp_path)])
@@ -77,9 +70,7 @@ def test_signals_are_as_they_were_afterwards(tmp_path: Path, capsys: pytest.Capt
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)] == before
 
 
-def test_the_systems_refusal_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_systems_refusal_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Say, a store of another user's."""
 
     def refuse(folder: Path) -> list[str]:
@@ -89,7 +80,4 @@ def test_the_systems_refusal_is_one_line(
 
     (tmp_path / "run").mkdir()
     monkeypatch.setattr("fedbench.store.folder.os.listdir", refuse)
-    with pytest.raises(SystemExit) as stop:
-        main(["list", "--home", str(tmp_path)])
-    assert stop.value.code == 2
-    assert capsys.readouterr().err == f"fedbench: cannot use {tmp_path / 'run'} (Permission denied)\n"
+    assert bad("list", "--home", tmp_path) == f"fedbench: cannot use {tmp_path / 'run'} (Permission denied)"

@@ -19,7 +19,6 @@ from fedbench.engine.job import Job
 from fedbench.engine.run import execute, execute_all
 from fedbench.errors import FedbenchError
 from fedbench.machine import CORES
-from fedbench.specs import Setting
 from fedbench.store import Store
 from tests.support.lab import setting
 
@@ -67,17 +66,15 @@ def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch, model: str, batch: int, train
     assert suited(network, blank(COLOR), setting(batch_size=batch), trainees) == name
 
 
-def of_digits(seed: int) -> Setting:
+def of_digits(seed: int, method: str = "fedavg") -> Job:
     """A run of eight clients that the rule stacks."""
-    rules = protocol.load("plain")
-    part = rules.partition_spec(
-        data.resolve("digits", Store(Path("nowhere"))), 10, scheme="iid", clients=8, subsample=0.3
-    )
-    return rules.setting(part, "smoke", {"seed": seed})
+    rules, digits = protocol.load("plain"), data.resolve("digits", Store(Path("nowhere")))
+    part = rules.partition_spec(digits, 10, scheme="iid", clients=8, subsample=0.3)
+    return Job.of(rules.setting(part, "smoke", {"seed": seed}), method, {})
 
 
 def predictions(store: Store, seed: int = 7) -> bytes:
-    run = execute(Job.of(of_digits(seed), "fedavg", {}), store, [])
+    run = execute(of_digits(seed), store, [])
     assert run.provenance["executor"] == "stacked"
     return (run.path / "predictions.parquet").read_bytes()
 
@@ -86,18 +83,16 @@ def test_the_same_bytes_however_busy_in_any_store_on_any_cores_alone_or_with_oth
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet = predictions(Store(tmp_path / "quiet"))
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        assert predictions(Store(tmp_path / "busy")) == quiet
-    finally:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        busy = predictions(Store(tmp_path / "busy"))
         other.kill()
-        other.wait()
+    assert busy == quiet
     monkeypatch.setenv(CORES, "1")
     used = Store(tmp_path / "used")
-    execute(Job.of(of_digits(8), "ditto", {}), used, [])
+    execute(of_digits(8, "ditto"), used, [])
     assert predictions(used) == quiet
     several = Store(tmp_path / "several")
-    execute_all([Job.of(of_digits(seed), "fedavg", {}) for seed in (6, 7)], several, [])
+    execute_all([of_digits(seed) for seed in (6, 7)], several, [])
     assert predictions(several) == quiet
 
 

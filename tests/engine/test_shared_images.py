@@ -55,21 +55,17 @@ def test_who_trained_before_changes_no_prediction(
     load = inputs.loaded
     monkeypatch.setattr(inputs, "loaded", lambda *given: loads.append(1) or load(*given))
 
-    def predictions(where: Store, fresh: bool) -> list[pa.Table]:
-        out = []
-        for one in order:
-            if fresh:
-                inputs._last.clear()
-            out.append(execute(one, where, [], device="cpu", executor="sequential").table("predictions"))
-        return out
+    def predictions(where: Store, one: Job, fresh: bool) -> pa.Table:
+        if fresh:
+            inputs._last.clear()
+        return execute(one, where, [], device="cpu", executor="sequential").table("predictions")
 
-    together = predictions(store, fresh=False)
+    together = [predictions(store, one, fresh=False) for one in order]
     assert len(loads) == 3, "the second run has the partition of the first, and no other that of the one before"
-    alone = predictions(Store(tmp_path / "alone"), fresh=True)
+    alone = [predictions(Store(tmp_path / "alone"), one, fresh=True) for one in order]
     assert len(loads) == 3 + len(order)
-    for at, (one, other) in enumerate(zip(together, alone, strict=True)):
-        assert one.equals(other), f"run {at}"
-        assert at == 0 or not one.equals(together[0]), "the runs would be the same whatever they were given"
+    assert [one.equals(other) for one, other in zip(together, alone, strict=True)] == [True] * 4
+    assert not any(one.equals(together[0]) for one in together[1:]), "they would be the same whatever they were given"
 
 
 def test_what_is_shared_is_of_the_same_store_device_and_partition(store: Store, tmp_path: Path) -> None:
@@ -110,9 +106,7 @@ def test_runs_at_once_are_told_apart_by_their_order(store: Store) -> None:
 
 def test_the_last_images_are_gone_before_the_next_are_loaded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = part(store), part(store, seed=7)
-    (first,) = kept(store, job(a))
-    images = weakref.ref(first.images)
-    del first
+    images = weakref.ref(kept(store, job(a))[0].images)
     load, alive = inputs.loaded, []
 
     def watched(*given: Any) -> list[Federation]:
@@ -122,11 +116,9 @@ def test_the_last_images_are_gone_before_the_next_are_loaded(store: Store, monke
 
     monkeypatch.setattr(inputs, "loaded", watched)
     kept(store, job(a))
-    assert images() is not None
-    assert alive == []
+    assert (alive, images() is not None) == ([], True)
     kept(store, job(b))
-    assert alive == [False]
-    assert len(inputs._last) == 1
+    assert (alive, len(inputs._last)) == ([False], 1)
 
 
 def test_a_federation_that_cannot_be_loaded_leaves_nothing_behind(

@@ -18,7 +18,7 @@ from fedbench.results.making import row_of
 from fedbench.results.pack import Row, write
 from fedbench.results.shelf import Shelf
 from fedbench.results.shipped import Shipped
-from fedbench.specs import DatasetSpec, RunSpec
+from fedbench.specs import DatasetSpec
 from fedbench.store import Artifact, Store
 from tests.support.make_runs import small_run
 
@@ -32,21 +32,10 @@ def run() -> Shipped:
     return one
 
 
-def like(run: Shipped, spec: RunSpec) -> Shipped:
+def of_setting(run: Shipped, **changes: Any) -> Shipped:
+    """The same run with another setting."""
+    spec = replace(run.spec, setting=replace(run.spec.setting, **changes))
     return replace(run, spec=spec, row=replace(run.origin, spec=spec))
-
-
-def older(run: Shipped) -> Shipped:
-    """The same run of an older trainer, which today's would make under its name."""
-    setting = run.origin.spec.setting
-    return like(run, replace(run.origin.spec, setting=replace(setting, version=setting.version - 1)))
-
-
-def elsewhere(run: Shipped) -> Shipped:
-    """The same run of images that nobody has."""
-    setting = run.origin.spec.setting
-    images = replace(setting.partition, dataset=DatasetSpec("none", "generated", "0"))
-    return like(run, replace(run.origin.spec, setting=replace(setting, partition=images)))
 
 
 @pytest.mark.parametrize(
@@ -64,12 +53,17 @@ def test_made_again_on_the_same_kind_of_device_by_the_same_executor(
 
 
 def test_runs_of_other_versions_and_images_are_not_drawn(run: Shipped, store: Store) -> None:
-    assert sample([older(run), run, elsewhere(run)], 10_000, 0, store, []) == [run]
-    for other in (older(run), elsewhere(run)):
-        with pytest.raises(FedbenchError, match="images are not at hand, or they are of other versions than today's"):
-            sample([other], 3, 0, store, [])
-    with pytest.raises(FedbenchError, match="there is none"):
-        sample([], 3, 0, store, [])
+    setting, nobodys = run.origin.spec.setting, DatasetSpec("none", "generated", "0")
+    older = of_setting(run, version=setting.version - 1)
+    elsewhere = of_setting(run, partition=replace(setting.partition, dataset=nobodys))
+    assert sample([older, run, elsewhere], 10_000, 0, store, []) == [run]
+    for others, line in (
+        ([older], "images are not at hand, or they are of other versions than today's"),
+        ([elsewhere], "images are not at hand, or they are of other versions than today's"),
+        ([], "there is none"),
+    ):
+        with pytest.raises(FedbenchError, match=line):
+            sample(others, 3, 0, store, [])
 
 
 def changed(row: Row, metric: str, by: float) -> Row:
