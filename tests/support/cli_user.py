@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from fedbench.__main__ import main
+from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
 from fedbench.store import Artifact, Store
 from tests.support.data_makers import idx_bytes
@@ -66,6 +67,14 @@ def bad(*arguments: str | Path) -> str:
     assert "Traceback" not in said.err
     assert "│" not in said.err
     return said.line
+
+
+def refused(attempt: Callable[[], object]) -> str:
+    """The one line of what must be refused."""
+    with pytest.raises(FedbenchError) as caught:
+        attempt()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 @contextlib.contextmanager
