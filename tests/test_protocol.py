@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -307,20 +308,44 @@ def test_a_model_of_the_scheme_comes_before_that_of_the_data_set() -> None:
 # -- budgets --------------------------------------------------------------------------------------------------
 
 
-def test_a_chosen_value_makes_the_budget_custom() -> None:
-    base = setting()
-    assert base.budget == "small"
-    assert setting(rounds=base.rounds, lr=base.lr) == base, "saying the default aloud changes nothing"
-    assert setting(rounds=None, lr=None) == base
-    changed = setting(rounds=base.rounds + 1)
-    assert (changed.budget, changed.rounds) == ("custom", base.rounds + 1)
-    assert setting(model="lenet5").budget == "custom"
+@pytest.mark.parametrize(
+    ("protocol", "aloud"),
+    [
+        ("feddrm", {"rounds": 400, "lr": 0.01}),
+        ("feddrm", {"rounds": None, "lr": None}),
+        ("feddrm", {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 5e-4, "every": 100}),
+        ("pfedfda", {"optimizer": "sgd", "momentum": 0.5, "every": 5}),
+        ("ftw_erm", {"momentum": 0.0, "participation": 1.0}),  # which it leaves unsaid
+    ],
+)
+def test_saying_what_holds_keeps_the_budget(protocol: str, aloud: dict[str, Any]) -> None:
+    assert setting(protocol=protocol, **aloud) == setting(protocol=protocol)
+    assert setting(protocol=protocol).budget == "small"
 
 
-def test_another_seed_or_precision_is_still_that_budget() -> None:
-    s = setting(seed=3, precision="bf16")
-    assert (s.budget, s.seed, s.precision) == ("small", 3, "bf16")
-    assert setting().precision == "fp32", "the papers'"
+@pytest.mark.parametrize(
+    ("protocol", "chosen", "others"),
+    [
+        ("feddrm", {"rounds": 401}, {}),
+        ("feddrm", {"model": "lenet5"}, {}),
+        *((protocol, {"weight_decay": 0.25}, {}) for protocol in ("feddrm", "pfedfda", "ftw_erm")),
+        ("feddrm", {"seed": 3, "precision": "bf16"}, {"budget": "small"}),
+        ("feddrm", {"epochs": 2}, {"steps": None}),
+        ("pfedfda", {"steps": 20}, {"epochs": None}),
+        ("feddrm", {"optimizer": "adamw"}, {"momentum": 0.0}),
+    ],
+)
+def test_a_chosen_value_makes_the_budget_custom(protocol: str, chosen: dict[str, Any], others: dict[str, Any]) -> None:
+    """But another seed or precision; what it takes the place of is gone, and the rest of the protocol stays."""
+    expected = replace(setting(protocol=protocol), **{"budget": "custom", **chosen, **others})
+    assert setting(protocol=protocol, **chosen) == expected
+
+
+def test_an_optimizer_of_a_table_is_no_choice_of_the_user() -> None:
+    declared = load("feddrm").setting(partition(), "small", {"optimizer": "adamw", "lr": 0.001})
+    assert (declared.optimizer, declared.momentum, declared.lr, declared.budget) == ("adamw", 0.0, 0.001, "small")
+    back = load("feddrm").setting(partition(), "small", {"optimizer": "sgd", "lr": 0.001})
+    assert (back.optimizer, back.momentum) == (None, 0.9)
 
 
 @given(st.integers(1, 200))
@@ -330,39 +355,18 @@ def test_fewer_rounds_shorten_the_window(rounds: int) -> None:
     assert s.evaluated_rounds()[-1] == rounds
 
 
-def test_another_optimizer_takes_the_place_of_sgds_momentum() -> None:
-    """The rest of the protocol stays, weight decay and learning rate too."""
-    base, adamw = setting(), setting(optimizer="adamw")
-    assert (base.optimizer, base.momentum) == (None, 0.9)
-    assert (adamw.optimizer, adamw.momentum, adamw.weight_decay, adamw.lr) == ("adamw", 0.0, base.weight_decay, base.lr)
-    assert adamw.budget == "custom"
-    declared = load("feddrm").setting(partition(), "small", {"optimizer": "adamw", "lr": 0.001})
-    assert (declared.optimizer, declared.momentum, declared.lr, declared.budget) == ("adamw", 0.0, 0.001, "small")
-    back = load("feddrm").setting(partition(), "small", {"optimizer": "sgd", "lr": 0.001})
-    assert (back.optimizer, back.momentum) == (None, 0.9)
-
-
 @pytest.mark.parametrize(
-    ("protocol", "aloud"),
+    ("protocol", "chosen", "rounds"),
     [
-        ("feddrm", {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 5e-4, "every": 100}),
-        ("pfedfda", {"optimizer": "sgd", "momentum": 0.5, "every": 5}),
-        ("ftw_erm", {"momentum": 0.0, "participation": 1.0}),  # which it leaves unsaid
+        ("feddrm", {}, [100, 200, 300, *range(396, 401)]),
+        ("feddrm", {"every": 150}, [150, 300, *range(396, 401)]),
+        ("feddrm", {"every": 40, "rounds": 50}, [40, *range(46, 51)]),
+        ("pfedfda", {"every": 3}, [3, 6, 9, 12, 15, 18, 20]),
     ],
 )
-def test_saying_what_holds_keeps_the_budget(protocol: str, aloud: dict[str, Any]) -> None:
-    assert setting(protocol=protocol, **aloud) == setting(protocol=protocol)
-    assert setting(protocol=protocol, weight_decay=0.25).budget == "custom"
-
-
-def test_an_interval_leaves_the_rounds_that_count() -> None:
+def test_an_interval_leaves_the_rounds_that_count(protocol: str, chosen: dict[str, int], rounds: list[int]) -> None:
     """A protocol's numbers are means over the last rounds; another interval changes what is evaluated before them."""
-    assert setting().evaluated_rounds() == [100, 200, 300, *range(396, 401)]
-    s = setting(every=150)
-    assert (s.every, s.window, s.budget) == (150, 5, "custom")
-    assert s.evaluated_rounds() == [150, 300, *range(396, 401)]
-    assert setting(every=40, rounds=50).evaluated_rounds() == [40, *range(46, 51)]
-    assert setting(protocol="pfedfda", every=3).evaluated_rounds() == [3, 6, 9, 12, 15, 18, 20]
+    assert setting(protocol=protocol, **chosen).evaluated_rounds() == rounds
 
 
 @pytest.mark.parametrize(
@@ -377,13 +381,6 @@ def test_an_interval_leaves_the_rounds_that_count() -> None:
 def test_an_optimizer_is_told_where_it_is_not_the_protocols(changes: dict[str, Any], told: str) -> None:
     assert load("feddrm").own_descent(setting(**changes), "small") == told
     assert load("feddrm").own_descent(setting("paper", **changes), "paper") == told
-
-
-def test_epochs_and_steps_replace_each_other() -> None:
-    epochs = setting(epochs=2)
-    assert (epochs.epochs, epochs.steps, epochs.budget) == (2, None, "custom")
-    steps = setting(protocol="pfedfda", steps=20)
-    assert (steps.epochs, steps.steps, steps.budget) == (None, 20, "custom")
 
 
 def test_method_params() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -126,7 +127,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         (tmp_path / ("x" * 5000), "(File name too long); look there"),
         (Path("/proc/self/mem"), "cannot read /proc/self/mem (Input/output error); look there"),
     ):
-        assert refused(lambda: reader.toml(path, "recipe", "look there")).endswith(says)
+        assert refused(partial(reader.toml, path, "recipe", "look there")).endswith(says)
 
 
 def test_a_file_that_must_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
