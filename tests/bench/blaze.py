@@ -7,17 +7,13 @@ wants Python 3.12 or newer; its threads share the interpreter's lock, unless Pyt
 
 from __future__ import annotations
 
-import time
 from threading import Event
 from typing import Any
 
 import torch
-from blazefl.contrib import (
-    FedAvgBaseServerHandler,
-    FedAvgThreadPoolClientTrainer,
-    FedAvgUplinkPackage,
-)
+from blazefl.contrib import FedAvgBaseServerHandler, FedAvgThreadPoolClientTrainer, FedAvgUplinkPackage
 from blazefl.core import deserialize_model, serialize_model
+from machine import Timed
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
@@ -27,30 +23,22 @@ from workloads import Workload
 from fedbench.core.executors import available_cores
 
 
-class Blaze:
+class Blaze(Timed):
     """A training workload done by BlazeFL's threads. `threads`: intra-op threads of each (None: torch's own number)."""
 
     def __init__(self, workload: Workload, device: torch.device, threads: int | None = None) -> None:
-        self.workload = workload
-        self.steps = self.images = 0  #: of the last repeat
+        self.device = device
         clients, kind = len(workload.train), device.type
         data = _Data(data_of(workload), workload)
         self.server = FedAvgBaseServerHandler(_Model(workload), "", data, 1, clients, 1.0, kind, workload.batch, 0)
         self.clients = _Threads(workload, data, kind, threads)
 
-    def repeat(self) -> float:
-        """Seconds of a round."""
-        started = time.perf_counter()
+    def once(self) -> None:
         self.clients.local_process(self.server.downlink_package(), self.server.sample_clients())
         uploads = self.clients.uplink_package()
         for upload in uploads:
             self.server.load(upload)
-        taken = time.perf_counter() - started
         self.steps, self.images = (sum(int(u.metadata[key]) for u in uploads) for key in ("steps", "images"))
-        return taken
-
-    def close(self) -> None:
-        """Nothing to stop."""
 
 
 class _Model:

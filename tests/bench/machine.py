@@ -62,6 +62,27 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+class Timed:
+    """A workload that can be done `once`."""
+
+    device: torch.device
+    images: int = 0  #: of the last time
+
+    def once(self) -> None:
+        raise NotImplementedError
+
+    def repeat(self) -> float:
+        """Seconds of the workload done once."""
+        wait(self.device)
+        started = time.perf_counter()
+        self.once()
+        wait(self.device)
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        """Nothing to stop, as a rule."""
+
+
 def peak(device: torch.device, precision: str, seconds: float = 0.25) -> dict[str, float]:
     """GFLOP/s of `product` (square matrices) and of `convolution` (3x3), each of the best size, which is given so many
     `seconds`. On a CPU all cores work at once, each with one thread on its own data, as the executor `cores` does."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from machine import wait
+from machine import Timed
 from workloads import Workload
 
 from fedbench import methods
@@ -21,7 +20,7 @@ from fedbench.core.state import state_of
 from fedbench.core.trainer import Round, Trainer, work
 
 
-class Ours:
+class Ours(Timed):
     """A workload on the trainer core."""
 
     def __init__(
@@ -33,7 +32,6 @@ class Ours:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.workload, self.device = workload, device
-        self.images = 0  #: of the last repeat
         federation, plan = workload.federation(device), workload.plan(precision)
         method = methods.load("fedavg")[0].create({})
         network, initial = initialise(method, workload.build, federation, plan.setting)
@@ -44,16 +42,8 @@ class Ours:
             networks = [workload.build(seed).to(device) for seed in range(len(workload.train))]
             self.trainer.server.personal = {i: state_of(n) for i, n in enumerate(networks)}
 
-    def repeat(self) -> float:
-        """Seconds of the workload done once."""
-        wait(self.device)
-        started = time.perf_counter()
-        if self.workload.answers:
-            self.images = self.votes().size
-        else:
-            self.images = self.round().line["images"]
-        wait(self.device)
-        return time.perf_counter() - started
+    def once(self) -> None:
+        self.images = self.votes().size if self.workload.answers else self.round().line["images"]
 
     def round(self) -> Round:
         """A round of FedAvg without evaluation. The trainer does not go on from it unless it is committed."""

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import copy
 import itertools
-import time
 from collections.abc import Iterator
 
 import torch
-from machine import wait
+from machine import Timed
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
@@ -45,27 +44,18 @@ def passes(workload: Workload, loader: DataLoader) -> Iterator[tuple[Tensor, Ten
             done += 1
 
 
-class Usual:
+class Usual(Timed):
     """A workload done as plain PyTorch code does it."""
 
     def __init__(self, workload: Workload, device: torch.device, precision: str = "fp32") -> None:
         self.workload, self.device, self.precision = workload, device, precision
-        self.steps = self.images = 0  #: of the last repeat
         self.sets = data_of(workload)
         seeds = range(len(workload.train)) if workload.answers else [0]
         self.models = [workload.build(seed).to(device) for seed in seeds]
 
-    def repeat(self) -> float:
-        """Seconds of the workload done once."""
-        wait(self.device)
-        started = time.perf_counter()
+    def once(self) -> None:
         self.steps = self.images = 0
         self.evaluate() if self.workload.answers else self.train()
-        wait(self.device)
-        return time.perf_counter() - started
-
-    def close(self) -> None:
-        """Nothing to stop."""
 
     def train(self) -> None:
         """A round of FedAvg: load the global weights, train, average the state dicts."""
