@@ -34,14 +34,9 @@ def choose(device: str) -> torch.device:
 
 
 def facts(device: torch.device) -> dict[str, Any]:
-    """What a measurement is recorded with."""
-    from fedbench.store.provenance import git_revision
-
+    """What a measurement is of."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
-    return {
-        "device": name, "kind": device.type, "cores": available_cores(), "torch": torch.__version__,
-        "revision": git_revision() or "",
-    }  # fmt: skip
+    return {"device": name, "kind": device.type, "cores": available_cores(), "torch": torch.__version__}
 
 
 def flops(model: nn.Module, shape: tuple[int, int, int], training: bool) -> float:

@@ -10,12 +10,9 @@ medians. The usual way is eager PyTorch: a DataLoader, one client after another,
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -30,11 +27,6 @@ PEERS = (Way("BlazeFL", "blazefl"), Way("BlazeFL, 1 intra-op thread", "blazefl",
 EXECUTORS = {"cpu": ("cores", "stacked"), "cuda": ("sequential", "stacked", "graphed")}
 #: On a CPU these keep each core busy with one client; stacks of them take only longer and more memory.
 LARGE = ("c", "d")
-
-RECORD = Path(__file__).with_name("record.csv")
-#: Digits of the figures that are recorded.
-DIGITS = {"client_steps_s": 5, "images_s": 5, "gflops": 4, "share_of_peak": 3, "peak_mb": 5, "ratio": 3}
-FIELDS = ("date", "device", "cores", "torch", "revision", "precision", "workload", "way", *DIGITS)
 
 
 @dataclass
@@ -154,26 +146,6 @@ def table(rows: Sequence[Row], facts: Mapping[str, Any], precision: str) -> str:
     return "\n".join(text)
 
 
-def record(rows: Sequence[Row], facts: Mapping[str, Any], precision: str, path: Path = RECORD) -> None:
-    """Add the rows of a measurement that succeeded, under today's date."""
-    new, revision = not path.exists(), facts["revision"]
-    same = {name: facts[name] for name in ("device", "cores", "torch")}
-    same |= {"date": datetime.date.today().isoformat(), "precision": precision}
-    same["revision"] = revision[:10] + ("+" if revision.endswith("+") else "")
-
-    def figure(value: float | None, digits: int) -> str:
-        return "" if value is None else f"{value:.0f}" if value >= 10**digits else f"{value:.{digits}g}"
-
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        for row in rows:
-            if not row.error:
-                figures = {name: figure(getattr(row, name), digits) for name, digits in DIGITS.items()}
-                writer.writerow({**same, "workload": row.workload, "way": row.way, **figures})
-
-
 def _names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
@@ -194,7 +166,6 @@ def main() -> int:
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="fp32")
     parser.add_argument("--peers", action="store_true", help="BlazeFL's way too (Python 3.12, blazefl[contrib])")
     parser.add_argument("--profile", action="store_true", help="where the time goes, by operator")
-    parser.add_argument("--record", action="store_true", help="append to record.csv")
     args = parser.parse_args()
     try:
         with Station(args.device, args.precision) as station:
@@ -204,8 +175,6 @@ def main() -> int:
         return 2
     rows = list(measure(args, facts))
     print(table(rows, facts, args.precision))
-    if args.record:
-        record(rows, facts, args.precision)
     return int(any(row.met is False for row in rows))
 
 
