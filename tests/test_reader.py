@@ -14,7 +14,7 @@ import pytest
 from fedbench import reader
 from fedbench.errors import FedbenchError
 from fedbench.reader import Between, Some
-from tests.support.cli_user import refused
+from tests.support.cli_user import denied, refused
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_must_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> Any:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", refuse)  # root may read everything
+    monkeypatch.setattr(Path, "open", denied)
     (tmp_path / "mine.toml").touch()
     with pytest.raises(FedbenchError, match=r"cannot read .*mine.toml \(Permission denied\)"):
         reader.toml(tmp_path / "mine.toml")

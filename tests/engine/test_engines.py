@@ -25,7 +25,7 @@ from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from fedbench.store.claim import HeldError
-from tests.support.cli_user import own_method
+from tests.support.cli_user import denied, own_method
 from tests.support.make_runs import run_spec
 
 
@@ -148,7 +148,7 @@ def test_a_users_file_where_it_is_gone_or_another(tmp_path: Path, monkeypatch: p
     elif there == "another code":
         file.write_text(file.read_text() + "\nOVER = 1\n")
     if "no place" in there:
-        monkeypatch.setattr(own, "_copies", refuse)
+        monkeypatch.setattr(own, "_copies", denied)
         with pytest.raises(FedbenchError, match=r"cannot copy mine.py into .* \(Permission denied\); set TMPDIR"):
             sent.reference()
         return
@@ -159,10 +159,6 @@ def test_a_users_file_where_it_is_gone_or_another(tmp_path: Path, monkeypatch: p
     assert place.read_bytes() == sent.texts["mine.py"]
     if there != "as here":
         assert place.parent.parent.stat().st_mode & 0o077 == 0, "nobody else can put anything there"
-
-
-def refuse(**_: object) -> None:
-    raise PermissionError(13, "Permission denied")
 
 
 def test_an_error_that_cannot_be_sent_says_the_same() -> None:

@@ -22,7 +22,7 @@ from fedbench.engine.engines.node import About, Token  # noqa: E402
 from fedbench.engine.inputs import data_of  # noqa: E402
 from fedbench.errors import FedbenchError  # noqa: E402
 from fedbench.store import Store  # noqa: E402
-from tests.support.cli_user import SMOKE, Said, fedbench, good, own_method, slow_method  # noqa: E402
+from tests.support.cli_user import SMOKE, Said, denied, fedbench, good, own_method, slow_method  # noqa: E402
 from tests.support.waiting import rounds_saved, rounds_under_way, until  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -168,10 +168,7 @@ def test_a_node_that_cannot_write_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     token = Token.laid(Store(tmp_path))
     assert node.about(token, []) == About(os.uname().nodename, node.versions(), True)
 
-    def refuse(**_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("tempfile.TemporaryFile", denied)
     assert node.about(token, []).trouble == f"cannot write into the store {tmp_path} (Permission denied)"
 
 
