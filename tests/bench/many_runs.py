@@ -10,19 +10,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedbench import declared, methods
 from fedbench.metrics.evaluate import evaluate
-from fedbench.partitions.schemes import spec as partition_spec
-from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Store
 from fedbench.store.provenance import MADE_FROM, code_of
-from tests.support.make_runs import clients_table, predictions, rounds_table
+from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec
 
 #: Runs of a store, a command, and the seconds that it may take there.
 LIMITS = [
@@ -35,38 +31,33 @@ LIMITS = [
 CLIENTS, IMAGES, ROUNDS = 10, 4, 20  #: test images are a client's
 
 
-def specs() -> Iterator[RunSpec]:
-    """Runs in the order of their making: method by method, then seeds, learning rates, partitions, data sets."""
-    for dataset, alpha, lr, seed in itertools.product(
-        ("mnist", "fmnist", "cifar10", "cifar100"), (0.1, 0.3, 0.5, 1.0), (0.3, 0.1, 0.03, 0.01, 0.003), range(5)
-    ):
-        images = DatasetSpec(dataset, "made up", "0123456789ab")
-        part = partition_spec(images, "dirichlet", CLIENTS, seed, 0.7, alpha=alpha, min_size=2)
-        setting = Setting(part, "custom", "lenet5", ROUNDS, 64, lr, seed, epochs=1, every=5, votes=False)
-        for method in ("fedavg", "fedprox", "ditto", "local", "scaffold"):
-            yield declared.of(method).run(setting, {})
-
-
 def fill(store: Store, number: int) -> None:
-    """Write the first `number` runs of `specs` with their metrics, in manifests as long as a trained run's."""
-    rng = np.random.default_rng(0)
-    for spec in itertools.islice(specs(), number):
-        code = code_of("engine/training.py", methods.file_of(spec.method), "partitions/schemes/dirichlet.py")
+    """Write so many runs with their metrics, in manifests as long as a trained run's."""
+    rng, names = np.random.default_rng(0), ("fedavg", "fedprox", "ditto", "local", "scaffold")
+    every = itertools.product(np.geomspace(0.001, 1, 20), range(20), names)
+    for lr, seed, method in itertools.islice(every, number):
+        setting = run_spec(CLIENTS, ROUNDS, window=4, seed=seed, lr=float(lr)).setting
+        spec = declared.of(method).run(setting, {})
+        code = code_of("engine/training.py", methods.file_of(method), "partitions/schemes/dirichlet.py")
         images = {**code_of("data/build.py"), "digest": "0" * 64}
         part = {**code_of("partitions/builder.py"), "digest": "0" * 64, MADE_FROM: {"dataset": images}}
-        how: dict[str, Any] = {
-            **code, MADE_FROM: {spec.setting.partition.id: part}, "title": declared.of(spec.method).title,
-            "overrides": {}, "defaults": dict(spec.params), "deviations": [], "train_seconds": 20.0, "device": "cpu",
-            "executor": "cores", "measures": [],
-        }  # fmt: skip
-        label = np.arange(CLIENTS * IMAGES) % 10
         rows = [
-            {"round": t, "view": "plain", "client": i // IMAGES, "label": int(right), "own": int(own)}
-            for t in spec.setting.evaluated_rounds()
-            for i, (right, own) in enumerate(zip(label, np.where(rng.random(label.size) < 0.8, label, 0), strict=True))
+            {
+                "round": t,
+                "view": "plain",
+                "client": i // IMAGES,
+                "label": i % 10,
+                "own": i % 10 * int(rng.random() < 0.8),
+            }
+            for t in setting.evaluated_rounds()
+            for i in range(CLIENTS * IMAGES)
         ]
-        with store.writing(spec, {"partition": spec.setting.partition.id}) as writer:
-            writer.provenance = how
+        with store.writing(spec, {"partition": setting.partition.id}) as writer:
+            writer.provenance = {
+                **code, MADE_FROM: {setting.partition.id: part}, "title": declared.of(method).title, "overrides": {},
+                "defaults": dict(spec.params), "deviations": [], "train_seconds": 20.0, "device": "cpu",
+                "executor": "cores", "measures": [],
+            }  # fmt: skip
             writer.table("predictions", predictions(rows, classes=10))
             writer.table("rounds", rounds_table(ROUNDS, loss=np.geomspace(2, 0.1, ROUNDS)))
             writer.table("clients", clients_table([60] * CLIENTS, [IMAGES] * CLIENTS))

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedbench import declared, protocol
 from fedbench.engine.best import best
@@ -90,11 +88,6 @@ def test_an_option_of_one_method_alone() -> None:
 )
 def test_what_cannot_be_run_is_one_line_before_anything_is(attempt: Callable[[], object], words: str) -> None:
     assert words in refused(attempt)
-
-
-@given(st.lists(st.integers(0, 50), min_size=1))
-def test_seeds_are_read_as_they_are_written(numbers: list[int]) -> None:
-    assert seeds(",".join(map(str, numbers))) == list(dict.fromkeys(numbers))
 
 
 def test_values_and_ranges() -> None:
