@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ def fedbench(*arguments: str | Path, codes: tuple[int, ...] = (0, 1, 2)) -> Said
     own = [line for line in said.err.splitlines() if line.startswith("fedbench: ")]
     assert own in ([], [said.line]), f"fedbench {words}: more than one line of error\n{said.err}"
     return said
+
+
+def copy(home: Path, to: Path) -> Path:
+    """A fresh copy of a store, or of none, at `to`, in place of whatever a former case left there."""
+    shutil.rmtree(to, ignore_errors=True)
+    return Path(shutil.copytree(home, to)) if home.exists() else to
 
 
 def numbers(home: Path) -> dict[str, float]:

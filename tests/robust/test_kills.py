@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import random
 import re
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import PARTITION, TABLE, fedbench, numbers, quickly
+from command import PARTITION, TABLE, copy, fedbench, numbers, quickly
 
 from fedbench.files import sha256_of
 from tests.support.cli_user import SMOKE
@@ -134,16 +133,11 @@ class Stores:
 
     def made(self, *commands: tuple[str, ...]) -> tuple[Path, int]:
         if commands not in self.after:
-            home = self.copy(self.made(*commands[:-1])[0], f"after-{len(self.after)}")
+            home = copy(self.made(*commands[:-1])[0], self.folder / f"after-{len(self.after)}")
             life = live(home, commands[-1])
             assert life.code == 0, life.err
             self.after[commands] = home, life.changes
         return self.after[commands]
-
-    def copy(self, home: Path, name: str) -> Path:
-        to = self.folder / name
-        shutil.rmtree(to, ignore_errors=True)
-        return Path(shutil.copytree(home, to)) if home.exists() else to
 
 
 @pytest.fixture(scope="module")
@@ -181,14 +175,14 @@ def test_killed_and_repeated(stores: Stores, name: str, case: int, request: pyte
 
 
 def kill_and_repeat(stores: Stores, name: str, before: Path, arguments: tuple[str, ...], kills: list[Kill]) -> None:
-    home, shown = stores.copy(before, "killed"), numbers(before) if before.exists() else {}
+    home, shown = copy(before, stores.folder / "killed"), numbers(before) if before.exists() else {}
     for kill in kills:
         life = live(home, arguments, kill)
         assert "Traceback" not in life.err, life.err
         # A repeated command may be over before so many changes; what it removes may be gone.
         assert life.code in {-kill.number, 128 + kill.number, 130, 0} | ({2} if name == "remove" else set()), life
         says_true(life.err, home)
-        looked_at = stores.copy(home, "looked-at")
+        looked_at = copy(home, stores.folder / "looked-at")
         listed = fedbench("--home", looked_at, "list")
         assert (listed.code, "damaged" in listed.err) == (0, False), listed.err
         if name != "remove":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import PARTITION, TABLE, UNSHRUNK, fedbench, numbers
+from command import PARTITION, TABLE, UNSHRUNK, copy, fedbench, numbers
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
@@ -166,13 +165,6 @@ def unseal(home: Path) -> None:
         value = json.loads(path.read_text())
         value.pop("sha256", None)
         path.write_text(json.dumps(value, indent=1, sort_keys=True))
-
-
-def copy(home: Path, to: Path) -> Path:
-    """A fresh copy of the store at `to`, in place of whatever a former case left there."""
-    shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(home, to)
-    return to
 
 
 @pytest.fixture(scope="module")
