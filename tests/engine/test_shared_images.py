@@ -37,7 +37,7 @@ def part(store: Store, **chosen: Any) -> PartitionSpec:
 
 
 def job(partition: PartitionSpec, seed: int = 0) -> Job:
-    return Job.of(RULES.setting(partition, "smoke", seed=seed), "fedavg", {})
+    return Job.of(RULES.setting(partition, "smoke", seed=seed, rounds=1), "fedavg", {})
 
 
 def kept(store: Store, *jobs: Job, device: torch.device = CPU) -> list[Federation]:
