@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import Phase, settings
+from hypothesis import Phase
 
 from tests.support import cli_user
 from tests.support.cli_user import SMOKE, Said
 
 #: Of tests whose example is one odd file or edit: made smaller, it would say no more.
-UNSHRUNK = settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))
+UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 PARTITION = ("partition", "digits", "--dir", "0.3", "--protocol", "feddrm")
 TABLE = ("--table", "1", "--dataset", "digits", *SMOKE)
 

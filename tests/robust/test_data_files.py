@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import UNSHRUNK
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from scipy.io import savemat
@@ -401,7 +401,7 @@ def not_stuck() -> Iterator[None]:
 @pytest.mark.parametrize(
     "kinds", [("idx", "cifar-binary", "mat"), ("parquet", "folder", "tar", "zip"), ("leaf", "csv")], ids=", ".join
 )
-@UNSHRUNK
+@settings(phases=UNSHRUNK)
 @given(data=st.data())
 def test_a_data_set_or_one_line(kinds: tuple[str, ...], data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(kinds))

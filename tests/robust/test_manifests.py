@@ -243,7 +243,7 @@ def works(home: Path) -> list[tuple[str, ...]]:
     ]
 
 
-@settings(UNSHRUNK, max_examples=settings.default.max_examples // 3)
+@settings(phases=UNSHRUNK, max_examples=settings.default.max_examples // 3)
 @given(st.data())
 def test_read_after_an_edit(base: Path, folder: Path, truth: Truth, data: st.DataObject) -> None:
     """One edit of any file of the store, then the table, the list and a command that reads."""
@@ -255,7 +255,7 @@ def test_read_after_an_edit(base: Path, folder: Path, truth: Truth, data: st.Dat
         truth.agrees(said)
 
 
-@settings(UNSHRUNK, max_examples=settings.default.max_examples // 10)
+@settings(phases=UNSHRUNK, max_examples=settings.default.max_examples // 10)
 @given(st.data())
 def test_worked_on_after_an_edit(base: Path, folder: Path, truth: Truth, data: st.DataObject) -> None:
     """One edit, then two commands that make something, and what the table and the list show then."""
