@@ -1,4 +1,5 @@
-"""One client's training, its optimisers and rules on gradients, against torch.optim and plain loops written here."""
+"""One client's training, its optimisers, rules on gradients and living momentum, against torch.optim and plain loops
+written here."""
 
 from __future__ import annotations
 
@@ -16,21 +17,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedbench import models
+from fedbench import models, protocol
 from fedbench.conformance.small import small
 from fedbench.core.client import Add, Ascend, Batch, Client, Collect, Loss, Rule, Train, Trained, norm
 from fedbench.core.federation import Federation, resized_crop, to_input
-from fedbench.core.optimizer import SGD, AdamW, Optimizer, optimizer
+from fedbench.core.optimizer import SGD, AdamW, Optimizer, optimizer, recall, remember
 from fedbench.core.plan import Plan
 from fedbench.core.simulation import learning_rate
 from fedbench.core.stacked import StackedWorker
-from fedbench.core.state import State, state_of
+from fedbench.core.state import State, state_of, weighted_mean
+from fedbench.core.trainer import Progress
 from fedbench.core.worker import Worker
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
 from fedbench.methods.fedavg import FedAvg
-from fedbench.specs import Setting
-from tests.support.lab import client, federation, method, setting, train
+from fedbench.methods.parts.lowest_loss import Choice
+from fedbench.specs import DatasetSpec, Setting
+from tests.support.groups_lab import grouped_federation, grouped_setting
+from tests.support.lab import client, federation, method, setting, train, trainer
 
 DATA = federation()
 ADAMW: dict[str, Any] = {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.1, "lr": 0.003}
@@ -62,17 +66,29 @@ def untouched(model: nn.Module, loss: Callable[[], Tensor]) -> None:
     """The gradients as they are."""
 
 
+def optimiser_of(model: nn.Module, s: Setting) -> torch.optim.Optimizer:
+    if s.optimizer == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=s.lr, weight_decay=s.weight_decay)
+    return torch.optim.SGD(model.parameters(), lr=s.lr, momentum=s.momentum, weight_decay=s.weight_decay)
+
+
 def plain_loop(
-    model: nn.Module, s: Setting, data: Federation, plan: Plan, client: int, mu: float = 0.0, change: Change = untouched
+    model: nn.Module,
+    s: Setting,
+    data: Federation,
+    plan: Plan,
+    client: int,
+    mu: float = 0.0,
+    change: Change = untouched,
+    made: torch.optim.Optimizer | None = None,
+    t: int = 1,
 ) -> list[float]:
-    """The usual way: torch.optim over the batches of the first round's first phase; trains `model` in place. The losses
-    of its steps, without the proximal term."""
+    """The usual way: torch.optim over the batches of a round's first phase; trains `model` in place. The losses of its
+    steps, without the proximal term."""
     start = [p.detach().clone() for p in model.parameters()]
-    made: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=s.lr, weight_decay=s.weight_decay)
-    if s.optimizer is None:
-        made = torch.optim.SGD(model.parameters(), lr=s.lr, momentum=s.momentum, weight_decay=s.weight_decay)
+    made = made or optimiser_of(model, s)
     losses = []
-    for positions in plan.batches(client, 1, 1, s.epochs, s.steps):
+    for positions in plan.batches(client, t, 1, s.epochs, s.steps):
         rows = data.train[client][torch.from_numpy(positions)]
         x = (data.images[rows].permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
 
@@ -342,7 +358,6 @@ RULES: dict[str, tuple[Optimizer, Callable[..., torch.optim.Optimizer]]] = {
     "adamw": (AdamW(DECAY, in_step=True), lambda p: torch.optim.AdamW(p, LR, weight_decay=DECAY)),
     "adamw, each for itself": (AdamW(DECAY, in_step=False), lambda p: torch.optim.AdamW(p, LR, weight_decay=DECAY)),
 }
-rules = pytest.mark.parametrize("rule", RULES)
 
 
 def draws(*lead: int, seed: int) -> dict[str, Tensor]:
@@ -385,15 +400,18 @@ def descended(
     return {n: t.detach() for n, t in p.items()}
 
 
-@rules
+@pytest.mark.parametrize("rule", RULES)
 def test_steps_are_torchs_of_one_client_and_of_each_in_a_stack(rule: str) -> None:
-    one, stack = descended(rule, idle=True), descended(rule, CLIENTS)
+    one = descended(rule, idle=True)
     assert one.pop("idle").tolist() == [1, 1, 1]
     for name, value in after(rule, None).items():
         torch.testing.assert_close(one[name], value, rtol=1e-6, atol=1e-7)
+    # A captured step needs the rate on the device.
+    stacks = descended(rule, CLIENTS), descended(rule, CLIENTS, lr=torch.tensor(LR))
     for i in range(CLIENTS):
         for name, value in after(rule, i).items():
-            torch.testing.assert_close(stack[name][i], value, rtol=1e-6, atol=1e-7)
+            for stack in stacks:
+                torch.testing.assert_close(stack[name][i], value, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("rule", ["momentum", "adamw, each for itself"])
@@ -403,14 +421,6 @@ def test_one_of_a_stack_begins_anew(rule: str) -> None:
     for i, (steps, first) in enumerate(((5, 0), (3, 2), (5, 0))):
         for name, value in after(rule, i, steps, first).items():
             torch.testing.assert_close(stack[name][i], value, rtol=1e-6, atol=1e-7)
-
-
-@rules
-def test_the_rate_may_lie_on_the_device(rule: str) -> None:
-    """As a captured step needs it."""
-    ours, its = descended(rule, CLIENTS, lr=torch.tensor(LR)), descended(rule, CLIENTS)
-    for name, value in its.items():
-        torch.testing.assert_close(ours[name], value, rtol=1e-6, atol=1e-7)
 
 
 def test_a_momentum_of_a_requests_own_is_sgd_in_every_setting() -> None:
@@ -567,3 +577,101 @@ def test_rules_are_values() -> None:
     assert Train(cross_entropy, rules=(Ascend(0.1),)) == Train(cross_entropy, rules=(Ascend(0.1),))
     assert Train(cross_entropy, rules=(Ascend(0.1),)) != Train(cross_entropy, rules=(Ascend(0.2),))
     assert float(norm({"a": torch.tensor([3.0]), "b": torch.tensor([[0.0, 4.0]])})) == 5.0
+
+
+# -- momentum that lives: a client's optimiser of a model goes on between rounds ------------------------------
+
+
+def living(**changes: Any) -> Setting:
+    return setting(**{"rounds": 3, "momentum_lives": True, **changes})
+
+
+@pytest.mark.parametrize("changes", [{}, ADAMW], ids=["sgd", "adamw"])
+def test_it_is_torchs_optimiser_made_once_a_client(changes: dict[str, Any], tmp_path: Path) -> None:
+    """FedAvg by hand: a module and an optimiser a client, of which only the weights are set anew in every round."""
+    s = living(**changes)
+    plan = Plan(s, DATA.n_train, DATA.shape[:2])
+    modules = [models.build(s.model, shape=DATA.shape, classes=10, seed=s.seed) for _ in range(DATA.clients)]
+    optimisers = [optimiser_of(m, s) for m in modules]
+    shared = {n: t.clone() for n, t in modules[0].state_dict().items()}
+    for t in range(1, s.rounds + 1):
+        for i, (module, optimiser) in enumerate(zip(modules, optimisers, strict=True)):
+            module.load_state_dict(shared)
+            plain_loop(module, s, DATA, plan, i, made=optimiser, t=t)
+        shared = weighted_mean([m.state_dict() for m in modules], DATA.n_train, shared)
+    run = train("fedavg", DATA, tmp_path, s)
+    assert set(run.trainer.server.momenta) == set(range(DATA.clients))
+    for name, value in shared.items():
+        torch.testing.assert_close(run.trainer.server.shared[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_each_model_has_its_own_and_what_has_not_been_trained_begins_at_rest() -> None:
+    one, dead = (client(DATA, Plan(s, DATA.n_train, DATA.shape[:2]), 0, {}) for s in (living(), setting()))
+    one.work.momenta = {}
+    requests = {
+        "": Train(cross_entropy), "own": Train(cross_entropy, model="own"),
+        "2": Train(cross_entropy, momentum_of="2"),
+    }  # fmt: skip
+    for k, (model, request) in enumerate(requests.items()):
+        remember(one, request, {"own/w" if model == "own" else "w": torch.full((2,), float(k + 1))})
+    assert {n: t.tolist() for n, t in one.work.momenta.items()} == {"w": [1, 1], "own/w": [2, 2], "2/w": [3, 3]}
+    # ... whether the second of the numbered models stands in the client's place or under its number
+    second, in_place = Train(cross_entropy, model="2"), Train(cross_entropy, momentum_of="0")
+    for request, name, moved in ((requests["2"], "w", 3), (second, "2/w", 3), (in_place, "w", 0)):
+        place = {name: torch.zeros(2)}
+        recall(one, request, place)
+        assert place[name].tolist() == [moved, moved]
+    dead.work.momenta = None
+    remember(dead, Train(cross_entropy), {"w": torch.ones(2)})
+    assert dead.work.momenta is None
+
+
+@pytest.mark.parametrize("name", ["ifca", "fesem"])
+def test_a_clustered_client_has_momentum_with_each_model_that_it_has_trained(name: str, tmp_path: Path) -> None:
+    data, chosen = grouped_federation(), {}
+    s = grouped_setting(rounds=4, momentum=0.9, momentum_restarts=False, momentum_lives=True)
+    it = trainer(method(name, clusters=3), data, tmp_path, s)
+
+    def note(progress: Progress) -> None:
+        if not progress.doing:
+            chosen[progress.round] = dict(it.server.assigned)
+
+    it.run(note)
+    if name == "ifca":  # a client trains the model that it has chosen in the round
+        trained = {i: {chosen[t][i] for t in chosen} for i in chosen[1]}
+        assert {i: _models(it.server.momenta[i]) for i in trained} == trained
+    else:  # ... or the one that it was in after the round before; the first by its loss
+        for i, momenta in it.server.momenta.items():
+            assert {chosen[t][i] for t in (1, 2, 3)} <= _models(momenta)
+
+
+def _models(momenta: dict[str, torch.Tensor]) -> set[int]:
+    return {int(name.split("/")[0]) for name in momenta}
+
+
+def test_fesems_client_is_told_its_model_only_where_it_needs_it(tmp_path: Path) -> None:
+    data = grouped_federation()
+    for lives, expected in ((False, None), (True, Choice(1))):
+        s = grouped_setting(rounds=2, momentum=0.9, momentum_restarts=False, momentum_lives=lives)
+        it = trainer(method("fesem", clusters=2), data, tmp_path / str(lives), s)
+        it.server.assigned[0] = 1
+        one = it.client(0, it.server.view(0), 1)
+        it.method.broadcast(it.server, one)
+        assert one.inbox == expected
+
+
+def test_what_settings_and_methods_say_of_it() -> None:
+    """One id, no contradiction; under FLUX's protocol it takes the place of its restarts."""
+    assert living(momentum_lives=False) == setting(rounds=3)
+    with pytest.raises(FedbenchError, match="cannot both live and begin anew"):
+        living(momentum_restarts=True)
+    with pytest.raises(FedbenchError, match="no momentum that could live"):
+        living(momentum=0.0)
+    assert living().descent == "SGD with living momentum 0.9 and weight decay 0.0005"
+    rules = protocol.load("flux")
+    part = rules.partition_spec(DatasetSpec("mnist", "test", "test"), 10, shift="py", level=8)
+    s = rules.setting(part, "small", momentum_lives=True)
+    assert (s.momentum_lives, s.momentum_restarts, s.budget) == (True, None, "custom")
+    assert rules.setting(part, "small").momentum_restarts
+    with pytest.raises(FedbenchError, match="leave --momentum-lives out"):
+        method("fednova").check_setting(living())

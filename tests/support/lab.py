@@ -27,14 +27,21 @@ from fedbench.methods.base import Method
 from fedbench.specs import Setting
 
 __all__ = [
-    "Run", "client", "digits", "drive", "federation", "finish", "method", "parquet_bytes", "same", "setting", "train",
-    "trainer",
+    "Run", "client", "digits", "drive", "federation", "finish", "method", "own", "parquet_bytes", "same", "setting",
+    "train", "trainer",
 ]  # fmt: skip
 
 
 def method(name: str, **overrides: Any) -> Method:
     """A registered method with these hyper-parameters."""
     return methods.load(name)[0].create(overrides)
+
+
+def own(base: type[Method] = Method, **hooks: Any) -> Method:
+    """A method of a test's own: of `base` with these hooks (functions of the method and what they are handed), or
+    other values of the class."""
+    made: Method = type("Own", (base,), {"name": "own", **hooks})()
+    return made
 
 
 def client(data: Federation, plan: Plan, index: int, state: State, t: int = 1) -> Client:
