@@ -22,7 +22,7 @@ from fedbench.core.state import state_of
 from fedbench.core.worker import Cancelled, Worker
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
-from tests.support.lab import client, federation, setting, train
+from tests.support.lab import client, federation, own, setting, train
 
 DATA = federation()
 PLAN = Plan(setting(), DATA.n_train, DATA.shape[:2])
@@ -167,26 +167,18 @@ class Question:
     """Asks for nothing in particular."""
 
 
-@dataclass(frozen=True)
-class Own(Method):
-    """Hooks that give whatever a test wants."""
+def giving(hook: str, does: Callable[[Any], Any]) -> Method:
+    """A method of which a hook gives what that makes of the client or the server that it is handed."""
 
-    name = "own"
-    in_local: Callable[[Client], Any] = lambda client: None
-    in_reply: Callable[[Client], Any] = lambda client: None
-    in_personalise: Callable[[Client], Any] = lambda client: None
+    def given(self: Method, handed: Any, *more: Any) -> Any:
+        return does(handed)
 
-    def ask(self, server: Any, t: int, k: int) -> Question | None:
-        return None if k else Question()
+    given.__name__ = hook
+    return own(**{"ask": lambda self, server, t, k: None if k else Question(), "reply": nothing, hook: given})
 
-    def local(self, client: Client) -> Any:
-        return self.in_local(client)
 
-    def reply(self, client: Client) -> Any:
-        return self.in_reply(client)
-
-    def personalise(self, client: Client) -> Any:
-        return self.in_personalise(client)
+def nothing(self: Method, client: Client) -> None:
+    """An answer to the question."""
 
 
 def returned(client: Client) -> Any:
@@ -203,35 +195,30 @@ def yielding(value: Any) -> Callable[[Client], Any]:
     return update
 
 
-def in_place(hook: str) -> Own:
-    """A method whose hook returns a state, which would be dropped without a word."""
-    kind = dataclass(frozen=True)(type("Other", (Own,), {hook: lambda self, server, *more: server.shared}))
-    vars(kind)[hook].__name__ = hook
-    return kind()  # type: ignore[no-any-return]
-
-
+NOT_DONE = "and what is returned is not done; write `yield {}(...)`"
 LOST = "and what is returned is lost; change the server or the client that it is handed, and return nothing"
-MISTAKES: list[tuple[Own, str]] = [
+MISTAKES: list[tuple[Method, str]] = [
     *(
-        (Own(**{f"in_{hook}": lambda client: Train(cross_entropy)}),
-         f"{hook} returns Train(...), and what is returned is not done; write `yield Train(...)`")
+        (giving(hook, lambda client: Train(cross_entropy)), f"{hook} returns Train(...), {NOT_DONE.format('Train')}")
         for hook in ("local", "reply", "personalise")
     ),
-    (Own(in_local=returned),
-     "local returns Gradient(...), and what is returned is not done; write `yield Gradient(...)`"),
+    (giving("local", returned), f"local returns Gradient(...), {NOT_DONE.format('Gradient')}"),
     *(
-        (Own(in_local=yielding(value)),
+        (giving("local", yielding(value)),
          f"local yields {words}, not a request; yield Train(...) or Gradient(...) or Collect(...)")
         for value, words in ((None, "None"), ((1, 2), "a tuple"), (0.5, "0.5"))
     ),
-    (Own(in_personalise=lambda client: client.state),
+    (giving("personalise", lambda client: client.state),
      "personalise returns a dict; yield requests, and return nothing"),
-    *((in_place(h), f"{h} returns a dict, {LOST}") for h in ("start", "broadcast", "aggregate", "learn", "serve")),
+    *(
+        (giving(hook, lambda server: server.shared), f"{hook} returns a dict, {LOST}")
+        for hook in ("start", "broadcast", "aggregate", "learn", "serve")
+    ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("how", "line"), MISTAKES, ids=[line.split(",")[0] for _, line in MISTAKES])
-def test_what_a_hook_gives_wrongly_is_one_line(how: Own, line: str, tmp_path: Path) -> None:
+def test_what_a_hook_gives_wrongly_is_one_line(how: Method, line: str, tmp_path: Path) -> None:
     for executor in executors.EXECUTORS:
         with pytest.raises(FedbenchError) as caught:
             train(how, TWO, tmp_path / executor, SHORT, executor=executor)
@@ -242,5 +229,5 @@ def test_a_box_made_elsewhere_is_one(tmp_path: Path) -> None:
     def update(client: Client) -> ClientUpdate:
         yield Train(cross_entropy)
 
-    run = train(Own(in_local=update, in_reply=lambda client: None), TWO, tmp_path, SHORT)
+    run = train(giving("local", update), TWO, tmp_path, SHORT)
     assert run.trainer.checkpoint.rounds[0]["images"] > 0

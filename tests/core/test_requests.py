@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from fedbench import models
 from fedbench.core import executors
-from fedbench.core.client import NO_LABEL, UNLABELLED, Batch, Client, ClientUpdate, Collect, Context, Gradient, Train
+from fedbench.core.client import (
+    NO_LABEL,
+    SPLITS,
+    UNLABELLED,
+    Batch,
+    Client,
+    ClientUpdate,
+    Collect,
+    Context,
+    Gradient,
+    Loss,
+    Train,
+)
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.simulation import new_client
 from fedbench.core.state import state_of
-from fedbench.methods.base import Loss, Method, cross_entropy
+from fedbench.core.worker import Worker
+from fedbench.methods.base import Method, cross_entropy
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec
-from tests.support.lab import client, federation, setting, train
+from tests.support.lab import client, federation, own, setting, train, trainer
+
+
+def held(data: Federation, n: int) -> Federation:
+    """So many training images of each client are held back."""
+    return replace(data, validation=[rows[:n] for rows in data.train], train=[rows[n:] for rows in data.train])
+
 
 DATA = federation((60, 40))
-HELD = replace(DATA, validation=[rows[:5] for rows in DATA.train], train=[rows[5:] for rows in DATA.train])
+HELD = held(DATA, 5)
 
 
 def seen(model: Any, batch: Batch) -> torch.Tensor:
@@ -39,7 +61,7 @@ def ask(request: Any, executor: str, data: Federation = HELD, same: bool = True)
     nets = [models.build(s.model, shape=data.shape, classes=10, seed=0 if same else i) for i in range(data.clients)]
     states = [state_of(nets[0])] * data.clients if same else [state_of(net) for net in nets]
     plan = Plan(s, data.n_train, data.shape[:2])
-    clients = [new_client(i, 1, states[i], Context.of(data, s), data, plan) for i in range(data.clients)]
+    clients = [client(data, plan, i, states[i]) for i in range(data.clients)]
     answers: dict[int, Any] = {}
 
     def update(c: Client) -> ClientUpdate:
@@ -95,11 +117,8 @@ def test_the_optimizer_begins_anew_with_every_pass(rule: dict[str, Any], executo
     """Two epochs of one request are two requests of one epoch, but for the order of the second pass."""
 
     def after(s: Any, *epochs: int) -> list[dict[str, Any]]:
-        plan, net = (
-            OneOrder(s, DATA.n_train, DATA.shape[:2]),
-            models.build(s.model, shape=DATA.shape, classes=10, seed=3),
-        )
-        clients = [client(DATA, plan, i, state_of(net)) for i in range(2)]
+        net = models.build(s.model, shape=DATA.shape, classes=10, seed=3)
+        clients = [client(DATA, OneOrder(s, DATA.n_train, DATA.shape[:2]), i, state_of(net)) for i in range(2)]
 
         def update(c: Client) -> ClientUpdate:
             for n in epochs:
@@ -144,32 +163,26 @@ def test_clusters_live_in_the_server_and_its_checkpoint() -> None:
     assert server.personal[0].keys() == {"v"}, "what it merely received is not its own"
 
 
-@dataclass(frozen=True)
-class Peeking(Method):
-    """Notes what a client has in the test phase; everybody is answered 3 there."""
+def test_a_client_without_labels_has_none(tmp_path: Path) -> None:
+    met: list[Any] = []
 
-    name = "peeking"
-    met = []  # noqa: RUF012
-
-    def personalise(self, client: Client) -> ClientUpdate | None:
+    def peek(self: Method, client: Client) -> ClientUpdate | None:
+        """Notes what a client has in the test phase; everybody is answered 3 there."""
         if client.kind != UNLABELLED:
             return
         rows, labels = yield Collect(seen, split="test")
-        self.met.append((client.count("train"), client.count("validation"), float(client.class_counts.sum()), labels))
+        met.append([client.count("train"), client.count("validation"), client.class_counts.sum(), *labels])
         client.answer = torch.full((len(rows),), 3)
 
-
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_client_without_labels_has_none(asked: bool, tmp_path: Path) -> None:
-    Peeking.met.clear()
-    table = train(Peeking(), HELD, tmp_path, setting(rounds=2, votes=False, test_phase=asked)).predictions
-    if not asked:
-        assert "test_phase" not in table.column_names
-        return
-    assert len(Peeking.met) == 2, "after the last round alone"
-    assert all(
-        train == validation == counts == 0 and (y == NO_LABEL).all() for train, validation, counts, y in Peeking.met
+    without, table = (
+        train(
+            own(personalise=peek), HELD, tmp_path / str(on), setting(rounds=2, votes=False, test_phase=on)
+        ).predictions
+        for on in (False, True)
     )
+    assert "test_phase" not in without.column_names
+    # After the last round alone.
+    assert met == [[0, 0, 0, *[NO_LABEL] * n] for n in HELD.n_test]
     at = table.to_pandas().groupby("round")["test_phase"]
     assert at.count().to_dict() == {1: 0, 2: sum(HELD.n_test)}
     assert set(table.column("test_phase").drop_null().to_pylist()) == {3}
@@ -199,28 +212,15 @@ def test_copies_of_an_image_need_no_memory_of_their_own() -> None:
         Federation.of(images[index] + 50, labels, who, np.arange(6), test, 3),
     ]
     plain = [Federation.of(p, labels, who, np.arange(6), test, 3) for p in (images[index], images[index] + 50)]
-    s = setting(model="digits_cnn")
     joined: Sequence[Federation] = Federation.joined(parts)
     for found, expected in (*zip(parts, plain, strict=True), *zip(joined, plain, strict=True)):
         for i in range(2):
-            a, b = (batch_of(data, rows, s) for data, rows in ((found, found.train[i]), (expected, expected.train[i])))
+            a, b = (
+                Worker(torch.nn.Linear(1, 1), data, setting(), Event()).batch(data.train[i])
+                for data in (found, expected)
+            )
             assert torch.equal(a, b)
             assert torch.equal(found.labels[found.test[i]], expected.labels[expected.test[i]])
-
-
-def batch_of(data: Federation, rows: torch.Tensor, s: Any) -> torch.Tensor:
-    from threading import Event
-
-    from fedbench.core.worker import Worker
-
-    return Worker(torch.nn.Linear(1, 1), data, s, Event()).batch(rows)
-
-
-@pytest.mark.parametrize("name", ["fedavg", "ditto", "fedbabu", "local", "fedrep", "pfedfda", "mr_mtl"])
-def test_who_shares_only_a_part_of_the_network_serves_nobody_without_labels(name: str, tmp_path: Path) -> None:
-    run = train(name, DATA, tmp_path, setting(rounds=1, votes=False, test_phase=True))
-    serves = name in ("fedavg", "ditto", "fedbabu")
-    assert ("test_phase" in run.predictions.column_names) == serves
 
 
 def test_newcomers_are_met_without_labels_too(tmp_path: Path) -> None:
@@ -228,3 +228,156 @@ def test_newcomers_are_met_without_labels_too(tmp_path: Path) -> None:
     part = replace(setting().partition, unseen=2)
     run = train("fedavgft", data, tmp_path, setting(rounds=1, votes=False, test_phase=True, partition=part))
     assert run.predictions["test_phase"].null_count == 0
+
+
+# -- what a method may know: neither a label of a test image nor anybody's group ------------------------------
+
+PLAIN = federation((24, 18, 18))
+GROUPED = replace(held(PLAIN, 4), groups=[0, 1, 1], test_groups=[1, 0, 1])
+SETTING = setting(rounds=2, window=1, steps=2, test_phase=True, votes=False)
+
+
+def garbled(data: Federation) -> Federation:
+    """Other labels of the test images, and as many groups, of other clients."""
+    labels = data.labels.clone()
+    for rows in data.test:
+        labels[rows] = (labels[rows] + 3) % data.classes
+    return replace(data, labels=labels, groups=[1, 0, 1], test_groups=[0, 0, 1])
+
+
+def facts(value: Any) -> Any:
+    """The value as something that can be compared."""
+    if isinstance(value, Tensor | np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: facts(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [facts(item) for item in value]
+    if isinstance(value, Context | Server):
+        return {f.name: facts(getattr(value, f.name)) for f in fields(value) if f.name != "fresh"}
+    if isinstance(value, Client):  # all that it shows, but for what is the executor's
+        names = {f.name for f in fields(Client)} - {"work"}
+        names |= {name for name, _ in inspect.getmembers(Client, lambda member: isinstance(member, property))}
+        sides = {(n, split): getattr(value, n)(split) for n in ("count", "images", "labels") for split in SPLITS}
+        return facts({**{name: getattr(value, name) for name in names}, **sides})
+    return value
+
+
+def labels_seen(model: Any, batch: Any) -> Tensor:
+    """The labels that come with images."""
+    labels: Tensor = batch.y.float()
+    return labels
+
+
+def nothing(model: Any, batch: Any) -> Loss:
+    return Loss(model(batch.x).square().mean(), logged=batch.y.float().sum())
+
+
+@dataclass(frozen=True)
+class Question:
+    """Nothing in particular."""
+
+
+@dataclass(frozen=True)
+class Curious(Method):
+    """Looks at everything that its hooks are handed, in each of them, and writes it down."""
+
+    name = "curious"
+    noted: list[Any] = field(default_factory=list)
+
+    def note(self, hook: str, *handed: Any) -> None:
+        self.noted.extend([(hook, facts(one)) for one in handed])
+
+    def look(self, hook: str, client: Client) -> ClientUpdate:
+        self.note(hook, client)
+        for split in SPLITS:
+            if client.count(split):
+                rows, labels = yield Collect(labels_seen, split=split)
+                gradient = yield Gradient(nothing, split=split, part=(0, 2))
+                self.noted.append((hook, split, rows.tolist(), labels.tolist(), gradient.loss))
+
+    def build(self, model: Any, context: Context) -> Any:
+        self.note("build", context)
+        return model
+
+    def variables(self, model: Any, context: Context, generator: Any) -> dict[str, Tensor]:
+        self.note("variables", context)
+        return {}
+
+    def start(self, server: Server) -> None:
+        self.note("start", server)
+
+    def ask(self, server: Server, t: int, k: int) -> Any:
+        return None if k else Question()
+
+    def reply(self, client: Client) -> ClientUpdate:
+        yield from self.look("reply", client)
+
+    def learn(self, server: Server, cohort: Any, t: int) -> None:
+        self.note("learn", server, *cohort)
+
+    def broadcast(self, server: Server, client: Client) -> None:
+        self.note("broadcast", server, client)
+
+    def local(self, client: Client) -> ClientUpdate:
+        yield from self.look("local", client)
+
+    def aggregate(self, server: Server, cohort: Any, t: int) -> None:
+        super().aggregate(server, cohort, t)
+        self.note("aggregate", server, *cohort)
+
+    def serve(self, server: Server, client: Client) -> None:
+        self.note("serve", server, client)
+
+    def personalise(self, client: Client) -> ClientUpdate:
+        yield from self.look("personalise", client)
+
+
+def test_no_hook_is_shown_a_test_label_or_a_group(tmp_path: Path) -> None:
+    """With other labels of test images and other groups every hook sees the same, to the last number."""
+    curious = Curious(), Curious()
+    for how, data in zip(curious, (GROUPED, garbled(GROUPED)), strict=True):
+        train(how, data, tmp_path / str(id(how)), SETTING)
+    ours, theirs = (how.noted for how in curious)
+    assert {note[0] for note in ours} == {
+        "build", "variables", "start", "reply", "learn", "broadcast", "local", "aggregate", "serve", "personalise"
+    }  # fmt: skip
+    assert any(note[1].get("kind") == UNLABELLED for note in ours if isinstance(note[1], dict))
+    for a, b in zip(ours, theirs, strict=True):
+        assert a == b
+    # Training and validation labels are there, and would tell if they changed.
+    assert {(note[1], set(note[2]) == {NO_LABEL}) for note in ours if len(note) == 5} == {
+        ("train", False), ("validation", False), ("test", True)
+    }  # fmt: skip
+
+
+def test_the_facts_of_a_context_and_of_a_client() -> None:
+    """A fact more is to be thought about: may every method know it?"""
+    context = Context.of(GROUPED, SETTING)
+    assert {f.name for f in fields(Context)} == {
+        "setting", "clients", "trainees", "classes", "task", "shape", "n_train", "groups", "fresh", "strata", "device"
+    }  # fmt: skip
+    # What is not the executor's, of which no method sees anything.
+    assert {f.name for f in fields(Client)} == {
+        "index", "round", "lr", "context", "class_counts", "work", "state", "received", "kind", "inbox", "upload",
+        "answers_by", "answer", "metrics", "logged",
+    }  # fmt: skip
+    assert (context.clients, context.trainees, context.classes, context.shape) == (3, 3, 10, (8, 8, 1))
+    assert context.n_train == tuple(GROUPED.n_train)
+    assert context.groups == 2, "their number alone"
+    assert [table.shape for table in context.strata] == [(3, 10), (3, 10)]
+    joined = replace(SETTING.partition, clients=3, unseen=1)
+    assert Context.of(GROUPED, replace(SETTING, partition=joined)).trainees == 2
+    # The function that makes fresh networks carries the seed's with it, and nothing of the federation.
+    fresh = inspect.getclosurevars(context.fresh).nonlocals
+    assert fresh.keys() == {"build", "device"}
+    assert not any(isinstance(value, Federation | Tensor) for value in (*fresh.values(), *fresh["build"].args))
+
+
+def test_labels_of_a_side(tmp_path: Path) -> None:
+    client = trainer(Method(), GROUPED, tmp_path, SETTING).client(1, {}, 1)
+    for split, side in {"train": GROUPED.train, "validation": GROUPED.validation, "test": GROUPED.test}.items():
+        expected = GROUPED.labels[side[1]]
+        assert torch.equal(client.labels(split), torch.full_like(expected, NO_LABEL) if split == "test" else expected)
+        assert torch.equal(client.images(split), GROUPED.images[side[1]])
+        assert client.count(split) == len(side[1])
