@@ -146,23 +146,6 @@ class OneOrder(Plan):
             yield from np.array_split(np.arange(n), range(self.setting.batch_size, n, self.setting.batch_size))
 
 
-def test_clusters_live_in_the_server_and_its_checkpoint() -> None:
-    a, b = {"w": torch.ones(2)}, {"w": torch.full((2,), 2.0)}
-    server = Server(
-        {"w": torch.zeros(2), "v": torch.zeros(1)}, {"v": torch.ones(1)}, models=[a, b], assigned={0: 1, 2: 0}
-    )
-    assert [server.view(i)["w"][0].item() for i in range(3)] == [2, 0, 1]
-    copied = server.copy(4)
-    copied.models[0], copied.assigned[1] = b, 1
-    assert (server.models[0], server.assigned) == (a, {0: 1, 2: 0}), "the copy is to be worked on"
-    again = Server(server.initial, {})
-    again.restore(server.tensors())
-    assert again.assigned == server.assigned
-    assert [m["w"].tolist() for m in again.models] == [[1, 1], [2, 2]]
-    server.keep(0, {"w": server.models[1]["w"], "v": torch.ones(1) * 3})
-    assert server.personal[0].keys() == {"v"}, "what it merely received is not its own"
-
-
 def test_a_client_without_labels_has_none(tmp_path: Path) -> None:
     met: list[Any] = []
 
