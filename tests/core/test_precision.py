@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -20,8 +21,8 @@ from torch.nn import functional as F
 
 from fedbench.conformance import agreement
 from fedbench.conformance.small import small
-from fedbench.core import precision, worker
 from fedbench.core import precision as module
+from fedbench.core import worker
 from fedbench.core.precision import (
     arithmetic,
     autocast,
@@ -33,7 +34,7 @@ from fedbench.core.precision import (
     keep_freed_pages,
     layout,
 )
-from fedbench.core.state import size_in_bytes, state_of
+from fedbench.core.state import state_of
 from fedbench.engine import place
 from fedbench.engine import run as engine
 from fedbench.engine.job import Job
@@ -46,17 +47,6 @@ from tests.support import lab
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Sets the compute capability of the GPU that there might be."""
-
-    def be(*capability: int) -> None:
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-        monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Old GPU")
-
-    return be
-
-
 def refused(precision: str, device: torch.device) -> str | None:
     try:
         check(precision, device)
@@ -65,17 +55,13 @@ def refused(precision: str, device: torch.device) -> str | None:
     return None
 
 
-def test_what_a_gpu_and_a_cpu_can_do(gpu: Any) -> None:
-    for capability in ((8, 0), (8, 6), (9, 0), (10, 0)):
-        gpu(*capability)
-        assert {refused(precision, GPU) for precision in PRECISIONS} == {None}
-    for capability in ((7, 5), (6, 1)):
-        gpu(*capability)
-        assert refused("fp32", GPU) is None
-        for precision in ("tf32", "bf16"):
-            has = ".".join(map(str, capability))
-            line = f"{precision} needs compute capability 8.0, and Old GPU has {has}; use --precision fp32"
-            assert refused(precision, GPU) == line
+@pytest.mark.parametrize("capability", [(8, 0), (8, 6), (9, 0), (10, 0), (7, 5), (6, 1)])
+def test_what_a_gpu_and_a_cpu_can_do(capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Old GPU")
+    line = f"{{}} needs compute capability 8.0, and Old GPU has {capability[0]}.{capability[1]}; use --precision fp32"
+    lines = {one: line.format(one) if capability < (8, 0) and one != "fp32" else None for one in PRECISIONS}
+    assert {one: refused(one, GPU) for one in PRECISIONS} == lines
     assert refused("fp32", CPU) is refused("bf16", CPU) is None
     assert refused("tf32", CPU) == "tf32 needs a GPU, and this is a CPU; use --precision fp32"
 
@@ -153,16 +139,14 @@ def test_switches_of_this_torch(precision: str) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_run_computes_as_its_setting_says(
-    gpu: Any, store: Store, monkeypatch: pytest.MonkeyPatch, precision: str
-) -> None:
+def test_a_run_computes_as_its_setting_says(store: Store, monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
     seen: list[Any] = []
 
     def stop(*_: Any) -> None:
         seen.extend(switches())
         raise FedbenchError("enough")
 
-    gpu(9, 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(place, "choose_device", lambda _: GPU)
     monkeypatch.setattr(engine, "prepared", stop)
     before, job = switches(), Job.of(lab.setting(precision=precision), "fedavg", {})
@@ -348,13 +332,6 @@ def test_bytes_of_a_step_counted_by_hand() -> None:
     assert bytes_of_step(net, torch.zeros(b, 1, 8, 8), moments=2) == got + parameters, "AdamW remembers two"
 
 
-def test_it_grows_with_the_batch_and_not_from_nothing() -> None:
-    model = small()
-    one, two = (bytes_of_step(model, torch.zeros(n, 1, 8, 8)) for n in (64, 128))
-    assert 1.8 * one < two + 4 * size_in_bytes(state_of(model)) < 2.2 * one + 4 * size_in_bytes(state_of(model))
-    assert bytes_of_step(model, torch.zeros(1, 1, 8, 8)) > 4 * size_in_bytes(state_of(model))
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_the_model_is_left_as_it_was(training: bool) -> None:
     model = small(norm=True).train(training)
@@ -366,20 +343,15 @@ def test_the_model_is_left_as_it_was(training: bool) -> None:
     assert model.training is training
 
 
-def test_clients_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_and_personal_states_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     model, images = small(), torch.zeros(16, 1, 8, 8)
     one = bytes_of_step(model, images)
     for room, clients in ((10 * one, 10), (10 * one - 1, 9), (one - 1, 1), (0, 1)):
-        monkeypatch.setitem(precision.STACK_BYTES, "cpu", room)
+        monkeypatch.setitem(module.STACK_BYTES, "cpu", room)
         assert clients_that_fit(model, images) == clients
-
-
-def test_personal_states_stay_on_the_device_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fits(1 << 60, torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 4000))  # free, all
-    room = int(precision.PERSONAL_SHARE * 1000)
-    assert fits(room, torch.device("cuda"))
-    assert not fits(room + 1, torch.device("cuda"))
+    share = int(module.PERSONAL_SHARE * 1000)
+    assert [fits(share, GPU), fits(share + 1, GPU), fits(1 << 60, CPU)] == [True, False, True]
 
 
 #: Page faults a step, before and after, of a net whose activations the allocator maps anew each time.
@@ -427,15 +399,8 @@ def test_pages_that_are_kept_are_not_faulted_in_again() -> None:
 def test_where_there_is_no_such_allocator_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(keep_freed_pages(), bool)
 
-    def absent(error: type[Exception]) -> Any:
-        def library(name: str | None) -> Any:
-            if error is AttributeError:
-                return object()  # a library without mallopt
-            raise error
-
-        return library
-
-    for error in (OSError, TypeError, AttributeError):
-        monkeypatch.setattr(precision.ctypes, "CDLL", absent(error))
+    # No library, none by that name, and one without mallopt.
+    for library in (MagicMock(side_effect=OSError), MagicMock(side_effect=TypeError), lambda name: object()):
+        monkeypatch.setattr(module.ctypes, "CDLL", library)
         assert keep_freed_pages.__wrapped__() is False
         give_back_pages()
