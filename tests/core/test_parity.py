@@ -71,34 +71,20 @@ def check_states(ours: Mapping[str, Tensor], reference: Mapping[str, Tensor], ex
 
 #: No norm goes with it: of a bias before one the gradient is nothing but rounding, of which AdamW makes a step.
 ADAMW: dict[str, Any] = {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.01, "lr": 0.002}
+STEPS: dict[str, Any] = {
+    "epochs": None, "steps": 5, "momentum": 0.0, "augment": "crop", "tail": "drop", "votes": False, "rounds": 2,
+    "window": 2,
+}  # fmt: skip
+LIVING: dict[str, Any] = {"momentum_lives": True, "votes": False}
+ALONE: dict[str, Any] = {"rounds": 2, "votes": False, "window": 1, "test_phase": True}
 SCENARIOS = {
     "ragged": RAGGED,
     # Everything else the other way: no norm, no momentum, steps, short batches dropped, crops, nobody votes.
-    "steps": Scenario(
-        federation((25, 40, 2, 30), color=True),
-        setting(
-            **{
-                **COMMON,
-                "epochs": None,
-                "steps": 5,
-                "momentum": 0.0,
-                "augment": "crop",
-                "tail": "drop",
-                "votes": False,
-                "rounds": 2,
-                "window": 2,
-            }
-        ),
-    ),
+    "steps": Scenario(federation((25, 40, 2, 30), color=True), setting(**{**COMMON, **STEPS})),
     "adamw": Scenario(RAGGED.data, setting(**{**COMMON, **ADAMW}, participation=0.7)),
     "lives": Scenario(federation(), setting(momentum_lives=True, votes=False)),
-    "lives_adamw": Scenario(
-        federation(), setting(**{**ADAMW, "lr": 0.003}, momentum_lives=True, votes=False, participation=0.6)
-    ),
-    "labels": Scenario(
-        many_labelled(3, 30),
-        setting(rounds=2, votes=False, window=1, test_phase=True, weight_decay=0.0, momentum_restarts=True),
-    ),
+    "lives_adamw": Scenario(federation(), setting(**{**LIVING, **ADAMW, "lr": 0.003}, participation=0.6)),
+    "labels": Scenario(many_labelled(3, 30), setting(**ALONE, weight_decay=0.0, momentum_restarts=True)),
 }
 #: Momentum that goes on with a client's network, with its part of it, with the one of several models that it trains.
 LIVES: list[tuple[str, dict[str, Any]]] = [
@@ -126,7 +112,7 @@ RUNS += [
 RUNS += [(*LIVES[3], "lives", "graphed"), ("fedavg", {}, "labels", "cores"), (*LABELS[5], "labels", "graphed")]
 
 
-def test_the_scenarios_are_as_ragged_as_they_should_be() -> None:
+def test_the_scenarios_are_as_ragged_as_they_should_be(reference: Any) -> None:
     data, s, _ = SCENARIOS["ragged"]
     assert data.n_train == [22, 37, 1, 29, 7, 23]
     assert all(n % s.batch_size for n in data.n_train)
@@ -137,6 +123,10 @@ def test_the_scenarios_are_as_ragged_as_they_should_be() -> None:
     assert {executor for executor, _ in WAYS.values()} == set(executors.EXECUTORS) - {"sequential"}
     assert {*agreement.WAYS, *(way for met in MET.values() for way in met)} == {*WAYS, "vmap"}
     assert max(len({len(list(plan.batches(i, t, 1, 2, None))) for i in c}) for t, c in enumerate(cohorts, 1)) > 2
+    # Running statistics are compared.
+    tensors = reference(("fedavg", {}), "ragged").trainer.server.tensors()
+    assert any(n.endswith("running_var") for n in tensors)
+    assert min(int(t) for n, t in tensors.items() if n.endswith("num_batches_tracked")) > 0
 
 
 def run(case: tuple[str, dict[str, Any]], scenario: Scenario, way: str, where: Path) -> Run:
@@ -182,14 +172,6 @@ def test_a_run_is_the_references(
     assert max(moved) > 0.01, "nothing was trained"
 
 
-def test_running_statistics_are_compared(reference: Any) -> None:
-    tensors = reference(("fedavg", {}), "ragged").trainer.server.tensors()
-    counted = [n for n in tensors if n.endswith("num_batches_tracked")]
-    assert counted
-    assert all(int(tensors[n]) > 0 for n in counted)
-    assert any(n.endswith("running_var") for n in tensors)
-
-
 # -- requests that methods may make ---------------------------------------------------------------------------
 
 
@@ -213,17 +195,20 @@ def bias_alone(model: Any, batch: Batch) -> Loss:
     )
 
 
-def once(*requests: Any) -> Callable[[Client], ClientUpdate]:
+Update = Callable[[Client], ClientUpdate]
+
+
+def once(*requests: Any) -> Update:
     """A client update of these requests (or functions client -> request), one after another."""
 
     def update(client: Client) -> ClientUpdate:
         for request in requests:
-            client.answers.append((yield request(client) if callable(request) else request))  # type: ignore[attr-defined]
+            yield request(client) if callable(request) else request
 
     return update
 
 
-def listened(update: Callable[[Client], ClientUpdate]) -> Callable[[Client], ClientUpdate]:
+def listened(update: Update) -> Update:
     """A client update, of which the answers are kept too."""
 
     def recording(client: Client) -> ClientUpdate:
@@ -260,13 +245,8 @@ def own_gradient(client: Client) -> Gradient:
     return Gradient(scaled, extras={"scale": _there(client, 0.5 + client.index)})
 
 
-def control(client: Client) -> None:
-    """A tensor as large as each parameter: of the client's own."""
-    client.put({n: torch.full_like(t, 0.01 * (client.index + 1)) for n, t in client.model().items()}, "control")
-
-
 def corrected(client: Client) -> ClientUpdate:
-    control(client)
+    client.put({n: torch.full_like(t, 0.01 * (client.index + 1)) for n, t in client.model().items()}, "control")
     yield Train(cross_entropy, rules=(Add("control", -1.0), Ascend(0.05), Add("control")))
 
 
@@ -295,7 +275,8 @@ def two_models(client: Client) -> ClientUpdate:
     yield Collect(gap, model=("own", ""))
 
 
-UPDATES: dict[str, tuple[Callable[[Client], ClientUpdate], dict[str, Any]]] = {
+FOLLOWING = Train(cross_entropy, prox=5.0, repeat=3, follow=0.2, momentum=0.0)
+UPDATES: dict[str, tuple[Update, dict[str, Any]]] = {
     "several passes": (once(Train(cross_entropy, epochs=3), Train(cross_entropy, steps=5, lr=0.02)), {}),
     "tails dropped": (once(Train(cross_entropy)), {"tail": "drop"}),
     "steps with tails dropped": (once(Train(cross_entropy)), {"tail": "drop", "steps": 5, "epochs": None}),
@@ -304,10 +285,7 @@ UPDATES: dict[str, tuple[Callable[[Client], ClientUpdate], dict[str, Any]]] = {
     "batches repeated": (once(Train(keeps_input, repeat=3, lr=0.01)), {}),
     "another momentum": (once(Train(cross_entropy, momentum=0.0), Train(cross_entropy, momentum=0.3)), {}),
     "momentum where there is none": (once(Train(cross_entropy, momentum=0.5)), {"momentum": 0.0}),
-    "a centre that follows": (
-        once(Train(cross_entropy, steps=3), Train(cross_entropy, prox=5.0, repeat=3, follow=0.2, momentum=0.0)),
-        {},
-    ),
+    "a centre that follows": (once(Train(cross_entropy, steps=3), FOLLOWING), {}),
     "a common body": (once(Train(cross_entropy, trains=("head.",))), {}),
     "a common body and a proximal term": (once(Train(cross_entropy, trains=("head.",), prox=0.7)), {}),
     "a body a client": (once(Train(cross_entropy, steps=3), Train(cross_entropy, trains=("head.",))), {}),
@@ -315,10 +293,7 @@ UPDATES: dict[str, tuple[Callable[[Client], ClientUpdate], dict[str, Any]]] = {
     "shown, kept and extras": (once(own_scale, own_scale), {}),
     "kept crops": (once(Train(keeps_input)), {"augment": "crop"}),
     "what the loss leaves alone": (once(Train(bias_alone)), {}),
-    "collect": (
-        once(own_rows, Train(cross_entropy), own_rows),
-        {"augment": "crop"},
-    ),
+    "collect": (once(own_rows, Train(cross_entropy), own_rows), {"augment": "crop"}),
     "a gradient": (once(own_gradient, Gradient(cross_entropy, trains=("head.",)), Train(cross_entropy)), {}),
     "a gradient of crops": (once(Gradient(cross_entropy)), {"augment": "crop"}),
     "gradients of an endless pass": (
@@ -329,19 +304,15 @@ UPDATES: dict[str, tuple[Callable[[Client], ClientUpdate], dict[str, Any]]] = {
     "padded and flipped": (once(Train(keeps_input), own_rows, Gradient(cross_entropy)), {"augment": "pad_flip"}),
     "sharpness-aware": (once(Train(cross_entropy, rules=(Ascend(0.1),))), {}),
     "sharpness-aware, where the loss leaves some alone": (once(Train(bias_alone, rules=(Ascend(0.1),))), {}),
-    "rules on rules": (listened(corrected), {}),
-    "a model of its own": (listened(own_model), {}),
-    "a loss of two models": (listened(two_models), {}),
+    "rules on rules": (corrected, {}),
+    "a model of its own": (own_model, {}),
+    "a loss of two models": (two_models, {}),
     "no step at all": (once(Train(keeps_input, epochs=0)), {}),
 }
 
 
 def served(
-    update: Callable[[Client], ClientUpdate],
-    s: Setting,
-    network: bool | nn.Module,
-    way: str,
-    data: Federation = RAGGED.data,
+    update: Update, s: Setting, network: bool | nn.Module, way: str, data: Federation = RAGGED.data
 ) -> list[Client]:
     """All clients after their update; `answers` holds what it was answered. `network`: a small one with a norm?"""
     name, options = KNOWN.get(way, (way, {}))
@@ -352,7 +323,7 @@ def served(
     for one in everyone:
         vars(one)["answers"] = []
     try:
-        executor.run(everyone, update)
+        executor.run(everyone, listened(update))
     finally:
         executor.close()
     return everyone
