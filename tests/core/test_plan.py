@@ -17,7 +17,7 @@ from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import apply, of_clients
 from fedbench.rng import stream
 from fedbench.specs import DatasetSpec, PartitionSpec
-from tests.support.lab import digits, setting
+from tests.support.lab import setting
 from tests.support.real_images import RealImages
 
 
@@ -275,21 +275,6 @@ def test_small_windows_too() -> None:
     h, w = rng.integers(1, 17, 100), rng.integers(1, 21, 100)
     windows = np.stack([rng.integers(0, 17 - h), rng.integers(0, 21 - w), h, w], axis=1)
     assert off_pillow(images, windows).max() <= 1
-
-
-def test_the_full_window_changes_nothing() -> None:
-    images = torch.from_numpy(noise(5, 32, 24, 3))
-    windows = torch.tensor([[0, 0, 32, 24]]).expand(5, 4)
-    assert torch.equal(resized_crop(images, windows), images.float())
-
-
-def test_each_image_has_its_own_window() -> None:
-    images = torch.from_numpy(np.repeat(digits()[0][:1], 3, axis=0))
-    windows = torch.tensor([[0, 0, 8, 8], [0, 1, 7, 7], [1, 0, 7, 7]])
-    out = resized_crop(images, windows)
-    for i in range(3):
-        assert torch.equal(out[i : i + 1], resized_crop(images[i : i + 1], windows[i : i + 1]))
-    assert not torch.equal(out[1], out[2])
 
 
 def test_input_is_centred_and_channels_first() -> None:
