@@ -352,20 +352,3 @@ def test_how_convolutions_are_computed_is_an_option() -> None:
         made.append(it.networks.of("").scope.model.backbone[0].forward)
     assert made[0].__func__ is torch.nn.Conv2d.forward
     assert len({m.__func__ for m in made}) == 2
-
-
-def test_running_statistics_answer_in_evaluation_mode() -> None:
-    """To collect and to answer normalises by the running statistics and does not move them."""
-    data = federation((30, 20))
-    for how in ("vmap", "grouped"):
-        model = small(norm=True)
-        state = {**state_of(model), "backbone.norm.running_mean": torch.full((6,), 0.3)}
-        who = [client(data, Plan(SETTING, data.n_train, (8, 8)), i, dict(state)) for i in range(2)]
-        it = StackedWorker(model, data, SETTING, threading.Event(), how)
-        rows = it.collect_stack(who, [Collect(features)] * 2)
-        model.load_state_dict(state)
-        model.eval()
-        for got, c in zip(rows, who, strict=True):
-            torch.testing.assert_close(
-                got.rows[:, :-1], model.features(it.batch(c.work.rows)).detach(), rtol=1e-4, atol=1e-5
-            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import tempfile
 from collections import Counter
@@ -11,10 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
+from typer.testing import CliRunner, Result
 
+from fedbench.cli import context
+from fedbench.cli.evaluate import evaluate as command
 from fedbench.errors import FedbenchError
 from fedbench.metrics import evaluate
 from fedbench.metrics.definitions import METRICS
@@ -22,7 +27,7 @@ from fedbench.metrics.method_metrics import BEFORE
 from fedbench.metrics.read import load
 from fedbench.metrics.vote import majority
 from fedbench.store import Store
-from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run, write
+from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run, tiny_run, write
 
 
 def test_by_hand(store: Store) -> None:
@@ -69,7 +74,7 @@ def test_by_hand(store: Store) -> None:
     assert (found.whole_run("test_images"), found.per_client("test_images").tolist()) == (5, [2, 3])
     assert (found.whole_run("true_clusters"), found.whole_run("adjusted_rand_index")) == (2, 1)
     of_multi_label = {n for n in METRICS if "auc" in n}  # tests/multi_label/test_scores.py
-    of_logits = {n for n, one in METRICS.items() if one.needs}  # tests/metrics/test_probabilities.py
+    of_logits = {n for n, one in METRICS.items() if one.needs}  # tests/metrics/test_measures.py
     others = set(METRICS) - of_multi_label - of_logits | (set(BEFORE) - {"ratio_bound"})
     assert set(found.names) == others, "each metric has a definition, and this run has all"
 
@@ -199,11 +204,7 @@ def test_votes_over_many_batches(store: Store, monkeypatch: pytest.MonkeyPatch) 
 def test_warm_up_is_left_out(store: Store) -> None:
     """With more than two rounds the mean of the local training time leaves the first round out."""
     rounds = rounds_table(3, local_seconds=[100.0, 2.0, 4.0], total_seconds=[101.0, 5.0, 6.0])
-    row = {"round": 1, "view": "plain", "client": 0, "label": 0, "own": 0}
-    run = write(
-        store, run_spec(1, 3), predictions=predictions([row], 2), clients=clients_table([1], [1]), rounds=rounds
-    )
-    found = load(evaluate(run, store))
+    found = load(evaluate(tiny_run(store, last=3, rounds=rounds), store))
     assert found.whole_run("local_training_seconds") == 3
     assert found.whole_run("total_runtime_seconds") == 112
 
@@ -293,3 +294,67 @@ def test_damaged_files(store: Store, file: str, damage: str, message: str) -> No
     damaged = store.open(artifact.kind, artifact.id)
     with pytest.raises(FedbenchError, match=message):
         load(damaged) if file == "metrics" else evaluate(damaged, store, again=True)
+
+
+# -- `fedbench evaluate` --------------------------------------------------------------------------------------
+
+app = typer.Typer()
+app.command("evaluate")(command)
+
+
+def call(store: Store, *arguments: str) -> Result:
+    context.configure(store.home, "", False)
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+
+
+def test_current_run(store: Store) -> None:
+    with pytest.raises(FedbenchError, match="there is no current run; 'fedbench train' makes one"):
+        raise call(store).exception  # type: ignore[misc]
+    run = small_run(store)
+    store.set_current(run=run.id)
+    first = call(store)
+    assert first.exit_code == 0
+    assert "wrote metrics" in first.output
+    assert f"of run {run.id}" in first.output
+    assert "80.00" in first.output, "system accuracy of the view crop"
+    assert "there already" in call(store).output
+    assert "wrote metrics" in call(store, "--again").output
+
+
+def test_json(store: Store) -> None:
+    run = small_run(store)
+    for arguments, message in ((("abc", "--all"), "either a run's id or --all"), (("abc",), "no run 'abc'")):
+        error = call(store, *arguments).exception
+        assert isinstance(error, FedbenchError)
+        assert message in str(error)
+    done = call(store, run.id[:6], "--json")
+    [found] = json.loads(done.stdout)
+    assert found["run"] == run.id
+    assert found["metrics"] == next(iter(store.list("metrics"))).id
+    crop, plain = found["headline"]["crop"], found["headline"]["plain"]
+    assert crop["system_accuracy"] == pytest.approx(0.8)
+    assert crop["rounds"] == "1-2"
+    assert plain["client_accuracy_mean"] == pytest.approx((5 / 12 + 1) / 2), "a mean over the window's two rounds"
+    assert found["total_runtime_seconds"] == 2
+
+
+def test_all(store: Store) -> None:
+    assert "no run in" in call(store, "--all").output
+    run, other = small_run(store).id, tiny_run(store, method="local").id
+    both = call(store, "--all")
+    assert both.exit_code == 0
+    assert f"of run {run}" in both.output
+    assert f"of run {other}" in both.output
+    assert "every run has its metrics" in call(store, "--all").output
+    assert json.loads(call(store, "--all", "--json").stdout) == []
+    assert call(store, "--all", "--again").output.count("wrote metrics") == 2
+
+
+def test_a_damaged_run_does_not_stop_the_others(store: Store) -> None:
+    broken = tiny_run(store, method="local", clients=clients_table([1], [2])).id
+    run = small_run(store).id
+    done = call(store, "--all")
+    assert done.exit_code == 2
+    assert f"of run {run}" in done.output
+    assert f"not evaluated: run {broken}" in done.output
+    assert len(list(store.list("metrics"))) == 1
