@@ -18,10 +18,13 @@ from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.models import build, check, code_of, initial, named, names, registry
 from fedbench.models.base import seeded
-from fedbench.models.counts import counts
+from fedbench.models.counts import FILE, _count, _kept, case, counts
+from fedbench.models.form import check as has_form
 from fedbench.models.lenet_gn import SHARED, LeNetGN
 from fedbench.models.resnet import Block, GroupScaleNorm
 from fedbench.partitions.schemes import spec as partition_spec
+from fedbench.reports import table as tables
+from fedbench.reports.numbers.counted import counted
 from fedbench.specs import DatasetSpec
 from tests.support.lab import setting
 
@@ -36,24 +39,19 @@ CASES = [
 ]  # fmt: skip
 
 
-def images(shape: tuple[int, int, int], count: int) -> torch.Tensor:
+def pixels(shape: tuple[int, int, int], count: int) -> Tensor:
+    """Images as the trainer feeds them, in [-1, 1], but float64."""
     height, width, channels = shape
-    return torch.randn(count, channels, height, width, generator=torch.Generator().manual_seed(5))
+    return torch.rand(count, channels, height, width, generator=torch.Generator().manual_seed(5)).double() * 2 - 1
 
 
 @pytest.mark.parametrize(("name", "shape", "backbone_size", "d"), CASES)
 def test_parts_fit_together(name: str, shape: tuple[int, int, int], backbone_size: int, d: int) -> None:
-    model = build(name, shape=shape, classes=7, seed=1).to(memory_format=torch.channels_last)
-    x = images(shape, 3).contiguous(memory_format=torch.channels_last)
-    assert model.backbone(x).shape == (3, backbone_size) == (3, model.backbone_size)
-    z = model.features(x)
-    assert z.shape == (3, d) == (3, model.feature_size)
-    assert model.classes == 7
-    torch.testing.assert_close(model(x), z @ model.head.weight.T + model.head.bias)
-    assert {n.split(".")[0] for n, _ in model.named_parameters()} <= {"backbone", "projection", "head"}
+    model = build(name, shape=shape, classes=7, seed=1)
+    has_form(model, name, shape, 7)
+    assert (model.backbone_size, model.feature_size, model.classes) == (backbone_size, d, 7)
     assert not list(model.buffers()), "running statistics would not survive averaging and vmap"
-    branch = model.branch(5)
-    assert branch(model.backbone(x)).shape == (3, 5)
+    assert model.branch(5)(model.backbone(pixels(shape, 3).float())).shape == (3, 5)
 
 
 @pytest.mark.parametrize("name", [*names(), "torchvision:shufflenet_v2_x0_5"])
@@ -97,7 +95,7 @@ def test_cnns_compute_what_the_papers_say(
     """Convolution, activation, pooling, in the papers' order; then the hidden layers, each with its activation."""
     model = build(name, shape=shape, classes=10, seed=1).double()
     weights = iter(model.parameters())
-    x = images(shape, 3).double()
+    x = pixels(shape, 3)
     z = x
     for padding in paddings:
         z = F.max_pool2d(F.leaky_relu(F.conv2d(z, next(weights), next(weights), padding=padding), slope), 2)
@@ -127,15 +125,12 @@ def test_resnet18_gn_initial_weights() -> None:
     """FedDRM: He-normal convolutions (fan out) and linear layers (fan in), zero bias, second scales 0."""
     model = build("resnet18_gn", shape=(32, 32, 3), classes=100, seed=2)
     for part in [*model.modules(), *model.branch(50).modules()]:
-        if isinstance(part, nn.Conv2d):
-            fan_out = part.out_channels * part.kernel_size[0] ** 2
-            spread = part.weight.std().item() * math.sqrt(fan_out / 2)
+        if isinstance(part, nn.Conv2d | nn.Linear):
+            convolves = isinstance(part, nn.Conv2d)
+            fan = part.out_channels * part.kernel_size[0] ** 2 if convolves else part.in_features
+            spread = part.weight.std().item() * math.sqrt(fan / 2)
             assert abs(spread - 1) < 5 / math.sqrt(part.weight.numel()), part
-            assert part.bias is None
-        elif isinstance(part, nn.Linear):
-            spread = part.weight.std().item() * math.sqrt(part.in_features / 2)
-            assert abs(spread - 1) < 5 / math.sqrt(part.weight.numel()), part
-            assert not part.bias.any()
+            assert part.bias is None if convolves else not part.bias.any()
         elif isinstance(part, nn.GroupNorm):
             assert part.num_groups == 16
     blocks = [m for m in model.modules() if isinstance(m, Block)]
@@ -164,7 +159,7 @@ def test_group_scale_norm_is_a_plain_group_norm_with_one_scale_a_group() -> None
     norm = GroupScaleNorm(128)
     weight, bias = torch.tensor([0.5, 1.0, 2.0, -1.0]), torch.tensor([0.0, 1.0, -1.0, 3.0])
     norm.load_state_dict({"weight": weight, "bias": bias})
-    x = images((5, 6, 128), 2)
+    x = pixels((5, 6, 128), 2).float()
     plain = nn.GroupNorm(4, 128, eps=1e-5, affine=False)(x).view(2, 4, 32, 5, 6)
     expected = plain * weight.view(1, 4, 1, 1, 1) + bias.view(1, 4, 1, 1, 1)
     torch.testing.assert_close(norm(x), expected.view_as(x))
@@ -182,7 +177,7 @@ def test_vmapped_gradients_equal_one_after_another(name: str, shape: tuple[int, 
     with torch.no_grad():  # away from the scales of 0 that cut gradients off
         for p in (p for model in models for p in model.parameters()):
             p.add_(0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())))
-    x, y = images(shape, 2).double().unflatten(0, (2, 1)), torch.tensor([[0], [2]])
+    x, y = pixels(shape, 2).unflatten(0, (2, 1)), torch.tensor([[0], [2]])
     parameters, _ = stack_module_state(models)
 
     def loss(p: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -232,12 +227,6 @@ def test_listing_imports_no_torch() -> None:
 
 
 # -- FLUX's LeNet-5 and ResNet-9 ------------------------------------------------------------------------------
-
-
-def pixels(shape: tuple[int, int, int], count: int) -> Tensor:
-    """Images as the trainer feeds them, in [-1, 1]."""
-    height, width, channels = shape
-    return torch.rand(count, channels, height, width, generator=torch.Generator().manual_seed(5)).double() * 2 - 1
 
 
 def test_lenet5_flux_computes_what_the_released_code_does() -> None:
@@ -301,6 +290,7 @@ def test_resnet9_computes_what_the_released_code_does(training: bool) -> None:
 )
 def test_latents_are_what_the_first_linear_layer_reads(name: str) -> None:
     model = build(name, shape=(32, 32, 3), classes=5, seed=0).eval()
+    has_form(model, name, (32, 32, 3), 5)
     first = next(m for m in model.modules() if isinstance(m, nn.Linear))
     seen: list[Tensor] = []
     first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -308,13 +298,6 @@ def test_latents_are_what_the_first_linear_layer_reads(name: str) -> None:
     logits = model(x)
     assert torch.equal(model.latent(x), seen[0])
     assert torch.equal(model.from_latent(seen[0]), logits)
-
-
-def test_norms_go_by_their_names() -> None:
-    model = build("resnet9", shape=(16, 16, 1), classes=3, seed=0)
-    norms = [path for path, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)]
-    assert len(norms) == 8
-    assert all(path.endswith("norm") for path in norms)
 
 
 # -- names that carry options, and LeNet with a client branch at four depths ----------------------------------
@@ -391,8 +374,7 @@ def by_hand(x: Tensor, parameters: list[Tensor]) -> Tensor:
 
 @pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1), (29, 31, 3)])
 def test_lenet_computes_the_same_wherever_the_branch_leaves(shape: tuple[int, int, int]) -> None:
-    height, width, channels = shape
-    x = torch.randn(5, channels, height, width, generator=torch.Generator().manual_seed(1))
+    x = pixels(shape, 5).float()
     for branch in SHARED:
         model = build(f"lenet_gn:branch={branch}", shape=shape, classes=7, seed=3)
         assert isinstance(model, LeNetGN)
@@ -407,7 +389,7 @@ def test_lenet_computes_the_same_wherever_the_branch_leaves(shape: tuple[int, in
 
 def test_branches_share_what_the_name_says() -> None:
     """What the second branch answers depends on the shared layers, and on no other layer of the first."""
-    x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(2))
+    x = pixels((32, 32, 3), 4).float()
     for branch in SHARED:
         model = build(f"lenet_gn:branch={branch}", shape=(32, 32, 3), classes=10, seed=3)
         second = model.branch(8, seed=4)
@@ -418,3 +400,103 @@ def test_branches_share_what_the_name_says() -> None:
         assert torch.equal(second(model.backbone(x)), answers)
         parameters = [*model.backbone.parameters(), *second.parameters()]
         torch.testing.assert_close(answers, by_hand(x, parameters))
+
+
+# -- what is counted: what the file keeps, what the papers print, and what the networks themselves hold -------
+
+
+@pytest.mark.parametrize("name", _kept())
+def test_the_file_has_what_the_networks_have_today(name: str) -> None:
+    assert _kept()[name] == _count(*case(name)), f"'python -m fedbench.models.counts' writes {FILE.name} anew"
+
+
+def test_what_tables_ask_for_is_kept_so_that_no_report_needs_torch() -> None:
+    code = (
+        "import sys\nfrom fedbench.reports import table as tables\n"
+        "from fedbench.reports.numbers.counted import counted\n"
+        "for table in map(tables.load, tables.names()):\n"
+        "    if table.statistic == 'count':\n"
+        "        numbers = [counted(table, row, column).mean for row in table.rows for column in table.columns]\n"
+        "        print(table.id, len(numbers), 'torch' in sys.modules)\n"
+    )
+    lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.splitlines()
+    assert lines == ["flux/7 132 False", "pfedfda/8 16 False"]
+
+
+# pFedFDA (NeurIPS 2024), Table 8 as printed: backbone, linear classifier, Gaussian, overhead in percent.
+TABLE_8 = [
+    ("EMNIST-CNN (EMNIST, C = 62)", 115776, 7998, 16192, "6.620"),
+    ("CIFAR-CNN (CIFAR100, C = 100)", 106400, 12900, 21056, "6.837"),
+    ("ResNet18 (TinyImageNet, C = 200)", 11167212, 102600, 233728, "1.164"),
+    ("MobileNetV3-Small (ImageNet, C = 1000)", 927008, 1615848, 1548800, "-2.637"),
+]
+
+
+def test_pfedfda_table_8() -> None:
+    table = tables.load("pfedfda/8")
+    lines = [(row.label, *(counted(table, row, column).mean for column in table.columns)) for row in table.rows]
+    assert [(*line[:-1], f"{line[-1]:.3f}") for line in lines] == TABLE_8
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "classes", "total", "latents"),
+    [
+        ("lenet5", (32, 32, 3), 10, None, None), ("digits_cnn", (8, 8, 1), 10, None, None),
+        ("resnet18_gn", (32, 32, 3), 100, None, None), ("cifar_cnn_bn", (32, 32, 3), 10, None, None),
+        ("lenet5_binary", (28, 28, 3), 2, None, None),
+        # FLUX's, as printed.
+        ("lenet5_flux", (28, 28, 3), 10, 62_006, 400), ("lenet5_flux", (28, 28, 1), 10, 61_706, 400),
+        ("lenet5_flux", (32, 32, 3), 10, 83_126, 576), ("resnet9", (32, 32, 3), 100, 6_775_140, 2048),
+        ("resnet9", (64, 64, 1), 14, 6_683_790, 8192), ("resnet9", (64, 64, 3), 20, 6_734_100, 8192),
+    ],
+)  # fmt: skip
+def test_counts_are_those_of_a_network_with_weights(
+    model: str, shape: tuple[int, int, int], classes: int, total: int | None, latents: int | None
+) -> None:
+    found, network = counts(model, shape, classes), build(model, shape=shape, classes=classes, seed=0).eval()
+    assert [numel(part) for part in (network.backbone, network.projection, network.head)] == [
+        found.backbone, found.projection, found.head,
+    ]  # fmt: skip
+    assert (found.total, found.features) == (numel(network), network.feature_size)
+    if latents or model == "digits_cnn":
+        h = network.latent(torch.zeros(2, shape[2], *shape[:2]))
+        assert h.shape == (2, found.latents)
+        assert h.min() >= 0
+        assert found.latents == next(m for m in network.modules() if isinstance(m, nn.Linear)).in_features
+    if latents:
+        assert (found.total, found.latents) == (total, latents)
+    state, trained = network.state_dict(), {name for name, _ in network.named_parameters()}
+    assert found.buffers == sum(t.numel() * t.element_size() for name, t in state.items() if name not in trained)
+    assert found.tensors == sum(t.is_floating_point() for t in state.values())
+
+
+def test_multiply_accumulates_by_hand() -> None:
+    """FLUX's LeNet-5: 28x28 outputs of 6 filters 5x5x3, 10x10 of 16 filters 5x5x6, and three linear layers."""
+    layers = 28 * 28 * 6 * 75 + 10 * 10 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10
+    assert counts("lenet5_flux", (28, 28, 3), 10).forward == layers == 651_720
+
+
+def test_feddrm_cifar() -> None:
+    """Totals of FedDRM's ResNet-18 and, with the client branch, of FedDRM; the local part is the last layer."""
+    model = build("resnet18_gn", shape=(32, 32, 3), classes=10, seed=0)
+    branches = {clients: numel(model.branch(clients)) for clients in (8, 32)}
+    for classes, clients, baseline, feddrm in (
+        (10, 8, 11303242, 11437138), (20, 8, 11305812, 11439708), (100, 8, 11326372, 11460268),
+        (10, 32, 11303242, 11443306),
+    ):  # fmt: skip
+        found = counts("resnet18_gn", (32, 32, 3), classes)
+        assert (found.backbone, found.projection, found.head) == (11168832, 131840, 257 * classes)
+        assert (found.total, found.total + branches[clients]) == (baseline, feddrm)
+    assert numel(model) == 11303242
+
+
+def test_what_cannot_be_counted() -> None:
+    for name, shape, line in (
+        ("resnet18", (32, 32, 3), "unknown model 'resnet18'; did you mean 'resnet18_gn'"),
+        ("lenet5_flux", (5, 5, 1), "images of 5x5x1 are too small"),
+        ("resnet9", (15, 15, 1), "images of 15x15x1 are too small"),
+        ("mobilenet_v3_small", (224, 224, 1), "images of three channels, not of 1"),
+        ("mobilenet_v3_small", (0, 224, 3), "images of pixels, not of 0x224"),
+    ):
+        with pytest.raises(FedbenchError, match=line):
+            counts(name, shape, 10)
