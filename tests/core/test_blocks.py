@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,12 @@ from fedbench.core import server as module
 from fedbench.core import simulation, worker
 from fedbench.core import state as state_module
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.client import Client, ClientUpdate
-from fedbench.core.server import Server, Shelf
+from fedbench.core.client import Client, ClientUpdate, Train
+from fedbench.core.server import Shelf
 from fedbench.errors import FedbenchError
+from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
-from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
+from tests.support.lab import Run, federation, method, own, parquet_bytes, same, setting, train, trainer
 
 DATA = federation((30, 40, 20, 25, 30, 35, 20, 45, 30, 20, 25))
 SHORT = setting(rounds=3, participation=0.8)
@@ -75,55 +75,38 @@ def test_personal_states_that_do_not_fit_wait_elsewhere(
     assert not shared & {t.data_ptr() for t in sent}
 
 
-class AtOnce(FedAvg):
-    """FedAvg by an `aggregate` of its own: all uploads are there at once."""
-
-    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        super().aggregate(server, cohort, t)
-
-
 @pytest.mark.parametrize(("piece", "columns"), [(1, 4096), (5000, 64), (64 << 20, 4096), (64 << 20, 1 << 20)])
 def test_the_mean_added_up_is_that_of_all_at_once(
     piece: int, columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_module, "PIECE", piece)
     monkeypatch.setattr(state_module, "COLUMNS", columns)
-    streams, holds = (
-        train(how, DATA, tmp_path / type(how).__name__, setting(rounds=1, window=1)) for how in (FedAvg(), AtOnce())
-    )
-    assert FedAvg().streams
-    assert not AtOnce().streams
+    at_once = own(FedAvg, aggregate=lambda self, server, cohort, t: FedAvg.aggregate(self, server, cohort, t))
+    assert (FedAvg().streams, at_once.streams) == (True, False)
+    streams, holds = (train(how, DATA, tmp_path / how.name, setting(rounds=1, window=1)) for how in (FedAvg(), at_once))
     assert same(streams.tensors, holds.tensors)
-
-
-class Watched(FedAvg):
-    """Counts whose states are alive when a client begins."""
-
-    alive: list[int] = []  # noqa: RUF012 - the test's own
-    states: list[weakref.ref[object]] = []  # noqa: RUF012
-
-    def local(self, client: Client) -> ClientUpdate | None:
-        gc.collect()
-        self.alive.append(sum(ref() is not None for ref in self.states))
-        yield from super().local(client) or ()
-        self.states.append(weakref.ref(client.state["head.weight"]))
+    assert all(method(name).streams for name in ("feddrm", "scaffold", "feddyn", "feddc", "fedopt", "pfedme"))
+    assert not any(method(name).streams for name in ("cfl", "ifca", "fednova"))
 
 
 def test_uploads_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "BLOCK_BYTES", 0)
-    Watched.alive, Watched.states = [], []
+    states: list[weakref.ref[object]] = []
+    alive: list[int] = []  # whose states are when a client begins
+
+    def local(self: Method, client: Client) -> ClientUpdate:
+        gc.collect()
+        alive.append(sum(ref() is not None for ref in states))
+        yield Train(cross_entropy)
+        states.append(weakref.ref(client.state["head.weight"]))
+
     gc.freeze()  # what other tests hold need not be looked through again and again
     try:
-        train(Watched(), DATA, tmp_path, setting(rounds=1))
+        train(own(local=local), DATA, tmp_path, setting(rounds=1))
     finally:
         gc.unfreeze()
-    assert len(Watched.alive) == DATA.clients
-    assert max(Watched.alive) == 3  # the others of its block
-
-
-def test_who_steps_from_the_mean_streams() -> None:
-    assert all(method(name).streams for name in ("feddrm", "scaffold", "feddyn", "feddc", "fedopt", "pfedme"))
-    assert not any(method(name).streams for name in ("cfl", "ifca", "fednova"))
+    assert len(alive) == DATA.clients
+    assert max(alive) == 3  # the others of its block
 
 
 # -- the files ------------------------------------------------------------------------------------------------

@@ -41,19 +41,14 @@ def test_results_come_in_the_order_of_the_items(name: str) -> None:
         time.sleep(0.002 * (5 - item))
         return item * item
 
-    assert executor.map(job, range(5)) == [0, 1, 4, 9, 16]
-    assert executor.map(job, []) == []
-    assert executor.model is MODEL
-    executor.close()
-
-
-@pytest.mark.parametrize("name", executors.EXECUTORS)
-def test_one_thread_a_client_and_the_callers_setting_stays(name: str) -> None:
     torch.set_num_threads(2)
     try:
         executor = make(name)
-        assert set(executor.map(lambda *_: torch.get_num_threads(), range(4))) == {1}
-        assert torch.get_num_threads() == 2
+        assert executor.map(job, range(5)) == [0, 1, 4, 9, 16]
+        assert executor.map(job, []) == []
+        assert executor.model is MODEL
+        assert set(executor.map(lambda *_: torch.get_num_threads(), range(4))) == {1}, "one a client"
+        assert torch.get_num_threads() == 2, "the caller's stays"
         executor.close()
     finally:
         torch.set_num_threads(1)

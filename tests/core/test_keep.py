@@ -19,7 +19,7 @@ from fedbench.core.trainer import Interrupted
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from tests.support.keep_lab import BOTH, BRIEF, DATA, kept, models, network
-from tests.support.lab import finish, method, parquet_bytes, setting, trainer
+from tests.support.lab import finish, method, own, parquet_bytes, setting, trainer
 
 
 @dataclass(frozen=True)
@@ -33,27 +33,6 @@ class Doubled(Method):
 
     def personalise(self, client: Any) -> None:
         client.answers_by = Collect(self.twice)
-
-
-@dataclass(frozen=True)
-class Lambdas(Method):
-    """... by one that stands nowhere."""
-
-    name, title = "lambdas", "Lambdas"
-
-    def personalise(self, client: Any) -> None:
-        client.answers_by = Collect(lambda model, batch: model(batch.x))
-
-
-@dataclass(frozen=True)
-class Classes(Method):
-    """... with classes alone."""
-
-    name, title = "classes", "Classes"
-    takes_votes = False
-
-    def personalise(self, client: Any) -> None:
-        client.answer = torch.zeros(client.count("test"), dtype=torch.long)
 
 
 def last(table: pa.Table, name: str) -> np.ndarray:
@@ -126,10 +105,18 @@ def test_logits_are_those_of_the_answers(tmp_path: Path, how: Method, votes: boo
 
 
 def test_what_cannot_be_kept_is_left_out_and_the_run_goes_on(tmp_path: Path) -> None:
-    run = kept(Classes(), tmp_path / "classes")
+    """Of clients who answer with classes alone, or by a function that stands nowhere."""
+
+    def with_classes(self: Method, client: Any) -> None:
+        client.answer = torch.zeros(client.count("test"), dtype=torch.long)
+
+    def by_lambda(self: Method, client: Any) -> None:
+        client.answers_by = Collect(lambda model, batch: model(batch.x))
+
+    run = kept(own(personalise=with_classes, takes_votes=False), tmp_path / "classes")
     assert run.trainer.checkpoint.read_logits() is None
     assert models(run).clients[0].alone
-    nowhere = models(kept(Lambdas(), tmp_path / "lambdas"))
+    nowhere = models(kept(own(personalise=by_lambda), tmp_path / "lambdas"))
     with pytest.raises(FedbenchError, match="stands in no module by that name"):
         who_answers(nowhere, DATA.clients)
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from fedbench import models, protocol
 from fedbench.conformance.small import small
-from fedbench.core.client import Add, Ascend, Batch, Client, Collect, Loss, Rule, Train, Trained, norm
+from fedbench.core.client import Add, Ascend, Batch, Client, ClientUpdate, Collect, Loss, Rule, Train, Trained, norm
 from fedbench.core.federation import Federation, resized_crop, to_input
 from fedbench.core.optimizer import SGD, AdamW, Optimizer, optimizer, recall, remember
 from fedbench.core.plan import Plan
@@ -29,12 +29,11 @@ from fedbench.core.state import State, state_of, weighted_mean
 from fedbench.core.trainer import Progress
 from fedbench.core.worker import Worker
 from fedbench.errors import FedbenchError
-from fedbench.methods.base import cross_entropy
-from fedbench.methods.fedavg import FedAvg
+from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.parts.lowest_loss import Choice
 from fedbench.specs import DatasetSpec, Setting
 from tests.support.groups_lab import grouped_federation, grouped_setting
-from tests.support.lab import client, federation, method, setting, train, trainer
+from tests.support.lab import client, federation, method, own, setting, train, trainer
 
 DATA = federation()
 ADAMW: dict[str, Any] = {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.1, "lr": 0.003}
@@ -154,22 +153,6 @@ def by_hand(bench: Bench) -> list[tuple[np.ndarray, np.ndarray]]:
 SIX: dict[str, Any] = {"steps": 6, "batch_size": 5, "momentum": 0.8, "weight_decay": 0.1}
 
 
-def test_momentum_and_weight_decay_by_hand() -> None:
-    bench = Bench(setting(**SIX), model=Line())
-    trained = bench.train(Train(squares, trains=("w",)))
-    w, velocity, total, images = 0.5, 0.0, 0.0, 0
-    for x, y in by_hand(bench):
-        total += float(((w * x - y) ** 2).sum())
-        images += len(y)
-        velocity = 0.8 * velocity + float((2 * (w * x - y) * x).mean()) + 0.1 * w
-        w -= 0.05 * velocity
-    assert float(bench.client.state["w"]) == pytest.approx(w, rel=1e-5)
-    assert trained.loss == pytest.approx(total / images, rel=1e-5)
-    assert trained.images == images == bench.client.work.processed
-    # What does not train has no weight decay either.
-    assert bench.client.state["frozen"] is bench.client.received["frozen"]
-
-
 def test_a_centre_that_follows_by_hand() -> None:
     """pFedMe's inner loop: K steps on a batch towards the centre, which then takes a share of its way."""
     bench = Bench(setting(**SIX), model=Line())
@@ -256,19 +239,6 @@ def test_each_request_starts_a_fresh_pass_and_optimiser() -> None:
     assert all(torch.equal(t, held[name]) for name, t in still.state.items())
 
 
-def test_kept_rows_labels_and_the_last_pass() -> None:
-    bench = Bench(setting(epochs=2, batch_size=16, tail="drop"))
-    trained = bench.train(Train(showing))
-    rows = np.concatenate([DATA.train[1][torch.from_numpy(b)] for b in bench.plan.batches(1, 1, 1, 2, None)])
-    assert trained.collected is not None
-    assert torch.equal(trained.collected, to_input(DATA.images[rows]))
-    assert torch.equal(trained.labels, DATA.labels[rows])
-    assert trained.pass_rows == len(rows) // 2
-    kept = bench.train(Train(lambda m, b: Loss(cross_entropy(m, b).total, collected=m(b.x)))).collected
-    assert kept is not None
-    assert not kept.requires_grad
-
-
 def test_what_is_shown_is_not_what_is_minimised() -> None:
     bench = Bench(setting())
     a, b = bench.make(), bench.make()
@@ -306,17 +276,20 @@ def test_collect_goes_through_the_training_set_in_its_order() -> None:
     assert torch.equal(got.labels, DATA.labels[DATA.train[1]])
 
 
-def test_crops_are_the_plans_in_the_order_of_the_batches() -> None:
-    bench = Bench(setting(augment="crop"), federation(color=True))
+def test_kept_rows_are_the_plans_crops_in_the_order_of_the_batches_with_their_labels() -> None:
+    bench = Bench(setting(epochs=2, batch_size=16, tail="drop", augment="crop"), federation(color=True))
     trained, crops = bench.train(Train(showing)), bench.plan.crops("train", 1, 1, 1)
     assert crops is not None
-    expected = []
-    for positions in bench.plan.batches(1, 1, 1, 1, None):
-        images = bench.data.images[bench.data.train[1][torch.from_numpy(positions)]]
-        expected.append(to_input(resized_crop(images, torch.from_numpy(crops.draw(len(positions))))))
+    rows = [bench.data.train[1][torch.from_numpy(b)] for b in bench.plan.batches(1, 1, 1, 2, None)]
+    drawn = [resized_crop(bench.data.images[some], torch.from_numpy(crops.draw(len(some)))) for some in rows]
     assert trained.collected is not None
-    assert torch.equal(trained.collected, torch.cat(expected))
+    assert torch.equal(trained.collected, to_input(torch.cat(drawn)))
     assert trained.collected.shape[1:] == (3, 8, 8)
+    assert torch.equal(trained.labels, bench.data.labels[torch.cat(rows)])
+    assert trained.pass_rows == len(trained.labels) // 2
+    kept = bench.train(Train(lambda m, b: Loss(cross_entropy(m, b).total, collected=m(b.x)))).collected
+    assert kept is not None
+    assert not kept.requires_grad
 
 
 # FedDRM protocol, section 2: the learning rate at a round of a run that starts at 0.01.
@@ -336,12 +309,11 @@ def test_cosine_rate_has_the_papers_values(rounds: int, t: int, rate: float) -> 
 def test_the_rounds_rate_is_what_clients_train_with(tmp_path: Path) -> None:
     s, heard = setting(rounds=4, schedule="cosine"), []
 
-    class Spy(FedAvg):
-        def local(self, client: Client) -> Any:
-            heard.append(client.lr)
-            yield Train(cross_entropy)
+    def local(self: Method, client: Client) -> ClientUpdate:
+        heard.append(client.lr)
+        yield Train(cross_entropy)
 
-    run = train(Spy(), DATA, tmp_path, s)
+    run = train(own(local=local), DATA, tmp_path, s)
     expected = [learning_rate(s, t) for t in (1, 2, 3, 4)]
     assert [line["lr"] for line in run.trainer.checkpoint.rounds] == expected
     assert heard == [rate for rate in expected for _ in range(DATA.clients)]
@@ -365,34 +337,26 @@ def draws(*lead: int, seed: int) -> dict[str, Tensor]:
     return {name: torch.randn((*lead, *shape), generator=generator) for name, shape in SHAPES.items()}
 
 
-def after(rule: str, client: int | None, steps: int = 5, first: int = 0) -> dict[str, Tensor]:
-    """Torch's own result of these steps from the same start, with the gradients from step `first` on."""
+def after(rule: str, client: int | None) -> dict[str, Tensor]:
+    """Torch's own result of five steps from the same start."""
     lead, own = ((), ...) if client is None else ((CLIENTS,), client)
     p = {n: t[own].clone().requires_grad_() for n, t in draws(*lead, seed=0).items()}  # type: ignore[index]
     theirs = RULES[rule][1](p.values())
-    for t in range(first, first + steps):
+    for t in range(5):
         for name, g in draws(*lead, seed=t + 1).items():
             p[name].grad = g[own].clone()  # type: ignore[index]
         theirs.step()
     return {n: t.detach() for n, t in p.items()}
 
 
-def descended(
-    rule: str, *lead: int, idle: bool = False, anew: int | None = None, lr: float | Tensor = LR
-) -> dict[str, Tensor]:
-    """Parameters after five steps of ours; a client of the stack may begin anew before the third."""
+def descended(rule: str, *lead: int, idle: bool = False, lr: float | Tensor = LR) -> dict[str, Tensor]:
+    """Parameters after five steps of ours."""
     ours = RULES[rule][0]
     p = {n: t.requires_grad_() for n, t in draws(*lead, seed=0).items()}
     if idle:  # the loss does not touch it
         p["idle"] = torch.ones(3, requires_grad=True)
-    memory, start = ours.memory(p, stacked=bool(lead)), draws(*lead, seed=0)
+    memory = ours.memory(p, stacked=bool(lead))
     for t in range(5):
-        if t == 2 and anew is not None:
-            for remembered in memory.values():
-                remembered[anew] = 0.0
-            with torch.no_grad():
-                for name, value in start.items():
-                    p[name][anew] = value[anew]
         for name, g in draws(*lead, seed=t + 1).items():
             p[name].grad = g
         ours.descend(p, memory, lr)
@@ -412,15 +376,6 @@ def test_steps_are_torchs_of_one_client_and_of_each_in_a_stack(rule: str) -> Non
         for name, value in after(rule, i).items():
             for stack in stacks:
                 torch.testing.assert_close(stack[name][i], value, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("rule", ["momentum", "adamw, each for itself"])
-def test_one_of_a_stack_begins_anew(rule: str) -> None:
-    """Where its memory is zeroed, whatever the others have behind them."""
-    stack = descended(rule, CLIENTS, anew=1)
-    for i, (steps, first) in enumerate(((5, 0), (3, 2), (5, 0))):
-        for name, value in after(rule, i, steps, first).items():
-            torch.testing.assert_close(stack[name][i], value, rtol=1e-6, atol=1e-7)
 
 
 def test_a_momentum_of_a_requests_own_is_sgd_in_every_setting() -> None:
