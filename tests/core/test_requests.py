@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -261,67 +261,45 @@ class Question:
     """Nothing in particular."""
 
 
-@dataclass(frozen=True)
-class Curious(Method):
+def curious(noted: list[Any]) -> Method:
     """Looks at everything that its hooks are handed, in each of them, and writes it down."""
 
-    name = "curious"
-    noted: list[Any] = field(default_factory=list)
+    def note(hook: str, does: Callable[..., Any] = lambda self, *handed: None) -> Any:
+        def noting(self: Method, *handed: Any) -> Any:
+            given = does(self, *handed)
+            noted.extend(
+                (hook, facts(one)) for one in handed if isinstance(one, Context | Server | Client | list | tuple)
+            )
+            return given
 
-    def note(self, hook: str, *handed: Any) -> None:
-        self.noted.extend([(hook, facts(one)) for one in handed])
+        return noting
 
-    def look(self, hook: str, client: Client) -> ClientUpdate:
-        self.note(hook, client)
-        for split in SPLITS:
-            if client.count(split):
-                rows, labels = yield Collect(labels_seen, split=split)
-                gradient = yield Gradient(nothing, split=split, part=(0, 2))
-                self.noted.append((hook, split, rows.tolist(), labels.tolist(), gradient.loss))
+    def look(hook: str) -> Any:
+        def looking(self: Method, client: Client) -> ClientUpdate:
+            noted.append((hook, facts(client)))
+            for split in SPLITS:
+                if client.count(split):
+                    rows, labels = yield Collect(labels_seen, split=split)
+                    gradient = yield Gradient(nothing, split=split, part=(0, 2))
+                    noted.append((hook, split, rows.tolist(), labels.tolist(), gradient.loss))
 
-    def build(self, model: Any, context: Context) -> Any:
-        self.note("build", context)
-        return model
+        return looking
 
-    def variables(self, model: Any, context: Context, generator: Any) -> dict[str, Tensor]:
-        self.note("variables", context)
-        return {}
-
-    def start(self, server: Server) -> None:
-        self.note("start", server)
-
-    def ask(self, server: Server, t: int, k: int) -> Any:
-        return None if k else Question()
-
-    def reply(self, client: Client) -> ClientUpdate:
-        yield from self.look("reply", client)
-
-    def learn(self, server: Server, cohort: Any, t: int) -> None:
-        self.note("learn", server, *cohort)
-
-    def broadcast(self, server: Server, client: Client) -> None:
-        self.note("broadcast", server, client)
-
-    def local(self, client: Client) -> ClientUpdate:
-        yield from self.look("local", client)
-
-    def aggregate(self, server: Server, cohort: Any, t: int) -> None:
-        super().aggregate(server, cohort, t)
-        self.note("aggregate", server, *cohort)
-
-    def serve(self, server: Server, client: Client) -> None:
-        self.note("serve", server, client)
-
-    def personalise(self, client: Client) -> ClientUpdate:
-        yield from self.look("personalise", client)
+    return own(
+        ask=lambda self, server, t, k: None if k else Question(),
+        build=note("build", lambda self, model, context: model),
+        variables=note("variables", lambda *_: {}),
+        aggregate=note("aggregate", Method.aggregate),
+        **{hook: note(hook) for hook in ("start", "learn", "broadcast", "serve")},
+        **{hook: look(hook) for hook in ("reply", "local", "personalise")},
+    )
 
 
 def test_no_hook_is_shown_a_test_label_or_a_group(tmp_path: Path) -> None:
     """With other labels of test images and other groups every hook sees the same, to the last number."""
-    curious = Curious(), Curious()
-    for how, data in zip(curious, (GROUPED, garbled(GROUPED)), strict=True):
-        train(how, data, tmp_path / str(id(how)), SETTING)
-    ours, theirs = (how.noted for how in curious)
+    ours, theirs = list[Any](), list[Any]()
+    for noted, data in ((ours, GROUPED), (theirs, garbled(GROUPED))):
+        train(curious(noted), data, tmp_path / str(id(noted)), SETTING)
     assert {note[0] for note in ours} == {
         "build", "variables", "start", "reply", "learn", "broadcast", "local", "aggregate", "serve", "personalise"
     }  # fmt: skip

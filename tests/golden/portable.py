@@ -82,13 +82,8 @@ def here() -> dict[str, str]:
     import torch
 
     cpu = torch.backends.cpu.get_cpu_capability()
-    return {
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "by_numpy": " ".join(APPROXIMATED),
-        "cpu": cpu,
-        "machine": platform.machine(),
-    }
+    versions = {"torch": torch.__version__, "numpy": numpy.__version__}
+    return {**versions, "by_numpy": " ".join(APPROXIMATED), "cpu": cpu, "machine": platform.machine()}
 
 
 @contextmanager

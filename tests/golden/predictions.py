@@ -63,15 +63,8 @@ def settings(store: Store) -> Iterator[tuple[str, Setting]]:
     def setting(paper: str, chosen: dict[str, Any], **train: Any) -> Setting:
         rules = protocol.load(paper)
         part: PartitionSpec = rules.partition_spec(data.resolve("digits", store), 10, **chosen)
-        base: dict[str, Any] = {
-            "model": "digits_cnn",
-            "rounds": 2,
-            "batch_size": 16,
-            "window": 1,
-            "seed": 5,
-            "lr": 0.05,
-        }
-        return rules.setting(part, "smoke", **{**base, **train})
+        base: dict[str, Any] = {"model": "digits_cnn", "rounds": 2, "batch_size": 16, "window": 1, "seed": 5}
+        return rules.setting(part, "smoke", **{**base, "lr": 0.05, **train})
 
     voting = {"scheme": "dirichlet", "alpha": 0.3, "clients": 6, "subsample": 0.4}
     yield "votes", setting("feddrm", voting, epochs=1, participation=0.8)
@@ -119,18 +112,12 @@ def main(command: str, *only: str) -> int:
             print(f"changed, and no version says so: {', '.join(names)}", file=sys.stderr)
             return 1
         kept = {key: golden[key] if only else {} for key in ("runs", "predictions")}
-        new = {
-            "where": portable.here(),
-            "runs": {**kept["runs"], **ids},
-            "predictions": {**kept["predictions"], **sums},
-        }
+        runs, predictions = {**kept["runs"], **ids}, {**kept["predictions"], **sums}
+        new = {"where": portable.here(), "runs": runs, "predictions": predictions}
         FILE.write_text(json.dumps(new, indent=1) + "\n")
         return 0
-    if golden["where"] != portable.here():
-        print(
-            f"made on {golden['where']}, and this is {portable.here()}: write one here before the change",
-            file=sys.stderr,
-        )
+    if golden["where"] != (here := portable.here()):
+        print(f"made on {golden['where']}, and this is {here}: write one here before the change", file=sys.stderr)
     before = {name: sum for name, sum in golden["predictions"].items() if not only or name.split("/")[1] in only}
     return compare(before, measure(only)[0])
 

@@ -69,9 +69,8 @@ def test_partitions(store: Store) -> None:
     """Drawn by NumPy alone: the same on every machine."""
     before, now = golden(ids), dict(ids.drawn(store))
     drawn, drawn_now = ({place: text.split()[1:5] for place, text in one.items()} for one in (before, now))
-    names = unsaid(
-        drawn, drawn_now, *({place: text.split()[0] for place, text in one.items()} for one in (before, now))
-    )
+    said, said_now = ({place: text.split()[0] for place, text in one.items()} for one in (before, now))
+    names = unsaid(drawn, drawn_now, said, said_now)
     assert not names, RAISE.format(f"The clients of {', '.join(names)}", "version of the partitioner", "ids")
 
 
@@ -88,19 +87,15 @@ def test_every_method_partitioner_and_network_is_recorded() -> None:
     assert {place.split("/")[1] for place in golden(predictions)["runs"]} == trained
     versions = golden(networks)["versions"]
     assert versions == {name: str(registry.version(name)) for name in registry.names()}
-    drawn = {
-        scheme for _, chosen in ids.PARTITIONS for scheme in [chosen.get("scheme", "colored" if not chosen else "")]
-    }
+    drawn = {chosen.get("scheme", "" if chosen else "colored") for _, chosen in ids.PARTITIONS}
     assert {*schemes.names()} - drawn <= {"file", "mixture", "presplit"}  # which read a file
 
 
 def roots() -> list[np.ndarray]:
     """Of whole numbers, in the forms in which PyTorch asks for them."""
     x = torch.arange(1.0, 5001)
-    return [
-        found.numpy()
-        for found in (x.sqrt(), x.clone().sqrt_(), torch.sqrt(x, out=torch.empty(0)), torch.vmap(torch.sqrt)(x))
-    ]
+    forms = x.sqrt(), x.clone().sqrt_(), torch.sqrt(x, out=torch.empty(0)), torch.vmap(torch.sqrt)(x)
+    return [found.numpy() for found in forms]
 
 
 @pytest.mark.slow
