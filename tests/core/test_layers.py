@@ -169,7 +169,9 @@ def test_norms_of_a_stack_are_each_alone(precision: str, kind: str, lay: Lay) ->
     """Output, gradients and running statistics, in short numbers too."""
     images, aims = drawn(3, 8, 2, 6, 6, dtype=torch.float32), drawn(8, 5, seed=1, dtype=torch.float32)
     alone, state = stacked(3, lambda: normed(kind))
-    shared = with_norms_for_vmap(lay(seeded(0, lambda: normed(kind))))
+    model = seeded(0, lambda: normed(kind))
+    shared = with_norms_for_vmap(lay(model))
+    assert lay is not twin or all("forward" not in vars(module) for module in model.modules()), "it is left as it was"
     for name, _ in shared.named_parameters():
         state[name].requires_grad_()
     with autocast(precision, torch.device("cpu")):
@@ -186,12 +188,6 @@ def test_norms_of_a_stack_are_each_alone(precision: str, kind: str, lay: Lay) ->
             assert gap < (1e-3 if precision == "fp32" else 0.05), name
         for name, b in model.named_buffers():
             torch.testing.assert_close(state[name][i], b, **close)
-
-
-def test_the_model_given_to_a_twin_stays_as_it_was() -> None:
-    model = normed()
-    with_norms_for_vmap(twin(model))
-    assert all("forward" not in vars(module) for module in model.modules())
 
 
 # -- several networks side by side ----------------------------------------------------------------------------
@@ -308,9 +304,8 @@ def test_the_tensors_of_one_model(model: str) -> None:
         name_in(model, n): t.shape for n, t in alone.state_dict().items()
     }
     assert set(it.parameters) == {name_in(model, n) for n, _ in alone.named_parameters()}
-    assert (
-        set(it.buffers) == set(it.tensors) - set(it.parameters) == {name_in(model, n) for n, _ in alone.named_buffers()}
-    )
+    buffers = {name_in(model, n) for n, _ in alone.named_buffers()}
+    assert set(it.buffers) == set(it.tensors) - set(it.parameters) == buffers
     assert all(p is it.tensors[n] for n, p in it.parameters.items()), "what is loaded is what trains"
     # Names with digits and dots, as a user's network may have, are no others' models.
     users = Network(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), ("own",))
@@ -362,13 +357,8 @@ def test_running_statistics_of_a_call_move_in_the_state() -> None:
 def test_modules_are_made_once() -> None:
     """For as many models as a request names, whatever their names."""
     copies: list[nn.Module] = []
-
-    def convert(module: nn.Module) -> nn.Module:
-        copies.append(module)
-        return module
-
     model = small()
-    known = Networks(model, convert)
+    known = Networks(model, lambda module: copies.append(module) or module)
     assert known.of("") is known.of("")
     assert known.of("").module is known.of("own").module is model
     pair, again = known.of(("", "own")).module, known.of(("a", "b")).module

@@ -56,26 +56,18 @@ def test_steps_are_the_beginning_of_as_many_passes_as_needed(n: int, batch: int,
 def test_passes_differ_and_so_do_rounds_phases_clients_and_seeds() -> None:
     p = plan([40, 40], batch_size=40)
     first, second = p.batches(0, 1, 1, 2, None)
-    others = [
-        next(iter(p.batches(0, 2, 1, 1, None))),
-        next(iter(p.batches(0, 1, 2, 1, None))),
-        next(iter(p.batches(1, 1, 1, 1, None))),
-        next(iter(plan([40, 40], batch_size=40, seed=2).batches(0, 1, 1, 1, None))),
-    ]
-    drawn = {tuple(x.tolist()) for x in (first, second, *others)}
-    assert len(drawn) == 6
+    others = (p, (0, 2, 1)), (p, (0, 1, 2)), (p, (1, 1, 1)), (plan([40, 40], batch_size=40, seed=2), (0, 1, 1))
+    drawn = first, second, *(next(iter(of.batches(*key, 1, None))) for of, key in others)
+    assert len({tuple(x.tolist()) for x in drawn}) == 6
 
 
 @given(order=st.permutations([(c, t, f) for c in range(3) for t in (1, 2) for f in (1, 2)]))
-def test_the_order_of_asking_changes_nothing(order: list[tuple[int, int, int]]) -> None:
-    p, q = plan([17, 9, 30]), plan([17, 9, 30])
+def test_the_order_of_asking_and_what_others_hold_change_nothing(order: list[tuple[int, int, int]]) -> None:
+    p, others = plan([17, 9, 30]), (plan([17, 9, 30]), plan([17, 9, 30, 9]), plan([17, 50, 3]))
     asked = {key: [b.tolist() for b in p.batches(*key, 2, None)] for key in order}
-    assert all([b.tolist() for b in q.batches(*key, 2, None)] == asked[key] for key in sorted(order))
-
-
-def test_a_client_draws_the_same_whatever_the_others_hold() -> None:
-    a, b = plan([20, 5, 30]), plan([20, 50, 3, 9])
-    assert [x.tolist() for x in a.batches(0, 4, 1, 2, None)] == [x.tolist() for x in b.batches(0, 4, 1, 2, None)]
+    for q in others:
+        same = [key for key in sorted(order) if q.n_train[key[0]] == p.n_train[key[0]]]
+        assert all([b.tolist() for b in q.batches(*key, 2, None)] == asked[key] for key in same)
 
 
 def test_cohorts_are_bernoulli() -> None:
@@ -147,15 +139,6 @@ def test_windows_follow_torchvisions_distribution() -> None:
         assert np.abs(a - b).max() < 5 * np.sqrt(0.5 / n)
 
 
-def test_windows_are_drawn_where_they_are_asked_for() -> None:
-    assert plan([5]).crops("train", 1, 0, 1) is None
-    crops = plan([5], augment="crop").crops
-    a, b = crops("train", 1, 0, 1), crops("test", 1, 0, 1)
-    assert a is not None
-    assert b is not None
-    assert not np.array_equal(a.draw(50), b.draw(50))
-
-
 @given(n=sizes, batch=st.integers(1, 25), steps=st.integers(1, 3), tail=st.sampled_from(["drop", "keep"]))
 def test_endless_passes_go_on_from_round_to_round(n: int, batch: int, steps: int, tail: str) -> None:
     p = plan([n], batch_size=batch, steps=steps, passes="endless", tail=tail)
@@ -224,10 +207,12 @@ def test_a_cohort_of_fixed_size_is_uniform_without_replacement() -> None:
     assert [len(everyone.cohort(t)) for t in (3, 4)] == [3, 20]
 
 
-def test_padding_and_flips_are_drawn_for_training_only() -> None:
+def test_windows_are_drawn_where_they_are_asked_for_and_padding_and_flips_for_training_only() -> None:
+    crops = plan([5], augment="crop").crops
+    windows = [one.draw(50).tolist() for purpose in ("train", "test") if (one := crops(purpose, 1, 0, 1))]
+    assert windows[0] != windows[1]
     p = plan([9], augment="pad_flip")
-    assert p.crops("test", 1, 0, 0) is None
-    assert p.crops("collect", 1, 0, 0) is None
+    assert plan([5]).crops("train", 1, 0, 1) is p.crops("test", 1, 0, 0) is p.crops("collect", 1, 0, 0) is None
     drawn = p.crops("train", 1, 0, 1)
     assert drawn is not None
     places = drawn.draw(20_000)

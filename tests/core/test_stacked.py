@@ -135,6 +135,12 @@ def everyone(**changes: Any) -> list[Client]:
     return [client(DATA, plan, i, dict(state)) for i in range(DATA.clients)]
 
 
+def one_after_another(update: Callable[[Client], ClientUpdate | None]) -> list[Client]:
+    alone = everyone()
+    Worker(small(), DATA, SETTING, threading.Event()).serve(alone, update)
+    return alone
+
+
 def features(model: Any, batch: Batch) -> Tensor:
     return torch.cat([model.features(batch.x), batch.position[:, None].float()], 1)
 
@@ -167,15 +173,13 @@ def test_boxes_that_ask_for_different_things_each_get_their_own_answer() -> None
     assert [len(c.work.losses) for c in who] == [2, 1, 0, 1]
     assert all(c.work.seconds > 0 for c in who)
     assert all(t is who[2].received[n] for n, t in who[2].state.items())
-    alone = everyone()
-    Worker(small(), DATA, SETTING, threading.Event()).serve(alone, update)
+    alone = one_after_another(update)
     for i, answers in got.items():
         for a, b in zip(ours[i], answers, strict=True):
             assert type(a) is type(b)
             assert torch.equal(a.labels, b.labels)
             torch.testing.assert_close(a[0], b[0], rtol=1e-4, atol=1e-5)
-        for name, t in alone[i].state.items():
-            torch.testing.assert_close(who[i].state[name], t, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(who[i].state, alone[i].state, rtol=1e-4, atol=1e-5)
 
 
 def test_answers_come_in_the_order_of_the_requests() -> None:
@@ -217,25 +221,16 @@ def test_extras_of_different_shapes_are_not_stacked() -> None:
     who.append(client(DATA, PLAN, 2, state_of(small())))  # another of the same size
     it.serve(who, update)
     assert [group for _, group in it.groups] == [[0], [1], [2, 2], [3]]
-    alone = everyone()
-    Worker(small(), DATA, SETTING, threading.Event()).serve(alone, update)
-    for a, b in zip(who, alone, strict=False):
-        for name, t in b.state.items():
-            torch.testing.assert_close(a.state[name], t, rtol=1e-4, atol=1e-5)
+    for a, b in zip(who, one_after_another(update), strict=False):
+        torch.testing.assert_close(a.state, b.state, rtol=1e-4, atol=1e-5)
 
 
 def test_what_makes_requests_of_one_kind() -> None:
     x = torch.zeros(3)
     assert kind(Train(weighted, extras={"a": x})) == kind(Train(weighted, extras={"a": x + 1}))
     different = [
-        Train(weighted),
-        Train(weighted, extras={"a": x}),
-        Train(weighted, extras={"b": x}),
-        Train(weighted, extras={"a": x[:2]}),
-        Train(weighted, extras={"a": x.double()}),
-        Train(weighted, steps=3, extras={"a": x}),
-        Train(weighted, lr=0.1, extras={"a": x}),
-        Train(weighted, prox=0.1, extras={"a": x}),
+        *(Train(weighted, extras=extras) for extras in ({}, {"a": x}, {"b": x}, {"a": x[:2]}, {"a": x.double()})),
+        *(Train(weighted, extras={"a": x}, **one) for one in ({"steps": 3}, {"lr": 0.1}, {"prox": 0.1})),  # type: ignore[arg-type]
         Train(weighted, trains=("head.",), extras={"a": x}),
         Train(cross_entropy, extras={"a": x}),
         Collect(features, extras={"a": x}),
