@@ -19,7 +19,7 @@ from fedbench.core.server import Shelf
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
-from tests.support.lab import Run, federation, method, own, parquet_bytes, same, setting, train, trainer
+from tests.support.lab import equal, federation, method, own, parquet_bytes, same, setting, train, trainer
 
 DATA = federation((30, 40, 20, 25, 30, 35, 20, 45, 30, 20, 25))
 SHORT = setting(rounds=3, participation=0.8)
@@ -27,14 +27,6 @@ SHORT = setting(rounds=3, participation=0.8)
 #: silent rounds, variables of a method's own; and one that shares a part.
 METHODS = ["ditto", "scaffold", "fedopt", "fednova", "ifca", "fedavgft", "pfedfda", "fedper"]
 IN_FILES = ("ditto", "fedper", "scaffold", "pfedfda")
-
-
-def equal(ours: Run, its: Run) -> None:
-    assert same(ours.tensors, its.tensors)
-    assert ours.predictions.equals(its.predictions)
-    for a, b in zip(ours.trainer.checkpoint.rounds, its.trainer.checkpoint.rounds, strict=True):
-        for key in ("loss", "bytes_up", "bytes_down", "images", "participants"):
-            assert a[key] == b[key]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -172,6 +172,7 @@ def test_nothing_is_claimed_where_the_device_cannot(store: Store) -> None:
 def test_only_float32_on_a_gpu_lies_channels_first() -> None:
     found = {(one, device): layout(one, device) for one in PRECISIONS for device in (GPU, CPU)}
     assert [place for place, order in found.items() if order is torch.contiguous_format] == [("fp32", GPU)]
+    assert set(found.values()) == {torch.contiguous_format, torch.channels_last}
 
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked", "graphed"])

@@ -23,7 +23,7 @@ from fedbench.core.stacked import StackedWorker
 from fedbench.core.trainer import Interrupted, Progress, Trainer, train_together
 from fedbench.methods.base import Method
 from fedbench.methods.fedavg import FedAvg
-from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
+from tests.support.lab import Run, equal, federation, method, setting, train, trainer
 from tests.support.rays_lab import many_labelled
 
 DATA = federation()
@@ -35,20 +35,6 @@ NEWCOMERS = (4, 5)
 FOUR: dict[str, Any] = {
     "partition": PARTITION, "rounds": 4, "window": 3, "participation": 0.7, "seed": 11, "epochs": 3,
 }  # fmt: skip
-#: Ends of names of what differs from one run to the next.
-VARIES = ("seconds", "peak_bytes")
-
-
-def equal(resumed: Run, whole: Run) -> None:
-    """The same tensors, predictions, notes and lines, bit for bit."""
-    assert same(resumed.tensors, whole.tensors)
-    assert parquet_bytes(resumed.predictions) == parquet_bytes(whole.predictions)
-    assert resumed.trainer.clients_table().equals(whole.trainer.clients_table())
-    lines, others = (
-        [{k: v for k, v in line.items() if not k.endswith(VARIES)} for line in run.trainer.checkpoint.rounds]
-        for run in (resumed, whole)
-    )
-    assert lines == others
 
 
 def answers(run: Run, client: int, t: int = 4) -> list[int]:

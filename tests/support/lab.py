@@ -27,8 +27,8 @@ from fedbench.methods.base import Method
 from fedbench.specs import Setting
 
 __all__ = [
-    "Run", "client", "digits", "drive", "federation", "finish", "method", "own", "parquet_bytes", "same", "setting",
-    "train", "trainer",
+    "Run", "client", "digits", "drive", "equal", "federation", "finish", "method", "own", "parquet_bytes", "same",
+    "setting", "train", "trainer",
 ]  # fmt: skip
 
 
@@ -62,6 +62,16 @@ def train(
     """Train a method to the end (or on from the checkpoint in `where`)."""
     it = trainer(method(how) if isinstance(how, str) else how, data, where, s, executor=executor, plan=plan)
     return finish(it, observe)
+
+
+def equal(ours: Run, its: Run) -> None:
+    """The same tensors, predictions, notes and lines, bit for bit."""
+    assert same(ours.tensors, its.tensors)
+    assert parquet_bytes(ours.predictions) == parquet_bytes(its.predictions)
+    assert ours.trainer.clients_table().equals(its.trainer.clients_table())
+    for a, b in zip(ours.trainer.checkpoint.rounds, its.trainer.checkpoint.rounds, strict=True):
+        assert a.keys() == b.keys()
+        assert [key for key in a if a[key] != b[key] and not key.endswith(("seconds", "peak_bytes"))] == []
 
 
 def drive(update: Any, *answers: Any) -> list[Any]:
