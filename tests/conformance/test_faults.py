@@ -227,8 +227,6 @@ def test_a_mistake_is_told_by_its_line_once(tmp_path: Path) -> None:
     assert any(o.holds is None and o.why == "not asked before 'trains and answers' holds" for o in found)
 
 
-# -- networks
-
 NET = """
 import torch
 from torch import nn
@@ -279,8 +277,6 @@ def test_one_fault_of_a_network_fails_one_check(layer: str, check: str, told: st
     assert [(o.check.name, told in o.why) for o in failed] == [(check, True)]
 
 
-# -- what executors may differ by
-
 SMALL, ROUNDING = 5e-5, 2e-7
 
 
@@ -300,7 +296,7 @@ def test_rounding_of_a_small_tensor_counts_by_its_model(place: str, agree: bool)
     assert gaps({**reference, large: reference[large] + 1e-3}, reference)[large] > TOLERANCE
 
 
-def test_running_statistics_count_for_themselves() -> None:
+def test_what_executors_may_differ_by() -> None:
     counter, bias = "personal/3/own/norm.num_batches_tracked", "personal/3/own/head.bias"
     reference = {counter: torch.tensor(5000), bias: torch.tensor([SMALL])}
     assert gaps({**reference, bias: reference[bias] + ROUNDING}, reference)[bias] > TOLERANCE

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedbench import data
+from fedbench.data import catalogue
 from fedbench.data.dataset import Dataset
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from tests.support.data_makers import encoded, pixels, recipe_text
 from tests.support.rays_lab import LABELS, VALUES, Row, made_rows, small_recipe, write_release
+
+
+@pytest.fixture(autouse=True)
+def _no_user_recipes() -> Iterator[None]:
+    """Keeps one test's own recipes from the next."""
+    yield
+    catalogue._users.clear()
 
 
 def loaded(folder: Path, store: Store, train: int, test: int) -> Dataset:
@@ -77,7 +85,7 @@ def test_bad_lines(tmp_path: Path, store: Store, change: Callable[[list[Row]], N
     assert not list(store.list("dataset"))
 
 
-def test_images_that_are_missing_or_damaged(tmp_path: Path, store: Store) -> None:
+def test_images_and_tables_with_faults(tmp_path: Path, store: Store) -> None:
     rows = made_rows(40)
     gone = rows[26]["Path"]
     table = write_release(tmp_path, rows, without=lambda row: row["Path"] == gone)
@@ -86,23 +94,17 @@ def test_images_that_are_missing_or_damaged(tmp_path: Path, store: Store) -> Non
     (table.parent / gone.removeprefix("CheXpert-v1.0-small/")).write_bytes(b"no JPEG")
     with pytest.raises(FedbenchError, match=r"study26.*\(train\.csv, line 28\) is not a readable image"):
         loaded(tmp_path, store, 24, 10)
-
-
-def test_a_table_of_another_release(tmp_path: Path, store: Store) -> None:
-    table = write_release(tmp_path, made_rows(40))
+    table = write_release(tmp_path / "2", made_rows(40))
     text = table.read_text()
     table.write_text(text.replace("Frontal/Lateral", "View", 1))
     with pytest.raises(FedbenchError, match=r"column of .*train\.csv.* 'Frontal/Lateral'"):
-        loaded(tmp_path, store, 24, 10)
+        loaded(tmp_path / "2", store, 24, 10)
     first, *others = text.splitlines()
     table.write_text("\n".join([first, others[0] + ",", *others[1:]]))
     with pytest.raises(FedbenchError, match=r"line 2: 20 values under 19 column names"):
-        loaded(tmp_path, store, 24, 10)
-
-
-def test_files_that_are_not_there_name_the_folder_to_bring(tmp_path: Path, store: Store) -> None:
+        loaded(tmp_path / "2", store, 24, 10)
     with pytest.raises(FedbenchError, match=r"no chexpert/CheXpert-v1\.0-small/train\.csv in") as error:
-        data.resolve("chexpert", store, [tmp_path])
+        data.resolve("chexpert", store, [tmp_path / "3"])
     assert "FEDBENCH_DATA" in error.value.hint
 
 

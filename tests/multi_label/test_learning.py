@@ -56,6 +56,13 @@ def test_loss_of_labels_and_of_classes() -> None:
     assert torch.equal(sample_losses(lambda x: logits, one), F.cross_entropy(logits, one.y, reduction="none"))
     assert torch.equal(probabilities(logits, one.y), torch.softmax(logits, 1))
     assert task_of(one.y).answer(torch.from_numpy(p)).tolist() == p.argmax(1).tolist()
+    values = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]], dtype=torch.float64).log()
+    y = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    by_hand = [[np.sqrt(0.5 * 0.25), 1.0, 0.25], [np.sqrt(0.1 * 0.8), 1.0, 0.1]]
+    assert responsibilities.of_labels(values, y).exp().numpy() == pytest.approx(np.array(by_hand))
+    assert torch.equal(responsibilities.of_labels(values, torch.tensor([2, 0])), values[:, [2, 0]])
+    logits, y = torch.tensor([[1.0, -1.0, 2.0, -3.0]]), torch.tensor([[1.0, 1.0, 0.0, 0.0]])
+    assert right(logits, y).tolist() == [0.5]
 
 
 def test_a_federation_of_multi_label() -> None:
@@ -147,16 +154,3 @@ def test_methods_of_classes_are_those_that_refuse() -> None:
     refusing = {n for n in methods.names() if not methods.load(n)[0].takes_multi_label}
     assert refusing >= {"pfedfda", "fedpac", "feddrm", "fedrod", "atp", "haccs", "ftw_erm", "fitw_erm"}
     assert refusing.isdisjoint({*ABLE, "flux_soft", "fesem", "local"})
-
-
-def test_labels_of_an_image_weigh_by_the_mean_of_their_logarithms() -> None:
-    values = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]], dtype=torch.float64).log()
-    y = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-    by_hand = [[np.sqrt(0.5 * 0.25), 1.0, 0.25], [np.sqrt(0.1 * 0.8), 1.0, 0.1]]
-    assert responsibilities.of_labels(values, y).exp().numpy() == pytest.approx(np.array(by_hand))
-    assert torch.equal(responsibilities.of_labels(values, torch.tensor([2, 0])), values[:, [2, 0]])
-
-
-def test_feddrift_is_right_by_labels() -> None:
-    logits, y = torch.tensor([[1.0, -1.0, 2.0, -3.0]]), torch.tensor([[1.0, 1.0, 0.0, 0.0]])
-    assert right(logits, y).tolist() == [0.5]

@@ -79,16 +79,6 @@ def test_clients_hold_samples_of_their_group(seed: int, by: str) -> None:
     assert not set(patients[training]) & set(patients[p.sample[p.test]])
 
 
-def test_no_patient_is_on_both_sides_even_if_the_training_image_is_held_by_nobody() -> None:
-    data = rays()
-    split_patient = data.column("patient")[TRAIN - 1]
-    assert split_patient == data.column("patient")[TRAIN]
-    seen = {apart: make(spec(by="view", disjoint_by=apart, test_size=60), data) for apart in ("patient", None)}
-    of = {apart: data.column("patient")[p.sample[p.test]] for apart, p in seen.items()}
-    assert split_patient not in of["patient"]
-    assert split_patient in of[None]
-
-
 def test_every_group_is_drawn_alike_and_tiny_ones_never() -> None:
     data = rays()
     drawn = [make(spec(seed=s, by="view+sex", size=5, test_size=3), data) for s in range(60)]
@@ -99,7 +89,8 @@ def test_every_group_is_drawn_alike_and_tiny_ones_never() -> None:
     assert len(set(map(tuple, (p.groups for p in drawn)))) > 10
 
 
-def test_seeds_and_labels() -> None:
+def test_seeds_labels_and_the_cut() -> None:
+    """... and no patient is on both sides, even if the training image is held by nobody."""
     data = rays()
     a, b, other = (make(spec(seed=s), data) for s in (1, 1, 2))
     assert np.array_equal(a.sample, b.sample)
@@ -111,9 +102,6 @@ def test_seeds_and_labels() -> None:
     images, index = a.distinct(data)
     assert np.array_equal(images[index], data.images[a.sample])
     assert a.densities.train.shape == (8, 1)
-
-
-def test_the_cut_is_below_and_from_it_on() -> None:
     data = rays()
     data.column("age")[:] = np.where(np.arange(ROWS) % 2, 49, 50)
     p = make(spec(by="age", threshold=50.0), data)
@@ -123,6 +111,13 @@ def test_the_cut_is_below_and_from_it_on() -> None:
         age = 49 if p.distributions[p.groups[c]].name == "age below 50" else 50
         assert set(data.column("age")[p.sample[p.rows(c)]].tolist()) == {age}
     assert {d.name for d in make(spec(by="age", threshold=60.0), data).distributions} == {"age below 60"}
+    data = rays()
+    split_patient = data.column("patient")[TRAIN - 1]
+    assert split_patient == data.column("patient")[TRAIN]
+    seen = {apart: make(spec(by="view", disjoint_by=apart, test_size=60), data) for apart in ("patient", None)}
+    of = {apart: data.column("patient")[p.sample[p.test]] for apart, p in seen.items()}
+    assert split_patient not in of["patient"]
+    assert split_patient in of[None]
 
 
 def test_leaky_clients_of_a_group_hold_the_same_and_are_tested_on_it() -> None:
@@ -166,16 +161,6 @@ def test_written_read_and_seen(store: Store) -> None:
         ({"size": 40, "clients": 30}, r"training images of view .* cannot give \d+ clients 40 each"),
         ({"by": "view+height"}, "column of chexpert.*'height'"),
         ({"disjoint_by": "person"}, "column of chexpert.*'person'"),
-    ],
-)
-def test_what_cannot_be_drawn(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(FedbenchError, match=told):
-        make(spec(**changes), rays())
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
         ({"by": None}, "a sampled partition needs by"),
         ({"test_size": None}, "a sampled partition needs test size"),
         ({"size": 1}, "a size of 2 at least"),
@@ -184,9 +169,9 @@ def test_what_cannot_be_drawn(changes: dict[str, Any], told: str) -> None:
         ({"train_fraction": 0.5}, "a sampled partition has no training share"),
     ],
 )
-def test_specs_that_make_no_sense(changes: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_drawn(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(FedbenchError, match=told):
-        spec(**changes)
+        make(spec(**changes), rays())
 
 
 def test_schemes_that_go_by_classes_refuse_multi_label() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -180,13 +181,17 @@ def test_regulariser_is_descended_when_the_surplus_is_ascended() -> None:
     assert idle_weight(0.1) < 2
 
 
-def test_clamped_ratios_are_counted() -> None:
+def test_clamped_ratios_are_counted_and_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     network = nn.Linear(1, 1, bias=False)
     nn.init.ones_(network.weight)
     samples = torch.tensor([[-1.0], [0.0], [1e-4], [1.0], [2.5], [3.0], [9.0], [99.0]])
     found, at_floor, at_bound = ratios(network, samples, GIVEN, BOUND, 0)
     torch.testing.assert_close(found, torch.tensor([1e-4, 1e-4, 1e-4, 1.0, 2.5, 2.5, 2.5, 2.5]))
     assert (at_floor, at_bound) == (2, 3)
+    train, _ = gaussians(50)
+    whole, _, _ = ratios(perceptron(1), train, GIVEN, BOUND, 0)
+    monkeypatch.setattr(module, "CHUNK", 7)
+    torch.testing.assert_close(ratios(perceptron(1), train, GIVEN, BOUND, 0)[0], whole)
 
 
 def test_samples_may_be_stored_as_bytes() -> None:
@@ -202,14 +207,8 @@ def test_samples_may_be_stored_as_bytes() -> None:
     assert torch.equal(direct.weights, given.weights)
 
 
-def test_pieces_of_a_forward_pass_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    train, _ = gaussians(50)
-    whole, _, _ = ratios(perceptron(1), train, GIVEN, BOUND, 0)
-    monkeypatch.setattr(module, "CHUNK", 7)
-    torch.testing.assert_close(ratios(perceptron(1), train, GIVEN, BOUND, 0)[0], whole)
-
-
-def test_ratio_network_is_the_classifier_with_one_output() -> None:
+def test_the_ratio_network_is_the_classifier_with_one_output() -> None:
+    """Its head is drawn as the model draws its own: the ResNet's linear layers have no bias at the start."""
     network = ratio_network("lenet5", (28, 28, 1), seed=3)
     assert sum(p.numel() for p in network.parameters()) == 43_661
     assert network(torch.zeros(2, 1, 28, 28)).shape == (2, 1)
@@ -219,43 +218,38 @@ def test_ratio_network_is_the_classifier_with_one_output() -> None:
     assert not torch.equal(network.head.weight, other.head.weight)
     body = models.build("lenet5", shape=(28, 28, 1), classes=2, seed=3).backbone
     assert all(torch.equal(a, b) for a, b in zip(body.parameters(), network.backbone.parameters(), strict=True))
-
-
-def test_ratio_head_is_drawn_as_the_model_draws_its_own() -> None:
-    """This one's linear layers have no bias at the start."""
     network = ratio_network("resnet18_gn", (32, 32, 3), seed=0)
     assert network.head.weight.shape == (1, 256)
     assert float(network.head.bias.detach().abs().sum()) == 0
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("act", "message"),
     [
-        ({"divergence": "kl"}, "unknown divergence 'kl'"),
-        ({"epochs": 0}, "at least one epoch"),
-        ({"lr": 0.0}, "positive lr"),
-        ({"clusters": -1}, "no negative clusters"),
-        ({"clusters": 0}, "either clusters or, with clusters = 0, a bound"),
-        ({"bound": 5.0}, "either clusters or, with clusters = 0, a bound"),
-        ({"clusters": 0, "bound": float("nan")}, "finite bound"),
-        ({"clusters": 0, "bound": -1.0}, "finite bound"),
-        ({"floor": -0.1}, "floor"),
+        (lambda: Matching(divergence="kl"), "unknown divergence 'kl'"),
+        (lambda: Matching(epochs=0), "at least one epoch"),
+        (lambda: Matching(lr=0.0), "positive lr"),
+        (lambda: Matching(clusters=-1), "no negative clusters"),
+        (lambda: Matching(clusters=0), "either clusters or, with clusters = 0, a bound"),
+        (lambda: Matching(bound=5.0), "either clusters or, with clusters = 0, a bound"),
+        (lambda: Matching(clusters=0, bound=float("nan")), "finite bound"),
+        (lambda: Matching(clusters=0, bound=-1.0), "finite bound"),
+        (lambda: Matching(floor=-0.1), "floor"),
+        (lambda: fitted(pool=0), "client 2 cannot match ratios with 20 training samples and a pool of 0"),
+        (lambda: fitted(bound=float("inf")), "client 2 cannot match ratios with the upper bound inf"),
+        (lambda: fitted(nn.Linear(1, 3)), r"one value a sample, not an output of shape \(40, 3\)"),
+        (
+            lambda: estimate(perceptron(1), torch.full((20, 1), float("nan")), torch.ones(20, 1), GIVEN, 0, 2),
+            "ratio network of client 2 diverged; take a lower lr",
+        ),
+        (lambda: find_bound(*gaussians(20), Matching(clusters=41), 0), "40 samples cannot make 41 clusters"),
     ],
 )
-def test_bad_hyper_parameters(wrong: dict[str, float], message: str) -> None:
+def test_bad_input(act: Callable[[], object], message: str) -> None:
     with pytest.raises(FedbenchError, match=message):
-        Matching(**wrong)
+        act()
 
 
-def test_bad_input() -> None:
-    train, pool = gaussians(20)
-    with pytest.raises(FedbenchError, match="client 2 cannot match ratios with 20 training samples and a pool of 0"):
-        fit(perceptron(1), train, pool[:0], GIVEN, BOUND, 0, 2)
-    with pytest.raises(FedbenchError, match="client 2 cannot match ratios with the upper bound inf"):
-        fit(perceptron(1), train, pool, GIVEN, float("inf"), 0, 2)
-    with pytest.raises(FedbenchError, match=r"one value a sample, not an output of shape \(40, 3\)"):
-        fit(nn.Linear(1, 3), train, pool, GIVEN, BOUND, 0, 2)
-    with pytest.raises(FedbenchError, match="ratio network of client 2 diverged; take a lower lr"):
-        estimate(perceptron(1), train * float("nan"), pool, GIVEN, 0, 2)
-    with pytest.raises(FedbenchError, match="40 samples cannot make 41 clusters"):
-        find_bound(train, pool, Matching(clusters=41), 0)
+def fitted(network: nn.Module | None = None, pool: int = 20, bound: float = BOUND) -> object:
+    train, samples = gaussians(20)
+    return fit(network or perceptron(1), train, samples[:pool], GIVEN, bound, 0, 2)

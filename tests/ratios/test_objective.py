@@ -45,13 +45,18 @@ def test_l1_and_l2_are_those_of_f(name: str) -> None:
         assert float(found.l1(output, C)) >= 0
 
 
-def test_pu_is_the_scaled_form_of_kato_and_teshima() -> None:
+def test_pu_and_least_squares_as_they_are_written() -> None:
+    """PU is the scaled form of Kato and Teshima; least squares is as the paper writes it out."""
     output = torch.linspace(-6, 6, 13, dtype=torch.float64)
     s = torch.sigmoid(output)
     pu = divergence("pu")
     torch.testing.assert_close(pu.ratio(output, C), s / C)
     torch.testing.assert_close(pu.l1(output, C), -torch.log(1 - s))
     torch.testing.assert_close(pu.l2(output, C), -C * torch.log(s))
+    train, pool, c = torch.tensor([1.0, 3.0]), torch.tensor([0.5, 2.0]), 0.25
+    surplus, rest = terms(divergence("lsif"), train, pool, c)
+    assert float(surplus) == pytest.approx(0.5 * 5 - 0.25 / 2 * 2.125)
+    assert float(rest) == pytest.approx(-(1.25 - 0.25 / 2 * 2.125))
 
 
 @each_divergence
@@ -74,8 +79,6 @@ def test_logarithm_of_a_tiny_ratio_is_continuous(name: str) -> None:
     slope.sum().backward()
     np.testing.assert_allclose(near.grad, [1, 1], atol=1e-6)
 
-
-# -- the objective ----------------------------------------------------------------------------------------------
 
 #: A finite space of 4 points; training counts and test counts of 3 clients, 20 test samples each.
 TRAIN = np.array([10, 20, 30, 40])
@@ -126,13 +129,6 @@ def test_sum_form_is_the_paper_s_sum_over_clients(name: str) -> None:
     single = f.l1(output[OWN], c).mean() - c * f.l1(each[0], c).mean()
     expected = max(0.0, float(single)) + float(f.l2(each[0], c).mean())
     assert float(objective(f, output[OWN], each[0], c)) == pytest.approx(expected)
-
-
-def test_least_squares_as_the_paper_writes_it_out() -> None:
-    train, pool, c = torch.tensor([1.0, 3.0]), torch.tensor([0.5, 2.0]), 0.25
-    surplus, rest = terms(divergence("lsif"), train, pool, c)
-    assert float(surplus) == pytest.approx(0.5 * 5 - 0.25 / 2 * 2.125)
-    assert float(rest) == pytest.approx(-(1.25 - 0.25 / 2 * 2.125))
 
 
 @each_divergence

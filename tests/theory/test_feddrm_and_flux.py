@@ -1,12 +1,16 @@
 """FedDRM's statements on random problems: a softmax head on fixed features, Theorems 2.1 and 2.2 with the empirical
-likelihood by its definition, recovered density ratios, the two terms of Theorem 2.5, and Figure 3's drift."""
+likelihood by its definition, recovered density ratios, the two terms of Theorem 2.5, and Figure 3's drift; and xi of
+FLUX's descriptors: transport of Gaussians without covariances against the whole formula."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg import sqrtm
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 from sklearn.linear_model import LogisticRegression
@@ -27,6 +31,7 @@ from fedbench.theory.feddrm import (
 from fedbench.theory.feddrm import profile as p
 from fedbench.theory.feddrm.check import exponent
 from fedbench.theory.feddrm.newton import minimise
+from fedbench.theory.wasserstein import deviations
 
 quick = settings(max_examples=12)
 RNG = np.random.default_rng(3)
@@ -34,26 +39,18 @@ X = softmax.with_constant(RNG.standard_normal((200, 2)))
 LABELS = (X @ RNG.standard_normal((3, 4)) + RNG.gumbel(size=(200, 4))).argmax(axis=1)
 
 
-# -- a softmax head ---------------------------------------------------------------------------------------------
-
-
-def test_the_fit_is_a_librarys() -> None:
+def test_a_softmax_head() -> None:
+    """The fit is a library's, cross-entropy a sum over samples, information the covariance of the score."""
     library = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10, max_iter=10_000).fit(X, LABELS)
     np.testing.assert_allclose(softmax.fit(X, LABELS, 4), softmax.centred(library.coef_.T), atol=1e-5)
     ridge = LogisticRegression(C=1 / (200 * 0.05), fit_intercept=False, tol=1e-10, max_iter=10_000).fit(X, LABELS)
     ours = softmax.fit(X, LABELS, 4, scale=0.5, ridge=0.025)
     np.testing.assert_allclose(ours, ridge.coef_.T, atol=1e-5)
     np.testing.assert_allclose(ours.sum(axis=1), 0, atol=1e-12)
-
-
-def test_cross_entropy_is_a_sum_over_samples() -> None:
     logits = X @ RNG.standard_normal((3, 4)) + 700.0  # exp of it alone would be infinite
     p = np.exp(logits - 700.0)
     expected = -sum(np.log(row[y] / row.sum()) for row, y in zip(p, LABELS, strict=True))
     assert softmax.cross_entropy(logits, LABELS) == pytest.approx(expected, rel=1e-12)
-
-
-def test_information_is_the_covariance_of_the_score() -> None:
     b = RNG.standard_normal((3, 4))
     p = np.exp(softmax.log_probabilities(X @ b))
     expected = np.zeros((12, 12))
@@ -98,9 +95,6 @@ def test_fedavg_is_the_average_of_local_descents() -> None:
         assert state.drift == pytest.approx(np.mean([np.sum((g - mean) ** 2) for g in state.gradients]))
         assert state.squared_gradient == pytest.approx(np.sum(mean**2))
         shared = np.mean(local, axis=0)
-
-
-# -- Theorems 2.1 and 2.2 ---------------------------------------------------------------------------------------
 
 
 def _sample(seed: int, m: int = 3, d: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -200,12 +194,7 @@ def test_the_optimal_intercepts_are_a_maximum_and_the_dual_is_above(seed: int) -
             value = p.profile(h, client, aside, xi).value
             assert value < best
             assert value <= p.dual(h, client, aside, xi)
-
-
-def test_no_weights_meet_impossible_constraints() -> None:
-    h, client, xi = _sample(0)
-    gamma = p.optimal_intercepts(h, client, xi)
-    assert p.profile(h, client, gamma + 50, xi).value == -np.inf  # every tilt is above 1
+    assert p.profile(h, client, gamma + 50, xi).value == -np.inf  # every tilt is above 1: no weights are possible
 
 
 def test_the_checks_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,19 +211,14 @@ def test_the_checks_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not value.holds
 
 
-# -- density ratios, and Theorem 2.5 ----------------------------------------------------------------------------
-
-
-def test_true_ratios_are_those_of_a_library() -> None:
+def test_gaussians() -> None:
+    """Their true ratios are a library's, and samples have their clients' moments."""
     gaussians = densities.random_gaussians(np.random.default_rng(0), equal=False)
     x = np.random.default_rng(1).standard_normal((50, 2))
     log_density = np.column_stack(
         [multivariate_normal(m, c).logpdf(x) for m, c in zip(gaussians.mean, gaussians.covariance, strict=True)]
     )
     np.testing.assert_allclose(gaussians.log_ratios(x), log_density - log_density[:, :1], atol=1e-10)
-
-
-def test_samples_have_their_clients_moments() -> None:
     gaussians = densities.random_gaussians(np.random.default_rng(2), equal=False)
     x, client = gaussians.sample(np.random.default_rng(3), 140_000)
     np.testing.assert_array_equal(np.bincount(client), [20_000, 40_000, 80_000])
@@ -243,12 +227,20 @@ def test_samples_have_their_clients_moments() -> None:
         np.testing.assert_allclose(np.cov(x[client == i].T), gaussians.covariance[i], atol=0.05)
 
 
-def test_ratios_get_better_at_the_rate_only_where_the_model_holds() -> None:
+def test_rates() -> None:
+    """Ratios get better only where the model holds; Theorem 2.5; FedAvg stays below its bound."""
     exact, raw, bent, richer = rates.of_ratios(np.random.default_rng(0), 8)
     assert (exact.holds, raw.holds, bent.holds, richer.holds) == (True, False, False, True)
     assert (exact.control, raw.control, bent.control, richer.control) == (False, True, True, False)
     errors = [point.measured for point in exact.points[:-1]]
     assert errors == sorted(errors, reverse=True)
+    free, fixed, lemma, right = rates.of_statistics(np.random.default_rng(1), 8)
+    assert (free.holds, fixed.holds, lemma.holds, right.holds) == (True, False, False, True)
+    assert np.ptp([point.measured for point in lemma.points]) < 1e-3  # λ changes no minimiser
+    bound, proportional = rates.of_descent(np.random.default_rng(2), 1)
+    assert (bound.holds, proportional.holds) == (True, False)
+    assert proportional.points[-1].measured == pytest.approx(2, abs=0.1)
+    assert all(0 <= point.measured <= point.claimed for point in bound.points)
 
 
 def test_the_population_error_is_the_inverse_information() -> None:
@@ -259,9 +251,6 @@ def test_the_population_error_is_the_inverse_information() -> None:
     assert len(consistency.eigenvalues(truth.client_information)) == 3 * 2
     errors = [truth.client_error(x, who, 0.8, 0.0) for x, who, _ in (truth.sample(rng, 3000) for _ in range(60))]
     assert 3000 * np.mean(errors) == pytest.approx(expected, rel=0.35)
-
-
-def test_claimed_is_the_printed_numerator() -> None:
     truth = consistency.random_truth(np.random.default_rng(6))
     least = [
         np.sort(np.linalg.eigvalsh(i))[b.shape[0]]  # as many are 0 as there are features
@@ -270,21 +259,8 @@ def test_claimed_is_the_printed_numerator() -> None:
     assert truth.claimed(0.8, 0.1) == pytest.approx(1 / (0.2 * least[0] + 0.1) + 1 / (0.8 * least[1] + 0.1))
 
 
-def test_statistics_by_theorem_2_5() -> None:
-    free, fixed, lemma, right = rates.of_statistics(np.random.default_rng(1), 8)
-    assert (free.holds, fixed.holds, lemma.holds, right.holds) == (True, False, False, True)
-    assert np.ptp([point.measured for point in lemma.points]) < 1e-3  # λ changes no minimiser
-
-
-def test_fedavg_stays_below_the_bound_and_falls_with_the_square_of_the_rate() -> None:
-    bound, proportional = rates.of_descent(np.random.default_rng(2), 1)
-    assert (bound.holds, proportional.holds) == (True, False)
-    assert proportional.points[-1].measured == pytest.approx(2, abs=0.1)
-    assert all(0 <= point.measured <= point.claimed for point in bound.points)
-
-
-def test_the_bound_fails_beyond_its_step_size() -> None:
-    """η ≤ 1/L is needed: where η ρ > 2, even the penalty alone overshoots ever further."""
+def test_the_bound_of_descent() -> None:
+    """η ≤ 1/L is needed: where η ρ > 2, even the penalty alone overshoots ever further. L bounds every Hessian."""
     clients = descent.random_clients(np.random.default_rng(3))
     largest = 1 / clients.smoothness(0.8, 0.3)
     options = {"weight": 0.8, "ridge": 0.3, "steps": 2, "rounds": 60}
@@ -293,9 +269,6 @@ def test_the_bound_fails_beyond_its_step_size() -> None:
     assert well.distance[-1] < well.distance[0] / 10
     beyond = descent.follow(clients, rate=7.5, **options)
     assert not (beyond.distance <= beyond.bound).all()
-
-
-def test_smoothness_bounds_every_hessian() -> None:
     clients = descent.random_clients(np.random.default_rng(7))
     for weight in (0.5, 0.9):
         bound = clients.smoothness(weight, 0.1)
@@ -306,8 +279,9 @@ def test_smoothness_bounds_every_hessian() -> None:
                 assert np.linalg.eigvalsh(hessian)[-1] <= bound
 
 
-def test_drift_of_the_two_heads() -> None:
-    """At the first round all logits are 0, so that every gradient is known: E x (1/C - [class])."""
+def test_drift_of_the_two_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first round all logits are 0, so that every gradient is known: E x (1/C - [class]). Without heterogeneity
+    only the client head's one-sided labels pull apart."""
     client, target = drift.simulate(0, rounds=3)
     data = drift.clients(np.random.default_rng(0))
     assert data.features.shape == (3, 1000, 33)
@@ -323,10 +297,6 @@ def test_drift_of_the_two_heads() -> None:
         assert head.drift.shape == (3,)
     assert (client.relative > target.relative).all()
     assert (client.drift > target.drift).all()
-
-
-def test_equal_clients_do_not_drift_in_their_target_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without heterogeneity only the client head's one-sided labels pull apart: the paper's explanation."""
     monkeypatch.setattr(drift, "_SPREAD", 0.0)
     client, target = drift.simulate(0, rounds=2)
     assert target.relative[0] < 0.1 < 10 < client.relative[0]
@@ -342,3 +312,41 @@ def test_all_checks_and_their_limits() -> None:
             feddrm.checks(draws)
     with pytest.raises(FedbenchError, match="the seed must be in"):
         feddrm.checks(1, -1)
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def transport(m: np.ndarray, s: np.ndarray, m2: np.ndarray, s2: np.ndarray) -> float:
+    """The 2-Wasserstein distance of two Gaussians by their covariance matrices (Dowson and Landau, 1982)."""
+    a, b = np.diag(s**2), np.diag(s2**2)
+    half = sqrtm(a)
+    return float(np.sqrt(((m - m2) ** 2).sum() + np.trace(a + b - 2 * np.real(sqrtm(half @ b @ half)))))
+
+
+@given(seeds)
+def test_pairs_in_order_against_the_formula_of_any_gaussians(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    d, means, stds = rng.standard_normal((5, 7)), rng.standard_normal((5, 3)), rng.uniform(0.2, 2, (5, 3))
+    values = deviations(d, np.concatenate([means, stds], 1))
+    expected = [
+        abs(np.linalg.norm(d[i] - d[j]) - transport(means[i], stds[i], means[j], stds[j]))
+        for i, j in itertools.combinations(range(5), 2)
+    ]
+    assert values == pytest.approx(expected, abs=1e-6)
+    x = np.random.default_rng(1).uniform(0, 1, (6, 8))
+    assert deviations(x, x).tolist() == [0.0] * 15, "a descriptor that is the Gaussian deviates nowhere"
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "gaussians", "line"),
+    [
+        (np.zeros((1, 3)), np.zeros((1, 4)), "a pair needs two snapshots, and there are 1"),
+        (np.zeros((2, 3)), np.zeros((3, 4)), "snapshots need descriptors"),
+        (np.full((2, 3), np.nan), np.zeros((2, 4)), "its model has diverged"),
+        (np.zeros((2, 3)), np.full((2, 4), np.inf), "its model has diverged"),
+    ],
+)
+def test_what_is_no_pair_is_refused(descriptors: np.ndarray, gaussians: np.ndarray, line: str) -> None:
+    with pytest.raises(FedbenchError, match=line):
+        deviations(descriptors, gaussians)
