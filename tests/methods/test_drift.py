@@ -1,8 +1,12 @@
-"""Methods against client drift, and rules of the server: whole rounds against torch's SGD and the papers' formulas."""
+"""Methods against client drift, rules of the server, losses on features (MOON, FedProto) and Per-FedAvg: whole rounds
+against torch's SGD and autograd, with the Hessian itself, and the papers' formulas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedbench.core.federation import to_input
-from fedbench.core.state import state_of, weighted_mean
+from fedbench.conformance.small import small
+from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client
+from fedbench.core.federation import Federation, to_input
+from fedbench.core.plan import Plan
+from fedbench.core.state import size_in_bytes, state_of, weighted_mean
 from fedbench.methods.fednova import normaliser
 from fedbench.methods.qfedavg import Before
+from fedbench.specs import Setting
 from tests.support.formula_lab import (
     PARAMETERS,
     ByHand,
@@ -26,11 +34,12 @@ from tests.support.formula_lab import (
     images,
     network,
     of,
+    sent,
     started,
     trained,
     zeros,
 )
-from tests.support.lab import client, federation, method, setting, trainer
+from tests.support.lab import Run, client, federation, finish, method, setting, train, trainer
 
 DATA = federation()
 N = DATA.n_train
@@ -46,16 +55,14 @@ def test_in_these_rounds_clients_come_and_go() -> None:
     assert cohorts[0] & cohorts[1]
 
 
-def test_fedprox_is_sgd_on_the_loss_and_the_squared_distance(tmp_path: Path) -> None:
+def test_rounds_of_fedprox(tmp_path: Path) -> None:
+    """The squared distance is added to the loss. FedDRM's FedProxFT: in the last rounds each client goes on from its
+    own copy."""
     it, run = trained(method("fedprox", mu=0.7), DATA, TWO, tmp_path), ByHand(DATA, TWO)
     expected = run.rounds(lambda i, t, x: run.descended(x, run.batches(i, t), pull=0.7, anchor=x))
     close(of(it.server.shared), expected)
-
-
-def test_fedproxs_last_rounds_neither_communicate_nor_pull(tmp_path: Path) -> None:
-    """FedDRM's FedProxFT: each client goes on from its own copy."""
     s = setting(rounds=3, window=1)
-    it, run = trained(method("fedprox", mu=0.7, finetune_rounds=2), DATA, s, tmp_path), ByHand(DATA, s)
+    it, run = trained(method("fedprox", mu=0.7, finetune_rounds=2), DATA, s, tmp_path / "2"), ByHand(DATA, s)
     x = started()
     shared = averaged([run.descended(x, run.batches(i, 1), pull=0.7, anchor=x) for i in range(4)], N)
     close(of(it.server.shared), shared)
@@ -136,9 +143,6 @@ def test_rounds_of_feddc(correction: float, tmp_path: Path) -> None:
         close({n: it.server.personal[i][f"own_change/{n}"] for n in PARAMETERS}, g[i], 1e-2, 1e-4)
 
 
-# -- FedNova --------------------------------------------------------------------------------------------------
-
-
 def by_the_paper(steps: int, rho: float, pull: float) -> float:
     """||a||_1 for local momentum rho, or for FedProx's local steps; pull = lr mu."""
     if pull:
@@ -146,13 +150,7 @@ def by_the_paper(steps: int, rho: float, pull: float) -> float:
     return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
 
 
-@pytest.mark.parametrize("steps", [1, 7, 40])
-@pytest.mark.parametrize(("rho", "pull"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.05), (0.0, 1.0)])
-def test_normalisers_are_those_of_the_paper(steps: int, rho: float, pull: float) -> None:
-    assert normaliser(steps, rho, pull, steps) == pytest.approx(by_the_paper(steps, rho, pull))
-
-
-@pytest.mark.parametrize(("momentum", "pull"), [(0.0, 0.1), (0.9, 0.0), (0.9, 0.02)])
+@pytest.mark.parametrize(("momentum", "pull"), [(0.0, 0.1), (0.0, 1.0), (0.9, 0.0), (0.9, 0.02)])
 @pytest.mark.parametrize("restarts", [3, 10])
 def test_normalisers_are_the_way_that_torch_goes_on_gradients_of_one(
     momentum: float, pull: float, restarts: int
@@ -195,8 +193,6 @@ def test_rounds_of_fednova(mu: float, changes: dict[str, Any], tmp_path: Path) -
     close(of(it.server.shared), run.rounds(local, step))
     assert len(set(a.values())) == 2
 
-
-# -- rules of the server --------------------------------------------------------------------------------------
 
 Array = npt.NDArray[np.float64]
 ETA, BETA1, BETA2, TAU = 0.05, 0.8, 0.9, 0.02
@@ -294,8 +290,6 @@ def test_qfedavgs_loss_is_that_of_the_model_as_sent(tmp_path: Path) -> None:
     assert one.upload.loss == pytest.approx(float(by_hand), rel=1e-4)
 
 
-# -- FedSAM and MoFedSAM --------------------------------------------------------------------------------------
-
 RHO = 0.3
 
 
@@ -333,6 +327,8 @@ def test_rounds_of_fedsam(tmp_path: Path) -> None:
     close(of(it.server.shared), shared)
     for i in range(DATA.clients):
         close(of(it.server.view(i)), run.descended(shared, run.batches(i, 2)), atol=2e-5)
+    assert method("fedsam").relative_compute(setting(rounds=800)) == 2
+    assert method("fedsam", finetune_rounds=100).relative_compute(setting(rounds=800)) == 1.875
 
 
 def test_rounds_with_momentum_are_those_of_mofedsam(tmp_path: Path) -> None:
@@ -355,6 +351,280 @@ def test_rounds_with_momentum_are_those_of_mofedsam(tmp_path: Path) -> None:
     close({n: it.server.shared[f"direction/{n}"] for n in direction}, direction, 1e-2, 1e-4)
 
 
-def test_effort_of_fedsam_is_two_passes_a_step_but_in_the_last_rounds() -> None:
-    assert method("fedsam").relative_compute(setting(rounds=800)) == 2
-    assert method("fedsam", finetune_rounds=100).relative_compute(setting(rounds=800)) == 1.875
+MU, TEMPERATURE = 2.0, 0.4
+
+
+def test_what_moon_moves_keeps_and_sends(tmp_path: Path) -> None:
+    """The network alone; its first round is FedAvg's, as the previous model is the received one, which is neither kept
+    nor sent."""
+    s = setting(rounds=1, window=1)
+    moon, average = (train(name, DATA, tmp_path / name, s) for name in ("moon", "fedavg"))
+    close(moon.shared, average.shared, 1e-4, 1e-6)
+    assert moon.reports[0].loss == pytest.approx(average.reports[0].loss + math.log(2), rel=1e-5)
+    how: Any = method("moon", mu=MU, temperature=TEMPERATURE)
+    nets = [small(norm=True, seed=seed) for seed in range(3)]
+    before = [copy.deepcopy(net.state_dict()) for net in nets]
+    rows = DATA.train[0][:9]
+    how.loss(nets, Batch(images(DATA, rows), DATA.labels[rows], torch.arange(9), {})).total.backward()
+    assert all(p.grad is not None for p in nets[0].parameters())
+    for net, state in zip(nets[1:], before[1:], strict=True):
+        assert all(p.grad is None for p in net.parameters())
+        assert all(torch.equal(t, state[n]) for n, t in net.state_dict().items()), "running statistics moved"
+    uploads: list[set[str]] = []
+
+    class Spy(type(method("moon"))):  # type: ignore[misc]
+        def aggregate(self, server: Any, cohort: Sequence[Client], t: int) -> None:
+            uploads.extend(set(c.state) for c in cohort)
+            super().aggregate(server, cohort, t)
+
+    run: Run = train(Spy(), DATA, tmp_path / "2", setting(rounds=2))
+    names = {*run.shared, "previous/known", *(f"previous/{n}" for n in run.shared)}
+    assert uploads
+    assert all(names == upload for upload in uploads)
+    server = run.trainer.server
+    assert {name.split("/")[0] for state in server.personal.values() for name in state} == {"previous"}
+    assert sent(run) == [(DATA.clients * size_in_bytes(server.shared),) * 2] * 2
+
+
+def contrast(z: Tensor, near: Tensor, far: Tensor) -> Tensor:
+    """Eq. 3, image by image, as it is written."""
+    each = []
+    for a, b, c in zip(z, near, far, strict=True):
+        toward, away = (torch.exp(a @ other / (a.norm() * other.norm()) / TEMPERATURE) for other in (b, c))
+        each.append(-torch.log(toward / (toward + away)))
+    return torch.stack(each).mean()
+
+
+def test_rounds_of_moon(tmp_path: Path) -> None:
+    """Algorithm 1, lines 10-20, beside two networks that are frozen in evaluation mode; clients come late and again."""
+    s = setting(rounds=3, window=1, epochs=2, participation=0.6, seed=3)
+    it, run = trained(method("moon", mu=MU, temperature=TEMPERATURE), DATA, s, tmp_path), ByHand(DATA, s)
+    first, second, third = (set(run.plan.cohort(t)) for t in (1, 2, 3))
+    assert first & second
+    assert (second | third) - first
+    previous: dict[int, State] = {}
+
+    def local(i: int, t: int, received: State) -> State:
+        frozen = [network(state).eval() for state in (received, previous.get(i, received))]
+
+        def loss(net: Any, x: Tensor, y: Tensor) -> Tensor:
+            z = net.features(x)
+            with torch.no_grad():
+                others = [one.features(x) for one in frozen]
+            return F.cross_entropy(net.head(z), y) + MU * contrast(z, *others)
+
+        previous[i] = run.descended(received, run.batches(i, t), loss)
+        return previous[i]
+
+    close(of(it.server.shared), run.rounds(local), atol=2e-5)
+    for i, state in previous.items():
+        close(of(it.server.view(i), "previous/"), state, atol=2e-5)
+
+
+K, D, LAMBDA = 10, 16, 3.0
+MEAN, COUNT = "prototypes.mean", "prototypes.count"
+Prototypes = dict[int, Tensor]
+
+
+def nines_are_eights(data: Federation) -> Federation:
+    """The federation with a class, the last one, that nobody has."""
+    labels = data.labels.clamp(max=K - 2)
+    counts = torch.stack([torch.bincount(labels[rows], minlength=K).float() for rows in data.train])
+    return dataclasses.replace(data, labels=labels, class_counts=counts)
+
+
+#: Clients of a few classes each.
+FEW = nines_are_eights(federation((70, 40, 55, 30), skew=2.0))
+
+
+def features(state: State, rows: Tensor) -> Tensor:
+    """[n, D] of these images, by the network in evaluation mode."""
+    with torch.no_grad():
+        z: Tensor = network(state).eval().features(images(FEW, rows))
+    return z
+
+
+def by_the_algorithm(s: Setting) -> tuple[dict[int, State], Prototypes]:
+    """Everybody's network and the prototypes, class by class, after a whole run."""
+    run, known, networks = ByHand(FEW, s), Prototypes(), dict[int, State]()
+
+    def loss(net: Any, x: Tensor, y: Tensor) -> Tensor:
+        z = net.features(x)
+        total = F.cross_entropy(net.head(z), y)
+        for one, label in zip(z, y.tolist(), strict=True):
+            if label in known:
+                total = total + LAMBDA * (one - known[label]).square().sum() / (len(x) * D)
+        return total
+
+    for t in range(1, s.rounds + 1):
+        cohort = run.plan.cohort(t)
+        for i in cohort:
+            networks[i] = run.descended(networks.get(i, started()), run.batches(i, t), loss)
+        z = torch.cat([features(networks[i], FEW.train[i]) for i in cohort])
+        y = torch.cat([FEW.labels[FEW.train[i]] for i in cohort])
+        known.update({k: z[y == k].mean(0) for k in set(y.tolist())})
+    return networks, known
+
+
+def test_rounds_of_fedproto(tmp_path: Path) -> None:
+    """Classes come and go with the clients that have them; class means and counts alone are sent."""
+    s = setting(rounds=3, window=1, epochs=2, participation=0.5, seed=15)
+    it = trained(method("fedproto", **{"lambda": LAMBDA}), FEW, s, tmp_path)
+    networks, known = by_the_algorithm(s)
+    plan = ByHand(FEW, s).plan
+    first, last = ({*torch.cat([FEW.labels[FEW.train[i]] for i in plan.cohort(t)]).tolist()} for t in (1, 3))
+    assert first - last, "no prototype is kept"
+    assert last - first, "no prototype comes late"
+    assert {k for k in range(K) if it.server.shared[COUNT][k] > 0} == set(known) == set(range(K - 1))
+    close(dict(enumerate(it.server.shared[MEAN])), known, atol=1e-4)  # type: ignore[arg-type]
+    for i, state in networks.items():
+        close(of(it.server.view(i)), state, atol=2e-5)
+    assert {n: tuple(t.shape) for n, t in it.server.shared.items()} == {MEAN: (K, D), COUNT: (K,)}
+    assert sent(it) == [(len(plan.cohort(t)) * 4 * (K * D + K),) * 2 for t in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("by", ["prototypes", "head"])
+def test_clients_answer_by_the_nearest_prototype_or_by_their_heads(by: str, tmp_path: Path) -> None:
+    s = setting(rounds=2, window=1, epochs=2, votes=False)
+    it = trained(method("fedproto", answers=by), FEW, s, tmp_path)
+    table = it.checkpoint.read_predictions()
+    own, client = (np.array(table[column].to_pylist()) for column in ("own", "client"))
+    mean, count = it.server.shared[MEAN], it.server.shared[COUNT]
+    for i in range(FEW.clients):
+        state = of(it.server.view(i))
+        expected = [
+            min((float((a - mean[k]).norm()), k) for k in range(K) if count[k] > 0)[1]
+            if by == "prototypes"
+            else int((state["head.weight"] @ a + state["head.bias"]).argmax())
+            for a in features(state, FEW.test[i])
+        ]
+        assert own[client == i].tolist() == expected
+
+
+def test_before_there_are_prototypes_heads_answer(tmp_path: Path) -> None:
+    it = trainer(method("fedproto"), FEW, tmp_path)
+    one = it.client(0, it.server.view(0), 1)
+    assert it.method.personalise(one) is None
+    assert one.answers_by is None
+    one.state = {**one.state, COUNT: torch.eye(K)[3]}
+    it.method.personalise(one)
+    assert one.answers_by is not None
+
+
+ALPHA, STEPS = 0.2, 2
+variants = pytest.mark.parametrize("variant", ["fo", "hf"])
+
+
+def smooth() -> Any:
+    """The small network with a Hessian everywhere."""
+    net = small(norm=True)
+    for name, layer in (("pool", nn.AvgPool2d(2)), ("act", nn.Tanh()), ("last", nn.Tanh())):
+        setattr(net.backbone, name, layer)
+    return net
+
+
+class Oracle:
+    """Algorithm 1 for one client in float64, by autograd on a module."""
+
+    def __init__(self, state: State, client: int, t: int, plan: Plan) -> None:
+        self.net = smooth()
+        self.net.load_state_dict(state)
+        self.net = self.net.double().train()
+        self.weights = list(self.net.parameters())
+        self.client, self.t, self.plan, self.draws = client, t, plan, 0
+
+    def loss(self) -> Tensor:
+        """On the next batch of the plan, which is independent of those before."""
+        self.draws += 1
+        (position,) = self.plan.batches(self.client, self.t, self.draws, None, 1)
+        rows = DATA.train[self.client][torch.from_numpy(position)]
+        return F.cross_entropy(self.net(images(DATA, rows).double()), DATA.labels[rows])
+
+    def move(self, direction: Any, by: float) -> None:
+        with torch.no_grad():
+            for w, d in zip(self.weights, direction, strict=True):
+                w -= by * d
+
+    def step(self, lr: float, hessian: bool) -> None:
+        home = [w.detach().clone() for w in self.weights]
+        self.move(torch.autograd.grad(self.loss(), self.weights), ALPHA)
+        v = torch.autograd.grad(self.loss(), self.weights)
+        self.return_to(home)
+        product = v if not hessian else self.product(v)
+        self.move([g - ALPHA * h for g, h in zip(v, product, strict=True)] if hessian else v, lr)
+
+    def product(self, v: Any) -> Any:
+        """The Hessian times v by differentiating twice; running statistics do not hear of it."""
+        statistics = {n: t.clone() for n, t in self.net.named_buffers()}
+        gradient = torch.autograd.grad(self.loss(), self.weights, create_graph=True)
+        product = torch.autograd.grad(gradient, self.weights, grad_outputs=v)
+        self.net.load_state_dict(statistics, strict=False)
+        return product
+
+    def return_to(self, home: list[Tensor]) -> None:
+        with torch.no_grad():
+            for w, h in zip(self.weights, home, strict=True):
+                w.copy_(h)
+
+
+def rounds(hessian: bool, rounds: int, plan: Plan, lr: float) -> State:
+    """The shared model after these rounds."""
+    shared = started()
+    for t in range(1, rounds + 1):
+        states = []
+        for i in range(DATA.clients):
+            oracle = Oracle(shared, i, t, plan)
+            for _ in range(STEPS):
+                oracle.step(lr, hessian)
+            states.append(state_of(oracle.net.float()))
+        shared = averaged(states, DATA.n_train)
+    return shared
+
+
+def distance(a: State, b: State) -> float:
+    """Between the parameters, as one vector."""
+    return float(torch.stack([(a[n].double() - b[n].double()).square().sum() for n in PARAMETERS]).sum().sqrt())
+
+
+@variants
+def test_rounds_are_those_of_the_algorithm(variant: str, tmp_path: Path) -> None:
+    """Two rounds of a network with a batch norm; hf's differences are compared with the Hessian itself."""
+    s = setting(rounds=2, window=1, steps=STEPS, lr=0.1)
+    how = method("perfedavg", variant=variant, alpha=ALPHA, delta=1e-3)
+    it = finish(trainer(how, DATA, tmp_path, s, network=smooth)).trainer
+    ours, plan = of(it.server.shared), Plan(s, DATA.n_train, DATA.shape[:2])
+    exact, other = (rounds(hessian, 2, plan, 0.1) for hessian in (variant == "hf", variant != "hf"))
+    assert distance(ours, exact) < 1e-3 * distance(exact, other)
+    close(ours, exact, atol=1e-4)
+
+
+@pytest.mark.parametrize(("variant", "batches"), [("fo", 2), ("hf", 3)])
+@pytest.mark.parametrize("length", [{"epochs": 2}, {"steps": 2}])
+def test_a_step_for_each_of_fedavgs_batches(variant: str, batches: int, length: dict[str, int], tmp_path: Path) -> None:
+    s = setting(rounds=1, window=1, **length)
+    it = train(method("perfedavg", variant=variant), DATA, tmp_path, s).trainer
+    steps = [2 if "steps" in length else 2 * -(-n // 16) for n in DATA.n_train]
+    assert it.checkpoint.rounds[0]["images"] == sum(16 * batches * k for k in steps)
+    client = it.client(1, it.server.view(1), 1)
+    it.executor.run([client], it.method.local)
+    assert client.state.keys() == client.received.keys(), "the models of the differences are dropped"
+
+
+@pytest.mark.parametrize("kind", [MEMBER, UNSEEN, UNLABELLED])
+def test_who_has_labels_adapts_by_steps_of_gradient_descent(kind: str, tmp_path: Path) -> None:
+    """Two steps on batches of its own, by torch on a module; without labels it answers as served."""
+    s, how = setting(rounds=1, window=1, lr=0.3), method("perfedavg", alpha=0.15, adapt_steps=2)
+    it = finish(trainer(how, DATA, tmp_path, s, network=smooth)).trainer
+    client = it.answering(it.server, 2, kind, 1)
+    net, first = smooth().train(), client.work.phase
+    net.load_state_dict(it.server.shared)
+    it.executor.run([client], how.personalise)
+    for phase in (first + 1, first + 2) if kind != UNLABELLED else ():
+        (position,) = it.plan.batches(2, 1, phase, None, 1)
+        rows = DATA.train[2][torch.from_numpy(position)]
+        optimiser = torch.optim.SGD(net.parameters(), 0.15)
+        optimiser.zero_grad()
+        F.cross_entropy(net(images(DATA, rows)), DATA.labels[rows]).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    close(client.state, net.state_dict(), 1e-4, 1e-6)
+    assert (client.state["head.weight"] is it.server.shared["head.weight"]) == (kind == UNLABELLED)

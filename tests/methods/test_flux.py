@@ -25,11 +25,20 @@ from fedbench.methods.parts.description import Describe, projection
 from fedbench.methods.parts.descriptor import cube
 from fedbench.methods.parts.phases import Phase
 from fedbench.methods.parts.warm_up import warm_up_ends
-from tests.support.groups_lab import answers, drifted, grouped_federation, grouped_setting, network, pixels
+from fedbench.specs import Setting
+from tests.support.groups_lab import answers, drifted, grouped_federation, grouped_setting, moments, network, pixels
 from tests.support.lab import Run, method, train, trainer
 
-GROUPS = (0, 1, 2, 0, 1, 2)
-DATA = grouped_federation(GROUPS)
+#: Three groups of clients; two, of whom a few at a time take part; groups that change.
+DATA = grouped_federation((0, 1, 2, 0, 1, 2))
+TEN = grouped_federation((0, 1) * 5, size=60)
+SIDES = grouped_federation((0, 0, 1, 1)), grouped_federation((1, 0, 1, 0))
+DRIFTING = drifted(*SIDES, (1, 0, 1, 0), (0, 0, 1, 1))
+
+
+def coming(cohort: int) -> Setting:
+    """Six rounds of so many of the ten clients."""
+    return grouped_setting(rounds=6, cohort=cohort, partition=replace(grouped_setting().partition, clients=10))
 
 
 @pytest.fixture(scope="module")
@@ -41,26 +50,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("accuracies", "first", "expected"),
+    ("accuracies", "t", "first", "expected"),
     [
-        ([0.1, 0.3], 3, False),  # two rounds are no warm-up
-        ([0.1, 0.3, 0.35], 3, True),
-        ([0.1, 0.3, 0.37], 3, False),
-        ([0.1, 0.12, 0.3], 3, False),  # the first slope does not count ...
-        ([0.1, 0.12, 0.3], 2, True),  # ... but in the released code
-        ([0.1, 0.2, 0.19, 0.4], 3, True),  # one slope so far is enough
-        ([0.1 * t for t in range(1, 8)], 3, False),
-        ([0.1 * t for t in range(1, 9)], 3, True),  # 80 % of ten rounds
+        ([0.1, 0.3], 2, 3, False),  # two rounds are no warm-up
+        ([0.1, 0.3, 0.35], 3, 3, True),
+        ([0.1, 0.3, 0.37], 3, 3, False),
+        ([0.1, 0.12, 0.3], 3, 3, False),  # the first slope does not count ...
+        ([0.1, 0.12, 0.3], 3, 2, True),  # ... but in the released code
+        ([0.1, 0.2, 0.19, 0.4], 4, 3, True),  # one slope so far is enough
+        ([0.1 * t for t in range(1, 8)], 7, 3, False),
+        ([0.1 * t for t in range(1, 9)], 8, 3, True),  # 80 % of ten rounds
+        ([0.1, 0.2, 0.3], 7, 3, False),  # rounds without a cohort count for the 80 % and for no slope
+        ([0.1, 0.2, 0.3], 8, 3, True),
+        ([0.1, 0.11], 5, 2, False),  # two accuracies are no warm-up
     ],
 )
-def test_warm_up_ends_by_eq_14(accuracies: list[float], first: int, expected: bool) -> None:
-    assert warm_up_ends(accuracies, len(accuracies), 10, 0.06, first) is expected
-
-
-def test_rounds_without_a_cohort_count_for_the_80_percent_and_for_no_slope() -> None:
-    assert not warm_up_ends([0.1, 0.2, 0.3], 7, 10, 0.06, 3)
-    assert warm_up_ends([0.1, 0.2, 0.3], 8, 10, 0.06, 3)
-    assert not warm_up_ends([0.1, 0.11], 5, 10, 0.06, 2), "two accuracies are no warm-up"
+def test_warm_up_ends_by_eq_14(accuracies: list[float], t: int, first: int, expected: bool) -> None:
+    assert warm_up_ends(accuracies, t, 10, 0.06, first) is expected
 
 
 def test_the_round_in_which_it_clusters(tmp_path: Path) -> None:
@@ -73,17 +79,6 @@ def test_the_round_in_which_it_clusters(tmp_path: Path) -> None:
     assert [line["figure_clusters"] for line in rounds][:3] == [1, 1, 1]
 
 
-# -- by hand ------------------------------------------------------------------------------------------------
-
-
-def by_hand(z: np.ndarray, y: np.ndarray | None) -> np.ndarray:
-    """The descriptor of reduced latents, class by class."""
-    parts = [z] if y is None else [z, *(z[y == u] for u in range(10))]
-    means = [p.mean(0) if i == 0 or len(p) > 1 else np.full(z.shape[1], -1.0) for i, p in enumerate(parts)]
-    deviations = [p.std(0) if i == 0 or len(p) > 1 else np.full(z.shape[1], -1.0) for i, p in enumerate(parts)]
-    return np.concatenate([means[0], deviations[0], *means[1:], *deviations[1:]])
-
-
 @torch.no_grad()
 def described(run: Run, data: Federation, side: str) -> np.ndarray:
     """Every client's scaled descriptor, from theta* and the server's axes."""
@@ -93,7 +88,7 @@ def described(run: Run, data: Federation, side: str) -> np.ndarray:
         h = net.latent(pixels(data, rows)).numpy()
         how = projection(memory.bounds, 10)
         z = (h - how.mean.numpy()) @ how.axes.numpy().T
-        out.append(by_hand(z, None if side == "test" else data.labels[rows].numpy()))
+        out.append(moments(z, None if side == "test" else np.eye(10, dtype=bool)[data.labels[rows]]))
     low, high = (np.repeat(side.numpy(), 10)[: len(out[0])] for side in (memory.scaling.low, memory.scaling.high))
     return (np.stack(out) - low) / (high - low)
 
@@ -116,12 +111,8 @@ def test_clusters_and_the_test_phase_by_hand(run: Run) -> None:
         at += len(DATA.test[i])
 
 
-# -- who comes late, and data that drift ---------------------------------------------------------------------
-
-
 def test_late_clients_are_led_to_the_nearest_centroid(tmp_path: Path) -> None:
-    data = grouped_federation((0, 1) * 5, size=60)
-    s = grouped_setting(rounds=6, cohort=3, partition=replace(grouped_setting().partition, clients=10))
+    data, s = TEN, coming(3)
     found = train(method("flux", start=3), data, tmp_path, s)
     server, plan = found.trainer.server, found.trainer.plan
     first, later = set(plan.cohort(3)), {i for t in (4, 5, 6) for i in plan.cohort(t)}
@@ -137,13 +128,19 @@ def test_late_clients_are_led_to_the_nearest_centroid(tmp_path: Path) -> None:
         expected = network(data, server.models[m])(pixels(data, data.test[i])).argmax(1).numpy()
         at = sum(len(rows) for rows in data.test[:i])
         assert (answers(found, "own")[at : at + len(expected)] == expected).all()
+    # In the round after the clustering who is late is sent all models and tells its choice.
+    late, line = len(set(plan.cohort(4)) - first), found.trainer.checkpoint.rounds[3]
+    assert late
+    model, memory = sum(t.numel() * 4 for t in server.shared.values()), server.memory
+    bounds, scaling, centroids = 16 * len(memory.bounds.low), 2 * 8 * 22, 8 * memory.centroids.numel()
+    assert line["bytes_down"] == 3 * model + late * (len(server.models) * model + bounds + scaling + centroids)
+    assert line["bytes_up"] == 3 * model + 8 * late
 
 
 def test_a_running_mean_holds_all_models_since_the_clustering(tmp_path: Path) -> None:
     """Weighted by images, absent clients' earlier models too; with all clients in every round it is another model than
     the round's mean all the same."""
-    data = grouped_federation((0, 1) * 5, size=60)
-    s = grouped_setting(rounds=6, cohort=4, partition=replace(grouped_setting().partition, clients=10))
+    data, s = TEN, coming(4)
     how, sent = method("flux", start=3, clustering="prior", average="running"), []
     it = trainer(how, data, tmp_path / "run", s)
     averaging = type(how).aggregate
@@ -167,11 +164,9 @@ def test_a_running_mean_holds_all_models_since_the_clustering(tmp_path: Path) ->
 
 
 def test_clients_are_clustered_anew_when_their_data_drift(tmp_path: Path) -> None:
-    before, after = grouped_federation((0, 0, 1, 1)), grouped_federation((1, 0, 1, 0))
-    data = drifted(before, after, (1, 0, 1, 0), (0, 0, 1, 1))
-    assert int(data.stages[1][0][0][0]) >= len(before.labels)
-    s = grouped_setting(rounds=7, drifts=(6,))
-    found = train(method("flux", start=3), data, tmp_path, s)
+    data = DRIFTING
+    assert int(data.stages[1][0][0][0]) >= len(SIDES[0].labels)
+    found = train(method("flux", start=3), data, tmp_path, grouped_setting(rounds=7, drifts=(6,)))
     rounds = found.trainer.checkpoint.rounds
     assert [line["images"] > 0 for line in rounds] == [True] * 5 + [False, True], (
         "nobody trains in the round of a drift"
@@ -191,8 +186,7 @@ def test_latents_that_are_not_finite_are_named(
     name: str, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One client's network gives NaN when it is first asked at this stage."""
-    data = grouped_federation((0, 1) * 5, size=60)
-    s = grouped_setting(rounds=6, cohort=4, partition=replace(grouped_setting().partition, clients=10))
+    data, s = TEN, coming(4)
     plan = trainer(method("flux"), data, tmp_path / "plan", s).plan
     victim = {"warm-up": 2, "clustering": 3, "late": 4, "test": 6}[stage]
     network_class = type(models.build("digits_cnn", shape=data.shape, classes=10, seed=0))
@@ -228,31 +222,24 @@ def test_every_clustering_gives_each_client_one(kind: str, tmp_path: Path) -> No
     assert ("elbow" in found.trainer.method.round_metrics(server)) == (kind == "density") == (eps == eps)
 
 
-def test_a_reach_stands_for_the_elbow(tmp_path: Path) -> None:
-    for reach, clusters in ((1e-6, 6), (1e6, 1)):
-        found = train(method("flux", reach=reach, start=2), DATA, tmp_path / str(clusters), grouped_setting(rounds=2))
-        figures = found.trainer.method.round_metrics(found.trainer.server)
-        assert figures["clusters"] == clusters
-        assert "elbow" not in figures
-
-
-def test_clustering_in_the_first_round(tmp_path: Path) -> None:
+def test_clustering_in_the_first_round_by_a_given_reach_and_by_some_moments(tmp_path: Path) -> None:
     """The released code's bounds 0 and 2 stand in for latents that nobody has reported."""
-    found = train(method("flux", start=1), DATA, tmp_path, grouped_setting(rounds=2))
+    found = train(method("flux", start=1), DATA, tmp_path / "first", grouped_setting(rounds=2))
     server = found.trainer.server
     assert found.trainer.method.round_metrics(server)["clustering_round"] == 1
     for name, value in server.shared.items():
         assert torch.equal(server.initial[name], value), "theta* is where all begin"
     assert (server.memory.bounds.low == 0).all()
     assert (server.memory.bounds.high == 2).all()
-
-
-@pytest.mark.parametrize("blocks", ["mu_x", "mu_x,mu_u"])
-def test_a_part_of_the_moments_alone(blocks: str, tmp_path: Path) -> None:
-    found = train(method("flux", blocks=blocks, start=2), DATA, tmp_path, grouped_setting(rounds=3))
-    kept = found.trainer.server.memory.described.descriptors.shape[1]
-    assert kept == {"mu_x": 10, "mu_x,mu_u": 110}[blocks]
-    assert found.predictions["test_phase"].null_count == 0
+    for reach, clusters in ((1e-6, 6), (1e6, 1)):  # it stands for the elbow
+        found = train(method("flux", reach=reach, start=2), DATA, tmp_path / str(clusters), grouped_setting(rounds=2))
+        figures = found.trainer.method.round_metrics(found.trainer.server)
+        assert figures["clusters"] == clusters
+        assert "elbow" not in figures
+    for blocks, length in (("mu_x", 10), ("mu_x,mu_u", 110)):  # a part of the moments alone
+        found = train(method("flux", blocks=blocks, start=2), DATA, tmp_path / blocks, grouped_setting(rounds=2))
+        assert found.trainer.server.memory.described.descriptors.shape[1] == length
+        assert found.predictions["test_phase"].null_count == 0
 
 
 def test_random_assignment_is_random_but_repeatable(tmp_path: Path) -> None:
@@ -290,13 +277,9 @@ def test_noise_is_drawn_anew_each_round(tmp_path: Path) -> None:
     assert not torch.equal(sent(4, "test"), sent(4)[:20])
 
 
-# -- phases and messages -------------------------------------------------------------------------------------
-
-
 def test_the_phases_of_a_run(tmp_path: Path) -> None:
     """Warm-up; description in the round after its end; then clusters, but for the round of a drift."""
-    data = drifted(grouped_federation((0, 0, 1, 1)), grouped_federation((1, 0, 1, 0)), (1, 0, 1, 0), (0, 0, 1, 1))
-    it = trainer(method("flux", start=3), data, tmp_path, grouped_setting(rounds=6, drifts=(5,)))
+    it = trainer(method("flux", start=3), DRIFTING, tmp_path, grouped_setting(rounds=6, drifts=(5,)))
     asked, phases, kind = [], [], type(it.method)
     told = kind.broadcast
 
@@ -329,20 +312,6 @@ def test_everybody_draws_one_projection_from_the_bounds_that_are_sent(
     assert len(drawn) == 2, "other bounds, another projection"
 
 
-def test_a_late_client_is_sent_all_models_and_tells_its_choice(tmp_path: Path) -> None:
-    data = grouped_federation((0, 1) * 5, size=60)
-    s = grouped_setting(rounds=4, cohort=3, partition=replace(grouped_setting().partition, clients=10))
-    it = trainer(method("flux", start=3), data, tmp_path, s)
-    it.run()
-    late = set(it.plan.cohort(4)) - set(it.plan.cohort(3))
-    assert late
-    memory, line = it.server.memory, it.checkpoint.rounds[-1]
-    model = sum(t.numel() * 4 for t in it.server.shared.values())
-    bounds, scaling, centroids = 16 * len(memory.bounds.low), 2 * 8 * 22, 8 * memory.centroids.numel()
-    assert line["bytes_down"] == 3 * model + len(late) * (len(it.server.models) * model + bounds + scaling + centroids)
-    assert line["bytes_up"] == 3 * model + 8 * len(late)
-
-
 def test_memory_comes_back_from_a_checkpoint_as_it_was(run: Run) -> None:
     memory = run.trainer.server.memory
     again = message.restored(type(memory), message.tensors(memory, "memory"), "memory")
@@ -352,9 +321,6 @@ def test_memory_comes_back_from_a_checkpoint_as_it_was(run: Run) -> None:
     assert again.described.round == 5
     for one, other in zip(message.tensors(again, "m").values(), message.tensors(memory, "m").values(), strict=True):
         assert torch.equal(one, other) or bool(one.isnan() & other.isnan())
-
-
-DATA = grouped_federation((0, 1, 2, 0, 1, 2))
 
 
 @pytest.fixture(scope="module")
@@ -401,16 +367,12 @@ def test_mixing_by_hand() -> None:
 @torch.no_grad()
 def test_the_test_phase_by_hand(soft: Run) -> None:
     server, memory = soft.trainer.server, soft.trainer.server.memory
-    net, given, at = network(DATA, server.shared), answers(soft, "test_phase"), 0
-    for rows in DATA.test:
-        x = pixels(DATA, rows)
-        how = projection(memory.bounds, 10)
-        z = (net.latent(x) - how.mean) @ how.axes.T
-        d = torch.cat([z.mean(0), z.std(0, correction=0)]).double().numpy()
-        low, high = (np.repeat(side.numpy()[:2], 10) for side in (memory.scaling.low, memory.scaling.high))
-        known = (d - low) / (high - low)
+    given, at = answers(soft, "test_phase"), 0
+    for rows, known in zip(DATA.test, described(soft, DATA, "test"), strict=True):
         w = weights_by_hand(known[None], memory.described.descriptors.numpy()[:, :20], memory.kernel)[0]
         mixed = {n: sum(float(a) * m[n].double() for a, m in zip(w, server.models, strict=True)) for n in server.shared}
         own = network(DATA, {n: t.float() for n, t in mixed.items()})
-        assert (given[at : at + len(rows)] == own(x).argmax(1).numpy()).mean() > 0.99  # rounding may turn one
+        assert (
+            given[at : at + len(rows)] == own(pixels(DATA, rows)).argmax(1).numpy()
+        ).mean() > 0.99  # rounding may turn one
         at += len(rows)

@@ -87,21 +87,23 @@ def test_a_round_is_one_step_on_all_batches_together(scale: str, tmp_path: Path)
 
 
 def test_clients_count_equally_whatever_their_sizes(tmp_path: Path) -> None:
-    it = trainer(method("fedsgd"), DATA, tmp_path, one_step())
+    """Their gradients and their running statistics."""
+    it = trainer(method("fedsgd"), DATA, tmp_path, one_step(), network=lambda: small(norm=True))
     round = it.begin()
     cohort = it.enter(round, round.cohort)
     it.executor.run(cohort, it.method.local)
     gradients = [c.upload.gradient["head.bias"] for c in cohort]
+    means = torch.stack([c.state["backbone.norm.running_mean"] for c in cohort])
     assert len({c.n_train for c in cohort}) > 1
+    assert (means.std(0) > 0).all()
     it.method.aggregate(round.server, cohort, 1)
     mean = round.server.memory.mean[-len(gradients[0]) :] / 0.1
     torch.testing.assert_close(mean, torch.stack(gradients).mean(0), rtol=1e-5, atol=1e-7)
-
-
-# -- FedBN ----------------------------------------------------------------------------------------------------
+    torch.testing.assert_close(round.server.shared["backbone.norm.running_mean"], means.mean(0))
 
 
 def test_statistics_are_averaged_by_fedsgd_and_kept_by_fedbn(tmp_path: Path) -> None:
+    """Frozen norms stay at their start."""
     s = one_step()
     shared = trained(method("fedsgd"), DATA, s, tmp_path / "a").server
     own = trained(method("fedbn"), DATA, s, tmp_path / "b").server
@@ -114,18 +116,12 @@ def test_statistics_are_averaged_by_fedsgd_and_kept_by_fedbn(tmp_path: Path) -> 
     for which in ("weight", "running_mean"):
         kept = [own.personal[i][f"backbone.norm.{which}"] for i in range(4)]
         assert len({tuple(t.tolist()) for t in kept}) == 4, which
-
-
-def test_averaged_statistics_are_the_plain_mean_of_the_participants(tmp_path: Path) -> None:
-    how = method("fedsgd")
-    it = trainer(how, DATA, tmp_path, one_step(rounds=1), network=lambda: small(norm=True))
-    round = it.begin()
-    cohort = it.enter(round, round.cohort)
-    it.executor.run(cohort, how.local)
-    means = torch.stack([c.state["backbone.norm.running_mean"] for c in cohort])
-    assert (means.std(0) > 0).all()
-    how.aggregate(round.server, cohort, 1)
-    torch.testing.assert_close(round.server.shared["backbone.norm.running_mean"], means.mean(0))
+    server = trained(method("fedbn", affine="frozen"), DATA, one_step(), tmp_path / "2" / "a").server
+    for i in range(4):
+        own = server.view(i)
+        assert torch.equal(own["backbone.norm.weight"], torch.ones(6))
+        assert torch.equal(own["backbone.norm.bias"], torch.zeros(6))
+        assert not torch.equal(own["backbone.norm.running_mean"], torch.zeros(6))
 
 
 def test_fedbns_own_adam_is_torchs_on_the_same_gradients(tmp_path: Path) -> None:
@@ -162,18 +158,6 @@ def test_every_norm_of_the_resnet_is_told_by_its_name() -> None:
         assert normalising == {n for n in model.state_dict() if is_norm(n)}
 
 
-def test_frozen_norms_stay_at_their_start(tmp_path: Path) -> None:
-    server = trained(method("fedbn", affine="frozen"), DATA, one_step(), tmp_path / "a").server
-    for i in range(4):
-        own = server.view(i)
-        assert torch.equal(own["backbone.norm.weight"], torch.ones(6))
-        assert torch.equal(own["backbone.norm.bias"], torch.zeros(6))
-        assert not torch.equal(own["backbone.norm.running_mean"], torch.zeros(6))
-
-
-# -- grey images ----------------------------------------------------------------------------------------------
-
-
 def painted(seed: int) -> Federation:
     """The digits, each in one of three channels at random."""
     data = federation()
@@ -184,14 +168,12 @@ def painted(seed: int) -> Federation:
 
 
 def test_grayscale_does_not_see_the_colour(tmp_path: Path) -> None:
+    """The first channel is the brightest, and the others black."""
     a, b = (train("grayscale", painted(k), tmp_path / str(k), one_step()) for k in (1, 2))
     assert same(a.tensors, b.tensors)
     assert a.predictions.equals(b.predictions)
     seen: list[Run] = [train("fedsgd", painted(k), tmp_path / f"seen{k}", one_step()) for k in (1, 2)]
     assert not same(seen[0].tensors, seen[1].tensors)
-
-
-def test_the_first_channel_is_the_brightest_and_the_others_black() -> None:
     x = torch.tensor([[[[0.5, -1.0]], [[-1.0, 1.0]], [[-1.0, -1.0]]]])
     assert FirstChannel()(x).tolist() == [[[[0.5, 1.0]], [[-1.0, -1.0]], [[-1.0, -1.0]]]]
 
@@ -250,31 +232,19 @@ def test_with_all_ratios_one_it_is_fedsgd_bit_for_bit(name: str, tmp_path: Path)
     ]
 
 
-def test_other_ratios_do_change_the_run(tmp_path: Path) -> None:
-    data, s = known(EVEN, P, Q), one_step()
-    runs = [train(name, data, tmp_path / name, s) for name in ("ftw_erm", "fitw_erm", "fedsgd")]
-    assert not any(same(a.shared, b.shared) for a, b in ((runs[0], runs[1]), (runs[0], runs[2]), (runs[1], runs[2])))
-
-
-def test_where_no_shift_is_declared_every_client_has_its_own_classes_alike(tmp_path: Path) -> None:
-    """A random split leaves a client's training and test distribution the same: no intra-client shift."""
-    skewed = federation((70, 40, 55, 30))
-    for own in weights(method("fitw_erm"), skewed, tmp_path / "own"):
-        assert torch.equal(own, torch.ones(len(own)))
-    assert any((w != 1).any() for w in weights(method("ftw_erm"), skewed, tmp_path / "all"))
-
-
-@pytest.mark.parametrize("scale", ["mean", "sum"])
-def test_weights_are_the_ratios_of_the_declared_densities(scale: str, tmp_path: Path) -> None:
+def test_weights_are_the_ratios_of_the_declared_densities(tmp_path: Path) -> None:
+    """Where none are declared (a random split), a client's training and test distribution are the same."""
     data = known(EVEN, P, Q)
     p, q = data.densities.train, data.densities.test
-    y = [data.labels[rows].numpy() for rows in data.train]
-    ftw = weights(method("ftw_erm", scale=scale), data, tmp_path / "ftw")
-    fitw = weights(method("fitw_erm", scale=scale), data, tmp_path / "fitw")
-    for k in range(4):
-        over = q.sum(0) if scale == "sum" else q.mean(0)
-        np.testing.assert_allclose(ftw[k], (over / p[k])[y[k]], rtol=1e-6)
-        np.testing.assert_allclose(fitw[k], (q[k] / p[k])[y[k]], rtol=1e-6)
+    for scale, over in (("mean", q.mean(0)), ("sum", q.sum(0))):
+        ftw, fitw = (weights(method(n, scale=scale), data, tmp_path / scale / n) for n in ("ftw_erm", "fitw_erm"))
+        for k in range(4):
+            y = data.labels[data.train[k]].numpy()
+            np.testing.assert_allclose(ftw[k], (over / p[k])[y], rtol=1e-6)
+            np.testing.assert_allclose(fitw[k], (q[k] / p[k])[y], rtol=1e-6)
+    skewed = federation((70, 40, 55, 30))
+    assert all((w == 1).all() for w in weights(method("fitw_erm"), skewed, tmp_path / "own"))
+    assert any((w != 1).any() for w in weights(method("ftw_erm"), skewed, tmp_path / "all"))
 
 
 def test_the_uploaded_gradient_is_that_of_the_weighted_mean(tmp_path: Path) -> None:
@@ -317,6 +287,7 @@ def test_special_cases_have_client_one_as_the_target(tmp_path: Path) -> None:
 
 
 MATCHED = {"ratios": "hdrm", "n_te": 100, "clusters": 15, "restarts": 2, "matching_epochs": 30}
+ROUGHLY = {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 1}
 
 
 @pytest.mark.parametrize("name", ["ftw_erm", "fitw_erm"])
@@ -356,22 +327,18 @@ def test_the_pool_is_sent_once_and_counted(tmp_path: Path) -> None:
     assert model == 4 * 4 * 13_706
 
 
-def test_matched_for_oneself_uses_ones_own_test_images_alone(tmp_path: Path) -> None:
-    chosen = {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 2}
+def test_matched_ratios_of_own_test_images_alone_and_in_sum_form(tmp_path: Path) -> None:
+    """FITW-ERM's follow the client's own test images alone; in sum form they are so many times those in mean form."""
     images = EVEN.images.clone()
     images[EVEN.test[2]] = images[EVEN.test[2]].flip(1)
     other = replace(EVEN, images=images)
     changed = {}
     for name in ("fitw_erm", "ftw_erm"):
-        a, b = (weights(method(name, **chosen), d, tmp_path / f"{name}{k}") for k, d in enumerate((EVEN, other)))
+        a, b = (weights(method(name, **ROUGHLY), d, tmp_path / f"{name}{k}") for k, d in enumerate((EVEN, other)))
         changed[name] = [not torch.equal(x, y) for x, y in zip(a, b, strict=True)]
     assert changed == {"fitw_erm": [False, False, True, False], "ftw_erm": [True] * 4}
-
-
-def test_matched_ratios_in_sum_form_are_so_many_times_those_in_mean_form(tmp_path: Path) -> None:
-    chosen = {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 2}
     runs = [
-        train(method("ftw_erm", scale=scale, **chosen), EVEN, tmp_path / scale, one_step(rounds=1))
+        train(method("ftw_erm", scale=scale, **ROUGHLY), EVEN, tmp_path / "2" / scale, one_step(rounds=1))
         for scale in ("mean", "sum")
     ]
     for i in range(4):
@@ -395,8 +362,7 @@ def test_clients_with_the_same_images_match_once(
         return whole(*given)
 
     monkeypatch.setattr(importance, "estimate", reports)
-    chosen = {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 1}
-    found = weights(method("ftw_erm", **chosen), replace(EVEN, images=images), tmp_path, executor=executor)
+    found = weights(method("ftw_erm", **ROUGHLY), replace(EVEN, images=images), tmp_path, executor=executor)
     assert sorted(asked) == [0, 1, 2]
     assert torch.equal(found[0], found[3])
     assert not torch.equal(found[0], found[1])
@@ -409,7 +375,7 @@ def test_runs_on_common_images_have_the_weights_that_they_have_alone(tmp_path: P
     for name, chosen in (
         ("ftw_erm", {}),
         ("fitw_erm", {}),
-        ("ftw_erm", {"ratios": "hdrm", "n_te": 20, "clusters": 3, "restarts": 1, "matching_epochs": 1}),
+        ("ftw_erm", ROUGHLY),
     ):
         how = method(name, **chosen)
         for k, joined in enumerate(Federation.joined(parts)):
@@ -418,7 +384,8 @@ def test_runs_on_common_images_have_the_weights_that_they_have_alone(tmp_path: P
             assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True)), name
 
 
-def test_an_interrupt_while_clients_describe_themselves_leaves_nothing(tmp_path: Path) -> None:
+def test_clients_describe_their_data_once(tmp_path: Path) -> None:
+    """An interrupt at it leaves nothing, after a resume nobody describes again, and who looks on hears of it."""
     s, how = one_step(rounds=2), method("ftw_erm")
     it = trainer(how, known(EVEN, P, Q), tmp_path, s)
     asked: list[int] = []
@@ -441,17 +408,11 @@ def test_an_interrupt_while_clients_describe_themselves_leaves_nothing(tmp_path:
     alone = train(how, known(EVEN, P, Q), tmp_path / "alone", s)
     assert same(alone.tensors, {n: t.numpy() for n, t in again.server.tensors().items()})
     assert asked == [0, 0]
-
-
-def test_who_looks_on_hears_that_clients_look_at_their_data(tmp_path: Path) -> None:
     for name, expected in (("ftw_erm", ["clients describe their data", "", ""]), ("fedsgd", ["", ""])):
-        it = trainer(method(name), known(EVEN, P, Q), tmp_path / name, one_step(rounds=2))
+        it = trainer(method(name), known(EVEN, P, Q), tmp_path / "2" / name, one_step(rounds=2))
         reports: list[str] = []
         it.run(lambda progress, reports=reports: reports.append(progress.doing))  # type: ignore[misc]
         assert reports == expected
-
-
-def test_after_a_resume_nobody_describes_again(tmp_path: Path) -> None:
     data, s = known(EVEN, P, Q), one_step(rounds=3)
 
     def stop(progress: Progress) -> None:
@@ -459,32 +420,26 @@ def test_after_a_resume_nobody_describes_again(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted):
-        train("ftw_erm", data, tmp_path, s, observe=stop)
+        train("ftw_erm", data, tmp_path / "3", s, observe=stop)
     untold = known(EVEN, np.ones((4, 10)), np.ones((4, 10)))  # were they asked again, all weights would be one
-    resumed = train("ftw_erm", untold, tmp_path, s)
-    assert same(resumed.tensors, train("ftw_erm", data, tmp_path / "whole", s).tensors)
+    resumed = train("ftw_erm", untold, tmp_path / "3", s)
+    assert same(resumed.tensors, train("ftw_erm", data, tmp_path / "3" / "whole", s).tensors)
 
 
-@pytest.mark.parametrize("name", ["ftw_erm", "fitw_erm"])
-def test_a_client_with_too_few_test_images_is_named(name: str, tmp_path: Path) -> None:
-    with pytest.raises(FedbenchError, match="client 0 has 36 test samples and is to give 100"):
-        weights(method(name, ratios="hdrm"), EVEN, tmp_path)
-
-
-def test_a_training_image_of_a_class_declared_impossible_is_refused(tmp_path: Path) -> None:
+def test_data_and_weights_that_are_refused(tmp_path: Path) -> None:
+    for name in ("ftw_erm", "fitw_erm"):
+        with pytest.raises(FedbenchError, match="client 0 has 36 test samples and is to give 100"):
+            weights(method(name, ratios="hdrm"), EVEN, tmp_path / name)
     impossible = np.ones((4, 10))
     impossible[2, 3] = 0
     with pytest.raises(FedbenchError, match="client 2 has training samples of stratum 3"):
-        weights(method("ftw_erm"), known(EVEN, impossible, np.ones((4, 10))), tmp_path)
-
-
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -0.5])
-def test_a_weight_that_is_none_is_refused(wrong: float, tmp_path: Path) -> None:
-    it = trainer(method("ftw_erm"), EVEN, tmp_path, one_step())
-    client = it.client(1, it.server.view(1), 0)
-    with pytest.raises(FedbenchError, match=r"client 1 has 1 .* sample weights, the first at position 2"):
-        importance.keep(client, torch.tensor([1.0, 1.0, wrong]))
-    assert client.state == client.received
+        weights(method("ftw_erm"), known(EVEN, impossible, np.ones((4, 10))), tmp_path / "impossible")
+    it = trainer(method("ftw_erm"), EVEN, tmp_path / "weights", one_step())
+    for wrong in (float("nan"), float("inf"), -0.5):
+        client = it.client(1, it.server.view(1), 0)
+        with pytest.raises(FedbenchError, match=r"client 1 has 1 .* sample weights, the first at position 2"):
+            importance.keep(client, torch.tensor([1.0, 1.0, wrong]))
+        assert client.state == client.received
 
 
 def test_the_k_means_bound_is_noted_and_nothing_trained(tmp_path: Path) -> None:

@@ -101,9 +101,6 @@ def watched(name: str, where: Path, s: Any, after: Any) -> Run:
     return Run(it, [])
 
 
-# -- one model each: IFCA and FeSEM ---------------------------------------------------------------------------
-
-
 @hard
 def test_the_first_choice_is_the_lowest_loss(name: str, tmp_path: Path) -> None:
     """Of models from the run's seed and those after it."""
@@ -142,7 +139,8 @@ def test_ifca_chooses_in_every_round_and_keeps_what_it_chose_last(tmp_path: Path
 
 
 @hard
-def test_who_never_took_part_chooses_when_asked(name: str, some: Run) -> None:
+def test_who_answers_and_what_is_sent(name: str, some: Run) -> None:
+    """Who never took part chooses when asked; without labels the ensemble answers; bytes of one and of all models."""
     server = some.trainer.server
     absent = set(range(6)) - {i for t in (1, 2, 3) for i in some.trainer.plan.cohort(t)}
     assert absent
@@ -150,15 +148,19 @@ def test_who_never_took_part_chooses_when_asked(name: str, some: Run) -> None:
     for i in range(6):
         m = best(some, server.models, i) if i in absent else server.assigned[i]
         np.testing.assert_array_equal(given(some, i), mixed(some, np.eye(2)[m], i))
-
-
-@hard
-def test_clients_without_labels_are_answered_by_the_ensemble(name: str, some: Run) -> None:
     weights = np.bincount(list(some.trainer.server.assigned.values()), minlength=2) / len(some.trainer.server.assigned)
     assert 0 < weights[0] != weights[1] > 0
     by_hand, evenly = (np.concatenate([mixed(some, w, i) for i in range(6)]) for w in (weights, np.full(2, 0.5)))
     np.testing.assert_array_equal(np.concatenate([given(some, i, "test_phase") for i in range(6)]), by_hand)
     assert not np.array_equal(by_hand, evenly)
+    one, met = size_in_bytes(some.trainer.server.models[0]), set[int]()
+    choice = 8 if name == "ifca" else 0  # the number of the model; FeSEM's server finds it
+    for t, (up, down) in enumerate(sent(some), 1):
+        cohort = set(some.trainer.plan.cohort(t))
+        offered = cohort if name == "ifca" else cohort - met  # FeSEM sends all models to who has no cluster yet
+        met |= cohort
+        assert (up, down) == ((one + choice) * len(cohort), one * (len(cohort) + len(offered)))
+    assert [line["figure_clusters"] for line in some.trainer.checkpoint.rounds] == [2.0] * 3
 
 
 @hard
@@ -301,18 +303,6 @@ def test_fesem_measures_tensor_by_tensor() -> None:
     assert [nearest(state, [far, near]), nearest(state, [near, far])] == [1, 0]
 
 
-@hard
-def test_bytes_of_one_and_of_all_models(name: str, some: Run) -> None:
-    one, met = size_in_bytes(some.trainer.server.models[0]), set[int]()
-    choice = 8 if name == "ifca" else 0  # the number of the model; FeSEM's server finds it
-    for t, (up, down) in enumerate(sent(some), 1):
-        cohort = set(some.trainer.plan.cohort(t))
-        offered = cohort if name == "ifca" else cohort - met  # FeSEM sends all models to who has no cluster yet
-        met |= cohort
-        assert (up, down) == ((one + choice) * len(cohort), one * (len(cohort) + len(offered)))
-    assert [line["figure_clusters"] for line in some.trainer.checkpoint.rounds] == [2.0] * 3
-
-
 def test_an_unseen_client_takes_the_model_of_the_lowest_loss(tmp_path: Path) -> None:
     part = partition_spec(DatasetSpec("digits", "t", "t"), "iid", 6, 1, 0.7, unseen=2)
     run = train(method("ifca", clusters=2), DATA, tmp_path, grouped_setting(rounds=2, partition=part, test_phase=None))
@@ -334,10 +324,7 @@ def test_effort_counts_the_models_that_are_asked() -> None:
         assert expected_groups(setting(partition=part)) == min(there, most) > 5
 
 
-# -- a share in each model: FedEM and FedRC -------------------------------------------------------------------
-
-
-def test_responsibilities_are_bayes_rule() -> None:
+def test_responsibilities_are_bayes_rule_and_class_shares_have_a_floor() -> None:
     rng = np.random.default_rng(0)
     pi, costs = rng.dirichlet(np.ones(3)), rng.gamma(1.0, size=(3, 50)) * 40
     joint = pi[:, None] * np.exp(-costs)
@@ -345,6 +332,8 @@ def test_responsibilities_are_bayes_rule() -> None:
     np.testing.assert_allclose(q, (joint / joint.sum(0)).T, rtol=1e-9)
     never = posterior(torch.tensor([0.0, 1.0]), torch.tensor([[1.0], [900.0]]))
     assert never.tolist() == [[0.0, 1.0]], "a model without a share gets no image, and nothing is not a number"
+    shares = class_shares(torch.tensor([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64))
+    assert shares.tolist() == [[0.75, 0.25, 1e-8], [1e-8] * 3]
 
 
 def by_hand(costs: np.ndarray, pi: np.ndarray, y: np.ndarray, s: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -377,11 +366,6 @@ def test_the_expectation_step_of_every_round(name: str, tmp_path: Path) -> None:
 
     watched(name, tmp_path, grouped_setting(rounds=3, participation=0.7, seed=4), after)
     assert max(abs(p[0] - 0.5) for p in pi.values()) > 0.01
-
-
-def test_class_shares_have_a_floor() -> None:
-    shares = class_shares(torch.tensor([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64))
-    assert shares.tolist() == [[0.75, 0.25, 1e-8], [1e-8] * 3]
 
 
 class Twins(FedEM):
@@ -433,8 +417,9 @@ def test_each_model_trains_on_its_own_weights(tmp_path: Path) -> None:
 
 
 @soft
-def test_clients_answer_with_their_own_mixture_and_those_without_labels_with_the_sum(name: str, some: Run) -> None:
-    """Who has taken part in no round finds its mixture when it is asked."""
+def test_who_answers_with_which_mixture(name: str, some: Run, tmp_path: Path) -> None:
+    """A client by its own, found when it is asked if it has taken part in no round; without labels by all clients'
+    sum."""
     server, states = some.trainer.server, models_of(some.trainer.server)
     assert server.personal.keys() == {0, 1, 3, 4, 5}
     y = DATA.labels[DATA.train[2]].numpy()
@@ -449,10 +434,6 @@ def test_clients_answer_with_their_own_mixture_and_those_without_labels_with_the
     unlabelled = some.trainer.answering(server, 0, UNLABELLED, 3)
     np.testing.assert_allclose(unlabelled.inbox.weights.numpy(), weights / 5, rtol=1e-12)
     assert torch.equal(unlabelled.state[PI], server.initial[PI]), "an unlabelled client has no mixture of its own"
-
-
-@soft
-def test_alone_with_one_model_nothing_is_asked(name: str, tmp_path: Path) -> None:
     it = trainer(method(name, clusters=1), DATA, tmp_path, SOME)
     it.resume()
     client = it.client(1, it.server.view(1), 1)

@@ -93,6 +93,16 @@ def right(run: Run, column: str = "own") -> float:
     return float((last[column] == last["label"]).mean())
 
 
+def head(name: str) -> bool:
+    """Whether a tensor is of the last layer."""
+    return name.startswith("head.")
+
+
+def joined(body: Mapping[str, Tensor], top: Mapping[str, Tensor]) -> State:
+    """The network with the head of another."""
+    return {n: (top if head(n) else body)[n] for n in body}
+
+
 def plain(model: Any, x: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(model(x), y)
 

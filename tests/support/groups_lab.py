@@ -69,6 +69,15 @@ def grouped_setting(**changes: Any) -> Setting:
     return setting(**{**values, **changes})
 
 
+def moments(z: np.ndarray, members: np.ndarray | None = None) -> np.ndarray:
+    """FLUX's descriptor of latents [n, l], class after class by NumPy, from which images [n, U] belong to which class;
+    without them its label-free part."""
+    sides = [] if members is None else [z[members[:, u]] for u in range(members.shape[1])]
+    none = np.full(z.shape[1], -1.0)
+    means, deviations = ([f(a, 0) if len(a) > 1 else none for a in sides] for f in (np.mean, np.std))
+    return np.concatenate([z.mean(0), z.std(0), *means, *deviations])
+
+
 def answers(run: Run, column: str) -> np.ndarray:
     """A column of a run's predictions."""
     found: np.ndarray = run.predictions.column(column).to_numpy()
