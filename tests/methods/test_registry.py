@@ -1,21 +1,26 @@
-"""Methods by name and from a user's file; hyper-parameters from text."""
+"""Methods by name and from a user's file; hyper-parameters from text; what methods cannot work with is refused in one
+line: hyper-parameters out of range, and settings."""
 
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedbench import declared, methods
+from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
 from fedbench.imports import code
 from fedbench.methods.base import Method, hyperparameter
-from tests.support.lab import federation, setting, train
+from fedbench.specs import RunSpec
+from tests.support.lab import federation, method, setting, train
 
 
 @dataclass(frozen=True)
@@ -71,30 +76,24 @@ def test_wrong_ones_are_one_clear_line(given: dict[str, Any], line: str) -> None
     assert str(caught.value) == line
 
 
-@pytest.mark.parametrize("text", ["nan", "inf"])
-def test_numbers_that_are_none_never_become_a_run(text: str) -> None:
-    from fedbench.specs import RunSpec
-
-    with pytest.raises(FedbenchError, match=f"hyper-parameter rate must be a finite number, not {text}"):
-        RunSpec(setting(), "hyperparameters", Hyperparameters.create({"rate": text}).params)
-
-
 def test_params_and_deviations() -> None:
     assert Hyperparameters().params == {"count": 3, "rate": 0.5, "on": False, "way": "left", "lambda": 1.0}
     assert Hyperparameters.deviations() == ["one thing, said on two lines.", "another."]
+    for text in ("nan", "inf"):  # a number that is none never becomes a run
+        with pytest.raises(FedbenchError, match=f"hyper-parameter rate must be a finite number, not {text}"):
+            RunSpec(setting(), "hyperparameters", Hyperparameters.create({"rate": text}).params)
 
 
-def test_the_five_methods_of_the_first_tables_are_there() -> None:
+def test_what_methods_are_there() -> None:
     assert {"fedavg", "fedavgft", "feddrm", "local", "pfedfda"} <= set(methods.names())
     assert set(methods.names()).isdisjoint({"base", "parts", "__init__"})
-
-
-def test_no_two_methods_have_one_title() -> None:
     titles: dict[str, list[str]] = {}
     for name in methods.names():
         titles.setdefault(methods.load(name)[0].title.casefold(), []).append(name)
     assert all(titles)
     assert {title: names for title, names in titles.items() if len(names) > 1} == {}
+    with pytest.raises(FedbenchError, match="unknown method 'fedavgg'; did you mean 'fedavg'"):
+        methods.load("fedavgg")
 
 
 def test_names_cost_no_torch() -> None:
@@ -102,38 +101,31 @@ def test_names_cost_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_an_unknown_name_offers_the_nearest() -> None:
-    with pytest.raises(FedbenchError, match="unknown method 'fedavgg'; did you mean 'fedavg'"):
-        methods.load("fedavgg")
-
-
-MINE = '''
-from dataclasses import dataclass
+HEAD = """
+import abc
+from dataclasses import dataclass, field
 from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.fedavg import FedAvg
 
-@dataclass(frozen=True)
-class Mine(Method):
-    """My method."""
-    strength: float = hyperparameter(2.0, "how strong")
-'''
+"""
+FROZEN = "@dataclass(frozen=True)\nclass Mine(Method):\n    "
+MINE = HEAD + FROZEN + '"""My method."""\n    strength: float = hyperparameter(2.0, "how strong")\n'
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.py"
-    path.write_text(MINE)
-    return path
-
-
-@pytest.mark.parametrize("suffix", ["", ":Mine"])
-def test_a_users_file(file: Path, suffix: str, tmp_path: Path) -> None:
-    cls, source = methods.load(f"{file}{suffix}")
-    assert (cls.name, cls.title) == ("Mine", "Mine")
-    assert source == hashlib.sha256(code(file.read_bytes())).hexdigest()
-    how = cls.create({"strength": "3"})
-    assert how.params == {"strength": 3.0}
+def test_a_users_file(tmp_path: Path) -> None:
+    """What it imports of fedbench counts."""
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    for suffix in ("", ":Mine"):
+        cls, source = methods.load(f"{file}{suffix}")
+        assert (cls.name, cls.title) == ("Mine", "Mine")
+        assert source == hashlib.sha256(code(file.read_bytes())).hexdigest()
+        how = cls.create({"strength": "3"})
+        assert how.params == {"strength": 3.0}
     assert train(how, federation((30, 30)), tmp_path / "run", setting(rounds=1, window=1)).accuracy >= 0
+    job = Job.of(setting(), f"{file}:Mine", {})
+    assert {"methods/base.py", "methods/fedavg.py", "core/executors.py"} <= set(job.parts)
+    assert not any(part.startswith("methods/flux") for part in job.parts)
 
 
 @pytest.mark.parametrize(
@@ -146,71 +138,60 @@ def test_a_users_file(file: Path, suffix: str, tmp_path: Path) -> None:
         ("def", "", "cannot load .*mine.py, line 1: SyntaxError"),
         ("import no_such_module_anywhere", "", "cannot load .*mine.py, line 1: ModuleNotFoundError"),
         ("1 / 0", ":Mine", "cannot load .*mine.py, line 1: ZeroDivisionError"),
-    ],
-)
-def test_a_users_file_with_a_fault(tmp_path: Path, content: str | None, suffix: str, line: str) -> None:
-    path = tmp_path / "mine.py"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(FedbenchError, match=line) as caught:
-        methods.load(f"{path}{suffix}")
-    assert "\n" not in str(caught.value)
-
-
-HEAD = """
-import abc
-from dataclasses import dataclass, field
-from fedbench.methods.base import Method, hyperparameter
-
-"""
-
-
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        ("class Mine: ...", "is no method; derive it from fedbench.methods.base.Method"),
-        ("class Mine(Method):\n    mu: float = hyperparameter(1.0, 'm')", "mu of Mine in .* is no hyper-parameter"),
+        (HEAD + "class Mine: ...", ":Mine", "is no method; derive it from fedbench.methods.base.Method"),
         (
-            "@dataclass(frozen=True)\nclass Mine(Method, abc.ABC):\n    @abc.abstractmethod\n    def f(self): ...",
+            HEAD + "class Mine(Method):\n    mu: float = hyperparameter(1.0, 'm')",
+            ":Mine",
+            "mu of Mine in .* is no hyper-parameter",
+        ),
+        (
+            HEAD + FROZEN.replace("Method)", "Method, abc.ABC)") + "@abc.abstractmethod\n    def f(self): ...",
+            ":Mine",
             "cannot make Mine in .*: TypeError: Can't instantiate abstract class",
         ),
-        ("@dataclass(frozen=True)\nclass Mine(Method):\n    mu: float", "the default of mu of Mine in .* is none"),
+        (HEAD + FROZEN + "mu: float", ":Mine", "the default of mu of Mine in .* is none"),
         (
-            "@dataclass(frozen=True)\nclass Mine(Method):\n    mu: tuple = hyperparameter((1, 2), 'm')",
+            HEAD + FROZEN + "mu: tuple = hyperparameter((1, 2), 'm')",
+            ":Mine",
             r"the default of mu of Mine in .* is \(1, 2\); it must be true or false, a whole number, a number, a word",
         ),
         (
-            "@dataclass(frozen=True)\nclass Mine(Method):\n    def __post_init__(self):\n        1 / 0",
-            "cannot make Mine in .*: .*mine.py, line 9, in __post_init__: ZeroDivisionError",
+            HEAD + FROZEN + "def __post_init__(self):\n        1 / 0",
+            ":Mine",
+            "cannot make Mine in .*: .*mine.py, line 10, in __post_init__: ZeroDivisionError",
         ),
         *(
             (
-                f"@dataclass(frozen=True)\nclass Mine(Method):\n    {name}: int = 1",
+                HEAD + FROZEN + f"{name}: int = 1",
+                ":Mine",
                 f"the hyper-parameter {name.rstrip('_')} of Mine in .* goes by the name of fedbench's own option "
-                f"{option}; call it another, such as own_{name.rstrip('_')}",
+                f"--{name.rstrip('_').replace('_', '-')}; call it another, such as own_{name.rstrip('_')}",
             )
-            for name, option in (
-                ("lr", "--lr"),
-                ("rounds_", "--rounds"),
-                ("batch_size", "--batch-size"),
-                ("clients", "--clients"),
-                ("dir_", "--dir"),
-                ("jobs", "--jobs"),
+            for name in ("lr", "rounds_", "batch_size", "clients", "dir_", "jobs")
+        ),
+        *(
+            (HEAD + f"class Mine(Method):\n    {line}", ":Mine", f"the {line.split()[0]} of Mine in{message}")
+            for line, message in (
+                ("name = '[/x]'", r" .* is '\[/x\]'"),
+                ("name = 'a b'", " .* is 'a b'"),
+                ("name = 3", " .* is 3"),
+                ("title = 'a\\nb'", ""),
+                ("title = property(lambda self: 1 / 0)", " .* is <property"),
+                ("version = '1'", " .* is '1'"),
             )
         ),
-        ("class Mine(Method):\n    name = '[/x]'", r"the name of Mine in .* is '\[/x\]'"),
-        ("class Mine(Method):\n    name = 'a b'", "the name of Mine in .* is 'a b'"),
-        ("class Mine(Method):\n    name = 3", "the name of Mine in .* is 3"),
-        ("class Mine(Method):\n    title = 'a\\nb'", "the title of Mine in"),
-        ("class Mine(Method):\n    title = property(lambda self: 1 / 0)", "the title of Mine in .* is <property"),
-        ("class Mine(Method):\n    version = '1'", "the version of Mine in .* is '1'"),
-        ("@dataclass\nclass Mine(Method): ...", "cannot load .*mine.py, line 6: TypeError: cannot inherit non-frozen"),
+        (
+            HEAD + "@dataclass\nclass Mine(Method): ...",
+            ":Mine",
+            "cannot load .*mine.py, line 7: TypeError: cannot inherit non-frozen",
+        ),
     ],
 )
-def test_a_users_class_that_no_run_can_be_made_with(tmp_path: Path, content: str, line: str) -> None:
-    (tmp_path / "mine.py").write_text(HEAD + content)
+def test_a_users_file_with_a_fault(tmp_path: Path, content: str | None, suffix: str, line: str) -> None:
+    if content is not None:
+        (tmp_path / "mine.py").write_text(content)
     with pytest.raises(FedbenchError, match=line) as caught:
-        methods.load(f"{tmp_path / 'mine.py'}:Mine")
+        methods.load(f"{tmp_path / 'mine.py'}{suffix}")
     assert "\n" not in str(caught.value)
 
 
@@ -227,9 +208,174 @@ def test_no_option_of_a_command_that_trains_can_be_a_hyper_parameter() -> None:
     assert not any(methods.taken() & one.hyper_parameters.keys() for one in declared.built_in().values())
 
 
-def test_what_a_users_file_imports_of_fedbench_counts(file: Path) -> None:
-    from fedbench.engine.job import Job
+#: Of each method what is wrong, by what its line says of it.
+WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "apfl": [({"alpha": -0.1}, "--alpha"), ({"alpha": 1.1}, "--alpha")],
+    "apfl_flux": [({"alpha": a}, "--alpha of apfl_flux must be in [0, 1]") for a in (-0.1, 1.1)],
+    "atp": [({"eta": -1}, "--eta of atp"), ({"rate_rounds": -1}, "--rate-rounds of atp")],
+    "cfl": [({name: -1.0}, f"--{name} of cfl must be at least 0") for name in ("eps1", "eps2")],
+    "confree": [
+        ({"rule": "best"}, "--rule"),
+        ({"alpha": -0.1}, "--alpha of confree must be at least 0"),
+        ({"head_epochs": -1}, "--head-epochs of confree must be at least 0"),
+        ({"head_steps": -1}, "--head-steps of confree must be at least 0"),
+    ],
+    "ditto": [({"mu": -1}, "--mu"), ({"personal_epochs": -1}, "--personal-epochs")],
+    "fedala": [
+        ({"top": 0}, "--top of fedala must be at least 1"),
+        ({"rate": -1.0}, "--rate of fedala must be at least 0"),
+        ({"share": 0.0}, "--share of fedala must be above 0 and at most 1"),
+        ({"share": 1.5}, "--share of fedala must be above 0 and at most 1"),
+        ({"weight_steps": -1}, "--weight-steps of fedala must be at least 0"),
+        ({"score": "before"}, "--score"),
+    ],
+    "fedas": [
+        ({"align_epochs": -1}, "--align-epochs of fedas must be at least 0"),
+        ({"align_lr": 0.0}, "--align-lr of fedas must be above 0"),
+        ({"align_steps": -1}, "--align-steps of fedas must be at least 0"),
+        ({"weigh_by": "loss"}, "--weigh-by"),
+    ],
+    "fedbabu": [
+        ({"finetune_epochs": -1}, "--finetune-epochs of fedbabu must be at least 0, not -1"),
+        ({"newcomers": "body"}, "--newcomers"),
+    ],
+    "feddc": [({"alpha": -1}, "alpha of feddc must be")],
+    "feddrift": [({"delta": -0.1}, "--delta of feddrift must be at least 0")],
+    "feddrm": [
+        ({"lambda": share}, "--lambda of feddrm must be in (0, 1], not") for share in (0.0, -0.1, 1.01, math.nan)
+    ],
+    "feddyn": [({"alpha": 0}, "--alpha of feddyn must be above 0")],
+    "fednova": [({"mu": -1}, "--mu of fednova must be at least 0")],
+    "fedopt": [
+        ({"server_lr": 0.0}, "--server-lr of fedopt must be above 0"),
+        ({"beta1": 1.0}, "--beta1 of fedopt must be in [0, 1)"),
+        ({"beta2": -0.1}, "--beta2 of fedopt must be in [0, 1)"),
+        ({"tau": 0.0}, "--tau of fedopt must be above 0"),
+        ({"server": "sgd"}, "avgm"),
+    ],
+    "fedpac": [
+        *(
+            ({name: value}, f"--{name.replace('_', '-')} of fedpac must be")
+            for name, value in (("lambda", -0.1), ("head_epochs", -1), ("head_lr", 0.0), ("newcomer_epochs", -1))
+        ),
+        *(({name: "heads"}, f"--{name}") for name in ("newcomers", "score")),
+    ],
+    "fedprox": [
+        ({"mu": -1}, "--mu of fedprox must be at least 0, not -1"),
+        ({"finetune_rounds": -1}, "--finetune-rounds of fedprox must be at least 0, not -1"),
+    ],
+    "fedproto": [
+        ({"lambda": -1}, "--lambda of fedproto must be at least 0, not -1"),
+        ({"answers": "heads"}, "unknown value of --answers 'heads'"),
+    ],
+    "fedrep": [
+        ({"head_epochs": -1}, "--head-epochs of fedrep must be at least 0, not -1"),
+        ({"score": "body"}, "--score"),
+    ],
+    "fedrod": [({"score": "before"}, "--score")],
+    "fedsam": [
+        ({"rho": -0.1}, "--rho of fedsam must be at least 0"),
+        ({"beta": 0.0}, "--beta of fedsam must be above 0 and at most 1"),
+        ({"beta": 1.1}, "--beta of fedsam must be above 0 and at most 1"),
+        ({"finetune_rounds": -1}, "--finetune-rounds of fedsam must be at least 0"),
+    ],
+    "flux": [
+        ({name: value}, f"--{name} of flux")
+        for name, value in (("start", -1), ("scale", 0.0), ("components", 0), ("epsilon", -1.0), ("reach", -1.0))
+    ],
+    "ftw_erm": [({"case": "cs_both", "ratios": "hdrm"}, "--case of ftw_erm must be all with --ratios hdrm")],
+    "haccs": [
+        ({"bins": 0}, "--bins of haccs must be in [1, 256]"),
+        ({"min_samples": 1}, "--min-samples of haccs must be at least 2"),
+    ],
+    "lg_fedavg": [({"score": "body"}, "--score")],
+    "moon": [
+        ({"mu": -1}, "--mu of moon must be at least 0, not -1"),
+        ({"temperature": 0}, "--temperature of moon must be above 0, not 0"),
+    ],
+    "mr_mtl": [({"pull": -0.1}, "--pull of mr_mtl must be at least 0")],
+    "perfedavg": [
+        ({"alpha": -1}, "--alpha of perfedavg must be at least 0"),
+        ({"delta": 0}, "--delta of perfedavg must be above 0"),
+        ({"adapt_steps": -1}, "--adapt-steps of perfedavg must be at least 0"),
+    ],
+    "pfedfda": [
+        ({name: value}, f"--{name.replace('_', '-')} of pfedfda must be")
+        for name, value in (
+            ("betas", 3), ("betas", -1), ("cov_ridge", 0.0), ("cov_ridge", -1.0), ("cov_offset", -1e-9),
+        )
+    ],
+    "pfedme": [({name: 0}, f"--{name.replace('_', '-')}") for name in ("lambda", "inner_steps", "inner_lr", "beta")],
+    "qfedavg": [({"q": -1.0}, "--q of qfedavg must be at least 0")],
+    "scaffold": [({"server_lr": 0}, "--server-lr of scaffold must be above 0")],
+}  # fmt: skip
+for _name in ("ifca", "fesem", "fedem", "fedrc"):
+    WRONG[_name] = [({"clusters": -1}, f"--clusters of {_name} must be at least 0")]
+for _name in ("ftw_erm", "fitw_erm"):
+    WRONG.setdefault(_name, []).extend(
+        ({option: 0}, f"--{option.replace('_', '-')} of {_name} must be at least 1")
+        for option in ("n_te", "clusters", "restarts", "matching_epochs")
+    )
 
-    job = Job.of(setting(), f"{file}:Mine", {})
-    assert {"methods/base.py", "methods/fedavg.py", "core/executors.py"} <= set(job.parts)
-    assert not any(part.startswith("methods/flux") for part in job.parts)
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "line"), [(name, *case) for name, cases in WRONG.items() for case in cases], ids=str
+)
+def test_hyper_parameters_out_of_range(name: str, chosen: dict[str, Any], line: str) -> None:
+    with pytest.raises(FedbenchError, match=re.escape(line)) as caught:
+        method(name, **chosen)
+    assert "\n" not in str(caught.value)
+
+
+ADAMW = {"optimizer": "adamw", "momentum": 0.0}
+ONE = {"steps": 1, "passes": "endless", "momentum": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "changes", "line"),
+    [
+        ("fedprox", {"finetune_rounds": 3}, {}, "--finetune-rounds of fedprox must be below the number of rounds, 3"),
+        ("fedsam", {"finetune_rounds": 3}, {}, "--finetune-rounds of fedsam must be below the number of rounds, 3"),
+        ("fedbabu", {"finetune_rounds": 3}, {}, "--finetune-rounds of fedbabu must be below the number of rounds, 3"),
+        *(
+            (name, {}, ADAMW, f"{name} takes its steps by a rule of its own, not by adamw")
+            for name in ("scaffold", "feddc", "fednova", "perfedavg")
+        ),
+        ("fedsam", {"beta": 0.1}, ADAMW, "fedsam takes its steps by a rule of its own, not by adamw"),
+        ("fednova", {"mu": 21}, {}, "--mu of fednova must be at most 1/lr, 20 at a learning rate"),
+        ("pfedme", {"lambda": 20.5}, {}, "--lambda of pfedme must be at most 1/lr, 20 at "),
+        ("perfedavg", {"variant": "hf"}, {"precision": "bf16"}, "takes differences of gradients, which bf16"),
+        *(("confree", {"head_steps": 5}, c, "--head-steps of confree") for c in ({}, {"steps": 5})),
+        *(("fedala", {"weight_steps": 5}, c, "--weight-steps of fedala") for c in ({}, {"steps": 5})),
+        *(("fedas", {"align_steps": 2}, c, "--align-steps of fedas") for c in ({}, {"steps": 2})),
+        *(("fedrep", {"head_steps": 3}, c, "--head-steps of fedrep must be") for c in ({"epochs": 2}, {"steps": 3})),
+        ("ditto", {"personal_steps": 2}, {"steps": 2}, "--personal-steps of ditto must be below 2 steps, not 2"),
+        ("ftw_erm", {}, {**ONE, "momentum": 0.9}, "takes no momentum"),
+        *(
+            (name, {}, changes, "one local step")
+            for name in ("fedsgd", "ftw_erm", "fitw_erm", "fedbn", "grayscale")
+            for changes in ({**ONE, "steps": 2}, {"momentum": 0.0})
+        ),
+    ],
+    ids=str,
+)
+def test_settings_that_do_not_go_with_it(name: str, chosen: dict[str, Any], changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(FedbenchError, match=re.escape(line)):
+        method(name, **chosen).check_setting(setting(**changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "changes"),
+    [
+        ("fedsam", {}, ADAMW), ("perfedavg", {}, {"precision": "bf16"}), ("pfedme", {"lambda": 20.0}, {}),
+        ("fedsgd", {}, ONE), ("ftw_erm", {}, ONE), ("fitw_erm", {}, ONE), ("fedbn", {}, ONE), ("grayscale", {}, ONE),
+    ],
+)  # fmt: skip
+def test_what_is_near_that_is_taken(name: str, chosen: dict[str, Any], changes: dict[str, Any]) -> None:
+    method(name, **chosen).check_setting(setting(**changes))
+
+
+def test_an_unknown_round_to_select_by() -> None:
+    assert "select" not in setting().to_dict(), "a setting without it keeps its id"
+    with pytest.raises(FedbenchError, match="select"):
+        replace(setting(), select="worst")
