@@ -106,8 +106,6 @@ def test_executors_agree(subject: Subject) -> None:
     executors_agree(subject, ("stacked", "graphed") if unlike(subject) else ("stacked",))
 
 
-# -- what the ragged scenario does not have: drifts, test phases of groups, steps shared out ------------------
-
 SIX = dataclasses.replace(grouped_setting().partition, clients=6)
 DRIFTING = drifted(
     grouped_federation((0, 0, 1, 1), 60), grouped_federation((1, 0, 1, 0), 60), (1, 0, 1, 0), (0, 0, 1, 1)

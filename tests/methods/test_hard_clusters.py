@@ -19,7 +19,6 @@ from fedbench.core.network import OfEach
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.core.trainer import Progress
 from fedbench.methods import cfl, haccs
 from fedbench.methods.feddrift import Compared, FedDrift, Memory
 from fedbench.methods.feddrift.merging import apart, groups, merge
@@ -379,22 +378,6 @@ def test_distances_and_weights_by_brute_force(models: int, clients: int, seed: i
     assert set(server.assigned.values()) == set(range(len(server.models)))
 
 
-def test_merging_all_is_fedavg_from_then_on(tmp_path: Path) -> None:
-    """With delta at 1 every model is merged as soon as it is compared, and no loss is a drift."""
-    data, s = federation(), setting(rounds=4)
-    it = trainer(method("feddrift", delta=1.0), data, tmp_path / "drift", s)
-    plain = trainer(method("fedavg"), data, tmp_path / "fedavg", s)
-
-    def hand_over(progress: Progress) -> None:
-        if progress.round == 2:
-            plain.server = dataclasses.replace(plain.server, shared=dict(it.server.models[0]), round=2)
-
-    it.run(hand_over)
-    plain.run()
-    assert [line["figure_clusters"] for line in it.checkpoint.rounds] == [4.0, 1.0, 1.0, 1.0]
-    assert all(torch.equal(it.server.models[0][name], value) for name, value in plain.server.shared.items())
-
-
 def test_at_random_each_model_answers_as_many_images_as_another(tmp_path: Path) -> None:
     """Training is the same, and an image without a label is answered by one of the models, however many hold it."""
     data, s = grouped_federation(size=150, concept=True), grouped_setting(rounds=4)
@@ -411,18 +394,3 @@ def test_at_random_each_model_answers_as_many_images_as_another(tmp_path: Path) 
     shares = [(each[m] == drawn)[rows].mean() for m, rows in enumerate(alone)]
     assert shares == pytest.approx([1 / len(each)] * len(each), abs=0.12)
     assert (answers(run, "test_phase") != drawn).any()
-
-
-def test_a_drift_of_all_of_a_clients_labels_is_found(tmp_path: Path) -> None:
-    """Client 0's labels change in round 6: it leaves the model that it shared with the others."""
-    data = grouped_federation((0, 0, 0), size=150, concept=True)
-    labels = data.labels.clone()
-    doubled = torch.cat([data.labels, (data.labels[data.train[0]] + 5) % 10])
-    at = len(labels) + torch.arange(len(data.train[0]))
-    image = torch.cat([torch.arange(len(labels)), data.train[0]])
-    stages = [(data.train, data.validation), ([at, *data.train[1:]], data.validation)]
-    drifting = dataclasses.replace(data, labels=doubled, image=image, stages=stages)
-    run = train(method("feddrift", delta=0.5), drifting, tmp_path, grouped_setting(rounds=6, drifts=(6,)))
-    assigned = run.trainer.server.assigned
-    assert run.trainer.checkpoint.rounds[4]["figure_clusters"] == 1.0
-    assert assigned[1] == assigned[2] != assigned[0]

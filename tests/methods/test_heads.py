@@ -4,7 +4,6 @@ and that the router finds the client; FedPAC: its statistics, its quadratic prog
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -101,25 +100,6 @@ def test_what_an_unseen_client_tunes(
     assert isinstance(request, Train)
     assert (request.trains, request.epochs, request.lr) == (trains, 4, None)
     assert list(it.method.personalise(it.answering(it.server, 1, UNSEEN, 2)) or ()) == []
-
-
-@pytest.mark.parametrize(("name", "epochs"), [("fedbabu", "finetune_epochs"), ("fedpac", "newcomer_epochs")])
-def test_an_unseen_client_joins_after_the_last_round(name: str, epochs: str, tmp_path: Path) -> None:
-    """The last client never trains; it tunes what it is served with, and nobody else is touched by that."""
-    base, data = setting(rounds=2), federation(skew=float("inf"))
-    s = dataclasses.replace(base, partition=dataclasses.replace(base.partition, unseen=1), epochs=3)
-    answers = {}
-    for tunes in (0, 8):
-        run = train(method(name, **{epochs: tunes}), data, tmp_path / str(tunes), s)
-        assert 3 not in run.trainer.server.personal
-        assert [line["participants"] for line in run.trainer.checkpoint.rounds] == [3, 3]
-        model = run.trainer.executor.worker.load(personalised(run, 3, UNSEEN).state).eval()  # type: ignore[attr-defined]
-        with torch.no_grad():
-            x = data.images[data.test[3]].permute(0, 3, 1, 2).float() / 127.5 - 1
-            by_hand = model(x).argmax(1).tolist()
-        answers[tunes] = run.predictions.to_pandas().query("round == 2 and client == 3")["own"].tolist()
-        assert answers[tunes] == by_hand
-    assert answers[0] != answers[8]
 
 
 def requests(how: Method, folder: Path) -> list[Train]:

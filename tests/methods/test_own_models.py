@@ -19,12 +19,12 @@ from torch.nn import functional as F
 
 from fedbench.conformance.small import small
 from fedbench.core.answers import Heads
-from fedbench.core.client import MEMBER, Batch, Collected, Differentiated, Gradient
+from fedbench.core.client import MEMBER, Collected, Differentiated, Gradient
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
 from fedbench.core.trainer import Trainer
-from fedbench.methods.atp import Rates, entropy, norm_statistics, settled_cross_entropy, stepped
+from fedbench.methods.atp import Rates, entropy, norm_statistics, stepped
 from fedbench.methods.confree.conflicts import guidance, orders, pairs, worst
 from fedbench.methods.fedala.entrywise import CALM, LAST, MOST_PASSES, Projected, mixture, settled
 from fedbench.methods.fedas import Information
@@ -726,19 +726,6 @@ def test_rates_come_from_validation_images_or_else_from_training_images(tmp_path
     )
     assert not torch.equal(plain.memory.rates, other.memory.rates)
     assert all(torch.equal(plain.shared[n], other.shared[n]) for n in NETWORK)
-
-
-def test_entropy_asks_for_no_labels() -> None:
-    class Fixed(torch.nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.log(torch.tensor([[0.5, 0.25, 0.25], [1 / 3, 1 / 3, 1 / 3]]))
-
-    model = Fixed().train()
-    loss = entropy(model, Batch(torch.zeros(2), torch.tensor([-1, -1]), torch.arange(2), {}))
-    assert float(loss.total) == pytest.approx((1.5 * np.log(2) + np.log(3)) / 2)
-    assert not model.training
-    settled = settled_cross_entropy(Fixed().train(), Batch(torch.zeros(2), torch.tensor([0, 1]), torch.arange(2), {}))
-    assert float(settled.total) == pytest.approx((np.log(2) + np.log(3)) / 2)
 
 
 def test_a_variance_stays_at_least_zero_and_without_batch_norms_nothing_is_asked() -> None:

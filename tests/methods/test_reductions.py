@@ -16,19 +16,10 @@ from fedbench.core.federation import Federation
 from fedbench.methods import fedpac
 from fedbench.methods.base import HEAD, Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
-from fedbench.methods.fedper import FedPer
 from fedbench.specs import Setting
 from tests.support.formula_lab import right, sent
 from tests.support.groups_lab import grouped_federation, grouped_setting
 from tests.support.lab import Run, digits, federation, method, same, setting, train
-
-
-@dataclass(frozen=True)
-class AllShared(FedPer):
-    """FedPer without personalization layers (K_P = 0)."""
-
-    name = "all_shared"
-    personal = ()
 
 
 @dataclass(frozen=True)
@@ -45,26 +36,6 @@ class Unaveraged(FedAvg):
 
     name = "unaveraged"
     answers_after_local = True
-
-
-@dataclass(frozen=True)
-class Frozen(Method):
-    """FedAvg under a head that does not move."""
-
-    name = "frozen"
-
-    def local(self, client: Client) -> ClientUpdate:
-        yield Train(cross_entropy, trains=("backbone.", "projection."))
-
-
-@dataclass(frozen=True)
-class Explicit(Method):
-    """FedAvg with every default of a request written out."""
-
-    name = "explicit"
-
-    def local(self, client: Client) -> ClientUpdate:
-        yield Train(cross_entropy, trains=("backbone.", "projection.", "head."), epochs=1, lr=client.lr)
 
 
 @dataclass(frozen=True)
@@ -140,11 +111,8 @@ ROWS: list[tuple[Chosen, Chosen, Setting, Federation, str]] = [
     ),
     (("perfedavg", {"variant": "fo", "alpha": 0}), FEDAVG, WHOLE, USUAL, "near all"),  # all batches are one
     (("perfedavg", {"variant": "hf", "alpha": 0}), FEDAVG, WHOLE, USUAL, "near all"),
-    ((AllShared(score="after_aggregate"), {}), FEDAVG, TWO, USUAL, "shared all"),
-    ((Explicit(), {}), FEDAVG, TWO, USUAL, "shared all"),
     (("feddrm", {"lambda": 1}), (PersonalHead(), {}), TWO, USUAL, "shared / votes"),
     (("fedrep", {"head_epochs": 0}), ("fedbabu", {}), TWO, USUAL, "shared"),  # nobody's head ever moves
-    ((Frozen(), {}), ("fedbabu", {"finetune_epochs": 0}), TWO, USUAL, "shared all"),
     (("local", {}), FEDAVG, TWO, ALONE, "/ all"),
     (("lg_fedavg", {}), FEDAVG, TWO, ALONE, "/ all"),
     (("fedbn", {}), ("fedsgd", {}), STEP, USUAL, "shared all"),  # there are no norms
@@ -224,32 +192,6 @@ def test_it_is(k: int, tmp_path: Path) -> None:
             assert all(a.predictions[column].equals(b.predictions[column]) for column in columns)
 
 
-@pytest.mark.parametrize(
-    ("chosen", "other"),
-    [
-        (("fedprox", {"mu": 0.5}), FEDAVG),
-        (("fedsam", {}), FEDAVG),
-        (("moon", {}), FEDAVG),
-        (("fedala", {}), FEDAVG),
-        (("pfedme", {}), FEDAVG),
-        (("fedrod", {}), FEDAVG),
-        (("perfedavg", {"alpha": 0.1}), FEDAVG),
-        (("fedas", {**BY_SIZE, "align_epochs": 1}), ("fedper", {})),
-        (("fedas", {**BY_SIZE, "weigh_by": "fisher"}), ("fedper", {})),
-        (("fedrep", {}), ("fedbabu", {})),
-        (("feddrm", {}), (PersonalHead(), {})),
-        (("confree", {"rule": "pairs"}), AS_FEDREP),
-    ],
-    ids=named,
-)
-def test_otherwise_it_is_not(chosen: Chosen, other: Chosen, tmp_path: Path) -> None:
-    a, b = (trained(one, TWO, USUAL, tmp_path).shared for one in (chosen, other))
-    assert any(np.abs(a[n] - t).max() > 1e-5 for n, t in b.items())
-
-
-# -- what is told by more than one comparison -----------------------------------------------------------------
-
-
 def test_fine_tuning_rounds_begin_from_fedavg_and_send_nothing(tmp_path: Path) -> None:
     """What is shared stands still while nobody communicates."""
     s = setting(rounds=3, window=3)
@@ -305,8 +247,6 @@ def test_fedpac_without_distance_and_combination_is_fedrep(tmp_path: Path, monke
     for other in (combined, pac(**{"lambda": 1.0}), pac(head_lr=0.1)):
         assert not np.array_equal(other.shared["backbone.0.weight"], rep.shared["backbone.0.weight"])
 
-
-# -- what methods are for -------------------------------------------------------------------------------------
 
 SKEWED, EVEN = federation((90, 60, 75, 50), skew=0.5), federation((90, 90, 90, 90), skew=0.5)
 FAR = setting(rounds=5, window=1, epochs=10, momentum=0.0, lr=0.05)

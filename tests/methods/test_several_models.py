@@ -24,10 +24,9 @@ from fedbench.core.state import State, model_in, size_in_bytes, state_of
 from fedbench.core.trainer import Progress
 from fedbench.core.worker import Worker
 from fedbench.engine.association import known_association
-from fedbench.methods.fedem import FedEM
 from fedbench.methods.fedrc import CLASS_SHARES, class_shares
 from fedbench.methods.fesem import nearest
-from fedbench.methods.parts.clustered import expected_groups, side_by_side
+from fedbench.methods.parts.clustered import expected_groups
 from fedbench.methods.parts.lowest_loss import Choice
 from fedbench.methods.parts.responsibilities import PI, expectation, maximisation, posterior
 from fedbench.partitions import schemes
@@ -229,23 +228,6 @@ def test_models_that_nobody_chose_become_zeros(name: str) -> None:
         assert all(t.dtype == old[n].dtype and t.shape == old[n].shape and not t.any() for n, t in model.items())
 
 
-def test_a_model_of_zeros_answers_evenly_and_learns_but_its_last_bias(tmp_path: Path) -> None:
-    """It has loss ln 10, and of its gradient only that of the last bias is not zero."""
-    it = trainer(
-        method("ifca", clusters=2, unchosen="zero"), DATA, tmp_path, grouped_setting(rounds=1, lr=0.5, momentum=0.0)
-    )
-    it.resume()
-    far = {n: torch.full_like(t, 3.0) if t.is_floating_point() else t for n, t in it.server.models[1].items()}
-    zeros = {n: torch.zeros_like(t) for n, t in far.items()}
-    it.server.models = [zeros, far]
-    run = finish(it)
-    np.testing.assert_allclose(losses(run, [zeros], 0), np.log(10), rtol=1e-6)
-    assert set(it.server.assigned.values()) == {0}, "everybody takes it: the other answers one class"
-    (last,) = {n for n, t in it.server.models[0].items() if t.any()}
-    assert it.server.models[0][last].shape == (10,)
-    assert not any(t.any() for t in it.server.models[1].values()), "nobody chose the other, and so it is zeros, too"
-
-
 def test_in_fedrcs_code_fesems_first_round_trains_all_models(tmp_path: Path) -> None:
     """Each by a third of the loss, which is a third of the learning rate; then the lowest loss decides. In the second
     round a client trains its cluster's model alone, by all of the loss."""
@@ -366,24 +348,6 @@ def test_the_expectation_step_of_every_round(name: str, tmp_path: Path) -> None:
 
     watched(name, tmp_path, grouped_setting(rounds=3, participation=0.7, seed=4), after)
     assert max(abs(p[0] - 0.5) for p in pi.values()) > 0.01
-
-
-class Twins(FedEM):
-    """FedEM whose two models begin alike, so that each is responsible for half of every image."""
-
-    def start(self, server: Server) -> None:
-        super().start(server)
-        server.shared = side_by_side([model_in(server.shared, "0")] * 2)
-
-
-def test_two_equal_models_take_steps_of_half_the_length(tmp_path: Path) -> None:
-    """The weights are not normalised within the batch. A batch is a client's whole set: its order does not matter."""
-    whole: dict[str, Any] = {"rounds": 2, "batch_size": 100, "epochs": 3, "momentum": 0.9}
-    twins = train(Twins(clusters=2), DATA, tmp_path / "twins", grouped_setting(lr=0.2, **whole))
-    half = train("fedavg", DATA, tmp_path / "half", grouped_setting(lr=0.1, **whole))
-    for model in models_of(twins.trainer.server):
-        close(model, half.shared)
-    assert [p.loss for p in twins.reports] == pytest.approx([p.loss for p in half.reports], rel=1e-4)
 
 
 def test_each_model_trains_on_its_own_weights(tmp_path: Path) -> None:
