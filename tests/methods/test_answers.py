@@ -27,7 +27,6 @@ from fedbench.core.worker import Piece
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import HEAD, Method
 from fedbench.reports.table import cost
-from fedbench.specs import Setting
 from tests.support.formula_lab import column
 from tests.support.groups_lab import drifted, grouped_federation, grouped_setting
 from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
@@ -74,29 +73,13 @@ class OwnHead(Method):
         return  # a hook that is there says nothing of what it does
 
 
-@dataclass(frozen=True)
-class ServedHead(OwnHead):
-    """... and one for them that is declared."""
-
-    name = "served_head"
-    unlabelled_has = HEAD
-
-
-@dataclass(frozen=True)
-class MembersOnly(OwnHead):
-    """... and a model for nobody else."""
-
-    name = "members_only"
-    serves = (MEMBER,)
-
-
 def test_untrained_parts_are_served_to_nobody_in_silence(tmp_path: Path) -> None:
     line = r"own_head keeps head\.weight with each client.*name it in `unlabelled_has`.*leave 'unlabelled' out"
     with pytest.raises(FedbenchError, match=line):
         trainer(OwnHead(), DATA, tmp_path, TEST_PHASE)
     trainer(OwnHead(), DATA, tmp_path, setting(votes=False))
-    for how in (ServedHead(), MembersOnly()):
-        trainer(how, DATA, tmp_path, TEST_PHASE)
+    for declared in ({"unlabelled_has": HEAD}, {"serves": (MEMBER,)}):
+        trainer(type("Declared", (OwnHead,), declared)(), DATA, tmp_path, TEST_PHASE)
 
 
 @dataclass(frozen=True)
@@ -155,19 +138,16 @@ def test_the_best_round_answers(held_back: bool, tmp_path: Path) -> None:
         assert run.predictions.to_pandas()[asked].tolist() == told[asked].tolist()
 
 
-def test_while_the_loss_falls_it_is_fedavg(tmp_path: Path) -> None:
+def test_while_the_loss_falls_it_is_fedavg_and_models_of_other_data_do_not_compete(tmp_path: Path) -> None:
+    """After a drift to data of which no model knows anything, the last stage's rounds answer."""
     data, s = grouped_federation((0, 0, 0), 200), grouped_setting(rounds=4)
     run, plain = (train("fedavg", data, tmp_path / str(how), replace(s, select=how)) for how in ("best", None))
     assert run.predictions.equals(plain.predictions)
     rounds = zip(run.trainer.checkpoint.rounds, plain.trainer.checkpoint.rounds, strict=True)
     assert [line["bytes_up"] - other["bytes_up"] for line, other in rounds] == [2 * 8 * 3] * 4  # a loss and a number
-
-
-def test_models_of_other_data_do_not_compete(tmp_path: Path) -> None:
-    """After a drift to data of which no model knows anything, the last stage's rounds answer."""
     before, after = grouped_federation((0, 0, 0, 0), 200), grouped_federation((2, 2, 2, 2), 200, concept=True)
     data = drifted(before, after, [2] * 4, [2] * 4)
-    run = train("fedavg", data, tmp_path, grouped_setting(rounds=5, drifts=(5,), select="best"))
+    run = train("fedavg", data, tmp_path / "2", grouped_setting(rounds=5, drifts=(5,), select="best"))
     kept = run.trainer.server.best
     assert kept is not None
     for name, value in run.shared.items():
@@ -199,11 +179,6 @@ def test_of_a_personalised_method_the_personal_models_are_compared(name: str, tm
 FIVE = federation((70, 40, 55, 30, 45))
 
 
-def few(**changes: Any) -> Setting:
-    """Three rounds in which clients come and go; the last two are evaluated."""
-    return setting(**{"rounds": 3, "window": 2, "participation": 0.6, "seed": 5, **changes})
-
-
 @pytest.mark.parametrize("name", ["fedrep", "fedpac", "lg_fedavg", "fedrod", "apfl"])
 @pytest.mark.parametrize("votes", [True, False])
 def test_the_answers_are_those_of_the_models_before_the_servers_step(
@@ -211,7 +186,7 @@ def test_the_answers_are_those_of_the_models_before_the_servers_step(
 ) -> None:
     """Catches states that are taken after the server's step, of another client or of another round, an answer that
     leaves `personalise` out, and what waits elsewhere taken for what was trained."""
-    how, trained, s = method(name, score="after_local"), {}, few(votes=votes)
+    how, trained, s = method(name, score="after_local"), {}, setting(rounds=3, participation=0.6, seed=5, votes=votes)
     assert how.answers_after_local
     assert method(name).answers_after_local is (name != "apfl"), "the default"
     step = type(how).aggregate

@@ -170,25 +170,18 @@ def test_cohorts_and_first_batches_are_those_of_every_method(subject: Subject) -
     plan = Plan(s, DATA.n_train, (8, 8))
     for t in range(1, 5):
         assert drawn["cohort", t] == plan.cohort(t)
-    first = {(t, client): batches for (what, client, t, phase), batches in _batches(drawn) if phase == 1}
+    asked = [(key, value) for key, value in drawn.items() if key[0] == "batches"]
+    first = {(t, client): batches for (what, client, t, phase), batches in asked if phase == 1}
     assert first, "it never trained"
     for (t, client), batches in first.items():
         expected = [b.tolist() for b in plan.batches(client, t, 1, s.epochs, s.steps)]
         assert batches[: len(expected)] == expected[: len(batches)]
 
 
-def _batches(drawn: dict[Any, Any]) -> list[Any]:
-    return [(key, value) for key, value in drawn.items() if key[0] == "batches"]
-
-
-#: Methods whose server's step is made of what clients say beside their models: silent ones cannot be asked.
-SPEAK = ("fedas", "fednova")
-
-
 def test_a_cohort_that_has_not_moved_leaves_the_server_where_it_was(subject: Subject, tmp_path: Path) -> None:
     """The weights of every average sum to one, whatever the sizes of the clients."""
-    if subject.name in SPEAK:
-        pytest.skip("its clients must speak")
+    if subject.name in ("fedas", "fednova"):
+        pytest.skip("the server's step is made of what its clients say beside their models")
     how = subject.method()
     it = trainer(how, DATA, tmp_path, few())
     before = dict(it.server.shared)

@@ -41,14 +41,6 @@ def coming(cohort: int) -> Setting:
     return grouped_setting(rounds=6, cohort=cohort, partition=replace(grouped_setting().partition, clients=10))
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run to its end, clustered with the true number of groups."""
-    return train(
-        method("flux", clustering="prior", start=5), DATA, tmp_path_factory.mktemp("flux"), grouped_setting(rounds=7)
-    )
-
-
 @pytest.mark.parametrize(
     ("accuracies", "t", "first", "expected"),
     [
@@ -70,6 +62,7 @@ def test_warm_up_ends_by_eq_14(accuracies: list[float], t: int, first: int, expe
 
 
 def test_the_round_in_which_it_clusters(tmp_path: Path) -> None:
+    """Forced clustering is not missed if nobody took part in the round before."""
     found = train(
         "flux", DATA, tmp_path / "a", grouped_setting(rounds=6, lr=1e-4)
     )  # nothing is learnt, so flat at once
@@ -77,6 +70,11 @@ def test_the_round_in_which_it_clusters(tmp_path: Path) -> None:
     rounds = found.trainer.checkpoint.rounds
     assert [line.get("figure_clustering_round") for line in rounds] == [None, None, None, 4, 4, 4]
     assert [line["figure_clusters"] for line in rounds][:3] == [1, 1, 1]
+    s = grouped_setting(rounds=8, participation=0.25, seed=1)
+    cohorts = [trainer(method("flux"), DATA, tmp_path / "2" / "plan", s).plan.cohort(t) for t in range(1, 9)]
+    empty = next(t for t in range(2, 7) if not cohorts[t - 1] and cohorts[t] and cohorts[t + 1])
+    found = train(method("flux", start=empty + 1), DATA, tmp_path / "2" / "run", s)
+    assert found.trainer.method.round_metrics(found.trainer.server)["clustering_round"] == empty + 2
 
 
 @torch.no_grad()
@@ -93,7 +91,9 @@ def described(run: Run, data: Federation, side: str) -> np.ndarray:
     return (np.stack(out) - low) / (high - low)
 
 
-def test_clusters_and_the_test_phase_by_hand(run: Run) -> None:
+def test_clusters_the_test_phase_and_the_memory_by_hand(tmp_path: Path) -> None:
+    """The memory comes back from a checkpoint as it was."""
+    run = train(method("flux", clustering="prior", start=5), DATA, tmp_path, grouped_setting(rounds=7))
     server = run.trainer.server
     known = described(run, DATA, "train")
     assert known.min() == pytest.approx(0, abs=1e-4)
@@ -109,6 +109,14 @@ def test_clusters_and_the_test_phase_by_hand(run: Run) -> None:
             expected = net(pixels(DATA, DATA.test[i])).argmax(1).numpy()
             assert (answers(run, column)[at : at + len(expected)] == expected).all()
         at += len(DATA.test[i])
+    memory = run.trainer.server.memory
+    again = message.restored(type(memory), message.tensors(memory, "memory"), "memory")
+    assert again.phase is Phase.GROUPED
+    assert again.accuracies == memory.accuracies
+    assert len(again.accuracies) == 4
+    assert again.described.round == 5
+    for one, other in zip(message.tensors(again, "m").values(), message.tensors(memory, "m").values(), strict=True):
+        assert torch.equal(one, other) or bool(one.isnan() & other.isnan())
 
 
 def test_late_clients_are_led_to_the_nearest_centroid(tmp_path: Path) -> None:
@@ -249,15 +257,6 @@ def test_random_assignment_is_random_but_repeatable(tmp_path: Path) -> None:
     assert (answers(a, "own") != answers(a, "test_phase")).any()
 
 
-def test_forced_clustering_is_not_missed(tmp_path: Path) -> None:
-    """Nobody took part in the round before."""
-    s = grouped_setting(rounds=8, participation=0.25, seed=1)
-    cohorts = [trainer(method("flux"), DATA, tmp_path / "plan", s).plan.cohort(t) for t in range(1, 9)]
-    empty = next(t for t in range(2, 7) if not cohorts[t - 1] and cohorts[t] and cohorts[t + 1])
-    found = train(method("flux", start=empty + 1), DATA, tmp_path / "run", s)
-    assert found.trainer.method.round_metrics(found.trainer.server)["clustering_round"] == empty + 2
-
-
 def test_noise_is_drawn_anew_each_round(tmp_path: Path) -> None:
     kind, it = method("flux", epsilon=0.01), trainer(method("flux"), DATA, tmp_path, grouped_setting())
     rows, labels = torch.rand(30, 10), torch.arange(30) % 10
@@ -312,22 +311,6 @@ def test_everybody_draws_one_projection_from_the_bounds_that_are_sent(
     assert len(drawn) == 2, "other bounds, another projection"
 
 
-def test_memory_comes_back_from_a_checkpoint_as_it_was(run: Run) -> None:
-    memory = run.trainer.server.memory
-    again = message.restored(type(memory), message.tensors(memory, "memory"), "memory")
-    assert again.phase is Phase.GROUPED
-    assert again.accuracies == memory.accuracies
-    assert len(again.accuracies) == 4
-    assert again.described.round == 5
-    for one, other in zip(message.tensors(again, "m").values(), message.tensors(memory, "m").values(), strict=True):
-        assert torch.equal(one, other) or bool(one.isnan() & other.isnan())
-
-
-@pytest.fixture(scope="module")
-def soft(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train("flux_soft", DATA, tmp_path_factory.mktemp("soft"), grouped_setting(rounds=7))
-
-
 def weights_by_hand(points: np.ndarray, d: np.ndarray, kernel: Kernel) -> np.ndarray:
     """Pair by pair; a client's nearest always counts."""
     reach, width, sizes = kernel.reach * (1 + 1e-9), kernel.width, kernel.sizes.tolist()  # it is one of the distances
@@ -340,7 +323,8 @@ def weights_by_hand(points: np.ndarray, d: np.ndarray, kernel: Kernel) -> np.nda
     return out / out.sum(1, keepdims=True)
 
 
-def test_weights_by_hand(soft: Run) -> None:
+def test_soft_weights_and_the_test_phase_by_hand(tmp_path: Path) -> None:
+    soft = train("flux_soft", DATA, tmp_path, grouped_setting(rounds=7))
     memory = soft.trainer.server.memory
     d = memory.described.descriptors.numpy()
     gaps = np.linalg.norm(d[:, None] - d, axis=2) + np.diag([np.inf] * len(d))
@@ -349,6 +333,16 @@ def test_weights_by_hand(soft: Run) -> None:
     np.testing.assert_allclose(memory.weights.numpy(), expected, atol=1e-9)
     assert (expected > 0).sum() < expected.size, "not everybody is near everybody"
     assert (np.diag(expected) == expected.max(1)).all(), "all train on as many images"
+    server, memory = soft.trainer.server, soft.trainer.server.memory
+    given, at = answers(soft, "test_phase"), 0
+    for rows, known in zip(DATA.test, described(soft, DATA, "test"), strict=True):
+        w = weights_by_hand(known[None], memory.described.descriptors.numpy()[:, :20], memory.kernel)[0]
+        mixed = {n: sum(float(a) * m[n].double() for a, m in zip(w, server.models, strict=True)) for n in server.shared}
+        own = network(DATA, {n: t.float() for n, t in mixed.items()})
+        assert (
+            given[at : at + len(rows)] == own(pixels(DATA, rows)).argmax(1).numpy()
+        ).mean() > 0.99  # rounding may turn one
+        at += len(rows)
 
 
 def test_mixing_by_hand() -> None:
@@ -362,17 +356,3 @@ def test_mixing_by_hand() -> None:
     assert server.models[0]["w"].tolist() == [0.75 + 2.5, 1.5 + 5]
     assert server.models[1]["w"].tolist() == [10, 20], "not in the cohort"
     assert server.models[2]["w"].tolist() == [100, 200]
-
-
-@torch.no_grad()
-def test_the_test_phase_by_hand(soft: Run) -> None:
-    server, memory = soft.trainer.server, soft.trainer.server.memory
-    given, at = answers(soft, "test_phase"), 0
-    for rows, known in zip(DATA.test, described(soft, DATA, "test"), strict=True):
-        w = weights_by_hand(known[None], memory.described.descriptors.numpy()[:, :20], memory.kernel)[0]
-        mixed = {n: sum(float(a) * m[n].double() for a, m in zip(w, server.models, strict=True)) for n in server.shared}
-        own = network(DATA, {n: t.float() for n, t in mixed.items()})
-        assert (
-            given[at : at + len(rows)] == own(pixels(DATA, rows)).argmax(1).numpy()
-        ).mean() > 0.99  # rounding may turn one
-        at += len(rows)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.cluster import OPTICS
 
 from fedbench.core.client import Client, Collect, Collected, Train
 from fedbench.core.federation import Federation
@@ -159,15 +160,6 @@ def test_equal_distances_and_updates_of_zero_have_two_halves_too(tmp_path: Path)
     assert cfl.update(it.client(0, it.server.view(0), 1)).keys() == dict(it.executor.model.named_parameters()).keys()
 
 
-def brightness(groups: tuple[int, ...] = (0, 1, 0, 1, 0, 1)) -> Federation:
-    """Clients of whom those of group 1 see their digits half as bright."""
-    data = grouped_federation((0,) * len(groups), size=150)
-    dark = torch.from_numpy(np.array(groups)[data.client].astype(bool))
-    images = data.images.clone()
-    images[dark] //= 2
-    return dataclasses.replace(data, images=images, groups=list(groups))
-
-
 def of_first(data: Federation) -> tuple[torch.Tensor, torch.Tensor]:
     """Training images and labels of the first client, as it has them."""
     s = setting()
@@ -211,23 +203,18 @@ def test_distances_by_brute_force(clients: int, classes: int, bins: int, seed: i
             assert found[i, j] == pytest.approx(far(labels[i], labels[j]) + sum(by_class) / classes, abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", [3, 5, 7, 11])
-def test_noise_makes_clusters_of_one(seed: int) -> None:
-    """The clusters are scikit-learn's; who is in none of them is alone."""
-    from sklearn.cluster import OPTICS
-
-    rng = np.random.default_rng(seed)
-    centres = (rng.normal(0, 0.05, (3, 2)), rng.normal(3, 0.05, (3, 2)), rng.uniform(-20, 20, (3, 2)))
-    points = np.concatenate(centres)
-    far = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    raw, found = OPTICS(min_samples=2, metric="precomputed").fit_predict(far), haccs.optics(far)
-    assert set(found.tolist()) == set(range(found.max() + 1))
-    assert (raw < 0).any()
-    together = (raw[:, None] == raw[None]) & (raw >= 0)[:, None]
-    assert np.array_equal(found[:, None] == found[None], together | np.eye(9, dtype=bool))
-
-
-def test_all_alike_alone_or_fewer_than_a_cluster_takes_are_one_cluster_and_twins_of_two_kinds_two() -> None:
+def test_clusters_are_scikit_learns_and_who_is_in_none_is_alone() -> None:
+    """All alike, alone or fewer than a cluster takes are one cluster; twins of two kinds are two."""
+    for seed in (3, 5, 7, 11):
+        rng = np.random.default_rng(seed)
+        centres = (rng.normal(0, 0.05, (3, 2)), rng.normal(3, 0.05, (3, 2)), rng.uniform(-20, 20, (3, 2)))
+        points = np.concatenate(centres)
+        far = np.linalg.norm(points[:, None] - points[None], axis=-1)
+        raw, found = OPTICS(min_samples=2, metric="precomputed").fit_predict(far), haccs.optics(far)
+        assert set(found.tolist()) == set(range(found.max() + 1))
+        assert (raw < 0).any()
+        together = (raw[:, None] == raw[None]) & (raw >= 0)[:, None]
+        assert np.array_equal(found[:, None] == found[None], together | np.eye(9, dtype=bool))
     for count in (1, 2, 5):
         assert haccs.optics(np.zeros((count, count))).tolist() == [0] * count
     assert haccs.optics(1 - np.eye(2), min_samples=3).tolist() == [0, 0]
@@ -237,9 +224,11 @@ def test_all_alike_alone_or_fewer_than_a_cluster_takes_are_one_cluster_and_twins
 
 
 def test_each_cluster_is_a_federation_of_its_own(tmp_path: Path) -> None:
-    """What the other cluster holds changes nothing."""
-    data = brightness()
-    labels = data.labels.clone()
+    """What the other cluster holds changes nothing. It sees its digits half as bright."""
+    data = grouped_federation((0,) * 6, size=150)
+    dark = torch.from_numpy(data.client % 2 == 1)
+    images = torch.where(dark[:, None, None, None], data.images // 2, data.images)
+    data, labels = dataclasses.replace(data, images=images), data.labels.clone()
     for rows in data.train[1::2]:
         labels[rows] = 3
     other = dataclasses.replace(data, labels=labels, class_counts=torch.eye(10)[[3]].repeat(6, 1) * 80)

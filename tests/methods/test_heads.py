@@ -4,6 +4,7 @@ and that the router finds the client; FedPAC: its statistics, its quadratic prog
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +27,8 @@ from fedbench.methods.fedpac import COUNT, MEAN, FedPAC
 from fedbench.methods.fedpac.combination import LEAST_WEIGHT, combination, statistics
 from fedbench.methods.fedpac.simplex import Floats, nearest_to_origin
 from fedbench.methods.parts.prototypes import class_means, pooled
-from fedbench.specs import Setting
 from tests.support.formula_lab import ByHand, averaged, close, head, of, sent, size, started, trained
-from tests.support.lab import Run, digits, drive, federation, method, same, setting, train, trainer
+from tests.support.lab import digits, drive, federation, method, same, setting, train, trainer
 
 DATA = federation()
 N = DATA.n_train
@@ -72,18 +72,11 @@ def test_rounds_by_hand(name: str, passes: list[tuple[Part, int | None]], stays:
     assert sent(it) == [(shared, shared)] * 2
 
 
-def personalised(run: Run, index: int, kind: str = MEMBER) -> Client:
-    """The client as it answers after the last round."""
-    it = run.trainer
-    client = it.answering(it.server, index, kind, it.setting.rounds)
-    it.executor.run([client], it.method.personalise)
-    return client
-
-
 def test_fedbabu_tunes_its_head_for_the_answers_of_the_last_round(tmp_path: Path) -> None:
     it, run = trained(method("fedbabu"), DATA, TWO, tmp_path), ByHand(DATA, TWO)
     before = it.server.view(2)
-    client = personalised(Run(it, []), 2)
+    client = it.answering(it.server, 2, MEMBER, TWO.rounds)
+    it.executor.run([client], it.method.personalise)
     close(of(client.state), run.descended(before, run.batches(2, 2, PERSONALISING + 1, 5), moves=head))
     assert not torch.equal(client.state["head.bias"], before["head.bias"])
 
@@ -127,6 +120,10 @@ def test_local_steps_are_shared_out(tmp_path: Path) -> None:
 THREE = federation((90, 40, 60))
 
 
+#: Short ones, or the branch drifts to its host.
+VISITS = setting(rounds=4, window=1, steps=2, lr=0.1, weight_decay=0.0)
+
+
 def shifted() -> Federation:
     """Three clients of unlike sizes with all classes; each sees the digits in its own way (a covariate shift)."""
     images, labels = digits()
@@ -137,16 +134,6 @@ def shifted() -> Federation:
     x[client == 1] = 255 - x[client == 1]
     x[client == 2] = x[client == 2] // 4 + 96
     return Federation.of(x, labels[rows], client, rows, is_test, 10)
-
-
-def visits(rounds: int) -> Setting:
-    """Short ones, or the branch drifts to its host."""
-    return setting(rounds=rounds, window=1, steps=2, lr=0.1, weight_decay=0.0)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train("feddrm", shifted(), tmp_path_factory.mktemp("drm"), visits(4))
 
 
 @pytest.mark.parametrize("share", [0.8, 0.3, 1.0])
@@ -190,7 +177,8 @@ def test_each_client_names_itself_and_the_branch_is_the_seeds_own(tmp_path: Path
     assert not torch.equal(drm["client_branch.head.weight"], other["client_branch.head.weight"])
 
 
-def test_only_the_last_target_layer_stays_with_its_client(run: Run) -> None:
+def test_only_the_last_target_layer_stays_with_its_client_and_routes_are_those_of_single_images(tmp_path: Path) -> None:
+    run = train("feddrm", shifted(), tmp_path, VISITS)
     server = run.trainer.server
     assert {name for state in server.personal.values() for name in state} == {"head.weight", "head.bias"}
     assert "client_branch.head.weight" in server.shared
@@ -198,6 +186,18 @@ def test_only_the_last_target_layer_stays_with_its_client(run: Run) -> None:
     body = sum(t.numel() for t in server.shared.values())
     assert server.initial["head.weight"].numel() == 640
     assert sent(run) == [(3 * 4 * body,) * 2] * 4
+    it = run.trainer
+    data = it.federation
+    model = copy.deepcopy(it.executor.worker.model)  # type: ignore[attr-defined]
+    model.load_state_dict(it.server.view(1))
+    share = np.log(np.array(data.n_train) / sum(data.n_train))
+    table = run.predictions
+    rows = torch.cat(list(data.test))
+    for k in range(0, len(rows), 7):
+        with torch.no_grad():
+            logits = model.client_branch(model.backbone(to_input(data.images[rows[k : k + 1]])))[0].double().numpy()
+        assert table["route_probability"][k].as_py() == logits.argmax()
+        assert table["route_density_ratio"][k].as_py() == (logits - share).argmax()
 
 
 def test_density_ratio_takes_the_training_shares_out() -> None:
@@ -219,25 +219,10 @@ def test_density_ratio_takes_the_training_shares_out() -> None:
     np.testing.assert_array_equal(equal["probability"], equal["density_ratio"])
 
 
-def test_stored_routes_are_those_of_single_images(run: Run) -> None:
-    it = run.trainer
-    data = it.federation
-    model = copy.deepcopy(it.executor.worker.model)  # type: ignore[attr-defined]
-    model.load_state_dict(it.server.view(1))
-    share = np.log(np.array(data.n_train) / sum(data.n_train))
-    table = run.predictions
-    rows = torch.cat(list(data.test))
-    for k in range(0, len(rows), 7):
-        with torch.no_grad():
-            logits = model.client_branch(model.backbone(to_input(data.images[rows[k : k + 1]])))[0].double().numpy()
-        assert table["route_probability"][k].as_py() == logits.argmax()
-        assert table["route_density_ratio"][k].as_py() == (logits - share).argmax()
-
-
 @pytest.mark.slow
 def test_the_router_finds_the_client_of_an_image(tmp_path: Path) -> None:
     """Always naming the largest client would be right for 57 % of the images."""
-    table = train("feddrm", shifted(), tmp_path, visits(100)).predictions.to_pandas()
+    table = train("feddrm", shifted(), tmp_path, dataclasses.replace(VISITS, rounds=100)).predictions.to_pandas()
     found = {
         rule: (table[f"route_{rule}"] == table["client"]).groupby(table["client"]).mean()
         for rule in ("probability", "density_ratio")

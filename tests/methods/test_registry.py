@@ -94,11 +94,11 @@ def test_what_methods_are_there() -> None:
     assert {title: names for title, names in titles.items() if len(names) > 1} == {}
     with pytest.raises(FedbenchError, match="unknown method 'fedavgg'; did you mean 'fedavg'"):
         methods.load("fedavgg")
-
-
-def test_names_cost_no_torch() -> None:
     code = "import sys; from fedbench import methods; methods.names(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert "select" not in setting().to_dict(), "a setting without it keeps its id"
+    with pytest.raises(FedbenchError, match="select"):
+        replace(setting(), select="worst")
 
 
 HEAD = """
@@ -373,9 +373,3 @@ def test_settings_that_do_not_go_with_it(name: str, chosen: dict[str, Any], chan
 )  # fmt: skip
 def test_what_is_near_that_is_taken(name: str, chosen: dict[str, Any], changes: dict[str, Any]) -> None:
     method(name, **chosen).check_setting(setting(**changes))
-
-
-def test_an_unknown_round_to_select_by() -> None:
-    assert "select" not in setting().to_dict(), "a setting without it keeps its id"
-    with pytest.raises(FedbenchError, match="select"):
-        replace(setting(), select="worst")

@@ -113,12 +113,22 @@ def test_the_first_choice_is_the_lowest_loss(name: str, tmp_path: Path) -> None:
         assert all(torch.equal(run.trainer.server.models[m][n], t) for n, t in fresh[m].items()), "nobody's model moved"
 
 
-def test_an_initial_seed_is_that_of_all_models(tmp_path: Path) -> None:
+def test_an_initial_seed_is_that_of_all_models_and_an_unseen_client_takes_that_of_the_lowest_loss(
+    tmp_path: Path,
+) -> None:
     nine_and_one = state_of(models.build("digits_cnn", shape=DATA.shape, classes=10, seed=10))
     for seed in (1, 2):
         it = trainer(method("ifca", clusters=2), DATA, tmp_path / str(seed), grouped_setting(seed=seed, init_seed=9))
         it.resume()
         assert all(torch.equal(it.server.models[1][n], t) for n, t in nine_and_one.items())
+    part = partition_spec(DatasetSpec("digits", "t", "t"), "iid", 6, 1, 0.7, unseen=2)
+    run = train(
+        method("ifca", clusters=2), DATA, tmp_path / "2", grouped_setting(rounds=2, partition=part, test_phase=None)
+    )
+    server = run.trainer.server
+    assert server.assigned.keys() == {0, 1, 2, 3}
+    for i in (4, 5):
+        np.testing.assert_array_equal(given(run, i), mixed(run, np.eye(2)[best(run, server.models, i)], i))
 
 
 def test_ifca_chooses_in_every_round_and_keeps_what_it_chose_last(tmp_path: Path) -> None:
@@ -283,15 +293,6 @@ def test_fesem_measures_tensor_by_tensor() -> None:
 
     state, near, far = counted(0, 0, 0), counted(1, 0, 99), counted(0.5, 1.5, 0)
     assert [nearest(state, [far, near]), nearest(state, [near, far])] == [1, 0]
-
-
-def test_an_unseen_client_takes_the_model_of_the_lowest_loss(tmp_path: Path) -> None:
-    part = partition_spec(DatasetSpec("digits", "t", "t"), "iid", 6, 1, 0.7, unseen=2)
-    run = train(method("ifca", clusters=2), DATA, tmp_path, grouped_setting(rounds=2, partition=part, test_phase=None))
-    server = run.trainer.server
-    assert server.assigned.keys() == {0, 1, 2, 3}
-    for i in (4, 5):
-        np.testing.assert_array_equal(given(run, i), mixed(run, np.eye(2)[best(run, server.models, i)], i))
 
 
 def test_effort_counts_the_models_that_are_asked() -> None:

@@ -65,7 +65,13 @@ def test_loss_of_labels_and_of_classes() -> None:
     assert right(logits, y).tolist() == [0.5]
 
 
-def test_a_federation_of_multi_label() -> None:
+def test_a_federation_of_multi_label(tmp_path: Path) -> None:
+    """Some methods refuse it; a box may answer with scores."""
+    refusing = {n for n in methods.names() if not methods.load(n)[0].takes_multi_label}
+    assert refusing >= {"pfedfda", "fedpac", "feddrm", "fedrod", "atp", "haccs", "ftw_erm", "fitw_erm"}
+    assert refusing.isdisjoint({*ABLE, "flux_soft", "fesem", "local"})
+    plain, half = (train(how, many_labelled(2, 40), tmp_path / str(how), brief()) for how in ("fedavg", Ensemble()))
+    assert scores(half) == pytest.approx((scores(plain) + 0.5) / 2, abs=1e-6)
     data = many_labelled(3, 20)
     assert data.multi_label
     rows = data.train[1]
@@ -112,13 +118,6 @@ class Ensemble(Method):
         client.answer = (found.rows[:, 0] + 0.5) / 2
 
 
-def test_a_box_may_answer_with_scores(tmp_path: Path) -> None:
-    data = many_labelled(2, 40)
-    plain = train("fedavg", data, tmp_path / "a", brief())
-    half = train(Ensemble(), data, tmp_path / "b", brief())
-    assert scores(half) == pytest.approx((scores(plain) + 0.5) / 2, abs=1e-6)
-
-
 def test_flux_clusters_in_round_four_and_describes_labels(tmp_path: Path) -> None:
     """The validation score is one half for ever (the released code), so warm-up ends after round 3."""
     data = many_labelled(4, 30)
@@ -148,9 +147,3 @@ def test_every_method_takes_many_labels_or_says_that_it_does_not(name: str, tmp_
     assert own.shape == (27, 4)
     assert ((own >= 0) & (own <= 1)).all()
     assert len(np.unique(own)) > 1
-
-
-def test_methods_of_classes_are_those_that_refuse() -> None:
-    refusing = {n for n in methods.names() if not methods.load(n)[0].takes_multi_label}
-    assert refusing >= {"pfedfda", "fedpac", "feddrm", "fedrod", "atp", "haccs", "ftw_erm", "fitw_erm"}
-    assert refusing.isdisjoint({*ABLE, "flux_soft", "fesem", "local"})

@@ -80,6 +80,7 @@ def test_clients_hold_samples_of_their_group(seed: int, by: str) -> None:
 
 
 def test_every_group_is_drawn_alike_and_tiny_ones_never() -> None:
+    """Leaky clients of a group hold the same and are tested on it."""
     data = rays()
     drawn = [make(spec(seed=s, by="view+sex", size=5, test_size=3), data) for s in range(60)]
     names = [p.distributions[g].name for p in drawn for g in p.groups]
@@ -87,6 +88,15 @@ def test_every_group_is_drawn_alike_and_tiny_ones_never() -> None:
     assert set(counts) == {f"view {v}, sex {s}" for v in ("Frontal", "Lateral") for s in ("Female", "Male")}
     assert min(counts.values()) > 80  # of 480, 120 each; three standard deviations are 28
     assert len(set(map(tuple, (p.groups for p in drawn)))) > 10
+    data = rays()
+    p = make(spec(leak_test=True, disjoint_by=None, test_size=30, by="view", clients=4, seed=3), data)
+    for c in range(4):
+        view = p.distributions[p.groups[c]].name
+        assert view is not None
+        first = np.flatnonzero((data.column("view") == view.split()[1]) & (data.split == 0))
+        trained = np.concatenate([p.sample[p.rows(c, False)], p.sample[p.validation_rows(c)]])
+        assert sorted(trained.tolist()) == first[:20].tolist()
+        assert p.sample[p.rows(c, True)].tolist() == first[:30].tolist()
 
 
 def test_seeds_labels_and_the_cut() -> None:
@@ -118,18 +128,6 @@ def test_seeds_labels_and_the_cut() -> None:
     of = {apart: data.column("patient")[p.sample[p.test]] for apart, p in seen.items()}
     assert split_patient not in of["patient"]
     assert split_patient in of[None]
-
-
-def test_leaky_clients_of_a_group_hold_the_same_and_are_tested_on_it() -> None:
-    data = rays()
-    p = make(spec(leak_test=True, disjoint_by=None, test_size=30, by="view", clients=4, seed=3), data)
-    for c in range(4):
-        view = p.distributions[p.groups[c]].name
-        assert view is not None
-        first = np.flatnonzero((data.column("view") == view.split()[1]) & (data.split == 0))
-        trained = np.concatenate([p.sample[p.rows(c, False)], p.sample[p.validation_rows(c)]])
-        assert sorted(trained.tolist()) == first[:20].tolist()
-        assert p.sample[p.rows(c, True)].tolist() == first[:30].tolist()
 
 
 def test_written_read_and_seen(store: Store) -> None:

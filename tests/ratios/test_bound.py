@@ -141,19 +141,17 @@ def test_table_13_with_20_clusters(data_root: Path) -> None:
 
 @given(count=st.integers(3, 30), client=st.integers(0, 50), seed=st.integers(0, 2**32))
 @settings(max_examples=25)
-def test_a_client_gives_so_many_of_its_own_samples(count: int, client: int, seed: int) -> None:
+def test_a_client_gives_so_many_of_its_own_samples_and_the_pool_has_an_order_of_all(
+    count: int, client: int, seed: int
+) -> None:
     chosen = contribution(count, 3, seed, client)
     assert len(set(chosen.tolist())) == 3
     assert set(chosen.tolist()) <= set(range(count))
     np.testing.assert_array_equal(chosen, contribution(count, 3, seed, client))
-
-
-@given(count=st.integers(0, 40), seed=st.integers(0, 2**32))
-@settings(max_examples=25)
-def test_the_order_of_the_pool_is_one_of_all_its_samples(count: int, seed: int) -> None:
-    order = shuffle(count, seed)
-    assert sorted(order.tolist()) == list(range(count))
-    np.testing.assert_array_equal(order, shuffle(count, seed))
+    for size in (0, 1, count):
+        order = shuffle(size, seed)
+        assert sorted(order.tolist()) == list(range(size))
+        np.testing.assert_array_equal(order, shuffle(size, seed))
 
 
 def test_draws_and_orders_are_uniform() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
 from fedbench.errors import FedbenchError
-from fedbench.theory.ftw_erm import Finding, OneHot, census, compare, estimate, expected_risk, risk, spectrum
+from fedbench.theory.ftw_erm import OneHot, census, compare, estimate, expected_risk, risk, spectrum
 from fedbench.theory.ftw_erm import conditions as c
 from fedbench.theory.ftw_erm.census import inside, problems
 
@@ -253,12 +253,8 @@ def test_weights_inside_the_printed_condition_are_inside() -> None:
     assert c.printed_lower(w, problem.s).all()
 
 
-def _by_key(findings: list[Finding]) -> dict[tuple[str, str], Finding]:
-    return {(f.source, f.condition.split(",")[0] + " → " + f.promise): f for f in findings}
-
-
 def test_what_is_wrong_shows() -> None:
-    found = _by_key(census(20_000, 0))
+    found = {(f.source, f.condition.split(",")[0] + " → " + f.promise): f for f in census(20_000, 0)}
     theorem, proposition = "Theorem 2 (4.3)", "Proposition 3"
     share = {key: f.share for key, f in found.items()}
     assert share[theorem, "upper half: w ≤ ξ/s → V_FTW ≤ V_ERM"] == 1
@@ -273,9 +269,6 @@ def test_what_is_wrong_shows() -> None:
     assert share["both under Σ_te", "w ≠ 1 → B_FTW ≤ B_ERM, V_FTW ≤ V_ERM"] == 0
     assert all(f.held > 400 for f in found.values() if f is not impossible)
     assert {f.unit for f in found.values() if f.drawn == 20_000} == {"problems"}
-
-
-def test_the_census_depends_on_its_seed_alone() -> None:
     assert census(1000, 3) == census(1000, 3) != census(1000, 4)
 
 
