@@ -111,90 +111,92 @@ def test_a_good_plugin_passes_every_check(tmp_path: Path) -> None:
     assert all(o.check.text for o in found)
 
 
-@pytest.mark.parametrize(
-    ("changes", "check", "told"),
-    [
+#: Of each check what fails it, by what is changed in the good plug-in, and what it says of that.
+FAULTS: dict[str, list[tuple[dict[str, str], str]]] = {
+    "same seed same bits": [
         (
             {"local": f"{TRAINS}; client.state |= {{'head.bias': client.state['head.bias'] + 1e-4 * torch.randn(10)}}"},
-            "same seed same bits",
             "draw from the generator of variables()",
-        ),
-        ({"more": SUM.format(last=MOMENTUM)}, "stop and resume", "what lies on the method itself"),
-        ({"more": SUM.format(last=MODULE)}, "stop and resume", "or in its module is lost at a stop"),
-        (
-            {"local": f"{TRAINS}; {SPIES}", "more": SEEN},
-            "test labels change nothing",
-            "client.work is the executor's alone",
-        ),
+        )
+    ],
+    "stop and resume": [
+        ({"more": SUM.format(last=MOMENTUM)}, "what lies on the method itself"),
+        ({"more": SUM.format(last=MODULE)}, "or in its module is lost at a stop"),
+    ],
+    "test labels change nothing": [
+        ({"local": f"{TRAINS}; {SPIES}", "more": SEEN}, "client.work is the executor's alone")
+    ],
+    "extras have one shape": [
         (
             {"local": f"yield Train(by_image, prox=self.mu, extras={{'weight': {OWN}}})"},
-            "extras have one shape",
             "so that they cannot be stacked; give it the length of the largest client, max(client.context.n_train)",
-        ),
+        )
+    ],
+    "trains and answers": [
         (
             {"local": "return Train(cross_entropy, prox=self.mu)"},
-            "trains and answers",
             "mine: local returns Train(...), and what is returned is not done; write `yield Train(...)`",
         ),
         (
             {"local": f"{TRAINS}; client.upload = {{'done': 'yes'}}"},
-            "trains and answers",
             "mine: client.upload/done is 'yes', which no message can hold; use a dataclass of tensors",
         ),
         (
             {"local": f"{TRAINS}; client.upload = client.class_counts"},
-            "trains and answers",
             "mine: client.upload is a Tensor; make it a dataclass, with that as a field",
         ),
-        (
-            {"more": SENDS},
-            "trains and answers",
-            "mine: client.inbox is a list; make it a dataclass, with that as a field",
-        ),
-        (
-            {"more": STARTS},
-            "trains and answers",
-            "server.memory is a dict; make it a dataclass, with that as a field",
-        ),
+        ({"more": SENDS}, "mine: client.inbox is a list; make it a dataclass, with that as a field"),
+        ({"more": STARTS}, "server.memory is a dict; make it a dataclass, with that as a field"),
         (
             {"more": FORGETS},
-            "trains and answers",
             "server.memory is a Kept after a round and was nothing after `start`, so that it would not survive a "
             "resume; let `start` make the first one, of the same dataclass",
         ),
+    ],
+    "requests can be stacked": [
         (
             {"local": "yield Train(lambda model, batch: cross_entropy(model, batch), prox=self.mu)"},
-            "requests can be stacked",
             "mine.py, line 24) is made anew for every client, so none can be stacked; define it at the top of the file",
-        ),
+        )
+    ],
+    "nothing handed on is written to": [
         (
             {"local": f"{TRAINS}; client.received['head.bias'].mul_(0.9)"},
-            "nothing handed on is written to",
             "'head.bias', as the server held it before the first round, was changed in place later; make a new tensor",
-        ),
-        ({"hyperparameter": "0.01"}, "hyper parameters", '--mu does not say in one line what it is; write mu = '),
-        ({"local": "yield Train(self.wrong, prox=self.mu)", "more": WRONG}, "learns", "of the answers are right"),
-        ({"more": "def personalise(self, client, rows): ..."}, "signatures", "write def personalise(self, client):"),
-        ({"more": 'personal = ("head.")'}, "declarations", "personal is 'head.', not a tuple; write such as personal"),
+        )
+    ],
+    "hyper parameters": [({"hyperparameter": "0.01"}, "--mu does not say in one line what it is; write mu = ")],
+    "learns": [({"local": "yield Train(self.wrong, prox=self.mu)", "more": WRONG}, "of the answers are right")],
+    "signatures": [({"more": "def personalise(self, client, rows): ..."}, "write def personalise(self, client):")],
+    "declarations": [
+        ({"more": 'personal = ("head.")'}, "personal is 'head.', not a tuple; write such as personal"),
         (
             {"more": "def answers_after_local(self): return False"},
-            "declarations",
             "answers_after_local is a function, not a property; write @property above it",
         ),
-        ({"more": "def routes(self): return False"}, "declarations", "not a bool; write such as routes = True"),
-        ({"more": "aggregate = None"}, "declarations", "aggregate is a NoneType, not a hook; write def aggregate("),
-        ({"more": TELLS}, "metrics are declared", "it reports 'drift' of each round, which it does not declare; write"),
+        ({"more": "def routes(self): return False"}, "not a bool; write such as routes = True"),
+        ({"more": "aggregate = None"}, "aggregate is a NoneType, not a hook; write def aggregate("),
+    ],
+    "metrics are declared": [
+        ({"more": TELLS}, "it reports 'drift' of each round, which it does not declare; write"),
         (
             {"more": NOTES},
-            "metrics are declared",
             "it reports 'trust' of each client, which it does not declare; write measures = (Measure(\"trust\", ",
         ),
-        ({"more": f"measures = tuple([{TRUST}])"}, "measures", "nobody can tell 'measures' without running it"),
-        ({"more": f'measures = ({TRUST.replace("trust", "bytes_up")},)'}, "measures", "Mine measures 'bytes_up'"),
-        ({"docstring": " deviates: a lot."}, "deviations", "begin a paragraph of its own"),
     ],
+    "measures": [
+        ({"more": f"measures = tuple([{TRUST}])"}, "nobody can tell 'measures' without running it"),
+        ({"more": f"measures = ({TRUST.replace('trust', 'bytes_up')},)"}, "Mine measures 'bytes_up'"),
+    ],
+    "deviations": [({"docstring": " deviates: a lot."}, "begin a paragraph of its own")],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "told"),
+    [(changes, check, told) for check, faults in FAULTS.items() for changes, told in faults],
     ids=lambda value: value.replace(" ", "_") if isinstance(value, str) and len(value) < 40 else "",
-)  # fmt: skip
+)
 def test_one_fault_fails_one_check(
     changes: dict[str, str], check: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,39 @@ def test_a_users_file(tmp_path: Path) -> None:
     assert not any(part.startswith("methods/flux") for part in job.parts)
 
 
+#: Classes of a file, and what is wrong with them.
+CLASSES = [
+    ("class Mine: ...", "is no method; derive it from fedbench.methods.base.Method"),
+    ("class Mine(Method):\n    mu: float = hyperparameter(1.0, 'm')", "mu of Mine in .* is no hyper-parameter"),
+    (
+        FROZEN.replace("Method)", "Method, abc.ABC)") + "@abc.abstractmethod\n    def f(self): ...",
+        "cannot make Mine in .*: TypeError: Can't instantiate abstract class",
+    ),
+    (FROZEN + "mu: float", "the default of mu of Mine in .* is none"),
+    (
+        FROZEN + "mu: tuple = hyperparameter((1, 2), 'm')",
+        r"the default of mu of Mine in .* is \(1, 2\); it must be true or false, a whole number, a number, a word",
+    ),
+    (FROZEN + "def __post_init__(self):\n        1 / 0", "cannot make Mine .* line 10, in __post_init__: ZeroDivision"),
+    ("class Mine(Method):\n    name = '[/x]'", r"the name of Mine in .* is '\[/x\]'"),
+    ("class Mine(Method):\n    name = 'a b'", "the name of Mine in .* is 'a b'"),
+    ("class Mine(Method):\n    name = 3", "the name of Mine in .* is 3"),
+    ("class Mine(Method):\n    title = 'a\\nb'", "the title of Mine in"),
+    ("class Mine(Method):\n    title = property(lambda self: 1 / 0)", "the title of Mine in .* is <property"),
+    ("class Mine(Method):\n    version = '1'", "the version of Mine in .* is '1'"),
+    ("@dataclass\nclass Mine(Method): ...", "cannot load .*mine.py, line 7: TypeError: cannot inherit non-frozen"),
+]
+OPTIONS = {"rounds_": "rounds", "batch_size": "batch-size", "dir_": "dir", **{n: n for n in ("lr", "clients", "jobs")}}
+CLASSES += [
+    (
+        f"{FROZEN}{name}: int = 1",
+        f"the hyper-parameter {name.rstrip('_')} of Mine in .* goes by the name of fedbench's own option --{option}; "
+        f"call it another, such as own_{name.rstrip('_')}",
+    )
+    for name, option in OPTIONS.items()
+]
+
+
 @pytest.mark.parametrize(
     ("content", "suffix", "line"),
     [
@@ -138,53 +171,7 @@ def test_a_users_file(tmp_path: Path) -> None:
         ("def", "", "cannot load .*mine.py, line 1: SyntaxError"),
         ("import no_such_module_anywhere", "", "cannot load .*mine.py, line 1: ModuleNotFoundError"),
         ("1 / 0", ":Mine", "cannot load .*mine.py, line 1: ZeroDivisionError"),
-        (HEAD + "class Mine: ...", ":Mine", "is no method; derive it from fedbench.methods.base.Method"),
-        (
-            HEAD + "class Mine(Method):\n    mu: float = hyperparameter(1.0, 'm')",
-            ":Mine",
-            "mu of Mine in .* is no hyper-parameter",
-        ),
-        (
-            HEAD + FROZEN.replace("Method)", "Method, abc.ABC)") + "@abc.abstractmethod\n    def f(self): ...",
-            ":Mine",
-            "cannot make Mine in .*: TypeError: Can't instantiate abstract class",
-        ),
-        (HEAD + FROZEN + "mu: float", ":Mine", "the default of mu of Mine in .* is none"),
-        (
-            HEAD + FROZEN + "mu: tuple = hyperparameter((1, 2), 'm')",
-            ":Mine",
-            r"the default of mu of Mine in .* is \(1, 2\); it must be true or false, a whole number, a number, a word",
-        ),
-        (
-            HEAD + FROZEN + "def __post_init__(self):\n        1 / 0",
-            ":Mine",
-            "cannot make Mine in .*: .*mine.py, line 10, in __post_init__: ZeroDivisionError",
-        ),
-        *(
-            (
-                HEAD + FROZEN + f"{name}: int = 1",
-                ":Mine",
-                f"the hyper-parameter {name.rstrip('_')} of Mine in .* goes by the name of fedbench's own option "
-                f"--{name.rstrip('_').replace('_', '-')}; call it another, such as own_{name.rstrip('_')}",
-            )
-            for name in ("lr", "rounds_", "batch_size", "clients", "dir_", "jobs")
-        ),
-        *(
-            (HEAD + f"class Mine(Method):\n    {line}", ":Mine", f"the {line.split()[0]} of Mine in{message}")
-            for line, message in (
-                ("name = '[/x]'", r" .* is '\[/x\]'"),
-                ("name = 'a b'", " .* is 'a b'"),
-                ("name = 3", " .* is 3"),
-                ("title = 'a\\nb'", ""),
-                ("title = property(lambda self: 1 / 0)", " .* is <property"),
-                ("version = '1'", " .* is '1'"),
-            )
-        ),
-        (
-            HEAD + "@dataclass\nclass Mine(Method): ...",
-            ":Mine",
-            "cannot load .*mine.py, line 7: TypeError: cannot inherit non-frozen",
-        ),
+        *((HEAD + content, ":Mine", line) for content, line in CLASSES),
     ],
 )
 def test_a_users_file_with_a_fault(tmp_path: Path, content: str | None, suffix: str, line: str) -> None:
