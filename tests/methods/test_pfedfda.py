@@ -27,7 +27,7 @@ from fedbench.methods.pfedfda import PFedFDA, interpolation, packed, unpacked
 from fedbench.methods.pfedfda.gaussian import Gaussian, Moments, classifier, estimate, positive_semidefinite, prior
 from fedbench.methods.pfedfda.interpolation import Rows, halves, held_out_loss, search_beta
 from tests.support.formula_lab import sent
-from tests.support.lab import Run, digits, drive, federation, method, setting, train, trainer
+from tests.support.lab import digits, drive, federation, method, setting, train, trainer
 
 DATA = federation()
 WIDTH = 64
@@ -56,22 +56,6 @@ def gaussian_of(state: State) -> Gaussian:
 
 def common(client: Client) -> Gaussian:
     return gaussian_of(client.received)
-
-
-def posterior_answers(run: Run, data: Federation, client: int) -> tuple[np.ndarray, float]:
-    """A client's answers after the last round from Gaussian densities on the averaged body, image by image; beta."""
-    it = run.trainer
-    model: Any = it.executor.worker.load(it.server.view(client)).eval()  # type: ignore[attr-defined]
-    with torch.no_grad():
-        z, test = (model.features(to_input(data.images[rows])) for rows in (data.train[client], data.test[client]))
-    reference = gaussian_of(it.server.shared)
-    beta = it.checkpoint.notes[str(client)]["beta"]
-    own = estimated(z, data.labels[data.train[client]], reference, 1.0, 1e-4, 3).mix(reference, beta, beta)
-    pi = prior(data.class_counts[client]).numpy()
-    joint = np.stack(
-        [multivariate_normal(m, own.covariance).logpdf(test) + np.log(p) for m, p in zip(own.mean, pi, strict=True)], 1
-    )
-    return joint.argmax(1), beta
 
 
 def test_the_body_trains_against_the_frozen_head_of_the_common_gaussian(tmp_path: Path) -> None:
@@ -223,10 +207,17 @@ def test_the_answers_are_those_of_the_posterior_also_of_an_unseen_client(tmp_pat
     it.executor.run([newcomer], it.method.personalise)
     assert newcomer.work.processed == 0
     assert all(torch.equal(newcomer.state[n], t) for n, t in it.server.shared.items())
+    reference = gaussian_of(it.server.shared)
     for i in (2, new):
-        expected, beta = posterior_answers(run, data, i)
+        model: Any = it.executor.worker.load(it.server.view(i)).eval()  # type: ignore[attr-defined]
+        with torch.no_grad():
+            z, test = (model.features(to_input(data.images[rows])) for rows in (data.train[i], data.test[i]))
+        beta, pi = it.checkpoint.notes[str(i)]["beta"], prior(data.class_counts[i]).numpy()
+        own = estimated(z, data.labels[data.train[i]], reference, 1.0, 1e-4, 3).mix(reference, beta, beta)
+        each = zip(own.mean, pi, strict=True)
+        joint = np.stack([multivariate_normal(m, own.covariance).logpdf(test) + np.log(p) for m, p in each], 1)
         # The head's shrinkage of 1e-4 and float32 may turn a close call.
-        assert (expected == last[last["client"] == i]["own"]).mean() > 0.95
+        assert (joint.argmax(1) == last[last["client"] == i]["own"]).mean() > 0.95
     assert newcomer.metrics == {"beta": beta}
 
 
@@ -571,8 +562,8 @@ def test_two_betas_are_never_worse_than_a_grid(seed: int, shift: float, spread: 
     assert objective(beta_mean, beta_covariance) <= best + 1e-3
 
 
-def test_without_two_rows_of_a_class() -> None:
-    """... it stays out of the search; without any the common statistics stay."""
+def test_without_two_rows_of_a_class_and_with_one_class() -> None:
+    """... one stays out of the search; without any the common statistics stay."""
     problem = Problem(1, 60, 0.7)
     keep = problem.y != 5
     problem.z, problem.y = problem.z[keep], problem.y[keep]
@@ -589,9 +580,6 @@ def test_without_two_rows_of_a_class() -> None:
     assert problem.search(betas=2, previous=0.7).tolist() == [0, 0]
     problem.z, problem.y = problem.z[:1], problem.y[:1]
     assert problem.search()[0] == 0
-
-
-def test_a_client_of_one_class() -> None:
     problem = Problem(1, 60, 1.0)
     keep = problem.y == 2
     problem.z, problem.y = problem.z[keep], problem.y[keep]

@@ -128,7 +128,8 @@ def test_target_shift_of_digits() -> None:
     assert float(found.weights.max()) <= found.bound
 
 
-def test_same_arguments_same_bits_and_the_global_generators_rest() -> None:
+def test_same_arguments_same_bits_also_of_bytes_and_the_global_generators_rest() -> None:
+    """`prepare` makes batches of 8-bit images [n, H, W, C] into the network's input."""
     train, pool = gaussians(300)
     before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()
 
@@ -142,6 +143,15 @@ def test_same_arguments_same_bits_and_the_global_generators_rest() -> None:
     assert torch.equal(weights(), once)
     assert not torch.equal(weights(seed=1), once)
     assert not torch.equal(weights(client=1), once)
+    images, _ = digits(np.full(10, 0.1), 150, stream(0, "bytes"))
+    stored = (images * 16).to(torch.uint8).permute(0, 2, 3, 1)
+
+    def prepare(batch: Tensor) -> Tensor:
+        return batch.permute(0, 3, 1, 2).float() / 16
+
+    direct = estimate(perceptron(64), images[:100], images[100:], replace(GIVEN, epochs=2), 0, 0)
+    given = estimate(perceptron(64), stored[:100], stored[100:], replace(GIVEN, epochs=2), 0, 0, prepare)
+    assert torch.equal(direct.weights, given.weights)
 
 
 def test_batches_pass_over_all_training_samples_and_recycle_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,19 +202,6 @@ def test_clamped_ratios_are_counted_and_pieces_change_nothing(monkeypatch: pytes
     whole, _, _ = ratios(perceptron(1), train, GIVEN, BOUND, 0)
     monkeypatch.setattr(module, "CHUNK", 7)
     torch.testing.assert_close(ratios(perceptron(1), train, GIVEN, BOUND, 0)[0], whole)
-
-
-def test_samples_may_be_stored_as_bytes() -> None:
-    """`prepare` makes batches of 8-bit images [n, H, W, C] into the network's input."""
-    images, _ = digits(np.full(10, 0.1), 150, stream(0, "bytes"))
-    stored = (images * 16).to(torch.uint8).permute(0, 2, 3, 1)
-
-    def prepare(batch: Tensor) -> Tensor:
-        return batch.permute(0, 3, 1, 2).float() / 16
-
-    direct = estimate(perceptron(64), images[:100], images[100:], replace(GIVEN, epochs=2), 0, 0)
-    given = estimate(perceptron(64), stored[:100], stored[100:], replace(GIVEN, epochs=2), 0, 0, prepare)
-    assert torch.equal(direct.weights, given.weights)
 
 
 def test_the_ratio_network_is_the_classifier_with_one_output() -> None:

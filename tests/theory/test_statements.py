@@ -1,0 +1,706 @@
+"""Statements on random problems. FedDRM's: a softmax head on fixed features, Theorems 2.1 and 2.2 with the empirical
+likelihood by its definition, recovered density ratios, the two terms of Theorem 2.5, and Figure 3's drift. FLUX's xi of
+descriptors: transport of Gaussians against the whole formula. FTW-ERM's: Lemma 1, the one-hot case of Theorem 2 in
+closed form, the conditions, of which the exact ones hold without exception and the paper's are counted, and spectra."""
+
+from __future__ import annotations
+
+import itertools
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.linalg import sqrtm
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from fedbench.errors import FedbenchError
+from fedbench.theory import feddrm
+from fedbench.theory.feddrm import (
+    consistency,
+    densities,
+    descent,
+    drift,
+    federated,
+    identities,
+    rates,
+    softmax,
+    tilts,
+)
+from fedbench.theory.feddrm import profile as p
+from fedbench.theory.feddrm.check import exponent
+from fedbench.theory.feddrm.newton import minimise
+from fedbench.theory.ftw_erm import OneHot, census, compare, estimate, expected_risk, risk, spectrum
+from fedbench.theory.ftw_erm import conditions as c
+from fedbench.theory.ftw_erm.census import inside, problems
+from fedbench.theory.wasserstein import deviations
+
+quick = settings(max_examples=12)
+RNG = np.random.default_rng(3)
+X = softmax.with_constant(RNG.standard_normal((200, 2)))
+LABELS = (X @ RNG.standard_normal((3, 4)) + RNG.gumbel(size=(200, 4))).argmax(axis=1)
+
+
+def test_a_softmax_head() -> None:
+    """The fit is a library's, cross-entropy a sum over samples, information the covariance of the score."""
+    library = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10, max_iter=10_000).fit(X, LABELS)
+    np.testing.assert_allclose(softmax.fit(X, LABELS, 4), softmax.centred(library.coef_.T), atol=1e-5)
+    ridge = LogisticRegression(C=1 / (200 * 0.05), fit_intercept=False, tol=1e-10, max_iter=10_000).fit(X, LABELS)
+    ours = softmax.fit(X, LABELS, 4, scale=0.5, ridge=0.025)
+    np.testing.assert_allclose(ours, ridge.coef_.T, atol=1e-5)
+    np.testing.assert_allclose(ours.sum(axis=1), 0, atol=1e-12)
+    logits = X @ RNG.standard_normal((3, 4)) + 700.0  # exp of it alone would be infinite
+    p = np.exp(logits - 700.0)
+    expected = -sum(np.log(row[y] / row.sum()) for row, y in zip(p, LABELS, strict=True))
+    assert softmax.cross_entropy(logits, LABELS) == pytest.approx(expected, rel=1e-12)
+    b = RNG.standard_normal((3, 4))
+    p = np.exp(softmax.log_probabilities(X @ b))
+    expected = np.zeros((12, 12))
+    for x, q in zip(X, p, strict=True):
+        for label, chance in enumerate(q):
+            score = np.outer(x, np.eye(4)[label] - q).ravel()
+            expected += chance * np.outer(score, score) / len(X)
+    np.testing.assert_allclose(softmax.information(X, b), expected, atol=1e-12)
+
+
+def test_newton_steps_end_at_a_minimum_or_say_that_there_is_none() -> None:
+    with pytest.raises(FedbenchError, match="a slope: no solution within 200 Newton steps"):
+        minimise(lambda x: (-float(np.log(x[0])), -1 / x, np.diag(1 / x**2)), np.ones(1), "a slope")
+
+    def barrier(point: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        if point[0] <= 0:  # the border of the domain
+            return np.inf, point, np.eye(1)
+        return float(point[0] - np.log(point[0])), 1 - 1 / point, np.diag(1 / point**2)
+
+    np.testing.assert_allclose(minimise(barrier, np.array([1e-3]), "a barrier"), 1, rtol=1e-9)
+
+
+def test_fedavg_is_the_average_of_local_descents() -> None:
+    x, labels = X[:180].reshape(3, 60, 3), LABELS[:180].reshape(3, 60)
+    states = list(federated.train(x, labels, 4, rate=0.3, steps=4, rounds=3, scale=0.7, ridge=0.1))
+    assert len(states) == 4
+    shared = np.zeros((3, 4))
+    for state in states:
+        np.testing.assert_allclose(state.coefficients, shared, atol=1e-13)
+        local = []
+        for own, y, gradient in zip(x, labels, state.gradients, strict=True):
+            b = shared.copy()
+            for step in range(4):
+                p = np.exp(own @ b)
+                p /= p.sum(axis=1, keepdims=True)
+                slope = 0.7 * own.T @ (p - np.eye(4)[y]) / 60 + 0.1 * b
+                if step == 0:
+                    np.testing.assert_allclose(gradient, slope, atol=1e-13)
+                b -= 0.3 * slope
+            local.append(b)
+        mean = state.gradients.mean(axis=0)
+        assert state.drift == pytest.approx(np.mean([np.sum((g - mean) ** 2) for g in state.gradients]))
+        assert state.squared_gradient == pytest.approx(np.sum(mean**2))
+        shared = np.mean(local, axis=0)
+
+
+def _sample(seed: int, m: int = 3, d: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """h [N, d], clients [N] of unequal sizes, and some ξ [m, d]."""
+    rng = np.random.default_rng(seed)
+    client = np.repeat(np.arange(m), rng.integers(12, 30, m))
+    h = rng.standard_normal((m, d))[client] + rng.standard_normal((len(client), d))
+    return h, client, 0.7 * rng.standard_normal((m, d))
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@given(st.integers(0, 2**32 - 1))
+@quick
+def test_the_tilted_classes_are_what_2_and_3_say(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    joint, claimed = tilts.random_joint(rng)
+    probability = joint.probability
+    np.testing.assert_allclose(probability.sum(axis=(1, 2)), 1)
+    share = probability.sum(axis=2)
+    given_class = probability / share[:, :, None]
+    # (2): log dP_k/dP_1 less log(π_i1/π_ik) is the same function at all clients.
+    common = np.log(given_class / given_class[:, :1]) - np.log(share[:, :1] / share)[:, :, None]
+    np.testing.assert_allclose(common, np.broadcast_to(common[:1], common.shape), atol=1e-9)
+    # (3): log dP_1^(i)/dP_1^(0) is an affine function of h.
+    first = tilts.Joint(given_class[:, :1], joint.h)
+    assert tilts.distance(first) < 1e-9
+    # Theorem 2.1, from the sum over classes alone.
+    np.testing.assert_allclose(joint.log_ratios, claimed, atol=1e-9)
+
+
+def test_label_shift_keeps_inputs_of_a_class_and_breaks_the_model() -> None:
+    rng = np.random.default_rng(1)
+    joint, _ = tilts.random_joint(rng)
+    shares = rng.dirichlet(np.ones(4), 3)
+    shifted = tilts.label_shift(joint, shares)
+    np.testing.assert_allclose(shifted.probability[1:].sum(axis=2), shares)
+    conditional = shifted.probability / shifted.probability.sum(axis=2, keepdims=True)
+    np.testing.assert_allclose(conditional, np.broadcast_to(conditional[:1], conditional.shape))
+    assert tilts.distance(joint) < 1e-9 < 0.02 < tilts.distance(shifted)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_profile_is_the_supremum_that_a_library_finds(seed: int) -> None:
+    """SciPy maximises Σ log p under the constraints themselves, by SLSQP, at parameters that are not optimal."""
+    h, client, xi = _sample(seed, m=2)
+    h, client = h[::2], client[::2]
+    n = len(h)
+    # Weights other than 1/N fix γ, so that (5) can be met.
+    start = np.random.default_rng(seed).dirichlet(np.full(n, 20.0))
+    gamma = -np.log(start @ np.exp(h @ xi.T))
+    tilt = np.exp(gamma + h @ xi.T)
+    rows = np.column_stack([np.ones(n), tilt])
+    library = minimize(
+        lambda q: -np.log(q).sum(), start, jac=lambda q: -1 / q, method="SLSQP", bounds=[(1e-9, 1)] * n,
+        constraints={"type": "eq", "fun": lambda q: q @ rows - 1, "jac": lambda q: rows.T},
+        options={"maxiter": 500, "ftol": 1e-12},
+    )  # fmt: skip
+    assert library.success
+    ours = p.profile(h, client, gamma, xi)
+    own = (gamma + h @ xi.T)[np.arange(n), client].sum()
+    assert ours.value == pytest.approx(own - library.fun, abs=1e-5)
+    np.testing.assert_allclose(ours.weights @ rows, 1, atol=1e-9)
+    counts = np.bincount(client)
+    assert np.abs(ours.multipliers - counts / n).max() > 1e-3  # n_l/N belongs to the optimum alone
+    assert p.dual(h, client, gamma, xi) > ours.value + 1e-6
+
+
+@given(st.integers(0, 10_000), st.integers(2, 4))
+@quick
+def test_theorem_2_2(seed: int, m: int) -> None:
+    h, client, xi = _sample(seed, m)
+    n, counts = len(h), np.bincount(client)
+    gamma = p.optimal_intercepts(h, client, xi)
+    best = p.profile(h, client, gamma, xi)
+    np.testing.assert_allclose(best.weights.sum(), 1, atol=1e-8)
+    np.testing.assert_allclose(best.weights @ np.exp(gamma + h @ xi.T), 1, atol=1e-8)
+    np.testing.assert_allclose(best.multipliers, counts / n, atol=1e-4)
+    logits = np.log(counts) + gamma + h @ xi.T
+    cross_entropy = sum(np.log(np.exp(row).sum()) - row[i] for row, i in zip(logits, client, strict=True))
+    constant = (counts * np.log(counts)).sum()
+    assert best.value == pytest.approx(-cross_entropy - constant, rel=1e-9)
+    assert p.dual(h, client, gamma, xi) == pytest.approx(-cross_entropy - constant, rel=1e-12)
+    # The optimal intercepts are a maximum, and the dual is above.
+    for direction in (*np.eye(m), np.ones(m)):
+        for size in (1e-3, -1e-3):
+            aside = gamma + size * direction
+            value = p.profile(h, client, aside, xi).value
+            assert value < best.value
+            assert value <= p.dual(h, client, aside, xi)
+    assert p.profile(h, client, gamma + 50, xi).value == -np.inf  # every tilt is above 1: no weights are possible
+
+
+def test_all_checks_and_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = [c for part in (identities.of_marginals, identities.of_likelihood) for c in part(_rng(), 3)]
+    assert [c.holds for c in checks] == [True, False, True, True, False]
+    assert all(np.isfinite(point.measured) for c in checks for point in c.points)
+    right = p.dual
+
+    def wrong(h: np.ndarray, client: np.ndarray, gamma: np.ndarray, xi: np.ndarray) -> float:
+        return right(h, client, gamma - np.log(np.bincount(client)), xi)  # without log n_l in the logits
+
+    monkeypatch.setattr(p, "dual", wrong)
+    _, value, _ = identities.of_likelihood(_rng(), 3)
+    assert not value.holds
+    assert exponent([1, 10, 100], [5, 0.05, 0.0005]) == pytest.approx(-2)
+    checks = feddrm.checks(1, 3)
+    assert [c.source for c in checks] == sorted((c.source for c in checks), key=[c.source for c in checks].index)
+    assert len(checks) == 15
+    for draws in (0, feddrm.MOST + 1):
+        with pytest.raises(FedbenchError, match="at least 1 draw and at most 10,000"):
+            feddrm.checks(draws)
+    with pytest.raises(FedbenchError, match="the seed must be in"):
+        feddrm.checks(1, -1)
+
+
+def test_gaussians() -> None:
+    """Their true ratios are a library's, and samples have their clients' moments."""
+    gaussians = densities.random_gaussians(np.random.default_rng(0), equal=False)
+    x = np.random.default_rng(1).standard_normal((50, 2))
+    log_density = np.column_stack(
+        [multivariate_normal(m, c).logpdf(x) for m, c in zip(gaussians.mean, gaussians.covariance, strict=True)]
+    )
+    np.testing.assert_allclose(gaussians.log_ratios(x), log_density - log_density[:, :1], atol=1e-10)
+    gaussians = densities.random_gaussians(np.random.default_rng(2), equal=False)
+    x, client = gaussians.sample(np.random.default_rng(3), 140_000)
+    np.testing.assert_array_equal(np.bincount(client), [20_000, 40_000, 80_000])
+    for i in range(3):
+        np.testing.assert_allclose(x[client == i].mean(axis=0), gaussians.mean[i], atol=0.03)
+        np.testing.assert_allclose(np.cov(x[client == i].T), gaussians.covariance[i], atol=0.05)
+
+
+def test_rates() -> None:
+    """Ratios get better only where the model holds; Theorem 2.5; FedAvg stays below its bound."""
+    exact, raw, bent, richer = rates.of_ratios(np.random.default_rng(0), 8)
+    assert (exact.holds, raw.holds, bent.holds, richer.holds) == (True, False, False, True)
+    assert (exact.control, raw.control, bent.control, richer.control) == (False, True, True, False)
+    errors = [point.measured for point in exact.points[:-1]]
+    assert errors == sorted(errors, reverse=True)
+    free, fixed, lemma, right = rates.of_statistics(np.random.default_rng(1), 8)
+    assert (free.holds, fixed.holds, lemma.holds, right.holds) == (True, False, False, True)
+    assert np.ptp([point.measured for point in lemma.points]) < 1e-3  # λ changes no minimiser
+    bound, proportional = rates.of_descent(np.random.default_rng(2), 1)
+    assert (bound.holds, proportional.holds) == (True, False)
+    assert proportional.points[-1].measured == pytest.approx(2, abs=0.1)
+    assert all(0 <= point.measured <= point.claimed for point in bound.points)
+
+
+def test_the_population_error_is_the_inverse_information() -> None:
+    """At N = 3,000 the mean squared error over 60 samples is near tr I⁻¹/N: an oracle that the fit does not know."""
+    rng = np.random.default_rng(5)
+    truth = consistency.random_truth(rng)
+    expected = (1 / consistency.eigenvalues(truth.client_information)).sum()
+    assert len(consistency.eigenvalues(truth.client_information)) == 3 * 2
+    errors = [truth.client_error(x, who, 0.8, 0.0) for x, who, _ in (truth.sample(rng, 3000) for _ in range(60))]
+    assert 3000 * np.mean(errors) == pytest.approx(expected, rel=0.35)
+    truth = consistency.random_truth(np.random.default_rng(6))
+    least = [
+        np.sort(np.linalg.eigvalsh(i))[b.shape[0]]  # as many are 0 as there are features
+        for i, b in ((truth.client_information, truth.client), (truth.target_information, truth.target))
+    ]
+    assert truth.claimed(0.8, 0.1) == pytest.approx(1 / (0.2 * least[0] + 0.1) + 1 / (0.8 * least[1] + 0.1))
+
+
+def test_the_bound_of_descent() -> None:
+    """η ≤ 1/L is needed: where η ρ > 2, even the penalty alone overshoots ever further. L bounds every Hessian."""
+    clients = descent.random_clients(np.random.default_rng(3))
+    largest = 1 / clients.smoothness(0.8, 0.3)
+    options = {"weight": 0.8, "ridge": 0.3, "steps": 2, "rounds": 60}
+    well = descent.follow(clients, rate=largest / 8, **options)
+    assert (well.distance <= well.bound).all()
+    assert well.distance[-1] < well.distance[0] / 10
+    beyond = descent.follow(clients, rate=7.5, **options)
+    assert not (beyond.distance <= beyond.bound).all()
+    clients = descent.random_clients(np.random.default_rng(7))
+    for weight in (0.5, 0.9):
+        bound = clients.smoothness(weight, 0.1)
+        for (labels, classes), scale in zip(clients.heads, (1 - weight, weight), strict=True):
+            assert labels.shape == clients.target.shape
+            for x in clients.features:
+                hessian = scale * softmax.information(x, np.zeros((3, classes))) + 0.1 * np.eye(3 * classes)
+                assert np.linalg.eigvalsh(hessian)[-1] <= bound
+
+
+def test_drift_of_the_two_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first round all logits are 0, so that every gradient is known: E x (1/C - [class]). Without heterogeneity
+    only the client head's one-sided labels pull apart."""
+    client, target = drift.simulate(0, rounds=3)
+    data = drift.clients(np.random.default_rng(0))
+    assert data.features.shape == (3, 1000, 33)
+    assert set(np.unique(data.target)) <= set(range(10))
+    for head, (labels, classes) in zip((client, target), data.heads, strict=True):
+        gradients = np.array(
+            [x.T @ (1 / classes - np.eye(classes)[y]) / 1000 for x, y in zip(data.features, labels, strict=True)]
+        )
+        mean = gradients.mean(axis=0)
+        expected = np.mean([np.sum((g - mean) ** 2) for g in gradients])
+        assert head.drift[0] == pytest.approx(expected)
+        assert head.relative[0] == pytest.approx(expected / np.sum(mean**2))
+        assert head.drift.shape == (3,)
+    assert (client.relative > target.relative).all()
+    assert (client.drift > target.drift).all()
+    monkeypatch.setattr(drift, "_SPREAD", 0.0)
+    client, target = drift.simulate(0, rounds=2)
+    assert target.relative[0] < 0.1 < 10 < client.relative[0]
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def transport(m: np.ndarray, s: np.ndarray, m2: np.ndarray, s2: np.ndarray) -> float:
+    """The 2-Wasserstein distance of two Gaussians by their covariance matrices (Dowson and Landau, 1982)."""
+    a, b = np.diag(s**2), np.diag(s2**2)
+    half = sqrtm(a)
+    return float(np.sqrt(((m - m2) ** 2).sum() + np.trace(a + b - 2 * np.real(sqrtm(half @ b @ half)))))
+
+
+@given(seeds)
+def test_pairs_in_order_against_the_formula_of_any_gaussians(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    d, means, stds = rng.standard_normal((5, 7)), rng.standard_normal((5, 3)), rng.uniform(0.2, 2, (5, 3))
+    values = deviations(d, np.concatenate([means, stds], 1))
+    expected = [
+        abs(np.linalg.norm(d[i] - d[j]) - transport(means[i], stds[i], means[j], stds[j]))
+        for i, j in itertools.combinations(range(5), 2)
+    ]
+    assert values == pytest.approx(expected, abs=1e-6)
+    x = np.random.default_rng(1).uniform(0, 1, (6, 8))
+    assert deviations(x, x).tolist() == [0.0] * 15, "a descriptor that is the Gaussian deviates nowhere"
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "gaussians", "line"),
+    [
+        (np.zeros((1, 3)), np.zeros((1, 4)), "a pair needs two snapshots, and there are 1"),
+        (np.zeros((2, 3)), np.zeros((3, 4)), "snapshots need descriptors"),
+        (np.full((2, 3), np.nan), np.zeros((2, 4)), "its model has diverged"),
+        (np.zeros((2, 3)), np.full((2, 4), np.inf), "its model has diverged"),
+    ],
+)
+def test_what_is_no_pair_is_refused(descriptors: np.ndarray, gaussians: np.ndarray, line: str) -> None:
+    with pytest.raises(FedbenchError, match=line):
+        deviations(descriptors, gaussians)
+
+
+often = settings(max_examples=25)
+
+
+N, D = 12, 3
+RIDGE, NOISE = 0.8, 0.3
+DRAWN = np.random.default_rng(5)
+DESIGN = DRAWN.standard_normal((N, D))
+W = DRAWN.uniform(0.1, 3, N)
+THETA = np.array([1.0, -2.0, 0.5])
+_ROOT = DRAWN.standard_normal((D, D))
+SIGMA = _ROOT @ _ROOT.T
+
+
+def test_the_estimate_and_the_risk() -> None:
+    """Against a library; without noise only the bias is left, without a penalty the variance; many problems at once."""
+    y = DRAWN.standard_normal(N)
+    library = Ridge(alpha=RIDGE, fit_intercept=False).fit(DESIGN, y, sample_weight=W)
+    np.testing.assert_allclose(estimate(DESIGN, y, W, RIDGE), library.coef_, rtol=1e-10)
+    exact = estimate(DESIGN, DESIGN @ THETA, W, RIDGE) - THETA
+    quiet = risk(DESIGN, W, RIDGE, THETA, 0.0, SIGMA)
+    assert (quiet.variance, quiet.bias) == (0, pytest.approx(exact @ SIGMA @ exact))
+    assert risk(DESIGN, W, 0.0, THETA, NOISE, SIGMA).bias == 0
+    np.testing.assert_allclose(estimate(DESIGN, DESIGN @ THETA, W, 0.0), THETA)
+    once, thrice = (risk(DESIGN, c * W, c * RIDGE, THETA, NOISE, SIGMA) for c in (1, 3))
+    assert (once.bias, once.variance) == (pytest.approx(thrice.bias), pytest.approx(thrice.variance))
+    x = DRAWN.standard_normal((4, N, D))
+    w = DRAWN.uniform(0.1, 3, (4, N))
+    together = risk(x, w, RIDGE, THETA, NOISE, SIGMA)
+    for i in range(4):
+        alone = risk(x[i], w[i], RIDGE, THETA, NOISE, SIGMA)
+        assert (together.bias[i], together.variance[i]) == (pytest.approx(alone.bias), pytest.approx(alone.variance))
+
+
+def test_bias_and_variance_are_those_of_simulated_labels() -> None:
+    draws = 100_000
+    noise = np.sqrt(NOISE) * np.random.default_rng(6).standard_normal((N, draws))
+    gap = estimate(DESIGN, (DESIGN @ THETA)[:, None] + noise, W, RIDGE) - THETA[:, None]  # [d, draws]
+    losses = np.einsum("id,ij,jd->d", gap, SIGMA, gap)
+    mean = gap.mean(axis=1)
+    found = risk(DESIGN, W, RIDGE, THETA, NOISE, SIGMA)
+    error = losses.std() / np.sqrt(draws)
+    assert abs(losses.mean() - found.total) < 4 * error
+    assert error < 0.02 * found.total  # and that says something
+    spread = losses.mean() - mean @ SIGMA @ mean
+    assert found.variance == pytest.approx(spread, abs=4 * error)
+    slope = 2 * (gap.T @ SIGMA @ mean).std() / np.sqrt(draws)
+    assert abs(mean @ SIGMA @ mean - found.bias) < 4 * slope < 0.1 * found.bias
+
+
+def test_random_designs_against_their_full_enumeration() -> None:
+    """Three points from {e_1, e_2}: the expectation is a sum over the eight designs."""
+    train, test = np.array([0.3, 0.7]), np.array([0.6, 0.4])
+    theta, sigma, units = np.array([1.0, 2.0]), np.diag(test), np.eye(2)
+    ratio = test / train
+
+    parts = []
+    for points in product(range(2), repeat=3):
+        found = risk(units[list(points)], ratio[list(points)], RIDGE, theta, NOISE, sigma)
+        parts.append(np.prod(train[list(points)]) * np.array([found.bias, found.variance]))
+    bias, variance = np.sum(parts, axis=0)
+
+    drawn = expected_risk(
+        lambda rng, draws: units[rng.choice(2, (draws, 3), p=train)],
+        lambda x: x @ ratio,
+        RIDGE, theta, NOISE, sigma, draws=20_000,
+    )  # fmt: skip
+    assert abs(drawn.mean.bias - bias) < 4 * drawn.error.bias < 0.05 * bias
+    assert abs(drawn.mean.variance - variance) < 4 * drawn.error.variance < 0.05 * variance
+    assert abs(drawn.mean.total - bias - variance) < 4 * drawn.total_error
+    assert drawn.draws == 20_000
+
+
+REFERENCE: dict[str, Any] = {
+    "train": [0.4, 0.3, 0.2, 0.1],
+    "test": [0.1, 0.2, 0.3, 0.4],
+    "counts": [8, 6, 4, 2],
+    "theta": [1, -2, 0.5, 1.5],
+    "noise": 0.25,
+    "ridge": 1.0,
+}
+
+
+def test_reference_values() -> None:
+    problem = OneHot(**REFERENCE)
+    weighted, consistent, paper = problem.weighted(problem.ratio), problem.erm("consistent"), problem.erm()
+    for found, bias, variance, total in (
+        (weighted, 0.055753, 0.060004, 0.115757),
+        (consistent, 0.120561, 0.042814, 0.163375),
+        (paper, 0.056428, 0.032616, 0.089044),
+    ):
+        assert found.bias == pytest.approx(bias, abs=6e-7)
+        assert found.variance == pytest.approx(variance, abs=6e-7)
+        assert found.total == pytest.approx(total, abs=6e-7)
+
+
+@given(st.integers(0, 10_000))
+@often
+def test_closed_forms(seed: int) -> None:
+    """They are Lemma 1's; weights s are an implicit penalty; the true ratio never satisfies the printed condition."""
+    problem, w = problems(np.random.default_rng(seed), 1, 4)
+    points = np.repeat(np.arange(4), problem.counts[0].astype(int))
+    x = np.eye(4)[points]
+    told = (problem.ridge[0], problem.theta[0], problem.noise[0])
+    for weights, moment, closed in (
+        (w[0], problem.test[0], problem.weighted(w)),
+        (np.ones(4), problem.train[0], problem.erm("paper")),
+        (np.ones(4), problem.test[0], problem.erm("consistent")),
+    ):
+        found = risk(x, weights[points], *told, np.diag(moment))
+        np.testing.assert_allclose(found.bias, closed.bias[0], rtol=1e-9)
+        np.testing.assert_allclose(found.variance, closed.variance[0], rtol=1e-9)
+    problem, _ = problems(np.random.default_rng(seed), 5)
+    np.testing.assert_allclose(problem.weighted(problem.s).bias, problem.implicit_bias(), rtol=1e-9)
+    problem, _ = problems(np.random.default_rng(seed), 100)
+    holds = c.printed_for_true_ratio(problem.s, problem.xi)
+    np.testing.assert_array_equal(holds, problem.s <= np.cbrt(problem.xi))
+    assert not holds.all(axis=-1).any()
+
+
+@given(st.integers(0, 10_000), st.floats(1.01, 5))
+@often
+def test_more_penalty_more_bias_less_variance_and_more_weight_the_reverse(seed: int, factor: float) -> None:
+    problem, w = problems(np.random.default_rng(seed), 5)
+    told = {name: getattr(problem, name) for name in REFERENCE}
+    harder = OneHot(**{**told, "ridge": factor * problem.ridge})
+    before, penalised, weighted = (
+        problem.weighted_terms(w),
+        harder.weighted_terms(w),
+        problem.weighted_terms(factor * w),
+    )
+    assert (penalised.bias > before.bias).all()
+    assert (penalised.variance < before.variance).all()
+    assert (weighted.bias < before.bias).all()
+    assert (weighted.variance > before.variance).all()
+
+
+def test_without_a_training_point() -> None:
+    """A coordinate keeps its bias and has no variance, and only s counts."""
+    problem = OneHot(**{**REFERENCE, "counts": [8, 6, 4, 0]})
+    terms = problem.weighted_terms(problem.ratio)
+    assert (terms.bias[3], terms.variance[3]) == (pytest.approx(0.4 * 1.5**2), 0)
+    assert problem.xi[3] == 1
+    problem = OneHot(np.array([0.5, 0.5]), np.array([0.2, 0.8]), np.zeros(2), np.ones(2), np.array(1.0), np.array(2.0))
+    w = np.array([3.0, 3.0])
+    weighted, erm = problem.weighted_terms(w), problem.erm_terms("paper")
+    assert c.bias_falls(w, problem.s, problem.xi).tolist() == (weighted.bias <= erm.bias).tolist() == [True, False]
+    assert c.variance_falls(w, problem.s, problem.xi).all()
+    assert c.consistent_variance_falls(w, problem.xi).all()
+    assert c.consistent_bias_falls(w / 9, problem.xi).all()
+
+
+DRAWS = 50_000
+
+
+@pytest.fixture(scope="module")
+def drawn() -> tuple[OneHot, np.ndarray]:
+    """50,000 problems of one free coordinate and its rest, half of the weights close to a condition's border."""
+    rng = np.random.default_rng(7)
+    problem, w = problems(rng, DRAWS, 2)
+    s, xi = problem.s, problem.xi
+    with np.errstate(divide="ignore"):
+        borders = np.stack([(s - xi) / (1 - xi), xi / (s - 1 + xi), np.ones_like(s), xi / s])
+    near = rng.choice(borders.reshape(4, -1), axis=0).reshape(w.shape) * (1 + rng.choice([-1e-6, 1e-6], w.shape))
+    use = (rng.random(w.shape) < 0.5) & np.isfinite(near) & (near > 0)
+    return problem, np.where(use, near, w)
+
+
+def test_the_exact_conditions_are_equivalences_and_decide_the_risk(drawn: tuple[OneHot, np.ndarray]) -> None:
+    problem, w = drawn
+    s, xi = problem.s, problem.xi
+    weighted, paper, fair = problem.weighted_terms(w), problem.erm_terms("paper"), problem.erm_terms("consistent")
+    for condition, inequality in (
+        (c.bias_falls(w, s, xi), weighted.bias <= paper.bias),
+        (c.variance_falls(w, s, xi), weighted.variance <= paper.variance),
+        (c.consistent_bias_falls(w, xi), weighted.bias <= fair.bias),
+        (c.consistent_variance_falls(w, xi), weighted.variance <= fair.variance),
+    ):
+        assert 0.1 < condition.mean() < 0.9
+        np.testing.assert_array_equal(condition, inequality)
+    problem, w = drawn
+    better = c.exact_theorem(w, problem.s, problem.xi)
+    worse = c.corrected_proposition(w, problem.s, problem.xi)
+    weighted, erm = problem.weighted_terms(w), problem.erm_terms("paper")
+    assert better.sum() > 2_000
+    assert worse.sum() > 2_000
+    assert (weighted.total <= erm.total)[better].all()
+    assert (erm.total <= weighted.total)[worse].all()
+
+
+def test_the_printed_conditions_are_the_papers() -> None:
+    """Transcribed with its divisions, on values away from the borders."""
+    rng = np.random.default_rng(2)
+    ratio, mu, ridge, w = (
+        rng.uniform(0.05, 4, DRAWS),
+        rng.uniform(1, 9, DRAWS),
+        rng.uniform(1, 9, DRAWS),
+        rng.uniform(0, 3, DRAWS),
+    )
+    s, xi = np.sqrt(ratio), ridge / (ridge + mu)
+    four_three = (s - 1 <= w) & (w <= xi * np.sqrt(1 / ratio))
+    largest = np.minimum(1 / ((s - 1) / xi + 1), s + ridge / mu * s - ridge / mu)
+    three = (s >= np.maximum(xi, 1 - xi)) & (w <= largest)
+    assert 1000 < four_three.sum() < DRAWS / 2
+    assert 1000 < three.sum() < DRAWS / 2
+    np.testing.assert_array_equal(c.printed_theorem(w, s, xi), four_three)
+    np.testing.assert_array_equal(c.printed_proposition(w, s, xi), three)
+    exact = (s <= 1 - xi) | (w <= xi / (s - 1 + xi))
+    np.testing.assert_array_equal(c.variance_falls(w, s, xi), exact)
+    np.testing.assert_array_equal(c.bias_falls(w, s, xi), w >= s + (s - 1) * ridge / mu)
+
+
+@given(st.floats(0.05, 3), st.floats(0.01, 0.99))
+@often
+def test_where_a_weight_can_satisfy_them(s: float, xi: float) -> None:
+    assert c.printed_bound(np.array([0.0, 1.0])).tolist() == [1.0, (1 + 5**0.5) / 2]
+    bound = float(c.printed_bound(np.array(xi)))
+    w = np.linspace(max(s - 1, 0), max(s - 1, 0) + 4, 4001)
+    if abs(s - bound) > 1e-9:
+        assert c.printed_theorem(w, s, xi).any() == (s < bound)
+    w = np.append(w, 1.0)
+    if abs(s - 1) > 0.01:
+        assert c.exact_theorem(w, s, xi).any() == (s < 1)
+        assert c.corrected_proposition(w, s, xi).any() == (s > 1)
+
+
+def test_weights_inside_the_printed_condition_are_inside() -> None:
+    rng = np.random.default_rng(3)
+    problem, _ = problems(rng, 5000)
+    w, possible = inside(rng, problem)
+    holds = c.printed_theorem(w, problem.s, problem.xi).all(axis=-1)
+    assert possible.sum() > 100
+    np.testing.assert_array_equal(holds, possible)
+    # The lower end alone is met even where the upper end lies below it.
+    assert c.printed_lower(w, problem.s).all()
+
+
+def test_what_is_wrong_shows() -> None:
+    found = {(f.source, f.condition.split(",")[0] + " → " + f.promise): f for f in census(20_000, 0)}
+    theorem, proposition = "Theorem 2 (4.3)", "Proposition 3"
+    share = {key: f.share for key, f in found.items()}
+    assert share[theorem, "upper half: w ≤ ξ/s → V_FTW ≤ V_ERM"] == 1
+    assert 0.5 < share[theorem, "lower half: w ≥ s - 1 → B_FTW ≤ B_ERM"] < 0.75
+    assert share[theorem, "both halves → R_FTW ≤ R_ERM"] < 0.2
+    impossible = found[theorem, "the true ratio w = λ'/λ → R_FTW ≤ R_ERM"]
+    assert (impossible.held, impossible.share, impossible.drawn) == (0, None, 20_000)
+    assert share["exact", "w ≥ s + (s-1)λ/μ → B_FTW ≤ B_ERM, V_FTW ≤ V_ERM"] == 1
+    assert share[proposition, "as printed → V_ERM ≤ V_FTW"] == 0
+    assert 0.7 < share[proposition, "as printed → R_ERM ≤ R_FTW"] < 1
+    assert share["corrected", "ξ/(s-1+ξ) ≤ w ≤ s + (s-1)λ/μ → R_ERM ≤ R_FTW"] == 1
+    assert share["both under Σ_te", "w ≠ 1 → B_FTW ≤ B_ERM, V_FTW ≤ V_ERM"] == 0
+    assert all(f.held > 400 for f in found.values() if f is not impossible)
+    assert {f.unit for f in found.values() if f.drawn == 20_000} == {"problems"}
+    assert census(1000, 3) == census(1000, 3) != census(1000, 4)
+
+
+def _pixels(n: int, *shape: int) -> np.ndarray:
+    return DRAWN.integers(0, 256, (n, *shape), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("n", [5, 20, 21, 60, 5000], ids=lambda n: f"{n} rows of 21")
+def test_singular_values_are_those_of_a_library(n: int) -> None:
+    data = _pixels(n, 7, 3)
+    found = spectrum(data)
+    np.testing.assert_allclose(found.values, np.linalg.svd(data.reshape(n, -1) / 255, compute_uv=False), rtol=1e-7)
+    assert (found.n, found.d, found.rank, len(found.values)) == (n, 21, min(n, 21), min(n, 21))
+    np.testing.assert_allclose(spectrum(data / 255).values, found.values, rtol=1e-7)
+
+
+@pytest.mark.parametrize("n", [10, 200])
+def test_empty_pixels_and_repeated_ones_have_no_rank(n: int) -> None:
+    data = np.zeros((n, 4, 4, 3), np.uint8)
+    data[..., 0] = _pixels(n, 4, 4)
+    data[:, 3, :, 0] = data[:, 0, :, 0]
+    found = spectrum(data)
+    assert found.rank == min(n, 12)
+    assert len(found.values) == min(n, 48)
+    np.testing.assert_allclose(found.values, np.linalg.svd(data.reshape(n, -1) / 255.0, compute_uv=False), atol=1e-5)
+
+
+def test_ranks_and_eigenvalues() -> None:
+    """Black images have rank 0, the smaller rank ends a comparison, and the bound follows the penalty."""
+    black, grey = spectrum(np.zeros((3, 5), np.uint8)), spectrum(_pixels(9, 5))
+    assert black.rank == 0
+    both = compare(grey, black)
+    assert (both.rank, len(both.normalised)) == (0, 0)
+    assert np.isnan([both.largest, both.share_below(1)]).all()
+    data = _pixels(50, 6)
+    x = data / 255
+    found = spectrum(data)
+    np.testing.assert_allclose(found.eigenvalues, np.linalg.eigvalsh(x.T @ x / 50)[::-1], rtol=1e-9)
+    test = spectrum(_pixels(30, 6))
+    both = compare(found, test)
+    np.testing.assert_allclose(both.normalised, np.sqrt(test.eigenvalues / found.eigenvalues), rtol=1e-12)
+    assert both.largest == both.normalised.max()
+    assert both.share_below(float(np.sort(both.normalised)[3])) == 0.5
+    train, test = spectrum(_pixels(50, 6)), spectrum(_pixels(30, 6))
+    np.testing.assert_allclose(compare(train, test, 1e-12).bound, 1)
+    np.testing.assert_allclose(compare(train, test, 1e12).bound, (1 + 5**0.5) / 2)
+    bound = compare(train, test, 2.0).bound
+    assert (np.diff(bound) > 0).all()  # the smaller an eigenvalue, the more the penalty weighs
+    xi = 2 / (2 + train.values[0] ** 2)
+    assert bound[0] * (bound[0] - 1) == pytest.approx(xi)
+    thin = _pixels(50, 6)
+    thin[:, 5] = thin[:, 0]
+    assert compare(spectrum(_pixels(50, 6)), spectrum(thin)).rank == 5
+    assert compare(spectrum(thin), spectrum(_pixels(3, 6))).rank == 3
+
+
+@given(st.integers(2, 6))
+@often
+def test_only_the_raw_ratio_counts_the_images(times: int) -> None:
+    few = _pixels(40, 12)
+    both = compare(spectrum(np.tile(few, (times, 1))), spectrum(few))
+    np.testing.assert_allclose(both.normalised, 1, rtol=1e-9)
+    np.testing.assert_allclose(both.raw, 1 / np.sqrt(times), rtol=1e-9)
+
+
+def designed(weights: Any = W, ridge: float = RIDGE, noise: float = NOISE) -> object:
+    return risk(DESIGN, weights, ridge, THETA, noise, SIGMA)
+
+
+def one_hot(**changed: Any) -> OneHot:
+    return OneHot(**{**REFERENCE, **changed})
+
+
+@pytest.mark.parametrize(
+    ("of", "says"),
+    [
+        (lambda: designed(-W), "a weight is negative or not a number"),
+        (lambda: designed(np.where(np.arange(N) == 3, np.nan, W)), "a weight is negative or not a number"),
+        (lambda: designed(np.where(np.arange(N) == 3, np.inf, W)), "a weight is negative or not a number"),
+        (lambda: designed(0 * W, 0.0), "do not determine the parameter; use a ridge above 0"),
+        (lambda: designed(ridge=-1.0), "the ridge penalty cannot be negative"),
+        (lambda: designed(noise=-1.0), "the noise variance cannot be negative"),
+        (lambda: expected_risk(None, None, 1, DESIGN[0, :2], 1, np.eye(2), draws=1), "at least 2 draws"),
+        (lambda: one_hot(train=[0.4, 0.3, 0.3, 0.1]), "train probabilities must be above 0 and sum to 1"),
+        (lambda: one_hot(test=[0.5, 0.5, 0, 0]), "test probabilities must be above 0 and sum to 1"),
+        (lambda: one_hot(counts=[1, 2, 3]), "different shapes"),
+        (lambda: one_hot(counts=[1, 2, 3, -1]), "counts of training points cannot be negative"),
+        (lambda: one_hot(noise=-0.1), "noise variance cannot be negative"),
+        (lambda: one_hot(ridge=0), "ridge penalty must be above 0"),
+        (lambda: one_hot().erm("papr"), "unknown scoring 'papr'; did you mean 'paper'"),
+        (lambda: one_hot().weighted([1, 1, 1, -1]), "weights cannot be negative"),
+        (lambda: one_hot().weighted([1, 1, 1, np.nan]), "weights cannot be negative"),
+        (lambda: census(0), "at least 1 draw"),
+        (lambda: spectrum(np.zeros((0, 5), np.uint8)), "needs rows of numbers"),
+        (lambda: spectrum(np.zeros(5)), "needs rows of numbers"),
+        (lambda: spectrum(np.array([[1.0, np.nan], [0.0, 1.0]])), "needs finite data"),
+        (lambda: spectrum(np.array([[1.0, np.inf], [0.0, 1.0]])), "needs finite data"),
+        (lambda: compare(spectrum(_pixels(6, 4)), spectrum(_pixels(6, 5))), "inputs have 4 numbers and test inputs 5"),
+        (lambda: compare(spectrum(_pixels(6, 4)), spectrum(_pixels(6, 4)), 0), "ridge penalty must be above 0"),
+    ],
+)
+def test_what_cannot_be_asked(of: Any, says: str) -> None:
+    with pytest.raises(FedbenchError, match=says):
+        of()
