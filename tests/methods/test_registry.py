@@ -141,7 +141,10 @@ CLASSES = [
         FROZEN + "mu: tuple = hyperparameter((1, 2), 'm')",
         r"the default of mu of Mine in .* is \(1, 2\); it must be true or false, a whole number, a number, a word",
     ),
-    (FROZEN + "def __post_init__(self):\n        1 / 0", "cannot make Mine .* line 10, in __post_init__: ZeroDivision"),
+    (
+        FROZEN + "def __post_init__(self):\n        1 / 0",
+        "cannot make Mine in .*: .*mine.py, line 10, in __post_init__: ZeroDivisionError",
+    ),
     ("class Mine(Method):\n    name = '[/x]'", r"the name of Mine in .* is '\[/x\]'"),
     ("class Mine(Method):\n    name = 'a b'", "the name of Mine in .* is 'a b'"),
     ("class Mine(Method):\n    name = 3", "the name of Mine in .* is 3"),
