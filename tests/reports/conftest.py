@@ -24,6 +24,8 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.read import writing
 from fedbench.reports import table as tables
+from fedbench.reports.layout.build import build
+from fedbench.reports.layout.grid import Grid
 from fedbench.reports.status.cells import Cells, find
 from fedbench.reports.table.spec import Table
 from fedbench.specs import DatasetSpec, RunSpec, Setting
@@ -31,6 +33,8 @@ from fedbench.store import Artifact, Store
 
 #: A command in this process: its arguments -> what it answers.
 Draws = Callable[..., Result]
+
+DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"  #: columns of feddrm/1
 
 
 @dataclass
@@ -46,12 +50,17 @@ class Lab:
             with self.store.writing(spec) as writer:
                 writer.table("images", pa.table({"label": [0]}))
 
-    def cells(self, name: str, budget: str = "small") -> Cells:
-        return find(tables.load(name), budget, self.store, [])
+    def cells(self, table: str | Table, budget: str = "small", **options: Any) -> Cells:
+        """The cells of a table, or of the one of that name."""
+        return find(tables.load(table) if isinstance(table, str) else table, budget, self.store, [], **options)
 
-    def setting(self, name: str, column: str, budget: str = "small") -> Setting:
+    def grid(self, table: str | Table, budget: str = "small", **options: Any) -> Grid:
+        """The table laid out."""
+        return build(tables.load(table) if isinstance(table, str) else table, budget, self.store, [], **options)
+
+    def setting(self, table: str | Table, column: str, budget: str = "small", **options: Any) -> Setting:
         """The setting of a table's column (the first seed's)."""
-        return self.cells(name, budget).settings[column][0]
+        return self.cells(table, budget, **options).settings[column][0]
 
     def run(
         self,

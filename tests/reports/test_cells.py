@@ -43,10 +43,8 @@ from fedbench.reports.table.claims import FAILS, HOLDS, OPEN
 from fedbench.reports.table.spec import Column, Table
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
-from tests.reports.conftest import Lab, of_csv, written
+from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
 from tests.support.cli_user import good
-
-DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
 
 def state(cells: Cells, row: str, column: str) -> State:
@@ -231,7 +229,7 @@ def test_seeds_are_separate_runs_of_one_cell(lab: Lab) -> None:
     table = tables.load("feddrm/1")
     setting = lab.setting("feddrm/1", DIR)
     lab.run(setting, "feddrm")
-    both = find(table, "small", lab.store, [], seeds=[2025, 7])
+    both = lab.cells(table, seeds=[2025, 7])
     assert state(both, "FedDRM", DIR) is State.MISSING
     left = [j for j in both.runs(State.MISSING) if j.method == "feddrm" and j.setting.partition == setting.partition]
     assert [j.setting.seed for j in left] == [7]
@@ -240,11 +238,11 @@ def test_seeds_are_separate_runs_of_one_cell(lab: Lab) -> None:
 
 def test_another_data_set(lab: Lab) -> None:
     table = tables.load("feddrm/1").for_dataset("digits")
-    cells = find(table, "small", lab.store, [])  # the digits are embedded: always at hand
+    cells = lab.cells(table)  # the digits are embedded: always at hand
     setting = cells.settings["digits/Dir-0.3"][0]
     assert (setting.partition.dataset.name, setting.model) == ("digits", "digits_cnn")
     lab.run(setting, "feddrm")
-    assert state(find(table, "small", lab.store, []), "FedDRM", "digits/Dir-0.3") is State.DONE
+    assert state(lab.cells(table), "FedDRM", "digits/Dir-0.3") is State.DONE
     assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.MISSING
 
 
@@ -255,7 +253,7 @@ def test_a_tables_own_budget_overrides_the_protocols(lab: Lab, tmp_path: Path) -
         'rows = [{ label = "A", method = "feddrm", params = { lambda = 0.9 } }]\n[budget.small]\nrounds = 7\n'
         '[[column]]\nlabel = "X"\ndataset = "cifar10"\npartition = { scheme = "iid" }\ntrain = { lr = 0.5 }\n',
     )
-    (job,) = jobs(find(table, "small", lab.store, []))
+    (job,) = jobs(lab.cells(table))
     assert (job.setting.rounds, job.setting.window, job.setting.lr) == (7, 5, 0.5)
     assert job.params == {"lambda": 0.9}
 
@@ -263,7 +261,7 @@ def test_a_tables_own_budget_overrides_the_protocols(lab: Lab, tmp_path: Path) -
 def test_a_hyper_parameter_that_the_method_has_not_is_told_by_its_row(lab: Lab) -> None:
     table = tables.load("feddrm/1")
     row = next(replace(row, params={"lamda": 1}) for row in table.rows if row.method == "feddrm")
-    cells = find(replace(table, rows=[row]), "small", lab.store, [])
+    cells = lab.cells(replace(table, rows=[row]))
     with pytest.raises(FedbenchError, match=r"1\.toml, row FedDRM: unknown option of feddrm 'lamda'"):
         cells.runs(State.MISSING)
 
@@ -274,7 +272,7 @@ def test_the_index_reads_the_store_once(lab: Lab, monkeypatch: pytest.MonkeyPatc
     whole = lab.store.scan
     monkeypatch.setattr(lab.store, "scan", lambda kind: calls.append(kind) or whole(kind))
     for name in ("feddrm/1", "feddrm/2", "feddrm/4"):
-        find(tables.load(name), "small", lab.store, [], index=index)
+        lab.cells(name, index=index)
     assert calls.count("run") == 1
 
 
@@ -307,7 +305,7 @@ VALUES = {
 
 
 def run(lab: Lab, table: Table, method: str, column: str, title: str | None = None) -> None:
-    setting = find(table, "small", lab.store, []).settings[column][0]
+    setting = lab.cells(table).settings[column][0]
     values = VALUES[method][column] if method in VALUES else (0.5, 0.5, 0.5)
     more = {"title": title} if title else {}
     lab.run(setting, method, clients=dict(enumerate(values)), views=("plain",), rules="pfedfda", **more)
@@ -319,7 +317,7 @@ def made(lab: Lab, tmp_path: Path, *left_out: tuple[str, str], **options: Any) -
         for column in line:
             if (method, column) not in left_out:
                 run(lab, table, method, column)
-    return build(table, "small", lab.store, [], **options)
+    return lab.grid(table, **options)
 
 
 def line(grid: Grid, label: str) -> dict[str, Entry]:
@@ -329,22 +327,22 @@ def line(grid: Grid, label: str) -> dict[str, Entry]:
 
 def test_a_columns_budget_is_laid_over_the_tables_and_said(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, MINE)
-    cells = find(table, "small", lab.store, [])
+    cells = lab.cells(table)
     own = {"Accuracy/Much": 20, "Accuracy/Little": 44, "Last two": 20}
     assert {key: s[0].rounds for key, s in cells.settings.items()} == own
     assert {s[0].budget for s in cells.settings.values()} == {"small"}
-    assert {s[0].rounds for s in find(table, "paper", lab.store, []).settings.values()} == {200}
-    about = build(table, "small", lab.store, []).about
+    assert {s[0].rounds for s in lab.cells(table, "paper").settings.values()} == {200}
+    about = lab.grid(table).about
     assert "Accuracy/Little: 44 rounds." in about
     assert any(text.startswith("Budget small: 20 or 44 rounds of 5 epochs") for text in about)
-    assert not any("44" in text for text in build(table, "paper", lab.store, []).about)
+    assert not any("44" in text for text in lab.grid(table, "paper").about)
     rows = MINE.replace('method = "local"', 'method = "local", budget = { small = { rounds = 3 } }')
-    grid = find(written(tmp_path, rows), "small", lab.store, []).grid
+    grid = lab.cells(written(tmp_path, rows)).grid
     assert [[j.setting.rounds for c in row for j in c.specs] for row in grid] == [[3, 3, 3], [20, 44, 20]]
 
 
 def test_a_group_of_one_budget_is_named_as_a_whole(lab: Lab) -> None:
-    about = build(tables.load("pfedfda/figure4"), "small", lab.store, []).about
+    about = lab.grid("pfedfda/figure4").about
     assert any(text.startswith("CIFAR100-S 25 %: ") for text in about)
     assert any(" of 1 or 2 or 5 or 10 or 20 epochs" in text for text in about)
 
@@ -376,7 +374,7 @@ def test_a_mean_waits_for_all_of_its_cells(lab: Lab, tmp_path: Path) -> None:
     assert ours["Mean"].text == "50.0", "FedAvg's own numbers are there"
     assert line(grid, "Local")["Mean"].text == ""
     assert grid.counts == {"done": 5, "missing": 1}
-    cells = find(written(tmp_path, MINE), "small", lab.store, [])
+    cells = lab.cells(written(tmp_path, MINE))
     assert (len(cells.runs(State.MISSING)), sum(cells.counts.values())) == (1, 6)
 
 
@@ -390,9 +388,9 @@ def test_a_method_that_no_row_asks_for_has_means_too(lab: Lab, tmp_path: Path) -
     )
     for column, there in (("Accuracy/Much", False), ("Accuracy/Little", True)):
         run(lab, table, "pfedfda", column, "P")
-        labels = [one.label for one in build(hidden, "small", lab.store, [], extra=True).lines]
+        labels = [one.label for one in lab.grid(hidden, extra=True).lines]
         assert ("P" in labels) == there
-    extra = line(build(table, "small", lab.store, [], extra=True), "P")
+    extra = line(lab.grid(table, extra=True), "P")
     assert (extra["Gain"].text, extra["Mean"].text) == ("15.0", "50.0")
 
 
@@ -424,7 +422,7 @@ def test_a_column_of_some_clients(lab: Lab, tmp_path: Path) -> None:
     assert found.value is not None
     assert (found.value.count, found.value.weighted) == (2, pytest.approx(65))
     more = written(tmp_path, MINE.replace("clients = [2, 3]", "clients = [2, 4]"))
-    grid = build(more, "small", lab.store, [])
+    grid = lab.grid(more)
     assert line(grid, "FedAvg")["Last two"].state is State.DAMAGED
     assert "client_accuracy of client 4" in grid.problems[0]
 
@@ -447,11 +445,11 @@ partition = { scheme = "iid" }
 
 def test_the_first_round_does_not_count(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, ROUNDS)
-    setting = find(table, "small", lab.store, []).settings["Network"][0]
+    setting = lab.cells(table).settings["Network"][0]
     made = lab.run(setting, "fedavg", measure=False, rules="pfedfda", executor="sequential")
     shares = {0: 0.9, 1: 0.1, 2: 0.5, 3: 0.7, 4: 0.9}
     lab.rows(made, [("network_share", "", t, -1, share) for t, share in shares.items()])
-    grid = build(table, "small", lab.store, [])
+    grid = lab.grid(table)
     found = line(grid, "FedAvg")["Network"]
     assert (found.text, found.spread) == ("70.0", f"{100 * statistics.stdev([0.5, 0.7, 0.9]):.1f}")
     assert any("over a run's rounds without the first" in text and "test images" not in text for text in grid.about)
@@ -479,7 +477,7 @@ def test_executors_are_named_where_times_are_read(lab: Lab) -> None:
          "One after another: sequential on cpu; fedbench: cores on cpu and stacked on cpu."),
     ):  # fmt: skip
         lab.run(lab.setting("pfedfda/6", f"{column}/Local training"), method, executor=executor, **how)
-        about = build(tables.load("pfedfda/6"), "small", lab.store, [], extra=True).about
+        about = lab.grid("pfedfda/6", extra=True).about
         said = [line.removeprefix("Times are those of different executors. ") for line in about if "executors" in line]
         assert said == ([told] if told else [])
     columns = {label: Column(label, group="Time") for label in ("5 clients", "25 clients", "50 clients")}
@@ -493,7 +491,7 @@ def test_processors_are_named_where_times_are_of_several(lab: Lab) -> None:
     setting = lab.setting("pfedfda/6", "One after another/Local training")
 
     def about() -> list[str]:
-        lines = build(tables.load("pfedfda/6"), "small", lab.store, [], extra=True).about
+        lines = lab.grid("pfedfda/6", extra=True).about
         return [line for line in lines if "processors" in line]
 
     how = {"whole": {"local_training_seconds": 2.0}, "rules": "pfedfda", "executor": "sequential"}
@@ -523,7 +521,7 @@ def test_times_are_ranked_and_judged_where_no_two_are_known_to_be_of_other_proce
     lab.run(setting, "fedavg", whole={"local_training_seconds": 2.0}, processor="Xeon 6-207-2", **how)
     known = {} if processor is None else {"processor": processor}
     lab.run(setting, "pfedfda", whole={"local_training_seconds": 2.2}, **known, **how)
-    grid = build(tables.load("pfedfda/6"), "small", lab.store, [], compare=True)
+    grid = lab.grid("pfedfda/6", compare=True)
     entries = {line.label: line.entries[0] for line in grid.lines if line.kind == "paper"}
     its, ours = entries["FedAvg"], entries["pFedFDA"]
     assert (its.text, ours.text) == ("2.00", "2.20")
@@ -550,7 +548,7 @@ def test_a_doubtful_number_is_shown_but_no_target(lab: Lab) -> None:
     for column in ("Dir(0.1)/CIFAR10", "Dir(0.1)/CIFAR100"):
         setting = lab.setting("pfedfda/3", column)
         lab.run(setting, "pfedfda", clients={0: 0.3, 1: 0.4}, views=("plain",), rules="pfedfda")
-    grid = build(tables.load("pfedfda/3"), "small", lab.store, [], compare=True)
+    grid = lab.grid("pfedfda/3", compare=True)
     at = [x.label for x in grid.lines].index("pFedFDA")
     ours = grid.lines[at].entries
     assert [e.within for e in ours] == [False, None, None, None], (
@@ -561,7 +559,7 @@ def test_a_doubtful_number_is_shown_but_no_target(lab: Lab) -> None:
     assert [e.text for e in below] == ["0.725", "0.309?", "0.725?", "0.309?"]
     sign = ("5.0?", "doubtful in the paper, no target")
     assert sign in legend(grid)
-    assert sign not in legend(build(tables.load("pfedfda/3"), "small", lab.store, []))
+    assert sign not in legend(lab.grid("pfedfda/3"))
     assert [theirs.state for _, theirs in grid.verdicts] == [HOLDS, "not measured"]
     assert "Tolerance: ±0.03, meant for the paper's own budget." in grid.notes
 
@@ -571,7 +569,7 @@ def test_ratios_can_be_claimed(lab: Lab) -> None:
         setting = lab.setting("pfedfda/6", "One after another/Local training")
         whole = {"local_training_seconds": seconds, "total_runtime_seconds": 60 * seconds}
         lab.run(setting, method, whole=whole, rules="pfedfda")
-    verdicts = build(tables.load("pfedfda/6"), "small", lab.store, [], compare=True).verdicts
+    verdicts = lab.grid("pfedfda/6", compare=True).verdicts
     ours, theirs = next(v for v in verdicts if v[0].claim.kind == "ratio")
     assert (ours.state, theirs.state) == (FAILS, HOLDS)
     assert ours.detail.startswith("fails by 0.02 at pFedFDA and FedAvg")

@@ -24,7 +24,7 @@ from fedbench.results.making import row_of
 from fedbench.results.pack import write
 from fedbench.results.shelf import with_fedbench
 from fedbench.store import Store
-from tests.reports.conftest import Lab
+from tests.reports.conftest import DIR, SPC, Lab
 from tests.support.cli_user import fedbench, good
 
 ROWS, COLUMNS = ["a", "b", "c"], ["x", "y"]
@@ -152,9 +152,6 @@ def test_top_is_the_rank_by_counting_the_strictly_better(values: list[int], k: i
     rank = 1 + sum(v > values[0] for v in values[1:])
     verdict = check(Claim("", "top", ["a"], columns=["x"], k=k), numbers)
     assert verdict.state == (HOLDS if rank <= k else FAILS)
-
-
-DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
 
 def claimed(store: Store, *names: str, budget: str | None = None) -> list[Claims]:

@@ -29,10 +29,8 @@ from fedbench.reports.runs import by_seed, differing, label, select
 from fedbench.results.shelf import Shelf
 from fedbench.specs import Setting
 from fedbench.store import Store
-from tests.reports.conftest import Lab, of_csv
+from tests.reports.conftest import DIR, SPC, Lab, of_csv
 from tests.support.cli_user import good
-
-DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
 
 class Seeds(NamedTuple):

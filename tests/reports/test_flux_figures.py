@@ -22,7 +22,6 @@ from fedbench.reports import table as tables
 from fedbench.reports.figures import descriptors, draw, points, series
 from fedbench.reports.figures.panel import Content, Panel
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.status.cells import find
 from fedbench.reports.status.settings import sketch
 from fedbench.specs import Setting
 from fedbench.store import Store
@@ -223,7 +222,7 @@ def test_the_grids_rows_and_levels_are_those_of_the_paper() -> None:
 
 def test_flux_own_choice_costs_no_run_of_its_own(here: Lab) -> None:
     def jobs(name: str, row: str) -> set[str]:
-        cells = find(tables.load(name), "paper", here.store, [])
+        cells = here.cells(name, "paper")
         return {job.setting.id for c in cells.all if c.row.label == row for job in c.specs}
 
     apart = [jobs(f"flux/{n}", "FLUX") for n in (13, 15, 18, 33, 35, 38)]  # of MNIST and CIFAR-10, which are at hand
@@ -385,7 +384,7 @@ def test_the_figures_own_runs(here: Lab, draws: Draws) -> None:
     with pytest.raises(FedbenchError, match=r"the run of flux/11 is not there \(FLUX, Known association/Level 2, "
                        r"budget small: missing\); make it: fedbench train --table flux/12"):  # fmt: skip
         draws("flux/11")
-    setting = find(tables.load("flux/12"), "small", here.store, []).settings["Known association/Level 3"][0]
+    setting = here.cells("flux/12").settings["Known association/Level 3"][0]
     assert (setting.partition.shift, setting.partition.options.get("level")) == ("px", 3), "a bank of four looks"
     id = described_run(here.store, setting=setting)
     shown, remarks = gathered(PLANE, here.store)

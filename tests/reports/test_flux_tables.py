@@ -19,11 +19,9 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.statistics import spread_of_mean
 from fedbench.protocol import load
 from fedbench.reports import table as tables
-from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.numbers import levels, properties
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.status.cells import find
 from fedbench.reports.status.index import State
 from fedbench.reports.table import check, cost
 from fedbench.reports.table.spec import Table
@@ -107,7 +105,7 @@ def test_the_papers_summaries_are_what_our_columns_compute(name: str, shifts: ra
 
 def test_summaries_read_the_runs_of_the_tables_by_shift(here: Lab) -> None:
     def jobs(name: str) -> set[tuple[str, str, str]]:
-        cells = find(tables.load(name), "paper", here.store, [])
+        cells = here.cells(name, "paper")
         return {(j.setting.id, j.method, repr(sorted(j.params.items()))) for j in cells.runs(State.MISSING)}
 
     apart = {n: jobs(f"flux/{n}") for n in range(12, 20)}
@@ -130,7 +128,7 @@ def test_the_tables_by_level_alone_rest_the_baselines_momentum(here: Lab, name: 
     rules = protocol.load("flux")
     baselines = {row["label"] for row in rules.rows["all"] if row["method"] not in ("fedavg", "flux")}
     living = baselines if name in ("flux/53", "flux/57") else set()
-    cells = find(tables.load(name), "paper", here.store, []).grid
+    cells = here.cells(name, "paper").grid
     of = {cell.row.label: cell.specs[0].setting for line in cells for cell in line if cell.specs}
     assert {label for label, s in of.items() if s.momentum_lives} == living
     assert {label for label, s in of.items() if not s.momentum_restarts} == living
@@ -149,14 +147,14 @@ def test_other_schemes_leave_flux_shifts_out() -> None:
 def test_a_grid_of_the_levels_from_a_store(here: Lab) -> None:
     """ATP's known association is N/A by itself, as its parts are; the mean waits for all of its parts."""
     table = tables.load("flux/levels_mnist")
-    cells = find(table, "small", here.store, [])
+    cells = here.cells(table)
     values = dict(zip(("px", "py", "pyx", "pxy"), (0.8, 0.9, 0.5, 0.6), strict=True))
     for setting in {s.id: s for group in cells.settings.values() for s in group}.values():
         if setting.partition.options.get("level") == 1:
             v = values[setting.partition.shift]
             both = {"client_accuracy_mean": lambda t, v=v: v, "test_phase_accuracy_mean": lambda t, v=v: v / 2}
             here.run(setting, "flux", rules="flux", metrics=both, views=("plain",))
-    grid = build(table, "small", here.store, [], compare=True)
+    grid = here.grid(table, compare=True)
     line = next(line for line in grid.lines if line.label == "FLUX")
     texts = {(h.group, h.label): e.text for h, e in zip(grid.heads, line.entries, strict=True)}
     assert texts["Known association", "Level 1"] == "70.00"
@@ -168,11 +166,11 @@ def test_a_grid_of_the_levels_from_a_store(here: Lab) -> None:
 
 def test_atp_prints_its_label_free_accuracy_under_py_given_x(here: Lab) -> None:
     table = tables.load("flux/16")
-    setting = find(table, "small", here.store, []).settings["Known association/Level 1"][0]
+    setting = here.cells(table).settings["Known association/Level 1"][0]
     both = {"client_accuracy_mean": lambda t: 0.25, "test_phase_accuracy_mean": lambda t: 0.5}
     for method in ("atp", "fedavg"):
         here.run(setting, method, rules="flux", metrics=both, views=("plain",))
-    grid = build(table, "small", here.store, [])
+    grid = here.grid(table)
     found = {line.label: line.entries[0].text for line in grid.lines}
     assert (found["ATP"], found["FedAvg"]) == ("50.00", "25.00")
     assert all(e.symbol == "N/A" for line in grid.lines for e in line.entries[4:])
@@ -261,21 +259,21 @@ def column(grid: Grid, place: int = 0) -> dict[str, Any]:
 
 
 def test_pairs_of_each_run_together(here: Lab) -> None:
-    asked = find(tables.load("flux/4"), "paper", here.store, [])
+    asked = here.cells("flux/4", "paper")
     (setting,) = asked.settings["MNIST/Level 7"]
     assert (setting.seed, setting.partition.seed, setting.rounds, setting.drifts) == (42, 42, 20, (4, 8, 12, 16))
     part = setting.partition
     assert (part.shift, part.phases, part.clients, dict(part.options)) == ("pyx", 5, 20, {"level": 3, "copies": 3})
-    settings = find(tables.load("flux/4"), "paper", here.store, [], seeds=(42, 43)).settings["MNIST/Level 7"]
+    settings = here.cells("flux/4", "paper", seeds=(42, 43)).settings["MNIST/Level 7"]
     told = [snapshots(seed, n) for seed, n in ((0, 6), (1, 4))]
     keep(here, settings[0], told[0])
     keep(here, settings[0], None, "fedavg")  # as other tables train it
-    partial = column(build(tables.load("flux/4"), "paper", here.store, [], seeds=(42, 43)), 2)
+    partial = column(here.grid("flux/4", "paper", seeds=(42, 43)), 2)
     assert set(partial) == {"Maximum", "Minimum", "Mean"}
     assert partial["Mean"].value.mean == pytest.approx(xi(told[0]).mean())
     assert partial["Mean"].mark == "‡"
     keep(here, settings[1], told[1])
-    grid = build(tables.load("flux/4"), "paper", here.store, [], seeds=(42, 43), compare=True)
+    grid = here.grid("flux/4", "paper", seeds=(42, 43), compare=True)
     whole, entries = np.concatenate([xi(one) for one in told]), column(grid, 2)
     assert len(whole) == 15 + 6 == entries["Mean"].value.count
     assert entries["Mean"].text == f"{whole.mean():.3f}"
@@ -292,10 +290,10 @@ def test_pairs_of_each_run_together(here: Lab) -> None:
 def test_runs_that_cannot_be_paired_are_told_of(here: Lab) -> None:
     """And the paper's slips are no target."""
     table = tables.load("flux/4")
-    settings = find(table, "paper", here.store, []).settings
+    settings = here.cells(table, "paper").settings
     for n, kept in ((3, None), (5, snapshots(1)[:, : 1 + LENGTH]), (7, snapshots(3)[:1])):
         keep(here, settings[f"MNIST/Level {n}"][0], kept)
-    grid = build(table, "paper", here.store, [])
+    grid = here.grid(table, "paper")
     assert [column(grid, k)["Mean"].symbol for k in range(3)] == ["!"] * 3
     told = "\n".join(grid.problems)
     for said in (
@@ -312,7 +310,7 @@ def test_runs_that_cannot_be_paired_are_told_of(here: Lab) -> None:
 def test_table_7_in_print(here: Lab) -> None:
     table = tables.load("flux/7")
     assert {r.method for r in table.rows} == set(cost.METHODS)
-    grid = build(table, "small", here.store, [], compare=True)
+    grid = here.grid(table, compare=True)
     heads = [(h.group.partition(",")[0], h.label) for h in grid.heads]
     at = {line.label: dict(zip(heads, line.entries, strict=True)) for line in grid.lines}
     assert at["FedAvg"]["MNIST", "Sent, printed"].text == at["FedAvg"]["MNIST", "Up"].text == "248.0"
@@ -327,7 +325,7 @@ def test_table_7_in_print(here: Lab) -> None:
 
 
 def test_table_9_is_the_papers(lab: Lab) -> None:
-    grid = build(tables.load("flux/9"), "paper", lab.store, [], compare=True)
+    grid = lab.grid("flux/9", "paper", compare=True)
     lines = [line for line in grid.lines if line.kind == "paper"]
     judged = [entry for line in lines for entry in line.entries if entry.reported]
     assert len(judged) == 8 * 5
@@ -368,7 +366,7 @@ def marks(grid: Grid) -> dict[str, dict[str, str]]:
 
 
 def test_table_2(lab: Lab) -> None:
-    grid = build(tables.load("flux/2"), "small", lab.store, [], compare=True)
+    grid = lab.grid("flux/2", compare=True)
     at = marks(grid)
     assert set(at["FLUX"].values()) == {"✓", "–"}
     assert [k for k, mark in at["FLUX"].items() if mark == "–"] == ["PFL", "AFL"]
@@ -387,7 +385,7 @@ def test_table_2(lab: Lab) -> None:
 
 
 def test_table_3(lab: Lab) -> None:
-    grid = build(tables.load("flux/3"), "small", lab.store, [], compare=True)
+    grid = lab.grid("flux/3", compare=True)
     at = marks(grid)
     assert ["".join(at[m].values()) for m in ("IFCA", "CFL", "FedRC", "HACCS")] == ["✓––", "–✓–", "✓––", "––✓"]
     assert all(list(line.values()).count("✓") == 1 for line in at.values())

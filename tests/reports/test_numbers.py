@@ -15,24 +15,20 @@ from fedbench.errors import FedbenchError
 from fedbench.measure import Measure, stored
 from fedbench.reports import table as tables
 from fedbench.reports.compare.layout import side_by_side
-from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.render import render
 from fedbench.reports.runs import select
-from fedbench.reports.status.cells import find
 from fedbench.reports.status.index import State
 from fedbench.reports.table.claims import SO_FAR
 from fedbench.reports.table.client_mean import with_client_mean
 from fedbench.reports.table.spec import Table
 from fedbench.specs import MetricsSpec, RunSpec
-from tests.reports.conftest import Lab, of_csv, written
+from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
 from tests.support.make_runs import clients_table, predictions, rounds_table, write
-
-DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
 
 def grid(lab: Lab, name: str = "feddrm/1", budget: str = "small", **options: Any) -> Grid:
-    return build(tables.load(name), budget, lab.store, [], **options)
+    return lab.grid(name, budget, **options)
 
 
 def entry(grid: Grid, row: str, column: str, kind: str = "paper") -> Entry:
@@ -90,7 +86,7 @@ def test_the_other_mean_over_clients_can_be_asked_for(lab: Lab) -> None:
     run = lab.run(setting, "pfedfda", clients={0: 0.2, 1: 0.8}, images={1: 3}, views=("plain",), rules="pfedfda")
     for mean, text in (("unweighted", "0.500"), ("weighted", "0.650")):
         table = with_client_mean(tables.load("pfedfda/2"), mean)
-        printed = build(table, "small", lab.store, [], compare=True)
+        printed = lab.grid(table, compare=True)
         found = entry(printed, "pFedFDA", "CIFAR10/Dir(0.5)")
         assert (found.runs, found.reported) == ((run.id,), (0.763, 0.07)), "the same run, the same claims of the paper"
         assert (found.text, found.spread) == (text, f"{statistics.stdev([0.2, 0.8]):.2f}")
@@ -123,7 +119,7 @@ def test_clients_without_known_test_images_have_no_weighted_mean(lab: Lab) -> No
     printed = grid(lab, "pfedfda/2")
     assert entry(printed, "pFedFDA", "CIFAR10/Dir(0.5)").state is State.DAMAGED
     assert "lack the test images of the clients that have client_accuracy" in printed.problems[0]
-    plain = build(with_client_mean(tables.load("pfedfda/2"), "unweighted"), "small", lab.store, [])
+    plain = lab.grid(with_client_mean(tables.load("pfedfda/2"), "unweighted"))
     found = entry(plain, "pFedFDA", "CIFAR10/Dir(0.5)").value
     assert found is not None
     assert (found.mean, found.weighted, found.unweighted) == (0.5, None, 0.5)
@@ -147,9 +143,7 @@ def test_views_are_kept_apart(lab: Lab, once: bool) -> None:
 
 def test_several_seeds(lab: Lab) -> None:
     for seed, value in ((1, 0.4), (2, 0.5)):
-        lab.run(
-            find(tables.load("feddrm/1"), "small", lab.store, [], seeds=[seed]).settings[DIR][0], "feddrm", value=value
-        )
+        lab.run(lab.cells("feddrm/1", seeds=[seed]).settings[DIR][0], "feddrm", value=value)
     found = entry(grid(lab, seeds=[1, 2]), "FedDRM", DIR)
     assert found.value is not None
     assert (found.text, found.value.seeds, len(found.runs)) == ("45.00", 2, 2)
@@ -230,7 +224,7 @@ def test_what_is_missing_and_how_to_fill_it(lab: Lab) -> None:
     assert any("Budget paper: 800 rounds" in line for line in printed.notes)
     command = "fedbench train --table feddrm/1 --budget small"
     assert (printed.command, grid(lab, seeds=[3]).command) == (command, f"{command} --seed 3")
-    other = build(tables.load("feddrm/1").for_dataset("digits"), "small", lab.store, [])
+    other = lab.grid(tables.load("feddrm/1").for_dataset("digits"))
     assert other.command == f"{command} --dataset digits"
     with pytest.raises(FedbenchError, match="unknown budget 'smal'; did you mean 'small'"):
         grid(lab, budget="smal")
@@ -298,7 +292,7 @@ column = [
 def train(lab: Lab, table: Table, rounds: dict[int, dict[int, tuple[float, float]]], method: str = "fedavg") -> None:
     """One run a seed; rounds[seed][t] are the accuracies of two clients after round t (0 elsewhere)."""
     for seed, by_round in rounds.items():
-        setting = find(table, "small", lab.store, [], seeds=[seed]).settings["Average"][0]
+        setting = lab.cells(table, seeds=[seed]).settings["Average"][0]
         assert set(by_round) <= set(setting.evaluated_rounds())
         each = {c: (lambda t, c=c, r=by_round: r.get(t, (0.0, 0.0))[c]) for c in (0, 1)}
         lab.run(setting, method, each=each, views=("plain",), rules="pfedfda")
@@ -314,7 +308,7 @@ FINAL = {3: {20: (0.5, 0.75)}, 5: {20: (0.625, 0.75)}, 8: {20: (0.25, 1.0)}}
 def test_final_is_the_last_round_with_the_spread_of_the_seeds(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, SEEDS)
     train(lab, table, {**FINAL, 3: {15: (1.0, 1.0), **FINAL[3]}})  # a better round before the last does not count
-    grid = build(table, "small", lab.store, [])
+    grid = lab.grid(table)
     means, second = [0.625, 0.6875, 0.625], [0.75, 0.75, 1.0]
     assert by_column(grid) == {
         "Average": (f"{statistics.mean(means):.4f}", f"{statistics.stdev(means):.4f}"),
@@ -329,20 +323,20 @@ def test_best_round_is_one_round_of_a_run_for_all_columns(lab: Lab, tmp_path: Pa
     table = written(tmp_path, SEEDS.replace('"final"', '"best_round"').replace("[3, 5, 8]", "[3]"))
     # Round 10 has the best mean, round 15 the best second client and round 5 the best worst one.
     train(lab, table, {3: {5: (0.5, 0.5), 10: (0.9, 0.4), 15: (0.1, 0.8), 20: (0.2, 0.2)}})
-    grid = build(table, "small", lab.store, [])
+    grid = lab.grid(table)
     assert by_column(grid) == {"Average": ("0.6500", ""), "Client 2": ("0.4000", ""), "Worst": ("0.4000", "")}
     said = next(line for line in grid.about if "selected on test data" in line)
     assert said.startswith("Value at the evaluated round of the best mean client accuracy")
     assert "±" not in said  # of one seed
     assert "seed 3" in said
     train(lab, table, {5: {15: (0.25, 0.5)}})  # whose best round is another
-    assert by_column(build(table, "small", lab.store, [], seeds=(3, 5)))["Client 2"][0] == "0.4500"
+    assert by_column(lab.grid(table, seeds=(3, 5)))["Client 2"][0] == "0.4500"
 
 
 def test_programs_get_every_seed(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, SEEDS)
     train(lab, table, FINAL)
-    grid = build(table, "small", lab.store, [])
+    grid = lab.grid(table)
     found = json.loads(render([grid], "json"))[0]["cells"][1]
     assert found["per_seed"] == {"3": 0.75, "5": 0.75, "8": 1.0}
     assert (found["n"], found["seeds"]) == (3, 3)
@@ -355,17 +349,17 @@ def test_programs_get_every_seed(lab: Lab, tmp_path: Path) -> None:
 def test_a_value_of_some_of_its_seeds_is_marked(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, SEEDS)
     train(lab, table, {3: FINAL[3]})
-    grid = build(table, "small", lab.store, [])
+    grid = lab.grid(table)
     entry = grid.lines[0].entries[1]
     assert (entry.text, entry.spread, entry.mark, entry.state) == ("0.7500", "", "‡", State.MISSING)
     assert ("‡", "not of all its seeds yet") in legend(grid)
     assert r"0.7500$^{\ddagger}$" in render([grid], "latex")
     lacking = written(tmp_path, SEEDS.replace("client = 2", "client = 7"))
-    of_3 = build(lacking, "small", lab.store, [], seeds=[3])
+    of_3 = lab.grid(lacking, seeds=[3])
     assert any("lack client_accuracy of client 7 after round 20" in text for text in of_3.problems)
     assert [e.state for e in of_3.lines[0].entries[:2]] == [State.DONE, State.DAMAGED]
     train(lab, table, {seed: FINAL[seed] for seed in (5, 8)})
-    whole = build(table, "small", lab.store, [])
+    whole = lab.grid(table)
     assert (whole.lines[0].entries[1].mark, len(legend(whole))) == ("", 0)
 
 
@@ -376,11 +370,11 @@ def test_tolerances_of_columns_and_bands_of_rows(lab: Lab, tmp_path: Path) -> No
     (tmp_path / "reported.csv").write_text(rows + "mine,FedAvg,,Worst,0.9,\n")
     table = written(tmp_path, text)
     train(lab, table, {3: FINAL[3]})  # 0.625, 0.75 and 0.5
-    grid = build(table, "small", lab.store, [], compare=True)
+    grid = lab.grid(table, compare=True)
     assert [e.within for e in grid.lines[0].entries] == [False, True, False]
     assert "Tolerance: ±0.01 (Average); ±0.1 (Client 2, Worst)." in grid.notes
     banded = written(tmp_path, text.replace('method = "fedavg"', 'method = "fedavg", band = [0.5, 0.7]'))
-    grid = build(banded, "small", lab.store, [], compare=True)
+    grid = lab.grid(banded, compare=True)
     assert [e.within for e in grid.lines[0].entries] == [True, False, True]  # its ends count
     assert "Tolerance: FedAvg in 0.5 to 0.7." in grid.notes
     with pytest.raises(FedbenchError, match=r"row FedAvg: a band is \[low, high\], not \[0.7, 0.5\]"):
@@ -396,7 +390,7 @@ def test_rows_that_the_seeds_cannot_tell_apart_share_a_mark(lab: Lab, tmp_path: 
     all_values = {"fedavg": (0.5, 0.625, 0.75), "local": (0.5, 0.5, 0.75), "fedavgft": (0.1, 0.2, 0.1)}
     for method, values in all_values.items():
         train(lab, table, {seed: {20: (v, v)} for seed, v in zip((3, 5, 8), values, strict=True)}, method)
-    grid = build(table, "small", lab.store, [])
+    grid = lab.grid(table)
     columns = list(zip(*(line.entries for line in grid.lines), strict=True))
     assert [[e.rank for e in column] for column in columns] == [[1, 1, 2]] * 4
     assert columns[3][0].value.per_seed == {3: 0.5, 5: 0.625, 8: 0.75}
@@ -450,7 +444,7 @@ def pfedfda(lab: Lab, wanted: Table) -> list[float]:
 def test_a_figure_of_clients(lab: Lab, tmp_path: Path, statistic: str, client: str, expected: float | None) -> None:
     wanted = own_table(tmp_path, "beta", statistic, client=client)
     betas = pfedfda(lab, wanted)
-    found = build(wanted, "small", lab.store, []).lines[0].entries[0].value
+    found = lab.grid(wanted).lines[0].entries[0].value
     assert found is not None
     assert found.mean == pytest.approx(statistics.mean(betas) if expected is None else expected)
     if statistic == "clients":
@@ -463,7 +457,7 @@ def test_a_figure_of_rounds(lab: Lab, tmp_path: Path, statistic: str, expected: 
     setting = lab.cells(str(wanted.path)).settings["IID"][0]
     run = lab.run(setting, "fedavg", measure=False, measures=stored((Measure("clusters", "c", "count"),)))
     lab.rows(run, [("clusters", "", t, -1, float(t or setting.rounds)) for t in range(setting.rounds + 1)])
-    found = build(wanted, "small", lab.store, []).lines[1].entries[0].value
+    found = lab.grid(wanted).lines[1].entries[0].value
     assert (setting.rounds, setting.window) == (400, 5)
     assert found is not None
     assert found.mean == pytest.approx(expected)
@@ -473,15 +467,15 @@ def test_a_method_that_does_not_measure_it_has_an_empty_cell_and_the_table_says_
     wanted = own_table(tmp_path, "beta")
     setting = lab.cells(str(wanted.path)).settings["IID"][0]
     old = lab.run(setting, "pfedfda", title="pFedFDA")  # made before methods declared
-    grid = build(wanted, "small", lab.store, [])
+    grid = lab.grid(wanted)
     assert grid.lines[0].entries[0].state is State.MISSING
     assert any(note.startswith("No beta: pFedFDA was made before") and "--again" in note for note in grid.notes)
     lab.store.remove("run", old.id)
     pfedfda(lab, wanted)
     lab.run(setting, "local", title="Local", measures=[])  # an extra row, of which nothing is said
-    assert not any(note.startswith("No beta") for note in build(wanted, "small", lab.store, []).notes)
+    assert not any(note.startswith("No beta") for note in lab.grid(wanted).notes)
     lab.run(setting, "fedavg", title="FedAvg", measures=[])
-    grid = build(wanted, "small", lab.store, [])
+    grid = lab.grid(wanted)
     assert [line.label for line in grid.lines] == ["pFedFDA", "FedAvg"]
     entry = grid.lines[1].entries[0]
     assert (entry.state, entry.text, grid.problems) == (State.UNDEFINED, "", ())

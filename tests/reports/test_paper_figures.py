@@ -22,10 +22,8 @@ from fedbench.errors import FedbenchError
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import CORRUPTIONS
 from fedbench.reports import figures
-from fedbench.reports import table as tables
 from fedbench.reports.figures import beta, bubbles, draw
 from fedbench.reports.figures.drift import CLIENT, RATIO, SEEDS, TARGET
-from fedbench.reports.layout.build import build
 from fedbench.reports.status.index import State
 from fedbench.store import Store
 from fedbench.theory.feddrm import drift as simulation
@@ -95,7 +93,7 @@ def test_methods_without_a_router_have_no_routing_accuracy(lab: Lab) -> None:
     setting = lab.setting("feddrm/seeds", "Dir-0.3/Routing")
     lab.run(setting, "feddrm", metrics=same(0.5))
     lab.run(setting, "fedavg")
-    grid = build(tables.load("feddrm/seeds"), "small", lab.store, [], extra=True)
+    grid = lab.grid("feddrm/seeds", extra=True)
     assert grid.problems == ()
     (line,) = (line for line in grid.lines if line.label == "FedAvg")
     states = {f"{h.group}/{h.label}": e.state for h, e in zip(grid.heads, line.entries, strict=True)}

@@ -15,10 +15,9 @@ from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
 from fedbench.partitions.transforms import CORRUPTIONS
 from fedbench.reports import table as tables
-from fedbench.reports.layout.build import build
 from fedbench.reports.layout.facts import departures
 from fedbench.reports.render import render
-from fedbench.reports.status.cells import Cells, find
+from fedbench.reports.status.cells import Cells
 from fedbench.reports.status.index import State
 from fedbench.reports.status.others import others
 from fedbench.reports.status.settings import sketch
@@ -213,7 +212,7 @@ def test_small_budgets_are_small(name: str) -> None:
 def test_latex_of_all_of_them_compiles_and_fits_the_page(lab: Lab, tmp_path: Path) -> None:
     setting = lab.setting("pfedfda/4", "Original")
     lab.run(setting, "pfedfda", clients=dict.fromkeys(range(600), 0.5), views=("plain",), rules="pfedfda")
-    grids = [build(tables.load(f"pfedfda/{name}"), "small", lab.store, [], compare=True) for name in ALL]
+    grids = [lab.grid(f"pfedfda/{name}", compare=True) for name in ALL]
     assert [e.text for e in grids[3].lines[-1].entries] == ["0.500"] * 12
     assert fits(compiled(tmp_path, render(grids, "latex", standalone=True)))
 
@@ -239,7 +238,7 @@ def here(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def cells(lab: Lab, name: str, budget: str = "paper", **options: Any) -> Cells:
-    return find(tables.load(name), budget, lab.store, [], **options)
+    return lab.cells(name, budget, **options)
 
 
 def test_all_numbers_of_the_paper_are_there() -> None:
@@ -290,7 +289,7 @@ def test_fedbn_gets_ten_times_the_rounds_in_table_7_alone(here: Lab) -> None:
         lines = {line[0].row.label: line[0].specs[0].setting for line in cells(here, "ftw_erm/7", budget).grid}
         assert lines["FedBN"].rounds == 10 * lines["FedAvg"].rounds
         assert lines["FedBN"].budget == budget
-    about = build(tables.load("ftw_erm/7"), "paper", here.store, []).about
+    about = here.grid("ftw_erm/7", "paper").about
     assert "Budget paper: 20000 rounds of one batch a client, resnet18_bn." in about
     assert "FedBN: 200000 rounds." in about
     two = {line[0].row.label: line[0].specs[0].setting.id for line in cells(here, "ftw_erm/2").grid}
@@ -302,7 +301,7 @@ def test_rows_with_estimated_ratios_are_ours_and_stand_below(here: Lab) -> None:
     how: dict[str, Any] = {"views": ("plain",), "rules": "ftw_erm"}
     here.run(setting, "ftw_erm", each={0: lambda t: 0.75, 1: lambda t: 0.5}, **how)
     here.run(setting, "ftw_erm", {"ratios": "hdrm"}, each={0: lambda t: 0.25, 1: lambda t: 0.5}, **how)
-    grid = build(tables.load("ftw_erm/3"), "paper", here.store, [], seeds=[0], compare=True)
+    grid = here.grid("ftw_erm/3", "paper", seeds=[0], compare=True)
     measured = ["Grayscale (upper bound)", "FTW-ERM", "FITW-ERM", "FedAvg"]
     added = [("FTW-ERM (HDRM)", "added"), ("FITW-ERM (HDRM)", "added")]
     pairs = [pair for label in measured for pair in ((label, "paper"), ("reported", "reported"))]
@@ -318,7 +317,7 @@ def test_the_bound_of_table_13_is_read_from_the_run(here: Lab) -> None:
     for line, bound in zip(cells(here, "ftw_erm/13").grid, (10.3, 20.0, 20.0, 20.0, 30.0, 50.0, 170.0), strict=True):
         (job,) = line[0].specs
         here.run(job.setting, "kmeans_bound", job.params, whole={"ratio_bound": bound}, rules="ftw_erm")
-    grid = build(tables.load("ftw_erm/13"), "paper", here.store, [], compare=True)
+    grid = here.grid("ftw_erm/13", "paper", compare=True)
     shown = [line.entries[0] for line in grid.lines if line.kind == "paper"]
     assert [e.text for e in shown] == ["10.30", "20.00", "20.00", "20.00", "30.00", "50.00", "170.00"]
     # The bands of the protocol, not one tolerance: M = 20 is out of 14 to 17; 170 is as good as 206.76.
@@ -330,7 +329,7 @@ def test_the_bound_of_table_13_is_read_from_the_run(here: Lab) -> None:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_configuration_tables_equal_the_paper_to_the_digit(lab: Lab, name: str) -> None:
-    grid = build(tables.load(name), "small", lab.store, [], compare=True)
+    grid = lab.grid(name, compare=True)
     for ours, theirs in zip(grid.lines[::2], grid.lines[1::2], strict=True):
         assert (ours.kind, theirs.kind) == ("paper", "reported")
         assert [e.text for e in ours.entries] == [e.text for e in theirs.entries]
@@ -353,7 +352,7 @@ def test_what_a_layout_does_not_have(lab: Lab, tmp_path: Path, old: str, new: st
     text = (TABLES / "ftw_erm" / "11.toml").read_text(encoding="utf-8")
     assert old in text
     with pytest.raises(FedbenchError, match=message):
-        build(written(tmp_path, text.replace(old, new, 1)), "small", lab.store, [])
+        lab.grid(written(tmp_path, text.replace(old, new, 1)))
 
 
 # -- in print ----------------------------------------------------------------------------------------------------
@@ -364,7 +363,7 @@ def test_the_widest_tables_fit_a_page(here: Lab, tmp_path: Path) -> None:
         each = {k: (lambda t, v=0.1 * k + 0.01 * job.setting.seed: v) for k in range(5)}
         here.run(job.setting, job.method, job.params, each=each, views=("plain",), rules="ftw_erm")
     wide = ("ftw_erm/1", "ftw_erm/6", "ftw_erm/8", "ftw_erm/13")
-    grids = [build(tables.load(n), "paper", here.store, [], compare=True, seeds=[0, 1]) for n in wide]
+    grids = [here.grid(n, "paper", compare=True, seeds=[0, 1]) for n in wide]
     assert grids[0].lines[0].entries[1].spread == "0.0071"
     assert fits(compiled(tmp_path, render(grids, "latex", standalone=True)))
 

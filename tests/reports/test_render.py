@@ -21,7 +21,6 @@ from fedbench.errors import FedbenchError
 from fedbench.files import write_whole
 from fedbench.reports import table as tables
 from fedbench.reports.figures import style
-from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, only_done
 from fedbench.reports.render import FORMATS, choose, render
 from fedbench.reports.render.console import show
@@ -32,10 +31,9 @@ from fedbench.reports.status.index import Index, State
 from fedbench.reports.table.claims import Claim, Verdict
 from fedbench.results.shelf import Shelf
 from fedbench.store import Store
-from tests.reports.conftest import FIVE, Lab, of_csv
+from tests.reports.conftest import DIR, FIVE, SPC, Lab, of_csv
 from tests.support.latex import compiled, fits
 
-DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 NASTY = r"a_b & 50% #1 {x} ~^ \end{tabular} <b>|x|</b> $"
 
 
@@ -50,7 +48,7 @@ def grids(tmp_path_factory: pytest.TempPathFactory) -> list[Grid]:
         lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.55)
         lab.run(lab.setting("feddrm/1", DIR), "mine", value=0.4, title=NASTY)
         return [
-            build(tables.load(n), "small", lab.store, [], compare=True, extra=True, index=Index(lab.store, Shelf([])))
+            lab.grid(n, compare=True, extra=True, index=Index(lab.store, Shelf([])))
             for n in ("feddrm/1", "pfedfda/8", "feddrm/4")
         ]
 
@@ -91,10 +89,10 @@ def test_below_a_table_stands_what_no_number_goes_without(grids: list[Grid], for
 
 
 def test_marks_and_problems_are_said_by_default(lab: Lab) -> None:
-    empty = build(tables.load("feddrm/1"), "small", lab.store, [], compare=True)
+    empty = lab.grid("feddrm/1", compare=True)
     assert (only_done(empty).lines, only_done(empty).heads) == ((), ())
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", version=99)
-    grid = build(tables.load("feddrm/1"), "small", lab.store, [])
+    grid = lab.grid("feddrm/1")
     assert next(line for line in grid.lines if line.label == "FedDRM").entries[0].mark == "†"
     grid = dataclasses.replace(grid, problems=("run 0123 is damaged",))
     for format in PRINTED:
@@ -270,7 +268,7 @@ def test_a_narrow_terminal_drops_the_spread_and_says_so(lab: Lab) -> None:
         lab.dataset(name)
     for column in tables.load("feddrm/1").columns[1:]:
         lab.run(lab.setting("feddrm/1", column.key), "feddrm")
-    grid = build(tables.load("feddrm/1"), "small", lab.store, [])
+    grid = lab.grid("feddrm/1")
 
     def printed(width: int) -> str:
         out = io.StringIO()
@@ -378,7 +376,7 @@ def of_texts(lab: Lab, folder: Path, texts: dict[str, str]) -> Grid:
     lab.run(setting, "feddrm", deviations=[texts.get("note", "n")])
     lab.run(setting, "fedavgft", value=0.25)
     lab.run(setting, "own", value=0.125, title=texts.get("method", "m"))
-    return build(table, "small", lab.store, [], compare=True, extra=True)
+    return lab.grid(table, compare=True, extra=True)
 
 
 @pytest.fixture(scope="module", params=["all", *FIELDS])

@@ -19,11 +19,9 @@ from fedbench.cli.report import report
 from fedbench.cli.tables import tables as listing
 from fedbench.errors import FedbenchError
 from fedbench.reports import table as tables
-from fedbench.reports.layout.build import build
 from fedbench.reports.layout.facts import departures, holding
 from fedbench.reports.layout.tables import laid_out
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.status.cells import find
 from fedbench.reports.table import load as tables_of
 from fedbench.reports.table.check import facts
 from fedbench.reports.table.spec import Table
@@ -31,10 +29,9 @@ from fedbench.results.making import row_of
 from fedbench.results.pack import write
 from fedbench.specs import Setting
 from fedbench.store import Store
-from tests.reports.conftest import Lab, written
+from tests.reports.conftest import DIR, SPC, Lab, written
 
 Call = Callable[[str], Result]
-DIR = "CIFAR-10/Dir-0.3"
 APP = typer.Typer()
 APP.command("report")(report)
 APP.command("tables")(listing)
@@ -212,7 +209,6 @@ def test_shipped_cells_count_and_are_marked(lab: Lab, call: Call, monkeypatch: p
     assert "°" not in call("tables 1 --mine").output
 
 
-DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 OWN = """
 title = "Mine"
 protocol = "feddrm"
@@ -234,14 +230,14 @@ partition = { scheme = "iid", shift = "none" }
 
 
 def only(lab: Lab, table: Table) -> Setting:
-    return find(table, "small", lab.store, []).settings["IID"][0]
+    return lab.cells(table).settings["IID"][0]
 
 
 # -- hyper-parameters ------------------------------------------------------------------------------------------
 
 
 def test_a_rows_own_hyper_parameters_stand_above_the_protocols(lab: Lab, tmp_path: Path) -> None:
-    about = build(written(tmp_path, OWN), "small", lab.store, []).notes
+    about = lab.grid(written(tmp_path, OWN)).notes
     assert "Short: finetune_rounds = 1." in about
     assert "Usual: finetune_rounds = 50." in about
 
@@ -249,7 +245,7 @@ def test_a_rows_own_hyper_parameters_stand_above_the_protocols(lab: Lab, tmp_pat
 def test_hyper_parameters_of_one_data_set_are_not_said_of_another(lab: Lab) -> None:
     for name in ("mnist", "fashion_mnist", "cifar10", "cifar100"):
         lab.dataset(name)
-    about = build(tables.load("flux/1"), "small", lab.store, []).notes
+    about = lab.grid("flux/1").notes
     assert "FLUX on fashion_mnist, FLUX-prior on fashion_mnist: scale = 0.95." in about
     assert "FLUX on cifar100, FLUX-prior on cifar100: scale = 0.98." in about
     assert not any(line.startswith(("FLUX: ", "FLUX on mnist")) for line in about)
@@ -260,7 +256,7 @@ def test_a_users_table_says_nothing_of_a_paper(lab: Lab, tmp_path: Path) -> None
     lab.run(lab.setting("feddrm/1", DIR), "fedavgft")
     lab.run(only(lab, table), "fedavgft", value=0.5)
     lab.run(only(lab, table), "mine", value=0.25)
-    grid = build(table, "small", lab.store, [], compare=True)
+    grid = lab.grid(table, compare=True)
     for format in FORMATS:
         text = render([grid], format)
         assert [words for words in ("the paper", "official code", "olours") if words in text] == []
@@ -270,10 +266,10 @@ def test_a_users_table_says_nothing_of_a_paper(lab: Lab, tmp_path: Path) -> None
 def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "reported.csv").write_text("table,row,group,column,value,std\nmine,Usual,,IID,50,\n")
     coloured = OWN.replace('shift = "none"', 'shift = "low"')
-    grid = build(written(tmp_path, coloured), "small", lab.store, [], compare=True)
+    grid = lab.grid(written(tmp_path, coloured), compare=True)
     assert any(line.startswith("Colours are shifted once") for line in grid.notes)
     assert "Tolerance: ±2 points." in grid.notes  # for whatever budget the user means it
-    plain = build(written(tmp_path, OWN), "small", lab.store, [], compare=True)
+    plain = lab.grid(written(tmp_path, OWN), compare=True)
     assert not any("olours" in line for line in plain.notes)
     assert any("Budget paper: 800 rounds" in line for line in plain.notes)
 
@@ -327,8 +323,8 @@ def test_what_is_said_of_some_cells_is_not_said_of_others(lab: Lab, name: str, o
     """Of a data set, a budget, a share of the images."""
     table, (what, _, value) = tables.load(name), other.partition(" ")
     part = {"--dataset": table.for_dataset, "--column": lambda key: table.only([key])}.get(what, lambda _: table)(value)
-    whole = " ".join(build(table, "small", lab.store, []).notes)
-    left = " ".join(build(part, value if what == "--budget" else "small", lab.store, []).notes)
+    whole = " ".join(lab.grid(table).notes)
+    left = " ".join(lab.grid(part, value if what == "--budget" else "small").notes)
     for text in gone.split(", "):
         assert (text in whole, text in left) == (True, False)
 
@@ -340,7 +336,7 @@ def test_columns_of_different_statistics_are_told_of_one_by_one(lab: Lab, tmp_pa
     text = (
         OWN + '[[column]]\nlabel = "Clients"\nmetric = "client_accuracy"\nstatistic = "clients"\ndataset = "cifar10"\n'
     )
-    about = build(written(tmp_path, text + 'partition = { scheme = "iid" }\n'), "small", lab.store, []).about
+    about = lab.grid(written(tmp_path, text + 'partition = { scheme = "iid" }\n')).about
     assert any(line.startswith("IID: Value after the last round; seed 2025") for line in about)
     assert any(line.startswith("Clients: ± is the standard deviation (ddof 1) across clients") for line in about)
 
@@ -353,7 +349,7 @@ def test_one_value_has_no_standard_deviation(lab: Lab, tmp_path: Path, statistic
     text = text.replace('scheme = "iid"', clients).replace('"none" }', '"none" }\ntrain = { window = 1 }')
     table = written(tmp_path, text)
     lab.run(only(lab, table), "fedavgft", clients={0: 0.5}, value=0.5)
-    grid = build(table, "small", lab.store, [])
+    grid = lab.grid(table)
     (cell,) = (line.entries[0] for line in grid.lines if line.label == "Usual")
     assert (cell.text, cell.spread, cell.value and cell.value.std) == ("50.00", "", None)
     assert statistic == "clients" or any(line.startswith("Value after the last round;") for line in grid.about)
@@ -362,24 +358,24 @@ def test_one_value_has_no_standard_deviation(lab: Lab, tmp_path: Path, statistic
 
 def test_a_table_of_ones_own_says_what_it_measures_and_on_whom(lab: Lab, tmp_path: Path) -> None:
     part = 'scheme = "iid", clients = 20, subsample = 0.5, validation = 0.2, unseen = 2'
-    about = build(written(tmp_path, OWN.replace('scheme = "iid"', part)), "small", lab.store, []).about
+    about = lab.grid(written(tmp_path, OWN.replace('scheme = "iid"', part))).about
     assert any(line.startswith("system_accuracy: share of all clients' pooled test images") for line in about)
     assert (
         "20 clients, of which 2 never train, each keeps 50 % of its training images, 20 % of each client's training "
         "images are held back for validation."
     ) in about
     two = OWN + '[[column]]\nlabel = "More"\ndataset = "cifar10"\npartition = { scheme = "iid", clients = 9 }\n'
-    about = build(written(tmp_path, two), "small", lab.store, []).about
+    about = lab.grid(written(tmp_path, two)).about
     assert "IID: 8 clients; More: 9 clients." in about
-    assert not any("clients;" in line for line in build(tables.load("feddrm/1"), "small", lab.store, []).about)
+    assert not any("clients;" in line for line in lab.grid("feddrm/1").about)
     table = written(tmp_path, OWN.replace('dataset = "cifar10"', 'dataset = "mnist"'))  # without the images
     for seeds, said in (((3, 4), "mean of 2 seeds: 3, 4"), ((), "seed 2025")):
-        assert any(said in line for line in build(table, "small", lab.store, [], seeds=seeds).about)
+        assert any(said in line for line in lab.grid(table, seeds=seeds).about)
 
 
 def test_images_are_not_said_to_be_cropped_where_runs_do_not_crop(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, OWN.replace('shift = "none" }', 'shift = "none" }\ntrain = { augment = "none" }'))
-    grid = build(table, "small", lab.store, [])
+    grid = lab.grid(table)
     about = " ".join([*grid.about, *grid.notes])
     assert "Test augmentation: test images are untouched." in about
     assert "cropped" not in about
@@ -390,7 +386,7 @@ def test_rows_without_a_band_have_the_tables_tolerance(lab: Lab, tmp_path: Path)
         "table,row,group,column,value,std\nmine,Usual,,IID,50,\nmine,Short,,IID,40,\n"
     )
     text = OWN.replace('label = "Short", ', 'label = "Short", band = [30, 50], ')
-    grid = build(written(tmp_path, text), "small", lab.store, [], compare=True)
+    grid = lab.grid(written(tmp_path, text), compare=True)
     assert "Tolerance: Short in 30 to 50; ±2 points." in grid.notes
 
 
@@ -400,7 +396,7 @@ def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Lab) -> None:
     for row in table.rows:
         params = dict(row.params) or None
         lab.run(setting, row.method, params, value=0.9 if row.label == "FedDRM" else 0.1)
-    ours, theirs = build(table, "small", lab.store, [], compare=True).verdicts[0]
+    ours, theirs = lab.grid(table, compare=True).verdicts[0]
     assert ours.claim.columns == []
     assert (ours.state, theirs.state) == ("holds so far", "holds so far")
 
@@ -411,14 +407,14 @@ def test_extra_rows_times_count_among_those_of_an_executor(lab: Lab, tmp_path: P
     setting = only(lab, table)
     lab.run(setting, "fedavgft", whole={"local_training_seconds": 1.0}, executor="cores")
     lab.run(setting, "mine", whole={"local_training_seconds": 2.0}, executor="stacked", device="cuda")
-    about = build(table, "small", lab.store, [], extra=True).about
+    about = lab.grid(table, extra=True).about
     assert any(line.startswith("Times are those of different executors") for line in about)
     assert any("measured on cpu or cuda" in line for line in about)
 
 
 def test_a_columns_name_goes_through_a_shell(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, OWN.replace('"IID"', "'$(rm) \"x\"'")).only(['$(rm) "x"'])
-    assert """--column '$(rm) "x"'""" in build(table, "small", lab.store, []).command
+    assert """--column '$(rm) "x"'""" in lab.grid(table).command
 
 
 @pytest.mark.shipped

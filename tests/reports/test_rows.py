@@ -15,23 +15,20 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.reports import table as tables
-from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.notes import command, elsewhere
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.status.cells import Cells, find
+from fedbench.reports.status.cells import Cells
 from fedbench.reports.status.index import State
 from fedbench.reports.status.others import others
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact
-from tests.reports.conftest import Lab, of_csv, written
+from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
 from tests.support.own_table import own_images, own_table
-
-DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"
 
 
 def grid(lab: Lab, name: str = "feddrm/1") -> Grid:
-    return build(tables.load(name), "small", lab.store, [], extra=True)
+    return lab.grid(name, extra=True)
 
 
 @pytest.mark.parametrize("format", ["json", "csv"])
@@ -110,7 +107,7 @@ def test_no_two_rows_have_one_label(lab: Lab, runs: Any, rows: dict[str, list[st
 
 def test_they_are_added_where_they_are_asked_for(lab: Lab) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "pfedfda", value=0.5)
-    plain = build(tables.load("feddrm/1"), "small", lab.store, [])
+    plain = lab.grid("feddrm/1")
     assert not [line for line in plain.lines if line.kind == "extra"]
     assert "Left out: 1 row of your other runs in these settings (--extra)." in plain.about
     assert not any("Left out" in line for line in grid(lab).about)
@@ -127,7 +124,7 @@ def test_one_of_fewer_seeds_is_marked_and_not_ranked(lab: Lab) -> None:
     for seeds, setting in enumerate(settings, 1):
         lab.run(setting, "mine", rules="flux", metrics={"client_accuracy_mean": lambda _: 0.75}, views=("plain",))
         if seeds in (1, len(settings)):
-            lines = build(tables.load("flux/13"), "paper", lab.store, [], extra=True).lines
+            lines = lab.grid("flux/13", "paper", extra=True).lines
             of = {line.label: line.entries[0] for line in lines}
             assert (of["mine"].rank, of["mine"].mark) == ((0, "‡") if seeds == 1 else (1, ""))
     assert of["FedAvg"].rank == 2
@@ -149,15 +146,15 @@ column = [{ label = "IID", dataset = "cifar10", partition = { scheme = "iid" }, 
 
 def test_a_row_of_its_own_budget_asks_for_other_runs(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, BUDGETS)
-    cells = find(table, "small", lab.store, [])
+    cells = lab.cells(table)
     plain, long = (line[0].specs[0].setting for line in cells.grid)
     assert (plain.rounds, long.rounds, plain.lr, long.lr, long.budget) == (30, 300, 0.01, 0.5, "small")
     assert cells.settings["IID"] == (plain,)
     assert {job.setting.rounds for job in cells.runs(State.MISSING)} == {30, 300}
-    at_paper = find(table, "paper", lab.store, [])
+    at_paper = lab.cells(table, "paper")
     assert [line[0].specs[0].setting.rounds for line in at_paper.grid] == [30, 30]  # nothing declared: the column's
     assert at_paper.grid[1][0].specs[0].setting.lr == 0.5
-    about = build(table, "small", lab.store, []).about
+    about = lab.grid(table).about
     assert any(line.startswith("Budget small: 30 rounds") for line in about)
     assert "Long: lr = 0.5, 300 rounds." in about
     assert not any(line.startswith("Plain:") for line in about)
@@ -165,22 +162,22 @@ def test_a_row_of_its_own_budget_asks_for_other_runs(lab: Lab, tmp_path: Path) -
 
 def test_each_run_stands_in_its_own_row(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, BUDGETS)
-    plain, long = (line[0].specs[0].setting for line in find(table, "small", lab.store, []).grid)
+    plain, long = (line[0].specs[0].setting for line in lab.cells(table).grid)
     lab.run(plain, "feddrm", value=0.25)
     lab.run(long, "fedavg", value=0.5)
     # The row's method at the table's own budget is another run, and gets a row of its own that tells it apart.
     lab.run(plain, "fedavg", value=0.125, title="Long")
     lab.run(plain, "local", value=0.75, title="Local")
     lab.run(long, "local", value=0.875, title="Elsewhere")
-    grid = build(table, "small", lab.store, [], extra=True)
+    grid = lab.grid(table, extra=True)
     assert of_kind(grid, "paper") == {"Plain": ["0.250"], "Long": ["0.500"]}
     assert of_kind(grid) == {"Local": ["0.750"], "Long (30 rounds)": ["0.125"]}
 
 
 def test_the_protocols_hyper_parameters_of_a_budget_are_said(lab: Lab) -> None:
-    small = build(tables.load("ftw_erm/13"), "small", lab.store, []).notes
+    small = lab.grid("ftw_erm/13").notes
     assert "M = 10, M = 20, M = 40, M = 50, M = 100, M = 200, M = 500: restarts = 1." in small
-    assert not any("restarts" in line for line in build(tables.load("ftw_erm/13"), "paper", lab.store, []).notes)
+    assert not any("restarts" in line for line in lab.grid("ftw_erm/13", "paper").notes)
 
 
 MINE = 'label = "Mine", method = "./idea.py:Idea"'
@@ -188,7 +185,7 @@ MINE = 'label = "Mine", method = "./idea.py:Idea"'
 
 def own_ids(path: Path, lab: Lab) -> list[str]:
     """Ids of all runs that the table needs."""
-    return [spec.id for cell in find(tables.load(str(path)), "smoke", lab.store, []).all for spec in cell.specs]
+    return [spec.id for cell in lab.cells(str(path), "smoke").all for spec in cell.specs]
 
 
 def test_files_are_seen_from_the_tables_folder(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +209,7 @@ def test_the_same_text_elsewhere_is_the_same_method_network_and_partitioner(lab:
 def test_a_data_set_of_ones_own_is_its_recipe(lab: Lab, tmp_path: Path) -> None:
     own_images(tmp_path)
     path = own_table(tmp_path, ('"digits"', '"./pets.toml"'))
-    cells = find(tables.load(str(path)), "smoke", lab.store, [])
+    cells = lab.cells(str(path), "smoke")
     assert cells.absent == {}
     assert {c.column.dataset for c in cells.all} == {"pets"}
     assert all(isinstance(s.setting.partition.dataset, DatasetSpec) for c in cells.all for s in c.specs)
@@ -220,10 +217,10 @@ def test_a_data_set_of_ones_own_is_its_recipe(lab: Lab, tmp_path: Path) -> None:
 
 def test_a_planned_row_is_not_built_until_its_method_is_there(lab: Lab, tmp_path: Path) -> None:
     path = own_table(tmp_path, ('method = "fedavg"', 'method = "fedsplendid", planned = true'))
-    states = {c.row.label: c.state for c in find(tables.load(str(path)), "smoke", lab.store, []).all}
+    states = {c.row.label: c.state for c in lab.cells(str(path), "smoke").all}
     assert states == {"FedAvg": State.NOT_BUILT, "Mine": State.MISSING, "Mine, 0.1": State.MISSING}
     path = own_table(tmp_path, ('method = "fedavg"', 'method = "fedavg", planned = true'))
-    states = {c.row.label: c.state for c in find(tables.load(str(path)), "smoke", lab.store, []).all}
+    states = {c.row.label: c.state for c in lab.cells(str(path), "smoke").all}
     assert states["FedAvg"] is State.MISSING
 
 
@@ -267,7 +264,7 @@ def test_a_recipe_that_is_called_as_another_is_refused(lab: Lab, tmp_path: Path)
 
 def stored(path: Path, lab: Lab, row: str, column: str, value: float) -> RunSpec:
     """A run of a cell in the store, as if it had been trained by the file as it is."""
-    cells = find(tables.load(str(path)), "smoke", lab.store, [])
+    cells = lab.cells(str(path), "smoke")
     (cell,) = (c for c in cells.all if (c.row.label, c.column.key) == (row, column))
     (spec,) = cell.specs
     with lab.store.writing(spec) as writer:
@@ -279,7 +276,7 @@ def stored(path: Path, lab: Lab, row: str, column: str, value: float) -> RunSpec
 
 
 def own_grid(path: Path, lab: Lab) -> Grid:
-    return build(tables.load(str(path)), "smoke", lab.store, [], extra=True)
+    return lab.grid(str(path), "smoke", extra=True)
 
 
 def printed(path: Path, lab: Lab) -> dict[str, list[str]]:
@@ -350,20 +347,17 @@ def test_a_folder_of_the_hubs_form_and_its_options_are_a_data_set_too(lab: Lab, 
     assert printed(own_table(tmp_path, ('"digits"', '"hf:./pets,size=9"')), lab)["Mine"] == ["", ""]
 
 
-DIR = "CIFAR-10/Dir-0.3"
-
-
 def at_precision(lab: Lab, precision: str, budget: str = "small") -> Setting:
     found: Setting = dataclasses.replace(lab.setting("feddrm/1", DIR, budget), precision=precision)
     return found
 
 
 def cells(lab: Lab, precision: str) -> Cells:
-    return find(tables.load("feddrm/1"), "small", lab.store, [], precision=precision)
+    return lab.cells("feddrm/1", precision=precision)
 
 
 def of_precision(lab: Lab, precision: str, name: str = "feddrm/1") -> Grid:
-    return build(tables.load(name), "small", lab.store, [], precision=precision, extra=True)
+    return lab.grid(name, precision=precision, extra=True)
 
 
 def test_precisions_are_never_mixed(lab: Lab) -> None:

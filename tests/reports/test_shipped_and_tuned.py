@@ -21,17 +21,15 @@ from fedbench.reports.layout.grid import Entry, Grid
 from fedbench.reports.render import render
 from fedbench.reports.runs import select
 from fedbench.reports.status.asked import of_tables
-from fedbench.reports.status.cells import Cells, find
+from fedbench.reports.status.cells import Cells
 from fedbench.reports.status.index import Index, Record, State
 from fedbench.results.making import diverged
 from fedbench.results.pack import Row, write
 from fedbench.results.shelf import Shelf
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
-from tests.reports.conftest import Draws, Lab, written
+from tests.reports.conftest import DIR, Draws, Lab, written
 from tests.support.cli_user import good
-
-DIR = "CIFAR-10/Dir-0.3"
 
 
 def packed(lab: Lab, run: Artifact) -> Row:
@@ -217,7 +215,7 @@ def tuned(tmp_path: Path) -> Path:
 
 
 def cells(lab: Lab, path: Path) -> Cells:
-    return find(tables.load(str(path)), "small", lab.store, [])
+    return lab.cells(str(path))
 
 
 def train(lab: Lab, spec: RunSpec, validation: float | None, test: float) -> None:
@@ -246,7 +244,7 @@ def test_a_cell_takes_the_value_of_the_best_validation_accuracy_whatever_test_im
     assert chosen(lab, tuned, column=1)[0] == [0.03, 0.1, 0.3], "each cell has its own"
     train(lab, cells(lab, tuned).grid[0][0].specs[1], 0.1, 0.4)
     assert chosen(lab, tuned)[2] is State.DONE
-    grid = build(tables.load(str(tuned)), "small", lab.store, [])
+    grid = lab.grid(str(tuned))
     assert [entry.text for entry in grid.lines[0].entries] == ["0.30", "", ""]
     assert "seed 0 (to be chosen: 3, lr 0.1: 1)" in " ".join(grid.about)
     assert "FedAvg: lr 0.1 in A." in grid.notes
@@ -267,7 +265,7 @@ def test_runs_that_only_choose_are_no_number_and_no_row(lab: Lab, tuned: Path) -
     first, second, _ = cells(lab, tuned).grid[0][1].specs
     train(lab, first, 0.5, 0.9)
     train(lab, second, 0.6, 0.8)
-    grid = build(tables.load(str(tuned)), "small", lab.store, [])
+    grid = lab.grid(str(tuned))
     assert [line.label for line in grid.lines] == ["FedAvg", "Local"]
     assert not any(line.filled for line in grid.lines)
 
@@ -280,9 +278,7 @@ def test_a_run_that_fails_is_left_out_of_the_choice(lab: Lab, tuned: Path) -> No
     failed.parent.mkdir(parents=True, exist_ok=True)
     failed.write_text(json.dumps({"spec": high.to_dict(), "reason": "training diverged"}))
     assert chosen(lab, tuned)[0] == [0.03, 0.03]
-    assert "1 of the runs that they were chosen by failed" in " ".join(
-        build(tables.load(str(tuned)), "small", lab.store, []).about
-    )
+    assert "1 of the runs that they were chosen by failed" in " ".join(lab.grid(str(tuned)).about)
 
 
 def test_so_is_one_that_diverged_where_a_pack_was_made(lab: Lab, tuned: Path, tmp_path: Path) -> None:
@@ -295,7 +291,7 @@ def test_so_is_one_that_diverged_where_a_pack_was_made(lab: Lab, tuned: Path, tm
     write(tmp_path / "pack.parquet", [packed(lab, run) for run in lab.store.list("run")], diverged(lab.store))
     lab.store.forget_failure(high.id)
     assert cells(lab, tuned).grid[0][0].tuned is None
-    (first, *_), *_ = find(tables.load(str(tuned)), "small", lab.store, [], index=Index(lab.store, packs)).grid
+    (first, *_), *_ = lab.cells(str(tuned), index=Index(lab.store, packs)).grid
     assert first.tuned == {"lr": 0.03}
     assert first.trials[2] == Record(high.id, high, State.FAILED, {}, reason="training diverged")
 
@@ -346,7 +342,7 @@ def test_the_worst_tenth_is_of_the_clients(lab: Lab, tuned: Path) -> None:
         train(lab, spec, 0.5, 0.5)
     for spec in cells(lab, tuned).grid[0][2].specs[1:]:
         train(lab, spec, 0.5, 0.7)
-    grid = build(tables.load(str(tuned)), "small", lab.store, [])
+    grid = lab.grid(str(tuned))
     assert grid.lines[0].entries[2].text == "0.60"
 
 

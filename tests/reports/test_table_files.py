@@ -11,10 +11,8 @@ import pytest
 from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.reports import table as tables
-from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import legend
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.status.cells import find
 from fedbench.reports.status.index import Index, State
 from fedbench.reports.status.settings import sketch
 from fedbench.reports.table.claims import FAILS, HOLDS, OPEN, judge
@@ -121,7 +119,7 @@ def _train(lab: Lab, table: Table, values: Mapping[tuple[str, str], tuple[float,
     """One run a seed of (row's method, column key) -> what the seeds 3 and 5 come to."""
     for (method, column), both in values.items():
         for seed, value in zip((3, 5), both, strict=True):
-            setting = find(table, "smoke", lab.store, [], seeds=[seed]).settings[column][0]
+            setting = lab.cells(table, "smoke", seeds=[seed]).settings[column][0]
             lab.run(setting, method, value=value)
 
 
@@ -129,10 +127,10 @@ def test_folds_means_over_hidden_columns_and_cells_without_a_number(lab: Lab, fa
     """Hidden columns are measured with a ± of ddof 0, not printed; a mean over a cell without a number has none."""
     table = tables.load(f"{family}:7")
     _train(lab, table)
-    cells = find(table, "smoke", lab.store, [])
+    cells = lab.cells(table, "smoke")
     assert cells.counts == {State.DONE: 2, State.MISSING: 1}
     assert {(j.method, j.setting.partition.options["alpha"]) for j in cells.runs(State.MISSING)} == {("feddrm", 0.3)}
-    grid = build(table, "smoke", lab.store, [])
+    grid = lab.grid(table, "smoke")
     assert [h.label for h in grid.heads] == ["Mean"]
     fedavg, feddrm = (line.entries[0] for line in grid.lines)
     assert (fedavg.text, fedavg.spread) == ("45.00", "21.21")  # sample deviation of 30 and 60
@@ -149,9 +147,9 @@ def test_the_spread_of_a_mean_over_cells_with_one_each(lab: Lab, family: Path, s
     family.write_text(FAMILY.replace('spread = "sample"', f'spread = "{spread}"'))
     table = tables.load(f"{family}:7")
     _train(lab, table)
-    entry = build(table, "smoke", lab.store, []).lines[0].entries[0]
+    entry = lab.grid(table, "smoke").lines[0].entries[0]
     assert (entry.text, entry.spread) == ("45.00", printed)
-    one = build(table, "smoke", lab.store, [], seeds=[3]).lines[0].entries[0]
+    one = lab.grid(table, "smoke", seeds=[3]).lines[0].entries[0]
     assert (one.text, one.spread) == ("40.00", ""), "a single seed has no ±"
 
 
@@ -160,7 +158,7 @@ def test_means_over_means(lab: Lab, family: Path) -> None:
     family.write_text(FAMILY.replace("[[undefined]]", nested, 1))
     table = tables.load(f"{family}:7")
     _train(lab, table)
-    assert [e.text for e in build(table, "smoke", lab.store, []).lines[0].entries] == ["45.00", "52.50"]
+    assert [e.text for e in lab.grid(table, "smoke").lines[0].entries] == ["45.00", "52.50"]
     assert [c.key for c in table.only(["Twice"]).columns] == ["plain/α = 0.1", "plain/α = 0.3", "Mean", "Twice"]
 
 
@@ -168,11 +166,11 @@ def test_a_row_with_a_metric_of_its_own(lab: Lab, family: Path) -> None:
     own = 'method = "fedavg", metrics = { average_accuracy = "system_accuracy" } }'
     family.write_text(FAMILY.replace('method = "fedavg" }', own))
     table = tables.load(f"{family}:mean_ten")
-    cells = find(table, "smoke", lab.store, [])
+    cells = lab.cells(table, "smoke")
     for setting in cells.settings["more/α = 0.3"]:
         for method in ("fedavg", "feddrm"):
             lab.run(setting, method, metrics={"average_accuracy": lambda t: 0.25, "system_accuracy": lambda t: 0.75})
-    assert [line.entries[0].text for line in build(table, "smoke", lab.store, []).lines] == ["75.00", "25.00"]
+    assert [line.entries[0].text for line in lab.grid(table, "smoke").lines] == ["75.00", "25.00"]
 
 
 def test_tolerance_in_the_papers_own_deviations_and_cells_that_are_no_target(lab: Lab, family: Path) -> None:
@@ -183,13 +181,13 @@ def test_tolerance_in_the_papers_own_deviations_and_cells_that_are_no_target(lab
     for std, within in (("1.0", [True, False]), ("0.5", [False, False]), ("", [False, False]), ("2", [True, True])):
         rows = f"mean_ten,FedAvg,,Mean,53,{std}\nmean_ten,FedDRM,,Mean,54.5,{std}\n"
         family.with_name("reported.csv").write_text("table,row,group,column,value,std\n" + rows)
-        grid = build(tables.load(f"{family}:mean_ten"), "smoke", lab.store, [], compare=True)
+        grid = lab.grid(f"{family}:mean_ten", "smoke", compare=True)
         assert [line.entries[0].within for line in grid.lines if line.kind == "paper"] == within
         assert "Tolerance: ±2 points, or 3 of the paper's ± where that is more." in grid.notes
     family.write_text(text + '[[doubtful]]\nrows = ["FedAvg"]\ncolumns = ["Mean"]\n')
     table = tables.load(f"{family}:mean_ten")
     assert set(table.trusted) == {("FedDRM", "Mean")}
-    grid = build(table, "smoke", lab.store, [], compare=True)
+    grid = lab.grid(table, "smoke", compare=True)
     assert [e.text for line in grid.lines if line.kind == "reported" for e in line.entries] == ["53.00?", "54.50"]
     assert [line.entries[0].within for line in grid.lines if line.kind == "paper"] == [None, True]
 
@@ -284,7 +282,7 @@ def test_the_papers_numbers_by_table(
 def test_a_table_prints_before_anything_is_trained(lab: Lab, name: str) -> None:
     table = tables.load(name)
     lab.dataset("mnist")
-    grid = build(table, "small", lab.store, [], compare=True, index=Index(lab.store, Shelf([])))
+    grid = lab.grid(table, compare=True, index=Index(lab.store, Shelf([])))
     defined = [c.key for row in table.rows for c in table.measured if not table.undefines(row.label, c.key)]
     assert sum(grid.counts.values()) == len(defined)
     assert (len(grid.heads), "done" in grid.counts) == (len(table.printed), table.counted)
