@@ -39,7 +39,7 @@ from fedbench.reports.status.cells import Cells, find
 from fedbench.reports.status.index import Index, State
 from fedbench.reports.status.others import others
 from fedbench.reports.status.versions import other_versions
-from fedbench.reports.table.claims import FAILS, HOLDS, OPEN
+from fedbench.reports.table.claims import HOLDS, OPEN
 from fedbench.reports.table.spec import Column, Table
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
@@ -116,6 +116,8 @@ def test_cells_ask_for_the_protocols_settings(lab: Lab) -> None:
     paper = lab.setting("feddrm/1", DIR, "paper")
     assert (paper.rounds, paper.window, paper.model, paper.seed) == (800, 50, "resnet18_gn", 2025)
     assert schemes.label(lab.setting("feddrm/1", SPC).partition) == "5-SPC"
+    asked = [job.params for job in jobs(lab.cells("feddrm/1")) if job.method == "fedavgft"]
+    assert {params["finetune_rounds"] for params in asked} == {50}
 
 
 @pytest.fixture
@@ -208,14 +210,7 @@ def test_a_failure_counts_until_the_run_succeeds(lab: Lab) -> None:
     assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.DONE
 
 
-def test_the_protocols_hyper_parameters_are_asked_for(lab: Lab) -> None:
-    asked = {
-        j.params["finetune_rounds"] for c in lab.cells("feddrm/1").all if c.row.label == "FedAvgFT" for j in c.specs
-    }
-    assert asked == {50}
-
-
-def test_two_metrics_of_one_run_are_one_job(lab: Lab) -> None:
+def test_two_metrics_of_one_run_are_one_job_and_seeds_are_runs_of_one_cell(lab: Lab) -> None:
     """Three values of alpha, four built methods, two metrics each; Tables 1 and 2 share their runs."""
     made = jobs(lab.cells("feddrm/4"))
     assert len({j.setting.id for j in made}) == 3
@@ -223,9 +218,6 @@ def test_two_metrics_of_one_run_are_one_job(lab: Lab) -> None:
     assert len(made) == 12
     one, two = (jobs(lab.cells(name)) for name in ("feddrm/1", "feddrm/2"))
     assert [(j.setting.id, j.method) for j in one] == [(j.setting.id, j.method) for j in two]
-
-
-def test_seeds_are_separate_runs_of_one_cell(lab: Lab) -> None:
     table = tables.load("feddrm/1")
     setting = lab.setting("feddrm/1", DIR)
     lab.run(setting, "feddrm")
@@ -236,7 +228,7 @@ def test_seeds_are_separate_runs_of_one_cell(lab: Lab) -> None:
     assert {j.setting.budget for j in left} == {"small"}
 
 
-def test_another_data_set(lab: Lab) -> None:
+def test_another_data_set_and_one_look_at_the_store_for_all_tables(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tables.load("feddrm/1").for_dataset("digits")
     cells = lab.cells(table)  # the digits are embedded: always at hand
     setting = cells.settings["digits/Dir-0.3"][0]
@@ -244,9 +236,16 @@ def test_another_data_set(lab: Lab) -> None:
     lab.run(setting, "feddrm")
     assert state(lab.cells(table), "FedDRM", "digits/Dir-0.3") is State.DONE
     assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.MISSING
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    index, calls = Index(lab.store), []
+    whole = lab.store.scan
+    monkeypatch.setattr(lab.store, "scan", lambda kind: calls.append(kind) or whole(kind))
+    for name in ("feddrm/1", "feddrm/2", "feddrm/4"):
+        lab.cells(name, index=index)
+    assert calls.count("run") == 1
 
 
-def test_a_tables_own_budget_overrides_the_protocols(lab: Lab, tmp_path: Path) -> None:
+def test_a_tables_own_budget_and_hyper_parameters_are_asked_for(lab: Lab, tmp_path: Path) -> None:
     table = written(
         tmp_path,
         'title = "T"\nprotocol = "feddrm"\nmetric = "system_accuracy"\nstatistic = "last_rounds"\n'
@@ -256,24 +255,11 @@ def test_a_tables_own_budget_overrides_the_protocols(lab: Lab, tmp_path: Path) -
     (job,) = jobs(lab.cells(table))
     assert (job.setting.rounds, job.setting.window, job.setting.lr) == (7, 5, 0.5)
     assert job.params == {"lambda": 0.9}
-
-
-def test_a_hyper_parameter_that_the_method_has_not_is_told_by_its_row(lab: Lab) -> None:
     table = tables.load("feddrm/1")
     row = next(replace(row, params={"lamda": 1}) for row in table.rows if row.method == "feddrm")
     cells = lab.cells(replace(table, rows=[row]))
     with pytest.raises(FedbenchError, match=r"1\.toml, row FedDRM: unknown option of feddrm 'lamda'"):
         cells.runs(State.MISSING)
-
-
-def test_the_index_reads_the_store_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
-    index, calls = Index(lab.store), []
-    whole = lab.store.scan
-    monkeypatch.setattr(lab.store, "scan", lambda kind: calls.append(kind) or whole(kind))
-    for name in ("feddrm/1", "feddrm/2", "feddrm/4"):
-        lab.cells(name, index=index)
-    assert calls.count("run") == 1
 
 
 MINE = """
@@ -336,22 +322,28 @@ def test_a_columns_budget_is_laid_over_the_tables_and_said(lab: Lab, tmp_path: P
     assert "Accuracy/Little: 44 rounds." in about
     assert any(text.startswith("Budget small: 20 or 44 rounds of 5 epochs") for text in about)
     assert not any("44" in text for text in lab.grid(table, "paper").about)
+    about = lab.grid("pfedfda/figure4").about
+    assert any(text.startswith("CIFAR100-S 25 %: ") for text in about), "a group of one budget is named as a whole"
+    assert any(" of 1 or 2 or 5 or 10 or 20 epochs" in text for text in about)
     rows = MINE.replace('method = "local"', 'method = "local", budget = { small = { rounds = 3 } }')
     grid = lab.cells(written(tmp_path, rows)).grid
     assert [[j.setting.rounds for c in row for j in c.specs] for row in grid] == [[3, 3, 3], [20, 44, 20]]
 
 
-def test_a_group_of_one_budget_is_named_as_a_whole(lab: Lab) -> None:
-    about = lab.grid("pfedfda/figure4").about
-    assert any(text.startswith("CIFAR100-S 25 %: ") for text in about)
-    assert any(" of 1 or 2 or 5 or 10 or 20 epochs" in text for text in about)
-
-
 # -- means over columns ----------------------------------------------------------------------------------------
 
 
-def test_means_over_columns(lab: Lab, tmp_path: Path) -> None:
-    grid = made(lab, tmp_path, compare=True)
+def test_a_mean_over_columns_waits_for_all_of_its_cells_and_is_none(lab: Lab, tmp_path: Path) -> None:
+    grid = made(lab, tmp_path, ("local", "Accuracy/Little"))
+    ours = line(grid, "FedAvg")
+    assert (ours["Gain"].text, ours["Gain"].state, ours["Gain"].symbol) == ("", State.MISSING, "·")
+    assert ours["Mean"].text == "50.0", "FedAvg's own numbers are there"
+    assert line(grid, "Local")["Mean"].text == ""
+    assert grid.counts == {"done": 5, "missing": 1}
+    cells = lab.cells(table := written(tmp_path, MINE))
+    assert (len(cells.runs(State.MISSING)), sum(cells.counts.values())) == (1, 6)
+    run(lab, table, "local", "Accuracy/Little")
+    grid = lab.grid(table, compare=True)
     ours = line(grid, "FedAvg")
     assert [ours[k].text for k in ("Gain", "More", "Mean")] == ["15.0", "60.0", "50.0"]  # 60 % is (20 + 100) / 2
     assert {ours[k].spread for k in ("Gain", "More", "Mean")} == {""}
@@ -364,18 +356,14 @@ def test_means_over_columns(lab: Lab, tmp_path: Path) -> None:
     assert ours["Mean"].rank == 1
     assert [v.state for v, _ in grid.verdicts] == [HOLDS]
     assert grid.counts == {"done": 6}, "means are no cells to be made"
-
-
-def test_a_mean_waits_for_all_of_its_cells(lab: Lab, tmp_path: Path) -> None:
-    """And is no cell to be made."""
-    grid = made(lab, tmp_path, ("local", "Accuracy/Little"))
-    ours = line(grid, "FedAvg")
-    assert (ours["Gain"].text, ours["Gain"].state, ours["Gain"].symbol) == ("", State.MISSING, "·")
-    assert ours["Mean"].text == "50.0", "FedAvg's own numbers are there"
-    assert line(grid, "Local")["Mean"].text == ""
-    assert grid.counts == {"done": 5, "missing": 1}
-    cells = lab.cells(written(tmp_path, MINE))
-    assert (len(cells.runs(State.MISSING)), sum(cells.counts.values())) == (1, 6)
+    for name in sorted({*FORMATS} - {"csv", "json"}):
+        assert "15.0" in render([grid], name)
+    rows = {(r["row"], r["column"]): r for r in of_csv(render([grid], "csv"))}
+    gain = rows["FedAvg", "Gain"]
+    assert (float(gain["value"]), gain["std"], gain["n"], gain["unit"]) == (pytest.approx(15), "", "2", "%")
+    assert rows["Local", "Gain"]["value"] == ""
+    told = json.loads(render([grid], "json"))[0]["cells"]
+    assert next(c for c in told if (c["row"], c["column"]) == ("FedAvg", "Mean"))["std"] is None
 
 
 def test_a_method_that_no_row_asks_for_has_means_too(lab: Lab, tmp_path: Path) -> None:
@@ -392,18 +380,6 @@ def test_a_method_that_no_row_asks_for_has_means_too(lab: Lab, tmp_path: Path) -
         assert ("P" in labels) == there
     extra = line(lab.grid(table, extra=True), "P")
     assert (extra["Gain"].text, extra["Mean"].text) == ("15.0", "50.0")
-
-
-def test_every_format_prints_them(lab: Lab, tmp_path: Path) -> None:
-    grid = made(lab, tmp_path)
-    for name in sorted({*FORMATS} - {"csv", "json"}):
-        assert "15.0" in render([grid], name)
-    rows = {(r["row"], r["column"]): r for r in of_csv(render([grid], "csv"))}
-    gain = rows["FedAvg", "Gain"]
-    assert (float(gain["value"]), gain["std"], gain["n"], gain["unit"]) == (pytest.approx(15), "", "2", "%")
-    assert rows["Local", "Gain"]["value"] == ""
-    told = json.loads(render([grid], "json"))[0]["cells"]
-    assert next(c for c in told if (c["row"], c["column"]) == ("FedAvg", "Mean"))["std"] is None
 
 
 def test_another_data_set_takes_means_along(tmp_path: Path) -> None:
@@ -564,18 +540,7 @@ def test_a_doubtful_number_is_shown_but_no_target(lab: Lab) -> None:
     assert "Tolerance: ±0.03, meant for the paper's own budget." in grid.notes
 
 
-def test_ratios_can_be_claimed(lab: Lab) -> None:
-    for method, seconds in (("fedavg", 2.0), ("pfedfda", 2.5)):
-        setting = lab.setting("pfedfda/6", "One after another/Local training")
-        whole = {"local_training_seconds": seconds, "total_runtime_seconds": 60 * seconds}
-        lab.run(setting, method, whole=whole, rules="pfedfda")
-    verdicts = lab.grid("pfedfda/6", compare=True).verdicts
-    ours, theirs = next(v for v in verdicts if v[0].claim.kind == "ratio")
-    assert (ours.state, theirs.state) == (FAILS, HOLDS)
-    assert ours.detail.startswith("fails by 0.02 at pFedFDA and FedAvg")
-
-
-def test_only_some_columns() -> None:
+def test_what_is_reported_claimed_and_said_of_some_columns_goes_with_them() -> None:
     """A mean over columns comes with them; what is reported, claimed and asked for is of those columns alone."""
     table = tables.load("pfedfda/7")
     part = table.only(key for key in ["Gain over Local/Mean"])
@@ -590,9 +555,6 @@ def test_only_some_columns() -> None:
     assert [c.key for c in table.only(["Accuracy/*"]).columns if not c.of] == [c.key for c in part.columns if not c.of]
     with pytest.raises(FedbenchError, match=r"unknown column of table pfedfda/7 'Accuracy/20 %'"):
         table.only(["Accuracy/20 %"])
-
-
-def test_what_is_said_of_the_papers_numbers_goes_with_them() -> None:
     whole, other = tables.load("pfedfda/7"), tables.load("pfedfda/7").for_dataset("digit3")
     assert any("+0.32" in note for note in whole.reported_notes)
     assert other.reported_notes == []

@@ -179,6 +179,8 @@ def test_the_fastest_is_best_and_ratios_are_to_fedavg(lab: Lab) -> None:
     assert slow.within is False
     assert slow.delta == "+0.27×*"
     assert [ours.state for ours, _ in printed.verdicts] == ["holds", "fails", "not measured"]
+    ours, theirs = next(verdict for verdict in printed.verdicts if verdict[0].claim.kind == "ratio")
+    assert (theirs.state, ours.detail[:36]) == ("holds", "fails by 0.27 at pFedFDA and FedAvg,")
     assert any("measured on cpu" in line for line in printed.about)
 
 
