@@ -99,7 +99,7 @@ def test_times_of_several_processors_have_no_best(lab: Lab, setting: Setting, ot
     assert [cell(table, "Average accuracy", name).rank for name in ("FedAvg", "ditto")] == [2, 1]
 
 
-def test_a_row_a_group_of_seeds_and_a_column_what_differs(seeds: Seeds) -> None:
+def test_a_row_a_group_of_seeds_in_the_order_asked_for_and_a_column_what_differs(seeds: Seeds) -> None:
     table = grid(compare(select(seeds.store)))
     assert table.keys == ("method", "lr")
     assert [line.keys for line in table.lines] == [("ditto", "0.1"), ("FedAvg", "0.01"), ("FedAvg", "0.1")]
@@ -117,6 +117,14 @@ def test_a_row_a_group_of_seeds_and_a_column_what_differs(seeds: Seeds) -> None:
     assert second.startswith("After the last round, on test images as they are. Average accuracy: of each client's")
     (first, *_) = grid(compare(select(seeds.store, ["lr=0.01"]))).about
     assert first.startswith("One run a row, so no ±")
+    runs = select(seeds.store)
+    lines = grid(compare(runs, sort="average_accuracy")).lines
+    assert [line.entries[0].text for line in lines] == ["71.00", "60.00", "40.00"]
+    assert [line.keys[1] for line in grid(compare(runs, sort="lr")).lines] == ["0.01", "0.1", "0.1"]
+    with pytest.raises(FedbenchError, match="unknown key to sort by 'lrr'; did you mean 'lr'"):
+        compare(runs, sort="lrr")
+    with pytest.raises(FedbenchError, match="unknown metric 'accurracy'"):
+        compare(runs, ["accurracy"])
 
 
 def test_the_numbers_of_clients_by_hand(seeds: Seeds) -> None:
@@ -127,13 +135,10 @@ def test_the_numbers_of_clients_by_hand(seeds: Seeds) -> None:
         assert entry.value is not None
         assert entry.value.mean == pytest.approx(mean(by_hand)), column
         assert entry.value.std == pytest.approx(stdev(by_hand), abs=1e-9), column
+    for n, worst in ((1, 1), (10, 1), (11, 2), (20, 2), (21, 3)):  # a client at least
+        assert worst_tenth(np.arange(n, 0, -1.0)) == mean(range(1, worst + 1))
     assert cell(table, "Sent", "ditto").text == "5,000.0"
     assert cell(table, "Rounds", "ditto").spread == ""
-
-
-@pytest.mark.parametrize(("clients", "worst"), [(1, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
-def test_the_worst_tenth_is_one_client_at_least(clients: int, worst: int) -> None:
-    assert worst_tenth(np.arange(clients, 0, -1.0)) == mean(range(1, worst + 1))
 
 
 def test_the_best_is_that_of_each_data_set_and_partition(lab: Lab, setting: Setting) -> None:
@@ -246,17 +251,6 @@ def test_a_screen_gets_what_it_takes_and_is_told_of_the_rest(lab: Lab, setting: 
     assert "momentum" in render([table], "console")
 
 
-def test_rows_of_chosen_order(seeds: Seeds) -> None:
-    runs = select(seeds.store)
-    lines = grid(compare(runs, sort="average_accuracy")).lines
-    assert [line.entries[0].text for line in lines] == ["71.00", "60.00", "40.00"]
-    assert [line.keys[1] for line in grid(compare(runs, sort="lr")).lines] == ["0.01", "0.1", "0.1"]
-    with pytest.raises(FedbenchError, match="unknown key to sort by 'lrr'; did you mean 'lr'"):
-        compare(runs, sort="lrr")
-    with pytest.raises(FedbenchError, match="unknown metric 'accurracy'"):
-        compare(runs, ["accurracy"])
-
-
 def test_every_format_has_the_keys_in_columns(seeds: Seeds) -> None:
     side = compare(select(seeds.store))
     text = {form: render([grid(side), pairs_grid(side, in_pairs(side))], form) for form in FORMATS}
@@ -274,7 +268,7 @@ def test_every_format_has_the_keys_in_columns(seeds: Seeds) -> None:
     assert "\\begin{tabular}{llcccccccc}" in text["latex"]
 
 
-def test_pairs_over_seeds_with_holms_correction(seeds: Seeds) -> None:
+def test_pairs_over_seeds_with_holms_correction_and_over_clients_where_seeds_are_few(seeds: Seeds) -> None:
     side = compare(select(seeds.store, ["lr=0.1"]))
     (pair,) = in_pairs(side)
     assert pair.over == "seeds"
@@ -286,9 +280,6 @@ def test_pairs_over_seeds_with_holms_correction(seeds: Seeds) -> None:
     assert "3 seeds: no test can reach 0.05 (p is 0.25 at the least)" in about
     (chosen,) = in_pairs(side, "clients")
     assert (chosen.over, len(chosen.differences)) == ("clients", 20)
-
-
-def test_pairs_over_clients_where_seeds_are_few(seeds: Seeds) -> None:
     side = compare(select(seeds.store))
     pairs = {tuple(side.label(g) for g in (pair.first, pair.second)): pair for pair in in_pairs(side)}
     assert {names: (pair.over, len(pair.differences)) for names, pair in pairs.items()} == {
@@ -363,7 +354,7 @@ def test_filters(six: Six, filters: str, names: list[str]) -> None:
     assert {run.id for run in select(six.store, filters.split())} == {six.ids[name] for name in names}
 
 
-def test_ids_name_runs_and_filters_choose_among_them(six: Six, store: Store) -> None:
+def test_ids_name_runs_filters_choose_and_differing_keys_are_those_that_a_reader_needs(six: Six, store: Store) -> None:
     two = [six.ids["ditto"][:8], six.ids["fedavg"]]
     assert [run.id for run in select(six.store, two)] == [six.ids["ditto"], six.ids["fedavg"]]
     assert [run.id for run in select(six.store, [*two, "method=fedavg"])] == [six.ids["fedavg"]]
@@ -371,6 +362,17 @@ def test_ids_name_runs_and_filters_choose_among_them(six: Six, store: Store) -> 
     assert (len(groups), [six.ids["fedavg seed 1"], six.ids["fedavg"]] in groups) == (5, True)  # by seed
     with pytest.raises(FedbenchError, match="there is no run in"):
         select(store)
+    runs = select(six.store)
+    keys = differing(runs)
+    assert keys == ["method", "lr", "seed", "mu"]  # FedDRM's λ differs from nothing
+    assert differing(select(six.store, ["method=fedavg"])) == ["seed"]
+    assert differing(select(six.store, ["method=ditto,feddrm", "lr=0.1"])) == ["method", "mu"]
+    assert differing(runs[:1]) == []
+    of = {run.id: run for run in runs}
+    assert label(of[six.ids["ditto lr"]], keys) == "ditto, lr 0.01, seed 2025, mu 0.5"  # not built in this lab
+    assert label(of[six.ids["feddrm"]], keys) == "FedDRM, lr 0.1, seed 2025"
+    assert label(of[six.ids["fedavg"]], []) == "FedAvg"
+    assert of[six.ids["feddrm"]].metrics.names
 
 
 @pytest.mark.parametrize(
@@ -392,20 +394,6 @@ def test_what_names_no_run_is_one_line(six: Six, word: str, text: str) -> None:
         select(six.store, [word])
     assert text in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_differing_keys_are_those_that_a_reader_needs(six: Six) -> None:
-    runs = select(six.store)
-    keys = differing(runs)
-    assert keys == ["method", "lr", "seed", "mu"]  # FedDRM's λ differs from nothing
-    assert differing(select(six.store, ["method=fedavg"])) == ["seed"]
-    assert differing(select(six.store, ["method=ditto,feddrm", "lr=0.1"])) == ["method", "mu"]
-    assert differing(runs[:1]) == []
-    of = {run.id: run for run in runs}
-    assert label(of[six.ids["ditto lr"]], keys) == "ditto, lr 0.01, seed 2025, mu 0.5"  # not built in this lab
-    assert label(of[six.ids["feddrm"]], keys) == "FedDRM, lr 0.1, seed 2025"
-    assert label(of[six.ids["fedavg"]], []) == "FedAvg"
-    assert of[six.ids["feddrm"]].metrics.names
 
 
 @pytest.mark.parametrize(
@@ -473,7 +461,7 @@ DEMSAR = np.array(
 )  # fmt: skip
 
 
-def test_friedman_as_demsar_works_it_out() -> None:
+def test_friedman_as_demsar_works_it_out_as_scipy_does_and_of_one_order_everywhere() -> None:
     """Section 3.2.2: average ranks, chi squared 9.28, F 3.69 and the critical difference of four methods."""
     all_four = friedman(DEMSAR)
     assert np.round(all_four.average, 3).tolist() == [3.143, 2.0, 2.893, 1.964]
@@ -481,26 +469,15 @@ def test_friedman_as_demsar_works_it_out() -> None:
     assert all_four.f == pytest.approx(3.69, abs=0.01)
     assert all_four.p == pytest.approx(stats.f.sf(3.69, 3, 39), abs=1e-3)
     assert all_four.difference == pytest.approx(2.569 * math.sqrt(4 * 5 / (6 * 14)), abs=0.001)
+    table_5 = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728, 10: 3.164}
+    assert {k: critical_value(k, 0.05) for k in table_5} == pytest.approx(table_5, abs=0.001)
+    assert critical_value(4, 0.10) == pytest.approx(2.291, abs=0.001)
     # Nobody is further from another than 1.25, so one bar joins all, as in Figure 1 a at this level.
     assert all_four.alike == [(3, 1, 2, 0)]
-
-
-@pytest.mark.parametrize(
-    ("k", "level", "q"),
-    [(2, 0.05, 1.960), (3, 0.05, 2.343), (4, 0.05, 2.569), (5, 0.05, 2.728), (10, 0.05, 3.164), (4, 0.10, 2.291)],
-)
-def test_critical_values_are_those_of_demsars_table_5(k: int, level: float, q: float) -> None:
-    assert critical_value(k, level) == pytest.approx(q, abs=0.001)
-
-
-def test_friedman_is_scipys_where_nothing_is_tied() -> None:
     values = np.random.default_rng(0).normal(size=(9, 4))
     theirs = stats.friedmanchisquare(*values.T)
     assert friedman(values).chi2 == pytest.approx(theirs.statistic)
     assert friedman(-values, "min").ranks.tolist() == friedman(values).ranks.tolist()
-
-
-def test_friedman_of_one_order_everywhere() -> None:
     values = np.tile([0.9, 0.8, 0.7], (12, 1))
     same = friedman(values)
     assert same.average.tolist() == [1, 2, 3]
@@ -510,16 +487,13 @@ def test_friedman_of_one_order_everywhere() -> None:
     assert friedman(values[:3]).alike == [(0, 1), (1, 2)]  # 1.913
 
 
-def test_wilcoxon_as_demsar_works_it_out() -> None:
+def test_wilcoxon_as_demsar_works_it_out_and_it_and_holm_by_hand() -> None:
     """Section 3.1.3: C4.5+m against C4.5, whose two ties are shared between the rank sums 93 and 12."""
     signed = wilcoxon(DEMSAR[:, 1] - DEMSAR[:, 0])
     assert signed.n == 14
     assert signed.effect == pytest.approx((93 - 12) / 105)
     assert signed.p < 0.05  # 12 is below 21, the critical value for 14 data sets
-
-
-def test_wilcoxon_of_few_pairs_by_hand() -> None:
-    """All of one sign: two of the 2^n signs are as far out. Equals: nothing to tell."""
+    # All of one sign: two of the 2^n signs are as far out. Equals: nothing to tell.
     for n in (3, 5, 6):
         assert wilcoxon(np.arange(1, n + 1) / 100).p == pytest.approx(least_p(n)) == 2 / 2**n
     assert least_p(1) == 1
@@ -528,10 +502,7 @@ def test_wilcoxon_of_few_pairs_by_hand() -> None:
     assert signed.p == pytest.approx(4 / 16)
     assert signed.effect == pytest.approx((9 - 1) / 10)
     assert wilcoxon(np.array([0.0, 1e-15, 0.0])).p == 1
-
-
-def test_holm_by_hand() -> None:
-    """Sorted 0.01, 0.02, 0.03, 0.2 times 4, 3, 2, 1, never below one before."""
+    # Sorted 0.01, 0.02, 0.03, 0.2 times 4, 3, 2, 1, never below one before.
     assert holm([0.03, 0.01, 0.2, 0.02]) == pytest.approx([0.06, 0.04, 0.2, 0.06])
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []

@@ -73,16 +73,13 @@ def test_curves_are_the_spectra_of_each_side() -> None:
     assert told["largest"] == pytest.approx(told["largest_raw"] * np.sqrt(60 / 25))
     assert told["below_1"] == np.mean(made[1].comparison.normalised < 1)
     assert 0 < told["below_1"] <= told["below_bound"] <= told["below_1.618"]
+    for lacking in ({}, {(1, "test"): np.zeros((0, 3, 3, 1), np.uint8)}):
+        one_side = {key: value for key, value in images.items() if key != (1, "test")}
+        with pytest.raises(FedbenchError, match="client 1 lacks training or test images"):
+            figures.curves({**one_side, **lacking})
 
 
-@pytest.mark.parametrize("test", [None, np.zeros((0, 3, 3, 1), np.uint8)])
-def test_a_client_needs_both_sides(test: np.ndarray | None) -> None:
-    images = {key: value for key, value in _images().items() if key != (1, "test")}
-    with pytest.raises(FedbenchError, match="client 1 lacks training or test images"):
-        figures.curves(images if test is None else {**images, (1, "test"): test})
-
-
-def test_the_ratio_is_drawn_raw_and_normalised() -> None:
+def test_ratios_are_drawn_raw_and_normalised_and_spectra_on_a_log_axis_a_colour_a_client() -> None:
     panels = _panels()
     left, right = draw.draw(RATIO, figures.Content(panels)).axes
     assert (left.get_title(), right.get_title(), left.get_xlabel()) == ("Two", "One", "rank $i$")
@@ -100,27 +97,17 @@ def test_the_ratio_is_drawn_raw_and_normalised() -> None:
     low, high = left.get_ylim()
     assert low == 0
     assert high > max(c.comparison.largest for c in panels[0].marks)
-
-
-def test_a_ratio_above_every_bound_is_in_the_picture() -> None:
     dark = {side: (images // 8 if side[1] == "train" else images) for side, images in _images(1).items()}
     panel = figures.Panel("Dark", {}, figures.curves(dark))
     ordinary = _panels()[1]
     (axes, _) = draw.draw(RATIO, figures.Content([panel, ordinary])).axes
     assert axes.get_ylim()[1] > panel.marks[0].comparison.largest > 5
-
-
-def test_the_spectra_are_drawn_on_a_log_axis() -> None:
-    panels = _panels()
     axes = draw.draw(SPECTRUM, figures.Content(panels)).axes[0]
     assert axes.get_yscale() == "log"
     train, test = axes.lines[:2]
     np.testing.assert_array_equal(train.get_ydata(), panels[0].marks[0].train.values)
     np.testing.assert_array_equal(test.get_ydata(), panels[0].marks[0].test.values)
     assert (train.get_linestyle(), test.get_linestyle()) == ("--", "-")
-
-
-def test_a_client_has_one_colour_in_all_panels_and_the_legend() -> None:
     drawn = draw.draw(SPECTRUM, figures.Content(_panels()))
     (legend,) = drawn.legends
     names = [text.get_text() for text in legend.get_texts()]
@@ -129,7 +116,9 @@ def test_a_client_has_one_colour_in_all_panels_and_the_legend() -> None:
     assert colours == [legend.get_lines()[0].get_color()] * 2
 
 
-def test_the_figure_of_a_partition(draws: Draws, digits: str, tmp_path: Path) -> None:
+def test_the_figure_of_a_partition_its_numbers_and_what_a_terminal_gets(
+    draws: Draws, digits: str, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = draws("ftw_erm/2", "--partition", digits)
     assert result.exit_code == 0, result.output
     assert (result.stdout, "ftw_erm/2 written to ftw_erm-2.png\n" in result.stderr) == ("", True)
@@ -140,9 +129,6 @@ def test_the_figure_of_a_partition(draws: Draws, digits: str, tmp_path: Path) ->
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["ftw_erm-2.png"]
     draws("ftw_erm/3", "--partition", digits, "-o", "three.svg")
     assert (tmp_path / "three.svg").read_text().startswith("<?xml")
-
-
-def test_the_numbers_of_a_partition(draws: Draws, digits: str, tmp_path: Path, store: Store) -> None:
     result = draws("ftw_erm/2", "--partition", digits, "--client", "2", "--json", "--ridge", "5")
     told = json.loads(result.stdout)
     assert list(tmp_path.glob("*.png")) == []
@@ -166,9 +152,6 @@ def test_the_numbers_of_a_partition(draws: Draws, digits: str, tmp_path: Path, s
     assert [int(r["rank"]) for r in rows] == list(range(1, len(client["train_singular_values"]) + 1))
     printed = draws("ftw_erm/2", "--partition", digits, "--client", "2", "--csv")
     assert printed.stdout == (tmp_path / "two.csv").read_text()
-
-
-def test_a_terminal_gets_the_findings(draws: Draws, digits: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "100"), ("NO_COLOR", "1")):
         monkeypatch.setenv(name, value)
     arguments = ("ftw_erm/2", "--partition", digits, "--client", "1")
@@ -223,11 +206,15 @@ def test_a_terminal_gets_the_findings(draws: Draws, digits: str, monkeypatch: py
         ("clients --against round", "--against does not go with clients"),
         ("confusion --metric x", "--metric does not go with confusion; it takes FILTER, --client"),
         ("ranks --budget small", "--budget does not go with ranks"),
+        ("theory --draws 0", "at least 1 draw"),
+        ("theory --paper fedrdm", "unknown paper with a theory 'fedrdm'; did you mean 'feddrm'"),
+        ("theory --paper feddrm --draws 0", "at least 1 draw and at most 10,000"),
     ],
 )
-def test_bad_input(draws: Draws, digits: str, tmp_path: Path, arguments: str, message: str) -> None:
+def test_bad_input(call: Draws, digits: str, tmp_path: Path, arguments: str, message: str) -> None:
+    words = arguments.replace("DIGITS", digits).split()
     with pytest.raises(FedbenchError) as error:
-        draws(*arguments.replace("DIGITS", digits).split())
+        call(*(words if words[0] == "theory" else ["figure", *words]))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
     assert [p for p in tmp_path.iterdir() if p.is_file()] == []
@@ -250,7 +237,7 @@ def test_more_clients_than_can_be_told_apart(store: Store, draws: Draws, kind: A
     assert len(draw.COLOURS) == spectra.MOST == len(set(draw.COLOURS))
 
 
-def test_what_the_conditions_are_worth(call: Draws) -> None:
+def test_theory_as_text_and_as_json(call: Draws) -> None:
     text = call("theory", "--draws", "20000", "--seed", "3").stdout
     assert "20,000 random one-hot problems, seed 3" in text
     assert "then V_ERM ≤ V_FTW: never" in text
@@ -261,23 +248,7 @@ def test_what_the_conditions_are_worth(call: Draws) -> None:
         assert f"held in {finding['held']:,} of {finding['drawn']:,} {finding['unit']}" in text
         assert finding["share"] is None or finding["share"] == finding["followed"] / finding["held"]
     assert any(0 < (f["share"] or 0) < 1 and f"{100 * f['share']:.1f} %" in text for f in told["findings"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--draws 0", "at least 1 draw"),
-        ("--paper fedrdm", "unknown paper with a theory 'fedrdm'; did you mean 'feddrm'"),
-        ("--paper feddrm --draws 0", "at least 1 draw and at most 10,000"),
-    ],
-)
-def test_bad_input_of_theory(call: Draws, arguments: str, message: str) -> None:
-    with pytest.raises(FedbenchError, match=message):
-        call("theory", *arguments.split())
-
-
-def test_theory_of_feddrm(call: Draws) -> None:
-    """The same numbers and verdicts as text and as JSON."""
+    # The same numbers and verdicts as text and as JSON.
     text = call("theory", "--paper", "feddrm", "--draws", "2", "--seed", "3").stdout
     document = json.loads(call("theory", "--paper", "feddrm", "--draws", "2", "--seed", "3", "--json").stdout)
     assert (document["paper"], document["draws"], document["seed"]) == ("feddrm", 2, 3)

@@ -116,15 +116,9 @@ def test_the_picture_of_levels(here: Lab) -> None:
         np.testing.assert_allclose(line.get_xdata(), range(1, 9))
 
 
-def test_twelve_methods_can_be_told_apart_without_colour(here: Lab) -> None:
-    shown, _ = gathered(LEVELS, here.store, compare=True)
-    looks = series.looks_of(shown, LEVELS.series)
-    assert list(looks) == ["FLUX", "FLUX-prior", *(r.label for r in tables.load("flux/10").rows[:-2])]
-    assert len({look.marker for look in looks.values()}) == 12
-    assert len({(look.colour, look.hollow) for look in looks.values()}) == 12
-
-
-def test_what_the_paper_reports_is_drawn_thin_and_dotted(here: Lab, draws: Draws) -> None:
+def test_what_the_paper_reports_is_drawn_thin_and_dotted_and_twelve_methods_can_be_told_apart(
+    here: Lab, draws: Draws
+) -> None:
     with pytest.raises(FedbenchError, match="no cell of table flux/levels_mnist is measured at budget small, and flux/4"
                        " shows nothing else; make them: fedbench train --table flux/levels_mnist"):  # fmt: skip
         draws("flux/4")
@@ -146,6 +140,11 @@ def test_what_the_paper_reports_is_drawn_thin_and_dotted(here: Lab, draws: Draws
     assert drawn.legends[0].get_texts()[-1].get_text() == "the paper's"
     plain, _ = gathered(LEVELS, here.store)
     assert not [line for line in draw.draw(LEVELS, plain).axes[0].lines if line.get_linestyle() == ":"]
+    shown, _ = gathered(LEVELS, here.store, compare=True)
+    looks = series.looks_of(shown, LEVELS.series)
+    assert list(looks) == ["FLUX", "FLUX-prior", *(r.label for r in tables.load("flux/10").rows[:-2])]
+    assert len({look.marker for look in looks.values()}) == 12
+    assert len({(look.colour, look.hollow) for look in looks.values()}) == 12
 
 
 def test_four_data_sets_stand_below_each_other(here: Lab) -> None:
@@ -203,7 +202,7 @@ def test_what_is_no_accuracy_is_drawn_from_zero_unless_far_apart(
     assert axes.get_ylim()[1] > max(means)
 
 
-def test_the_grids_rows_and_levels_are_those_of_the_paper() -> None:
+def test_the_grids_rows_and_levels_are_those_of_the_paper_and_flux_own_choice_costs_no_run(here: Lab) -> None:
     """Two rotations in three colours; three classes; two classes in four rotations (App. D.1)."""
     for name, of in (("figure8", 3), ("figure10", 2)):
         table = tables.load(f"flux/{name}")
@@ -219,8 +218,6 @@ def test_the_grids_rows_and_levels_are_those_of_the_paper() -> None:
     assert {r.method for r in (*eight, *ten)} == {"flux"}
     assert [r.label for r in (*eight, *ten) if r.added] == ["Own choice", "T = 0.06"]
 
-
-def test_flux_own_choice_costs_no_run_of_its_own(here: Lab) -> None:
     def jobs(name: str, row: str) -> set[str]:
         cells = here.cells(name, "paper")
         return {job.setting.id for c in cells.all if c.row.label == row for job in c.specs}
@@ -298,7 +295,7 @@ def test_the_plane_never_moves_clients_apart(rows: np.ndarray) -> None:
         assert np.abs(place).max() < 1e-9
 
 
-def test_descriptors_of_a_run(store: Store, draws: Draws) -> None:
+def test_descriptors_of_a_run_and_their_picture(store: Store, draws: Draws) -> None:
     rows = described()
     id = described_run(store, descriptors_of(rows))
     told = json.loads(draws("flux/11", "--run", id[:8], "--json").stdout)
@@ -314,9 +311,6 @@ def test_descriptors_of_a_run(store: Store, draws: Draws) -> None:
     assert [line["cluster"] for line in lines] == ["7", "7", "3", "3", "3", ""]
     said = draws("flux/11", "--run", id).stdout
     assert "6 clients of 3 true distributions in 2 clusters (of 3, 2)" in said
-
-
-def test_the_picture_of_descriptors(store: Store) -> None:
     panel = descriptors.of_run(store.open("run", described_run(store)))
     drawn = draw.draw(PLANE, figures.Content([panel]))
     (axes,) = drawn.axes
@@ -380,7 +374,7 @@ def test_a_run_without_sound_descriptors(store: Store, draws: Draws, table: pa.T
     assert "\n" not in str(caught.value)
 
 
-def test_the_figures_own_runs(here: Lab, draws: Draws) -> None:
+def test_the_figures_own_runs_and_series(here: Lab, draws: Draws) -> None:
     with pytest.raises(FedbenchError, match=r"the run of flux/11 is not there \(FLUX, Known association/Level 2, "
                        r"budget small: missing\); make it: fedbench train --table flux/12"):  # fmt: skip
         draws("flux/11")
@@ -391,13 +385,6 @@ def test_the_figures_own_runs(here: Lab, draws: Draws) -> None:
     assert [(p.title, p.about["run"]) for p in shown.panels] == [("MNIST, 4 distributions", id)]
     assert len(remarks) == 5
     assert sum("cifar100" in r for r in remarks) == 3
-
-
-def test_figures_name_cells_that_there_are() -> None:
-    for cell in PLANE.runs.values():
-        table = tables.load(cell.table)
-        assert cell.row in [r.label for r in table.rows]
-        assert cell.column in [c.key for c in table.columns]
     for figure in (LEVELS, SCALING, ROUNDS, THRESHOLDS, FOUR):
         assert figure.series is not None
         for name in figure.series.tables.values():

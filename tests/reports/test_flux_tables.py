@@ -52,17 +52,14 @@ def here(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Any:
     return lab
 
 
-def test_all_tables_are_there() -> None:
+def test_all_tables_are_there_and_every_cell_is_reported_or_not_available_as_in_the_paper() -> None:
     asked = set(range(1, 67))
     assert {n.removeprefix("flux/") for n in NUMBERED} == {str(n) for n in asked}
     assert set(NAMES) - set(NUMBERED) == {
         "flux/figure8", "flux/figure10",
         *(f"flux/levels_{d}" for d in ("mnist", "fashion_mnist", "cifar10", "cifar100")),
     }  # fmt: skip
-
-
-def test_every_cell_is_reported_or_not_available_as_in_the_paper() -> None:
-    """The paper has 5,176 numbers of which 798 are N/A; our Table 6 has the test phase too."""
+    # The paper has 5,176 numbers of which 798 are N/A; our Table 6 has the test phase too.
     reported = unavailable = 0
     for name in MEASURED:
         table = tables.load(name)
@@ -144,7 +141,7 @@ def test_other_schemes_leave_flux_shifts_out() -> None:
     assert rules.partition_spec(data, 10, shift="pyx", level=8).options["level"] == 8
 
 
-def test_a_grid_of_the_levels_from_a_store(here: Lab) -> None:
+def test_a_grid_of_the_levels_and_atps_label_free_accuracy_under_py_given_x(here: Lab) -> None:
     """ATP's known association is N/A by itself, as its parts are; the mean waits for all of its parts."""
     table = tables.load("flux/levels_mnist")
     cells = here.cells(table)
@@ -162,9 +159,6 @@ def test_a_grid_of_the_levels_from_a_store(here: Lab) -> None:
     assert texts["Known association", "Level 2"] == ""
     atp = next(line for line in grid.lines if line.label == "ATP")
     assert [e.symbol for e in atp.entries] == ["N/A"] * 8 + ["·"] * 8
-
-
-def test_atp_prints_its_label_free_accuracy_under_py_given_x(here: Lab) -> None:
     table = tables.load("flux/16")
     setting = here.cells(table).settings["Known association/Level 1"][0]
     both = {"client_accuracy_mean": lambda t: 0.25, "test_phase_accuracy_mean": lambda t: 0.5}
@@ -184,7 +178,7 @@ def costs_of(**changes: Any) -> cost.Case:
     return cost.Case(**{**given, **changes})
 
 
-def test_printed_formulas_in_numbers() -> None:
+def test_printed_formulas_in_numbers_and_the_papers_bounds() -> None:
     """p = 62,006, M = 5, K = 10, s = 4,800, F_inf = 651,720, L = 220, A = 10, z = 400, C = 5."""
     p, s, inf = 62_006, 4800, 651_720
     train = 3 * inf
@@ -204,10 +198,7 @@ def test_printed_formulas_in_numbers() -> None:
     assert expected.keys() == cost.METHODS.keys()
     for name, told in expected.items():
         assert cost.cost(name, costs_of())[:3] == pytest.approx(told), name
-
-
-def test_flux_keeps_to_the_papers_bounds() -> None:
-    """A descriptor is at most 3.55e-3 of the model; the extra work is below 5 % of a run's."""
+    # A descriptor is at most 3.55e-3 of the model; the extra work is below 5 % of a run's.
     large = costs_of(model="resnet9", shape=(32, 32, 3), classes=100, samples=4000, validation=1000, rounds=15)
     for c in (costs_of(), large):
         flux, fedavg = cost.cost("flux", c), cost.cost("fedavg", c)
@@ -324,7 +315,7 @@ def test_table_7_in_print(here: Lab) -> None:
     assert [ours.state for ours, _ in grid.verdicts] == ["holds"]
 
 
-def test_table_9_is_the_papers(lab: Lab) -> None:
+def test_table_9_is_the_papers_and_its_distributions_those_of_partitions_as_they_are_stored(lab: Lab) -> None:
     grid = lab.grid("flux/9", "paper", compare=True)
     lines = [line for line in grid.lines if line.kind == "paper"]
     judged = [entry for line in lines for entry in line.entries if entry.reported]
@@ -336,10 +327,7 @@ def test_table_9_is_the_papers(lab: Lab) -> None:
     assert of_100[0] == ["2", "1", "100", "30", "10"]
     assert of_100[7] == ["5", "3", "30", "100", "80"]
     assert grid.about == ("Counted in the distributions that clients draw: needs no run, and no budget applies.",)
-
-
-def test_distributions_are_those_of_the_partitions(lab: Lab) -> None:
-    """Of partitions as they are stored."""
+    # Of partitions as they are stored.
     rules, table = load("flux"), tables.load("flux/9")
     digits = data.resolve("digits", lab.store)
     for shift in ("px", "py", "pyx", "pxy"):
@@ -365,7 +353,7 @@ def marks(grid: Grid) -> dict[str, dict[str, str]]:
             for line in grid.lines if line.asked}  # fmt: skip
 
 
-def test_table_2(lab: Lab) -> None:
+def test_tables_2_and_3(lab: Lab) -> None:
     grid = lab.grid("flux/2", compare=True)
     at = marks(grid)
     assert set(at["FLUX"].values()) == {"✓", "–"}
@@ -382,9 +370,6 @@ def test_table_2(lab: Lab) -> None:
     assert [ours.state for ours, _ in grid.verdicts] == ["holds", "holds"]
     printed = {"latex": r"$\surd$", "csv": "Client,low_client,,done,0.5", "json": '"value": 0.5'}
     assert [form for form in FORMATS if printed.get(form, "✓") not in render([grid], form)] == []
-
-
-def test_table_3(lab: Lab) -> None:
     grid = lab.grid("flux/3", compare=True)
     at = marks(grid)
     assert ["".join(at[m].values()) for m in ("IFCA", "CFL", "FedRC", "HACCS")] == ["✓––", "–✓–", "✓––", "––✓"]
@@ -392,33 +377,16 @@ def test_table_3(lab: Lab) -> None:
     assert [line.label for line in grid.lines if line.kind == "added"] == ["FLUX", "FLUX-soft", "HACCS"]
 
 
-def test_every_method_says_what_tables_can_read() -> None:
+def test_every_method_says_what_tables_can_read_and_what_scales_is_what_grows_as_fedavg() -> None:
     said = {name: properties.of(name) for name in declared.built_in()}
     assert said["fedavg"] == properties.Properties()
     assert said["flux"] == properties.Properties("descriptors", frozenset({"px", "py", "pyx", "pxy"}), adapts=True)
     assert {name for name, one in said.items() if one.clusters_by} == {
         "ifca", "fesem", "fedem", "fedrc", "feddrift", "cfl", "flux", "flux_soft", "haccs",
     }  # fmt: skip
-
-
-def test_a_paragraph_that_says_nothing_to_a_table_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(
-        "from fedbench.methods.base import Method\n\n\nclass Mine(Method):\n"
-        '    """Mine.\n\n    properties: clusters by hand.\n    """\n\n    name = "mine"\n'
-    )
-    with pytest.raises(FedbenchError, match=r"method .* says of its properties 'clusters by hand'") as refused:
-        properties.of(str(path))
-    assert "clusters by losses|parameters|descriptors" in str(refused.value.hint)
-
-
-def test_metrics_are_those_that_tables_may_name() -> None:
     assert {*properties.DECLARED} == {name for name, costs in check.PROPERTIES.items() if not costs}
     assert {*properties.COSTS, "scales"} == {name for name, costs in check.PROPERTIES.items() if costs}
-
-
-def test_what_scales_is_what_grows_as_fedavg() -> None:
-    """CFL's server compares all pairs of clients, FeSEM's every client with every cluster, FLUX's neither."""
+    # CFL's server compares all pairs of clients, FeSEM's every client with every cluster, FLUX's neither.
     table = tables.load("flux/2")
     column = next(c for c in table.columns if c.metric == "scales")
     assert column.costs is not None
@@ -431,3 +399,14 @@ def test_what_scales_is_what_grows_as_fedavg() -> None:
     assert servers["flux"] <= 10
     rows = {r.method: r for r in table.rows}
     assert [properties.number(rows[m], column).mean for m in servers] == [1, 0, 0, 1]
+
+
+def test_a_paragraph_that_says_nothing_to_a_table_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from fedbench.methods.base import Method\n\n\nclass Mine(Method):\n"
+        '    """Mine.\n\n    properties: clusters by hand.\n    """\n\n    name = "mine"\n'
+    )
+    with pytest.raises(FedbenchError, match=r"method .* says of its properties 'clusters by hand'") as refused:
+        properties.of(str(path))
+    assert "clusters by losses|parameters|descriptors" in str(refused.value.hint)

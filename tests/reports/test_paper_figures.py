@@ -49,7 +49,7 @@ def ticks(name: str, store: Store) -> list[list[str]]:
     return [[label.get_text() for label in axes.get_xticklabels()] for axes in drawn.axes]
 
 
-def test_accuracies_by_lambda(lab: Lab, draws: Draws) -> None:
+def test_accuracies_by_lambda_and_by_network(lab: Lab, draws: Draws) -> None:
     setting = lab.setting("feddrm/figure4", "system accuracy/Dir-0.3")
     for weight in (0.3, 0.8):
         lab.run(setting, "feddrm", {"lambda": weight}, metrics=same(weight / 2))
@@ -60,9 +60,18 @@ def test_accuracies_by_lambda(lab: Lab, draws: Draws) -> None:
         for q, d in (("system", 0.0), ("average", 0.1), ("routing", -0.1))
     }
     assert ticks("feddrm/4", lab.store) == [["0.3", "0.8"]]
+    # Depth `deep` is the network's default, so that its runs are those of plain lenet_gn.
+    setting = lab.setting("feddrm/figure6", "system accuracy/Dir-0.3")
+    for i, model in enumerate(("lenet_gn:branch=none", "lenet_gn:branch=shallow", "lenet_gn")):
+        lab.run(replace(setting, model=model), "feddrm", metrics=same(0.3 + 0.1 * i))
+    found = points(draws("feddrm/6", "--csv"))
+    assert {x: v for (_, line, x), v in found.items() if line == "system accuracy"} == {
+        0: pytest.approx(30), 1: pytest.approx(40), 3: pytest.approx(50),
+    }  # fmt: skip
+    assert ticks("feddrm/6", lab.store) == [["none", "shallow", "deep"]]
 
 
-def test_shifts_stand_in_the_figures_order(lab: Lab, draws: Draws) -> None:
+def test_shifts_stand_in_the_figures_order_and_one_that_is_not_on_the_axis_is_an_error(lab: Lab, draws: Draws) -> None:
     for i, shift in enumerate(("low", "mid", "high")):
         setting = lab.setting("feddrm/figure5", f"System accuracy/{shift}")
         assert setting.partition.shift == shift
@@ -74,18 +83,12 @@ def test_shifts_stand_in_the_figures_order(lab: Lab, draws: Draws) -> None:
         assert found["Routing accuracy", "FedDRM", i] == pytest.approx(20 + 10 * i)
     assert ticks("feddrm/5", lab.store) == [["low", "mid", "high"]] * 3
     assert "30.00 (low), 40.00 (mid), 50.00 (high)" in draws("feddrm/5", "-o", "f.svg").stdout
-
-
-def test_networks_are_runs_of_the_rows(lab: Lab, draws: Draws) -> None:
-    """Depth `deep` is the network's default, so that its runs are those of plain lenet_gn."""
-    setting = lab.setting("feddrm/figure6", "system accuracy/Dir-0.3")
-    for i, model in enumerate(("lenet_gn:branch=none", "lenet_gn:branch=shallow", "lenet_gn")):
-        lab.run(replace(setting, model=model), "feddrm", metrics=same(0.3 + 0.1 * i))
-    found = points(draws("feddrm/6", "--csv"))
-    assert {x: v for (_, line, x), v in found.items() if line == "system accuracy"} == {
-        0: pytest.approx(30), 1: pytest.approx(40), 3: pytest.approx(50),
-    }  # fmt: skip
-    assert ticks("feddrm/6", lab.store) == [["none", "shallow", "deep"]]
+    # Figure 5 with an axis that knows two of the three shifts.
+    figure = figures.load("feddrm/5")
+    assert figure.series is not None
+    short = replace(figure, series=replace(figure.series, values={"low": "low", "mid": "mid"}))
+    with pytest.raises(FedbenchError, match="column Routing accuracy/high has no single shift"):
+        gathered(short, lab.store)
 
 
 def test_methods_without_a_router_have_no_routing_accuracy(lab: Lab) -> None:
@@ -99,16 +102,6 @@ def test_methods_without_a_router_have_no_routing_accuracy(lab: Lab) -> None:
     states = {f"{h.group}/{h.label}": e.state for h, e in zip(grid.heads, line.entries, strict=True)}
     undefined = [states[f"Dir-0.3/{name}"] is State.UNDEFINED for name in ("Routing", "System")]
     assert undefined == [True, False]
-
-
-def test_a_text_that_is_not_on_the_axis(lab: Lab) -> None:
-    """Figure 5 with an axis that knows two of the three shifts."""
-    figure = figures.load("feddrm/5")
-    assert figure.series is not None
-    lab.run(lab.setting("feddrm/figure5", "System accuracy/high"), "feddrm", metrics=same(0.3))
-    short = replace(figure, series=replace(figure.series, values={"low": "low", "mid": "mid"}))
-    with pytest.raises(FedbenchError, match="column Routing accuracy/high has no single shift"):
-        gathered(short, lab.store)
 
 
 LEAD = {"feddrm": 0.03, "fedavgft": 0.0}
@@ -201,7 +194,7 @@ def test_one_seed_as_picture_text_csv_and_json(draws: Draws, tmp_path: Path, mon
 BETA, BUBBLES, EPOCHS = (figures.load(f"pfedfda/{n}") for n in (2, 3, 4))
 
 
-def test_beta_by_corruption(store: Store, draws: Draws) -> None:
+def test_beta_by_corruption_and_its_picture(store: Store, draws: Draws) -> None:
     part, values = corrupted_digits(store), betas()
     shifts = partitions.build(part, store).transforms
     assert [s.corruption for s in shifts[:12]] == [CORRUPTIONS[c % 10] for c in range(12)]
@@ -229,6 +222,18 @@ def test_beta_by_corruption(store: Store, draws: Draws) -> None:
     assert order[0] == "clean"
     assert order[1:] == sorted(CORRUPTIONS, key=lambda name: groups[name]["mean"])
     assert [(c["text"], c["state"]) for c in told["claims"]] == [("mean β(clean) < mean β(corrupted)", "holds")]
+    shown = figures.kind_of(BETA).gather(BETA, figures.Ask(store, run=run_of_clients(store, part, {"beta": values})))
+    (axes,) = draw.draw(BETA, shown).axes
+    (panel,) = shown.panels
+    assert [bar.get_height() for bar in axes.patches] == [panel.marks.means[name] for name in panel.marks.groups]
+    labels = [t.get_text() for t in axes.get_xticklabels()]
+    assert labels[0] == "clean (12)"
+    assert {"contrast (1)", "motion blur (2)"} < set(labels)
+    dots = np.concatenate([c.get_offsets()[:, 1] for c in axes.collections if len(c.get_offsets())])
+    assert sorted(b for b in dots if b in values) == sorted(values)
+    (legend,) = axes.figure.legends
+    names = [t.get_text() for t in legend.get_texts()]
+    assert names == ["mean over clients", "± sd over clients", "clean client", "severity 1", "severity 2"]
 
 
 def test_the_claim_of_beta_can_fail_and_stay_open(store: Store) -> None:
@@ -256,22 +261,6 @@ def test_two_betas_are_two_panels(store: Store) -> None:
     assert shown.panels[1].marks.means["other shift"] == pytest.approx(shown.panels[0].marks.means["other shift"] / 2)
     labels = [axes.get_ylabel().split(" (")[0] for axes in draw.draw(BETA, shown).axes]
     assert labels == ["β of the means", "β of the covariance"]
-
-
-def test_the_picture_of_beta(store: Store) -> None:
-    part, values = corrupted_digits(store), betas()
-    shown = figures.kind_of(BETA).gather(BETA, figures.Ask(store, run=run_of_clients(store, part, {"beta": values})))
-    (axes,) = draw.draw(BETA, shown).axes
-    (panel,) = shown.panels
-    assert [bar.get_height() for bar in axes.patches] == [panel.marks.means[name] for name in panel.marks.groups]
-    labels = [t.get_text() for t in axes.get_xticklabels()]
-    assert labels[0] == "clean (12)"
-    assert {"contrast (1)", "motion blur (2)"} < set(labels)
-    dots = np.concatenate([c.get_offsets()[:, 1] for c in axes.collections if len(c.get_offsets())])
-    assert sorted(b for b in dots if b in values) == sorted(values)
-    (legend,) = axes.figure.legends
-    names = [t.get_text() for t in legend.get_texts()]
-    assert names == ["mean over clients", "± sd over clients", "clean client", "severity 1", "severity 2"]
 
 
 def test_a_run_without_beta(store: Store) -> None:

@@ -116,7 +116,7 @@ def test_rows_and_columns_without_a_number_can_be_left_out(grids: list[Grid]) ->
         assert "FedBABU" not in render([part], format)
 
 
-def test_csv_reads_back_exactly(grids: list[Grid]) -> None:
+def test_csv_and_json_read_back_exactly(grids: list[Grid]) -> None:
     lines = of_csv(render(grids, "csv"))
     assert len(lines) == 78 + 1 + 16 + 78 + 2  # table 4 holds the extra run in two columns
     at = ("feddrm/1", "FedDRM", "CIFAR-10", "Dir-0.3")
@@ -128,9 +128,6 @@ def test_csv_reads_back_exactly(grids: list[Grid]) -> None:
     assert any(x["row"] == NASTY and x["kind"] == "extra" for x in lines)
     missing = next(x for x in lines if x["row"] == "Ditto")
     assert (missing["value"], missing["state"]) == ("", "not built")
-
-
-def test_json_reads_back(grids: list[Grid]) -> None:
     read = json.loads(render(grids, "json"))
     assert [t["table"] for t in read] == ["feddrm/1", "pfedfda/8", "feddrm/4"]
     assert read[0]["claims"][0] == {
@@ -171,7 +168,7 @@ def test_latex_never_lets_a_special_character_through(text: str) -> None:
     assert all(c.isprintable() for c in bare)
 
 
-def test_latex_is_well_built(grids: list[Grid]) -> None:
+def test_latex_is_well_built_and_a_document_is_asked_for(grids: list[Grid]) -> None:
     text = render(grids, "latex")
     assert text.count("\\begin{") == text.count("\\end{")
     for part in ("\\toprule", "\\bottomrule", "\\begin{table}", "\\caption{", "\\label{tab:"):
@@ -185,9 +182,6 @@ def test_latex_is_well_built(grids: list[Grid]) -> None:
     assert all(len(re.findall(r"(?<!\\)&", row)) == 6 for row in rows[1:])  # the first holds the groups
     assert next(r for r in rows if r.startswith("FedDRM")).split("&")[1].strip().startswith(r"\textbf{63.85}")
     assert body[3].count("\\midrule") == 2  # below the head, and above the method that is not in the paper
-
-
-def test_a_document_is_asked_for(grids: list[Grid]) -> None:
     assert render(grids, "latex").startswith("% Needs \\usepackage{booktabs,graphicx}\n\\begin{table}")
     whole = render(grids, "latex", standalone=True)
     assert whole.startswith("\\documentclass")
@@ -238,23 +232,17 @@ class _Cells(html.parser.HTMLParser):
         assert self.stack.pop() == tag
 
 
-def test_html_is_balanced_and_rectangular_and_escapes(grids: list[Grid]) -> None:
+def test_tables_are_rectangular_balanced_and_escaped(grids: list[Grid]) -> None:
     parser = _Cells()
     parser.feed(render(grids[:1], "html"))
     assert parser.stack == []
     assert set(parser.rows) == {7}
     assert "b" not in parser.tags  # of the method's name
     assert "prefers-color-scheme: dark" in render(grids, "html")
-
-
-def test_markdown_tables_are_rectangular_and_escape(grids: list[Grid]) -> None:
     lines = [line for line in render(grids[:1], "markdown").splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {8}
     assert any(line.startswith(f"| {escape_markdown(NASTY)} |") for line in lines)
     assert escape_markdown("a_b|<c>") == r"a\_b\|&lt;c&gt;"
-
-
-def test_console_lines_are_aligned(grids: list[Grid]) -> None:
     text = render(grids[:1], "console")
     lines = text.splitlines()
     first, last = (i for i, line in enumerate(lines) if line.startswith("━"))
@@ -406,12 +394,38 @@ def acts(text: str) -> bool:
     return not all(c.isprintable() or c in "\n\u00a0\u200c\u200d" for c in text)
 
 
-def test_html_has_no_tags_but_our_own(hostile: Grid) -> None:
+def test_hostile_texts_stand_as_they_are_in_html_markdown_a_terminal_csv_and_json(hostile: Grid) -> None:
     page = _Tags()
     page.feed(render([hostile], "html", full=True))
     assert page.tags <= TAGS
     assert "<script>alert(1)</script>" in page.text
     assert not acts(page.text)
+    text = render([hostile], "markdown", full=True)
+    assert not acts(text)
+    bare = re.sub(r"\\[^\w\s]", "", text)
+    for raw in ("<script", "`", "](", "[", "**b**", "_c_", "$"):
+        assert raw not in bare
+    assert set(re.findall(r"<([^>]*)>", bare)) <= {"sup", "/sup", "u", "/u"}
+    cells = {len(re.findall(r"\|", line)) for line in bare.splitlines() if line.startswith("|")}
+    assert cells == {3}
+    for terminal in (False, True):
+        out = io.StringIO()
+        show([hostile], Console(file=out, force_terminal=terminal, color_system=None, width=4000), full=True)
+        assert not acts(out.getvalue())
+        assert ("[bold]a[/x]" in out.getvalue()) == (any("[bold]" in text for text in texts_of(hostile)))
+    assert not acts(render([hostile], "console"))
+    text = render([hostile], "csv")
+    lines = of_csv(text)
+    assert len(text.splitlines()) == len(lines) + 1
+    assert not acts(text)
+    assert not any(value.startswith(("=", "+", "@", "-")) for line in lines for value in line.values())
+    text = render([hostile], "json")  # which holds the texts themselves
+    assert not acts(text)
+    (read,) = json.loads(text)
+    assert read["title"] == hostile.title
+    assert {c["column"] for c in read["cells"]} == {head.label for head in hostile.heads}
+    if hostile.title == hostile.stub:  # the texts are everywhere
+        assert {read["title"], read["claims"][0]["text"], read["notes"][3]} == {printable(HOSTILE)}
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -437,46 +451,11 @@ def test_hostile_latex_compiles(hostile: Grid, tmp_path: Path) -> None:
         compiled(tmp_path, render([hostile], "latex", full=full, standalone=True))
 
 
-def test_markdown_takes_all_of_it_literally(hostile: Grid) -> None:
-    text = render([hostile], "markdown", full=True)
-    assert not acts(text)
-    bare = re.sub(r"\\[^\w\s]", "", text)
-    for raw in ("<script", "`", "](", "[", "**b**", "_c_", "$"):
-        assert raw not in bare
-    assert set(re.findall(r"<([^>]*)>", bare)) <= {"sup", "/sup", "u", "/u"}
-    cells = {len(re.findall(r"\|", line)) for line in bare.splitlines() if line.startswith("|")}
-    assert cells == {3}
-
-
 def texts_of(grid: Grid) -> list[str]:
     """The texts of a grid that every format has; the heading of the rows is not one of the console's."""
     heads = [text for head in grid.heads for text in (head.group, head.label)]
     rows, claims = [line.label for line in grid.lines], [ours.claim.text for ours, _ in grid.verdicts]
     return [grid.title, *heads, *rows, *grid.notes, *claims]
-
-
-def test_a_terminal_obeys_nothing_and_reads_no_markup(hostile: Grid) -> None:
-    for terminal in (False, True):
-        out = io.StringIO()
-        show([hostile], Console(file=out, force_terminal=terminal, color_system=None, width=4000), full=True)
-        assert not acts(out.getvalue())
-        assert ("[bold]a[/x]" in out.getvalue()) == (any("[bold]" in text for text in texts_of(hostile)))
-    assert not acts(render([hostile], "console"))
-
-
-def test_programs_read_no_formula_and_one_line_a_cell(hostile: Grid) -> None:
-    text = render([hostile], "csv")
-    lines = of_csv(text)
-    assert len(text.splitlines()) == len(lines) + 1
-    assert not acts(text)
-    assert not any(value.startswith(("=", "+", "@", "-")) for line in lines for value in line.values())
-    text = render([hostile], "json")  # which holds the texts themselves
-    assert not acts(text)
-    (read,) = json.loads(text)
-    assert read["title"] == hostile.title
-    assert {c["column"] for c in read["cells"]} == {head.label for head in hostile.heads}
-    if hostile.title == hostile.stub:  # the texts are everywhere
-        assert {read["title"], read["claims"][0]["text"], read["notes"][3]} == {printable(HOSTILE)}
 
 
 @pytest.mark.parametrize(

@@ -68,11 +68,16 @@ def test_the_collector_rests_in_commands_that_read(on: bool) -> None:
         (gc.enable if before else gc.disable)()
 
 
-def test_no_table_means_the_headline_ones(empty: Call) -> None:
+def test_no_table_means_the_headline_ones_and_another_data_set_its_own(empty: Call) -> None:
     result = empty("report --format json")
     assert result.stdout == empty("report --json").stdout
     headline = ["feddrm/1", "feddrm/2", "flux/levels_mnist", "flux/51", "pfedfda/6"]
     assert [t["table"] for t in json.loads(result.stdout)] == headline
+    (table,) = json.loads(empty("report -t 1 --dataset digits -f json").stdout)
+    assert {(c["group"], c["column"]) for c in table["cells"]} == {("digits", "Dir-0.3"), ("digits", "5-SPC")}
+    assert {c["reported"] for c in table["cells"]} == {None}
+    (table,) = json.loads(empty("report -t 3 --dataset cifar10 -f json").stdout)
+    assert (table["table"], any(c["reported"] for c in table["cells"])) == ("flux/levels_cifar10", True)
 
 
 def test_one_table_and_what_is_said_below_it(lab: Lab, call: Call, tmp_path: Path) -> None:
@@ -92,14 +97,6 @@ def test_one_table_and_what_is_said_below_it(lab: Lab, call: Call, tmp_path: Pat
     assert whole.endswith("\\end{document}\n")
     assert call(f"report -t pfedfda/8 -o {tmp_path}/t.tex").stdout == ""
     assert "\\label{tab:pfedfda-8}" in (tmp_path / "t.tex").read_text()
-
-
-def test_another_data_set(empty: Call) -> None:
-    (table,) = json.loads(empty("report -t 1 --dataset digits -f json").stdout)
-    assert {(c["group"], c["column"]) for c in table["cells"]} == {("digits", "Dir-0.3"), ("digits", "5-SPC")}
-    assert {c["reported"] for c in table["cells"]} == {None}
-    (table,) = json.loads(empty("report -t 3 --dataset cifar10 -f json").stdout)
-    assert (table["table"], any(c["reported"] for c in table["cells"])) == ("flux/levels_cifar10", True)
 
 
 def test_only_what_is_done(lab: Lab, call: Call) -> None:
@@ -236,10 +233,25 @@ def only(lab: Lab, table: Table) -> Setting:
 # -- hyper-parameters ------------------------------------------------------------------------------------------
 
 
-def test_a_rows_own_hyper_parameters_stand_above_the_protocols(lab: Lab, tmp_path: Path) -> None:
+def test_hyper_parameters_statistics_crops_and_the_command_are_those_of_the_users_table(
+    lab: Lab, tmp_path: Path
+) -> None:
     about = lab.grid(written(tmp_path, OWN)).notes
     assert "Short: finetune_rounds = 1." in about
     assert "Usual: finetune_rounds = 50." in about
+    text = (
+        OWN + '[[column]]\nlabel = "Clients"\nmetric = "client_accuracy"\nstatistic = "clients"\ndataset = "cifar10"\n'
+    )
+    about = lab.grid(written(tmp_path, text + 'partition = { scheme = "iid" }\n')).about
+    assert any(line.startswith("IID: Value after the last round; seed 2025") for line in about)
+    assert any(line.startswith("Clients: ± is the standard deviation (ddof 1) across clients") for line in about)
+    table = written(tmp_path, OWN.replace('shift = "none" }', 'shift = "none" }\ntrain = { augment = "none" }'))
+    grid = lab.grid(table)
+    about = " ".join([*grid.about, *grid.notes])
+    assert "Test augmentation: test images are untouched." in about
+    assert "cropped" not in about
+    table = written(tmp_path, OWN.replace('"IID"', "'$(rm) \"x\"'")).only(['$(rm) "x"'])
+    assert """--column '$(rm) "x"'""" in lab.grid(table).command
 
 
 def test_hyper_parameters_of_one_data_set_are_not_said_of_another(lab: Lab) -> None:
@@ -263,7 +275,9 @@ def test_a_users_table_says_nothing_of_a_paper(lab: Lab, tmp_path: Path) -> None
     assert json.loads(render([grid], "json"))[0]["claims"][0]["reported"] is None
 
 
-def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: Lab, tmp_path: Path) -> None:
+def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs_and_its_tolerances(
+    lab: Lab, tmp_path: Path
+) -> None:
     (tmp_path / "reported.csv").write_text("table,row,group,column,value,std\nmine,Usual,,IID,50,\n")
     coloured = OWN.replace('shift = "none"', 'shift = "low"')
     grid = lab.grid(written(tmp_path, coloured), compare=True)
@@ -272,12 +286,18 @@ def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: La
     plain = lab.grid(written(tmp_path, OWN), compare=True)
     assert not any("olours" in line for line in plain.notes)
     assert any("Budget paper: 800 rounds" in line for line in plain.notes)
+    (tmp_path / "reported.csv").write_text(
+        "table,row,group,column,value,std\nmine,Usual,,IID,50,\nmine,Short,,IID,40,\n"
+    )
+    text = OWN.replace('label = "Short", ', 'label = "Short", band = [30, 50], ')
+    grid = lab.grid(written(tmp_path, text), compare=True)
+    assert "Tolerance: Short in 30 to 50; ±2 points." in grid.notes
 
 
 # -- what holds for some cells ----------------------------------------------------------------------------------
 
 
-def test_a_departure_is_said_of_the_partitions_that_it_is_about() -> None:
+def test_every_departure_is_said_of_a_table_and_of_the_partitions_that_it_is_about() -> None:
     table = tables.load("feddrm/1")
     shards = "Shards are cut after a stable sort"
     assert any(text.startswith(shards) for text in departures(table.only([SPC]), "small"))
@@ -285,10 +305,7 @@ def test_a_departure_is_said_of_the_partitions_that_it_is_about() -> None:
     assert any("permutes labels" in t for t in departures(tables.load("flux/16"), "small")) == (
         {c.partition["shift"] for c in tables.load("flux/16").measured} <= {"pyx", "pxy"}
     )
-
-
-def test_every_departure_is_said_of_a_table() -> None:
-    """And is about facts that there are."""
+    # And is about facts that there are.
     precisions = ("", "fp32")
     loaded = [tables.load(name) for name in tables.names()]
     said = {text for one in loaded for by in precisions for text in departures(one, "paper", precision=by)}
@@ -332,15 +349,6 @@ def test_what_is_said_of_some_cells_is_not_said_of_others(lab: Lab, name: str, o
 # -- statistics, seeds, views, tolerances, claims ----------------------------------------------------------------
 
 
-def test_columns_of_different_statistics_are_told_of_one_by_one(lab: Lab, tmp_path: Path) -> None:
-    text = (
-        OWN + '[[column]]\nlabel = "Clients"\nmetric = "client_accuracy"\nstatistic = "clients"\ndataset = "cifar10"\n'
-    )
-    about = lab.grid(written(tmp_path, text + 'partition = { scheme = "iid" }\n')).about
-    assert any(line.startswith("IID: Value after the last round; seed 2025") for line in about)
-    assert any(line.startswith("Clients: ± is the standard deviation (ddof 1) across clients") for line in about)
-
-
 @pytest.mark.parametrize("statistic", ["last_rounds", "clients"])
 def test_one_value_has_no_standard_deviation(lab: Lab, tmp_path: Path, statistic: str) -> None:
     metric = "average_accuracy" if statistic == "last_rounds" else "client_accuracy"
@@ -373,23 +381,6 @@ def test_a_table_of_ones_own_says_what_it_measures_and_on_whom(lab: Lab, tmp_pat
         assert any(said in line for line in lab.grid(table, seeds=seeds).about)
 
 
-def test_images_are_not_said_to_be_cropped_where_runs_do_not_crop(lab: Lab, tmp_path: Path) -> None:
-    table = written(tmp_path, OWN.replace('shift = "none" }', 'shift = "none" }\ntrain = { augment = "none" }'))
-    grid = lab.grid(table)
-    about = " ".join([*grid.about, *grid.notes])
-    assert "Test augmentation: test images are untouched." in about
-    assert "cropped" not in about
-
-
-def test_rows_without_a_band_have_the_tables_tolerance(lab: Lab, tmp_path: Path) -> None:
-    (tmp_path / "reported.csv").write_text(
-        "table,row,group,column,value,std\nmine,Usual,,IID,50,\nmine,Short,,IID,40,\n"
-    )
-    text = OWN.replace('label = "Short", ', 'label = "Short", band = [30, 50], ')
-    grid = lab.grid(written(tmp_path, text), compare=True)
-    assert "Tolerance: Short in 30 to 50; ±2 points." in grid.notes
-
-
 def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Lab) -> None:
     setting = lab.setting("feddrm/1", DIR)
     table = tables.load("feddrm/1").only([DIR])
@@ -410,11 +401,6 @@ def test_extra_rows_times_count_among_those_of_an_executor(lab: Lab, tmp_path: P
     about = lab.grid(table, extra=True).about
     assert any(line.startswith("Times are those of different executors") for line in about)
     assert any("measured on cpu or cuda" in line for line in about)
-
-
-def test_a_columns_name_goes_through_a_shell(lab: Lab, tmp_path: Path) -> None:
-    table = written(tmp_path, OWN.replace('"IID"', "'$(rm) \"x\"'")).only(['$(rm) "x"'])
-    assert """--column '$(rm) "x"'""" in lab.grid(table).command
 
 
 @pytest.mark.shipped

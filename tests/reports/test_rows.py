@@ -188,12 +188,20 @@ def own_ids(path: Path, lab: Lab) -> list[str]:
     return [spec.id for cell in lab.cells(str(path), "smoke").all for spec in cell.specs]
 
 
-def test_files_are_seen_from_the_tables_folder(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_seen_from_the_tables_folder_and_a_planned_row_is_not_built(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = own_table(tmp_path)
     there = own_ids(path, lab)
     monkeypatch.chdir(tmp_path)
     assert own_ids(Path("mine.toml"), lab) == there
     assert len(set(there)) == 6
+    path = own_table(tmp_path, ('method = "fedavg"', 'method = "fedsplendid", planned = true'))
+    states = {c.row.label: c.state for c in lab.cells(str(path), "smoke").all}
+    assert states == {"FedAvg": State.NOT_BUILT, "Mine": State.MISSING, "Mine, 0.1": State.MISSING}
+    path = own_table(tmp_path, ('method = "fedavg"', 'method = "fedavg", planned = true'))
+    states = {c.row.label: c.state for c in lab.cells(str(path), "smoke").all}
+    assert states["FedAvg"] is State.MISSING
 
 
 def test_the_same_text_elsewhere_is_the_same_method_network_and_partitioner(lab: Lab, tmp_path: Path) -> None:
@@ -213,15 +221,6 @@ def test_a_data_set_of_ones_own_is_its_recipe(lab: Lab, tmp_path: Path) -> None:
     assert cells.absent == {}
     assert {c.column.dataset for c in cells.all} == {"pets"}
     assert all(isinstance(s.setting.partition.dataset, DatasetSpec) for c in cells.all for s in c.specs)
-
-
-def test_a_planned_row_is_not_built_until_its_method_is_there(lab: Lab, tmp_path: Path) -> None:
-    path = own_table(tmp_path, ('method = "fedavg"', 'method = "fedsplendid", planned = true'))
-    states = {c.row.label: c.state for c in lab.cells(str(path), "smoke").all}
-    assert states == {"FedAvg": State.NOT_BUILT, "Mine": State.MISSING, "Mine, 0.1": State.MISSING}
-    path = own_table(tmp_path, ('method = "fedavg"', 'method = "fedavg", planned = true'))
-    states = {c.row.label: c.state for c in lab.cells(str(path), "smoke").all}
-    assert states["FedAvg"] is State.MISSING
 
 
 @pytest.mark.parametrize(
@@ -410,13 +409,10 @@ def test_programs_read_it_in_every_line(lab: Lab) -> None:
     assert {c["precision"] for c in read[0]["cells"]} == {"bf16"}
 
 
-def test_what_fills_the_cells_names_it(lab: Lab) -> None:
+def test_what_fills_the_cells_names_the_precision_and_cells_of_another_are_pointed_at(lab: Lab) -> None:
     fills = "fedbench train --table feddrm/1 --budget small"
     assert command(cells(lab, "bf16")) == of_precision(lab, "bf16").command == f"{fills} --precision bf16"
     assert command(cells(lab, "fp32")) == fills
-
-
-def test_cells_of_another_precision_are_pointed_at(lab: Lab) -> None:
     for made, budget, said in (
         ("bf16", "paper", "another budget and precision: --budget paper --precision bf16"),
         ("bf16", "small", "another precision: --precision bf16"),

@@ -344,7 +344,9 @@ def ranked_runs(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return lab
 
 
-def test_ranks_by_hand(ranked_runs: Lab) -> None:
+def test_ranks_by_hand_and_their_diagram_in_every_form(
+    ranked_runs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Places without some line are left out, and it is said."""
     ranks = ranked(select(ranked_runs.store))
     order = [ranks.lines.index(name) for name in ("FedAvg", "FedDRM", "Local")]
@@ -355,6 +357,18 @@ def test_ranks_by_hand(ranked_runs: Lab) -> None:
     assert ranks.result.difference == pytest.approx(2.343 * (3 * 4 / (6 * 4)) ** 0.5, abs=0.001)
     assert len(ranks.places) == 4
     assert ranks.left_out == ["cifar10, Dir-5 has no average_accuracy of FedDRM, Local"]
+    monkeypatch.chdir(tmp_path)
+    call = partial(answer, ranked_runs.store.home, "figure", "ranks")
+    assert "Average ranks: FedDRM 1.38, FedAvg 1.88, Local 2.75" in call("-o", "ranks.png").stdout
+    assert (tmp_path / "ranks.png").read_bytes().startswith(b"\x89PNG")
+    call("-o", "ranks.svg")
+    assert (tmp_path / "ranks.svg").read_text().count("<path") > 10
+    (panel,) = json.loads(call("--json").stdout)["panels"]
+    assert [line["average_rank"] for line in panel["lines"] if line["line"] == "Local"] == [2.75]
+    assert panel["alike"] == [["FedDRM", "FedAvg", "Local"]]
+    lines = of_csv(call("--csv").stdout)
+    assert len(lines) == 12
+    assert {line["rank"] for line in lines if line["line"] == "FedAvg"} == {"3.0", "2.0", "1.5", "1.0"}
 
 
 def test_two_methods_of_one_title_are_two_lines(lab: Lab) -> None:
@@ -371,21 +385,6 @@ def test_two_methods_of_one_title_are_two_lines(lab: Lab) -> None:
     (printed,) = side_by_side(ranked_runs)
     assert {line.keys[printed.keys.index("method")] for line in printed.lines} == set(ranks.lines)
     assert sum("FedProx (prox)" in line.label for line in printed.lines) == 2
-
-
-def test_the_diagram_in_every_form(ranked_runs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    call = partial(answer, ranked_runs.store.home, "figure", "ranks")
-    assert "Average ranks: FedDRM 1.38, FedAvg 1.88, Local 2.75" in call("-o", "ranks.png").stdout
-    assert (tmp_path / "ranks.png").read_bytes().startswith(b"\x89PNG")
-    call("-o", "ranks.svg")
-    assert (tmp_path / "ranks.svg").read_text().count("<path") > 10
-    (panel,) = json.loads(call("--json").stdout)["panels"]
-    assert [line["average_rank"] for line in panel["lines"] if line["line"] == "Local"] == [2.75]
-    assert panel["alike"] == [["FedDRM", "FedAvg", "Local"]]
-    lines = of_csv(call("--csv").stdout)
-    assert len(lines) == 12
-    assert {line["rank"] for line in lines if line["line"] == "FedAvg"} == {"3.0", "2.0", "1.5", "1.0"}
 
 
 @pytest.mark.parametrize(
@@ -491,7 +490,9 @@ def test_else_clients_show_images_of_their_own(store: Store, draws: Draws, value
         assert panel_of(draws, "--partition", part.id, "--image", "3")["common"]
 
 
-def test_titles_stay_in_their_cells() -> None:
+def test_titles_stay_in_their_cells_and_a_figure_by_its_kind_is_of_any_partition(
+    store: Store, draws: Draws, tmp_path: Path
+) -> None:
     """Steps of a transform are not torn apart, and lines are as long as there is room; cells stand in a grid."""
     pixels = np.zeros((1, 8, 8, 3), np.uint8)
     look = str(Transform(gamma=0.75, hue=-0.05, saturation=0.7, posterize=2))
@@ -502,6 +503,10 @@ def test_titles_stay_in_their_cells() -> None:
     ):
         assert views._title(views.View(client, said, (0,), pixels), width).split("\n") == lines
     assert [views._grid(cells) for cells in (1, 8, 10, 7, 32)] == [(1, 1), (2, 4), (2, 5), (2, 4), (4, 8)]
+    part = partition(store, 3)
+    for name in (name for name, figure in figures.FREE.items() if "partition" in figures.kind_of(figure).options):
+        draws(name, "--partition", part.id, "-o", f"{name}.svg")
+        assert (tmp_path / f"{name}.svg").read_bytes().startswith(b"<?xml")
 
 
 def test_partitions_by_their_ids_and_by_filters_of_runs(store: Store, lab: Lab, draws: Draws) -> None:
@@ -521,13 +526,6 @@ def test_partitions_by_their_ids_and_by_filters_of_runs(store: Store, lab: Lab, 
     message = f"partition {lost.id} of run .* is no more; 'fedbench partition' makes it again"
     with pytest.raises(FedbenchError, match=message):
         draws("partition", "method=local")
-
-
-def test_a_figure_by_its_kind_is_of_any_partition(store: Store, draws: Draws, tmp_path: Path) -> None:
-    part = partition(store, 3)
-    for name in (name for name, figure in figures.FREE.items() if "partition" in figures.kind_of(figure).options):
-        draws(name, "--partition", part.id, "-o", f"{name}.svg")
-        assert (tmp_path / f"{name}.svg").read_bytes().startswith(b"<?xml")
 
 
 @pytest.mark.slow
@@ -557,7 +555,7 @@ def printed(lines: dict[str, Points], width: int = 60, encoding: str = "utf-8", 
     return out.read().splitlines()
 
 
-def test_a_line_begins_and_ends_where_its_points_are() -> None:
+def test_charts_in_letters_of_lines_a_point_none_and_without_braille() -> None:
     title, *rows, axis, rising, falling = printed({"up": RISING, "down": FALLING})
     assert title == "accuracy (%)"
     assert len(rows) == 7
@@ -568,9 +566,6 @@ def test_a_line_begins_and_ends_where_its_points_are() -> None:
     assert end == 3
     assert axis.split() == ["1", "round", "10"]
     assert (rising, falling) == ("1 up  100 at the end", "2 down  50 at the end")
-
-
-def test_charts_of_a_point_of_none_and_where_there_is_no_braille() -> None:
     _, *rows, _, _ = printed({"once": [(20.0, 70.0)]})
     assert [row for row in rows if row.strip().startswith("70")] == [rows[3]]
     assert rows[3].split("│")[1].strip() == "1"

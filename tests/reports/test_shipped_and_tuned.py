@@ -241,6 +241,8 @@ def test_a_cell_takes_the_value_of_the_best_validation_accuracy_whatever_test_im
         assert chosen(lab, tuned)[0] == [0.03, 0.1, 0.3], "nothing is chosen before all have been tried"
         train(lab, spec, validation, test)
     assert chosen(lab, tuned) == ([0.1, 0.1], [0, 1], State.MISSING)
+    tried = {run.id for run in lab.store.list("run")}
+    assert of_tables([str(tuned)], lab.store, []).keys() == tried, "a pack of the table holds the runs that chose"
     assert chosen(lab, tuned, column=1)[0] == [0.03, 0.1, 0.3], "each cell has its own"
     train(lab, cells(lab, tuned).grid[0][0].specs[1], 0.1, 0.4)
     assert chosen(lab, tuned)[2] is State.DONE
@@ -300,12 +302,6 @@ def test_a_method_that_answers_without_scores_takes_the_first_value(lab: Lab, tu
     for spec, test in zip(cells(lab, tuned).grid[0][0].specs, (0.1, 0.9, 0.5), strict=True):
         train(lab, spec, None, test)
     assert chosen(lab, tuned)[0] == [0.03, 0.03]
-
-
-def test_a_pack_of_the_table_holds_the_runs_that_chose(lab: Lab, tuned: Path) -> None:
-    for spec in (trials := cells(lab, tuned).grid[0][0].specs):
-        train(lab, spec, 0.5, 0.5)
-    assert of_tables([str(tuned)], lab.store, []).keys() == {spec.id for spec in trials}
 
 
 def test_a_seed_that_shipped_trials_chose_the_value_of_goes_into_a_pack(lab: Lab, tuned: Path, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return Site(dict(pages(runs, told)), {(run.spec.method, run.spec.setting.seed): run.id for run in runs})
 
 
-def test_a_row_a_group_and_a_page_a_run(site: Site) -> None:
+def test_a_row_a_group_and_a_page_a_run_that_shows_all_of_it(site: Site) -> None:
     assert set(site.pages) == {"index.html", *(f"run-{id}.html" for id in site.ids.values())}
     index = _Page(site.pages["index.html"])
     words = [attributes["data-words"] or "" for attributes in index.all("tr") if "data-words" in attributes]
@@ -125,6 +125,20 @@ def test_a_row_a_group_and_a_page_a_run(site: Site) -> None:
     links = {name: {a["href"] for a in _Page(text).all("a")} for name, text in site.pages.items()}
     assert links.pop("index.html") == set(site.pages) - {"index.html"}
     assert all("index.html" in of_page <= set(site.pages) for of_page in links.values())
+    page = _Page(site.of("fedavg", 1))
+    assert [a["aria-label"] for a in page.all("svg")] == [
+        "average accuracy, %, by round", "client accuracy of each client, %", "training loss, by round",
+        "samples of each class by client",
+    ]  # fmt: skip
+    kinds = [a.get("class") for a in page.all("polyline")]
+    assert kinds == ["other", "other", "own"] * 2  # the other seeds stand behind
+    bars = [a.get("class") for a in page.all("rect")]
+    assert bars == ["bar"] * 10 + ["unseen"] * 2
+    assert "client 11, never trains: 55.00 %" in page.text
+    assert "Unweighted mean (dashed) 22.50" in page.text
+    for words in ("70.00 %", "seed 1", "cifar10", "learning", "Where it comes from", "Repeat it"):
+        assert words.lower() in page.text.lower()
+    assert len([a for a in page.all("a") if (a["href"] or "").startswith("run-")]) == 2
 
 
 def test_nothing_is_loaded_and_every_text_is_harmless(site: Site) -> None:
@@ -143,23 +157,6 @@ def test_nothing_is_loaded_and_every_text_is_harmless(site: Site) -> None:
     shown = _Page(site.of("ditto", 0)).text  # hostile texts stand as they are
     for where in ("<script>alert(1)</script>", "run =1+1", "fedbench =1+1", "[bold]a[/x]"):
         assert where in shown
-
-
-def test_the_page_of_a_run_shows_all_of_it(site: Site) -> None:
-    page = _Page(site.of("fedavg", 1))
-    assert [a["aria-label"] for a in page.all("svg")] == [
-        "average accuracy, %, by round", "client accuracy of each client, %", "training loss, by round",
-        "samples of each class by client",
-    ]  # fmt: skip
-    kinds = [a.get("class") for a in page.all("polyline")]
-    assert kinds == ["other", "other", "own"] * 2  # the other seeds stand behind
-    bars = [a.get("class") for a in page.all("rect")]
-    assert bars == ["bar"] * 10 + ["unseen"] * 2
-    assert "client 11, never trains: 55.00 %" in page.text
-    assert "Unweighted mean (dashed) 22.50" in page.text
-    for words in ("70.00 %", "seed 1", "cifar10", "learning", "Where it comes from", "Repeat it"):
-        assert words.lower() in page.text.lower()
-    assert len([a for a in page.all("a") if (a["href"] or "").startswith("run-")]) == 2
 
 
 def test_a_run_without_metrics_or_partition_says_so(lab: Lab, setting: Setting) -> None:
@@ -189,13 +186,10 @@ def test_a_partition_of_many_cells_is_cut_and_says_so(lab: Lab, setting: Setting
     assert len(re.findall("M", drawn)) == pictures.CELLS
 
 
-def test_ticks_are_round() -> None:
+def test_ticks_are_round_long_lines_keep_their_end_and_numbers_that_are_none_are_left_out() -> None:
     assert svg.ticks(0, 100) == [0, 20, 40, 60, 80, 100]
     assert svg.ticks(1, 2) == pytest.approx([1, 1.2, 1.4, 1.6, 1.8, 2])
     assert svg.ticks(-1e-3, 1e-3) == pytest.approx([-1e-3, -5e-4, 0, 5e-4, 1e-3])
-
-
-def test_one_point_is_a_dot_and_long_lines_keep_their_end() -> None:
     assert '<circle class="dot"' in svg.lines("a", [(5, 0.5)], [], "round")
     line = [(float(t), float(t)) for t in range(10_001)]
     (way,) = re.findall(r'points="([^"]*)"', svg.lines("a", line, [], "round"))
@@ -203,9 +197,6 @@ def test_one_point_is_a_dot_and_long_lines_keep_their_end() -> None:
     first, *_, last = way.split()
     assert first.startswith(f"{svg.LEFT},")
     assert last.startswith(f"{svg.WIDTH - svg.RIGHT},")
-
-
-def test_numbers_that_are_none_are_left_out() -> None:
     rows = [("average_accuracy", -1, math.nan), ("client_accuracy", 0, math.nan), ("client_accuracy", 1, 0.5)]
     metric, client, value = (list(column) for column in zip(*rows, strict=True))
     columns = {"metric": pa.array(metric).dictionary_encode(), "view": pa.array(["plain"] * 3).dictionary_encode()}

@@ -69,7 +69,7 @@ def family(tmp_path: Path) -> Path:
     return path
 
 
-def test_tables_are_the_combinations_of_the_axes(family: Path) -> None:
+def test_tables_are_the_combinations_of_the_axes_and_a_placeholder_alone_keeps_its_type(family: Path) -> None:
     told = {n: tables.load(f"{family}:{n}") for n in ("7", "8", "mean_ten", "mean_hundred")}
     assert {n: t.title for n, t in told.items()} == {
         "7": "Ten, plain", "8": "Eight", "mean_ten": "Ten, more", "mean_hundred": "Hundred, more",
@@ -78,31 +78,35 @@ def test_tables_are_the_combinations_of_the_axes(family: Path) -> None:
         "7": ["cifar10"] * 2, "8": ["cifar100"] * 2, "mean_ten": ["cifar10"], "mean_hundred": ["cifar100"],
     }  # fmt: skip
     assert [t.notes for t in told.values()] == [[], ["Of table 8 alone."], [], []]
-
-
-def test_a_placeholder_alone_keeps_its_type(family: Path) -> None:
     table = tables.load(f"{family}:7")
     assert [c.partition["alpha"] for c in table.measured] == [0.1, 0.3]
     assert [c.key for c in table.columns] == ["plain/α = 0.1", "plain/α = 0.3", "Mean"]
     assert table.columns[-1].of == ["plain/α = 0.1", "plain/α = 0.3"]
     assert [c.key for c in table.printed] == ["Mean"]
-
-
-def test_another_data_set_is_the_table_beside_it() -> None:
-    assert tables.on_dataset(tables.load("flux/12"), "cifar10").id == "flux/32"
-    assert tables.on_dataset(tables.load("flux/levels_mnist"), "fashion_mnist").id == "flux/levels_fashion_mnist"
-    assert tables.on_dataset(tables.load("flux/12"), "mnist").id == "flux/12"
-    own = tables.load("flux/12").for_dataset("digits")
-    assert (own.reported, {c.dataset for c in own.columns}) == ({}, {"digits"})
-
-
-def test_siblings_differ_in_the_data_set_alone(family: Path) -> None:
     raw = tomllib.loads(FAMILY)
     assert siblings(raw, family, "mean_ten") == {"cifar10": "mean_ten", "cifar100": "mean_hundred"}
     assert siblings(raw, family, "8") == {"cifar10": "7", "cifar100": "8"}
 
 
-def test_the_last_of_each_varies_fastest(tmp_path: Path) -> None:
+def test_another_data_set_is_the_table_beside_it_and_an_own_one_keeps_what_is_reported_and_claimed() -> None:
+    assert tables.on_dataset(tables.load("flux/12"), "cifar10").id == "flux/32"
+    assert tables.on_dataset(tables.load("flux/levels_mnist"), "fashion_mnist").id == "flux/levels_fashion_mnist"
+    assert tables.on_dataset(tables.load("flux/12"), "mnist").id == "flux/12"
+    own = tables.load("flux/12").for_dataset("digits")
+    assert (own.reported, {c.dataset for c in own.columns}) == ({}, {"digits"})
+    whole, part = tables.load("feddrm/1"), tables.load("feddrm/1").for_dataset("cifar100")
+    assert [c.key for c in part.columns] == ["CIFAR-100/Dir-0.3", "CIFAR-100/25-SPC"]
+    assert part.reported == {place: v for place, v in whole.reported.items() if place[1].startswith("CIFAR-100/")}
+    assert (len(part.reported), part.title) == (22, whole.title)
+    assert part.claim
+    assert all(set(c.columns) <= {"CIFAR-100/Dir-0.3", "CIFAR-100/25-SPC"} for c in part.claim)
+    assert part.replaced, "the command that fills it needs --dataset"
+    of_one = tables.load("feddrm/4")
+    same = of_one.for_dataset("cifar10")
+    assert (same.columns, same.claim, same.replaced) == (of_one.columns, of_one.claim, False)
+
+
+def test_the_last_of_each_varies_fastest_and_every_family_names_its_tables_once(tmp_path: Path) -> None:
     raw = {
         "values": {"a": [1, 2], "b": [{"c": ["x", "y"]}]},
         "column": [{"each": ["a", "b", "d in b.c"], "label": "{a}{d}", "n": "{a}"}, {"label": "last"}],
@@ -110,6 +114,10 @@ def test_the_last_of_each_varies_fastest(tmp_path: Path) -> None:
     filled = expand(raw, tmp_path)["column"]
     assert [c["label"] for c in filled] == ["1x", "1y", "2x", "2y", "last"]
     assert [c.get("n") for c in filled] == [1, 1, 2, 2, None]
+    names = tables.names()
+    assert len(names) == len(set(names))
+    assert sorted(n for family in tables.families() for n in family) == sorted(names)
+    assert numbers({"tables": ["3-5"], "axes": ["x"], "values": {"x": [1, 2, 3]}}, Path("f")) == ["3", "4", "5"]
 
 
 BOTH = {("fedavg", "plain/α = 0.1"): (0.2, 0.4), ("fedavg", "plain/α = 0.3"): (0.6, 0.6)}
@@ -190,13 +198,6 @@ def test_tolerance_in_the_papers_own_deviations_and_cells_that_are_no_target(lab
     grid = lab.grid(table, "smoke", compare=True)
     assert [e.text for line in grid.lines if line.kind == "reported" for e in line.entries] == ["53.00?", "54.50"]
     assert [line.entries[0].within for line in grid.lines if line.kind == "paper"] == [None, True]
-
-
-def test_every_built_in_family_names_its_tables_once() -> None:
-    names = tables.names()
-    assert len(names) == len(set(names))
-    assert sorted(n for family in tables.families() for n in family) == sorted(names)
-    assert numbers({"tables": ["3-5"], "axes": ["x"], "values": {"x": [1, 2, 3]}}, Path("f")) == ["3", "4", "5"]
 
 
 HEAD = 'title = "Mine"\nprotocol = "feddrm"\nmetric = "system_accuracy"\nstatistic = "last_rounds"\nunit = "percent"\n'
@@ -291,15 +292,12 @@ def test_a_table_prints_before_anything_is_trained(lab: Lab, name: str) -> None:
         assert table.id in render([grid], form).replace("\\", "") or form == "latex"
 
 
-def test_table_4_repeats_tables_1_and_2_at_alpha_0_3() -> None:
+def test_tables_by_number_name_and_file_and_table_4_repeats_1_and_2(tmp_path: Path) -> None:
     both = tables.load("feddrm/4").reported
     for name, group in (("feddrm/1", "System accuracy"), ("feddrm/2", "Average accuracy")):
         for (row, column), value in tables.load(name).reported.items():
             if column == "CIFAR-10/Dir-0.3":
                 assert both[row, f"{group}/α = 0.3"] == value
-
-
-def test_tables_by_number_name_and_file(tmp_path: Path) -> None:
     headline = ["feddrm/1", "feddrm/2", "flux/levels_mnist", "flux/51", "pfedfda/6"]
     assert [tables.load(n).id for n in "12345"] == headline
     with pytest.raises(FedbenchError, match="unknown table 'fedrm/1'; did you mean 'feddrm/1'"):
@@ -314,19 +312,6 @@ def test_tables_by_number_name_and_file(tmp_path: Path) -> None:
 
 
 # -- another data set --------------------------------------------------------------------------------------------
-
-
-def test_an_own_dataset_keeps_what_is_reported_and_claimed_of_its_columns() -> None:
-    whole, part = tables.load("feddrm/1"), tables.load("feddrm/1").for_dataset("cifar100")
-    assert [c.key for c in part.columns] == ["CIFAR-100/Dir-0.3", "CIFAR-100/25-SPC"]
-    assert part.reported == {place: v for place, v in whole.reported.items() if place[1].startswith("CIFAR-100/")}
-    assert (len(part.reported), part.title) == (22, whole.title)
-    assert part.claim
-    assert all(set(c.columns) <= {"CIFAR-100/Dir-0.3", "CIFAR-100/25-SPC"} for c in part.claim)
-    assert part.replaced, "the command that fills it needs --dataset"
-    of_one = tables.load("feddrm/4")
-    same = of_one.for_dataset("cifar10")
-    assert (same.columns, same.claim, same.replaced) == (of_one.columns, of_one.claim, False)
 
 
 @pytest.mark.parametrize(
