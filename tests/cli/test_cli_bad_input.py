@@ -189,6 +189,11 @@ TABLE --optimizer=adamw => --optimizer does not go with --table
 TABLE --momentum=0.5 => --momentum does not go with --table
 TABLE --weight-decay=0.1 => --weight-decay does not go with --table
 TABLE --every=2 => --every does not go with --table
+TABLE --minutes 0 => fedbench: --minutes must be above 0, not 0
+TABLE --minutes nan => fedbench: --minutes must be above 0, not nan
+TABLE --export x.csv => a result pack is a Parquet file, and x.csv does not end so; --export NAME.parquet
+train -m fedavg --minutes=2 => fedbench: --minutes goes with --table only; leave it out
+train -m fedavg --export=x.parquet => fedbench: --export goes with --table only; leave it out
 # where runs are made
 train -m local SMOKE --jobs 0 => --jobs must be at least 1, not 0
 sweep digits -m local SMOKE --jobs 0 => --jobs must be at least 1, not 0

@@ -423,26 +423,20 @@ def test_older_runs_of_any_name_are_listed(ready: Path, name: str, monkeypatch: 
     assert (said.code, shown(said.out), shown(said.err)) == (2, True, True)
 
 
-def test_a_folder_of_any_name(home: Path, tmp_path: Path) -> None:
+def test_a_folder_of_any_name_and_consoles(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     odd = tmp_path / "[bold]x[/y]"
     odd.mkdir(parents=True)
     assert "[bold]x[/y]" in good("list", "--home", odd / "store").out
     assert "[bold]x[/y]" in good("evaluate", "--all", "--home", odd / "store").err
     assert shown(bad("methods", "no\x1b[31m\nsuch"))
+    context.out().print("[/x] [bold]a[/] :skull:")
+    context.err().print("[/x]")
+    assert capsys.readouterr() == ("[/x] [bold]a[/] :skull:\n", "[/x]\n")
 
 
 @pytest.mark.parametrize(
     "title",
-    [
-        "[/x]",
-        "[bold]",
-        "[link=x]y[/link]",
-        ":skull:",
-        "one\ntwo",
-        "\x1b[31mred\x1b]0;own\x07",
-        "a\x9b2Jb",
-        "\u202eback",
-    ],
+    ["[/x]", "[link=x]y[/link]", ":skull:", "one\ntwo", "\x1b[31mred\x1b]0;own\x07", "a\x9b2Jb", "\u202eback"],
 )
 def test_a_progress_bar_of_any_title(title: str) -> None:
     out = io.StringIO()
@@ -456,9 +450,3 @@ def test_a_progress_bar_of_any_title(title: str) -> None:
         assert harmful not in text
     if title.isprintable():
         assert title in text
-
-
-def test_the_consoles_take_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    context.out().print("[/x] [bold]a[/] :skull:")
-    context.err().print("[/x]")
-    assert capsys.readouterr() == ("[/x] [bold]a[/] :skull:\n", "[/x]\n")

@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 
 from fedbench.core.trainer import Trainer
-from fedbench.methods.fedavg import FedAvg
 from fedbench.store import Store
 from tests.support.cli_user import (
     DIGITS,
@@ -87,36 +85,27 @@ def train(*more: str) -> Said:
         ("def personalise(self, client):", "return {}['key']", "in personalise: KeyError: 'key'"),
         ("def deviations(self=None):", "return 1 / 0", "in deviations: ZeroDivisionError: division by zero"),
         ("def variables(self, model, context, generator):", "raise GeneratorExit", "in variables: GeneratorExit"),
-    ],
-)
-def test_a_mistake_in_a_hook_is_one_line_and_a_failure(ready: Path, hook: str, body: str, told: str) -> None:
-    mine(hook, body)
-    said = train()
-    assert said.code == 2
-    assert said.line.startswith(f"fedbench: mine.py, line {LINE}, {told}")
-    assert "Traceback" not in said.err
-    assert own(ready) == {}
-    (failure,) = [json.loads(path.read_text()) for path in (ready / "failed").glob("*.json")]
-    assert said.line == f"fedbench: {failure['reason']}"
-    assert "fedbench/engine/" in failure["log"], "the whole stack is in the log"
-    if hook == LOCAL:
-        assert "Traceback" in train("--debug").err
-
-
-@pytest.mark.parametrize(
-    ("hook", "body", "told"),
-    [
         ("def check_setting(self, setting):", "return 1 / 0", "in check_setting: ZeroDivisionError"),
         ("def relative_compute(self, setting):", "sys.exit(0)", "in relative_compute: SystemExit: 0"),
         ("def __post_init__(self):", "sys.exit(0)", "in __post_init__: SystemExit: 0"),
     ],
 )
-@pytest.mark.usefixtures("ready")
-def test_a_mistake_before_the_run_is_one_line(hook: str, body: str, told: str) -> None:
+def test_a_mistake_in_a_hook_is_one_line_and_a_failure(ready: Path, hook: str, body: str, told: str) -> None:
+    """The last three end before there is a run."""
     mine(hook, body)
     said = train()
     assert said.code == 2
+    assert said.line.startswith("fedbench: ")
     assert f"mine.py, line {LINE}, {told}" in said.line
+    assert "Traceback" not in said.err
+    assert own(ready) == {}
+    for path in (failed := list((ready / "failed").glob("*.json"))):
+        failure = json.loads(path.read_text())
+        assert said.line == f"fedbench: {failure['reason']}"
+        assert "fedbench/engine/" in failure["log"], "the whole stack is in the log"
+    assert len(failed) == (told.split(":")[0] not in ("in check_setting", "in relative_compute", "in __post_init__"))
+    if hook == LOCAL:
+        assert "Traceback" in train("--debug").err
 
 
 @pytest.mark.usefixtures("ready")
@@ -159,13 +148,6 @@ def test_a_table_lists_the_line_and_the_log(ready: Path) -> None:
     assert "Traceback" not in said.err
 
 
-@pytest.mark.usefixtures("ready")
-def test_fedbenchs_own_mistake_stays_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FedAvg, "aggregate", lambda *given: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        fedbench("train", "--method", "fedavg", *SMOKE, "--seed", "7")
-
-
 def test_a_module_beside_it_is_part_of_the_run(ready: Path) -> None:
     """And a run that was stopped does not go on with another helper: its last rounds would be by another code."""
     mine(LOCAL, "import helper; helper.at(client.round); yield Train(cross_entropy)")
@@ -182,29 +164,15 @@ def test_a_module_beside_it_is_part_of_the_run(ready: Path) -> None:
     assert len(own(ready)) == 2
 
 
-def test_two_plugins_whose_helpers_have_one_name(ready: Path) -> None:
-    for folder, rate in (("one", 0.1), ("two", 0.2)):
-        Path(folder).mkdir()
-        mine(LOCAL, f"import helper; assert helper.rate == {rate}; yield Train(cross_entropy)", folder)
-        (Path(folder) / "helper.py").write_text(f"rate = {rate}\n")
-    methods = ("--method", "one/mine.py:Mine", "--method", "two/mine.py:Mine")
-    good("train", "--table", "1", *DIGITS, "--column", "*Dir*", *methods)
-    assert len(own(ready)) == 2
-
-
-@pytest.mark.parametrize("folder", ["a:b", "a.py:b", "with space", "~strange"])
 @pytest.mark.usefixtures("ready")
-def test_odd_folders(folder: str) -> None:
-    Path(folder).mkdir()
-    mine(LOCAL, "yield Train(cross_entropy)", folder)
-    assert "Mine\n" in good("train", "--method", f"./{folder}/mine.py:Mine", *SMOKE, "--dry-run").err
-    assert '"name": "Mine"' in good("methods", f"./{folder}/mine.py", "--json").out
-
-
-def test_a_home_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_folders_and_a_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    mine(LOCAL, "yield Train(cross_entropy)")
-    good("methods", "~/mine.py:Mine")
+    for folder in ("a:b", "a.py:b", "with space", "~strange"):
+        Path(folder).mkdir()
+        mine(LOCAL, "yield Train(cross_entropy)", folder)
+        assert "Mine\n" in good("train", "--method", f"./{folder}/mine.py:Mine", *SMOKE, "--dry-run").err
+        assert '"name": "Mine"' in good("methods", f"./{folder}/mine.py", "--json").out
+    good("methods", "~/with space/mine.py:Mine")
 
 
 def test_a_method_of_ones_own_has_options_of_its_own(ready: Path, tmp_path: Path) -> None:
@@ -313,23 +281,6 @@ def test_a_mistake_in_a_network_is_told_by_its_line(ready: Path) -> None:
         line = "fedbench: net.py, line 14, in forward: ZeroDivisionError: division by zero"
         assert (said.code, said.line) == (2, line)
     assert own(ready) == {}
-
-
-def test_a_table_names_it_from_its_own_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    net()
-    text = TABLE.replace("METRIC", "system_accuracy")
-    Path("mine.toml").write_text(f'{text}train = {{ model = "./net.py:Net" }}\n')
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-
-    def states() -> list[str]:
-        (table,) = json.loads(good("report", "--table", "../mine.toml", *SMOKE, "--format", "json").out)
-        return [cell["state"] for cell in table["cells"]]
-
-    good("train", "--table", "../mine.toml", *SMOKE)
-    assert (len(own(home)), states()) == (1, ["done"])
-    (tmp_path / "helper.py").write_text("WIDTH = 25\n")
-    assert states() == ["missing"]
 
 
 # -- a table with a method, a network, a partitioner and a data set, as `new` writes them ---------------------
@@ -465,14 +416,10 @@ def test_a_fault_is_a_cross_and_exit_code_1(tmp_path: Path) -> None:
     assert "says what it is" in failed["hyper parameters"]["proves"]
 
 
-def test_a_new_data_set_is_read_when_its_images_are_there(home: Path) -> None:
+def test_a_new_data_set_is_read_when_its_images_are_there(home: Path, tmp_path: Path) -> None:
     (partition,) = told(good("new", "dataset", "pets"))
     assert "pets" in bad(*partition)
-    for number, folder in enumerate(f"pets/{split}/{label}" for split in ("train", "test") for label in ("cat", "dog")):
-        Path(folder).mkdir(parents=True)
-        for i in range(20):
-            pixels = np.random.default_rng(100 * number + i).integers(0, 256, (40, 40, 3), np.uint8)
-            Image.fromarray(pixels).save(Path(folder) / f"{i}.png")
+    own_images(tmp_path)
     good(*partition, "--clients", "2")
     assert [a.spec.to_dict()["name"] for a in Store(home).list("dataset")] == ["pets"]
 
@@ -586,16 +533,6 @@ def test_methods_and_metrics_list_what_can_be_named() -> None:
     (told,) = json.loads(good("methods", "pfedfda", "--json").out)
     assert [one["name"] for one in told["measures"]] == ["beta", "beta_0", "beta_1"]
     assert "beta: weight of a client's own Gaussian" in good("methods", "pfedfda").out
-
-
-@pytest.mark.parametrize("value", ["Measure('a', 'b', 'c')", "('drift',)", "{}"])
-def test_measures_that_are_none_are_told_in_one_line(value: str) -> None:
-    before, _, rest = MEASURING.partition("    measures = (")
-    text = f"{before}    measures = {value}\n{rest[rest.index('    def round_metrics') :]}"
-    Path("mine.py").write_text(text)
-    line = bad("methods", "mine.py")
-    assert "measures of Mine in" in line
-    assert "write measures = (Measure(...),)" in line
 
 
 # -- a run that keeps its model and logits --------------------------------------------------------------------

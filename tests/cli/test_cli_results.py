@@ -63,7 +63,7 @@ def test_show_walks_from_a_shipped_run_back_to_the_images(pack: Path, tmp_path: 
     assert "no dataset or partition or run or metrics 'fff'" in bad("show", "fff", "--home", other)
 
 
-def test_runs_that_diverged_go_into_a_pack(ready: Path, tmp_path: Path) -> None:
+def test_runs_that_diverged_or_are_of_other_code(ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "training diverged" in bad("train", "-m", "fedavg", "--budget", "smoke", "--lr", "1e30")
     said = good("results", "export", "-o", tmp_path / "ada.parquet", "--by", "Ada").err
     assert "1 run, and 1 run that diverged in" in said
@@ -72,6 +72,12 @@ def test_runs_that_diverged_go_into_a_pack(ready: Path, tmp_path: Path) -> None:
     good("results", "import", tmp_path / "ada.parquet", "--home", tmp_path / "other")
     (one,) = json.loads(good("results", "list", "--json", "--home", tmp_path / "other").out)
     assert (one["runs"], one["diverged"]) == (1, 1)
+    monkeypatch.setattr("fedbench.results.making.other_code", lambda provenance: True)
+    pack = tmp_path / "x.parquet"
+    assert "1 run of 1 was made by other code than today's" in bad("results", "export", "-o", pack)
+    assert not pack.exists()
+    good("results", "export", "-o", pack, "--other-code")
+    assert pack.exists()
 
 
 def test_what_packs_hold_need_not_be_trained(pack: Path, tmp_path: Path) -> None:
@@ -148,17 +154,6 @@ def test_other_numbers_are_asked_about_marked_and_verified_against(pack: Path, t
     assert "1 of 2 come out again" in said.out
 
 
-def test_runs_of_other_code_are_exported_only_with_a_word(
-    ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedbench.results.making.other_code", lambda provenance: True)
-    pack = tmp_path / "x.parquet"
-    assert "1 run of 1 was made by other code than today's" in bad("results", "export", "-o", pack)
-    assert not pack.exists()
-    good("results", "export", "-o", pack, "--other-code")
-    assert pack.exists()
-
-
 def test_other_predictions_are_found_out(pack: Path, tmp_path: Path) -> None:
     far(pack, tmp_path)
     said = fedbench("results", "verify", "--home", tmp_path / "other")
@@ -179,7 +174,7 @@ def test_other_predictions_are_found_out(pack: Path, tmp_path: Path) -> None:
     assert "the same predictions, but other numbers than the pack's, largest difference 2.00 points" in said.out
 
 
-def test_an_export_is_the_same_bytes_and_adds_to_a_pack(pack: Path, tmp_path: Path) -> None:
+def test_an_export_is_the_same_bytes_and_it_and_an_import_add_to_a_pack(pack: Path, tmp_path: Path) -> None:
     before = pack.read_bytes()
     good("results", "export", "method=fedavg", "-o", pack, "--by", "Ada")
     assert pack.read_bytes() == before
@@ -188,9 +183,6 @@ def test_an_export_is_the_same_bytes_and_adds_to_a_pack(pack: Path, tmp_path: Pa
     assert "no such run that feddrm reads" in bad(
         "results", "export", "--table", "feddrm", "-o", tmp_path / "x.parquet"
     )
-
-
-def test_an_import_adds_to_a_pack_of_that_name(pack: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     good("results", "import", pack, "--home", other)
     pack.unlink()

@@ -464,7 +464,7 @@ def test_streams_without_room_signs_or_anybody(tmp_path: Path) -> None:
 FLUX = ("partition", "digits", "--protocol", "flux", "--shift")
 
 
-def test_a_run_says_its_test_phase_and_its_clusters(home: Path) -> None:
+def test_a_run_says_its_test_phase_and_its_clusters_but_nothing_of_labels_that_cannot_be_known(home: Path) -> None:
     assert "group" in good(*FLUX, "px", "--level", "1", "--clients", "6").out
     (run,) = json.loads(good("train", "--method", "flux", *SMOKE, "--rounds", "3", "--json").out)
     clusters = run["clusters"]
@@ -476,10 +476,7 @@ def test_a_run_says_its_test_phase_and_its_clusters(home: Path) -> None:
     assert 0 <= view["test_phase_accuracy_mean"] <= 1
     for heading in ("test phase", "clusters", "adj. Rand"):
         assert heading in good("evaluate").out
-
-
-def test_nothing_is_said_of_labels_that_cannot_be_known(home: Path) -> None:
-    """Under P(Y|X) the test phase has no meaning."""
+    # Under P(Y|X) the test phase has no meaning.
     good(*FLUX, "pyx", "--level", "5")
     (run,) = json.loads(good(*TRAIN, "--json").out)
     (view,) = run["headline"].values()
@@ -488,7 +485,7 @@ def test_nothing_is_said_of_labels_that_cannot_be_known(home: Path) -> None:
     assert "test phase" not in good("evaluate").out
 
 
-def test_an_extra_row_without_a_test_phase_is_no_problem(home: Path) -> None:
+def test_an_extra_row_without_a_test_phase_is_no_problem_and_data_may_drift(home: Path) -> None:
     good(*FLUX, "px", "--level", "5")
     good("train", "--method", "mr_mtl", "--pull", "0.5", *SMOKE)
     printed = good("report", "--table", "flux/13", "--extra", *DIGITS).out
@@ -496,9 +493,6 @@ def test_an_extra_row_without_a_test_phase_is_no_problem(home: Path) -> None:
     assert len(row.split()) == 5, "the label and one accuracy; nothing stands under the test phase"
     assert "✗" not in printed
     assert "lack test_phase" not in printed
-
-
-def test_data_that_drift(home: Path) -> None:
     good(*FLUX, "px", "--level", "1", "--clients", "4", "--phases", "3")
     (run,) = json.loads(good(*TRAIN, "--json").out)
     assert run["budget"] == "smoke", "the budget knows when data in three stages drift"
@@ -551,15 +545,12 @@ def test_seeds_have_partitions_of_their_own_and_the_spread_is_over_them(home: Pa
     assert "± is the standard deviation (ddof 1) over seeds" in good("report", *FTW).out.replace("\n", " ")
 
 
-def test_the_bound_of_table_13_stands_in_the_runs_clients(home: Path) -> None:
+def test_the_bound_of_table_13_stands_in_the_runs_clients_and_matched_ratios_are_an_option(home: Path) -> None:
     good("partition", "digits", "--protocol", "ftw_erm", "--preset", "one")
     good("train", "--method", "kmeans_bound", "--clusters", "5", *SMOKE)
     bound = one_metrics(home).whole_run("ratio_bound")
     assert bound is not None
     assert 1 < bound < 40
-
-
-def test_matched_ratios_by_an_option(home: Path) -> None:
     good("partition", "digits", "--protocol", "ftw_erm")
     options = ("--ratios", "hdrm", "--n-te", "20", "--clusters", "5")
     good("train", "--method", "ftw_erm", *options, *SMOKE)

@@ -116,7 +116,7 @@ def test_ratios_are_drawn_raw_and_normalised_and_spectra_on_a_log_axis_a_colour_
     assert colours == [legend.get_lines()[0].get_color()] * 2
 
 
-def test_the_figure_of_a_partition_its_numbers_and_what_a_terminal_gets(
+def test_the_figure_of_a_partition(
     draws: Draws, digits: str, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = draws("ftw_erm/2", "--partition", digits)

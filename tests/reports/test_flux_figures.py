@@ -116,9 +116,7 @@ def test_the_picture_of_levels(here: Lab) -> None:
         np.testing.assert_allclose(line.get_xdata(), range(1, 9))
 
 
-def test_what_the_paper_reports_is_drawn_thin_and_dotted_and_twelve_methods_can_be_told_apart(
-    here: Lab, draws: Draws
-) -> None:
+def test_what_the_paper_reports_is_drawn_thin_and_dotted_and_twelve_methods_apart(here: Lab, draws: Draws) -> None:
     with pytest.raises(FedbenchError, match="no cell of table flux/levels_mnist is measured at budget small, and flux/4"
                        " shows nothing else; make them: fedbench train --table flux/levels_mnist"):  # fmt: skip
         draws("flux/4")

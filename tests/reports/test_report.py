@@ -233,9 +233,7 @@ def only(lab: Lab, table: Table) -> Setting:
 # -- hyper-parameters ------------------------------------------------------------------------------------------
 
 
-def test_hyper_parameters_statistics_crops_and_the_command_are_those_of_the_users_table(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_parameters_statistics_crops_and_the_command_are_those_of_the_users_table(lab: Lab, tmp_path: Path) -> None:
     about = lab.grid(written(tmp_path, OWN)).notes
     assert "Short: finetune_rounds = 1." in about
     assert "Usual: finetune_rounds = 50." in about
@@ -275,9 +273,7 @@ def test_a_users_table_says_nothing_of_a_paper(lab: Lab, tmp_path: Path) -> None
     assert json.loads(render([grid], "json"))[0]["claims"][0]["reported"] is None
 
 
-def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs_and_its_tolerances(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "reported.csv").write_text("table,row,group,column,value,std\nmine,Usual,,IID,50,\n")
     coloured = OWN.replace('shift = "none"', 'shift = "low"')
     grid = lab.grid(written(tmp_path, coloured), compare=True)

@@ -188,9 +188,7 @@ def own_ids(path: Path, lab: Lab) -> list[str]:
     return [spec.id for cell in lab.cells(str(path), "smoke").all for spec in cell.specs]
 
 
-def test_files_are_seen_from_the_tables_folder_and_a_planned_row_is_not_built(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_seen_from_the_tables_folder(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = own_table(tmp_path)
     there = own_ids(path, lab)
     monkeypatch.chdir(tmp_path)

@@ -344,9 +344,7 @@ def ranked_runs(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return lab
 
 
-def test_ranks_by_hand_and_their_diagram_in_every_form(
-    ranked_runs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_by_hand_and_their_diagram(ranked_runs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Places without some line are left out, and it is said."""
     ranks = ranked(select(ranked_runs.store))
     order = [ranks.lines.index(name) for name in ("FedAvg", "FedDRM", "Local")]
@@ -490,7 +488,7 @@ def test_else_clients_show_images_of_their_own(store: Store, draws: Draws, value
         assert panel_of(draws, "--partition", part.id, "--image", "3")["common"]
 
 
-def test_titles_stay_in_their_cells_and_a_figure_by_its_kind_is_of_any_partition(
+def test_titles_stay_in_cells_and_a_figure_by_its_kind_is_of_any_partition(
     store: Store, draws: Draws, tmp_path: Path
 ) -> None:
     """Steps of a transform are not torn apart, and lines are as long as there is room; cells stand in a grid."""
