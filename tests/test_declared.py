@@ -123,11 +123,13 @@ def test_so_for_every_built_in_method(name: str) -> None:
     assert of(name) == built_in()[name] == of_class(methods.load(name)[0])
 
 
-def test_the_methods_are_those_that_can_be_loaded() -> None:
+def test_the_methods_are_those_that_can_be_loaded_and_a_name_means_the_same_in_all() -> None:
     assert list(built_in()) == methods.names()
+    every = [m for method in built_in().values() for m in method.measures]
+    assert len({m.name for m in every}) == len(set(every))
 
 
-def test_a_run_is_what_training_makes_of_text_and_values_alike() -> None:
+def test_a_run_is_what_training_makes_of_text_values_and_defaults() -> None:
     from fedbench.conformance.lab import setting
 
     ditto, at = of("ditto"), setting()
@@ -139,21 +141,12 @@ def test_a_run_is_what_training_makes_of_text_and_values_alike() -> None:
     with pytest.raises(FedbenchError, match="unknown option of ditto 'mi'; known: mu"):
         ditto.run(at, {"mi": 2})
 
-
-def test_a_hyper_parameter_that_came_later_is_no_part_of_the_identity_at_its_default() -> None:
-    from fedbench.conformance.lab import setting
-
     apfl, at = of("apfl"), setting()
     assert apfl.run(at, {}).params == {"alpha": 0.25}, "as before there was a score"
     assert apfl.run(at, {"score": "after_aggregate"}).id == apfl.run(at, {}).id
     other = apfl.run(at, {"score": "after_local"})
     assert other.params == {"alpha": 0.25, "score": "after_local"}
     assert apfl.differing(other.params) == {"score": "after_local"}
-
-
-def test_a_name_means_the_same_in_all_methods_that_declare_it() -> None:
-    every = [m for method in built_in().values() for m in method.measures]
-    assert len({m.name for m in every}) == len(set(every))
 
 
 @pytest.mark.parametrize(

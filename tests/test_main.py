@@ -18,12 +18,6 @@ from fedbench.cli import app, context
 from fedbench.errors import FedbenchError
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """`fedbench ARGUMENTS` in a process of its own."""
-    command = [sys.executable, "-m", "fedbench", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
-
-
 def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     """`fedbench ARGUMENTS` here: (exit code, standard output, standard error)."""
     with pytest.raises(SystemExit) as stop:
@@ -63,15 +57,14 @@ def test_hoist_loses_nothing_and_keeps_order(arguments: list[str]) -> None:
     assert hoist(arguments) == [a for a in arguments if a in ours] + [a for a in arguments if a not in ours]
 
 
-def test_home_after_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_home_and_data_folders_after_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for arguments in (("--home", tmp_path, "list"), ("list", "--home", tmp_path), ("list", f"--home={tmp_path}")):
         code, out, _ = call(capsys, *arguments)
         assert code == 0
         assert str(tmp_path) in out.replace("\n", "")
         assert context.store().home == tmp_path
-
-
-def test_data_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FEDBENCH_DATA", os.pathsep.join(["a", "b"]))
     assert call(capsys, "list", "--home", tmp_path)[0] == 0
     assert context.roots() == [Path("a"), Path("b")]
@@ -82,15 +75,13 @@ def test_data_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 # -- errors ---------------------------------------------------------------------------------------------------
 
 
-def test_bad_input_is_one_line_and_with_debug_its_traceback(tmp_path: Path) -> None:
-    done = run("show", "xyz", "--home", tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("fedbench: no dataset")
-    assert done.stderr.count("\n") == 1
-    done = run("show", "xyz", "--home", tmp_path, "--debug")
-    assert done.returncode == 2
-    assert "Traceback" in done.stderr
-    assert "FedbenchError: no dataset" in done.stderr
+def test_bad_input_is_one_line_and_with_debug_its_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert str(FedbenchError("no run 'x'", "train one")) == "no run 'x'; train one"
+    assert str(FedbenchError("no run 'x'")) == "no run 'x'"
+    code, out, err = call(capsys, "show", "xyz", "--home", tmp_path)
+    assert (code, out, err.count("\n"), err.startswith("fedbench: no dataset")) == (2, "", 1, True)
+    code, _, err = call(capsys, "show", "xyz", "--home", tmp_path, "--debug")
+    assert (code, "Traceback" in err, "FedbenchError: no dataset" in err) == (2, True, True)
 
 
 def test_our_own_mistakes_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,11 +111,6 @@ def test_the_reader_may_leave(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_error_text() -> None:
-    assert str(FedbenchError("no run 'x'", "train one")) == "no run 'x'; train one"
-    assert str(FedbenchError("no run 'x'")) == "no run 'x'"
-
-
 @pytest.mark.parametrize("uninstalled", [False, True])
 def test_another_distribution_in_place_of_ours(tmp_path: Path, uninstalled: bool) -> None:
     """The package index has another `import fedbench`, with an empty __init__.py; when it goes it takes ours along."""
@@ -151,11 +137,8 @@ def test_another_distribution_in_place_of_ours(tmp_path: Path, uninstalled: bool
 # -- a quick start --------------------------------------------------------------------------------------------
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_and_help_of_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(capsys, "--version") == (0, f"fedbench {fedbench.__version__}\n", "")
-
-
-def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call(capsys, "--help")
     assert (code, err) == (0, "")
     names = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback] + ["data"]

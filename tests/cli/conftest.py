@@ -6,7 +6,7 @@ import dataclasses
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -81,35 +81,33 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store after `partition digits --dir 0.3` and `train --method fedavg --budget smoke` (of small steps, whatever
-    the test means by it), which nobody changes."""
-    folder = tmp_path_factory.mktemp("prepared") / "store"
-    with pytest.MonkeyPatch.context() as patch:
-        _smaller(patch)
-        good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--home", folder)
-        good("train", "--method", "fedavg", *SMOKE, "--home", folder)
-    return folder
+def prepared_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Stores of small steps (whatever the test means by the budget), which nobody changes: `one` after `partition
+    digits --dir 0.3` and `train --method fedavg`, `both` after `train --method local` too, `stopped` after Ctrl-C
+    behind the third of four rounds of `train --method ditto`."""
+
+    @cache
+    def made(state: str) -> Path:
+        folder = tmp_path_factory.mktemp(state) / "store"
+        with pytest.MonkeyPatch.context() as patch:
+            _smaller(patch)
+            if state == "one":
+                good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--home", folder)
+                good("train", "--method", "fedavg", *SMOKE, "--home", folder)
+                return folder
+            shutil.copytree(made("one"), folder)
+            if state == "both":
+                good("train", "--method", "local", *SMOKE, "--home", folder)
+            else:
+                interrupted("train", "--method", "ditto", *SMOKE, "--home", folder, after=3)
+        return folder
+
+    return made
 
 
 @pytest.fixture(scope="session")
-def prepared_both(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same after `train --method local` too."""
-    folder = shutil.copytree(prepared, tmp_path_factory.mktemp("both") / "store")
-    with pytest.MonkeyPatch.context() as patch:
-        _smaller(patch)
-        good("train", "--method", "local", *SMOKE, "--home", folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def prepared_stopped(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The prepared store after Ctrl-C behind the third of four rounds of `train --method ditto`."""
-    folder = shutil.copytree(prepared, tmp_path_factory.mktemp("stopped") / "store")
-    with pytest.MonkeyPatch.context() as patch:
-        _smaller(patch)
-        interrupted("train", "--method", "ditto", *SMOKE, "--home", folder, after=3)
-    return folder
+def prepared(prepared_store: Callable[[str], Path]) -> Path:
+    return prepared_store("one")
 
 
 @pytest.fixture
@@ -119,14 +117,14 @@ def ready(prepared: Path, home: Path) -> Path:
 
 
 @pytest.fixture
-def both(prepared_both: Path, home: Path) -> Path:
+def both(prepared_store: Callable[[str], Path], home: Path) -> Path:
     """The user's store with runs of FedAvg and Local in one partition."""
-    return shutil.copytree(prepared_both, home)
+    return shutil.copytree(prepared_store("both"), home)
 
 
 @pytest.fixture
-def stopped(prepared_stopped: Path, home: Path) -> Path:
+def stopped(prepared_store: Callable[[str], Path], home: Path) -> Path:
     """The folder of a run of Ditto that was interrupted, in a copy of the prepared store."""
-    shutil.copytree(prepared_stopped, home)
+    shutil.copytree(prepared_store("stopped"), home)
     (work,) = home.glob("work/[!.]*")
     return work

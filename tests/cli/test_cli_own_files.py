@@ -9,14 +9,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedbench.core.trainer import Trainer
 from fedbench.store import Store
 from tests.support.cli_user import (
     DIGITS,
@@ -254,24 +252,6 @@ def test_a_run_is_named_by_the_networks_source_and_its_helpers(ready: Path) -> N
         assert name.split()[1] in good("list", "run").out
         good("show", id)
         good("evaluate", id)
-
-
-@pytest.mark.usefixtures("ready")
-def test_a_run_that_was_stopped_goes_on_with_the_same_network_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    net()
-    commit = Trainer.commit
-
-    def stop(self: Trainer, round: Any) -> None:
-        commit(self, round)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "commit", stop)
-        assert train_net().code == 130
-    net(25)
-    assert "goes on" not in train_net().err
-    net()
-    assert "goes on after round 1" in train_net().err
 
 
 def test_a_mistake_in_a_network_is_told_by_its_line(ready: Path) -> None:

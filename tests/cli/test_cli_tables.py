@@ -31,7 +31,6 @@ from tests.support.cli_user import (
     SMOKE,
     Said,
     artifact,
-    bad,
     cells,
     complete,
     edit_manifest,
@@ -274,19 +273,6 @@ def test_one_that_diverges_does_not_lose_the_others(table: str, home: Path, monk
     assert list((home / "failed").iterdir()) == work(home) == []
 
 
-def test_what_fails_at_once_leaves_nothing(table: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> Any:
-        raise ZeroDivisionError("no luck")
-
-    monkeypatch.setattr(Method, "local", broken)
-    said = fedbench(*train(table))
-    assert said.code == 1
-    assert "not together: ZeroDivisionError: no luck" in said.err
-    assert said.err.count("failed: ") == 3
-    assert len(list((home / "failed").iterdir())) == 3
-    assert work(home) == []
-
-
 @pytest.mark.usefixtures("brief")
 def test_what_another_process_holds_is_left_to_it(table: str, home: Path) -> None:
     good(*train(table))
@@ -301,24 +287,6 @@ def test_what_another_process_holds_is_left_to_it(table: str, home: Path) -> Non
         result = json.loads(good(*train(table, "--json")).out)
         assert (len(result["made"]), len(result["failed"]), len(result["left"])) == (0, 0, 1)
     assert good(*train(table)).line == "1 of 1 runs made"
-
-
-def test_what_another_process_lets_go_of_is_made_in_the_end(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was interrupted, say, while this process was at another run."""
-    (first, second) = json.loads(good(*ONE, "-m", "local", "-m", "ditto", "--dry-run", "--json").out)
-    run, order = making.run, []
-    claim = Store(ready).claim(first["run"])
-    claim.__enter__()
-
-    def running(jobs: Any, *rest: Any) -> Any:
-        order.append(jobs[0].spec.id)
-        if len(order) == 2:
-            claim.__exit__(None, None, None)
-        return run(jobs, *rest)
-
-    monkeypatch.setattr(making, "run", running)
-    assert good(*ONE, "-m", "local", "-m", "ditto").line == "2 of 2 runs made"
-    assert order == [first["run"], second["run"], first["run"]]
 
 
 def test_an_interrupt_saves_all_of_them(table: str, home: Path) -> None:
@@ -621,8 +589,3 @@ def test_a_search_tries_and_scores_by_validation_images(home: Path) -> None:
     assert said.err.count("validation accuracy") == 3  # two trials and the best
     assert search("0.001:0.5", 2).err.count("trial 2/2") == 1
     assert len(ids(home)) == 2, "the same trials, which are there"
-
-
-def test_a_sweep_that_cannot_be_made_makes_nothing(home: Path) -> None:
-    assert "unknown method 'fedavgg'" in bad(*SMALL, "-m", "fedavgg")
-    assert not home.exists() or ids(home) == set()

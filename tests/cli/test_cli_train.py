@@ -115,7 +115,7 @@ def test_every_hyper_parameter_is_an_option(ready: Path) -> None:
 
 
 @pytest.mark.full_smoke
-def test_train_says_what_it_does(home: Path) -> None:
+def test_train_says_what_it_does_and_what_the_paper_budget_would_take(home: Path) -> None:
     good("partition", "digits", *DIR, "--protocol", "feddrm")
     said = good(*TRAIN)
     name = f"partition {Store(home).current['partition']}: digits, Dir-0.3, 8 clients, shift high"
@@ -136,11 +136,7 @@ def test_train_says_what_it_does(home: Path) -> None:
             Store(home).current["partition"]
         )
     )
-
-
-@pytest.mark.full_smoke
-def test_paper_budget_is_told_with_its_time(home: Path) -> None:
-    """Where the paper's model fits the images, the remark says what its budget would take here."""
+    # Where the paper's model fits the images, the remark says what its budget would take here.
     good("partition", "digits", *DIR, "--protocol", "pfedfda")
     said = good("train", "--method", "local", *SMOKE, "--dry-run")
     assert "budget smoke: 2 rounds x 5 epochs of 50 images, digits_cnn, about " in said.err
@@ -222,41 +218,6 @@ def test_every_so_many_rounds_and_the_last_ones(every: str, evaluated: list[int]
     good(*TRAIN, "--every", every, "--steps", "1")
     assert sorted(set(current(ready).frame("predictions")["round"])) == evaluated
     assert setting(ready).window == 2
-
-
-OWN = """
-title = "Mine"
-protocol = "feddrm"
-metric = "system_accuracy"
-statistic = "final"
-rows = [
-  { label = "FedAvg", method = "fedavg" },
-  { label = "FedAvg by SGD", method = "fedavg", train = { optimizer = "sgd" } },
-]
-[[column]]
-label = "IID"
-dataset = "digits"
-partition = { scheme = "iid" }
-train = { optimizer = "adamw", lr = 0.002 }
-"""
-
-
-@pytest.mark.usefixtures("brief")
-def test_a_table_by_adamw(home: Path, tmp_path: Path) -> None:
-    mine = tmp_path / "mine.toml"
-    mine.write_text(OWN)
-    assert good("train", "--table", mine, *SMOKE).line == "2 of 2 runs made"
-    settings = [spec.setting for spec in specs(home)]
-    assert sorted((s.optimizer or "", s.momentum, s.weight_decay, s.lr, s.budget) for s in settings) == [
-        ("", 0.9, 5e-4, 0.002, "smoke"),
-        ("adamw", 0.0, 5e-4, 0.002, "smoke"),
-    ]
-    rows = cells(good("report", "--table", mine, *SMOKE, "--format", "json"))
-    assert {label: line["IID"]["state"] for label, line in rows.items()} == {"FedAvg": "done", "FedAvg by SGD": "done"}
-    assert rows["FedAvg"]["IID"]["value"] != rows["FedAvg by SGD"]["IID"]["value"]
-    told = " ".join(good("report", "--table", mine, *SMOKE).out.split())
-    assert "Budget smoke: 2 rounds of 6 steps, digits_cnn, AdamW with weight decay 0.0005" in told
-    assert "FedAvg by SGD: optimizer = sgd." in told
 
 
 @pytest.mark.usefixtures("brief")
@@ -370,19 +331,16 @@ def test_a_curve_of_every_round_and_options_of_partitioner_and_method_in_one_lin
     assert "system" not in said.out, "nobody votes, so there is none"
 
 
-@pytest.mark.parametrize(
-    ("words", "answer"),
-    [
+def test_the_data_set_among_the_words() -> None:
+    for words, answer in (
         ((), (None, [])),
         (("digits",), ("digits", [])),
         (("digits", "--mu", "0.1"), ("digits", ["--mu", "0.1"])),
         (("--mu", "0.1", "digits"), ("digits", ["--mu", "0.1"])),
         (("--mu=0.1", "digits"), ("digits", ["--mu=0.1"])),
         (("--flag", "--mu", "0.1"), (None, ["--flag", "--mu", "0.1"])),
-    ],
-)
-def test_the_data_set_among_the_words(words: tuple[str, ...], answer: Any) -> None:
-    assert dataset_among(words) == answer
+    ):
+        assert dataset_among(words) == answer
     with pytest.raises(FedbenchError, match="unexpected argument 'mnist'"):
         dataset_among(("digits", "--nu", "1", "mnist"))
 
@@ -409,11 +367,8 @@ def test_demo(home: Path) -> None:
 # -- options, environments and streams of every kind ----------------------------------------------------------
 
 
-def test_repeatable_options_stay_repeatable(home: Path) -> None:
+def test_options_that_repeat_and_odd_stores(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good("report", "-t", "ftw_erm/1", "-t", "ftw_erm/3", "--seed", "1", "--seed", "2", "--column", "*", "--column", "*")
-
-
-def test_stores_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert str(tmp_path / "mine") in good("list", "--home=~/mine").out.replace("\n", "")
     monkeypatch.chdir(tmp_path)
@@ -527,22 +482,6 @@ def test_a_plain_run_under_the_protocol_is_the_tables_cell(home: Path) -> None:
     assert metrics.series("client_accuracy_min", "plain")[10] == own.min()
     assert metrics.series("client_accuracy_max", "plain")[10] == own.max()
     assert sorted(metrics.series("client_accuracy_mean", "plain")) == [5, 10]
-
-
-def test_seeds_have_partitions_of_their_own_and_the_spread_is_over_them(home: Path) -> None:
-    done = good("train", *FTW, "--method", "fedsgd", "--executor", "cores")
-    assert "10 runs to make, budget smoke" in done.err
-    settings = [spec.setting for spec in specs(home)]
-    # Two rows: at the budget, and at three times its rounds.
-    assert sorted((s.seed, s.rounds) for s in settings) == [(seed, n) for seed in range(5) for n in (10, 30)]
-    assert all(s.partition.seed == s.seed for s in settings)
-    cell = cells(good("report", *FTW, "--format", "json"))["FedAvg"]["Average"]
-    assert cell["seeds"] == 5
-    values = list(cell["per_seed"].values())
-    assert cell["value"] == pytest.approx(sum(values) / 5)
-    spread = (sum((v - cell["value"]) ** 2 for v in values) / 4) ** 0.5
-    assert cell["std"] == pytest.approx(spread)
-    assert "± is the standard deviation (ddof 1) over seeds" in good("report", *FTW).out.replace("\n", " ")
 
 
 def test_the_bound_of_table_13_stands_in_the_runs_clients_and_matched_ratios_are_an_option(home: Path) -> None:

@@ -170,12 +170,26 @@ def five(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "names", lambda: FIVE)
 
 
+FLUX = [
+    "fedavg", "ifca", "fedrc", "fedem", "fesem", "feddrift", "cfl", "mr_mtl", "apfl_flux", "atp", "flux",
+    "descriptor_bounds",
+]  # fmt: skip
+
+
 @pytest.fixture
 def lab(store: Store, five: None) -> Lab:
     """A laboratory with CIFAR-10 in its store."""
     made = Lab(store)
     made.dataset("cifar10")
     return made
+
+
+@pytest.fixture
+def here(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """The laboratory with FLUX's methods and MNIST."""
+    monkeypatch.setattr(methods, "names", lambda: FLUX)
+    lab.dataset("mnist")
+    return lab
 
 
 APP = typer.Typer()

@@ -6,7 +6,6 @@ import json
 import math
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedbench import methods
 from fedbench.errors import FedbenchError
 from fedbench.reports import figures
 from fedbench.reports import table as tables
@@ -39,17 +37,6 @@ from tests.support.figures_lab import (
 )
 
 LEVELS, SCALING, ROUNDS, THRESHOLDS, PLANE, FOUR = (figures.load(f"flux/{n}") for n in (4, 5, 8, 10, 11, 12))
-
-
-OURS = ["fedavg", "ifca", "fedrc", "fedem", "fesem", "feddrift", "cfl", "mr_mtl", "apfl_flux", "atp", "flux"]
-
-
-@pytest.fixture
-def here(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The laboratory with FLUX's methods and MNIST."""
-    monkeypatch.setattr(methods, "names", lambda: OURS)
-    lab.dataset("mnist")
-    return lab
 
 
 def _mnist(setting: Setting) -> bool:

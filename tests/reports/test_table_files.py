@@ -22,7 +22,7 @@ from fedbench.reports.table.spec import Table
 from fedbench.results.shelf import Shelf
 from tests.reports.conftest import Lab
 from tests.reports.test_cells import MINE as COLUMNS
-from tests.reports.test_flux_tables import COSTS
+from tests.reports.test_paper_tables import COSTS
 
 FAMILY = """
 tables = ["7-8", "mean_ten", "mean_hundred"]

@@ -1,25 +1,34 @@
-"""Result packs: what goes in comes out, the same runs are the same bytes, and what is damaged is one line."""
+"""Result packs: what goes in comes out, the same runs are the same bytes, damage is one line; and shipped ones."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedbench.engine.sweep import plan
 from fedbench.errors import FedbenchError
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, load
+from fedbench.reports import table as tables
+from fedbench.reports.layout.build import build
+from fedbench.reports.render.latex import escape
+from fedbench.reports.render.text import brief
+from fedbench.reports.status.index import Index, State
 from fedbench.results import checksum, seal
 from fedbench.results.failure import Failure, from_json
 from fedbench.results.importing import NEW, OLD, take_in
 from fedbench.results.making import ABOUT, diverged, machine, own_code, refuse_other_code, row_of
 from fedbench.results.pack import GROUP, KEY, ROUNDS, VERSION, Pack, Row, add, compact, fault_of, packed, write
-from fedbench.results.shelf import Shelf, summary
+from fedbench.results.shelf import Shelf, summary, with_fedbench
 from fedbench.results.shipped import NotPacked
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
@@ -475,3 +484,47 @@ def test_a_spec_that_is_not_its_ids(rows: list[Row], tmp_path: Path) -> None:
     (tmp_path / "forged.parquet").write_bytes(seal.sealed(out.getvalue().to_pybytes()))
     with pytest.raises(FedbenchError, match=f"run 000000000000 has the spec of {rows[0].id}"):
         Pack(tmp_path / "forged.parquet").spec(0)
+
+
+@pytest.mark.shipped
+def test_they_are_small() -> None:
+    assert with_fedbench()
+    assert sum(path.stat().st_size for path in with_fedbench()) < 10e6
+
+
+@pytest.mark.shipped
+@pytest.mark.parametrize("path", with_fedbench(), ids=lambda path: path.stem)
+def test_every_run_is_whole_and_names_nobody(path) -> None:  # type: ignore[no-untyped-def]
+    pack = Pack(path)
+    assert json.loads(pq.read_metadata(path).metadata[KEY]) == VERSION, "sealed"
+    for k in range(len(pack.heads["id"])):
+        row = pack.row(k)
+        assert re.fullmatch("[0-9a-f]{64}", row.predictions)
+        assert row.by
+        assert {"host", "process"}.isdisjoint(row.about)
+        assert not re.search(r"/(home|root|tmp|work|Users)/", pack.heads["about"][k] + row.machine)
+
+
+@pytest.mark.shipped
+@pytest.mark.parametrize("name", tables.headline())
+def test_headline_tables_are_whole_without_data(store: Store, name: str) -> None:
+    """And LaTeX has every sign that they print."""
+    printed = build(tables.load(name), "small", store, [], index=Index(store, Shelf.of(store)), compare=True)
+    assert printed.counts.keys() <= {State.DONE.value, State.STALE.value}
+    assert printed.problems == ()
+    entries = [e for line in printed.lines if line.asked for e in line.entries if e.state is not State.UNDEFINED]
+    assert all(entry.text and entry.shipped for entry in entries)
+    said = [*brief(printed, str), *printed.notes, *(text for _, text in printed.footnotes)]
+    signs = {sign for text in (*said, *(entry.text for entry in entries)) for sign in text} - {"?"}
+    assert {sign for sign in signs if "?" in escape(sign)} == set()
+
+
+@pytest.mark.shipped
+def test_of_what_is_shipped_nothing_is_lacking_without_images(store: Store) -> None:
+    table, packs = tables.load("1").only(["CIFAR-10/*"]), Shelf.of(store)
+    lacking = plan(table, store, [], packs=packs)
+    assert (list(lacking.runs), lacking.remarks, lacking.complete) == ([], [], True)
+    assert list(plan(table, store, [], only=["fedavg"], packs=packs).runs) == []
+    for other in ({"only": ["fedavg"], "params": {"anything": 1}}, {"budget": "paper"}, {"packs": None}):
+        with pytest.raises(FedbenchError, match="nothing can be run: the images of cifar10 are not at hand"):
+            plan(table, store, [], **{"packs": packs, **other})  # type: ignore[arg-type]
