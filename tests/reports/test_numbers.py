@@ -7,7 +7,6 @@ import math
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,17 +26,13 @@ from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
 from tests.support.make_runs import clients_table, predictions, rounds_table, write
 
 
-def grid(lab: Lab, name: str = "feddrm/1", budget: str = "small", **options: Any) -> Grid:
-    return lab.grid(name, budget, **options)
-
-
 def entry(grid: Grid, row: str, column: str, kind: str = "paper") -> Entry:
     line = next(line for line in grid.lines if (line.label, line.kind) == (row, kind))
     keys = [f"{h.group}/{h.label}" if h.group else h.label for h in grid.heads]
     return line.entries[keys.index(column)]
 
 
-def test_mean_and_std_of_the_last_rounds(lab: Lab) -> None:
+def test_mean_and_std_of_the_last_rounds_of_which_none_may_be_missing(lab: Lab) -> None:
     by_round = {t: 0.4 + 0.01 * (t % 7) for t in range(1, 401)}
     lab.run(
         lab.setting("feddrm/1", DIR),
@@ -45,12 +40,20 @@ def test_mean_and_std_of_the_last_rounds(lab: Lab) -> None:
         metrics={"system_accuracy": by_round.get, "average_accuracy": by_round.get},
     )
     last = [100 * by_round[t] for t in range(396, 401)]  # window 5; round 300 is evaluated too but does not count
-    found = entry(grid(lab), "FedDRM", DIR)
+    found = entry(lab.grid("feddrm/1"), "FedDRM", DIR)
     assert found.value is not None
     assert found.value.mean == pytest.approx(statistics.mean(last))
     assert found.value.std == pytest.approx(statistics.pstdev(last))
     assert (found.text, found.spread) == (f"{statistics.mean(last):.2f}", f"{statistics.pstdev(last):.2f}")
     assert found.value.count == 5
+    setting = lab.setting("feddrm/1", SPC)
+    lab.rows(
+        lab.run(setting, "feddrm", measure=False),
+        series("system_accuracy", "crop", set(setting.evaluated_rounds()) - {398}),
+    )
+    printed = lab.grid("feddrm/1")
+    assert entry(printed, "FedDRM", SPC).state is State.DAMAGED
+    assert "last 5 rounds" in printed.problems[0]
 
 
 def series(metric: str, view: str, rounds: Iterable[int], value: float = 0.5) -> list[tuple[str, str, int, int, float]]:
@@ -58,22 +61,11 @@ def series(metric: str, view: str, rounds: Iterable[int], value: float = 0.5) ->
     return [(metric, view, t, -1, value) for t in rounds]
 
 
-def test_a_missing_round_of_the_window_is_no_number(lab: Lab) -> None:
-    setting = lab.setting("feddrm/1", DIR)
-    lab.rows(
-        lab.run(setting, "feddrm", measure=False),
-        series("system_accuracy", "crop", set(setting.evaluated_rounds()) - {398}),
-    )
-    printed = grid(lab)
-    assert entry(printed, "FedDRM", DIR).state is State.DAMAGED
-    assert "last 5 rounds" in printed.problems[0]
-
-
 def test_mean_and_std_across_clients(lab: Lab) -> None:
     setting = lab.setting("pfedfda/2", "CIFAR10/Dir(0.5)")
     accuracies = {0: 0.2, 1: 0.4, 2: 0.9}
     lab.run(setting, "pfedfda", clients=accuracies, images={1: 2, 2: 3}, views=("plain",), rules="pfedfda")
-    found = entry(grid(lab, "pfedfda/2"), "pFedFDA", "CIFAR10/Dir(0.5)")
+    found = entry(lab.grid("pfedfda/2"), "pFedFDA", "CIFAR10/Dir(0.5)")
     assert found.value is not None
     weighted = (0.2 * 1 + 0.4 * 2 + 0.9 * 3) / 6
     assert (found.text, found.spread) == (f"{weighted:.3f}", f"{statistics.stdev(accuracies.values()):.2f}")
@@ -116,7 +108,7 @@ def test_clients_without_known_test_images_have_no_weighted_mean(lab: Lab) -> No
     setting = lab.setting("pfedfda/2", "CIFAR10/Dir(0.5)")
     each = [("client_accuracy", "plain", setting.rounds, c, 0.5) for c in (0, 1)]
     lab.rows(lab.run(setting, "pfedfda", rules="pfedfda", measure=False), [*each, ("test_images", "", 0, 0, 0.5)])
-    printed = grid(lab, "pfedfda/2")
+    printed = lab.grid("pfedfda/2")
     assert entry(printed, "pFedFDA", "CIFAR10/Dir(0.5)").state is State.DAMAGED
     assert "lack the test images of the clients that have client_accuracy" in printed.problems[0]
     plain = lab.grid(with_client_mean(tables.load("pfedfda/2"), "unweighted"))
@@ -132,7 +124,7 @@ def test_views_are_kept_apart(lab: Lab, once: bool) -> None:
     rounds = setting.evaluated_rounds()
     plain = series("system_accuracy", "plain", rounds[-1:] if once else rounds, 0.6)
     lab.rows(lab.run(setting, "feddrm", measure=False), [*series("system_accuracy", "crop", rounds), *plain])
-    cropped, untouched = grid(lab), grid(lab, view="plain")
+    cropped, untouched = lab.grid("feddrm/1"), lab.grid("feddrm/1", view="plain")
     found = entry(untouched, "FedDRM", DIR)
     assert (found.text, found.spread, found.state) == ("60.00", "" if once else "0.00", State.DONE)
     assert (entry(cropped, "FedDRM", DIR).text, entry(cropped, "FedDRM", DIR).spread) == ("50.00", "0.00")
@@ -144,11 +136,11 @@ def test_views_are_kept_apart(lab: Lab, once: bool) -> None:
 def test_several_seeds(lab: Lab) -> None:
     for seed, value in ((1, 0.4), (2, 0.5)):
         lab.run(lab.cells("feddrm/1", seeds=[seed]).settings[DIR][0], "feddrm", value=value)
-    found = entry(grid(lab, seeds=[1, 2]), "FedDRM", DIR)
+    found = entry(lab.grid("feddrm/1", seeds=[1, 2]), "FedDRM", DIR)
     assert found.value is not None
     assert (found.text, found.value.seeds, len(found.runs)) == ("45.00", 2, 2)
     assert found.value.seed_std == pytest.approx(statistics.stdev([40, 50]))
-    half = grid(lab, seeds=[1, 3])
+    half = lab.grid("feddrm/1", seeds=[1, 3])
     assert entry(half, "FedDRM", DIR).text == "40.00"  # what is there, and it counts as missing
     assert entry(half, "FedDRM", DIR).state is State.MISSING
     assert any("2 seeds: 1, 3" in line for line in half.about)
@@ -158,7 +150,7 @@ def test_best_and_second_as_printed(lab: Lab) -> None:
     setting = lab.setting("feddrm/1", DIR)
     for method, value in (("feddrm", 0.50001), ("fedavgft", 0.5), ("pfedfda", 0.4), ("local", 0.3)):
         lab.run(setting, method, value=value, views=("plain",))
-    printed = grid(lab, extra=True)
+    printed = lab.grid("feddrm/1", extra=True)
     assert any("test images are untouched" in line for line in printed.about), "a run without crops has only these"
     assert [entry(printed, row, DIR).text for row in ("FedDRM", "FedAvgFT")] == ["50.00", "50.00"]
     assert [entry(printed, row, DIR).rank for row in ("FedDRM", "FedAvgFT")] == [1, 1]
@@ -170,7 +162,7 @@ def test_the_fastest_is_best_and_ratios_are_to_fedavg(lab: Lab) -> None:
     for method, seconds in (("fedavg", 2.0), ("pfedfda", 3.0)):
         whole = {"local_training_seconds": seconds, "total_runtime_seconds": 60 * seconds}
         lab.run(setting, method, whole=whole, rules="pfedfda")
-    printed = grid(lab, "pfedfda/6", compare=True)
+    printed = lab.grid("pfedfda/6", compare=True)
     fast, slow = (entry(printed, row, "One after another/Local training") for row in ("FedAvg", "pFedFDA"))
     assert (fast.text, fast.ratio, fast.rank) == ("2.00", "1.00×", 1)
     assert (slow.text, slow.ratio, slow.rank) == ("3.00", "1.50×", 2)
@@ -185,7 +177,7 @@ def test_the_fastest_is_best_and_ratios_are_to_fedavg(lab: Lab) -> None:
 
 
 def test_the_counted_table_equals_the_paper_digit_for_digit(lab: Lab) -> None:
-    printed = grid(lab, "pfedfda/8", compare=True)
+    printed = lab.grid("pfedfda/8", compare=True)
     for ours, theirs in zip(printed.lines[::2], printed.lines[1::2], strict=True):
         assert (ours.kind, theirs.kind) == ("paper", "reported")
         assert [e.text for e in ours.entries] == [e.text for e in theirs.entries]
@@ -200,7 +192,7 @@ def test_compare_says_how_far_off_and_what_is_claimed(lab: Lab) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.63)
     lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.5)
     lab.run(lab.setting("feddrm/1", SPC), "feddrm", value=0.4)
-    printed = grid(lab, compare=True)
+    printed = lab.grid("feddrm/1", compare=True)
     near, far = entry(printed, "FedDRM", DIR), entry(printed, "FedDRM", SPC)
     assert near.difference == pytest.approx(63 - 63.85)
     assert (near.within, near.delta, far.within, far.delta) == (True, "−0.85", False, "−18.50*")
@@ -210,33 +202,35 @@ def test_compare_says_how_far_off_and_what_is_claimed(lab: Lab) -> None:
     assert any(line.startswith("Cost: 3 min of training in 3 runs") for line in printed.notes)
     ours, theirs = printed.verdicts[0]
     assert (ours.state, ours.made, ours.asked, theirs.state) == (SO_FAR, 1, 6, "holds")
-    assert grid(lab).verdicts == ()
+    assert lab.grid("feddrm/1").verdicts == ()
 
 
 def test_what_is_missing_and_how_to_fill_it(lab: Lab) -> None:
     assert all(
-        e.text == "" and (e.value is None or not math.isnan(e.value.mean)) for x in grid(lab).lines for e in x.entries
+        e.text == "" and (e.value is None or not math.isnan(e.value.mean))
+        for x in lab.grid("feddrm/1").lines
+        for e in x.entries
     )
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
-    printed = grid(lab)
+    printed = lab.grid("feddrm/1")
     assert any(line.startswith("1 of 78 cells") and "missing" in line and "not built" in line for line in printed.about)
     assert any("No images of cifar20, cifar100 are at hand" in line for line in printed.about)
     scale = "Budget small, not the paper's: 400 rounds of 10 steps, cifar_cnn_projection"
     assert any(scale in line for line in printed.about)
     assert any("Budget paper: 800 rounds" in line for line in printed.notes)
     command = "fedbench train --table feddrm/1 --budget small"
-    assert (printed.command, grid(lab, seeds=[3]).command) == (command, f"{command} --seed 3")
+    assert (printed.command, lab.grid("feddrm/1", seeds=[3]).command) == (command, f"{command} --seed 3")
     other = lab.grid(tables.load("feddrm/1").for_dataset("digits"))
     assert other.command == f"{command} --dataset digits"
     with pytest.raises(FedbenchError, match="unknown budget 'smal'; did you mean 'small'"):
-        grid(lab, budget="smal")
+        lab.grid("feddrm/1", budget="smal")
 
 
 def test_a_methods_deviations_have_one_letter(lab: Lab) -> None:
     for column in (DIR, SPC):
         lab.run(lab.setting("feddrm/1", column), "feddrm", deviations=["first", "second"])
     lab.run(lab.setting("feddrm/1", DIR), "pfedfda", deviations=["second", "third"])
-    printed = grid(lab, extra=True)
+    printed = lab.grid("feddrm/1", extra=True)
     assert printed.footnotes == (("a", "first"), ("a,b", "second"), ("b", "third"))
     marks = {line.label: line.mark for line in printed.lines}
     assert (marks["FedDRM"], marks["pFedFDA"], marks["Ditto"]) == ("a", "b", "")
@@ -253,9 +247,9 @@ def test_an_unevaluated_run_is_evaluated(lab: Lab) -> None:
     ]
     clients = clients_table([1] * 8, [1] * 8)
     write(lab.store, spec, predictions=predictions(rows), rounds=rounds_table(setting.rounds), clients=clients)
-    assert entry(grid(lab, "feddrm/1"), "FedDRM", DIR).text == "0.00"
+    assert entry(lab.grid("feddrm/1"), "FedDRM", DIR).text == "0.00"
     assert lab.store.has(MetricsSpec(spec))
-    again = grid(lab, "feddrm/2")
+    again = lab.grid("feddrm/2")
     assert (entry(again, "FedDRM", DIR).text, again.counts["done"]) == ("75.00", 1)
 
 
@@ -267,7 +261,7 @@ def test_a_damaged_run_is_named_and_spoils_nothing_else(lab: Lab) -> None:
     path = metrics.path / "metrics.parquet"
     path.write_bytes(path.read_bytes()[:-10])
     lab.run(setting, "pfedfda", value=0.3)
-    printed = grid(lab, extra=True)
+    printed = lab.grid("feddrm/1", extra=True)
     assert entry(printed, "FedDRM", DIR).state is State.UNEVALUATED
     assert entry(printed, "FedAvgFT", DIR).state is State.DAMAGED
     assert entry(printed, "pFedFDA", DIR, "extra").text == "30.00"
@@ -307,7 +301,7 @@ def by_column(grid: Grid) -> dict[str, tuple[str, str]]:
 FINAL = {3: {20: (0.5, 0.75)}, 5: {20: (0.625, 0.75)}, 8: {20: (0.25, 1.0)}}
 
 
-def test_final_is_the_last_round_with_the_spread_of_the_seeds(lab: Lab, tmp_path: Path) -> None:
+def test_final_is_the_last_round_with_the_spread_of_the_seeds_and_programs_get_each(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, SEEDS)
     train(lab, table, {**FINAL, 3: {15: (1.0, 1.0), **FINAL[3]}})  # a better round before the last does not count
     grid = lab.grid(table)
@@ -319,6 +313,13 @@ def test_final_is_the_last_round_with_the_spread_of_the_seeds(lab: Lab, tmp_path
     }
     said = next(line for line in grid.about if line.startswith("Value after the last round"))
     assert "± is the standard deviation (ddof 1) over seeds; mean of 3 seeds: 3, 5, 8" in said
+    found = json.loads(render([grid], "json"))[0]["cells"][1]
+    assert found["per_seed"] == {"3": 0.75, "5": 0.75, "8": 1.0}
+    assert (found["n"], found["seeds"]) == (3, 3)
+    assert found["std"] == found["seed_std"] == pytest.approx(statistics.stdev([0.75, 0.75, 1.0]))
+    line = of_csv(render([grid], "csv"))[1]
+    assert line["per_seed"] == "3:0.75 5:0.75 8:1.0"
+    assert float(line["value"]) == pytest.approx(2.5 / 3)
 
 
 def test_best_round_is_one_round_of_a_run_for_all_columns(lab: Lab, tmp_path: Path) -> None:
@@ -333,19 +334,6 @@ def test_best_round_is_one_round_of_a_run_for_all_columns(lab: Lab, tmp_path: Pa
     assert "seed 3" in said
     train(lab, table, {5: {15: (0.25, 0.5)}})  # whose best round is another
     assert by_column(lab.grid(table, seeds=(3, 5)))["Client 2"][0] == "0.4500"
-
-
-def test_programs_get_every_seed(lab: Lab, tmp_path: Path) -> None:
-    table = written(tmp_path, SEEDS)
-    train(lab, table, FINAL)
-    grid = lab.grid(table)
-    found = json.loads(render([grid], "json"))[0]["cells"][1]
-    assert found["per_seed"] == {"3": 0.75, "5": 0.75, "8": 1.0}
-    assert (found["n"], found["seeds"]) == (3, 3)
-    assert found["std"] == found["seed_std"] == pytest.approx(statistics.stdev([0.75, 0.75, 1.0]))
-    line = of_csv(render([grid], "csv"))[1]
-    assert line["per_seed"] == "3:0.75 5:0.75 8:1.0"
-    assert float(line["value"]) == pytest.approx(2.5 / 3)
 
 
 def test_a_value_of_some_of_its_seeds_is_marked(lab: Lab, tmp_path: Path) -> None:
@@ -439,30 +427,23 @@ def pfedfda(lab: Lab, wanted: Table) -> list[float]:
     return betas
 
 
-@pytest.mark.parametrize(
-    ("statistic", "client", "expected"),
-    [("clients", "", None), ("whole_run", "", None), ("final", "", None), ("final", ", client = 3", 0.02)],
-)
-def test_a_figure_of_clients(lab: Lab, tmp_path: Path, statistic: str, client: str, expected: float | None) -> None:
-    wanted = own_table(tmp_path, "beta", statistic, client=client)
-    betas = pfedfda(lab, wanted)
-    found = lab.grid(wanted).lines[0].entries[0].value
-    assert found is not None
-    assert found.mean == pytest.approx(statistics.mean(betas) if expected is None else expected)
-    if statistic == "clients":
-        assert found.std == pytest.approx(statistics.stdev(betas))
-
-
-@pytest.mark.parametrize(("statistic", "expected"), [("last_rounds", 398), ("final", 400), ("whole_run", 400)])
-def test_a_figure_of_rounds(lab: Lab, tmp_path: Path, statistic: str, expected: float) -> None:
-    wanted = own_table(tmp_path, "clusters", statistic)
-    setting = lab.cells(str(wanted.path)).settings["IID"][0]
+def test_figures_of_clients_and_of_rounds(lab: Lab, tmp_path: Path) -> None:
+    betas = pfedfda(lab, table := own_table(tmp_path, "beta"))
+    setting, mean = lab.setting(table, "IID"), statistics.mean(betas)
     run = lab.run(setting, "fedavg", measure=False, measures=stored((Measure("clusters", "c", "count"),)))
     lab.rows(run, [("clusters", "", t, -1, float(t or setting.rounds)) for t in range(setting.rounds + 1)])
-    found = lab.grid(wanted).lines[1].entries[0].value
     assert (setting.rounds, setting.window) == (400, 5)
-    assert found is not None
-    assert found.mean == pytest.approx(expected)
+    for metric, statistic, client, expected in (
+        ("beta", "clients", "", mean), ("beta", "whole_run", "", mean), ("beta", "final", "", mean),
+        ("beta", "final", ", client = 3", 0.02), ("clusters", "last_rounds", "", 398), ("clusters", "final", "", 400),
+        ("clusters", "whole_run", "", 400),
+    ):  # fmt: skip
+        line = lab.grid(own_table(tmp_path, metric, statistic, client=client)).lines[metric == "clusters"]
+        found = line.entries[0].value
+        assert found is not None
+        assert found.mean == pytest.approx(expected), (metric, statistic)
+        if statistic == "clients":
+            assert found.std == pytest.approx(statistics.stdev(betas))
 
 
 def test_a_method_that_does_not_measure_it_has_an_empty_cell_and_the_table_says_why(lab: Lab, tmp_path: Path) -> None:

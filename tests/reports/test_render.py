@@ -54,6 +54,36 @@ from tests.support.latex import compiled, fits
 NASTY = r"a_b & 50% #1 {x} ~^ \end{tabular} <b>|x|</b> $"
 
 
+class Page(html.parser.HTMLParser):
+    """A page's tags with their attributes, its text, the cells of each row, and what was not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, Mapping[str, str | None]]] = []
+        self.text = ""
+        self.rows: list[int] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "br", "link", "input"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append(0)
+        if tag in ("td", "th"):
+            self.rows[-1] += int(dict(attrs).get("colspan") or 1)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[Mapping[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
 @pytest.fixture(scope="module")
 def grids(tmp_path_factory: pytest.TempPathFactory) -> list[Grid]:
     lab = Lab(Store(tmp_path_factory.mktemp("render") / "store"))
@@ -229,32 +259,10 @@ def test_latex_compiles(grids: list[Grid], tmp_path: Path, standalone: bool, ful
     assert not standalone or fits(said)
 
 
-class _Cells(html.parser.HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[int] = []
-        self.stack: list[str] = []
-        self.tags: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        if tag not in ("meta", "br"):
-            self.stack.append(tag)
-        if tag == "tr":
-            self.rows.append(0)
-        if tag in ("td", "th"):
-            self.rows[-1] += int(dict(attrs).get("colspan") or 1)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.stack.pop() == tag
-
-
 def test_tables_are_rectangular_balanced_and_escaped(grids: list[Grid]) -> None:
-    parser = _Cells()
-    parser.feed(render(grids[:1], "html"))
-    assert parser.stack == []
-    assert set(parser.rows) == {7}
-    assert "b" not in parser.tags  # of the method's name
+    page = Page(render(grids[:1], "html"))
+    assert (page.open, set(page.rows)) == ([], {7})
+    assert not page.all("b")  # of the method's name
     assert "prefers-color-scheme: dark" in render(grids, "html")
     lines = [line for line in render(grids[:1], "markdown").splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {8}
@@ -289,25 +297,13 @@ def test_a_narrow_terminal_drops_the_spread_and_says_so(lab: Lab) -> None:
     assert "characters wide, so that" in printed(40)
 
 
-@pytest.mark.parametrize(
-    ("option", "path", "format"),
-    [
-        (None, None, "console"),
-        (None, Path("x/t.tex"), "latex"),
-        ("csv", Path("t.tex"), "csv"),
-        ("latx", None, "unknown format 'latx'; did you mean 'latex'"),
-        (None, Path("t.docx"), r"cannot tell the format from the name t\.docx"),
-    ],
-)
-def test_formats_follow_the_option_or_the_suffix(option: str | None, path: Path | None, format: str) -> None:
-    if format in FORMATS:
-        assert choose(option, path) == format
-    else:
-        with pytest.raises(FedbenchError, match=format):
-            choose(option, path)
-
-
-def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_formats_follow_the_option_or_the_suffix_and_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    chosen = [choose(*of) for of in ((None, None), (None, Path("x/t.tex")), ("csv", Path("t.tex")))]
+    assert chosen == ["console", "latex", "csv"]
+    with pytest.raises(FedbenchError, match="unknown format 'latx'; did you mean 'latex'"):
+        choose("latx", None)
+    with pytest.raises(FedbenchError, match=r"cannot tell the format from the name t\.docx"):
+        choose(None, Path("t.docx"))
     path = tmp_path / "t.tex"
     write_whole(path, b"one")
     write_whole(path, b"two")
@@ -393,28 +389,14 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     return of_texts(lab, folder, dict.fromkeys(FIELDS if request.param == "all" else [request.param], HOSTILE))
 
 
-class _Tags(html.parser.HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def acts(text: str) -> bool:
     """Whether a terminal would obey something in it."""
     return not all(c.isprintable() or c in "\n\u00a0\u200c\u200d" for c in text)
 
 
 def test_hostile_texts_stand_as_they_are_in_html_markdown_a_terminal_csv_and_json(hostile: Grid) -> None:
-    page = _Tags()
-    page.feed(render([hostile], "html", full=True))
-    assert page.tags <= TAGS
+    page = Page(render([hostile], "html", full=True))
+    assert {tag for tag, _ in page.tags} <= TAGS
     assert "<script>alert(1)</script>" in page.text
     assert not acts(page.text)
     text = render([hostile], "markdown", full=True)
@@ -475,29 +457,12 @@ def texts_of(grid: Grid) -> list[str]:
     return [grid.title, *heads, *rows, *grid.notes, *claims]
 
 
-@pytest.mark.parametrize(
-    ("value", "printed"),
-    [
-        ("=1", "'=1"),
-        (" =1", "' =1"),
-        ("+1", "'+1"),
-        ("-1", "'-1"),
-        ("@a", "'@a"),
-        ("a=1", "a=1"),
-        ("", ""),
-        (-1.5, -1.5),
-    ],
-)
-def test_what_a_spreadsheet_would_reckon_with(value: object, printed: object) -> None:
-    assert cell(value) == printed
-
-
-@pytest.mark.parametrize(
-    ("text", "escaped"),
-    [("- a", r"\- a"), ("1. a", r"1\. a"), ("12) a", r"12\) a"), ("1.5", "1.5"), ("+a", r"\+a"), ("$x$", r"\$x\$")],
-)
-def test_markdown_begins_no_list_and_no_formula(text: str, escaped: str) -> None:
-    assert escape_markdown(text) == escaped
+def test_a_spreadsheet_reckons_with_nothing_and_markdown_begins_no_list_and_no_formula() -> None:
+    for value in ("=1", " =1", "+1", "-1", "@a"):
+        assert cell(value) == f"'{value}"
+    assert [cell(value) for value in ("a=1", "", -1.5)] == ["a=1", "", -1.5]
+    lists = {"- a": r"\- a", "1. a": r"1\. a", "12) a": r"12\) a", "1.5": "1.5", "+a": r"\+a", "$x$": r"\$x\$"}
+    assert {text: escape_markdown(text) for text in lists} == lists
 
 
 @settings(max_examples=40)
@@ -538,24 +503,6 @@ PAGE_TAGS = set(
     div section table thead tbody tr th td span details summary ul li dl dt dd code
     svg path text rect title line circle polyline""".split()  # noqa: SIM905
 )
-
-
-class _Page(html.parser.HTMLParser):
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, Mapping[str, str | None]]] = []
-        self.text = ""
-        self.depth = 0
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    def all(self, tag: str) -> list[Mapping[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 def twelve(lab: Lab) -> Setting:
@@ -618,17 +565,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 def test_a_row_a_group_and_a_page_a_run_that_shows_all_of_it(site: Site) -> None:
     assert set(site.pages) == {"index.html", *(f"run-{id}.html" for id in site.ids.values())}
-    index = _Page(site.pages["index.html"])
+    index = Page(site.pages["index.html"])
     words = [attributes["data-words"] or "" for attributes in index.all("tr") if "data-words" in attributes]
     assert len(words) == 2
     assert all(any(id in of_row for of_row in words) for id in site.ids.values())
     heads = [a["data-first"] for a in index.all("th") if "data-first" in a]
     assert heads[:2] == ["ascending", "descending"]  # method; average accuracy, of which more is better
     assert "70.00" in index.text
-    links = {name: {a["href"] for a in _Page(text).all("a")} for name, text in site.pages.items()}
+    links = {name: {a["href"] for a in Page(text).all("a")} for name, text in site.pages.items()}
     assert links.pop("index.html") == set(site.pages) - {"index.html"}
     assert all("index.html" in of_page <= set(site.pages) for of_page in links.values())
-    page = _Page(site.of("fedavg", 1))
+    page = Page(site.of("fedavg", 1))
     assert [a["aria-label"] for a in page.all("svg")] == [
         "average accuracy, %, by round", "client accuracy of each client, %", "training loss, by round",
         "samples of each class by client",
@@ -646,7 +593,7 @@ def test_a_row_a_group_and_a_page_a_run_that_shows_all_of_it(site: Site) -> None
 
 def test_nothing_is_loaded_and_every_text_is_harmless(site: Site) -> None:
     for text in site.pages.values():
-        page = _Page(text)
+        page = Page(text)
         assert {tag for tag, _ in page.tags} <= PAGE_TAGS
         assert not acts(text)
         assert len(page.all("script")) == len(page.all("style")) == 1
@@ -657,7 +604,7 @@ def test_nothing_is_loaded_and_every_text_is_harmless(site: Site) -> None:
         (policy,) = (a["content"] for a in page.all("meta") if a.get("http-equiv"))
         assert policy is not None
         assert policy.startswith("default-src 'none';")
-    shown = _Page(site.of("ditto", 0)).text  # hostile texts stand as they are
+    shown = Page(site.of("ditto", 0)).text  # hostile texts stand as they are
     for where in ("<script>alert(1)</script>", "run =1+1", "fedbench =1+1", "[bold]a[/x]"):
         assert where in shown
 
@@ -670,7 +617,7 @@ def test_a_run_without_metrics_or_partition_says_so(lab: Lab, setting: Setting) 
     assert "No metrics" in page
     assert f"Partition {setting.partition.id} is not in this store" in page
     assert "No options of 'fedbench train' give this setting" in page
-    assert "!" in _Page(made["index.html"]).text
+    assert "!" in Page(made["index.html"]).text
 
 
 def test_pages_stay_small(lab: Lab, setting: Setting) -> None:
