@@ -288,24 +288,13 @@ def test_the_shell_asks_and_nothing_heavy_is_imported(tmp_path: Path, line: str,
     assert out.splitlines()[: len(offers) + 1] == [*offers, "code 0"]
 
 
-@pytest.mark.parametrize(
-    ("what", "begin", "answer"),
-    [
-        ("methods", "ditt", ["ditto"]),
-        ("datasets", "cifar1", ["cifar10", "cifar100"]),
-        ("tables", "feddrm/1", ["feddrm/1"]),
-        ("tables", "5", ["5"]),
-        ("protocols", "p", ["pfedfda", "plain"]),
-        ("networks", "lenet_", ["lenet_gn", "lenet_tanh"]),
-        ("partitioners", "d", ["dirichlet"]),
-        ("methods", "no such", []),
-    ],
-)
-def test_names_that_are_offered(what: str, begin: str, answer: list[str]) -> None:
-    assert getattr(completion, what)(begin) == answer
-
-
-def test_ids_of_the_store_that_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_and_ids_of_the_store_that_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for what, begin, answer in (
+        ("methods", "ditt", ["ditto"]), ("datasets", "cifar1", ["cifar10", "cifar100"]), ("tables", "5", ["5"]),
+        ("tables", "feddrm/1", ["feddrm/1"]), ("protocols", "p", ["pfedfda", "plain"]), ("methods", "no such", []),
+        ("networks", "lenet_", ["lenet_gn", "lenet_tanh"]), ("partitioners", "d", ["dirichlet"]),
+    ):  # fmt: skip
+        assert getattr(completion, what)(begin) == answer
     monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path))
     assert completion.runs("") == []
     for id in ("run/ab12", "run/cd34", "partition/ab99"):
@@ -365,22 +354,16 @@ def test_a_method_of_any_title_goes_through_all_commands(ready: Path, tmp_path: 
     assert title in printed.out
 
 
-@pytest.mark.parametrize("title", ["one\ntwo", "\x1b[31m", "\u202e"])
 @pytest.mark.usefixtures("ready")
-def test_a_title_that_is_no_line_of_text_is_an_error(tmp_path: Path, title: str) -> None:
-    said = bad("train", "--method", titled(tmp_path, f"title = {title!r}"), *SMOKE)
-    assert said.endswith("a title is one line of text")
-    assert shown(said)
-
-
-@pytest.mark.parametrize("name", ["[/x]", "a b", "x\ny", "\x1b", "a/b", ""])
-@pytest.mark.usefixtures("ready")
-def test_a_name_that_is_no_identifier_is_an_error(tmp_path: Path, name: str) -> None:
-    command = ("train", "--method", titled(tmp_path, f"name = {name!r}"), *SMOKE, "--dry-run")
-    if name:
-        assert f"is {name!r}; a name is letters, digits and _" in bad(*command)
-    else:  # no name: the class's
-        good(*command)
+def test_a_title_that_is_no_line_of_text_and_a_name_that_is_no_identifier_are_errors(tmp_path: Path) -> None:
+    for title in ("one\ntwo", "\x1b[31m", "\u202e"):
+        said = bad("train", "--method", titled(tmp_path, f"title = {title!r}"), *SMOKE)
+        assert said.endswith("a title is one line of text")
+        assert shown(said)
+    for name in ("[/x]", "a b", "x\ny", "\x1b", "a/b"):
+        line = bad("train", "--method", titled(tmp_path, f"name = {name!r}"), *SMOKE, "--dry-run")
+        assert f"is {name!r}; a name is letters, digits and _" in line
+    good("train", "--method", titled(tmp_path, "name = ''"), *SMOKE, "--dry-run")  # no name: the class's
 
 
 @pytest.mark.parametrize("name", ["[/x]", "[bold]", "\x1b[31m", "a\nb"])
@@ -605,11 +588,6 @@ def test_an_export_is_the_same_bytes_and_it_and_an_import_add_to_a_pack(pack: Pa
     assert "1 run by Charles (2 in all), in" in said
     listed = json.loads(good("results", "list", "--json", "--home", other).out)
     assert [(one["runs"], one["by"]) for one in listed] == [(2, ["Ada", "Charles"])]
-
-
-def test_claims_of_tables_that_claim_nothing(home: Path) -> None:
-    said = good("claims", "scale")
-    assert (said.out, said.err) == ("", "no claims are declared of these tables\n")
 
 
 def test_a_pack_that_cannot_be_read_is_told_wherever_its_runs_could_stand(

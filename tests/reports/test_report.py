@@ -628,6 +628,7 @@ def test_every_declared_claim_is_there(lab: Lab) -> None:
 def test_the_command(tmp_path: Path) -> None:
     said = good("claims", "pfedfda/6", "feddrm/1", "--home", tmp_path)
     assert "feddrm: 4 claims; none is measured." in said.out
+    assert good("claims", "scale", "--home", tmp_path).err == "no claims are declared of these tables\n"
     (first, _) = json.loads(good("claims", "pfedfda/6", "feddrm/1", "--json", "--home", tmp_path).out)
     assert (first["table"], first["budget"], bool(first["claims"])) == ("pfedfda/6", None, True)
     good("claims", "feddrm/1", "-o", tmp_path / "claims.md", "--home", tmp_path)
