@@ -248,17 +248,6 @@ def test_resuming_keeps_what_was_to_be_kept_and_of_ones_own_file_names_no_comman
     assert "a user's file; give the command that began it again" in bad("resume", run["id"])
 
 
-def test_a_failed_run_says_why(stopped: Path, home: Path) -> None:
-    spec = json.loads((stopped / "spec.json").read_text())["run"]
-    Store(home).record_failure(stopped.name, "the loss is not a number", "log", spec=spec, overrides={})
-    (run,) = json.loads(good("status", "--json").out)
-    assert (run["state"], run["reason"]) == ("failed", "the loss is not a number")
-    assert "the loss is not a number" in good("status").out
-    assert "failed: the loss is not a number" in good("list", "unfinished").out
-    good("resume", stopped.name)
-    assert not (home / "failed" / f"{stopped.name}.json").exists()
-
-
 HOLD = """
 import sys
 from fedbench.store import Store
@@ -301,7 +290,7 @@ def test_unfinished_work_is_removed(stopped: Path, home: Path, by: str) -> None:
     assert complete(home) == before
 
 
-def test_watch_ends_at_ctrl_c(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_ends_and_a_failed_run_says_why(stopped: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     looks = []
 
     def sleep(seconds: float) -> None:
@@ -312,6 +301,14 @@ def test_watch_ends_at_ctrl_c(stopped: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("time.sleep", sleep)
     assert stopped.name in good("status", "--watch").out
     assert len(looks) == 3
+    spec = json.loads((stopped / "spec.json").read_text())["run"]
+    Store(home).record_failure(stopped.name, "the loss is not a number", "log", spec=spec, overrides={})
+    (run,) = json.loads(good("status", "--json").out)
+    assert (run["state"], run["reason"]) == ("failed", "the loss is not a number")
+    assert "the loss is not a number" in good("status").out
+    assert "failed: the loss is not a number" in good("list", "unfinished").out
+    good("resume", stopped.name)
+    assert not (home / "failed" / f"{stopped.name}.json").exists()
 
 
 def test_a_damaged_checkpoint(stopped: Path, home: Path) -> None:

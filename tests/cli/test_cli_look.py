@@ -69,7 +69,7 @@ def test_json_is_one_document(prepared: Path, command: tuple[str, ...]) -> None:
         json.loads(plain)
 
 
-def test_list(ready: Path) -> None:
+def test_list_and_show_from_a_number_back_to_the_images(ready: Path) -> None:
     listed = json.loads(good("list", "--json").out)
     assert [one["kind"] for one in listed] == ["dataset", "partition", "run", "metrics"]
     assert {f"{one['kind']}/{one['id']}" for one in listed} == set(complete(ready))
@@ -90,6 +90,21 @@ def test_list(ready: Path) -> None:
     assert f"of run {current['run']}: fedavg on digits" in good("list", "metrics").out
     assert metrics["id"] in good("list", "metrics").out
     assert json.loads(good("list", "run", "--json").out) == [one for one in listed if one["kind"] == "run"]
+    metrics = artifact(ready, "metrics").name
+    chain = json.loads(good("show", metrics, "--json").out)
+    assert [step["kind"] for step in chain] == ["metrics", "run", "partition", "dataset"]
+    assert [step["id"] for step in chain] == [artifact(ready, step["kind"]).name for step in chain]
+    text = good("show", metrics[:6]).out
+    for step in chain:
+        assert f"{step['kind']} {step['id']}" in text
+    told = " ".join(text.replace("│", " ").split())
+    assert "predictions.parquet, rounds.parquet" in told, "nothing is cut off"
+    for words in ("momentum 0.9, weight_decay 0.0005", "digits (scikit-learn)", "executor stacked"):
+        assert words in told
+    good("remove", partition := artifact(ready, "partition").name, "--yes")
+    chain = json.loads(good("show", metrics, "--json").out)
+    assert chain[2] == {"missing": f"partition {partition}: digits Dir-0.3, 8 clients, shift high, seed 2025"}
+    assert "(not in this store, or damaged)" in good("show", artifact(ready, "run").name).out
 
 
 def test_runs_of_one_method_are_told_apart_listed_and_removed_by_filters(ready: Path) -> None:
@@ -114,24 +129,6 @@ def test_runs_of_one_method_are_told_apart_listed_and_removed_by_filters(ready: 
     assert {path.split("/")[0] for path in before.keys() - after.keys()} == {"run", "metrics"}
     assert len(before) - len(after) == 4
     assert json.loads(good("list", "run", "--json").out)[0]["method"] == "fedavg"
-
-
-def test_show_goes_from_a_number_back_to_the_images(ready: Path) -> None:
-    metrics = artifact(ready, "metrics").name
-    chain = json.loads(good("show", metrics, "--json").out)
-    assert [step["kind"] for step in chain] == ["metrics", "run", "partition", "dataset"]
-    assert [step["id"] for step in chain] == [artifact(ready, step["kind"]).name for step in chain]
-    text = good("show", metrics[:6]).out
-    for step in chain:
-        assert f"{step['kind']} {step['id']}" in text
-    told = " ".join(text.replace("│", " ").split())
-    assert "predictions.parquet, rounds.parquet" in told, "nothing is cut off"
-    for words in ("momentum 0.9, weight_decay 0.0005", "digits (scikit-learn)", "executor stacked"):
-        assert words in told
-    good("remove", partition := artifact(ready, "partition").name, "--yes")
-    chain = json.loads(good("show", metrics, "--json").out)
-    assert chain[2] == {"missing": f"partition {partition}: digits Dir-0.3, 8 clients, shift high, seed 2025"}
-    assert "(not in this store, or damaged)" in good("show", artifact(ready, "run").name).out
 
 
 def test_remove(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:

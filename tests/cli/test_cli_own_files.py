@@ -396,12 +396,21 @@ def test_a_fault_is_a_cross_and_exit_code_1(tmp_path: Path) -> None:
     assert "says what it is" in failed["hyper parameters"]["proves"]
 
 
-def test_a_new_data_set_is_read_when_its_images_are_there(home: Path, tmp_path: Path) -> None:
+def test_a_new_data_set_is_read_when_its_images_are_there_and_where_new_writes_to(home: Path, tmp_path: Path) -> None:
     (partition,) = told(good("new", "dataset", "pets"))
     assert "pets" in bad(*partition)
     own_images(tmp_path)
     good(*partition, "--clients", "2")
     assert [a.spec.to_dict()["name"] for a in Store(home).list("dataset")] == ["pets"]
+    # A name that only a file or a folder here has is free.
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").touch()
+    good("new", "method", "mine")
+    good("new", "table", "json")
+    (tmp_path / "sub").mkdir()
+    assert told(good("new", "method", "mine", "-o", "sub"))[0] == ["check", "./sub/mine.py:Mine"]
+    assert (tmp_path / "sub" / "mine.py").is_file()
+    assert str(tmp_path / "sub" / "m.toml") in good("new", "table", "m", "-o", tmp_path / "sub").out
 
 
 @pytest.mark.usefixtures("ready")
@@ -419,18 +428,6 @@ def test_a_new_table_prints_before_and_after_it_is_trained() -> None:
     states = good("tables", "./ours.toml", *SMOKE).out
     assert "Mine (mu = 0.1)  missing  missing" in states
     assert "2 missing" in states
-
-
-def test_where_new_writes_to(tmp_path: Path) -> None:
-    """A name that only a file or a folder here has is free."""
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "__init__.py").touch()
-    good("new", "method", "mine")
-    good("new", "table", "json")
-    (tmp_path / "sub").mkdir()
-    assert told(good("new", "method", "mine", "-o", "sub"))[0] == ["check", "./sub/mine.py:Mine"]
-    assert (tmp_path / "sub" / "mine.py").is_file()
-    assert str(tmp_path / "sub" / "m.toml") in good("new", "table", "m", "-o", tmp_path / "sub").out
 
 
 # -- what a method measures -----------------------------------------------------------------------------------

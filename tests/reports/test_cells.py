@@ -183,7 +183,7 @@ def test_a_run_of_another_version_stands_as_stale_until_todays_is_there(lab: Lab
     assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.DONE
 
 
-def test_a_claimed_run_is_running_and_nobody_else_makes_it(lab: Lab) -> None:
+def test_a_claimed_run_is_running_and_a_failure_counts_until_the_run_succeeds(lab: Lab) -> None:
     spec = declared.of("feddrm").run(lab.setting("feddrm/1", DIR), {"lambda": 0.8})
     with lab.store.claim(spec.id):
         write_json(lab.store.work(spec.id) / "spec.json", {"run": spec.to_dict(), "overrides": {}})
@@ -194,9 +194,6 @@ def test_a_claimed_run_is_running_and_nobody_else_makes_it(lab: Lab) -> None:
     lab.store.work(spec.id).mkdir(parents=True, exist_ok=True)
     write_json(lab.store.work(spec.id) / "spec.json", {"run": spec.to_dict(), "overrides": {}})
     assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.MISSING, "nobody holds it"
-
-
-def test_a_failure_counts_until_the_run_succeeds(lab: Lab) -> None:
     setting = lab.setting("feddrm/1", DIR)
     failed(lab.store, declared.of("feddrm").run(setting, {}), "the loss is not a number")
     failed(lab.store, declared.of("pfedfda").run(setting, {}), "of a method that no row asks for")
@@ -311,7 +308,7 @@ def line(grid: Grid, label: str) -> dict[str, Entry]:
     return {h.label: e for h, e in zip(grid.heads, found.entries, strict=True)}
 
 
-def test_a_columns_budget_is_laid_over_the_tables_and_said(lab: Lab, tmp_path: Path) -> None:
+def test_a_columns_budget_is_said_and_another_data_set_takes_means_along(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, MINE)
     cells = lab.cells(table)
     own = {"Accuracy/Much": 20, "Accuracy/Little": 44, "Last two": 20}
@@ -328,12 +325,19 @@ def test_a_columns_budget_is_laid_over_the_tables_and_said(lab: Lab, tmp_path: P
     rows = MINE.replace('method = "local"', 'method = "local", budget = { small = { rounds = 3 } }')
     grid = lab.cells(written(tmp_path, rows)).grid
     assert [[j.setting.rounds for c in row for j in c.specs] for row in grid] == [[3, 3, 3], [20, 44, 20]]
+    # But one over other data sets stays behind.
+    part = written(tmp_path, MINE).for_dataset("digits")
+    assert [c.label for c in part.columns] == ["Much", "Little", "Gain", "More", "Mean", "Last two"]
+    gain = next(c for c in part.columns if c.label == "Gain")
+    assert set(gain.of) <= {c.key for c in part.measured}
+    mixed = written(tmp_path, MINE.replace('dataset = "cifar10"', 'dataset = "mnist"', 1))
+    assert [c.label for c in mixed.for_dataset("cifar10").columns] == ["Little", "Last two"]
 
 
 # -- means over columns ----------------------------------------------------------------------------------------
 
 
-def test_a_mean_over_columns_waits_for_all_of_its_cells_and_is_none(lab: Lab, tmp_path: Path) -> None:
+def test_a_mean_over_columns_waits_for_its_cells_and_one_is_of_some_clients(lab: Lab, tmp_path: Path) -> None:
     grid = made(lab, tmp_path, ("local", "Accuracy/Little"))
     ours = line(grid, "FedAvg")
     assert (ours["Gain"].text, ours["Gain"].state, ours["Gain"].symbol) == ("", State.MISSING, "·")
@@ -364,6 +368,14 @@ def test_a_mean_over_columns_waits_for_all_of_its_cells_and_is_none(lab: Lab, tm
     assert rows["Local", "Gain"]["value"] == ""
     told = json.loads(render([grid], "json"))[0]["cells"]
     assert next(c for c in told if (c["row"], c["column"]) == ("FedAvg", "Mean"))["std"] is None
+    found = line(made(lab, tmp_path), "FedAvg")["Last two"]
+    assert (found.text, found.spread) == ("65.0", f"{statistics.stdev([60, 70]):.1f}")
+    assert found.value is not None
+    assert (found.value.count, found.value.weighted) == (2, pytest.approx(65))
+    more = written(tmp_path, MINE.replace("clients = [2, 3]", "clients = [2, 4]"))
+    grid = lab.grid(more)
+    assert line(grid, "FedAvg")["Last two"].state is State.DAMAGED
+    assert "client_accuracy of client 4" in grid.problems[0]
 
 
 def test_a_method_that_no_row_asks_for_has_means_too(lab: Lab, tmp_path: Path) -> None:
@@ -380,27 +392,6 @@ def test_a_method_that_no_row_asks_for_has_means_too(lab: Lab, tmp_path: Path) -
         assert ("P" in labels) == there
     extra = line(lab.grid(table, extra=True), "P")
     assert (extra["Gain"].text, extra["Mean"].text) == ("15.0", "50.0")
-
-
-def test_another_data_set_takes_means_along(tmp_path: Path) -> None:
-    """But one over other data sets stays behind."""
-    part = written(tmp_path, MINE).for_dataset("digits")
-    assert [c.label for c in part.columns] == ["Much", "Little", "Gain", "More", "Mean", "Last two"]
-    gain = next(c for c in part.columns if c.label == "Gain")
-    assert set(gain.of) <= {c.key for c in part.measured}
-    mixed = written(tmp_path, MINE.replace('dataset = "cifar10"', 'dataset = "mnist"', 1))
-    assert [c.label for c in mixed.for_dataset("cifar10").columns] == ["Little", "Last two"]
-
-
-def test_a_column_of_some_clients(lab: Lab, tmp_path: Path) -> None:
-    found = line(made(lab, tmp_path), "FedAvg")["Last two"]
-    assert (found.text, found.spread) == ("65.0", f"{statistics.stdev([60, 70]):.1f}")
-    assert found.value is not None
-    assert (found.value.count, found.value.weighted) == (2, pytest.approx(65))
-    more = written(tmp_path, MINE.replace("clients = [2, 3]", "clients = [2, 4]"))
-    grid = lab.grid(more)
-    assert line(grid, "FedAvg")["Last two"].state is State.DAMAGED
-    assert "client_accuracy of client 4" in grid.problems[0]
 
 
 ROUNDS = """
@@ -486,6 +477,14 @@ def test_processors_are_named_where_times_are_of_several(lab: Lab) -> None:
         "Of several processors, so none is marked best and no claim is judged: One after another/Local training,"
         " One after another/Total runtime.",
     ]
+    a, b = Column("a"), Column("b")
+    mean, other = Column("mean", of=["a", "b"]), Column("other", of=["b"])
+    hits = [(a, {"device": "cpu", "processor": "Xeon"}), (b, {"device": "H100"}), (b, {"device": "H100"})]
+    assert times.apart([a, b, mean, other], hits) == [mean]
+    assert times.apart([a, b, mean, other], [*hits, (b, {"device": "cpu", "cpu": "AVX2"})]) == [mean]
+    assert times.unranked([mean, dataclasses.replace(b, hidden=True)]) == [
+        "Of several processors, so none is marked best and no claim is judged: mean."
+    ]
 
 
 @pytest.mark.parametrize(("processor", "alike"), [("Xeon 6-207-2", True), (None, True), ("EPYC 25-17-1", False)])
@@ -506,17 +505,6 @@ def test_times_are_ranked_and_judged_where_no_two_are_known_to_be_of_other_proce
     assert (ours.within is not None) == alike
     first, second = [verdict.state for verdict, _ in grid.verdicts][:2]
     assert (first, second) == ((HOLDS, HOLDS) if alike else (OPEN, OPEN))
-
-
-def test_a_mean_of_times_is_of_all_its_parts_processors() -> None:
-    a, b = Column("a"), Column("b")
-    mean, other = Column("mean", of=["a", "b"]), Column("other", of=["b"])
-    hits = [(a, {"device": "cpu", "processor": "Xeon"}), (b, {"device": "H100"}), (b, {"device": "H100"})]
-    assert times.apart([a, b, mean, other], hits) == [mean]
-    assert times.apart([a, b, mean, other], [*hits, (b, {"device": "cpu", "cpu": "AVX2"})]) == [mean]
-    assert times.unranked([mean, dataclasses.replace(b, hidden=True)]) == [
-        "Of several processors, so none is marked best and no claim is judged: mean."
-    ]
 
 
 def test_a_doubtful_number_is_shown_but_no_target(lab: Lab) -> None:
@@ -562,7 +550,7 @@ def test_what_is_reported_claimed_and_said_of_some_columns_goes_with_them() -> N
     assert not any("+0.32" in note for note in whole.notes)
 
 
-def test_tables_of_corrupted_images_tell_of_frost() -> None:
+def test_tables_of_corrupted_images_tell_of_frost_and_of_a_copy_of_the_images(lab: Lab) -> None:
     """Its texture is ours: every table whose clients see it says so."""
     told, seen = set(), set()
     for name in tables.names():
@@ -580,10 +568,7 @@ def test_tables_of_corrupted_images_tell_of_frost() -> None:
             told.add(name)
     assert told == seen
     assert {"pfedfda/1", "pfedfda/4", "pfedfda/figure4"} <= seen
-
-
-def test_a_copy_of_the_images_is_told(lab: Lab) -> None:
-    """What is no recipe's first source, such as a JPEG copy, stands below the table."""
+    # What is no recipe's first source, such as a JPEG copy, stands below the table.
     cells = lab.cells("pfedfda/2")
     assert _sources(cells) == []
     copy = DatasetSpec("cifar10", "parquet", "x")

@@ -99,7 +99,7 @@ def test_times_of_several_processors_have_no_best(lab: Lab, setting: Setting, ot
     assert [cell(table, "Average accuracy", name).rank for name in ("FedAvg", "ditto")] == [2, 1]
 
 
-def test_a_row_a_group_of_seeds_in_the_order_asked_for_and_a_column_what_differs(seeds: Seeds) -> None:
+def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(seeds: Seeds) -> None:
     table = grid(compare(select(seeds.store)))
     assert table.keys == ("method", "lr")
     assert [line.keys for line in table.lines] == [("ditto", "0.1"), ("FedAvg", "0.01"), ("FedAvg", "0.1")]
@@ -125,9 +125,6 @@ def test_a_row_a_group_of_seeds_in_the_order_asked_for_and_a_column_what_differs
         compare(runs, sort="lrr")
     with pytest.raises(FedbenchError, match="unknown metric 'accurracy'"):
         compare(runs, ["accurracy"])
-
-
-def test_the_numbers_of_clients_by_hand(seeds: Seeds) -> None:
     table = grid(compare(select(seeds.store, ["method=ditto"])))
     clients = [[a + 0.2 * (2 * c / 19 - 1) for c in range(20)] for a in (0.7, 0.7, 0.73)]
     for column, of in (("std", stdev), ("worst", min), ("worst 10 %", lambda each: mean(sorted(each)[:2]))):

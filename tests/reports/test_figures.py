@@ -61,7 +61,7 @@ def digits(store: Store) -> str:
     return partitions.build(partition_spec(dataset, "iid", 3, 0, 0.7), store).id
 
 
-def test_curves_are_the_spectra_of_each_side() -> None:
+def test_curves_are_the_spectra_of_each_side_drawn_raw_and_normalised() -> None:
     images = _images()
     made = figures.curves(images)
     assert [c.client for c in made] == [0, 1]
@@ -77,9 +77,6 @@ def test_curves_are_the_spectra_of_each_side() -> None:
         one_side = {key: value for key, value in images.items() if key != (1, "test")}
         with pytest.raises(FedbenchError, match="client 1 lacks training or test images"):
             figures.curves({**one_side, **lacking})
-
-
-def test_ratios_are_drawn_raw_and_normalised_and_spectra_on_a_log_axis_a_colour_a_client() -> None:
     panels = _panels()
     left, right = draw.draw(RATIO, figures.Content(panels)).axes
     assert (left.get_title(), right.get_title(), left.get_xlabel()) == ("Two", "One", "rank $i$")

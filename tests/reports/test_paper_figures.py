@@ -403,7 +403,7 @@ def ticks(name: str, store: Store) -> list[list[str]]:
     return [[label.get_text() for label in axes.get_xticklabels()] for axes in drawn.axes]
 
 
-def test_accuracies_by_lambda_and_by_network(lab: Lab, draws: Draws) -> None:
+def test_accuracies_by_lambda_and_by_network_and_none_without_a_router(lab: Lab, draws: Draws) -> None:
     setting = lab.setting("feddrm/figure4", "system accuracy/Dir-0.3")
     for weight in (0.3, 0.8):
         lab.run(setting, "feddrm", {"lambda": weight}, metrics=same(weight / 2))
@@ -423,6 +423,16 @@ def test_accuracies_by_lambda_and_by_network(lab: Lab, draws: Draws) -> None:
         0: pytest.approx(30), 1: pytest.approx(40), 3: pytest.approx(50),
     }  # fmt: skip
     assert ticks("feddrm/6", lab.store) == [["none", "shallow", "deep"]]
+    # A run of FedAvg in the table's setting is a row more, without a number and without a complaint.
+    setting = lab.setting("feddrm/seeds", "Dir-0.3/Routing")
+    lab.run(setting, "feddrm", metrics=same(0.5))
+    lab.run(setting, "fedavg")
+    grid = lab.grid("feddrm/seeds", extra=True)
+    assert grid.problems == ()
+    (line,) = (line for line in grid.lines if line.label == "FedAvg")
+    states = {f"{h.group}/{h.label}": e.state for h, e in zip(grid.heads, line.entries, strict=True)}
+    undefined = [states[f"Dir-0.3/{name}"] is State.UNDEFINED for name in ("Routing", "System")]
+    assert undefined == [True, False]
 
 
 def test_shifts_stand_in_the_figures_order_and_one_that_is_not_on_the_axis_is_an_error(lab: Lab, draws: Draws) -> None:
@@ -443,19 +453,6 @@ def test_shifts_stand_in_the_figures_order_and_one_that_is_not_on_the_axis_is_an
     short = replace(figure, series=replace(figure.series, values={"low": "low", "mid": "mid"}))
     with pytest.raises(FedbenchError, match="column Routing accuracy/high has no single shift"):
         gathered(short, lab.store)
-
-
-def test_methods_without_a_router_have_no_routing_accuracy(lab: Lab) -> None:
-    """A run of FedAvg in the table's setting is a row more, without a number and without a complaint."""
-    setting = lab.setting("feddrm/seeds", "Dir-0.3/Routing")
-    lab.run(setting, "feddrm", metrics=same(0.5))
-    lab.run(setting, "fedavg")
-    grid = lab.grid("feddrm/seeds", extra=True)
-    assert grid.problems == ()
-    (line,) = (line for line in grid.lines if line.label == "FedAvg")
-    states = {f"{h.group}/{h.label}": e.state for h, e in zip(grid.heads, line.entries, strict=True)}
-    undefined = [states[f"Dir-0.3/{name}"] is State.UNDEFINED for name in ("Routing", "System")]
-    assert undefined == [True, False]
 
 
 LEAD = {"feddrm": 0.03, "fedavgft": 0.0}
@@ -548,7 +545,7 @@ def test_one_seed_as_picture_text_csv_and_json(draws: Draws, tmp_path: Path, mon
 BETA, BUBBLES, EPOCHS = (figures.load(f"pfedfda/{n}") for n in (2, 3, 4))
 
 
-def test_beta_by_corruption_and_its_picture(store: Store, draws: Draws) -> None:
+def test_beta_by_corruption_and_its_picture_and_two_betas_in_two_panels(store: Store, draws: Draws) -> None:
     part, values = corrupted_digits(store), betas()
     shifts = partitions.build(part, store).transforms
     assert [s.corruption for s in shifts[:12]] == [CORRUPTIONS[c % 10] for c in range(12)]
@@ -588,6 +585,15 @@ def test_beta_by_corruption_and_its_picture(store: Store, draws: Draws) -> None:
     (legend,) = axes.figure.legends
     names = [t.get_text() for t in legend.get_texts()]
     assert names == ["mean over clients", "± sd over clients", "clean client", "severity 1", "severity 2"]
+    # And colour shifts are neither clean nor corrupted.
+    part, values = corrupted_digits(store, "high", 8), betas(8)
+    id = run_of_clients(store, part, {"beta_0": values, "beta_1": [b / 2 for b in values]})
+    shown, _ = gathered(BETA, store, run=id)
+    assert [p.marks.column for p in shown.panels] == ["beta_0", "beta_1"]
+    assert [list(p.marks.groups) for p in shown.panels] == [["other shift"]] * 2
+    assert shown.panels[1].marks.means["other shift"] == pytest.approx(shown.panels[0].marks.means["other shift"] / 2)
+    labels = [axes.get_ylabel().split(" (")[0] for axes in draw.draw(BETA, shown).axes]
+    assert labels == ["β of the means", "β of the covariance"]
 
 
 def test_the_claim_of_beta_can_fail_and_stay_open(store: Store) -> None:
@@ -603,18 +609,6 @@ def test_the_claim_of_beta_can_fail_and_stay_open(store: Store) -> None:
     (said,) = figures.kind_of(BETA).words(BETA, content)
     assert f"mean β {mean(values):.3f} of 24 clean clients; run" in said
     assert [claim.state for claim in content.claims] == ["not measured"]
-
-
-def test_two_betas_are_two_panels(store: Store) -> None:
-    """And colour shifts are neither clean nor corrupted."""
-    part, values = corrupted_digits(store, "high", 8), betas(8)
-    id = run_of_clients(store, part, {"beta_0": values, "beta_1": [b / 2 for b in values]})
-    shown, _ = gathered(BETA, store, run=id)
-    assert [p.marks.column for p in shown.panels] == ["beta_0", "beta_1"]
-    assert [list(p.marks.groups) for p in shown.panels] == [["other shift"]] * 2
-    assert shown.panels[1].marks.means["other shift"] == pytest.approx(shown.panels[0].marks.means["other shift"] / 2)
-    labels = [axes.get_ylabel().split(" (")[0] for axes in draw.draw(BETA, shown).axes]
-    assert labels == ["β of the means", "β of the covariance"]
 
 
 def test_a_run_without_beta(store: Store) -> None:
@@ -662,7 +656,7 @@ def test_the_run_of_the_tables_cell(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
         gathered(BETA, lab.store)
 
 
-def test_bubbles_count_what_clients_hold(store: Store, draws: Draws) -> None:
+def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(store: Store, draws: Draws) -> None:
     spec = partition_spec(datasets.resolve("digits", store), "dirichlet", 7, 3, 0.7, alpha=0.2)
     part = partitions.build(spec, store)
     result = draws("pfedfda/3", "--partition", part.id, "--json")
@@ -689,9 +683,6 @@ def test_bubbles_count_what_clients_hold(store: Store, draws: Draws) -> None:
     said = draws("pfedfda/3", "--partition", part.id).stdout
     assert f"7 clients hold {counts.sum(axis=1).min()} to {counts.sum(axis=1).max()} samples" in said
     assert f"of {held.min()} to {held.max()} of 10 classes" in said
-
-
-def test_areas_mean_the_same_in_all_panels(store: Store) -> None:
     dataset = datasets.resolve("digits", store)
     made = [partitions.build(partition_spec(dataset, "iid", m, 0, 0.7), store) for m in (3, 12)]
     shown = figures.Content([bubbles.of_partition(part) for part in made])

@@ -80,7 +80,7 @@ def test_the_collector_rests_in_commands_that_read(on: bool) -> None:
         (gc.enable if before else gc.disable)()
 
 
-def test_no_table_means_the_headline_ones_and_another_data_set_its_own(empty: Call) -> None:
+def test_no_table_means_the_headline_ones_and_only_what_is_done(empty: Call, lab: Lab, call: Call) -> None:
     result = empty("report --format json")
     assert result.stdout == empty("report --json").stdout
     headline = ["feddrm/1", "feddrm/2", "flux/levels_mnist", "flux/51", "pfedfda/6"]
@@ -90,6 +90,10 @@ def test_no_table_means_the_headline_ones_and_another_data_set_its_own(empty: Ca
     assert {c["reported"] for c in table["cells"]} == {None}
     (table,) = json.loads(empty("report -t 3 --dataset cifar10 -f json").stdout)
     assert (table["table"], any(c["reported"] for c in table["cells"])) == ("flux/levels_cifar10", True)
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    shown = json.loads(call("report -t 1 -t flux/1 --only-done --json").stdout)
+    assert [t["table"] for t in shown] == ["feddrm/1"]  # a table without a number is left out
+    assert [(c["row"], c["group"]) for c in shown[0]["cells"]] == [("FedDRM", "CIFAR-10")]
 
 
 def test_one_table_and_what_is_said_below_it(lab: Lab, call: Call, tmp_path: Path) -> None:
@@ -109,13 +113,6 @@ def test_one_table_and_what_is_said_below_it(lab: Lab, call: Call, tmp_path: Pat
     assert whole.endswith("\\end{document}\n")
     assert call(f"report -t pfedfda/8 -o {tmp_path}/t.tex").stdout == ""
     assert "\\label{tab:pfedfda-8}" in (tmp_path / "t.tex").read_text()
-
-
-def test_only_what_is_done(lab: Lab, call: Call) -> None:
-    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
-    shown = json.loads(call("report -t 1 -t flux/1 --only-done --json").stdout)
-    assert [t["table"] for t in shown] == ["feddrm/1"]  # a table without a number is left out
-    assert [(c["row"], c["group"]) for c in shown[0]["cells"]] == [("FedDRM", "CIFAR-10")]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +270,7 @@ def test_hyper_parameters_of_one_data_set_are_not_said_of_another(lab: Lab) -> N
     assert not any(line.startswith(("FLUX: ", "FLUX on mnist")) for line in about)
 
 
-def test_a_users_table_says_nothing_of_a_paper(lab: Lab, tmp_path: Path) -> None:
+def test_a_table_of_ones_own_says_what_it_measures_and_nothing_of_a_paper(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, OWN)
     lab.run(lab.setting("feddrm/1", DIR), "fedavgft")
     lab.run(only(lab, table), "fedavgft", value=0.5)
@@ -283,6 +280,20 @@ def test_a_users_table_says_nothing_of_a_paper(lab: Lab, tmp_path: Path) -> None
         text = render([grid], format)
         assert [words for words in ("the paper", "official code", "olours") if words in text] == []
     assert json.loads(render([grid], "json"))[0]["claims"][0]["reported"] is None
+    part = 'scheme = "iid", clients = 20, subsample = 0.5, validation = 0.2, unseen = 2'
+    about = lab.grid(written(tmp_path, OWN.replace('scheme = "iid"', part))).about
+    assert any(line.startswith("system_accuracy: share of all clients' pooled test images") for line in about)
+    assert (
+        "20 clients, of which 2 never train, each keeps 50 % of its training images, 20 % of each client's training "
+        "images are held back for validation."
+    ) in about
+    two = OWN + '[[column]]\nlabel = "More"\ndataset = "cifar10"\npartition = { scheme = "iid", clients = 9 }\n'
+    about = lab.grid(written(tmp_path, two)).about
+    assert "IID: 8 clients; More: 9 clients." in about
+    assert not any("clients;" in line for line in lab.grid("feddrm/1").about)
+    table = written(tmp_path, OWN.replace('dataset = "cifar10"', 'dataset = "mnist"'))  # without the images
+    for seeds, said in (((3, 4), "mean of 2 seeds: 3, 4"), ((), "seed 2025")):
+        assert any(said in line for line in lab.grid(table, seeds=seeds).about)
 
 
 def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: Lab, tmp_path: Path) -> None:
@@ -322,12 +333,9 @@ def test_every_departure_is_said_of_a_table_and_of_the_partitions_that_it_is_abo
             assert set(remark.where) <= facts()
             assert all(isinstance(values, list) for values in remark.where.values())
             assert f"{remark.text[0].upper()}{remark.text[1:]}." in said
-
-
-@pytest.mark.parametrize("budget", ["paper", "small"])
-def test_every_remark_of_a_whole_table_holds_for_it(budget: str) -> None:
-    for table in map(tables.load, tables.names()):
-        assert holding(table.remark, table, budget) == [remark.text for remark in table.remark]
+    for budget in ("paper", "small"):  # and every remark of a whole table holds for it
+        for table in loaded:
+            assert holding(table.remark, table, budget) == [remark.text for remark in table.remark]
 
 
 @pytest.mark.parametrize(
@@ -370,23 +378,6 @@ def test_one_value_has_no_standard_deviation(lab: Lab, tmp_path: Path, statistic
     assert (cell.text, cell.spread, cell.value and cell.value.std) == ("50.00", "", None)
     assert statistic == "clients" or any(line.startswith("Value after the last round;") for line in grid.about)
     assert all("±" not in render([grid], format).split("Usual")[1].split("\n")[0] for format in ("console", "latex"))
-
-
-def test_a_table_of_ones_own_says_what_it_measures_and_on_whom(lab: Lab, tmp_path: Path) -> None:
-    part = 'scheme = "iid", clients = 20, subsample = 0.5, validation = 0.2, unseen = 2'
-    about = lab.grid(written(tmp_path, OWN.replace('scheme = "iid"', part))).about
-    assert any(line.startswith("system_accuracy: share of all clients' pooled test images") for line in about)
-    assert (
-        "20 clients, of which 2 never train, each keeps 50 % of its training images, 20 % of each client's training "
-        "images are held back for validation."
-    ) in about
-    two = OWN + '[[column]]\nlabel = "More"\ndataset = "cifar10"\npartition = { scheme = "iid", clients = 9 }\n'
-    about = lab.grid(written(tmp_path, two)).about
-    assert "IID: 8 clients; More: 9 clients." in about
-    assert not any("clients;" in line for line in lab.grid("feddrm/1").about)
-    table = written(tmp_path, OWN.replace('dataset = "cifar10"', 'dataset = "mnist"'))  # without the images
-    for seeds, said in (((3, 4), "mean of 2 seeds: 3, 4"), ((), "seed 2025")):
-        assert any(said in line for line in lab.grid(table, seeds=seeds).about)
 
 
 def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Lab) -> None:
@@ -560,8 +551,8 @@ def claimed(store: Store, *names: str, budget: str | None = None) -> list[Claims
     return list(claims(names, store, [], Index(store), budget))
 
 
-def test_the_numbers_that_decide_are_told(lab: Lab) -> None:
-    for column, values in {DIR: (0.5, 0.25), SPC: (0.25, 0.5)}.items():
+def test_the_numbers_that_decide_are_told_and_how_many_are_within_the_tolerance(lab: Lab) -> None:
+    for column, values in {DIR: (0.6385, 0.25), SPC: (0.25, 0.5)}.items():
         setting = lab.setting("feddrm/1", column)
         lab.run(setting, "feddrm", value=values[0])
         lab.run(setting, "fedavgft", value=values[1])
@@ -575,6 +566,12 @@ def test_the_numbers_that_decide_are_told(lab: Lab) -> None:
     assert (easier.verdict.state, easier.numbers) == ("fails", by_column)
     assert {stand.verdict.state for stand in rest} == {"not measured"}
     assert best.reported.state == "holds"
+    assert one.tally == Tally(reported=66, measured=4, within=1)
+    budget = "feddrm, budget small: 2 fail, 2 not measured; "
+    share = "4 of 66 reported numbers measured, 1 (25%) within the tolerance."
+    assert list(summary([one])) == ["feddrm: 4 claims.", budget + share]
+    (none,) = claimed(lab.store, "feddrm/2", budget="smoke")
+    assert none.tally == Tally(66)
 
 
 @pytest.mark.parametrize(("others", "state"), [((), "fails"), ((0.70, 0.60), "undecided"), ((0.651, 0.649), "fails")])
@@ -592,8 +589,17 @@ def test_seeds_that_are_elsewhere_say_what_one_seed_is_worth(lab: Lab, others: t
     assert best.numbers == {"FedDRM": "64.00", "FedAvgFT": "65.00"}
 
 
-def test_each_budget_with_a_number_stands_by_itself_and_smoke_is_no_total(lab: Lab) -> None:
+def test_each_budget_with_a_number_stands_by_itself_with_every_declared_claim(lab: Lab) -> None:
     """Totals count a claim once: the levels of MNIST are declared as a whole and in halves."""
+    declared = [c.text for name in tables.names() if name.startswith("feddrm/") for c in tables.load(name).claim]
+    assert [stand.verdict.claim.text for one in claimed(lab.store, "feddrm") for stand in one.stands] == declared
+    for look, message in (
+        (lambda: claimed(lab.store, "fedrm"), "did you mean 'feddrm'"),
+        (lambda: claimed(lab.store, "feddrm", budget="smal"), "budget"),
+        (lambda: page("fedrm"), "did you mean 'feddrm'"),
+    ):
+        with pytest.raises(FedbenchError, match=message):
+            look()
     lab.run(lab.setting("feddrm/1", DIR, "smoke"), "feddrm")
     assert [one.budget for one in claimed(lab.store, "feddrm/1")] == [""]
     assert [one.budget for one in claimed(lab.store, "feddrm/1", budget="smoke")] == ["smoke"]
@@ -611,18 +617,6 @@ def test_each_budget_with_a_number_stands_by_itself_and_smoke_is_no_total(lab: L
     ]
     (line,) = summary(claimed(lab.store, "flux/10", "flux/11", "flux/levels_mnist"))
     assert line == "flux: 2 claims; none is measured."
-
-
-def test_every_declared_claim_is_there(lab: Lab) -> None:
-    declared = [c.text for name in tables.names() if name.startswith("feddrm/") for c in tables.load(name).claim]
-    assert [stand.verdict.claim.text for one in claimed(lab.store, "feddrm") for stand in one.stands] == declared
-    for look, message in (
-        (lambda: claimed(lab.store, "fedrm"), "did you mean 'feddrm'"),
-        (lambda: claimed(lab.store, "feddrm", budget="smal"), "budget"),
-        (lambda: page("fedrm"), "did you mean 'feddrm'"),
-    ):
-        with pytest.raises(FedbenchError, match=message):
-            look()
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -670,18 +664,6 @@ def test_a_page_has_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monkeyp
     assert page("feddrm") == text
     about = {"runs": 1029, "by": ["Ada"], "machines": ["Linux"], "first": "2026-01-02", "last": "2026-01-02"}
     assert measured._pack({**about, "seconds": 9}) == "1,029 runs by Ada, 2026-01-02, 9 s of training on Linux."
-
-
-def test_the_share_of_numbers_within_the_tolerance(lab: Lab) -> None:
-    for row, value in (("feddrm", 0.6385), ("fedavgft", 0.9)):
-        lab.run(lab.setting("feddrm/1", DIR), row, value=value)
-    (one,) = claimed(lab.store, "feddrm/1")
-    assert one.tally == Tally(reported=66, measured=2, within=1)
-    budget = "feddrm, budget small: 1 fails, 3 not measured; "
-    share = "2 of 66 reported numbers measured, 1 (50%) within the tolerance."
-    assert list(summary([one])) == ["feddrm: 4 claims.", budget + share]
-    (none,) = claimed(lab.store, "feddrm/2", budget="smoke")
-    assert none.tally == Tally(66)
 
 
 @pytest.mark.parametrize(

@@ -214,9 +214,6 @@ def test_files_are_seen_from_the_tables_folder(lab: Lab, tmp_path: Path, monkeyp
     path = own_table(tmp_path, ('method = "fedavg"', 'method = "fedavg", planned = true'))
     states = {c.row.label: c.state for c in lab.cells(str(path), "smoke").all}
     assert states["FedAvg"] is State.MISSING
-
-
-def test_the_same_text_elsewhere_is_the_same_method_network_and_partitioner(lab: Lab, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
     assert own_ids(own_table(tmp_path / "a"), lab) == own_ids(own_table(tmp_path / "b"), lab)
@@ -226,13 +223,22 @@ def test_the_same_text_elsewhere_is_the_same_method_network_and_partitioner(lab:
     assert same == [True, True, False, False, False, False], "FedAvg's runs know nothing of that file"
 
 
-def test_a_data_set_of_ones_own_is_its_recipe(lab: Lab, tmp_path: Path) -> None:
+def test_recipes_and_folders_of_clients_are_data_sets_of_ones_own(lab: Lab, tmp_path: Path) -> None:
     own_images(tmp_path)
     path = own_table(tmp_path, ('"digits"', '"./pets.toml"'))
     cells = lab.cells(str(path), "smoke")
     assert cells.absent == {}
     assert {c.column.dataset for c in cells.all} == {"pets"}
     assert all(isinstance(s.setting.partition.dataset, DatasetSpec) for c in cells.all for s in c.specs)
+    for side in ("train", "test"):
+        (tmp_path / "fed" / side).mkdir(parents=True)
+        for client in range(4):
+            x, y = np.zeros((12, 1, 8, 8), np.float32), np.arange(12) % 3
+            np.savez_compressed(tmp_path / "fed" / side / f"{client}.npz", x=x, y=y)
+    path = own_table(tmp_path, ('"digits"', '"./fed"'))
+    spec = stored(path, lab, "Mine", "Net", 0.5)
+    assert spec.setting.partition.dataset.name == "fed"
+    assert printed(path, lab)["Mine"] == ["50.0", ""]
 
 
 @pytest.mark.parametrize(
@@ -294,7 +300,7 @@ def printed(path: Path, lab: Lab) -> dict[str, list[str]]:
     return {line.label: [e.text for e in line.entries] for line in own_grid(path, lab).lines}
 
 
-def test_after_the_file_changed_earlier_runs_are_rows_of_their_own(lab: Lab, tmp_path: Path) -> None:
+def test_after_the_file_changed_earlier_runs_are_rows_that_say_how_they_differ(lab: Lab, tmp_path: Path) -> None:
     path = own_table(tmp_path)
     source = stored(path, lab, "Mine", "Net", 0.5).source
     stored(path, lab, "Mine, 0.1", "Bands", 0.25)
@@ -309,9 +315,6 @@ def test_after_the_file_changed_earlier_runs_are_rows_of_their_own(lab: Lab, tmp
     assert f"{earlier}: another text of idea.py than it has now." in own_grid(path, lab).about
     path = own_table(tmp_path, ('label = "Mine", ', 'label = "Idea", '))
     assert printed(path, lab)[f"Idea ({earlier})"] == ["50.0", ""]
-
-
-def test_an_extra_row_says_what_it_has_otherwise_than_the_row_of_its_title(lab: Lab, tmp_path: Path) -> None:
     before = own_table(tmp_path)
     stored(before, lab, "Mine", "Net", 0.5)
     only = [(f"  {{ {MINE} }},\n", ""), ('"Mine, 0.1"', '"Idea"')]
@@ -333,18 +336,6 @@ def test_a_row_without_a_label_is_called_as_its_method_is_titled(lab: Lab, tmp_p
         with pytest.raises(FedbenchError) as raised:
             tables.load(str(own_table(tmp_path, change)))
         assert told in str(raised.value)
-
-
-def test_a_folder_of_clients_is_a_data_set_beside_the_table(lab: Lab, tmp_path: Path) -> None:
-    for side in ("train", "test"):
-        (tmp_path / "fed" / side).mkdir(parents=True)
-        for client in range(4):
-            x, y = np.zeros((12, 1, 8, 8), np.float32), np.arange(12) % 3
-            np.savez_compressed(tmp_path / "fed" / side / f"{client}.npz", x=x, y=y)
-    path = own_table(tmp_path, ('"digits"', '"./fed"'))
-    spec = stored(path, lab, "Mine", "Net", 0.5)
-    assert spec.setting.partition.dataset.name == "fed"
-    assert printed(path, lab)["Mine"] == ["50.0", ""]
 
 
 def test_a_folder_of_the_hubs_form_and_its_options_are_a_data_set_too(lab: Lab, tmp_path: Path) -> None:
@@ -465,7 +456,7 @@ def shown(with_shelf: Grid, *labels: str) -> list[tuple[str, str]]:
     return [(entry(with_shelf, label).text, entry(with_shelf, label).mark) for label in labels]
 
 
-def test_a_shipped_number_says_so(lab: Lab, shelf: Shelf, tmp_path: Path) -> None:
+def test_a_shipped_number_says_so_in_a_table_and_side_by_side(lab: Lab, shelf: Shelf, tmp_path: Path) -> None:
     """Needs no images, and can be left out."""
     printed = with_shelf(lab.store, shelf)
     assert shown(printed, "FedAvg") == [("25.00", "°")]
@@ -482,6 +473,13 @@ def test_a_shipped_number_says_so(lab: Lab, shelf: Shelf, tmp_path: Path) -> Non
     assert shown(without, "FedAvg") == [("25.00", "°")]
     assert entry(without, "FedDRM").state is State.NO_DATA
     assert any("No images of cifar10" in line for line in without.about)
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    runs = select(lab.store, ["table=feddrm/1"], shelf)
+    (by_id,) = select(lab.store, [runs[1].id[:6]], shelf)
+    assert (by_id.id, by_id.shipped is None) == (runs[1].id, False)
+    (printed,) = side_by_side(runs)
+    assert [line.entries[0].mark for line in printed.lines] == ["", "°", "°"]
+    assert any(line.startswith("° 2 runs by Ada") for line in printed.about)
 
 
 @pytest.mark.parametrize(("value", "text", "mark"), [(0.5, "50.00", "≠"), (0.25, "25.00", "")])
@@ -573,16 +571,6 @@ def test_ones_own_come_first_and_shipped_runs_where_they_are_named(
     assert [run.shipped is not None for run in runs] == [method != "feddrm" for method in methods]
 
 
-def test_shipped_runs_side_by_side(lab: Lab, shelf: Shelf) -> None:
-    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
-    runs = select(lab.store, ["table=feddrm/1"], shelf)
-    (by_id,) = select(lab.store, [runs[1].id[:6]], shelf)
-    assert (by_id.id, by_id.shipped is None) == (runs[1].id, False)
-    (printed,) = side_by_side(runs)
-    assert [line.entries[0].mark for line in printed.lines] == ["", "°", "°"]
-    assert any(line.startswith("° 2 runs by Ada") for line in printed.about)
-
-
 def test_the_runs_of_a_paper_are_those_that_its_tables_read(lab: Lab) -> None:
     setting = lab.setting("feddrm/1", DIR)
     own = lab.run(setting, "fedavg")
@@ -666,16 +654,13 @@ def test_shipped_choices_are_counted_without_the_images(lab: Lab, tuned: Path, t
     assert "seed 0 (lr 0.1: 3)" in about
 
 
-def test_runs_that_only_choose_are_no_number_and_no_row(lab: Lab, tuned: Path) -> None:
+def test_runs_that_only_choose_are_no_row_and_failures_are_left_out(lab: Lab, tuned: Path, tmp_path: Path) -> None:
     first, second, _ = of_file(lab, tuned).grid[0][1].specs
     train(lab, first, 0.5, 0.9)
     train(lab, second, 0.6, 0.8)
     with_shelf = lab.grid(str(tuned))
     assert [line.label for line in with_shelf.lines] == ["FedAvg", "Local"]
     assert not any(line.filled for line in with_shelf.lines)
-
-
-def test_a_run_that_fails_is_left_out_of_the_choice(lab: Lab, tuned: Path) -> None:
     low, mid, high = of_file(lab, tuned).grid[0][0].specs
     train(lab, low, 0.5, 0.5)
     train(lab, mid, 0.4, 0.9)
@@ -684,14 +669,8 @@ def test_a_run_that_fails_is_left_out_of_the_choice(lab: Lab, tuned: Path) -> No
     failed.write_text(json.dumps({"spec": high.to_dict(), "reason": "training diverged"}))
     assert chosen(lab, tuned)[0] == [0.03, 0.03]
     assert "1 of the runs that they were chosen by failed" in " ".join(lab.grid(str(tuned)).about)
-
-
-def test_so_is_one_that_diverged_where_a_pack_was_made(lab: Lab, tuned: Path, tmp_path: Path) -> None:
-    low, mid, high = of_file(lab, tuned).grid[0][0].specs
-    train(lab, low, 0.5, 0.5)
-    train(lab, mid, 0.4, 0.9)
     lab.store.record_failure(high.id, "training diverged", "", spec=high.to_dict(), diverged=True)
-    assert of_tables([str(tuned)], lab.store, []).keys() == {low.id, mid.id, high.id}
+    assert of_tables([str(tuned)], lab.store, []).keys() == {low.id, mid.id, high.id, first.id, second.id}
     packs = Shelf([tmp_path / "pack.parquet"])
     write(tmp_path / "pack.parquet", [packed(lab, run) for run in lab.store.list("run")], diverged(lab.store))
     lab.store.forget_failure(high.id)

@@ -256,7 +256,7 @@ def answered(store: Store, seed: int = 0, unseen: int | None = 1, answers: list[
     return write(store, run_spec(3, 2, window=2, seed=seed, unseen=unseen), **tables, rounds=rounds_table(2))
 
 
-def test_numbers_words_and_forms(store: Store, draws: Draws, tmp_path: Path) -> None:
+def test_a_matrix_in_numbers_words_and_as_a_picture(store: Store, draws: Draws, tmp_path: Path) -> None:
     """Of counts after the last round of the clients that train."""
     run = answered(store)
     for how, counts in (
@@ -276,18 +276,6 @@ def test_numbers_words_and_forms(store: Store, draws: Draws, tmp_path: Path) -> 
     assert "60.00 % of 5 test images are answered rightly; the worst class is 0 (50.0 %)" in told
     assert "50.0 % of 0 are taken for 1" in told
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_seeds_are_added_and_clients_are_panels(store: Store, draws: Draws) -> None:
-    answered(store)
-    answered(store, seed=1, answers=[0, 0, 2, 2, 2, 1, 0])
-    (panel,) = json.loads(draws("confusion", "--json").stdout)["panels"]
-    assert panel["counts"] == [[3, 1, 0], [0, 0, 0], [1, 0, 5]]
-    panels = json.loads(draws("confusion", "seed=1", "--client", "0", "--client", "1", "--json").stdout)["panels"]
-    assert [(p["client"], p["counts"][2]) for p in panels] == [(0, [0, 0, 1]), (1, [0, 0, 2])]
-
-
-def test_the_picture_of_a_matrix(store: Store, draws: Draws) -> None:
     answered(store)
     figure = figures.FREE["confusion"]
     matrix, bars = draw.draw(figure, gathered(figure, store)[0]).axes
@@ -297,6 +285,15 @@ def test_the_picture_of_a_matrix(store: Store, draws: Draws) -> None:
     told = draws("confusion", "seed=1", "-o", "c.svg").stdout
     assert "100.00 % of 7 test images" in told
     assert "taken for" not in told, "there is no mistake"
+
+
+def test_seeds_are_added_and_clients_are_panels(store: Store, draws: Draws) -> None:
+    answered(store)
+    answered(store, seed=1, answers=[0, 0, 2, 2, 2, 1, 0])
+    (panel,) = json.loads(draws("confusion", "--json").stdout)["panels"]
+    assert panel["counts"] == [[3, 1, 0], [0, 0, 0], [1, 0, 5]]
+    panels = json.loads(draws("confusion", "seed=1", "--client", "0", "--client", "1", "--json").stdout)["panels"]
+    assert [(p["client"], p["counts"][2]) for p in panels] == [(0, [0, 0, 1]), (1, [0, 0, 2])]
 
 
 def test_what_cannot_be_shown(store: Store, draws: Draws) -> None:

@@ -66,7 +66,7 @@ def rows(filled: Store) -> list[Row]:
     return [row_of(run, filled, "us") for run in filled.list("run")]
 
 
-def test_what_goes_in_comes_out(filled: Store, rows: list[Row], tmp_path: Path) -> None:
+def test_what_goes_in_comes_out_the_same_bytes_each_once(filled: Store, rows: list[Row], tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", rows)
     pack = Pack(tmp_path / "one.parquet")
     for row in rows:
@@ -80,9 +80,11 @@ def test_what_goes_in_comes_out(filled: Store, rows: list[Row], tmp_path: Path) 
         assert again.metrics.series("average_accuracy", "plain") == stored.series("average_accuracy", "plain")
         assert again.metrics.per_client("client_accuracy", "plain").tolist() == [1.0, 0.5]
         assert again.metrics.whole_run("local_training_seconds") == stored.whole_run("local_training_seconds")
-
-
-def test_a_spec_that_is_known_is_not_parsed_again_if_it_is_the_rows(rows: list[Row], tmp_path: Path) -> None:
+    assert packed(rows) == packed([*reversed(rows), rows[0]])
+    write(tmp_path / "one.parquet", rows)
+    pack = Pack(tmp_path / "one.parquet")
+    assert packed([pack.row(k) for k in range(len(rows))]) == packed(rows)
+    assert pack.heads["id"] == sorted(row.id for row in rows)
     write(tmp_path / "one.parquet", rows[:2])
     pack = Pack(tmp_path / "one.parquet")
     known, other = rows[0].spec, rows[1].spec
@@ -91,14 +93,6 @@ def test_a_spec_that_is_known_is_not_parsed_again_if_it_is_the_rows(rows: list[R
     pack.__dict__["heads"] = {**pack.heads, "stem": ["another", "another"]}
     with pytest.raises(FedbenchError, match="has the spec of"):
         pack.spec(pack.places[known.id], known)
-
-
-def test_the_same_runs_are_the_same_bytes_each_once(rows: list[Row], tmp_path: Path) -> None:
-    assert packed(rows) == packed([*reversed(rows), rows[0]])
-    write(tmp_path / "one.parquet", rows)
-    pack = Pack(tmp_path / "one.parquet")
-    assert packed([pack.row(k) for k in range(len(rows))]) == packed(rows)
-    assert pack.heads["id"] == sorted(row.id for row in rows)
 
 
 def test_runs_that_diverged_go_along(store: Store, rows: list[Row], tmp_path: Path) -> None:
@@ -183,11 +177,7 @@ def test_the_checksum_is_of_the_predictions_and_not_of_the_file(tmp_path: Path) 
         writer.table("predictions", encoded.cast(pa.schema([f.with_metadata(None) for f in encoded.schema])))
         writer.provenance["note"] = "another file"
     assert checksum.predictions(Store(tmp_path / "e").open("run", spec.id)) == checksum.predictions(one)
-
-
-def test_no_answer_is_not_the_answer_0(tmp_path: Path) -> None:
-    """As of clients without labels that nobody serves."""
-    spec = run_spec(2, 2)
+    # As of clients without labels that nobody serves.
     sums = set()
     for name, answers in (("zeros", [0, 0, 0, 0]), ("none", [None, 0, 0, 0]), ("another", [0, None, 0, 0])):
         rows = [
@@ -204,10 +194,7 @@ def test_runs_of_own_code_are_refused(store: Store) -> None:
     spec = dataclasses.replace(run_spec(2, 2), method="mine", source="a" * 64)
     with pytest.raises(FedbenchError, match="is of a method of your own, which others cannot make again"):
         row_of(finished(store, spec), store)
-
-
-def test_what_is_of_own_code() -> None:
-    """A network's and a partitioner's name has the checksum of the file after an @."""
+    # A network's and a partitioner's name has the checksum of the file after an @.
     spec = run_spec(2, 2)
     setting = spec.setting
     network = dataclasses.replace(setting, model=f"Net@{'a' * 64}")
@@ -218,22 +205,24 @@ def test_what_is_of_own_code() -> None:
     assert own_code(dataclasses.replace(spec, method="mine@abc")) == "method"
 
 
-def test_a_shipped_run_has_no_files(rows: list[Row], tmp_path: Path) -> None:
+def test_a_shipped_run_has_no_files_and_is_found_by_the_beginning_of_its_id(rows: list[Row], tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", rows)
     run = Shelf([tmp_path / "one.parquet"]).get(rows[0].id)
     assert run is not None
     assert (run.id, run.spec, run.provenance["title"]) == (rows[0].id, rows[0].spec, "FedAvg")
     with pytest.raises(NotPacked, match="its predictions are not in the pack"):
         run.table("predictions")
-
-
-def test_of_a_run_in_two_packs_the_first_counts(rows: list[Row], tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", rows[:2])
     write(tmp_path / "two.parquet", [dataclasses.replace(row, by="others") for row in rows[1:3]])
     shelf = Shelf([tmp_path / "one.parquet", tmp_path / "two.parquet"])
     assert {run.id: run.origin.by for run in shelf.all()} == {
         rows[0].id: "us", rows[1].id: "us", rows[2].id: "others",
     }  # fmt: skip
+    shelf = Shelf([tmp_path / "one.parquet"])
+    assert getattr(shelf.find(rows[0].id[:8]), "id", None) == rows[0].id
+    assert shelf.find("nothing") is None
+    with pytest.raises(FedbenchError, match="'' is ambiguous: run "):
+        shelf.find("")
 
 
 def other(row: Row) -> Row:
@@ -272,7 +261,7 @@ def test_other_numbers_are_asked_about_and_the_same_are_not(store: Store, rows: 
     assert [one.origin.by for one in shelf.others(run.id, rows[0].metrics)] == ["others"]
 
 
-def test_other_numbers_than_the_stores_own(store: Store, rows: list[Row], tmp_path: Path) -> None:
+def test_other_numbers_than_the_stores_and_a_hidden_pack(store: Store, rows: list[Row], tmp_path: Path) -> None:
     finished(store, rows[0].spec)
     write(pack := tmp_path / "one.parquet", [rows[0]])
     take_in(pack, store)
@@ -281,9 +270,6 @@ def test_other_numbers_than_the_stores_own(store: Store, rows: list[Row], tmp_pa
         take_in(pack, store)
     take_in(pack, store, prefer=NEW)
     assert len(Shelf.of(store).others(rows[0].id, rows[0].metrics)) == 1
-
-
-def test_a_hidden_pack_is_refused(store: Store, rows: list[Row], tmp_path: Path) -> None:
     write(tmp_path / ".x.parquet", rows[:1])
     with pytest.raises(FedbenchError, match=r"begins with a dot is hidden, and never read: .*\.x\.parquet; rename it"):
         take_in(tmp_path / ".x.parquet", store)
@@ -298,15 +284,6 @@ def test_runs_of_other_code_are_refused(filled: Store, monkeypatch: pytest.Monke
         refuse_other_code(runs)
 
 
-def test_a_run_is_found_by_the_beginning_of_its_id(rows: list[Row], tmp_path: Path) -> None:
-    write(tmp_path / "one.parquet", rows)
-    shelf = Shelf([tmp_path / "one.parquet"])
-    assert getattr(shelf.find(rows[0].id[:8]), "id", None) == rows[0].id
-    assert shelf.find("nothing") is None
-    with pytest.raises(FedbenchError, match="'' is ambiguous: run "):
-        shelf.find("")
-
-
 def test_of_runs_of_other_versions_the_last_made_counts(rows: list[Row], tmp_path: Path) -> None:
     row, versions = rows[0], (3, 4, 5, 6)
     days = dict(zip(versions, ("2026-01-02", "2026-01-04", "2026-01-03", "2026-01-01"), strict=True))
@@ -318,9 +295,6 @@ def test_of_runs_of_other_versions_the_last_made_counts(rows: list[Row], tmp_pat
     run = Shelf([tmp_path / "one.parquet"]).of_stem(row.spec.stem)
     assert run is not None
     assert run.origin.spec.method_version == 4
-
-
-def test_a_later_version_takes_the_place_of_an_earlier_one(rows: list[Row], tmp_path: Path) -> None:
     old = dataclasses.replace(rows[0], started="2026-11-23T00:00:00Z")
     spec = dataclasses.replace(old.spec, method_version=old.spec.method_version + 1)
     new = dataclasses.replace(old, spec=spec, started="2026-11-24T00:00:00Z")
@@ -436,12 +410,24 @@ def test_a_builtin_methods_own_metric_has_a_range_and_a_users_none(rows: list[Ro
         assert fault_of(dataclasses.replace(row, spec=spec, metrics=metrics)) == fault
 
 
-def test_a_pack_of_a_newer_fedbench(rows: list[Row], tmp_path: Path) -> None:
+def test_packs_of_a_newer_fedbench_altered_or_with_a_spec_that_is_not_its_ids(rows: list[Row], tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", rows[:1])
     table = pa.parquet.read_table(tmp_path / "one.parquet")
     pa.parquet.write_table(table.replace_schema_metadata({KEY: str(VERSION + 1)}), tmp_path / "new.parquet")
     with pytest.raises(FedbenchError, match=r"was written by a newer fedbench; upgrade fedbench"):
         Pack(tmp_path / "new.parquet").row(0)
+    data = packed(rows[:1])
+    told = pa.parquet.read_metadata(pa.BufferReader(data)).metadata[seal.KEY]
+    assert seal.whole(data, told)
+    assert not seal.whole(data, b"")
+    assert not seal.whole(data, b"1" * 64)
+    assert not any(seal.whole(data[:k] + bytes([data[k] ^ 1]) + data[k + 1 :], told) for k in range(0, len(data), 97))
+    labels = {KEY: str(VERSION), seal.KEY: seal.BLANK}
+    forged = table.set_column(0, "id", pa.array(["0" * 12])).replace_schema_metadata(labels)
+    pa.parquet.write_table(forged, out := pa.BufferOutputStream())
+    (tmp_path / "forged.parquet").write_bytes(seal.sealed(out.getvalue().to_pybytes()))
+    with pytest.raises(FedbenchError, match=f"run 000000000000 has the spec of {rows[0].id}"):
+        Pack(tmp_path / "forged.parquet").spec(0)
 
 
 @pytest.mark.parametrize("damage", ["nothing", "text", "half", "other", "edited", "a bit"])
@@ -464,26 +450,6 @@ def test_a_damaged_pack_is_one_line_and_hides_no_other(rows: list[Row], tmp_path
     assert "cannot read the result pack" in problem.message
     assert "\n" not in str(problem)
     assert ("it was edited or damaged" in problem.message) == (damage in ("edited", "a bit"))
-
-
-def test_the_seal_is_of_all_bytes_but_its_own(rows: list[Row]) -> None:
-    data = packed(rows[:1])
-    told = pa.parquet.read_metadata(pa.BufferReader(data)).metadata[seal.KEY]
-    assert seal.whole(data, told)
-    assert not seal.whole(data, b"")
-    assert not seal.whole(data, b"1" * 64)
-    assert not any(seal.whole(data[:k] + bytes([data[k] ^ 1]) + data[k + 1 :], told) for k in range(0, len(data), 97))
-
-
-def test_a_spec_that_is_not_its_ids(rows: list[Row], tmp_path: Path) -> None:
-    write(tmp_path / "one.parquet", rows[:1])
-    table = pa.parquet.read_table(tmp_path / "one.parquet")
-    labels = {KEY: str(VERSION), seal.KEY: seal.BLANK}
-    forged = table.set_column(0, "id", pa.array(["0" * 12])).replace_schema_metadata(labels)
-    pa.parquet.write_table(forged, out := pa.BufferOutputStream())
-    (tmp_path / "forged.parquet").write_bytes(seal.sealed(out.getvalue().to_pybytes()))
-    with pytest.raises(FedbenchError, match=f"run 000000000000 has the spec of {rows[0].id}"):
-        Pack(tmp_path / "forged.parquet").spec(0)
 
 
 @pytest.mark.shipped
