@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 
 from fedbench.store import Store
 from tests.support.cli_user import (
-    DIGITS,
     SMOKE,
     Said,
     artifact,
@@ -137,15 +136,6 @@ def test_a_mistake_in_what_describes_a_trained_run_keeps_it(ready: Path, body: s
     assert list(ready.glob("failed/*.json")) == []
 
 
-def test_a_table_lists_the_line_and_the_log(ready: Path) -> None:
-    mine(LOCAL, "sys.exit(0)")
-    said = fedbench("train", "--table", "1", *DIGITS, "--column", "*Dir*", "--method", "./mine.py:Mine")
-    assert said.code == 1
-    (log,) = (ready / "failed").glob("*.json")
-    assert said.line.endswith(f"mine.py, line {LINE}, in local: SystemExit: 0 (log: {log})")
-    assert "Traceback" not in said.err
-
-
 def test_a_module_beside_it_is_part_of_the_run(ready: Path) -> None:
     """And a run that was stopped does not go on with another helper: its last rounds would be by another code."""
     mine(LOCAL, "import helper; helper.at(client.round); yield Train(cross_entropy)")
@@ -183,13 +173,6 @@ def test_a_method_of_ones_own_has_options_of_its_own(ready: Path, tmp_path: Path
     own_method(tmp_path, "yield Train(cross_entropy)")  # another text is another method
     good(*words)
     assert Store(ready).current["run"] != first
-
-
-def test_data_of_ones_own(home: Path, tmp_path: Path) -> None:
-    assert "mine" in good("partition", own_recipe(tmp_path), "--iid", "--clients", "3").out
-    good("train", "--method", "fedavg", "--model", "digits_cnn", *SMOKE, "--rounds", "1", "--steps", "1")
-    assert artifact(home, "run").parents[1] == home
-    assert runs(home)[0].manifest["spec"]["setting"]["partition"]["dataset"]["name"] == "mine"
 
 
 # -- a network ------------------------------------------------------------------------------------------------
