@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -15,23 +14,18 @@ import pytest
 import typer
 
 from fedbench import protocol
-from fedbench.reports import table as tables
-from fedbench.resources import TABLES
-from tests.support.cli_user import SMOKE, good, interrupted
+from tests.support.cli_user import SMOKE, good, interrupted, tables_once
 
 _command = cache(typer.main.get_command)
-_table = cache(sys.modules[tables.names.__module__]._read)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _once() -> Iterator[None]:
     """What every process of a user's does once, all tests of this room do once: build the commands and read fedbench's
     own tables. How fast the machine is they do not ask (tests/core/test_trainer.py does)."""
-    module = sys.modules[tables.names.__module__]
-    read = module._read
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", _command)
-        patch.setattr(module, "_read", lambda *of: (_table if of[1].is_relative_to(TABLES) else read)(*of))
+        tables_once(patch)
         patch.setattr("fedbench.engine.cost.images_per_second", lambda *_: 1000.0)
         yield
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from fedbench.reports.status.cells import Cells, find
 from fedbench.reports.table.spec import Table
 from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
+from tests.support.cli_user import tables_once
 
 #: A command in this process: its arguments -> what it answers.
 Draws = Callable[..., Result]
@@ -159,6 +160,13 @@ def written(folder: Path, text: str) -> Table:
 def of_csv(text: str) -> list[dict[str, str]]:
     """The lines of a CSV file."""
     return list(csv.DictReader(io.StringIO(text)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        tables_once(patch)
+        yield
 
 
 FIVE = ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"]

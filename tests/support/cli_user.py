@@ -7,8 +7,10 @@ import gzip
 import hashlib
 import io
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ import pytest
 from fedbench.__main__ import main
 from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
+from fedbench.reports import table as tables
+from fedbench.resources import TABLES
 from fedbench.store import Artifact, Store
 from tests.support.data_makers import idx_bytes
 
@@ -26,6 +30,16 @@ if TYPE_CHECKING:
 
 SMOKE = ("--budget", "smoke")
 DIGITS = ("--dataset", "digits", *SMOKE)
+
+
+_TABLES = sys.modules[tables.names.__module__]
+_read = _TABLES._read
+_once = cache(_read)
+
+
+def tables_once(patch: pytest.MonkeyPatch) -> None:
+    """fedbench's own tables are read once a process, as a user's command reads them, and not once a test."""
+    patch.setattr(_TABLES, "_read", lambda *of: (_once if of[1].is_relative_to(TABLES) else _read)(*of))
 
 
 @dataclass(frozen=True)
