@@ -224,6 +224,9 @@ class Method:
         return of_class(cls).deviations
 
 
+#: The address by which its users know it.
+Method.__module__ = "fedbench.methods.base"
+
 #: The values of `score`.
 AFTER_LOCAL, AFTER_AGGREGATE = "after_local", "after_aggregate"
 
