@@ -42,7 +42,7 @@ def read(
                 value = rest.pop(0)
         if known[option] in out:
             raise strict.twice(f"--{option}")
-        out[known[option]] = strict.value(f"--{option}", value)
+        out[known[option]] = strict.parsed_value(f"--{option}", value)
     return out
 
 

@@ -40,7 +40,7 @@ def called(methods: Sequence[str]) -> str:
     return "train " + " ".join(f"--method {load(method)[0].name}" for method in methods)
 
 
-def jobs(
+def own_jobs(
     methods: Sequence[str],
     partition: PartitionSpec,
     rules: Protocol,

@@ -47,7 +47,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete from the store: what, and how much, is said before the question."""
-    words, store = [strict.value("id", word) for word in dict.fromkeys(what or [])], context.store()
+    words, store = [strict.parsed_value("id", word) for word in dict.fromkeys(what or [])], context.store()
     if bool(words) is all_unfinished:
         raise FedbenchError("remove needs ids, filters or --unfinished", "'fedbench list' shows what is there")
     things = _unfinished(store) if all_unfinished else _named(store, words)

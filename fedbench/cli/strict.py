@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from fedbench.errors import FedbenchError
 
 
-def value(option: str, text: str) -> str:
+def parsed_value(option: str, text: str) -> str:
     """The value of an option, unless it is none: nothing at all, or the next option. Raises FedbenchError then."""
     if not text or text.isspace():
         raise FedbenchError(f"{option} needs a value, not nothing", "leave it out, or give one")
@@ -39,7 +39,7 @@ class _Strict:
         for name, words in parsed.items():
             for word in words if isinstance(words, list | tuple) else [words]:
                 if isinstance(word, str) and name in called:
-                    value(called[name], word)
+                    parsed_value(called[name], word)
         return super().parse_args(ctx, args)  # type: ignore[misc, no-any-return]
 
 

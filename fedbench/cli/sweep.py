@@ -104,7 +104,7 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
         if not equals:
             text = rest.pop(0) if rest and not rest[0].startswith("--") else "true"  # a flag, such as --iid
         name = name.replace("-", "_")
-        more = values(name, strict.value(f"--{name}", text))
+        more = values(name, strict.parsed_value(f"--{name}", text))
         options[name] = list(dict.fromkeys([*options.get(name, []), *more]))
     return options
 

@@ -221,7 +221,7 @@ def train(
             deal.setdefault("seed", seed)
         texts = _texts(rest, deal, fields, rules, caption)
         part = partition_of(data, deal | {k: v for k, v in texts.items() if k not in fields}, rules)
-    wanted = own_runs.jobs(method, part, rules, budget, chosen, texts, to_keep)
+    wanted = own_runs.own_jobs(method, part, rules, budget, chosen, texts, to_keep)
     wanted = [job.again(store) for job in wanted] if again else wanted
     if dry_run:
         own_runs.announce_all(wanted, rules, budget, where, json)

@@ -168,7 +168,9 @@ class Partition:
             images, index = paint(dataset.images[self.sample], self.colour), np.arange(len(self.sample))
         elif plain or self.drawn is not None:
             channels = self.image_shape(dataset.images.shape[1:])[-1]
-            images, index = distinct.images(dataset, self.sample, self.distribution, self.distributions, channels)
+            images, index = distinct.distinct_images(
+                dataset, self.sample, self.distribution, self.distributions, channels
+            )
         else:
             images, index = dataset.images, self.sample.astype(np.int64)
         if plain:

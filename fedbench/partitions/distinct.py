@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedbench.data import Dataset
 
 
-def images(
+def distinct_images(
     dataset: Dataset,
     sample: NDArray[np.integer],
     distribution: NDArray[np.integer],

@@ -85,7 +85,7 @@ def plain_setting(home: Path) -> str:
     """Id of the setting of `fedbench train --method feddrm` now."""
     part, rules = _partition(Store(home), None, None)
     budget = inspect.signature(train).parameters["budget"].default
-    (job,) = own_runs.jobs(["feddrm"], part, rules, budget, {}, {})
+    (job,) = own_runs.own_jobs(["feddrm"], part, rules, budget, {}, {})
     return job.spec.setting.id
 
 

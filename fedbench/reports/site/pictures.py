@@ -95,7 +95,7 @@ def partition(spec: PartitionSpec, store: Store) -> str:
     sizes, several = counts.sum(axis=1), (counts > 0).sum(axis=1)
     cells = list(itertools.accumulate(several.tolist()))
     first = max(1, sum(total <= CELLS for total in cells))
-    image = svg.cells("samples of each class by client", counts[:first].tolist(), classes, "client")
+    image = svg.svg_cells("samples of each class by client", counts[:first].tolist(), classes, "client")
     held = f"{_range(sizes)} {'labels' if labels else 'samples'} of {_range(several)} classes a client"
     words = [f"{held}; the stronger a cell, the more, up to {counts.max():,}."]
     words += [f"Clients 0 to {first - 1} of {len(counts)}."] * (first < len(counts))

@@ -120,7 +120,7 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{e(text)}</text>'
 
 
-def cells(name: str, counts: Sequence[Sequence[int]], rows: Sequence[str], x_label: str) -> str:
+def svg_cells(name: str, counts: Sequence[Sequence[int]], rows: Sequence[str], x_label: str) -> str:
     """Counts [columns][rows] as shades of cells, a path of thick dashes each; rows have names where there is room."""
     most = max((count for column in counts for count in column), default=0)
     tall = max(3.0, min(16.0, 320 / len(rows)))

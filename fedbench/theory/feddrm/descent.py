@@ -46,7 +46,7 @@ class Path:
     bound: Array
 
 
-def follow(clients: Clients, *, weight: float, ridge: float, rate: float, steps: int, rounds: int) -> Path:
+def descend(clients: Clients, *, weight: float, ridge: float, rate: float, steps: int, rounds: int) -> Path:
     """Run FedAvg on both heads from 0 (λ = `weight`, ρ = μ = `ridge`, η = `rate`, E = `steps`)."""
     distance, drift = np.zeros(rounds + 1), np.zeros(rounds + 1)
     peak = 0.0

@@ -107,7 +107,7 @@ def of_descent(rng: np.random.Generator, draws: int) -> list[Check]:
     def follow(weight: float, steps: int, slower: int = 1) -> tuple[str, descent.Path, float]:
         rate = 1 / (4 * slower * steps * clients.smoothness(weight, _CONVEX))
         rounds = round(10 / (rate * steps * _CONVEX))
-        path = descent.follow(clients, weight=weight, ridge=_CONVEX, rate=rate, steps=steps, rounds=rounds)
+        path = descent.descend(clients, weight=weight, ridge=_CONVEX, rate=rate, steps=steps, rounds=rounds)
         return f"λ = {weight:g}, E = {steps}, η = {rate:.4f}", path, rate
 
     runs = [follow(w, 4) for w in WEIGHTS] + [follow(WEIGHTS[1], e) for e in (1, 8)]
