@@ -15,7 +15,7 @@ from fedbench.declaration import PLAIN, Declaration, HyperParameter, first_line
 from fedbench.errors import FedbenchError, unknown
 from fedbench.imports import PACKAGE
 from fedbench.measure import Measure
-from fedbench.plugins.classes import is_file, place
+from fedbench.plugins.load import is_file, place
 from fedbench.plugins.mistakes import shown
 from fedbench.plugins.source import read
 

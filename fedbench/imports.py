@@ -24,7 +24,6 @@ ROOMS = (
     "partitions",
     "ratios",
     "rng.py",
-    "engine/association.py",
     "engine/inputs.py",
     "engine/training.py",
 )
@@ -35,7 +34,6 @@ LOOKUPS = (
     "data/locate.py",
     "data/parse.py",
     "data/progress.py",
-    "models/plugin.py",
     "models/registry.py",
 )
 

@@ -14,13 +14,14 @@ import typer
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
-from fedbench.cli import app, hyperparameters
-from fedbench.cli.dealt import dataset_among
+from fedbench.cli import app
+from fedbench.cli import context as hyperparameters
 from fedbench.cli.own_runs import hyper_parameters
+from fedbench.cli.partition import dataset_among
 from fedbench.cli.train import train
 from fedbench.data.catalogue import recipe as load_recipe
 from fedbench.partitions.schemes import all_options
-from fedbench.reports.figures.spec import of_file
+from fedbench.reports.figures.kind import of_file
 from fedbench.reports.table import load as load_table
 
 ROOT = Path(__file__).parents[1]

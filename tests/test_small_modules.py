@@ -142,10 +142,10 @@ def test_a_closure_follows_imports_within_the_rooms() -> None:
         (Import("fedbench.rng", ("stream",)), {"rng.py"}),
         (Import("fedbench", ("rng",)), {"rng.py"}),
         (Import("fedbench.rng"), {"rng.py"}),
-        (Import("fedbench.partitions.transforms.corruption", ("blur",)), {"partitions/transforms/corruption/blur.py"}),
+        (Import("fedbench.partitions.transforms.corruption", ("blur",)), {"partitions/transforms/corruption.py"}),
         (
             Import("fedbench.partitions.transforms.corruption", ("corrupt",)),
-            {"partitions/transforms/corruption/__init__.py"},
+            {"partitions/transforms/corruption.py"},
         ),
         (Import("core", ("rng",)), set()),
         (Import("core", ("rng",), 1), set()),

@@ -22,7 +22,7 @@ from fedbench.partitions.transforms.corruption import named as corruption
 from fedbench.specs import PRECISIONS, SCHEMA, SPECS, DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from fedbench.specs.base import thawed
 from fedbench.specs.partition import MOST_COPIES
-from fedbench.specs.setting import AUGMENTS, EXECUTORS, PASSES, SCHEDULES, TAILS
+from fedbench.specs.run import AUGMENTS, EXECUTORS, PASSES, SCHEDULES, TAILS
 from tests.support.frames import few, refused
 
 given = partial(few, examples=40)  #: a spec is large, and a fault in it shows in most

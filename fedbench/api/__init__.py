@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from fedbench.api.checks import Checks, check
-from fedbench.api.parts import Part, partition
+from fedbench.api.parts import Checks, Part, check, partition
 from fedbench.api.results import Run, curves, run, runs
-from fedbench.api.sweeping import Sweep, sweep
 from fedbench.api.tables import Tables, compare, report
-from fedbench.api.training import train
+from fedbench.api.training import Sweep, sweep, train
 from fedbench.errors import FedbenchError
 from fedbench.observers.observer import Observer
 from fedbench.store import Store

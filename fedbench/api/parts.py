@@ -2,22 +2,138 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedbench import partitions
 from fedbench import protocol as protocols
-from fedbench.api.own import name_of, options_of
-from fedbench.api.places import Home, roots, say, store_of
+from fedbench.errors import FedbenchError
 from fedbench.options import checked
 from fedbench.partition_options import spec_of
 from fedbench.partitions import schemes
+from fedbench.plain import plain
+from fedbench.reader import shown
 from fedbench.specs import PartitionSpec
+from fedbench.specs.base import native
 from fedbench.store import Store
+from fedbench.words import path_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import RenderableType
+
+    from fedbench.conformance.suite import Outcome
+    from fedbench.screen import Screen
+
+
+# -- places ----------------------------------------------------------------------------------------------------
+# Where Python works: the store, the folders with data, the screen.
+
+
+#: A store, or the folder of one; None: that of FEDBENCH_HOME, else ~/.fedbench.
+Home: TypeAlias = Store | Path | str | None
+
+
+def store_of(home: Home) -> Store:
+    """The store that is meant."""
+    return home if isinstance(home, Store) else Store(home)
+
+
+def roots() -> list[Path]:
+    """The folders of FEDBENCH_DATA, where the user keeps data sets."""
+    folders = os.environ.get("FEDBENCH_DATA", "")
+    return [path_of(one, "FEDBENCH_DATA") for one in folders.split(os.pathsep) if one]
+
+
+def screen() -> Screen:
+    """Standard error, for progress and remarks."""
+    from fedbench.screen import Screen
+
+    return Screen(stderr=True)
+
+
+def say(line: str) -> None:
+    """A remark, on standard error."""
+    screen().print(line, soft_wrap=True)
+
+
+# -- pictures --------------------------------------------------------------------------------------------------
+# What notebooks show: terminal views in colour, and small tables.
+
+
+#: Columns of a terminal's view.
+WIDTH = 120
+_FORMAT = '<pre style="line-height:1.25;font-family:monospace;background:none;color:inherit">{code}</pre>'
+
+
+def coloured(parts: Iterable[RenderableType]) -> str:
+    """What a terminal would show, as HTML."""
+    from fedbench.screen import Screen
+
+    # In a notebook rich would show every part as an output of the cell's own.
+    shape: dict[str, Any] = {"width": WIDTH, "force_terminal": True, "force_jupyter": False}
+    console = Screen(record=True, file=io.StringIO(), color_system="truecolor", **shape)
+    for part in parts:
+        console.print(part, soft_wrap=False)
+    return console.export_html(code_format=_FORMAT, inline_styles=True)
+
+
+def card(title: str, rows: Mapping[str, str]) -> str:
+    """A title over names and values."""
+    cells = "".join(
+        f'<tr><th style="text-align:left">{escape(plain(name))}</th>'
+        f'<td style="text-align:left">{escape(plain(value))}</td></tr>'
+        for name, value in rows.items()
+    )
+    return f'<table><caption style="text-align:left;font-weight:bold">{escape(plain(title))}</caption>{cells}</table>'
+
+
+# -- own -------------------------------------------------------------------------------------------------------
+# What a user passes for a method, a model or a partitioner: a name, 'FILE.py:Class', a class or an object of it.
+
+
+#: What each is derived from. (Its name, since importing most of them takes torch.)
+_BASES = {
+    "method": "fedbench.methods.base.Method", "model": "fedbench.models.base.FLModel",
+    "partitioner": "fedbench.partitions.scheme.Scheme",
+}  # fmt: skip
+
+
+def name_of(what: Any, store: Store, called: str = "method") -> str:
+    """The name or 'FILE.py:Class' that commands know it by. Raises FedbenchError for what is no method (or what else
+    is `called` for), and where its source cannot be told."""
+    if isinstance(what := native(what), str | os.PathLike):
+        return str(what)
+    kind: Any = what if isinstance(what, type) else type(what)
+    bases = [base for name, base in _BASES.items() if name in called]
+    if not {f"{one.__module__}.{one.__name__}" for one in kind.__mro__} & {*bases}:
+        such = f"a name, FILE.py:Class, or a class derived from {' or '.join(bases)}"
+        raise FedbenchError(f"{shown(what)} is no {called}", f"give {such}")
+    place = kind.__module__
+    if place.startswith(("fedbench.methods.", "fedbench.partitions.schemes.")):
+        return str(kind.name) if place.startswith("fedbench.methods.") else place.rpartition(".")[2]
+    from fedbench.plugins.session import reference
+
+    return reference(kind, store.home / "sources")
+
+
+def options_of(what: Any) -> dict[str, Any]:
+    """The values of an object that are not its class's defaults; none of a name or a class."""
+    if isinstance(what, type) or not dataclasses.is_dataclass(what):
+        return {}
+    values = {f.name.rstrip("_"): (getattr(what, f.name), f.default) for f in dataclasses.fields(what)}
+    return {name: value for name, (value, default) in values.items() if value != default}
+
+
+# -- parts -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +167,6 @@ class Part:
         return f"<partition {self.id[:8]} of {spec.dataset.name}: {schemes.label(spec)}, {spec.clients} clients>"
 
     def _repr_html_(self) -> str:
-        from fedbench.api.pictures import coloured
         from fedbench.partitions.view import render
 
         return coloured(render(self.data))
@@ -79,3 +194,49 @@ def partition(dataset: str | None = None, *, protocol: str | None = None, store:
     part = Part(spec_of(dataset, options, rules, home, roots(), say), home, rules.name)
     partitions.obtain(part.spec, home, roots())
     return part
+
+
+# -- checks ----------------------------------------------------------------------------------------------------
+# Whether a method, a model or a partitioner keeps the rules.
+
+
+@dataclass(frozen=True, repr=False)
+class Checks:
+    """What came of the checks."""
+
+    subject: str
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether none failed."""
+        return all(one.holds is not False for one in self.outcomes)
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return iter(self.outcomes)
+
+    def __repr__(self) -> str:
+        marks = {True: "✓", False: "✗", None: "-"}
+        lines = [f"{marks[one.holds]} {one.check.name}: {one.why or one.check.text}" for one in self.outcomes]
+        return "\n".join([f"{self.subject}: {'holds' if self.holds else 'fails'}", *lines])
+
+    def _repr_html_(self) -> str:
+
+        words = {True: "✓", False: "✗", None: "not asked"}
+        rows = {one.check.name: f"{words[one.holds]} {one.why or one.check.text}" for one in self.outcomes}
+        return card(f"{self.subject} {'holds' if self.holds else 'fails'}", rows)
+
+
+@checked
+def check(what: Any, *, store: Home = None, **options: Any) -> Checks:
+    """Run the conformance checks of `fedbench check` on a method, a model or a partitioner: a name, 'FILE.py:Class', a
+    class or an object of your own. They train on scikit-learn's digits, a quarter of a minute for a method."""
+    from fedbench.conformance.suite import checks, outcomes, subject_of
+
+    name = name_of(what, store_of(store), "method, model or partitioner")
+    with tempfile.TemporaryDirectory(prefix="fedbench-check-") as folder:
+        subject = subject_of(name, Path(folder), lambda kind: {**options_of(what), **options})
+        return Checks(name, tuple(outcomes(subject, checks(subject), lambda check: None)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fedbench.api.places import Home, roots, say, store_of
+from fedbench.api.parts import Home, roots, say, store_of
 from fedbench.errors import FedbenchError
 from fedbench.options import checked
 from fedbench.reports import runs as stored
@@ -74,7 +74,7 @@ class Run(stored.Run):
         return f"<run {self.id[:8]}: {named} on {self.values['dataset']} {self.values['split']}{results}>"
 
     def _repr_html_(self) -> str:
-        from fedbench.api.pictures import card
+        from fedbench.api.parts import card
 
         rows = {name.replace("_", " "): f"{value:.2%}" for name, value in self.results.items()}
         rows |= {key: text(self.values[key]) for key in CARD if self.values.get(key) is not None}
@@ -118,8 +118,8 @@ def runs(*filters: str, mine: bool = False, store: Home = None) -> pd.DataFrame:
     it is, in what the runs differ, and the headline metrics of its last rounds. An id, `table=feddrm/1`, `paper=`,
     `protocol=` and `shipped=yes` name shipped runs, too (column `shipped`), unless `mine` leaves them out.
 
-    >>> runs("method=fedavg")[["method", "dataset", "split"]].values.tolist()
-    [['fedavg', 'digits', 'Dir-0.3']]
+    >>> runs("method=fedavg")[["method", "dataset", "split"]].values.tolist()[0]
+    ['fedavg', 'digits', 'Dir-0.3']
     """
     import pandas as pd
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbench.api.places import Home, roots, store_of
+from fedbench.api.parts import Home, roots, store_of
 from fedbench.api.results import Run, chosen
 from fedbench.files import write_whole
 from fedbench.options import checked
@@ -30,7 +30,7 @@ class Tables:
         """A row for each cell, as in CSV: table, row, column, value in the printed unit, std, the paper's number."""
         import pandas as pd
 
-        from fedbench.reports.render.data import records
+        from fedbench.reports.render.text import records
 
         return pd.DataFrame([record for grid in self.grids for record in records(grid)])
 

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedbench import protocol as protocols
-from fedbench.api.own import name_of, options_of
-from fedbench.api.parts import Part
-from fedbench.api.places import Home, roots, say, screen, store_of
+from fedbench.api.parts import Home, Part, name_of, options_of, roots, say, screen, store_of
 from fedbench.api.results import Run
-from fedbench.errors import unknown
+from fedbench.api.tables import Tables, compare
+from fedbench.errors import FedbenchError, unknown
 from fedbench.observers.observer import Observer
-from fedbench.options import checked
+from fedbench.options import checked, several
+from fedbench.reader import shown
 from fedbench.specs import PartitionSpec
+from fedbench.specs.base import native
+from fedbench.store import Store
 
 if TYPE_CHECKING:
+    from fedbench.engine.grid import Point
     from fedbench.engine.job import Job
+    from fedbench.store import Artifact
+
+
+# -- training --------------------------------------------------------------------------------------------------
+
 
 #: What can be chosen of a run's setting; the rest is the protocol's.
 SETTING = (
@@ -102,3 +112,129 @@ def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: 
     rules = protocols.load(protocol)
     setting = rules.setting(part, budget, **chosen)
     return Job.under(rules, budget, setting, method, options)
+
+
+# -- sweeping --------------------------------------------------------------------------------------------------
+# A grid of runs from Python.
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """The runs of a grid, and what could not be made."""
+
+    store: Store
+    points: Sequence[Point]
+    failures: Mapping[str, Exception]  #: run's title -> why
+
+    @property
+    def runs(self) -> list[Run]:
+        """Those that are there, in the order of the grid."""
+        from fedbench.engine import grid as best
+
+        return [Run(one.artifact, self.store) for one in best.runs(self.points, self.store)]
+
+    @property
+    def table(self) -> Tables:
+        """They side by side, mean ± standard deviation over seeds."""
+        return compare(*self.runs, store=self.store)
+
+    @property
+    def best(self) -> list[dict[str, Any]]:
+        """Of each method in each partition the values that did best on images held back (`validation=0.1`), with that
+        accuracy; none without such images: test images must not choose."""
+        from fedbench.engine.grid import best
+
+        return [
+            {
+                "method": one.point.method, **one.point.partition, **one.point.setting, **one.point.params,
+                "validation_accuracy": one.mean,
+            }
+            for one in best(self.points, self.store)
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        return self.table.text() if self.runs else "<sweep of no run>"
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_() if self.runs else repr(self)
+
+
+@checked
+def sweep(
+    dataset: str,
+    methods: str | type | object | Sequence[Any],
+    *,
+    seeds: Sequence[int] = (),
+    protocol: str | None = None,
+    budget: str = "small",
+    store: Home = None,
+    device: str = "auto",
+    executor: str = "auto",
+    engine: str = "here",
+    jobs: int | None = None,
+    cpus_per_run: float | None = None,
+    gpus_per_run: float | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Sweep:
+    """Every method under every value of every option with every seed, as `fedbench sweep` makes them; what is there
+    is not made again. An option's values are a list; of one method alone `**{"ditto.mu": [0.1, 1]}`. With `jobs` so
+    many runs are made at a time, each in a process of its own; with `engine="ray"` on Ray.
+
+    >>> grid = sweep("digits", ["local", "fedavg"], seeds=[0, 1], dir=0.3, clients=5, rounds=2, validation=0.2)
+    >>> len(grid.runs), sorted({one["method"] for one in grid.best})
+    (4, ['fedavg', 'local'])
+    """
+    from fedbench.engine.engines import Where
+    from fedbench.engine.grid import Grid
+    from fedbench.engine.sweep import End
+    from fedbench.engine.sweep import sweep as made
+    from fedbench.methods import load
+    from fedbench.observers.bars import Bars
+    from fedbench.observers.watch import make
+
+    home = store_of(store)
+    given = _listed("methods", methods)
+    names = [name_of(one, home) for one in given]
+    axes = {
+        name: [_text(name, one) for one in _listed(name, value)] for name, value in options.items() if value is not None
+    }
+    for one, name in zip(given, names, strict=True):  # what an object of a method was made with
+        axes |= {f"{load(name)[0].name}.{option}": [_text(option, v)] for option, v in options_of(one).items()}
+    grid = Grid.of(dataset, names, axes, seeds)
+    where = Where(device, executor, jobs, cpus_per_run, gpus_per_run, engine)
+    at_work = where.engine_for(home, roots(), axes.get("precision", ["fp32"])[0])
+    points = grid.points(protocols.load(protocol or protocols.default_for(dataset)), budget, home, roots())
+    missing = [run for point in points for run in point.runs if not home.has(run.spec)]
+    failures = {}
+    with at_work, Bars(screen(), dict.fromkeys((run.spec.id for run in missing), 1.0)) as bars:
+        at_work.get_ready([(run.method, run.spec) for run in missing])
+
+        def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
+            return make(jobs, at_work, title=title, observers=[bars.twin()] if progress else [], warn=say)
+
+        for outcome in made(missing, home, execute, engine=at_work, executor=executor):
+            if outcome.end is End.FAILED and outcome.error is not None:
+                failures[outcome.title] = outcome.error
+            if outcome.end is not End.APART:
+                bars.end(1.0)
+    return Sweep(home, points, failures)
+
+
+def _listed(name: str, value: Any) -> Sequence[Any]:
+    """The values of an option, or the only one. Raises FedbenchError for an empty list."""
+    try:
+        values = several(value)
+    except ValueError:
+        return [value]
+    if not values:
+        raise FedbenchError(f"sweep: {name} has no value", f"leave {name} out, or give some")
+    return values
+
+
+def _text(name: str, value: Any) -> str:
+    """A value as the command line has it. Raises FedbenchError for what it cannot have."""
+    plain = native(value)
+    if not isinstance(plain, str | int | float | os.PathLike):
+        raise FedbenchError(f"sweep: {name} takes texts, numbers, true or false, not {shown(value)}")
+    return str(plain).lower() if isinstance(plain, bool) else str(plain)

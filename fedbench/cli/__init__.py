@@ -10,30 +10,18 @@ import typer
 
 from fedbench import __version__
 from fedbench.cli import browse, context
-from fedbench.cli.check import check
-from fedbench.cli.claims import claims
-from fedbench.cli.compare import compare
+from fedbench.cli.browse import metrics, tables, theory
+from fedbench.cli.context import App
 from fedbench.cli.data import data_app
-from fedbench.cli.dealt import DealtCommand
 from fedbench.cli.demo import demo
-from fedbench.cli.evaluate import evaluate
-from fedbench.cli.export import export
-from fedbench.cli.figure import figure
-from fedbench.cli.listing import list_artifacts
-from fedbench.cli.metrics import metrics
-from fedbench.cli.new import new
-from fedbench.cli.partition import PartitionCommand, partition
-from fedbench.cli.remove import remove
-from fedbench.cli.report import report
+from fedbench.cli.evaluate import evaluate, export
+from fedbench.cli.listing import list_artifacts, remove, store_app
+from fedbench.cli.new import check, new
+from fedbench.cli.partition import DealtCommand, PartitionCommand, partition
+from fedbench.cli.report import claims, compare, figure, report, site
 from fedbench.cli.results import results_app
-from fedbench.cli.resume import resume
-from fedbench.cli.site import site
-from fedbench.cli.status import status
-from fedbench.cli.store import store_app
-from fedbench.cli.strict import App
+from fedbench.cli.status import resume, status
 from fedbench.cli.sweep import sweep
-from fedbench.cli.tables import tables
-from fedbench.cli.theory import theory
 from fedbench.cli.train import train
 
 app = App(

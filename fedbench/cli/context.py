@@ -6,19 +6,34 @@ import contextlib
 import gc
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
+import typer
+from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
+from typer.core import TyperCommand, TyperGroup
+from typer.models import OptionInfo
 
+from fedbench import declared
+from fedbench.errors import FedbenchError, nearest, unknown
+from fedbench.plain import plain
 from fedbench.screen import Screen
+from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from fedbench.store import Store
 from fedbench.words import path_of
 
 if TYPE_CHECKING:
+    from fedbench.reports.layout.grid import Grid
     from fedbench.results.shelf import Shelf
+
+
+# -- context ---------------------------------------------------------------------------------------------------
+
 
 #: A file or a pipe has no width of its own: wide enough for every list.
 FILE_WIDTH = 160
@@ -99,3 +114,337 @@ def err() -> Console:
 def print_json(value: Any) -> None:
     """Machine-readable output: one JSON document, no colour, no wrapping."""
     print(json.dumps(value, indent=1, default=str))
+
+
+# -- strict ----------------------------------------------------------------------------------------------------
+# Commands that refuse what would go wrong in silence: an option given twice, and one without its value.
+
+
+def parsed_value(option: str, text: str) -> str:
+    """The value of an option, unless it is none: nothing at all, or the next option. Raises FedbenchError then."""
+    if not text or text.isspace():
+        raise FedbenchError(f"{option} needs a value, not nothing", "leave it out, or give one")
+    if text.startswith("--"):
+        raise FedbenchError(f"{option} needs a value, not the option {text}", "give one, or leave it out")
+    return text
+
+
+def twice(option: str) -> FedbenchError:
+    """The error for an option that is there again."""
+    return FedbenchError(f"{option} is given twice", "leave one of the two out")
+
+
+class _Strict:
+    """What is asked of the words before the command's own parser makes values of them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        parsed, _, order = self.make_parser(ctx).parse_args(args=list(args))  # type: ignore[attr-defined]
+        # The words of an argument that takes any number are the command's own to read.
+        called = {p.name: max(p.opts, key=len) for p in order if p.nargs != -1}
+        for parameter, count in Counter(order).items():
+            once = parameter.param_type_name == "option" and not parameter.multiple and not parameter.is_eager
+            if once and count > 1:
+                raise twice(called[parameter.name])
+        for name, words in parsed.items():
+            for word in words if isinstance(words, list | tuple) else [words]:
+                if isinstance(word, str) and name in called:
+                    parsed_value(called[name], word)
+        return super().parse_args(ctx, args)  # type: ignore[misc, no-any-return]
+
+
+class Command(_Strict, TyperCommand):
+    """A command of fedbench."""
+
+
+class Group(_Strict, TyperGroup):
+    """The application, or a group of commands such as `data`."""
+
+
+class App(typer.Typer):
+    """An application whose commands are all strict."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(cls=Group, **options)
+
+    def command(self, name: str | None = None, **options: Any) -> Any:
+        """Register a command, as Typer does."""
+        return super().command(name, **{"cls": Command, **options})
+
+
+# -- where -----------------------------------------------------------------------------------------------------
+# The options that say where runs are made, for every command that trains several.
+
+
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="here, ray (RAY_ADDRESS, else local) or ray://HOST:PORT.")
+]
+JobCount = Annotated[int | None, typer.Option("--jobs", metavar="N", help="So many runs at a time, each in a process.")]
+CpusPerRun = Annotated[
+    float | None,
+    typer.Option("--cpus-per-run", metavar="N", help="Cores of a run: with --jobs (an equal share), Ray (1)."),
+]
+GpusPerRun = Annotated[
+    float | None, typer.Option("--gpus-per-run", metavar="X", help="With Ray: GPUs of a run, such as 0.25.")
+]
+DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, or GPUs of a machine: cuda:0,cuda:1.")]
+ExecutorName = Annotated[
+    str,
+    typer.Option("--executor", help="auto (a rule), sequential, cores, stacked or graphed."),
+]
+
+
+# -- hyperparameters -------------------------------------------------------------------------------------------
+# Options of a method or a partitioner among the words of a command that does not know them itself.
+
+
+#: So many options are read in a line; more are looked up.
+LINE = 30
+
+
+def read(
+    arguments: Sequence[str], options: Mapping[str, Field[Any]], called: str, *commands: Callable[..., Any]
+) -> dict[str, str]:
+    """Option -> its text, of the words that are left of `commands`, which users call `called` (such as "train --method
+    prox"). Raises FedbenchError for an option that neither has, one that is given twice or has no value."""
+    known = {name.replace("_", "-"): name for name in options}
+    out: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise FedbenchError(f"unexpected argument '{word}'", "options begin with --")
+        option, equals, value = word.removeprefix("--").partition("=")
+        if option not in known:
+            offered = {f"--{o}" for o in (*known, *(o for command in commands for o in _options(command)))}
+            listed = f"fedbench {called.split()[0]} --help" if len(offered) > LINE else ""
+            raise unknown(f"option of {called}", f"--{option}", offered, listed)
+        if not equals:
+            if options[known[option]].type in (bool, "bool") and (not rest or rest[0].startswith("--")):
+                value = "true"
+            elif not rest:
+                raise FedbenchError(f"--{option} needs a value")
+            else:
+                value = rest.pop(0)
+        if known[option] in out:
+            raise twice(f"--{option}")
+        out[known[option]] = parsed_value(f"--{option}", value)
+    return out
+
+
+def check_spelling(words: Sequence[str], methods: Sequence[str], called: str, command: Callable[..., Any]) -> None:
+    """Raise FedbenchError for an option among the words that is nearly one of the command's own, and no
+    hyper-parameter, neither of these methods nor of a built-in one."""
+    every = (*declared.built_in().values(), *map(declared.of, methods))
+    theirs = {f"--{name.replace('_', '-')}" for one in every for name in one.hyper_parameters}
+    own = {f"--{option}" for option in _options(command)}
+    for option in (word.partition("=")[0] for word in words if word.startswith("--")):
+        if option not in theirs and nearest(option, own):
+            raise unknown(f"option of {called}", option, own)
+
+
+def _options(command: Callable[..., Any]) -> list[str]:
+    """The command's own options, as they are typed: not its arguments, and --json where the parameter is as_json."""
+    out: list[str] = []
+    for name, hint in get_type_hints(command, include_extras=True).items():
+        for option in getattr(hint, "__metadata__", ()):
+            if isinstance(option, OptionInfo):
+                # Typer keeps the first name of an annotated option where a default would stand.
+                declared = [str(o) for o in (option.default, *(option.param_decls or ())) if str(o).startswith("--")]
+                out += [o[2:] for o in declared or [f"--{name.replace('_', '-')}"]]
+    return out
+
+
+# -- printing --------------------------------------------------------------------------------------------------
+# Grids to where the user wants them: the terminal, standard output in a format, or a file.
+
+
+def form(format: str | None, output: Path | None, as_json: bool) -> str:
+    """The format that --format, --output and --json name together. Raises FedbenchError if they contradict."""
+    from fedbench.reports import render
+
+    if as_json and format not in (None, "json"):
+        raise FedbenchError(f"--json or --format {format}?", "give one of them")
+    return render.choose("json" if as_json else format, output)
+
+
+def put(
+    grids: Sequence[Grid], format: str, output: Path | None, *, full: bool = False, standalone: bool = False
+) -> None:
+    """Print the grids, or write them to the file `output`; `full` and `standalone` as `render.render` has them."""
+    from fedbench.files import write_whole
+    from fedbench.reports import render
+
+    if format == "console" and output is None:
+        from fedbench.reports.render.console import show
+
+        show(grids, out(), full, fit=True)
+        return
+    if format == "csv":  # has no place for them
+        for problem in dict.fromkeys(problem for grid in grids for problem in grid.problems):
+            err().print(problem, soft_wrap=True, markup=False)
+    text = render.render(grids, format, full=full, standalone=standalone)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_whole(output, text.encode())
+        err().print(f"{', '.join(g.id for g in grids)} written to {output}", soft_wrap=True)
+
+
+# -- columns ---------------------------------------------------------------------------------------------------
+# Long lists: plain columns, at once where rich's tables take milliseconds a line.
+
+
+#: Between two columns.
+GAP = "  "
+
+
+def columns(
+    console: Console, rows: Sequence[Mapping[str, str]], right: Collection[str] = (), spare: Sequence[str] = ()
+) -> None:
+    """Print rows, which map headings to texts, under bold headings; the columns `right` end at the right.
+
+    A column without any text is left out, and on a terminal that is too narrow the columns `spare`, the first one
+    first.
+    """
+    cells = {heading: [heading, *(plain(row[heading]) for row in rows)] for heading in rows[0]}
+    cells = {heading: texts for heading, texts in cells.items() if any(texts[1:])}
+    widths = {heading: max(map(cell_len, texts)) for heading, texts in cells.items()}
+    for heading in spare if console.is_terminal else ():
+        if sum(widths.values()) + len(GAP) * (len(widths) - 1) <= console.width:
+            break
+        widths.pop(heading, None)
+    padded = []
+    for heading, width in widths.items():
+        room = [" " * (width - cell_len(text)) for text in cells[heading]]
+        pairs = zip(room, cells[heading], strict=True)
+        padded.append([space + text if heading in right else text + space for space, text in pairs])
+    head, *lines = (GAP.join(line).rstrip() for line in zip(*padded, strict=True))
+    console.print(Text(head, "bold"), soft_wrap=True)
+    console.print(Text("\n".join(lines)), soft_wrap=True)
+
+
+# -- complete --------------------------------------------------------------------------------------------------
+# What the shell offers behind a command's options and arguments: names that files tell, and ids of the store.
+
+
+Completion = Callable[[str], list[str]]
+
+
+def _offering(names: Callable[[], Iterable[str]]) -> Completion:
+    """The names that begin as the word does; nothing where they cannot be told."""
+
+    def complete(incomplete: str) -> list[str]:
+        from fedbench.errors import FedbenchError
+
+        try:
+            return [name for name in names() if name.startswith(incomplete)]
+        except (FedbenchError, OSError):
+            return []
+
+    return complete
+
+
+def _methods() -> Iterable[str]:
+    from fedbench import declared
+
+    return declared.names()
+
+
+def _datasets() -> Iterable[str]:
+    from fedbench.resources import RECIPES
+
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def _tables() -> Iterable[str]:
+    from fedbench.reports import table
+
+    return [*table.headline(), *table.names()]
+
+
+def _protocols() -> Iterable[str]:
+    from fedbench import protocol
+
+    return protocol.names()
+
+
+def _networks() -> Iterable[str]:
+    from fedbench import models
+
+    return models.names()
+
+
+def _partitioners() -> Iterable[str]:
+    from fedbench.partitions import schemes
+
+    return schemes.names()
+
+
+def _ids(*kinds: str) -> Callable[[], Iterable[str]]:
+    """Ids of artifacts of these kinds, in the store of FEDBENCH_HOME."""
+
+    def ids() -> Iterable[str]:
+        from fedbench.store import Store
+
+        home = Store().home
+        return [path.name for kind in kinds for path in sorted((home / kind).glob("*"))]
+
+    return ids
+
+
+methods, datasets, tables = map(_offering, (_methods, _datasets, _tables))
+protocols, networks, partitioners = map(_offering, (_protocols, _networks, _partitioners))
+runs, partitions = _offering(_ids("run")), _offering(_ids("partition"))
+artifacts = _offering(_ids("run", "partition", "dataset", "metrics"))
+
+
+# -- describe --------------------------------------------------------------------------------------------------
+# What an artifact is, in one line.
+
+
+def describe(spec: Spec, telling: Mapping[str, Sequence[str]] | None = None) -> str:
+    """One line that tells a person what an artifact is; of a run with its method's `telling` hyper-parameters."""
+    if isinstance(spec, DatasetSpec):
+        return f"{spec.name} ({spec.source})"
+    if isinstance(spec, PartitionSpec):
+        from fedbench.partitions import schemes
+
+        head = f"{spec.dataset.name} {schemes.label(spec)}, {spec.clients} clients, shift {spec.shift}"
+        return ", ".join([head, f"seed {spec.seed}", *schemes.details(spec)])
+    if isinstance(spec, RunSpec):
+        from fedbench.partitions import schemes
+
+        setting, part = spec.setting, spec.setting.partition
+        method = method_words(spec, telling or {})
+        return (
+            f"{method} on {part.dataset.name} {schemes.label(part)}, {part.clients} clients, "
+            f"{setting.budget} budget ({setting.rounds} rounds, {model_words(setting)}), seed {setting.seed}"
+        )
+    if isinstance(spec, MetricsSpec):
+        return f"of run {spec.run.id}: {describe(spec.run, telling)}"
+    raise TypeError(spec)
+
+
+def telling(specs: Iterable[Spec]) -> dict[str, list[str]]:
+    """By method, the hyper-parameters in which these runs of it (and those of these metrics) differ."""
+    values: dict[str, dict[str, set[str]]] = {}
+    for spec in specs:
+        spec = spec.run if isinstance(spec, MetricsSpec) else spec
+        if isinstance(spec, RunSpec):
+            for name, value in spec.params.items():
+                values.setdefault(spec.method, {}).setdefault(name, set()).add(repr(value))
+    return {method: [k for k, seen in of.items() if len(seen) > 1] for method, of in values.items()}
+
+
+def model_words(setting: Setting) -> str:
+    """A setting's network, and what of its training is not as usual."""
+    precision = None if setting.precision == Setting.precision else setting.precision
+    return ", ".join(
+        filter(None, (setting.model, setting.optimizer, setting.select and f"{setting.select} round", precision))
+    )
+
+
+def method_words(spec: RunSpec, telling: Mapping[str, Sequence[str]]) -> str:
+    """A run's method, with its `telling` hyper-parameters."""
+    values = ", ".join(f"{k} {spec.params[k]}" for k in telling.get(spec.method, ()) if k in spec.params)
+    return f"{spec.method} ({values})" if values else spec.method

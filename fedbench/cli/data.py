@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedbench.cli import complete, context
-from fedbench.cli.strict import App
+from fedbench.cli import context
+from fedbench.cli.context import App
 from fedbench.errors import FedbenchError
 from fedbench.words import counted
 
 if TYPE_CHECKING:
     from fedbench.data import Recipe
-    from fedbench.data.download import Progress
+    from fedbench.data.fetch import Progress
 
 data_app = App(help="Data sets: list, show, fetch and check them.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Name = Annotated[
-    str, typer.Argument(help="A data set, or the path of a recipe (./mine.toml).", autocompletion=complete.datasets)
+    str, typer.Argument(help="A data set, or the path of a recipe (./mine.toml).", autocompletion=context.datasets)
 ]
 Names = Annotated[
-    list[str], typer.Argument(help="Data sets, or paths of recipes (./mine.toml).", autocompletion=complete.datasets)
+    list[str], typer.Argument(help="Data sets, or paths of recipes (./mine.toml).", autocompletion=context.datasets)
 ]
 
 
@@ -138,7 +138,7 @@ def check(names: Names, json: Json = False) -> None:
     from dataclasses import asdict
 
     from fedbench.data import check as examine
-    from fedbench.data.check import DAMAGED, GOOD, MISSING
+    from fedbench.data.build import DAMAGED, GOOD, MISSING
 
     findings = [finding for name in names for finding in examine(name, context.store(), context.roots())]
     if json:

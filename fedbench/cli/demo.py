@@ -30,7 +30,7 @@ def demo(budget: Annotated[str, typer.Option(help="small or smoke.")] = "small")
     """
     from fedbench import partitions, protocol
     from fedbench.cli import own_runs
-    from fedbench.cli.dealt import partition_of
+    from fedbench.cli.partition import partition_of
     from fedbench.partitions.view import display
     from fedbench.reports.figures.text import text_curves
     from fedbench.reports.runs import Run

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from fedbench.cli import context
-from fedbench.cli.columns import columns
-from fedbench.cli.describe import describe, method_words, model_words, telling
+from fedbench.cli.context import App, columns, describe, method_words, model_words, telling
 from fedbench.errors import FedbenchError, unknown
+from fedbench.plain import plain
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec
 from fedbench.store import KINDS, Artifact, Store
-from fedbench.store.unfinished import Unfinished, unfinished
-from fedbench.words import size
+from fedbench.store.claim import HeldError
+from fedbench.store.unfinished import End, Unfinished, discard, ids, unfinished
+from fedbench.words import counted, size
+
+# -- listing ---------------------------------------------------------------------------------------------------
+
 
 #: What may be listed beside the kinds of artifacts.
 UNFINISHED = "unfinished"
@@ -55,7 +60,7 @@ def list_artifacts(
     headlines = _headlines(store, artifacts) if "run" in kinds else {}
     if json:
         documents = [_document(a, headlines, told) for a in artifacts]
-        context.print_json(documents + [{"kind": UNFINISHED, **document(run, told)} for run in left])
+        context.print_json(documents + [{"kind": UNFINISHED, **unfinished_document(run, told)} for run in left])
         return
     if not artifacts and not problems and not left:
         if what:
@@ -123,7 +128,7 @@ def _print(
     with_metrics: bool,
 ) -> None:
     """A table a kind. Metrics are their runs' accuracies, unless nothing else is listed."""
-    from fedbench.reports.status.versions import by_other_code
+    from fedbench.reports.status.index import by_other_code
 
     console, current = context.out(), set(store.current.values())
     rows: dict[str, list[dict[str, str]]] = {}
@@ -244,7 +249,7 @@ def _of_run(spec: RunSpec) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def document(run: Unfinished, told: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+def unfinished_document(run: Unfinished, told: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
     """What --json says of a run that is no artifact."""
     return {
         **_of_run(run.spec), "id": run.id, "what": describe(run.spec, told), "state": str(run.state),
@@ -252,3 +257,165 @@ def document(run: Unfinished, told: Mapping[str, Sequence[str]] | None = None) -
         "holder": dict(run.holder) if run.holder else None, "seconds_left": run.seconds_left,
         "progress": dict(run.progress),
     }  # fmt: skip
+
+
+# -- remove ----------------------------------------------------------------------------------------------------
+# `fedbench remove`: artifacts by their ids, runs by filters, and what interrupted and failed runs have left.
+
+
+#: More than these are counted, not listed, before the question.
+_LISTED = 20
+WORK = "unfinished run"
+
+
+@dataclass(frozen=True)
+class _Thing:
+    """What is to go."""
+
+    kind: str  #: of an artifact, or WORK
+    id: str
+    what: str
+    bytes: int
+
+
+def remove(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID|FILTER]...",
+            help="Ids, or their beginnings, of artifacts and unfinished runs; or filters of runs, such as "
+            "method=fedavg lr=0.1: these runs with their metrics.",
+        ),
+    ] = None,
+    all_unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="What all interrupted and failed runs have left.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete from the store: what, and how much, is said before the question."""
+    words, store = [context.parsed_value("id", word) for word in dict.fromkeys(what or [])], context.store()
+    if bool(words) is all_unfinished:
+        raise FedbenchError("remove needs ids, filters or --unfinished", "'fedbench list' shows what is there")
+    things = _unfinished(store) if all_unfinished else _named(store, words)
+    if not things:
+        context.out().print(f"nothing is unfinished in {store.home}")
+        return
+    for thing in things:
+        if (holder := store.claimed(thing.id)) is not None:
+            raise HeldError(f"run {thing.id}", f"process {holder['pid']} on {holder['host']}")
+    if not yes:
+        _ask(things)
+    gone: list[_Thing] = []
+    try:
+        for thing in things:
+            if thing.kind == WORK:
+                discard(store, thing.id)
+            else:
+                store.remove(thing.kind, thing.id)
+            gone.append(thing)
+    finally:  # printed when all is done, as there may be no reader
+        for thing in gone if len(things) <= _LISTED else ():
+            context.out().print(f"removed {thing.kind} {thing.id}")
+    if len(things) > 1:
+        context.out().print(f"removed {_sum(things)}")
+
+
+def _unfinished(store: Store) -> list[_Thing]:
+    """What interrupted and failed runs have left."""
+    return [
+        _Thing(WORK, run.id, describe(run.spec), run.bytes) for run in unfinished(store) if run.state is not End.RUNNING
+    ]
+
+
+def _named(store: Store, words: Sequence[str]) -> list[_Thing]:
+    filters = [word for word in words if "=" in word]
+    if not filters:
+        return list(dict.fromkeys(_of_id(store, word) for word in words))
+    from fedbench.metrics.read import spec_of
+    from fedbench.reports.runs import select
+
+    things = []
+    for run in select(store, words, roots=context.roots()):
+        things.append(_thing(run.artifact))
+        if (metrics := store.whole(spec_of(run.artifact))) is not None:
+            things.append(_thing(metrics))
+    return things
+
+
+def _of_id(store: Store, prefix: str) -> _Thing:
+    """The artifact whose id begins so, else the unfinished run."""
+    hits = sorted({id for id in ids(store) if prefix and id.startswith(prefix)})
+    try:
+        kind, id = store.locate(prefix)
+    except FedbenchError:
+        if len(hits) != 1:
+            raise
+        runs = {run.id: run for run in unfinished(store)}
+        known = runs.get(hits[0])
+        return _Thing(WORK, hits[0], describe(known.spec) if known else "illegible", known.bytes if known else 0)
+    try:
+        return _thing(store.open(kind, id))
+    except FedbenchError as error:
+        return _Thing(kind, id, error.message, 0)
+
+
+def _thing(artifact: Artifact) -> _Thing:
+    bytes = sum(file["bytes"] for file in artifact.manifest["files"].values())
+    return _Thing(artifact.kind, artifact.id, describe(artifact.spec), bytes)
+
+
+def _ask(things: Sequence[_Thing]) -> None:
+    """Say what would go, and ask. Raises FedbenchError without an answer, and typer.Exit(1) at a no."""
+    if len(things) == 1:
+        question = f"Delete {things[0].kind} {things[0].id} ({size(things[0].bytes)}): {things[0].what}?"
+    else:
+        for thing in things[:_LISTED]:
+            context.out().print(f"{thing.kind} {thing.id} ({size(thing.bytes)}): {thing.what}")
+        if len(things) > _LISTED:
+            context.out().print(f"... and {len(things) - _LISTED} more")
+        question = f"Delete {_sum(things)}?"
+    try:
+        sure = typer.confirm(plain(question))
+    except typer.Abort:
+        raise FedbenchError("nothing was removed: there was no answer", "--yes removes without asking") from None
+    if not sure:
+        raise typer.Exit(1)
+
+
+def _sum(things: Sequence[_Thing]) -> str:
+    """Such as '12 runs, 12 metrics, 3.4 MB'."""
+    counts: dict[str, int] = {}
+    for thing in things:
+        counts[thing.kind] = counts.get(thing.kind, 0) + 1
+    words = [f"{n:,} {kind}" if kind.endswith("s") else counted(n, kind) for kind, n in counts.items()]
+    return ", ".join([*words, size(sum(thing.bytes for thing in things))])
+
+
+# -- store -----------------------------------------------------------------------------------------------------
+# `fedbench store clean`: the store swept.
+
+
+store_app = App(no_args_is_help=True, help="The store itself.")
+
+
+@store_app.callback()
+def _about() -> None:
+    """The store itself: what killed processes have left there, cleared away."""
+
+
+@store_app.command()
+def clean(json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False) -> None:
+    """Delete what killed processes have left behind: half-written artifacts, temporary files, empty work folders.
+
+    Artifacts, checkpoints and downloads stay, and so does what a living process is at.
+    """
+    store = context.store()
+    gone = [str(path.relative_to(store.home)) for path in store.clean()]
+    if json:
+        context.print_json({"home": str(store.home), "removed": gone})
+        return
+    console = context.out()
+    for path in gone:
+        console.print(f"removed {path}")
+    if not gone:
+        console.print(f"nothing to clear in {store.home}")

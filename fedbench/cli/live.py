@@ -126,7 +126,7 @@ def stoppable_aside() -> Iterator[None]:
 def _stoppable(jobs: Sequence[Job], store: Store) -> Iterator[None]:
     """At an interrupt inside the block, say from which round the runs will go on, and exit with 130."""
     from fedbench.core.trainer import Interrupted
-    from fedbench.engine.work import saved_round
+    from fedbench.engine.job import saved_round
 
     try:
         yield

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedbench import protocol
-from fedbench.cli import context, cost
+from fedbench.cli import context
 from fedbench.cli.live import Limit, run, stoppable
 from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import PluginError
@@ -24,6 +25,69 @@ if TYPE_CHECKING:
     from fedbench.observers import Observer
     from fedbench.reports.table.spec import Table
     from fedbench.store import Artifact
+
+
+# -- cost ------------------------------------------------------------------------------------------------------
+# What runs cost here, before they are made.
+
+
+def of(runs: Sequence[Wanted], device: str) -> dict[str, float]:
+    """Run's id -> its seconds here; empty if that cannot be told of one of them."""
+    from fedbench import methods
+    from fedbench.engine.cost import seconds
+    from fedbench.plugins.mistakes import reported
+
+    costs: dict[str, float] = {}
+    try:
+        for one in runs:
+            with reported():
+                method = methods.load(one.method)[0].create(one.spec.params)
+            costs[one.spec.id] = seconds(one.spec.setting, method, context.store(), context.roots(), device)
+    except FedbenchError:
+        return {}
+    return costs
+
+
+def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json: bool) -> None:
+    """List the runs that a table lacks: a line for each row on each data set; in JSON each run. `scope` says
+    which runs these are, `nothing` why there may be none."""
+    from rich.table import Table
+
+    if as_json:
+        show_json(runs, device)
+        return
+    costs = of(runs, device)
+    groups: dict[tuple[str, str], list[Wanted]] = defaultdict(list)
+    for one in runs:
+        groups[one.row or one.method, one.spec.setting.partition.dataset.name].append(one)
+    table = Table("row", "data set", box=None, header_style="bold", pad_edge=False)
+    table.add_column("to make", justify="right")
+    table.add_column("time here", justify="right")
+    for (row, dataset), those in groups.items():
+        seconds = duration(sum(costs[one.spec.id] for one in those)) if costs else "–"
+        table.add_row(row, dataset, str(len(those)), seconds)
+    if runs:
+        context.out().print(table)
+    about = f", about {duration(sum(costs.values()))} of training here when idle" if costs else ""
+    total = f"{counted(len(runs), 'run')} to make, {scope}{about}"
+    context.out().print(total if runs else f"nothing to run: {nothing}")
+
+
+def show_json(runs: Sequence[Wanted], device: str) -> None:
+    """Each run in JSON, its `seconds` null where they cannot be told."""
+    costs = of(runs, device)
+    context.print_json([_facts(one) | {"seconds": costs.get(one.spec.id)} for one in runs])
+
+
+def _facts(one: Wanted) -> dict[str, str | int]:
+    setting = one.spec.setting
+    return {
+        "run": one.spec.id, "row": one.row, "method": one.method, "dataset": setting.partition.dataset.name,
+        "partition": setting.partition.id, "seed": setting.seed,
+    }  # fmt: skip
+
+
+# -- making ----------------------------------------------------------------------------------------------------
 
 
 #: Runs that are listed of those for which there was no time.
@@ -112,7 +176,7 @@ def train_table(
         console.print(f"each cell chooses on validation images: {first}; the other seeds follow with its best")
         how["more"] = more
     if dry:
-        cost.show(runs, scope(budget, precision or ""), nothing, where.kind, as_json)
+        show(runs, scope(budget, precision or ""), nothing, where.kind, as_json)
         return
     with engine, limit.over(engine) if limit else contextlib.nullcontext():
         whole = make(runs, scope(budget, precision or ""), nothing, engine, where, **how)
@@ -215,7 +279,7 @@ def _made(
 
     console = context.err()
     engine.get_ready([(one.method, one.spec) for one in runs])
-    costs = cost.of(runs, where.kind)
+    costs = of(runs, where.kind)
     shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
     if runs and not quiet:
         about = f", about {duration(sum(shares.values()))} of training here when idle" if costs else ""
@@ -243,14 +307,14 @@ def _made(
 
 def _undone(job: Job) -> float:
     """The share of a run's rounds that no checkpoint holds."""
-    from fedbench.engine.work import saved_round
+    from fedbench.engine.job import saved_round
 
     return 1 - saved_round(job, context.store()) / job.spec.setting.rounds
 
 
 def _from_round(outcome: Outcome) -> str:
     """Where a run goes on, if it has begun."""
-    from fedbench.engine.work import saved_round
+    from fedbench.engine.job import saved_round
 
     saved = saved_round(outcome.job, context.store()) if outcome.job else 0
     return f": round {saved} of {outcome.job.spec.setting.rounds} is saved" if outcome.job and saved else ""

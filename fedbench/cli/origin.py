@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedbench.cli.describe import describe
+from fedbench.cli.context import describe
 from fedbench.reports.layout.shipped import NOBODY
-from fedbench.results.shipped import Shipped
+from fedbench.results.shelf import Shipped
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Spec
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import other_code

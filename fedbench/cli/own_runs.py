@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from fedbench.cli import context, cost
+from fedbench import protocol as protocols
+from fedbench.cli import context, making
 from fedbench.cli.live import run, stoppable
 from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError
@@ -22,8 +23,74 @@ if TYPE_CHECKING:
     from fedbench.observers import Observer
     from fedbench.observers.bars import Bars
     from fedbench.protocol import Protocol
-    from fedbench.specs import PartitionSpec, Setting
+    from fedbench.specs import PartitionSpec, RunSpec, Setting
     from fedbench.store import Artifact
+
+
+# -- hint ------------------------------------------------------------------------------------------------------
+# What to do next with a run.
+
+
+def next_command(artifact: Artifact, protocol: str) -> str:
+    """The command that prints the tables in which the run stands: headline ones, else any others on its data set. For a
+    run of no table's setting, and so for all in `plain`, those that set the user's own runs side by side."""
+    from fedbench.reports import table as tables
+    from fedbench.specs import RunSpec
+
+    assert isinstance(artifact.spec, RunSpec)
+    setting = artifact.spec.setting
+    there = f"partition={setting.partition.id}"
+    own = f"next: fedbench compare {there} (side by side), fedbench figure curves {there} (by round)"
+    if protocol == protocols.OWN:
+        return own
+    headline = {number: name for number, (_, name) in tables.headline().items()}
+    commands = _tables_of(artifact.spec, headline, elsewhere=True)
+    commands = commands or _tables_of(artifact.spec, {name: name for name in tables.names()}, elsewhere=False)
+    if not commands:
+        return own
+    options, names = next(iter(commands.items()))
+    return f"next: fedbench report --table {names[0]}{options}" + (
+        f" (or --table {', '.join(names[1:])})" if names[1:] else ""
+    )
+
+
+def _tables_of(run: RunSpec, named: Mapping[str, str], elsewhere: bool) -> dict[str, list[str]]:
+    """Of these tables (as the user calls them -> name), those with the run's setting: options of `report` -> tables.
+
+    `elsewhere`: also those about other data sets, taken over to the setting's.
+    """
+    from fedbench.reports import table as tables
+    from fedbench.reports.status.cells import DEFAULT_BUDGET, find
+    from fedbench.reports.status.index import Index
+
+    setting, store = run.setting, context.store()
+    dataset = setting.partition.dataset.name
+    index = Index(store)
+    commands: dict[str, list[str]] = {}
+    for short, name in named.items():
+        table = tables.load(name)
+        replaced = dataset not in {c.dataset for c in table.columns}
+        if table.counted or (replaced and not elsewhere):
+            continue
+        if setting.budget not in protocols.load(table.protocol).budgets:
+            continue
+        table = tables.on_dataset(table, dataset) if replaced else table
+        for seeds, words in (((), ""), ((setting.seed,), f" --seed {setting.seed}")):
+            cells = find(
+                table, setting.budget, store, context.roots(), precision=setting.precision, seeds=seeds, index=index
+            )
+            if any(s.id == setting.id for column in table.printed for s in cells.settings.get(column.key, ())):
+                options = f" --dataset {dataset}" if replaced else ""
+                options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""
+                usual = protocols.load(table.protocol).precision(setting.budget)
+                options += f" --precision {setting.precision}" if setting.precision != usual else ""
+                asked = any(record and record.id == run.id for cell in cells.all for record in cell.records)
+                commands.setdefault(options + words + ("" if asked else " --extra"), []).append(short)
+                break
+    return commands
+
+
+# -- own runs --------------------------------------------------------------------------------------------------
 
 
 def hyper_parameters(methods: Sequence[str]) -> dict[str, Field[Any]]:
@@ -67,8 +134,8 @@ def train_all(
 ) -> list[Artifact]:
     """The runs of these jobs, made one after another (or as many at a time as the engine has slots) where they are not
     there, and announced; the last is the current one."""
-    from fedbench.engine.at_once import at_once
     from fedbench.engine.engines import Where
+    from fedbench.engine.sweep import at_once
     from fedbench.observers.bars import Bars
 
     store, setting = context.store(), jobs[0].spec.setting
@@ -111,13 +178,12 @@ def announce_all(jobs: Sequence[Job], rules: Protocol, budget: str, where: Where
         _announce(job, rules, budget, where.kind)
     if as_json:
         lacking = [Wanted(job.spec, job.named) for job in jobs if job.done(context.store()) is None]
-        cost.show_json(lacking, where.kind)
+        making.show_json(lacking, where.kind)
 
 
 def show_all(artifacts: Sequence[Artifact], rules: Protocol, as_json: bool = False) -> None:
     """What came out, and what to do next with it."""
     from fedbench.cli.evaluate import show
-    from fedbench.cli.hint import next_command
 
     show(artifacts, context.store(), as_json)
     if not as_json:
@@ -140,7 +206,7 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
     Raises FedbenchError if the images do not suit the model.
     """
     from fedbench.engine.cost import seconds
-    from fedbench.engine.work import saved_round
+    from fedbench.engine.job import saved_round
     from fedbench.reports.status.cells import DEFAULT_PRECISION
     from fedbench.store.provenance import other_code
 

@@ -5,22 +5,28 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import Field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from fedbench.cli import complete, context, hyperparameters
-from fedbench.cli.strict import Command
+from fedbench.cli import context
+from fedbench.cli.context import Command
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import ALPHA, COMMON, partitioner, shorts, spec_of, values
 
 if TYPE_CHECKING:
     from fedbench.partitions import Partition, Scheme
+    from fedbench.protocol import Protocol
+    from fedbench.specs import PartitionSpec
     from fedbench.store import Artifact
+
+
+# -- partition -------------------------------------------------------------------------------------------------
 
 
 class PartitionCommand(Command):
@@ -101,7 +107,7 @@ def partition(
         typer.Argument(
             help="The dataset, such as cifar10 ('fedbench data list'), hf:NAME or torchvision:NAME.",
             show_default=False,
-            autocompletion=complete.datasets,
+            autocompletion=context.datasets,
         ),
     ] = None,
     scheme: Annotated[
@@ -109,7 +115,7 @@ def partition(
         typer.Option(
             metavar="NAME",
             help="The partitioner, or FILE.py:Class; --scheme NAME --help has its options.",
-            autocompletion=complete.partitioners,
+            autocompletion=context.partitioners,
         ),
     ] = None,
     preset: Annotated[
@@ -128,7 +134,7 @@ def partition(
         str | None,
         typer.Option(
             help="Whose setting gives the defaults (a paper's data: FedDRM's; digits and your own: plain).",
-            autocompletion=complete.protocols,
+            autocompletion=context.protocols,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -241,7 +247,7 @@ def partition(
 
 def own_options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
     """The options of a partitioner among the words, as their values."""
-    return values(hyperparameters.read(words, own_fields(words, kind), f"partition by {kind.title()}", partition), kind)
+    return values(context.read(words, own_fields(words, kind), f"partition by {kind.title()}", partition), kind)
 
 
 def own_fields(words: Sequence[str], kind: type[Scheme], others: Container[str] = ()) -> dict[str, Field[Any]]:
@@ -312,3 +318,74 @@ def _typed(path: Path) -> str:
         if path.is_relative_to(base):
             return prefix + path.relative_to(base).as_posix()
     return str(path)
+
+
+# -- dealt -----------------------------------------------------------------------------------------------------
+# A command that takes a data set and the options of `fedbench partition` too, such as `train digits --dir 0.3`.
+
+
+#: Options of `partition` that a command has itself, and its seed, which is the training's there.
+_OTHERS = ("dataset", "protocol", "as_json", "seed")
+_META = "fedbench.partition"
+
+
+class DealtCommand(Command):
+    """A command with the options of `partition` beside its own; `dealing` gives what was said by them."""
+
+    def __init__(self, *args: Any, params: list[Any] | None = None, **kwargs: Any) -> None:
+        own = params or []
+        there = {one.name for one in own}
+        super().__init__(*args, params=[*own, *(one for one in _parameters() if one.name not in there)], **kwargs)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.removesuffix("...") for piece in super().collect_usage_pieces(ctx)]
+
+
+@cache
+def _parameters() -> list[Any]:
+    """The options of `partition`, whose values go to the context instead of to the command's function."""
+    app = typer.Typer(add_completion=False)
+    app.command()(partition)
+    parameters = [one for one in typer.main.get_command(app).params if one.name not in (*_OTHERS, "help")]
+    for one in parameters:
+        one.expose_value = False
+        one.callback = _kept
+        one.rich_help_panel = "With DATASET: how it is dealt out"  # type: ignore[attr-defined]
+    return parameters
+
+
+def _kept(ctx: Any, parameter: Any, value: Any) -> None:
+    if value is not None and value is not False:
+        ctx.meta.setdefault(_META, {})[parameter.name.rstrip("_")] = value
+
+
+def dealing(ctx: typer.Context) -> dict[str, Any]:
+    """What was said of the partition by options that any partitioner knows, by their names in Python."""
+    return dict(ctx.meta.get(_META, {}))
+
+
+def dataset_among(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The one word that is neither an option nor an option's value: the data set; and the other words.
+
+    Raises FedbenchError for a second one.
+    """
+    bare: list[str] = []
+    rest: list[str] = []
+    value = False
+    for word in words:
+        option = word.startswith("--")
+        (rest if option or value else bare).append(word)
+        value = option and "=" not in word
+    if len(bare) > 1:
+        raise FedbenchError(f"unexpected argument '{bare[1]}'", f"the data set is {bare[0]}, and options begin with --")
+    return (bare[0] if bare else None), rest
+
+
+def partition_of(dataset: str | None, options: Mapping[str, Any], rules: Protocol) -> PartitionSpec:
+    """The partition of the data set (None: `from` is both) by these options; made if it is not there."""
+    from fedbench import partitions
+
+    store, roots, say = context.store(), context.roots(), context.err().print
+    spec = spec_of(dataset, options, rules, store, roots, say)
+    partitions.obtain(spec, store, roots, say)
+    return spec

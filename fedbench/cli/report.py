@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedbench.cli import complete, context, printing
+from fedbench.cli import context
+from fedbench.errors import FedbenchError, unknown
+from fedbench.words import counted
+
+if TYPE_CHECKING:
+    from fedbench.reports.claims import Claims
+    from fedbench.reports.figures import FigureSpec, Kind
+    from fedbench.reports.runs import Run
+    from fedbench.reports.site.pages import Told
+
+
+# -- report ----------------------------------------------------------------------------------------------------
+
 
 #: How much is said below a table.
 NOTES = ("brief", "full")
@@ -21,7 +34,7 @@ def report(
             "--table",
             "-t",
             help="Number (1), name (feddrm/1) or TOML file; default: the headline tables.",
-            autocompletion=complete.tables,
+            autocompletion=context.tables,
         ),
     ] = None,
     format: Annotated[
@@ -45,7 +58,7 @@ def report(
     precision: Annotated[str | None, typer.Option(help="Of the runs: fp32, tf32, bf16 (the budget's).")] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="Show the table's columns on this data set instead.", autocompletion=complete.datasets),
+        typer.Option(help="Show the table's columns on this data set instead.", autocompletion=context.datasets),
     ] = None,
     column: Annotated[
         list[str] | None,
@@ -71,7 +84,7 @@ def report(
     from fedbench.errors import unknown
     from fedbench.reports.layout.tables import laid_out
 
-    chosen = printing.form(format, output, as_json)
+    chosen = context.form(format, output, as_json)
     if notes not in NOTES:
         raise unknown("notes", notes, NOTES)
     grids = laid_out(
@@ -79,4 +92,298 @@ def report(
         columns=column or (), view=view, client_mean=client_mean, seeds=seed or (), compare=compare,
         only_done=only_done, mine=mine, extra=extra,
     )  # fmt: skip
-    printing.put(grids, chosen, output, full=notes == "full", standalone=standalone)
+    context.put(grids, chosen, output, full=notes == "full", standalone=standalone)
+
+
+# -- claims ----------------------------------------------------------------------------------------------------
+# `fedbench claims`: what papers claim of their tables, and what of it holds on the numbers that there are.
+
+
+@context.uncollected()
+def claims(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Papers (feddrm) or tables (feddrm/1, 1); default: all.", autocompletion=context.tables),
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="Of the runs (default: each that has a number).")] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write Markdown to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """Every claim of the papers' tables: holds, holds so far (numbers are missing), is undecided (within the noise of
+    the seeds), fails, or not measured; at which budget, with the numbers that decide. Never trains."""
+    from fedbench.files import write_whole
+    from fedbench.reports.claims import LOOKS, markdown, summary, title, words
+    from fedbench.reports.claims import claims as every
+    from fedbench.reports.status.index import Index
+
+    if output is not None and output.suffix != ".md":
+        raise FedbenchError(f"claims are written in Markdown, and {output} does not end so", "-o NAME.md")
+    store = context.store()
+    index = Index(store, None if mine else context.shelf())
+    tables = list(every(names or (), store, context.roots(), index, budget))
+    if as_json:
+        context.print_json([_document(one) for one in tables])
+        return
+    if output is not None:
+        write_whole(output, ("\n".join(markdown(tables)) + "\n").encode())
+        context.err().print(f"the claims of {len(tables)} tables written to {output}", soft_wrap=True, markup=False)
+        return
+    out = context.out()
+    for one in (one for one in tables if one.stands):
+        out.print(title(one), style="bold", soft_wrap=True, markup=False, highlight=False)
+        for stand in one.stands:
+            sign, style = LOOKS[stand.verdict.state]
+            out.print(f"  {sign} {words(stand)}", style=style, soft_wrap=True, markup=False, highlight=False)
+    if not any(one.stands for one in tables):
+        context.err().print("no claims are declared of these tables")
+    for line in summary(tables):
+        out.print(line, soft_wrap=True, markup=False)
+
+
+def _document(one: Claims) -> dict[str, Any]:
+    return {
+        "table": one.table.id, "title": one.table.title, "budget": one.budget or None, "shipped": one.shipped,
+        "numbers": dataclasses.asdict(one.tally),
+        "claims": [
+            {
+                "text": stand.verdict.claim.text, "kind": stand.verdict.claim.kind, "state": stand.verdict.state,
+                "held": stand.verdict.held, "made": stand.verdict.made, "asked": stand.verdict.asked,
+                "undecided": stand.verdict.unsure,
+                "detail": stand.verdict.detail, "numbers": dict(stand.numbers),
+                "reported": stand.reported.state if stand.reported.made else None,
+            }
+            for stand in one.stands
+        ],
+    }  # fmt: skip
+
+
+# -- compare ---------------------------------------------------------------------------------------------------
+# `fedbench compare`: any runs side by side.
+
+
+def compare(
+    filter: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Which runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
+            "method=fedavg,ditto dataset=mnist lr=0.1; table=feddrm/1, paper= and protocol= (those that its tables "
+            "read) and shipped=yes name shipped runs, too; default: all of one's own.",
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", help="Print this metric instead of the usual numbers (repeatable; fedbench metrics)."),
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option(help="Rows by a number, the best first (average_accuracy), or by a key (lr).")
+    ] = None,
+    test: Annotated[
+        bool, typer.Option("--test", help="Test every two rows on the same data, over common seeds or clients.")
+    ] = False,
+    over: Annotated[
+        str | None, typer.Option(help="With --test: seeds or clients (default: seeds where three are common).")
+    ] = None,
+    view: Annotated[
+        str, typer.Option("--test-augmentation", help="crop (as in training, where a run has it) or plain (none).")
+    ] = "plain",
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="console, latex, markdown, csv, html or json.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file; its suffix tells the format.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
+) -> None:
+    """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains."""
+    from fedbench.reports.compare.layout import side_by_side
+    from fedbench.reports.runs import select
+
+    chosen, store = context.form(format, output, as_json), context.store()
+    runs = select(store, filter or [], None if mine else context.shelf(), context.roots())
+    grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view)
+    context.put(grids, chosen, output)
+
+
+# -- figure ----------------------------------------------------------------------------------------------------
+# `fedbench figure`: draw a figure of a paper, or of any runs and partitions, from what the store has of them.
+
+
+def figure(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="The figure: feddrm/3 to 12 or 14, flux/4, 5, 8 or 10 to 12, ftw_erm/2 or 3, pfedfda/2 to 4, scale/1, "
+            "arena/mnist, cifar10 or both; of runs curves, clients, confusion or ranks; of partitions partition (or "
+            "bubbles), images, ratio or spectrum; or FILE.toml:NUMBER, yours."
+        ),
+    ],
+    filters: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILTER",
+            help="Which runs (or whose partitions): ids or their beginnings, KEY=VALUE,VALUE or KEY!=VALUE, * is any "
+            "text (method=fedavg,ditto lr=0.1 dataset=mnist).",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The file: .png, .svg, .pdf, .csv or .json (default: PAPER-NUMBER.png or KIND.png)."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON document.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the numbers as CSV.")] = False,
+    partition: Annotated[
+        str | None, typer.Option(metavar="ID", help="Draw it of this partition's clients instead.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="ID", help="Draw it of this run instead (pfedfda/2, flux/11).")
+    ] = None,
+    client: Annotated[
+        list[int] | None, typer.Option(help="Of partitions and of confusion: only these clients, from 0 (repeat it).")
+    ] = None,
+    image: Annotated[
+        list[int] | None, typer.Option(help="Of images: these of the data set, from 0, through all clients' eyes.")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Of runs: what is shown (fedbench metrics lists all); default: accuracy.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Of curves: round (default), bytes (both ways) or seconds (without evaluation).")
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Of runs: a line for each value of it (method, lr, ...; repeatable)."),
+    ] = None,
+    view: Annotated[
+        str | None,
+        typer.Option("--test-augmentation", help="Of runs: plain or crop (as in training); default: as evaluated."),
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print it as text only, as a terminal shows it.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12).")
+    ] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
+    budget: Annotated[str | None, typer.Option(help="Which runs count: small (default), paper, ...")] = None,
+    ridge: Annotated[
+        float | None, typer.Option(metavar="λ", help="Penalty that the bound on the ratio is taken for (default: 1).")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of the draw of the clients' images, or of the runs (default: the figure's).")
+    ] = None,
+) -> None:
+    """Draw a figure. Never trains; partitions that are not there are made.
+
+    With --json, --csv or --text it is printed, and a file is written only where -o names one.
+    """
+    from fedbench.files import write_whole
+    from fedbench.reports import figures
+    from fedbench.reports.figures import kinds
+
+    wanted = figures.load(name)
+    kind = figures.kind_of(wanted)
+    if as_json + as_csv + text > 1:
+        raise FedbenchError("--json, --csv and --text exclude each other", "choose one")
+    path = output or (None if as_json or as_csv or text else Path(f"{wanted.id.replace('/', '-')}.png"))
+    form = path.suffix.removeprefix(".").lower() if path else ""
+    if path and not form:
+        raise FedbenchError(f"cannot tell the format from the name {path}", "end it in .png, .svg, .pdf, .csv or .json")
+    if path and form not in (*kinds.FORMATS, "csv", "json"):
+        raise unknown("format of a figure", form, (*kinds.FORMATS, "csv", "json"))
+    chosen: dict[str, Any] = {
+        "filters": filters or None,
+        "partition": partition,
+        "run": run,
+        "client": client or None,
+        "image": image or None,
+        "budget": budget,
+        "seed": seed,
+    }
+    chosen |= {"metric": metric, "against": against, "by": by or None, "view": view}
+    chosen |= {"ridge": ridge, "compare": compare or None, "mine": mine}
+    ask = figures.Ask(context.store(), context.roots(), context.err().print, **chosen)
+    kind.check(wanted, ask)
+    content = kind.gather(wanted, ask)
+
+    texts = {"csv": kinds.as_csv, "json": kinds.as_json}
+    if path:
+        older = path.exists()
+        file = texts[form](wanted, content).encode() if form in texts else kinds.render(wanted, content, form)
+        write_whole(path, file)
+        context.err().print(f"{wanted.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True)
+    if as_json or as_csv:
+        typer.echo(texts["json" if as_json else "csv"](wanted, content), nl=False)
+    else:
+        _show(wanted, kind, content, text)
+
+
+def _show(wanted: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:
+    """What the figure says, in words; more of it on a terminal, and as `text`."""
+    out = context.out()
+    if out.is_terminal or text:
+        for part in kind.details(wanted, content):
+            out.print(part)
+    for line in kind.words(wanted, content):
+        out.print(line, soft_wrap=True)
+    for verdict in content.claims:
+        detail = f" ({verdict.detail})" if verdict.detail else ""
+        out.print(f"{verdict.claim.text}: {verdict.state}{detail}", soft_wrap=True)
+
+
+# -- site ------------------------------------------------------------------------------------------------------
+# `fedbench site`: a lab notebook of runs as HTML.
+
+
+def site(
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write to: index.html, run-ID.html.")],
+    filter: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Which runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
+            "method=fedavg,ditto dataset=mnist lr=0.1; table=feddrm/1 and shipped=yes name shipped runs, too; default: "
+            "all of one's own.",
+        ),
+    ] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
+) -> None:
+    """Write a lab notebook: a sortable table of runs, a page a run; each file stands alone, without a network."""
+    from rich.progress import track
+
+    from fedbench.errors import FedbenchError
+    from fedbench.files import write_whole
+    from fedbench.reports.runs import select
+    from fedbench.reports.site.pages import pages
+
+    store = context.store()
+    runs = select(store, filter or [], None if mine else context.shelf(), context.roots())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FedbenchError(f"cannot make the folder {folder} ({error.strerror})", "choose another OUT") from error
+    size, console = 0, context.err()
+    files = pages(runs, _tell)
+    for name, page in track(files, "pages", total=1 + len(runs), console=console, transient=True):
+        content = page.encode()
+        write_whole(folder / name, content)
+        size += len(content)
+    console.print(
+        f"{counted(len(runs), 'run')}, {size / 1e6:.1f} MB: open {folder / 'index.html'}",
+        soft_wrap=True, markup=False,
+    )  # fmt: skip
+
+
+def _tell(run: Run) -> Told:
+    from fedbench.cli.origin import chain, details
+    from fedbench.engine.export import commands
+    from fedbench.reports.layout.shipped import of_runs
+    from fedbench.reports.site.pages import Told
+
+    links = chain(run.store, run.artifact)
+    if run.shipped:
+        return Told(
+            [(what, list(of_runs([run.shipped])) * (not i)) for i, (what, _) in enumerate(links)], commands(run.spec)
+        )
+    origin = [(what if one else f"{what} (not in this store)", details(one) if one else []) for what, one in links]
+    return Told(origin, commands(run.spec))

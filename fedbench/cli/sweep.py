@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedbench.cli import context
-from fedbench.cli.where import CpusPerRun, DeviceName, EngineName, ExecutorName, GpusPerRun, JobCount
+from fedbench.cli.context import CpusPerRun, DeviceName, EngineName, ExecutorName, GpusPerRun, JobCount
 from fedbench.errors import FedbenchError, unknown
 from fedbench.words import duration
 
 if TYPE_CHECKING:
     from fedbench.engine.engines import Engine, Where
-    from fedbench.engine.grid import Grid, Point
-    from fedbench.engine.search import Range
+    from fedbench.engine.grid import Grid, Point, Range
     from fedbench.protocol import Protocol
 
 
@@ -91,7 +90,7 @@ def sweep(
 
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
     """Option -> its values, of the words that the command does not know itself; an option may be repeated."""
-    from fedbench.cli import strict
+    from fedbench.cli import context
     from fedbench.engine.grid import values
 
     options: dict[str, list[str]] = {}
@@ -104,14 +103,14 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
         if not equals:
             text = rest.pop(0) if rest and not rest[0].startswith("--") else "true"  # a flag, such as --iid
         name = name.replace("-", "_")
-        more = values(name, strict.parsed_value(f"--{name}", text))
+        more = values(name, context.parsed_value(f"--{name}", text))
         options[name] = list(dict.fromkeys([*options.get(name, []), *more]))
     return options
 
 
 def _ranges(options: dict[str, list[str]], search: str | None) -> dict[str, Range]:
     """The options that are ranges. Raises FedbenchError for a range without a search and the reverse."""
-    from fedbench.engine.search import Range
+    from fedbench.engine.grid import Range
 
     if search not in (None, "optuna"):
         raise unknown("search", search, ["optuna"])
@@ -133,8 +132,7 @@ def _searched(
 ) -> list[Point]:
     """The points that the search has tried, a line each as they come."""
     from fedbench.cli.making import make
-    from fedbench.engine.best import score
-    from fedbench.engine.search import search
+    from fedbench.engine.grid import score, search
 
     store, console = context.store(), context.err()
 
@@ -153,12 +151,12 @@ def _print_cost(points: Sequence[Point], device: str) -> None:
     """What would run, and about how long it takes here."""
     from rich.table import Table
 
-    from fedbench.cli import cost
+    from fedbench.cli import making
 
     store, console = context.store(), context.out()
     runs = [run for point in points for run in point.runs]
     missing = [run for run in runs if not store.has(run.spec)]
-    costs = cost.of(missing, device)
+    costs = making.of(missing, device)
     table = Table("method", "values", box=None, header_style="bold", pad_edge=False)
     table.add_column("runs", justify="right")
     table.add_column("to make", justify="right")
@@ -175,15 +173,15 @@ def _print_cost(points: Sequence[Point], device: str) -> None:
 
 def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> None:
     """The comparison of what is there, and what is best of it by validation images."""
-    from fedbench.cli import printing
-    from fedbench.engine import best
+    from fedbench.cli import context
+    from fedbench.engine import grid as best
     from fedbench.reports.compare.comparison import compare
     from fedbench.reports.compare.layout import grid as layout
 
     there = best.runs(points, context.store())
     if not there:
         return
-    printing.put([layout(compare(there, []))], "json" if as_json else "console", None)
+    context.put([layout(compare(there, []))], "json" if as_json else "console", None)
     console = context.err()
     if not varied:
         return
@@ -201,7 +199,7 @@ def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> Non
 
 def _save(path: Path, grid: Grid, points: Sequence[Point], rules: Protocol) -> None:
     """The sweep as a table's file."""
-    from fedbench.engine.saved import text
+    from fedbench.engine.grid import text
     from fedbench.files import write_whole
 
     write_whole(path, text(grid, points, rules, path.absolute().parent).encode())

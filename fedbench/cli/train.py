@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedbench import protocol as protocols
-from fedbench.cli import complete, context, hyperparameters
-from fedbench.cli.dealt import dataset_among, dealing, partition_of
+from fedbench.cli import context
+from fedbench.cli.context import CpusPerRun, DeviceName, EngineName, ExecutorName, GpusPerRun, JobCount
 from fedbench.cli.making import train_table
-from fedbench.cli.partition import own_fields, own_names
+from fedbench.cli.partition import dataset_among, dealing, own_fields, own_names, partition_of
 from fedbench.cli.partition import partition as partition_command
 from fedbench.cli.results import pack_path
-from fedbench.cli.where import CpusPerRun, DeviceName, EngineName, ExecutorName, GpusPerRun, JobCount
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
@@ -46,7 +45,7 @@ def train(
         typer.Argument(
             metavar="DATASET",
             help="Deal this data set out first, as 'fedbench partition' does.",
-            autocompletion=complete.datasets,
+            autocompletion=context.datasets,
         ),
     ] = None,
     method: Annotated[
@@ -56,27 +55,27 @@ def train(
             "-m",
             metavar="NAME",
             help="Method, or FILE.py:Class (see 'fedbench methods'); repeatable.",
-            autocompletion=complete.methods,
+            autocompletion=context.methods,
         ),
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option("--table", "-t", help="Run all missing cells of this table.", autocompletion=complete.tables),
+        typer.Option("--table", "-t", help="Run all missing cells of this table.", autocompletion=context.tables),
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="With --table: its columns on this data set.", autocompletion=complete.datasets)
+        str | None, typer.Option(help="With --table: its columns on this data set.", autocompletion=context.datasets)
     ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(metavar="GROUP/LABEL", help="With --table: only this column, * is any text (repeatable)."),
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(help="Partition id (default: the current one).", autocompletion=complete.partitions)
+        str | None, typer.Option(help="Partition id (default: the current one).", autocompletion=context.partitions)
     ] = None,
     protocol: Annotated[
         str | None,
         typer.Option(
-            help="Whose defaults to take: plain, feddrm, flux, ftw_erm, pfedfda.", autocompletion=complete.protocols
+            help="Whose defaults to take: plain, feddrm, flux, ftw_erm, pfedfda.", autocompletion=context.protocols
         ),
     ] = None,
     budget: Annotated[str, typer.Option(help="small, paper, smoke, or another that the protocol has.")] = "small",
@@ -84,7 +83,7 @@ def train(
         str | None,
         typer.Option(
             help="Network, NAME[:OPTION=VALUE], torchvision:NAME or FILE.py:Class (budget's).",
-            autocompletion=complete.networks,
+            autocompletion=context.networks,
         ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
@@ -211,7 +210,7 @@ def train(
                 f"--{_dashed(option)} says how a data set is dealt out, and none is named",
                 "for example fedbench train digits --dir 0.3 --method fedavg",
             )
-        texts = hyperparameters.read(rest, fields, caption, train)
+        texts = context.read(rest, fields, caption, train)
         part, rules = _partition(store, partition, protocol)
     else:
         if partition is not None:
@@ -248,11 +247,11 @@ def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
     if not words:
         return {}
     if len(methods) != 1:
-        hyperparameters.check_spelling(words, methods, "train --table", train)
+        context.check_spelling(words, methods, "train --table", train)
         raise FedbenchError(
             f"{words[0]} does not go with --table but for one method", "name it: -m METHOD; a row has params"
         )
-    return hyperparameters.read(words, hyper_parameters(methods), called(methods), train)
+    return context.read(words, hyper_parameters(methods), called(methods), train)
 
 
 def _refuse_beside_table(values: Mapping[str, Any]) -> None:
@@ -273,7 +272,7 @@ def _texts(
     names = [name for name in own_names(words) if name not in fields]
     kind = partitioner({**deal, **dict.fromkeys(names, "")}, rules)
     known = {**own_fields(words, kind, fields), **fields}
-    return hyperparameters.read(words, known, called, train, partition_command)
+    return context.read(words, known, called, train, partition_command)
 
 
 def _dashed(name: str) -> str:

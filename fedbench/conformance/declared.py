@@ -7,8 +7,7 @@ import inspect
 import sys
 from pathlib import Path
 
-from fedbench.conformance.expect import expect
-from fedbench.conformance.lab import setting
+from fedbench.conformance.lab import expect, setting
 from fedbench.conformance.subject import Subject
 from fedbench.declaration import of_class
 from fedbench.declared import of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +14,44 @@ import pyarrow as pa
 from fedbench import models
 from fedbench.core import executors
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.client import Context
+from fedbench.core.client import Client, ClientUpdate, Collect, Context, following, opened
 from fedbench.core.executors import Executor
 from fedbench.core.federation import Federation
 from fedbench.core.plan import CropStream, Ints, Plan
 from fedbench.core.simulation import initialise
 from fedbench.core.trainer import Progress, Trainer
+from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.models.base import seeded
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, Setting
+
+# -- expect ----------------------------------------------------------------------------------------------------
+# How a check says that something does not hold: FedbenchError, what is wrong and what to do.
+
+
+def expect(holds: bool, wrong: str, remedy: str) -> None:
+    """Raise FedbenchError(wrong, remedy) unless it holds."""
+    if not holds:
+        raise FedbenchError(wrong, remedy)
+
+
+def differing(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> str:
+    """The first name under which two states differ, in quotes."""
+    names = sorted(a.keys() ^ b.keys()) or [n for n in a if not np.array_equal(a[n], b[n])]
+    return f"'{names[0]}'" if names else "nothing"
+
+
+def expect_same_run(a: Run, b: Run, wrong: str, remedy: str) -> None:
+    """Raise FedbenchError unless two runs have left the same bits: tensors, predictions, what is noted of clients."""
+    expect(same(a.tensors, b.tensors), f"{wrong}: {differing(a.tensors, b.tensors)} differs", remedy)
+    predictions = parquet_bytes(a.predictions) == parquet_bytes(b.predictions)
+    expect(predictions, f"{wrong}: predictions differ", remedy)
+    notes: tuple[Any, Any] = (a.trainer.clients_table(), b.trainer.clients_table())
+    expect(notes[0].equals(notes[1]), f"{wrong}: client.metrics differ", remedy)
+
+
+# -- lab -------------------------------------------------------------------------------------------------------
 
 
 def setting(**changes: Any) -> Setting:
@@ -206,3 +234,76 @@ def parquet_bytes(table: pa.Table) -> bytes:
     pq.write_table(table.combine_chunks(), sink)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+# -- recorded --------------------------------------------------------------------------------------------------
+# What a method's updates ask for while a run goes on.
+
+
+class Recorded(NamedTuple):
+    """What matters of a client's request for stacking it with those of others."""
+
+    client: int
+    function: Callable[..., Any]  #: its loss or output
+    shapes: Mapping[str, tuple[int, ...]]  #: of its extras
+
+
+#: (round, hook, number of the request in its update) -> the clients' requests
+Requests = dict[tuple[int, str, int], list[Recorded]]
+
+
+def recording(executor: Executor) -> Requests:
+    """All requests that the executor will be given, filled while it works."""
+    requests: Requests = {}
+    run = executor.run
+
+    def listen(clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
+        run(clients, lambda client: _passed_on(update, opened(update, client), client, requests))
+
+    executor.run = listen  # type: ignore[method-assign]
+    return requests
+
+
+def _passed_on(
+    hook: Callable[[Client], ClientUpdate | None], update: ClientUpdate | None, client: Client, requests: Requests
+) -> ClientUpdate:
+    """The same requests and answers, written down."""
+    answer: Any = None
+    count = 0
+    while update is not None and (request := following(hook, update, answer, client)) is not None:
+        function = request.output if isinstance(request, Collect) else request.loss
+        shapes = {name: tuple(t.shape) for name, t in request.extras.items()}
+        key = client.round, getattr(hook, "__name__", "update"), count
+        requests.setdefault(key, []).append(Recorded(client.index, function, shapes))
+        count += 1
+        answer = yield request
+
+
+def other_shapes(requests: Sequence[Recorded]) -> tuple[str, Recorded, Recorded] | None:
+    """(name, one request, another) of extras that have other shapes in requests with the same function."""
+    first: dict[tuple[Any, str], Recorded] = {}
+    for request in requests:
+        for name, shape in request.shapes.items():
+            before = first.setdefault((request.function, name), request)
+            if before.shapes[name] != shape:
+                return name, before, request
+    return None
+
+
+def made_anew(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any] | None:
+    """A function among them that was made of the same code as another one, and is not that one: a lambda, a function
+    within a hook, or a partial one, made for each client."""
+    by_code: dict[Any, Callable[..., Any]] = {}
+    for function in functions:
+        if by_code.setdefault(code_of(function), function) != function:
+            return function
+    return None
+
+
+def code_of(function: Any) -> Any:
+    """The code that a function, a method or a partial function runs."""
+    while True:
+        inner = getattr(function, "func", None) or getattr(function, "__func__", None)
+        if inner is None:
+            return getattr(function, "__code__", function)
+        function = inner

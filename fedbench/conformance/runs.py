@@ -2,16 +2,303 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from fedbench.conformance.expect import expect, expect_same_run
-from fedbench.conformance.lab import same
-from fedbench.conformance.recorded import made_anew, other_shapes
-from fedbench.conformance.subject import DATA, Subject
+from fedbench import models
+from fedbench.conformance.lab import (
+    Recorder,
+    Run,
+    digits,
+    expect,
+    expect_same_run,
+    federation,
+    made_anew,
+    other_shapes,
+    same,
+    setting,
+)
+from fedbench.conformance.subject import DATA, Subject, strange_generators
+from fedbench.core.federation import Federation
+from fedbench.core.state import STATISTICS, State
+from fedbench.core.trainer import Interrupted, Progress
+from fedbench.errors import FedbenchError
 from fedbench.measure import CLIENT, ROUND
+from fedbench.models.base import FLModel, check
 from fedbench.plugins.mistakes import shown
+from fedbench.specs import Setting
+
+# -- agreement -------------------------------------------------------------------------------------------------
+# The check that all executors compute what the reference does: the same draws, and parameters to float rounding.
+
+
+#: Largest difference of two tensors, as a share of the largest value of the reference.
+TOLERANCE = 1e-4
+#: ... and what counts as none: a solver that ends on its bound may leave a last bit where the reference has zero.
+NOTHING = 1e-12
+#: Length of the difference of a network's two steps, as a share of the reference's (ResNet-9: 1e-3).
+STEP = 1e-2
+#: Executors that are compared with the sequential one. With two cores, as clients then meet in any order.
+WAYS = ("cores", "stacked", "graphed")
+CORES = {"cores": 2}
+
+
+class Scenario(NamedTuple):
+    """What is trained on what."""
+
+    data: Federation
+    setting: Setting
+    norm: bool = False
+
+
+#: 22, 37, 1, 29, 7 and 23 training images: a single one, fewer than a batch, and not in the order that stacks have.
+UNEQUAL = (38, 66, 2, 52, 12, 40)
+COMMON: dict[str, Any] = {
+    "window": 3, "seed": 5, "lr": 0.02, "epochs": 2, "momentum": 0.9, "weight_decay": 5e-4, "batch_size": 16,
+}  # fmt: skip
+#: Clients leave the stack at different steps, short batches fall in the middle, cohorts and rates change; two groups,
+#: images for validation, an unseen client, and clients without labels.
+CHANGES: dict[str, Any] = {**COMMON, "participation": 0.7, "schedule": "cosine", "test_phase": True}
+RAGGED = Scenario(federation(UNEQUAL, groups=(0, 1, 0, 1, 0, 1), validation=0.2), setting(**CHANGES), norm=True)
+
+
+def executors_agree(subject: Subject, ways: Sequence[str] = WAYS) -> None:
+    """One client a core, stacks of clients and captured steps of such stacks compute what one client after another
+    does, on clients of unequal sizes and a network with a batch norm."""
+    reference = run_of(subject, "sequential")
+    for way in ways:
+        compare(run_of(subject, way), reference, f"by executor {way}", exact=way == "cores")
+
+
+def executors_agree_on_a_step(subject: Subject) -> None:
+    """One client a core, stacks of clients and captured steps move the network as one client after another does. (One
+    step, its parameters as one vector: deep networks with batch norms enlarge rounding, from step to step.)"""
+    change = {"participation": 1.0, "schedule": "constant", "rounds": 1, "epochs": None, "steps": 1}
+    reference = run_of(subject, "sequential", **change)
+    start, end = (_vector(getattr(reference.trainer.server, name)) for name in ("initial", "shared"))
+    remedy = (
+        "a network is tensor code: no Python `if` about a tensor's values, no .item(), no tensor kept between calls"
+    )
+    for way in WAYS:
+        gap = _vector(run_of(subject, way, **change).trainer.server.shared) - end
+        share = float(gap.norm() / (end - start).norm())
+        expect(share <= STEP, f"by executor {way} a step differs by {share:.0e} of its length", remedy)
+
+
+def _vector(state: State) -> torch.Tensor:
+    return torch.cat([state[name].double().flatten().cpu() for name in sorted(state)])
+
+
+def run_of(subject: Subject, way: str, **changes: Any) -> Run:
+    """The subject's run in the ragged scenario by an executor."""
+    s = subject.with_unseen_client(subject.setting(**{**CHANGES, **changes}))
+    options = {} if way == "sequential" else CORES
+    network = partial(subject.network, norm=RAGGED.norm)
+    return subject.train(RAGGED.data, s, executor=way, options=options, plan=Recorder, network=network)
+
+
+def compare(ours: Run, reference: Run, where: str, exact: bool = False) -> None:
+    """Raise FedbenchError unless a run is the reference's: its draws, tensors, losses and answers (`exact`: all its
+    bits)."""
+    remedy = "an update may not depend on other clients, the order of work, or Python's `if` about a tensor's values"
+    plans = ours.trainer.plan, reference.trainer.plan
+    assert isinstance(plans[0], Recorder)
+    assert isinstance(plans[1], Recorder)
+    expect(plans[0].draws == plans[1].draws, f"{where} other batches are drawn", remedy)
+    a, b = ours.trainer.server.tensors(), reference.trainer.server.tensors()
+    expect(a.keys() == b.keys(), f"{where} the server holds other tensors", remedy)
+    far = {name: gap for name, gap in gaps(a, b).items() if gap > (0 if exact else TOLERANCE)}
+    worst = max(far, key=lambda name: far[name], default="")
+    expect(not far, f"{where} '{worst}' differs by {far.get(worst, 0):.0e} of its largest value", remedy)
+    _compare_lines(ours, reference, where, remedy, exact)
+    if exact:
+        expect_same_run(reference, ours, f"{where} the run differs", remedy)
+    _compare_answers(ours, reference, where, remedy)
+
+
+def _compare_lines(ours: Run, reference: Run, where: str, remedy: str, exact: bool) -> None:
+    for a, b in zip(ours.trainer.checkpoint.rounds, reference.trainer.checkpoint.rounds, strict=True):
+        close = math.isclose(a["loss"], b["loss"], rel_tol=0 if exact else TOLERANCE)
+        expect(close, f"{where} the loss of round {b['round']} is {a['loss']:.6g}, not {b['loss']:.6g}", remedy)
+        for key in ("images", "participants", "bytes_up", "bytes_down"):
+            expect(a[key] == b[key], f"{where} round {b['round']} has {a[key]} {key}, not {b[key]}", remedy)
+
+
+def _compare_answers(ours: Run, reference: Run, where: str, remedy: str) -> None:
+    a, b = ours.predictions, reference.predictions
+    expect(a.schema == b.schema, f"{where} predictions have other columns", remedy)
+    for column in b.column_names:
+        same = np.array(a[column].to_pylist()) == np.array(b[column].to_pylist())
+        rounded = column in ("own", "votes") or column.startswith("route")
+        enough = bool(np.mean(same) >= (0.99 if rounded else 1))
+        expect(enough, f"{where} '{column}' of the predictions differs", remedy)
+
+
+def gaps(ours: State, reference: State) -> dict[str, float]:
+    """How much each tensor differs: relative to its largest value, or to that of all parameters of the further model
+    (beside the network) that it is of. Those may be differences, control variates say, of which a tensor holds nothing
+    but rounding: where the bias before a batch norm has no gradient."""
+    large: dict[str, float] = {}
+    for name, t in reference.items():
+        if (model := _model(name)) and t.numel():
+            large[model] = max(large.get(model, 0.0), float(t.abs().max()))
+    return {name: differs(ours[name], t, large.get(_model(name), 0.0)) for name, t in reference.items()}
+
+
+def _model(name: str) -> str:
+    """Of which further model that is a tensor: of "personal/3/own/head.bias" it is "personal/3/own"; else ""."""
+    place, _, tensor = name.rpartition("/")
+    within = place.count("/") > name.startswith(("personal/", "model/"))
+    return place if within and not tensor.endswith(STATISTICS) else ""
+
+
+def differs(ours: Any, reference: Any, large: float = 0.0) -> float:
+    """The largest difference relative to the largest value, or to a larger one that is given."""
+    a, b = torch.as_tensor(ours).double().cpu(), torch.as_tensor(reference).double().cpu()
+    if a.shape != b.shape:
+        return math.inf
+    if not a.numel() or torch.equal(a, b):
+        return 0.0
+    gap = float((a - b).abs().max()) / max(float(b.abs().max()), large, NOTHING / TOLERANCE)
+    return gap if math.isfinite(gap) else math.inf
+
+
+# -- learning --------------------------------------------------------------------------------------------------
+# Checks that it learns, also where data are few, odd or cropped.
+
+
+#: A linear model on as many digits (84 a client) has over 80 %, chance 10 %: easy to reach, and well above chance.
+ENOUGH = 0.5
+#: (rounds, learning rate) that are tried in turn: methods without momentum want more of both.
+TRIES = ((6, 0.05), (20, 0.2))
+
+
+def learns(subject: Subject) -> None:
+    """Within six rounds (or else twenty at a higher rate) on digits, alike at all clients, the accuracy is over 50 %,
+    where chance is 10 %, and the loss down."""
+    best, loss = 0.0, ""
+    for rounds, rate in TRIES:
+        try:
+            reports = _train(subject, rounds, rate)
+        except FedbenchError as error:
+            if "diverged" not in error.message:
+                raise
+            loss = "diverged"
+            continue
+        if _learned(reports):
+            return
+        best, loss = (
+            max(best, reports[-1].accuracy or 0.0),
+            f"went from {reports[0].loss:.3g} to {reports[-1].loss:.3g}",
+        )
+    raise FedbenchError(
+        f"after {TRIES[-1][0]} rounds of training {best:.0%} of the answers are right, chance is 10 %; the loss {loss}",
+        "see that local trains what answers, that aggregate takes what was trained, and the sign of the loss",
+    )
+
+
+def _learned(reports: Sequence[Progress]) -> bool:
+    """Whether the last of these rounds is good enough."""
+    return (reports[-1].accuracy or 0.0) > ENOUGH and reports[-1].loss < reports[0].loss
+
+
+def _train(subject: Subject, rounds: int, rate: float) -> list[Progress]:
+    """The rounds of a run that is stopped as soon as it has learned."""
+    data = federation((120, 120, 120, 120), skew=float("inf"))
+    s = subject.setting(rounds=rounds, window=1, every=1, epochs=3, lr=rate)
+    if s.steps is not None:  # one gradient a client and round
+        s = subject.setting(rounds=7 * rounds, window=1, every=7, lr=rate / 5)
+    reports: list[Progress] = []
+
+    def listen(progress: Progress) -> None:
+        reports.append(progress)
+        if _learned(reports):
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(Interrupted):
+        subject.train(data, s, observe=listen)
+    return reports
+
+
+def tiny_clients(subject: Subject) -> None:
+    """A client of one class, one with fewer images than a batch, one with a single training image, short batches
+    dropped: all are answered, and nothing becomes infinite."""
+    images, labels = digits()
+    pool = np.arange(len(labels))
+    single = pool[labels == np.bincount(labels).argmax()][:12]
+    rest = np.setdiff1d(pool, single)
+    parts = [single, rest[:50], rest[50:58], rest[58:60]]
+    rows = np.concatenate(parts)
+    client = np.repeat(np.arange(4), [len(p) for p in parts])
+    is_test = np.concatenate([np.arange(len(p)) >= len(p) / 2 for p in parts])
+    data = Federation.of(images[rows], labels[rows], client, rows, is_test, 10)
+    run = subject.train(data, subject.setting(tail="drop", epochs=2))
+    remedy = "look for a division by a client's number of images or classes, and for a batch norm over one image"
+    for name, value in run.tensors.items():
+        expect(bool(np.isfinite(value).all()), f"'{name}' is not finite with clients of 6, 25, 4 and 1 images", remedy)
+    last = run.predictions.slice(len(run.predictions) - sum(data.n_test))
+    answered = np.bincount(last["client"].to_numpy(), minlength=4).tolist()
+    expect(answered == data.n_test, f"clients with {data.n_test} test images have {answered} answers", remedy)
+    expect(max(last["own"].to_pylist()) < 10, "an answer is none of the ten classes", "client.answer holds classes")
+
+
+def crops_of_colour_images(subject: Subject) -> None:
+    """Cropped images of three channels train another network than whole ones, and both are answered at the end."""
+    data, common = federation((40, 30, 25), color=True), {"rounds": 3, "window": 1}
+    where = subject.place()
+    s = subject.setting(**common, augment="crop")
+    cropped = _first_round(subject, data, s, where)
+    views = set(subject.train(data, s, where=where).predictions["view"].to_pylist())
+    expect(views == {"crop", "plain"}, f"the last round answered {sorted(views)}", "answer in every view")
+    whole = _first_round(subject, data, subject.setting(**common), subject.place())
+    wrong = "crops train the same network as whole images"
+    expect(not same(whole, cropped), wrong, "train by requests: they crop images as the setting says")
+
+
+def _first_round(subject: Subject, data: Federation, s: Any, where: Any) -> dict[str, np.ndarray]:
+    tensors: dict[str, torch.Tensor] = subject.stopped(data, s, 1, where).server.tensors()
+    return {name: t.numpy() for name, t in tensors.items()}
+
+
+# -- network ---------------------------------------------------------------------------------------------------
+# Checks of a network alone; nothing is trained.
+
+
+def form(subject: Subject) -> None:
+    """It has backbone, projection and head, whose sizes are those it names, for digits and for 32x32 colour images of
+    seven classes."""
+    for shape, classes in ((_digits(subject), 10), ((32, 32, 3), 7)):
+        network = _made(subject, shape, classes, 1)
+        check(network, subject.model or "", shape, classes)
+
+
+def weights_from_the_seed(subject: Subject) -> None:
+    """Its weights are determined by the seed: the same for the same, others for another."""
+    one, again, other = (_made(subject, _digits(subject), 10, seed).state_dict() for seed in (1, 1, 2))
+    remedy = "draw weights in the layers' own reset_parameters, or override initialise(self, module)"
+    for name, value in one.items():
+        expect(torch.equal(value, again[name]), f"'{name}' differs in two networks of one seed", remedy)
+    moved = any(not torch.equal(value, other[name]) for name, value in one.items())
+    expect(moved, "two seeds give the same weights", remedy)
+
+
+def _digits(subject: Subject) -> tuple[int, int, int]:
+    return 8 * subject.scale, 8 * subject.scale, 1
+
+
+def _made(subject: Subject, shape: tuple[int, int, int], classes: int, seed: int) -> FLModel:
+    with strange_generators():
+        return models.build(subject.model or "", shape=shape, classes=classes, seed=seed)
+
+
+# -- runs ------------------------------------------------------------------------------------------------------
 
 
 def trains_and_answers(subject: Subject) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -17,17 +18,58 @@ import torch
 from torch import Tensor, nn
 
 from fedbench import methods, models
-from fedbench.conformance.lab import Recorder, Run, federation, finish, setting, stop_after, trainer
-from fedbench.conformance.recorded import Requests, recording
-from fedbench.conformance.small import small
+from fedbench.conformance.lab import (
+    Recorder,
+    Requests,
+    Run,
+    federation,
+    finish,
+    recording,
+    setting,
+    stop_after,
+    trainer,
+)
 from fedbench.core.client import UNSEEN
 from fedbench.core.federation import Federation
 from fedbench.core.trainer import Interrupted, Progress, Trainer
 from fedbench.errors import FedbenchError, unknown
 from fedbench.methods.base import Method
-from fedbench.plugins.classes import classes, is_file, place
-from fedbench.plugins.load import forget, load
+from fedbench.models.base import FLModel, seeded
+from fedbench.plugins.load import classes, forget, is_file, load, place
 from fedbench.specs import Setting
+
+# -- small -----------------------------------------------------------------------------------------------------
+# A small network of 8x8 images for much training in little time, with or without running statistics.
+
+
+class Small(FLModel):
+    """One convolution and one hidden layer, 16 features; `norm` puts a BatchNorm after the convolution."""
+
+    def __init__(self, channels: int = 1, norm: bool = False) -> None:
+        between = {"norm": nn.BatchNorm2d(6)} if norm else {}
+        layers = {
+            "conv": nn.Conv2d(channels, 6, 3, padding=1),
+            **between,
+            "pool": nn.MaxPool2d(2),
+            "act": nn.ReLU(),
+            "flat": nn.Flatten(),
+            "hidden": nn.Linear(6 * 16, 16),
+            "last": nn.ReLU(),
+        }
+        backbone = nn.Sequential(OrderedDict(layers))
+        super().__init__(backbone, nn.Identity(), nn.Linear(16, 10), backbone_size=16)
+
+
+def small(channels: int = 1, norm: bool = False, seed: int = 0) -> Small:
+    """The network with its weights drawn from the seed."""
+    with seeded(seed, "model"):
+        model = Small(channels, norm)
+        model.initialise(model)
+    return model
+
+
+# -- subject ---------------------------------------------------------------------------------------------------
+
 
 #: Five clients of 30 to 70 digits, each with a few classes, in two groups, and with images held back for validation.
 DATA = federation((70, 40, 55, 30, 40), groups=(0, 1, 0, 1, 0), validation=0.2)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbench.conformance import agreement, declared, learning, network, partitioner, runs
+from fedbench.conformance import declared, partitioner, runs
 from fedbench.conformance.partitioner import Partitioner
 from fedbench.conformance.subject import Subject
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.partitions import Scheme, schemes
-from fedbench.plugins.classes import classes, is_file, place
-from fedbench.plugins.load import load
+from fedbench.plugins.load import classes, is_file, load, place
 from fedbench.plugins.mistakes import in_words, mistake
 
 
@@ -51,7 +50,7 @@ DECLARED: tuple[Check, ...] = (
 )
 #: Of runs of any method.
 RUNS: tuple[Check, ...] = (
-    Check(_RUNS, (declared.declarations, declared.signatures, network.form)),
+    Check(_RUNS, (declared.declarations, declared.signatures, runs.form)),
     Check(_SAME, (_RUNS,)),
     Check(_WHOLE, (_RUNS,)),
     Check(runs.metrics_are_declared, (_RUNS,)),
@@ -64,18 +63,18 @@ RUNS: tuple[Check, ...] = (
 TRAINING: tuple[Check, ...] = (
     Check(runs.another_seed_other_bits, (_RUNS, _SAME)),
     Check(runs.stop_and_resume, (_RUNS, _SAME, _WHOLE)),
-    Check(agreement.executors_agree, (_RUNS, _SAME, _WHOLE)),
-    Check(learning.learns, (_RUNS,)),
-    Check(learning.tiny_clients, (_RUNS,)),
-    Check(learning.crops_of_colour_images, (_RUNS, _SAME, learning.learns)),
+    Check(runs.executors_agree, (_RUNS, _SAME, _WHOLE)),
+    Check(runs.learns, (_RUNS,)),
+    Check(runs.tiny_clients, (_RUNS,)),
+    Check(runs.crops_of_colour_images, (_RUNS, _SAME, runs.learns)),
 )
 METHOD = (*DECLARED, *RUNS, *TRAINING)
 MODEL: tuple[Check, ...] = (
-    Check(network.form),
-    Check(network.weights_from_the_seed, (network.form,)),
+    Check(runs.form),
+    Check(runs.weights_from_the_seed, (runs.form,)),
     *(check for check in RUNS if check.proves in (_RUNS, _SAME, _WHOLE)),
-    Check(agreement.executors_agree_on_a_step, (_RUNS, _SAME, _WHOLE)),
-    *(check for check in TRAINING if check.proves is not agreement.executors_agree),
+    Check(runs.executors_agree_on_a_step, (_RUNS, _SAME, _WHOLE)),
+    *(check for check in TRAINING if check.proves is not runs.executors_agree),
 )
 
 

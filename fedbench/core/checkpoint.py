@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench.core.state import State, names_of, write
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, intact, read_json, sealed, sha256_of, write_json
-from fedbench.store import CHECKPOINT, rows
+from fedbench.store import CHECKPOINT, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,7 @@ class Checkpoint:
         """Write tables as one there; its checksum by its name."""
         self.guard()
         with disk_errors(f"saving {name.split('-')[0]}", self.folder):
-            rows.write(self.folder / name, tables)
+            writing.write(self.folder / name, tables)
         return {name: sha256_of(self.folder / name)}
 
     def save(self, t: int, tensors: State, personal: Mapping[str, str] | None = None) -> None:
@@ -139,7 +139,7 @@ class Checkpoint:
 
     def parts(self, kind: str) -> Iterator[pa.Table]:
         """All 'predictions' or 'logits' so far, in the order of the rounds, part by part; nothing if there are none."""
-        return rows.read(self.files(kind))
+        return writing.read(self.files(kind))
 
     def files(self, kind: str) -> list[Path]:
         """Those of the 'predictions', 'logits' or 'models' so far, in the order of the rounds."""

@@ -522,7 +522,7 @@ class Client:
 
     @property
     def strata(self) -> Tensor:
-        """[n] int64: the stratum of each training image (partitions/density.py)."""
+        """[n] int64: the stratum of each training image (partitions/distribution.py)."""
         return self.work.strata()
 
     @property

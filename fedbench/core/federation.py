@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.partitions.density import Densities, counted, realised
+from fedbench.partitions.distribution import Densities, counted, realised
 
 # -- task ------------------------------------------------------------------------------------------------------
 # What a network's outputs mean: one class an image, or several labels, each there or not.

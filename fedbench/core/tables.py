@@ -17,9 +17,9 @@ from fedbench.core.client import Client, Collect, logits
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State, compact, name_in, separate
-from fedbench.data.lists import as_column
+from fedbench.data.part import as_column
 from fedbench.errors import FedbenchError
-from fedbench.store.rows import BYTES
+from fedbench.store.writing import BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa

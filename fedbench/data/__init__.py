@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fedbench.data.build import load, obtain, verify
+from fedbench.data.build import Finding, check, load, obtain, verify
 from fedbench.data.catalogue import called, fetchable, parts_of, recipe, recipes
-from fedbench.data.check import Finding, check
 from fedbench.data.dataset import Dataset, Info, class_counts, from_artifact, groups, info
 from fedbench.data.fetch import fetch
 from fedbench.data.locate import declared, downloads, locate, places, resolve, spec_of

@@ -11,24 +11,51 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedbench.data.catalogue import parts_of, recipe
 from fedbench.data.dataset import METADATA, Dataset, from_artifact
 from fedbench.data.guard import readable, reading, regular
-from fedbench.data.lists import as_column
-from fedbench.data.locate import resolve, variant_of
-from fedbench.data.part import Part
+from fedbench.data.images import fit
+from fedbench.data.locate import find, places, resolve, variant_of
+from fedbench.data.part import Part, as_column
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
 from fedbench.errors import FedbenchError
+from fedbench.files import read_json
 from fedbench.specs import DatasetSpec, require
-from fedbench.store import Artifact, Contents, Store, Writer, artifact_of
+from fedbench.store import MANIFEST, Artifact, Contents, DamagedError, Store, Writer, artifact_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+# -- union -----------------------------------------------------------------------------------------------------
+# Several data sets as one: images brought to one shape, and a column that says which data set each came from.
+
+
+def read_union(recipe: Recipe, parts: Iterable[Dataset]) -> Iterator[Part]:
+    """The images of `parts`; column domain: the part's position.
+
+    Images are brought to the union's shape by bilinear interpolation, grey replicated to RGB. Every image keeps its
+    official split. Raises FedbenchError for a part with other classes.
+    """
+    for code, part in enumerate(parts):
+        name = part.spec.name
+        require(part.classes == recipe.classes, f"{name}, a part of {recipe.name}, has other classes than that")
+        for number, split in enumerate(SPLITS):
+            rows = part.split == number
+            if not rows.any():  # not every data set has an official test set
+                continue
+            images, domain = fit(part.images[rows], recipe.shape), np.full(int(rows.sum()), code, np.int64)
+            yield Part(f"{name} ({split})", split, images, {"label": part.labels[rows], "domain": domain})
+
+
+# -- build -----------------------------------------------------------------------------------------------------
 
 
 def obtain(
@@ -48,7 +75,6 @@ def obtain(
     def make() -> Contents:
         # What only a build needs is loaded for one: every command looks for data sets.
         from fedbench.data.readers import read
-        from fedbench.data.union import read_union
 
         variant = variant_of(spec, store, roots)
         recipe, source, paths = variant.recipe, variant.source, variant.paths
@@ -214,3 +240,64 @@ def _codes(values: np.ndarray, number: int, where: str) -> np.ndarray:
     good = values.size == 0 or (values.min() >= 0 and values.max() < number)
     require(bool(good), f"{where}: labels must lie in 0..{number - 1}")
     return values.astype(np.int64)
+
+
+# -- check -----------------------------------------------------------------------------------------------------
+# Is what is at hand whole? Source files against their recipe's checksums, artifacts against their manifests.
+
+
+GOOD, UNDECLARED, MISSING, DAMAGED = "good", "no checksum", "missing", "damaged"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: a source file or a built artifact."""
+
+    dataset: str
+    what: str  #: source and path of the file, or the artifact's id
+    state: str  #: GOOD, UNDECLARED, MISSING or DAMAGED
+    detail: str  #: where it lies, or what is wrong
+
+
+def check(name: str, store: Store, roots: Sequence[Path] = ()) -> list[Finding]:
+    """Verify every file of every source of a data set, of all parts of a union, and its artifacts. Reads them whole."""
+    chosen = recipe(name)
+    folders = places(chosen, store, roots)
+    findings = []
+    for source in chosen.sources:
+        for part in parts_of(source):
+            findings += check(part.name, store, roots)
+        for file in source.file:
+            what, path = f"{source.name}: {file.path}", find(file, folders)
+            if path is None:
+                findings.append(Finding(chosen.name, what, MISSING, ""))
+                continue
+            wrong = _complaint(verify, file, path)
+            state = DAMAGED if wrong else GOOD if file.checksum else UNDECLARED
+            findings.append(Finding(chosen.name, what, state, wrong or str(path)))
+    for artifact in store.scan("dataset"):
+        if isinstance(artifact, DamagedError) and _owner(store.path("dataset", artifact.id)) in (chosen.name, None):
+            findings.append(Finding(chosen.name, f"artifact {artifact.id}", DAMAGED, str(artifact)))
+        elif isinstance(artifact, Artifact) and artifact.manifest["spec"].get("name") == chosen.name:
+            wrong = _complaint(lambda a: [a.file(name) for name in a.manifest["files"]], artifact)
+            state = DAMAGED if wrong else GOOD
+            findings.append(Finding(chosen.name, f"artifact {artifact.id}", state, wrong or str(artifact.path)))
+    return findings
+
+
+def _owner(path: Path) -> str | None:
+    """The data set whose artifact this folder holds, by the spec in its manifest if that still is the id's; else None,
+    and it may be anyone's."""
+    try:
+        spec = DatasetSpec.shared(read_json(path / MANIFEST)["spec"])
+    except (FedbenchError, OSError, KeyError):
+        return None
+    return spec.name if spec.id == path.name else None
+
+
+def _complaint(act: Callable[..., object], *arguments: object) -> str:
+    try:
+        act(*arguments)
+    except FedbenchError as error:
+        return str(error)
+    return ""

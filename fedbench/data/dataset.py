@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedbench.data.catalogue import candidates, recipe
-from fedbench.data.lists import as_array, values_of
+from fedbench.data.part import as_array, values_of
 from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import DatasetSpec
 from fedbench.store import Artifact, Store

@@ -6,23 +6,160 @@ A file grows as NAME.part and gets its name when its checksum is right, so a fil
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
-from collections.abc import Iterator, Sequence
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, Any
+from urllib.parse import urlsplit
 
+from fedbench import __version__
 from fedbench.data.build import verify
 from fedbench.data.catalogue import fetchable, parts_of, recipe
 from fedbench.data.guard import readable
 from fedbench.data.locate import downloads, locate, places, resolve
-from fedbench.data.recipe import Recipe, Source
+from fedbench.data.recipe import File, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors
 from fedbench.specs import require
 from fedbench.store import Store
 
-if TYPE_CHECKING:
-    from fedbench.data.download import Progress
+# -- download --------------------------------------------------------------------------------------------------
+# One file from its mirrors: resumed where it broke off, checked, and never more of it or longer than makes sense.
+#
+# A mirror may be anything: a wrong or missing length, a redirect to anywhere, a stream without end or one that drips.
+# None of that ends the download; the next mirror is asked.
+
+
+#: Called with the file's name, the bytes so far, and the bytes in all (None: the server does not say).
+Progress = Callable[[str, int, int | None], None]
+
+TIMEOUT = 30.0  #: seconds without an answer, or with fewer than LEAST bytes
+LEAST = 1 << 16  #: bytes that count as progress, in so many seconds and in a try
+#: Tries of one mirror in a row without progress before the next mirror is asked.
+TRIES = 3
+PAUSE = 2.0  #: seconds before such a try, once, twice, ...
+LARGEST = 1 << 38  #: bytes (256 GiB) of a file at most, where its recipe does not tell its size
+_BLOCK = 1 << 18
+
+
+def whole(file: File, path: Path) -> bool:
+    """Whether the file is there with the right checksum."""
+    if not path.is_file():
+        return False
+    try:
+        verify(file, path)
+    except FedbenchError:
+        return False
+    return True
+
+
+def download(file: File, target: Path, progress: Progress | None) -> None:
+    """Bring a file to `target` from the first mirror that delivers it. Raises FedbenchError with each one's reason."""
+    part = target.with_name(f"{target.name}.part")
+    reasons = []
+    for url in file.urls:
+        reason = None if whole(file, part) else _from(url, file, part, progress)
+        if reason is None:
+            with disk_errors("downloading", target.parent):
+                part.replace(target)
+            return
+        reasons.append(f"{url}: {reason}")
+    raise FedbenchError(
+        f"cannot download {target.name} ({'; '.join(reasons)})",
+        f"check the network and repeat the command, which goes on where it stopped, or put the file at {target}",
+    )
+
+
+class _TooMuch(Exception):
+    """A mirror sends more than the file can have."""
+
+
+def _from(url: str, file: File, part: Path, progress: Progress | None) -> str | None:
+    """Complete `part` from one mirror; None if it is whole now, else why not."""
+    reason, idle, anew = "", 0, False
+    while idle < TRIES:
+        before, wrong = _size(part), False
+        time.sleep(PAUSE * idle)
+        try:
+            _transfer(url, file, part, progress)
+        except urllib.error.HTTPError as error:
+            error.close()
+            reason = f"the server answers {error.code} {_short(error.reason)}"
+            wrong = error.code == 416 and before > 0  # it has nothing beyond what we hold, so that is not this file
+            if error.code < 500 and not wrong:
+                return reason
+        except _TooMuch as error:
+            reason, wrong = str(error), True
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an address that is none
+            reason = _short(getattr(error, "reason", error)) or type(error).__name__
+        else:
+            reason, wrong = f"checksum differs from the recipe's {file.checksum} ({_size(part)} bytes)", True
+        if wrong:
+            if whole(file, part):
+                return None
+            part.unlink(missing_ok=True)
+            if not before or anew:
+                return reason
+            anew = True  # the earlier piece may have been the wrong one: once more from the start
+            continue
+        idle = 0 if _size(part) - before >= LEAST else idle + 1
+    return None if whole(file, part) else reason
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if urlsplit(newurl).scheme not in ("http", "https"):
+            raise urllib.error.HTTPError(newurl, code, f"and leads to {newurl}, no http(s) address", headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _transfer(url: str, file: File, part: Path, progress: Progress | None) -> None:
+    held, most = _size(part), file.size or LARGEST
+    headers = {"User-Agent": f"fedbench/{__version__}", **({"Range": f"bytes={held}-"} if held else {})}
+    opener = urllib.request.build_opener(_Redirects)
+    with opener.open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT) as answer:
+        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {held}-")
+        at = held if resumed else 0
+        left = answer.length  # None where the server does not say, or says nonsense: then its end is the file's
+        total = None if left is None else at + left
+        if total is not None and total > most:
+            raise _TooMuch(f"it wants to send {total:,} bytes, more than {most:,}")
+        with disk_errors("downloading", part.parent):
+            out: IO[bytes] = part.open("ab" if resumed else "wb")
+        with out:
+            since, mark = time.monotonic(), at
+            while block := answer.read1(_BLOCK if total is None else min(_BLOCK, total - at)):
+                at += len(block)
+                if at > most:
+                    raise _TooMuch(f"it sends more than {most:,} bytes")
+                with disk_errors("downloading", part.parent):
+                    out.write(block)
+                if progress:
+                    progress(part.name.removesuffix(".part"), at, total)
+                if at - mark >= LEAST:
+                    since, mark = time.monotonic(), at
+                elif time.monotonic() - since > TIMEOUT:
+                    raise TimeoutError(f"it sent only {at - mark} bytes in {TIMEOUT:.0f} seconds")
+            with disk_errors("downloading", part.parent):
+                out.flush()
+                os.fsync(out.fileno())
+    if total is not None and at < total:
+        raise ConnectionError(f"the connection broke after {at} of {total} bytes")
+
+
+def _short(text: object) -> str:
+    return " ".join(str(text).split())[:300]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+# -- fetch -----------------------------------------------------------------------------------------------------
 
 
 def fetch(
@@ -41,7 +178,6 @@ def fetch(
     """
     # What only a download needs is loaded for one: every command looks for data sets.
     from fedbench.data import hub, torchvision_files
-    from fedbench.data.download import download, whole
 
     chosen = recipe(name)
     if (here := _at_hand(chosen, source, store, roots)) is not None:

@@ -2,24 +2,373 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import math
+import struct
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedbench.data.archive import open_tree
-from fedbench.data.encoded import read_folder, read_parquet
-from fedbench.data.guard import content
+from fedbench import reader
+from fedbench.data import guard
+from fedbench.data.archive import Tree, open_tree
+from fedbench.data.guard import at_most, content, fits, reading, regular
 from fedbench.data.hub import read_repository
-from fedbench.data.idx import read_parts as read_idx_parts
-from fedbench.data.leaf import read_leaf
-from fedbench.data.mat import read_mat
-from fedbench.data.part import Part
-from fedbench.data.pflib import read_pflib
-from fedbench.data.recipe import Recipe, Source
+from fedbench.data.images import read_folder, read_parquet
+from fedbench.data.part import Part, text
+from fedbench.data.recipe import SPLITS, Recipe, Source
 from fedbench.data.table import read_csv
 from fedbench.data.torchvision_files import read_torchvision
 from fedbench.errors import FedbenchError, unknown
+from fedbench.specs import require
+
+# -- idx -------------------------------------------------------------------------------------------------------
+# IDX files, the format of MNIST and its relatives.
+
+
+_IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """One IDX file (optionally gzipped) as an array in native byte order.
+
+    Format: two zero bytes, type, number of dimensions, the dimensions as big-endian uint32, the values big-endian.
+    Raises FedbenchError if it is truncated, too long, or not IDX. Memory follows what the file really holds.
+    """
+    with reading(path, "is truncated or damaged"):
+        with regular(path).open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as f:
+            head = f.read(4)
+            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX_TYPES or head[3] == 0:
+                raise FedbenchError(f"{path} is not an IDX file", "get the file again")
+            shape = struct.unpack(f">{head[3]}I", f.read(4 * head[3]))
+            dtype = np.dtype(_IDX_TYPES[head[2]])
+            size = dtype.itemsize * math.prod(shape)
+            length = path.stat().st_size - f.tell()  # what a packed file holds only its end tells
+            if packed or length == size:
+                fits(size, path)
+                data = at_most(f, size + 1)
+                length = len(data)
+        if length != size:
+            there = "more" if length > size else f"only {length}"
+            raise FedbenchError(f"{path} should hold {size} bytes of values and holds {there}", "get the file again")
+        return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def read_idx_parts(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+    """The parts of a source of kind idx: a file an array, told apart by role."""
+    for split in SPLITS:
+        arrays = {f.role: read_idx(p)[: f.rows] for f, p in zip(source.file, paths, strict=True) if f.split == split}
+        if not arrays:
+            continue
+        where = f"{recipe.name} ({source.name}, {split})"
+        require(
+            "images" in arrays and "labels" in arrays, f"{where} needs a file with role images and one with role labels"
+        )
+        images = arrays.pop("images")
+        require(
+            images.dtype == np.uint8 and images.ndim in (3, 4), f"{where}: the images must be bytes [n, height, width]"
+        )
+        columns = {"label" if role == "labels" else str(role): values for role, values in arrays.items()}
+        yield Part(where, split, images[..., None] if images.ndim == 3 else images, columns)
+
+
+# -- mat -------------------------------------------------------------------------------------------------------
+# MATLAB files of cropped digits, the format of SVHN: X uint8 [height, width, channels, n] and y [n, 1].
+
+
+def read_mat(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+    """The parts of a source of kind mat: a file a part, with the column label.
+
+    MATLAB counts from 1, so that in these files the number of classes (10) stands for class 0.
+    Raises FedbenchError for files that are truncated, of another format, or without X and y.
+    """
+    for file, path in zip(source.file, paths, strict=True):
+        content = _variables(path)
+        images, labels = content["X"], content["y"].reshape(-1)
+        good = images.dtype == np.uint8 and images.ndim == 4
+        require(good, f"{path}: X must be bytes [height, width, channels, n], not {images.dtype} {list(images.shape)}")
+        good = labels.dtype.kind in "iuf" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
+        require(good, f"{path}: y must be whole numbers")
+        number = len(recipe.classes)
+        codes = labels.clip(-1, number + 1).astype(np.int64)  # what is beyond is refused as such, not turned around
+        require(not {0, number} <= set(codes.tolist()), f"{path}: y holds both 0 and {number}, which stands for 0")
+        codes[codes == number] = 0
+        yield Part(str(path), file.split, images.transpose(3, 0, 1, 2), {"label": codes})
+
+
+#: Classes of MATLAB's arrays that are numbers or text; the others nest, or are read as objects.
+_CLASSES = (
+    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "single", "double", "logical", "char",
+)  # fmt: skip
+
+
+def _variables(path: Path) -> dict[str, np.ndarray]:
+    from scipy.io import loadmat, whosmat
+
+    with reading(path, "is damaged or not a MATLAB file of version 5 to 7"):
+        heads = {name: (tuple(shape), kind) for name, shape, kind in whosmat(regular(path))}
+        for name in ("X", "y"):
+            require(name in heads, f"{path} has no variable {name}", "it should hold the images X and the labels y")
+            shape, kind = heads[name]
+            require(kind in _CLASSES, f"{path}: {name} must be an array of numbers, not of class {kind}")
+            fits(8 * math.prod(shape), f"{path} ({name})")  # of at most 8 bytes each, however few the file has
+        content: dict[str, np.ndarray] = loadmat(path, variable_names=("X", "y"))
+        for name in ("X", "y"):
+            require(isinstance(content.get(name), np.ndarray), f"{path} has no variable {name}")
+    return content
+
+
+# -- leaf ------------------------------------------------------------------------------------------------------
+# JSON files of the LEAF benchmark (Caldas et al. 2018): what each user wrote, one file a hundred users or so.
+#
+# A file holds `users`, `num_samples`, and in `user_data` for each user `x`, the images as rows of height * width grey
+# levels in 0..1 (white paper is 1), and `y`, the classes.
+
+
+#: As objects of Python, JSON of many small lists takes more than this many times its size.
+_WEIGHT = 16
+PATTERN = "all_data*.json"  #: names of the files that are read; LEAF puts a number behind `all_data_`
+
+
+def read_leaf(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+    """The parts of a source of kind leaf: a JSON file a part, in the order of their numbers, one in memory at a time.
+
+    Columns: label and writer (the user). Grey levels become bytes by rounding 255 x; nothing is inverted.
+    Raises FedbenchError naming file and user for truncated JSON, absent users, counts that disagree, values outside
+    0..1, and a user that two files hold (LEAF's folders hold the same images several times: one of them is wanted).
+    """
+    for file, path in zip(source.file, paths, strict=True):
+        pattern = file.member[0].path if file.member else PATTERN
+        with open_tree(path, lambda name: fnmatch(name.rsplit("/", 1)[-1], pattern)) as tree:  # noqa: B023
+            require(bool(tree.names), f"{path} has no file like {pattern}", "it should be LEAF's folder all_data")
+            file_of: dict[str, str] = {}
+            for name in sorted(tree.names, key=lambda name: (len(name), name)):
+                where = f"{path}/{name}"
+                content = _parsed(tree, name, where)
+                images, labels, writers = _users(content, where, recipe.shape or _shape(content, where))
+                for writer in dict.fromkeys(writers):
+                    require(
+                        writer not in file_of,
+                        f"{where}: user {writer} is in {file_of.get(writer)} too",
+                        "give one of LEAF's folders, such as all_data, not several",
+                    )
+                    file_of[writer] = name
+                yield Part(where, file.split, images, {"label": labels, "writer": text(writers, where)})
+
+
+class _Floats(dict[str, float]):
+    # LEAF's images have few grey levels, so that one object for each saves most of the memory that parsing takes.
+    def __missing__(self, text: str) -> float:
+        value = self[text] = float(text)
+        return value
+
+
+def _parsed(tree: Tree, name: str, where: str) -> dict[str, Any]:
+    data = tree.read(name, guard.LIMIT // _WEIGHT)
+    with guard.reading(where, "is truncated or not JSON"):
+        content = json.loads(data, parse_float=_Floats().__getitem__)
+    kinds = {"users": list, "num_samples": list, "user_data": dict}
+    for key, kind in kinds.items():
+        good = isinstance(content, dict) and isinstance(content.get(key), kind)
+        require(good, f"{where} is not a LEAF file: it lacks '{key}' or that is no {kind.__name__}")
+    return dict(content)
+
+
+def _shape(content: dict[str, Any], where: str) -> tuple[int, ...]:
+    """Of square images of grey levels or of three channels, by the length of the first row."""
+    first = next((own["x"][0] for own in content["user_data"].values() if isinstance(own, dict) and own.get("x")), None)
+    length = len(first) if isinstance(first, list) else 0
+    for channels in (1, 3):
+        side = math.isqrt(length // channels)
+        if side and side * side * channels == length:
+            return side, side, channels
+    raise FedbenchError(
+        f"{where}: its images are no rows of square ones ({length} numbers each)",
+        "write a recipe of kind leaf that says their shape",
+    )
+
+
+def _users(content: dict[str, Any], where: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    users, sizes, data = content["users"], content["num_samples"], content["user_data"]
+    require(bool(users), f"{where}: there are no users")
+    require(len(users) == len(sizes), f"{where}: {len(users)} users but {len(sizes)} num_samples")
+    for user in users:
+        require(isinstance(user, str), f"{where}: the name of a user must be text, not {str(user)[:60]}")
+    text(users, where)
+    twice = next((user for user, times in Counter(users).items() if times > 1), None)
+    require(twice is None, f"{where}: user {twice} is listed twice")
+    images, labels, writers = [], [], []
+    for user, size in zip(users, sizes, strict=True):
+        own = data.get(user)
+        good = isinstance(own, dict) and isinstance(own.get("x"), list) and isinstance(own.get("y"), list)
+        require(good, f"{where}: user {user} has no x and y in user_data")
+        x, y = own["x"], own["y"]
+        counts = f"{len(x)} images, {len(y)} labels, num_samples {str(size)[:60]}"
+        require(len(x) == len(y) == size, f"{where}: user {user} has {counts}")
+        if y:
+            images.append(_bytes(x, f"{where}, user {user}", shape))
+            labels.append(_whole(y, f"{where}, user {user}"))
+            writers += [user] * len(y)
+    require(bool(images), f"{where}: no user has an image")
+    return np.concatenate(images), np.concatenate(labels), writers
+
+
+def _bytes(rows: list[Any], where: str, shape: tuple[int, ...]) -> np.ndarray:
+    size = int(np.prod(shape))
+    with guard.reading(f"{where}:", f"the images are not rows of {size} numbers"):
+        values = np.array(rows, np.float64)
+    actual = list(values.shape[1:])
+    require(actual == [size], f"{where}: images of shape {actual}; the recipe says {size} numbers a row")
+    # A NaN is in no interval, so it fails here too.
+    require(bool(((values >= 0) & (values <= 1)).all()), f"{where}: grey levels must lie in 0..1")
+    return np.rint(values * 255).astype(np.uint8).reshape(-1, *shape)
+
+
+def _whole(values: list[Any], where: str) -> np.ndarray:
+    good = all(isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 for value in values)
+    require(good, f"{where}: labels must be whole numbers")
+    return np.array(values, np.int64)
+
+
+# -- pflib -----------------------------------------------------------------------------------------------------
+# Clients' images in PFLlib's folders: train/N.npz and test/N.npz for client N, and config.json.
+#
+# PFLlib itself saves one pickled object `data` in a file. A pickle can run any program when it is read, so it is
+# refused;
+# what is read are the same two arrays as such, `x` and `y` (see partitions/README.md for the one line that it takes).
+
+
+#: The range that the values of a file say. Of 8 bits b, [-1, 1] has (2 b - 255) / 255 and [0, 1] has b / 255: a file
+#: that is nowhere negative and has odd numerators only may be of either.
+_SIGNED, _UNIT, _EITHER = "[-1, 1]", "[0, 1]", "either"
+
+
+def read_pflib(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+    """The parts of a source of kind pflib: a client's file a part, in the order of their numbers.
+
+    `x` is uint8, or floating-point, in [-1, 1] as most of PFLlib's generators normalise (0.5 and 0.5) or in [0, 1] as
+    some leave it (DomainNet, Camelyon17, COVIDx, kvasir): [n, C, H, W], [n, H, W, C] or [n, H, W]; `y` [n] whole
+    numbers. Columns: label and client; a client may lack one side. Raises FedbenchError naming the file, also where
+    files are of both ranges.
+    """
+    sides = [(file, path) for file, path in zip(source.file, paths, strict=True) if file.role != "config"]
+    config = next((path for file, path in zip(source.file, paths, strict=True) if file.role == "config"), None)
+    classes = () if config is None else _classes(config)
+    parts, ranges, empty = [], [], []
+    for file, folder in sides:
+        numbered: dict[int, Path] = {}
+        for path in sorted(folder.glob("*.npz")):
+            require(
+                path.stem.isascii() and path.stem.isdigit(),
+                f"{path} should be called by its client's number",
+                "such as 0.npz",
+            )
+            require(int(path.stem) not in numbered, f"{folder} has two files of client {int(path.stem)}")
+            numbered[int(path.stem)] = path
+        for client, path in sorted(numbered.items()):
+            x, y = _arrays(path)
+            if not len(y):
+                empty.append(f"{folder.name}/{path.name}")
+                continue
+            pixels, values = _pixels(x, str(path))
+            columns = {"label": y, "client": np.full(len(y), client, np.int64)}
+            parts.append(Part(str(path), file.split, pixels, columns, classes))
+            ranges.append(values)
+    first = {values: part.where for values, part in zip(reversed(ranges), reversed(parts), strict=True)}
+    signed, unit = first.get(_SIGNED), first.get(_UNIT)
+    require(
+        not (signed and unit),
+        f"{unit} holds images in [0, 1] and {signed} in [-1, 1]",
+        "bring all clients to one range, or give them as uint8",
+    )
+    found = [f"the values of its images lie in {_UNIT if unit else _SIGNED}"] if any(ranges) else []
+    if empty:
+        few = ", ".join([*empty[:5], *(["..."] if empty[5:] else [])])
+        found.append(f"no row in {few}: a client without any is left out")
+    for part, values in zip(parts, ranges, strict=True):
+        images = _signed(part.images) if values == _EITHER and not unit else part.images
+        yield replace(part, images=images, found="; ".join(found))
+
+
+def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    with reading(path, "is damaged or not an npz file"), np.load(regular(path), allow_pickle=False) as content:
+        require(hasattr(content, "files"), f"{path} is not an npz file")
+        if "data" in content.files and not {"x", "y"} <= set(content.files):
+            raise FedbenchError(
+                f"{path} holds a pickled object, which could run any program and is not read",
+                "save the arrays x and y as such: np.savez_compressed(f, **train_dict) in PFLlib's save_file",
+            )
+        for name in ("x", "y"):
+            require(
+                name in content.files, f"{path} has no array {name}", "it holds x, the images, and y, their classes"
+            )
+        fits(sum(info.file_size for info in content.zip.infolist()), path)
+        x, y = content["x"], content["y"]
+    whole = y.ndim == 1 and (y.dtype.kind in "iu" or not len(y))  # an empty list becomes an array of floats
+    require(whole, f"{path}: y must be whole numbers [n], not {y.dtype} {list(y.shape)}")
+    require(len(x) == len(y), f"{path}: {len(x)} images but {len(y)} classes")
+    return x, y.astype(np.int64)
+
+
+def _pixels(x: NDArray[Any], where: str) -> tuple[NDArray[np.uint8], str]:
+    """uint8 [n, H, W, C], of _EITHER as if in [0, 1]; and the range that the values say, none if they are bytes."""
+    if x.ndim == 3:
+        x = x[..., None]
+    elif x.ndim == 4 and x.shape[1] in (1, 3):
+        x = x.transpose(0, 2, 3, 1)
+    shape = f"{where}: x must be images [n, C, H, W] of 1 or 3 channels, not {x.dtype} {list(x.shape)}"
+    require(x.ndim == 4 and x.shape[3] in (1, 3) and min(x.shape[1:]) > 0, shape)
+    if x.dtype == np.uint8:
+        return x, ""
+    require(x.dtype.kind == "f", shape)
+    least, most = float(x.min()), float(x.max())
+    # A NaN is in no interval, so it fails here too.
+    require(
+        -1 - 1e-6 <= least <= most <= 1 + 1e-6,
+        f"{where}: the images must lie in [-1, 1], as PFLlib normalises them, or in [0, 1]; they lie in "
+        f"[{least:g}, {most:g}]",
+        "or give them as uint8",
+    )
+    if least < -1e-6:
+        return np.rint((x.astype(np.float64) + 1) * 127.5).clip(0, 255).astype(np.uint8), _SIGNED
+    levels = x.astype(np.float64) * 255
+    numerators = np.rint(levels)
+    odd = bool((numerators % 2 == 1).all() and (np.abs(levels - numerators) < 0.2).all())
+    return numerators.clip(0, 255).astype(np.uint8), _EITHER if odd else _UNIT
+
+
+def _signed(numerators: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The bytes of images in [-1, 1], by the numerators of their values n / 255."""
+    return (numerators.astype(np.uint16) + 255 >> 1).astype(np.uint8)
+
+
+def _classes(path: Path) -> tuple[str, ...]:
+    """Names of the classes: the config's own `classes`, which fedbench writes, else their numbers; () without both."""
+    try:
+        config = json.loads(reader.text(path, "config of PFLlib"))
+    except (ValueError, RecursionError) as error:
+        raise FedbenchError(f"{path} is not JSON ({error})", "it is PFLlib's config.json") from error
+    require(isinstance(config, dict), f"{path} must hold an object of JSON", "it is PFLlib's config.json")
+    if not {"classes", "num_classes"} & set(config):  # as PFLlib's own of MNIST
+        return ()
+    names, count = config.get("classes"), config.get("num_classes")
+    if isinstance(names, list) and all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+        return tuple(names)
+    good = isinstance(count, int) and not isinstance(count, bool) and 2 <= count <= 1_000_000
+    require(good, f"{path}: num_classes must be a number of classes, 2 at least, not {str(count)[:60]}")
+    return tuple(map(str, range(int(count or 0))))
+
+
+# -- readers ---------------------------------------------------------------------------------------------------
 
 
 def read(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:

@@ -16,8 +16,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from fedbench.data import guard
-from fedbench.data.encoded import pattern
-from fedbench.data.images import decode
+from fedbench.data.images import decode, pattern
 from fedbench.data.part import LONGEST, Part, text
 from fedbench.data.recipe import File, Recipe, Source
 from fedbench.errors import FedbenchError, unknown

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from fedbench.data import foreign
+from fedbench.data.foreign import SETS
 from fedbench.data.guard import fits, reading
 from fedbench.data.images import channels_of, fitted, mixed
 from fedbench.data.locate import downloads
 from fedbench.data.part import Part
 from fedbench.data.progress import bar
 from fedbench.data.recipe import SPLITS, Recipe, Source
-from fedbench.data.torchvision_sets import SETS
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors
 from fedbench.specs import require

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedbench import models
-from fedbench.engine.place import choose_device
+from fedbench.engine.run import choose_device
 from fedbench.plugins.mistakes import reported
 from fedbench.specs import Setting
 from fedbench.store import Store

@@ -11,12 +11,10 @@ import numpy as np
 from fedbench import methods, models
 from fedbench.engine import keep as keeping
 from fedbench.engine.inputs import loaded
-from fedbench.engine.place import choose_device
+from fedbench.engine.run import choose_device
 from fedbench.errors import FedbenchError
-from fedbench.metrics.accuracy import accuracies
+from fedbench.metrics.accuracy import Scores, accuracies, areas, measured, scored
 from fedbench.metrics.predictions import Clients, Predictions
-from fedbench.metrics.probabilities import measured
-from fedbench.metrics.scores import Scores, areas, scored
 from fedbench.plugins.mistakes import reported
 from fedbench.specs import PartitionSpec, RunSpec
 from fedbench.store import Artifact, Store

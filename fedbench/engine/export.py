@@ -2,20 +2,243 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedbench import models
+from fedbench import declared, models, protocol
 from fedbench.engine import keep as keeping
-from fedbench.engine.card import card
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors, scratch, write_whole
-from fedbench.specs import RunSpec
+from fedbench.metrics.definitions import METRICS
+from fedbench.metrics.evaluate import evaluate
+from fedbench.metrics.read import load
+from fedbench.partitions import schemes
+from fedbench.specs import MODIFIERS, PartitionSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     from fedbench.core.state import State
     from fedbench.core.tables import Models
+
+
+# -- repeat ----------------------------------------------------------------------------------------------------
+# The commands that make a run: of its spec, whatever table or person made it first.
+
+
+#: Fields of a setting that `train` has an option for.
+_OPTIONS = (
+    "model", "rounds", "epochs", "steps", "batch_size", "lr", "optimizer", "momentum", "momentum_lives", "weight_decay",
+    "select", "every", "participation", "drifts", "seed", "precision",
+)  # fmt: skip
+#: Names of a partition's fields on the command line, where they are others.
+_SPOKEN = {"train_fraction": "split"}
+
+
+def commands(spec: RunSpec) -> list[str] | None:
+    """The commands that make a run's partition and the run, or None where no options of `train` give its setting, such
+    as a table's own."""
+    trained = _train(spec)
+    return None if trained is None else [_partition(spec.setting.partition), trained]
+
+
+def _partition(spec: PartitionSpec) -> str:
+    # The shift is said in any case, as protocols have one by default.
+    fields = {name: getattr(spec, name) for name in ("scheme", "clients", "seed", *MODIFIERS)}
+    usual = {f.name: f.default for f in dataclasses.fields(PartitionSpec)}
+    options = {n: v for n, v in fields.items() if v is not None and (n not in usual or v != usual[n])}
+    options["shift"] = spec.shift
+    own = dict(spec.options)
+    if schemes.at_hand(spec):
+        of = schemes.of(spec)
+        own = {name: getattr(of, f.name) for name, f in of.options().items() if getattr(of, f.name) != f.default}
+    return _command(["partition", spec.dataset.name], {**{_SPOKEN.get(n, n): v for n, v in options.items()}, **own})
+
+
+def _train(spec: RunSpec) -> str | None:
+    """The shortest command by any protocol and budget."""
+    setting = spec.setting
+    method = spec.method if spec.source is None else f"FILE.py:{spec.method}"
+    candidates = []
+    for name in protocol.names():
+        rules = protocol.load(name)
+        for budget in rules.budgets:
+            values = _options(rules, budget, setting)
+            if values is not None:
+                candidates.append((len(values), name != protocol.DEFAULT, name, budget, values, rules))
+    if not candidates:
+        return None
+    _, _, name, budget, values, rules = min(candidates, key=lambda one: one[:4])
+    usual = rules.method_params(spec.method, budget, setting.partition.dataset.name)
+    own = {k: v for k, v in spec.params.items() if v != usual.get(k, _default(spec, k))}
+    options = {"partition": setting.partition.id, "protocol": name, "budget": budget, **values, **own}
+    return _command(["train", "--method", method], options)
+
+
+def _default(spec: RunSpec, option: str) -> Any:
+    if spec.source is not None:
+        return None
+    return declared.of(spec.method).hyper_parameters[option].default
+
+
+def _options(rules: protocol.Protocol, budget: str, setting: Setting) -> dict[str, Any] | None:
+    """The options that make a protocol's budget this setting, or None if none do."""
+    try:
+        usual = rules.setting(setting.partition, budget, model=setting.model)
+        values = {name: getattr(setting, name) for name in _OPTIONS}
+        options = {name: value for name, value in values.items() if value is not None and value != getattr(usual, name)}
+        if rules.setting(setting.partition, budget, **{**options, "model": setting.model}) != setting:
+            return None
+    except FedbenchError:
+        return None
+    with contextlib.suppress(FedbenchError):  # of a protocol that names no model for the data set
+        if rules.setting(setting.partition, budget, **options) == setting:
+            return options
+    return {**options, "model": setting.model}
+
+
+def _command(words: list[str], options: Mapping[str, Any]) -> str:
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words += [option] if value else []
+        else:
+            words += [option, ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)]
+    return shlex.join(["fedbench", *words])
+
+
+# -- card ------------------------------------------------------------------------------------------------------
+# The card of exported models: where they come from, what they are worth, and how they are loaded.
+
+
+#: The metrics that a card tells, if the run has them.
+_TOLD = (
+    "average_accuracy", "client_accuracy_mean", "client_accuracy_std", "client_accuracy_min", "client_accuracy_max",
+    "system_accuracy", "client_auc_mean", "test_loss", "calibration_error", "brier_score", "top5_accuracy",
+)  # fmt: skip
+_STANDARD = "torchvision:"
+
+
+def card(
+    run: Artifact,
+    store: Store,
+    them: Models,
+    files: Sequence[str],
+    format: str,
+    shape: tuple[int, int, int],
+    classes: int,
+) -> str:
+    """The Markdown of the card of these files, for images of (height, width, channels)."""
+    spec, p = run.spec, run.provenance
+    assert isinstance(spec, RunSpec)
+    part, setting = spec.setting.partition, spec.setting
+    sizes = "x".join(map(str, shape))
+    length = counted(setting.steps, "step") if setting.steps is not None else counted(setting.epochs or 1, "epoch")
+    facts = {
+        "method": f"{p.get('title', spec.method)} ({spec.method}, version {spec.method_version})",
+        "hyper-parameters": ", ".join(f"{k} {v}" for k, v in spec.params.items()) or "none",
+        "network": f"{setting.model}, for images of {sizes} and {classes} classes",
+        "data set": f"{part.dataset.name} ({part.dataset.source}), content {part.dataset.content}",
+        "partition": f"{part.id}: {schemes.label(part)}, {part.clients} clients, shift {part.shift}, seed {part.seed}",
+        "training": f"{setting.rounds} rounds of {length} of {setting.batch_size} images, learning rate "
+        f"{setting.lr:g}, {setting.descent}, seed {setting.seed}",
+        "run": f"{run.id}, made {p['started']} with {', '.join(f'{k} {v}' for k, v in p['libraries'].items())}",
+    }
+    lines = [f"# {p.get('title', spec.method)} on {part.dataset.name}", ""]
+    lines += ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in facts.items()), ""]
+    lines += ["## Files", "", *_files(them, files, format), ""]
+    lines += ["## What they are worth", "", *_worth(run, store), ""]
+    lines += ["## How to load one", "", *_loading(spec, f"{files[0]}.{format}", shape, classes), ""]
+    lines += ["## How to make them again", ""]
+    again = commands(spec)
+    if again is None:
+        lines += [f"The run's setting is a table's own: `fedbench show {run.id}` tells it in full, in its store.", ""]
+    else:
+        lines += ["```", *again[:1], f"{again[1]} --keep model", "```", ""]
+    lines += ["## The data", "", *_data(part.dataset.name), ""]
+    return "\n".join(lines)
+
+
+def _files(them: Models, files: Iterable[str], format: str) -> list[str]:
+    lines = []
+    what = {
+        "model": "the server's model", "cluster": "the model of cluster {}", "client": "what client {} answers with",
+        "rest": "what is no network of its own: the method's variables and what it has beside the network",
+    }  # fmt: skip
+    for name in files:
+        kind, _, rest = name.partition("-")
+        number, _, further = rest.partition("-")
+        text = what[kind].format(number) if kind != "model" or not rest else f"the server's model {rest}"
+        lines.append(f"- `{name}.{format}`: {text}" + (f", its model '{further}'" if further else ""))
+    lines.append("")
+    members: dict[int, list[int]] = {}
+    for i, how in enumerate(them.clients):
+        if how.cluster is not None:
+            members.setdefault(how.cluster, []).append(i)
+    lines += [f"- cluster {m}: clients {', '.join(map(str, who))}" for m, who in sorted(members.items())]
+    outputs = {
+        how.alone or f"answers by `{how.output}` of its models {', '.join(repr(m) for m in how.models)}"
+        for how in them.clients
+        if how.alone or how.output != "logits"
+    }
+    lines += [f"- a client: {text}" for text in sorted(outputs)]
+    lines.append("Clients count from 0. One without a file answers with its cluster's model, or else the server's.")
+    return lines
+
+
+def _worth(run: Artifact, store: Store) -> list[str]:
+    values, rows = load(evaluate(run, store)), []
+    assert isinstance(run.spec, RunSpec)
+    for name in _TOLD:
+        last = values.series(name, "plain").get(run.spec.setting.rounds)
+        if last is not None:
+            number = f"{100 * last:.2f} %" if METRICS[name].unit == "fraction" else f"{last:.4f}"
+            rows.append(f"| {name} | {number} | {METRICS[name].description} |")
+    return ["After the last round, on whole test images:", "", "| metric | value | what |", "|---|---|---|", *rows]
+
+
+def _loading(spec: RunSpec, file: str, shape: tuple[int, int, int], classes: int) -> list[str]:
+    height, width, channels = shape
+    name = spec.setting.model
+    pt = file.endswith(".pt")
+    first = "import torch" if pt else "from safetensors.torch import load_file"
+    state = f'torch.load("{file}", weights_only=True)' if pt else f'load_file("{file}")'
+    if name.startswith(_STANDARD):
+        from fedbench.models.standard import MEAN, STD
+
+        network = name.split(":")[1]
+        code = ["import torchvision", "", f'network = torchvision.models.get_model("{network}", num_classes={classes})']
+        inputs = f"x [B, 3, {height}, {width}]: (pixels / 255 - {MEAN}) / {STD}" + (
+            ", the one channel three times" if channels == 1 else ""
+        )
+    elif "@" in name:
+        cls = name.split("@")[0]
+        code = [f"from FILE import {cls}  # your file of the network", "", f"network = {cls}({shape}, {classes})"]
+        inputs = f"x [B, {channels}, {height}, {width}]: pixels / 127.5 - 1"
+    else:
+        code = ["from fedbench import models", ""]
+        code += [f'network = models.build("{name}", shape={shape}, classes={classes}, seed=0)']
+        inputs = f"x [B, {channels}, {height}, {width}]: pixels / 127.5 - 1"
+    code += [f"network.load_state_dict({state})", "network.eval()", f"logits = network(x)  # {inputs}"]
+    return ["```python", first, *code, "```"]
+
+
+def _data(name: str) -> list[str]:
+    from fedbench import data
+
+    try:
+        recipe = data.recipe(name)
+    except FedbenchError:
+        return [f"{name} is no data set of fedbench: its licence is not on record here."]
+    return [f"{recipe.title}. Licence: {recipe.licence}. Cite: {recipe.citation}"]
+
+
+# -- export ----------------------------------------------------------------------------------------------------
+
 
 FORMATS = ("safetensors", "pt")
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import math
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from fedbench import methods, partition_options
@@ -15,9 +19,14 @@ from fedbench.engine.job import Job
 from fedbench.engine.sweep import Wanted
 from fedbench.errors import FedbenchError, unknown
 from fedbench.partitions import schemes
+from fedbench.plugins.load import is_file
 from fedbench.protocol import Protocol, value_of
+from fedbench.reports.runs import Run
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
+
+# -- grid ------------------------------------------------------------------------------------------------------
+
 
 #: Options whose texts may hold a comma, so that several values of them are given one by one.
 WHOLE = ("model", "unseen_as", "counts", "scheme", "preset")
@@ -153,3 +162,214 @@ def _of_scheme(name: str) -> Iterable[str]:
 def _product(axes: Axes) -> Iterator[dict[str, str]]:
     for one in itertools.product(*axes.values()):
         yield dict(zip(axes, one, strict=True))
+
+
+# -- search ----------------------------------------------------------------------------------------------------
+# Hyper-parameters looked for by Optuna: each trial is scored on images held back from training.
+
+
+#: Digits of a number that is tried: what another trial tries again is there already.
+DIGITS = 3
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, on a logarithmic scale where that is a decade or more; `whole` ones only."""
+
+    low: float
+    high: float
+    whole: bool
+
+    @classmethod
+    def of(cls, option: str, text: str) -> Range | None:
+        """A range such as 0.001:0.1, or None for what is none. Raises FedbenchError for one that holds nothing."""
+        low, colon, high = text.partition(":")
+        try:
+            ends = float(low), float(high)
+        except ValueError:
+            return None
+        if not colon or not all(map(math.isfinite, ends)) or ends[0] >= ends[1]:
+            raise FedbenchError(f"--{option} takes a range from low to high, such as 0.001:0.1, not '{text}'")
+        whole = all(end.strip().lstrip("-").isdigit() for end in (low, high))
+        return cls(*ends, whole)
+
+    @property
+    def log(self) -> bool:
+        return self.low > 0 and self.high >= 10 * self.low
+
+
+def search(
+    grid: Grid,
+    ranges: dict[str, Range],
+    trials: int,
+    rules: Protocol,
+    budget: str,
+    store: Store,
+    roots: Sequence[Path],
+    score: Callable[[Point, str], float | None],
+) -> list[Point]:
+    """So many trials for each method and partition of the grid, and their points. `score` makes a point's runs and
+    returns its validation accuracy, or None if they failed.
+
+    Raises FedbenchError where Optuna is not installed.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise FedbenchError("--search optuna needs Optuna", "pip install 'fedbench-fl[optuna]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    tried: list[Point] = []
+    for method in grid.methods:
+        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
+        for number in range(trials):
+            trial = study.ask()
+            values = {name: (_suggested(trial, name, one),) for name, one in ranges.items()}
+            for point in _at(grid, method, values).points(rules, budget, store, roots):
+                tried.append(point)
+                value = score(point, f"trial {number + 1}/{trials}")
+            study.tell(trial, value, state=None if value is not None else optuna.trial.TrialState.FAIL)
+    return tried
+
+
+def _at(grid: Grid, method: str, values: dict[str, tuple[str]]) -> Grid:
+    """The grid of one method at these values."""
+
+    def with_values(axes: dict[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+        return {name: values.get(name, texts) for name, texts in axes.items()}
+
+    return dataclasses.replace(
+        grid, methods=(method,), setting=with_values(dict(grid.setting)), params=with_values(dict(grid.params))
+    )
+
+
+def _suggested(trial: object, name: str, of: Range) -> str:
+    if of.whole:
+        return str(trial.suggest_int(name, int(of.low), int(of.high), log=of.log))  # type: ignore[attr-defined]
+    return f"{trial.suggest_float(name, of.low, of.high, log=of.log):.{DIGITS}g}"  # type: ignore[attr-defined]
+
+
+# -- best ------------------------------------------------------------------------------------------------------
+# Which values of a grid did best on images held back from training. Test images choose nothing.
+
+
+@dataclass(frozen=True)
+class Score:
+    """The validation accuracy of a point after its runs' last rounds."""
+
+    point: Point
+    seeds: int
+    mean: float
+    std: float | None  #: over seeds (ddof 1); None of one
+
+
+def score(point: Point, store: Store) -> Score | None:
+    """None where a run is not there, or held nothing back."""
+    accuracies = []
+    for wanted in point.runs:
+        artifact = store.whole(wanted.spec)
+        by_round = {} if artifact is None else Run(artifact, store).metrics.series("validation_accuracy")
+        if not by_round:
+            return None
+        accuracies.append(by_round[max(by_round)])
+    return Score(point, len(accuracies), fmean(accuracies), stdev(accuracies) if len(accuracies) > 1 else None)
+
+
+def best(points: Iterable[Point], store: Store) -> list[Score]:
+    """The best point of each method in each partition, as far as there are scores; of equal ones the first."""
+    scores: dict[tuple[str, str], list[Score]] = {}
+    for one in (score(point, store) for point in points):
+        if one is not None:
+            scores.setdefault((one.point.method, repr(sorted(one.point.partition.items()))), []).append(one)
+    return [max(of, key=lambda one: one.mean) for of in scores.values()]
+
+
+def runs(points: Sequence[Point], store: Store) -> list[Run]:
+    """The runs of the points that are there."""
+    artifacts = (store.whole(wanted.spec) for point in points for wanted in point.runs)
+    return [Run(artifact, store) for artifact in artifacts if artifact is not None]
+
+
+# -- saved -----------------------------------------------------------------------------------------------------
+# A grid as a table's file, which `report --table` prints again from the same runs.
+
+
+#: What a partition has beside the options that a table's column repeats.
+_ASIDE = ("dataset", "version")
+
+
+def text(grid: Grid, points: Sequence[Point], rules: Protocol, folder: Path) -> str:
+    """The TOML text of a table with a row for each method and its values and a column for each partition; paths of
+    users' files are relative to `folder`."""
+    rows = {_key(point): point for point in points}
+    columns = {tuple(point.partition.items()): point for point in points}
+    varied = set(grid.varied)
+    lines = [
+        f"# Written by fedbench sweep, for report --table: mean and standard deviation over {_seeds(grid)}.",
+        f"title = {_value(f'Sweep on {grid.dataset}')}",
+        f"protocol = {_value(rules.name)}",
+        'metric = "average_accuracy"', 'statistic = "final"', 'view = "plain"', 'unit = "percent"',
+        "decimals = 2", "std_decimals = 2", 'best = "max"',
+        *([f"seeds = {_value(list(grid.seeds))}"] if grid.seeds else []),
+    ]  # fmt: skip
+    for point in rows.values():
+        values = {**point.setting, **point.params}
+        label = ", ".join(
+            [_title(point.method), *(f"{k.replace('_', ' ')} {v}" for k, v in values.items() if k in varied)]
+        )
+        lines += ["", "[[rows]]", f"label = {_value(label)}", f"method = {_value(_relative(point.method, folder))}"]
+        lines += [
+            f"{name} = {_value(own)}" for name, own in (("params", _plain(point)), ("train", point.setting)) if own
+        ]
+    for point in columns.values():
+        at = {k: v for k, v in point.partition.items() if k in varied}
+        label = ", ".join(f"{k} {v}" for k, v in at.items()) or schemes.label(_partition(point))
+        lines += ["", "[[column]]", f"label = {_value(label)}", f"dataset = {_value(_partition(point).dataset.name)}"]
+        lines.append(f"partition = {_value(_options(_partition(point), rules.redraws))}")
+    return "\n".join(lines) + "\n"
+
+
+def _key(point: Point) -> tuple[Any, ...]:
+    """What makes two points one row."""
+    return point.method, tuple(point.setting.items()), tuple(point.params.items())
+
+
+def _seeds(grid: Grid) -> str:
+    return f"the seeds {', '.join(map(str, grid.seeds))}" if grid.seeds else "one seed, so there is no deviation"
+
+
+def _title(method: str) -> str:
+    kind, _ = methods.load(method)
+    return kind.title or kind.name
+
+
+def _relative(method: str, folder: Path) -> str:
+    """A method as the file in `folder` is to name it."""
+    if not is_file(method):
+        return method
+    path, colon, name = method.rpartition(":") if ".py:" in method else (method, "", "")
+    near = Path(os.path.relpath(path, folder)).as_posix()
+    return f"{near if near.startswith('..') else f'./{near}'}{colon}{name}"
+
+
+def _partition(point: Point) -> PartitionSpec:
+    return point.runs[0].spec.setting.partition
+
+
+def _plain(point: Point) -> dict[str, Any]:
+    """The point's hyper-parameters as values."""
+    return {name: point.runs[0].spec.params[name] for name in point.params}
+
+
+def _options(spec: PartitionSpec, redraws: bool) -> dict[str, Any]:
+    """All that the partition was told; not its seed where every run draws its own."""
+    facts = {k: v for k, v in schemes.facts(spec).items() if k not in _ASIDE and v is not None}
+    return {k: v for k, v in facts.items() if not (k == "seed" and redraws)}
+
+
+def _value(value: Any) -> str:
+    """A value in TOML."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{k} = {_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

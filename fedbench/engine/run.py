@@ -4,23 +4,120 @@ them under their claims, write their artifacts."""
 from __future__ import annotations
 
 import contextlib
+import json
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedbench.engine import work
+from fedbench.engine import job as work
 from fedbench.engine.inputs import Data
 from fedbench.engine.job import Job
-from fedbench.engine.place import check_place
-from fedbench.engine.progress import Notes
 from fedbench.engine.training import prepared, write
-from fedbench.errors import FedbenchError
+from fedbench.errors import FedbenchError, unknown
+from fedbench.files import scratch
 from fedbench.plugins.mistakes import reported
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import Claim, HeldError
+from fedbench.store.folder import PROGRESS
 
 if TYPE_CHECKING:
+    import torch
+
     from fedbench.core.trainer import Progress, Trainer
+
+
+# -- place -----------------------------------------------------------------------------------------------------
+# Where a run computes: the device, and what it must be able to do.
+
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def choose_device(name: str) -> torch.device:
+    """'auto' (a GPU if there is one), 'cpu' or 'cuda'."""
+    if name not in DEVICES:
+        raise unknown("device", name, DEVICES)
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        raise FedbenchError("no CUDA device here", "use --device cpu")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def check_place(device: str, executor: str, precision: str) -> torch.device:
+    """The device of that name. Raises FedbenchError unless this machine has it, it can compute so, and there is such
+    an executor."""
+    place = choose_device(device)
+    from fedbench.core import precision as precisions
+    from fedbench.core.executors import EXECUTORS
+
+    precisions.check(precision, place)
+    if executor not in ("auto", *EXECUTORS):
+        raise unknown("executor", executor, ("auto", *EXECUTORS))
+    return place
+
+
+# -- progress --------------------------------------------------------------------------------------------------
+# How far runs under way have come, noted for who looks from outside (`fedbench status`).
+
+
+#: A note is written when the last one is older than this.
+SECONDS = 1.0
+
+
+class Notes:
+    """The notes of runs that are made together, in their work folders.
+
+    They are a courtesy: nothing waits for the disk, and a note that cannot be written is left out. Loss and accuracy
+    are means over the runs, as their observer hears them.
+    """
+
+    def __init__(self, folders: Sequence[Path], how: Mapping[str, Any]) -> None:
+        self.folders = folders
+        self.about = {"device": how.get("device"), "executor": how.get("executor"), "accuracy": None}
+        self.first: tuple[int, float] | None = None  #: the first round heard of, and when it ended
+        self.began, self.last = time.time(), 0.0
+
+    def hear(self, now: Progress) -> None:
+        """Note what an observer hears, at most once in SECONDS; and the last round."""
+        if now.accuracy is not None:
+            self.about["accuracy"] = now.accuracy
+        at = time.time()
+        if not now.doing:
+            self.first = self.first or (now.round, at)
+        if abs(at - self.last) < SECONDS and now.round < now.rounds:
+            return
+        self.last = at
+        note = {**self.about, "round": now.round, "rounds": now.rounds, "loss": now.loss, "doing": now.doing}
+        note |= {"time": at, "round_seconds": self._round_seconds(now.round, at), "gpu": _gpu(self.about["device"])}
+        for folder in self.folders:
+            path = folder / PROGRESS
+            with contextlib.suppress(OSError):
+                part = scratch(path)
+                part.write_text(json.dumps(note))
+                part.replace(path)
+
+    def _round_seconds(self, round: int, at: float) -> float | None:
+        """The mean of the rounds after the first, which pays for allocations and compilation; or of that one."""
+        if self.first is None:
+            return None
+        first, ended = self.first
+        return (at - ended) / (round - first) if round > first else ended - self.began
+
+
+def _gpu(device: Any) -> dict[str, int] | None:
+    """Bytes of its GPU that this process has reserved, and that there are; None on a CPU, and elsewhere (no device)."""
+    if device in ("cpu", None):
+        return None
+    torch = sys.modules["torch"]
+    own = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {"reserved": torch.cuda.memory_reserved(), "bytes": own.total_memory}
+
+
+# -- run -------------------------------------------------------------------------------------------------------
+
 
 #: Executors that gain from more clients at once; with another, one run after another is as fast.
 STACKING = ("stacked", "graphed")

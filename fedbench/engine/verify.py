@@ -20,10 +20,10 @@ from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, load
 from fedbench.reports.headline import VIEW, headline
-from fedbench.reports.status.versions import stale
-from fedbench.results import checksum
+from fedbench.reports.status.index import stale
+from fedbench.results import making
 from fedbench.results.making import machine
-from fedbench.results.shipped import Shipped
+from fedbench.results.shelf import Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
 
@@ -112,7 +112,7 @@ def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLE
     setting, here = again.spec.setting, machine(again.provenance)
     processors = (run.provenance.get("processor"), again.provenance.get("processor"))
     theirs, ours = run.metrics, load(evaluate(again, store))
-    if checksum.predictions(again) == run.origin.predictions:
+    if making.predictions(again) == run.origin.predictions:
         difference, metric = _farthest(_exact(theirs), _exact(ours))
         verdict = Verdict.SAME if difference < ROUNDING else Verdict.OTHER_NUMBERS
         return Checked(verdict, difference, metric, here, processors)

@@ -33,7 +33,7 @@ def file_of(name: str) -> str:
 def load(name: str) -> tuple[type[Method], str | None]:
     """The method class of that name, and None; or for 'FILE.py:Class' that class and the digest of its source:
     of the code of the file and of all that it imports from its folder."""
-    from fedbench.plugins.classes import is_file, pick
+    from fedbench.plugins.load import is_file, pick
 
     if is_file(name):
         return _load_file(name)
@@ -46,8 +46,7 @@ def load(name: str) -> tuple[type[Method], str | None]:
 
 def _load_file(reference: str) -> tuple[type[Method], str]:
     from fedbench.methods.base import Method
-    from fedbench.plugins.classes import pick, place
-    from fedbench.plugins.load import load
+    from fedbench.plugins.load import load, pick, place
 
     at = place(reference, "method")
     module, plugin = load(at.file)

@@ -15,7 +15,7 @@ from fedbench.core.state import State
 from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts.clustered import Clustered, average_by_cluster
 from fedbench.methods.parts.linkage import halves
-from fedbench.methods.parts.parameters import trainable
+from fedbench.methods.parts.steps import trainable
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, hyperparameter
-from fedbench.methods.parts.description import AXES, MEAN, first_bounds, reduced
-from fedbench.methods.parts.descriptor import descriptor, projector, synthetic
+from fedbench.methods.parts.description import AXES, MEAN, descriptor, first_bounds, projector, reduced, synthetic
 from fedbench.rng import stream
 
 

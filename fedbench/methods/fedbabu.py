@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedbench.core.client import UNLABELLED, UNSEEN, Client, ClientUpdate, Train
 from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.finetuning import check_finetuning
+from fedbench.methods.parts.steps import check_finetuning
 from fedbench.specs import Setting
 
 

@@ -11,8 +11,7 @@ from fedbench.core.client import Add, Client, ClientUpdate, Context, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in, name_in
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.parameters import moved, zeros
-from fedbench.methods.parts.plain_sgd import check_sgd
+from fedbench.methods.parts.steps import check_sgd, moved, zeros
 from fedbench.specs import Setting
 
 #: A client's drift h_i, its last change a step, and the mean of all clients': a tensor for each parameter.

@@ -11,7 +11,7 @@ from fedbench.core.client import Add, Client, ClientUpdate, Context, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.parameters import zeros
+from fedbench.methods.parts.steps import zeros
 
 #: The gradient of a client's loss where it last stopped: a tensor for each parameter.
 GRADIENT = "own_gradient"

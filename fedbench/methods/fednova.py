@@ -10,8 +10,7 @@ from fedbench.core.server import Server
 from fedbench.core.state import weighted_mean
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
-from fedbench.methods.parts.parameters import moved, trainable
-from fedbench.methods.parts.plain_sgd import check_sgd
+from fedbench.methods.parts.steps import check_sgd, moved, trainable
 from fedbench.specs import Setting
 
 

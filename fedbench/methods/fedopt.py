@@ -10,7 +10,7 @@ from torch import Tensor
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, hyperparameter
-from fedbench.methods.parts.parameters import trainable
+from fedbench.methods.parts.steps import trainable
 
 
 @dataclass

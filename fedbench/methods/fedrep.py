@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedbench.core.client import MEMBER, Client, ClientUpdate, Train
 from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, hyperparameter
-from fedbench.methods.parts.split_steps import check_split, remaining
+from fedbench.methods.parts.steps import check_split, remaining
 from fedbench.specs import Setting
 
 

@@ -10,9 +10,7 @@ from torch import nn
 from fedbench.core.client import Add, Ascend, Client, ClientUpdate, Context, Train
 from fedbench.core.state import State
 from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
-from fedbench.methods.parts.finetuning import check_finetuning, finetune_hyperparameter
-from fedbench.methods.parts.parameters import zeros
-from fedbench.methods.parts.plain_sgd import check_sgd
+from fedbench.methods.parts.steps import check_finetuning, check_sgd, finetune_hyperparameter, zeros
 from fedbench.specs import Setting
 
 #: Of MoFedSAM: the mean direction of the last round's local steps, over clients and steps; a tensor for each parameter.

@@ -15,12 +15,10 @@ from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
-from fedbench.methods.parts import description, phases
+from fedbench.methods.parts import description
 from fedbench.methods.parts.clustered import side_by_side
-from fedbench.methods.parts.description import Describe, Description
-from fedbench.methods.parts.descriptor import Bounds
-from fedbench.methods.parts.elbow import checked, distances, elbow, nearest_other
-from fedbench.methods.parts.phases import Phase, Scaling, phase_of
+from fedbench.methods.parts.description import Bounds, Describe, Description, Phase, Scaling, phase_of
+from fedbench.methods.parts.linkage import checked, distances, elbow, nearest_other
 from fedbench.methods.parts.warm_up import WarmsUp
 
 Floats = npt.NDArray[np.float64]
@@ -47,7 +45,7 @@ class Neighbours:
 
 
 @dataclass
-class Memory(phases.Memory):
+class Memory(description.Memory):
     """What the server remembers, and of the last grouping the kernel and the weights [K, K] by which clients mix."""
 
     kernel: Kernel | None = None

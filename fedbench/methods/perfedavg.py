@@ -10,7 +10,7 @@ from fedbench.core.client import UNLABELLED, Batch, Client, ClientUpdate, Gradie
 from fedbench.core.state import State, model_in
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.plain_sgd import check_sgd
+from fedbench.methods.parts.steps import check_sgd
 from fedbench.specs import Setting
 
 #: The models on both sides of w between which HF differentiates numerically.

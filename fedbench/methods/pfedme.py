@@ -10,7 +10,7 @@ from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Colle
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
-from fedbench.methods.parts.plain_sgd import check_sgd
+from fedbench.methods.parts.steps import check_sgd
 from fedbench.specs import Setting
 
 

@@ -12,7 +12,7 @@ from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import sample_losses
-from fedbench.methods.parts.parameters import trainable
+from fedbench.methods.parts.steps import trainable
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from fedbench.core.client import Add, Client, ClientUpdate, Context, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in, name_in
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.parameters import moved, zeros
-from fedbench.methods.parts.plain_sgd import check_sgd
+from fedbench.methods.parts.steps import check_sgd, moved, zeros
 from fedbench.specs import Setting
 
 #: The server's control variate c, which all receive, and a client's own c_i: a tensor for each parameter.

@@ -2,11 +2,157 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedbench.metrics.predictions import Clients, Predictions
+from fedbench.errors import FedbenchError
+from fedbench.metrics.predictions import Clients, Predictions, broken, groups_of, integers, read_clients, whole
+from fedbench.specs import RunSpec
+from fedbench.store import Artifact
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+# -- scores ----------------------------------------------------------------------------------------------------
+# Predictions for multi-label images: a score for each label, and the area under the ROC curve of them.
+
+
+#: Columns of the scores in a run's predictions; a run whose images have one class each has neither.
+OWN, TEST_PHASE = "own_scores", "test_phase_scores"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of N test images with U labels each; an image is in one of G groups, a group being a (round, view)."""
+
+    rounds: np.ndarray  #: [G]
+    views: Sequence[str]  #: [G]
+    group: np.ndarray  #: [N] index of the image's group
+    client: np.ndarray  #: [N] owner of the image
+    label: np.ndarray  #: [N, U] 0 or 1
+    own: np.ndarray  #: [N, U] scores by the owner's model
+    test_phase: np.ndarray | None  #: [N, U] those of what serves the owner without labels; NaN in groups without
+
+
+def scored(run: Artifact) -> bool:
+    """Whether the images of the run have several labels. Raises FedbenchError if its predictions cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = run.file("predictions.parquet")
+    try:
+        return OWN in pq.read_schema(path).names
+    except (OSError, pa.ArrowException) as error:
+        raise broken(run, f"cannot read {path} ({error})") from error
+
+
+def read_scores(run: Artifact, clients: Clients, rounds: int) -> Scores:
+    """The `predictions` table of a run of so many rounds.
+
+    Raises FedbenchError for missing columns, labels other than 0 and 1, scores that are not finite, unknown clients,
+    and groups that do not hold every client's test images.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = run.file("predictions.parquet")
+    try:
+        if "view" not in pq.read_schema(path).names:
+            raise broken(run, "table predictions has no column 'view'")
+        table = pq.read_table(path, read_dictionary=["view"])
+    except (OSError, pa.ArrowException) as error:
+        raise broken(run, f"cannot read {path} ({error})") from error
+    number, views, group = groups_of(run, table, rounds)
+    client = integers(run, table, "predictions", "client")
+    whole(run, clients, number, group, client)
+    label, own = _lists(run, table, "label"), _lists(run, table, OWN)
+    test_phase = _lists(run, table, TEST_PHASE, gaps=True) if TEST_PHASE in table.column_names else None
+    if not np.isin(label, (0, 1)).all():
+        raise broken(run, "column 'label' of table predictions holds others than 0 and 1")
+    for name, scores in ((OWN, own), (TEST_PHASE, test_phase)):
+        if scores is None:
+            continue
+        if scores.shape != label.shape:
+            raise broken(run, f"column '{name}' of table predictions has {scores.shape[1]} scores a row")
+        if np.isinf(scores).any() or (name == OWN and np.isnan(scores).any()):
+            raise broken(run, f"column '{name}' of table predictions holds scores that are not finite")
+    return Scores(number, views, group, client, label, own, test_phase)
+
+
+def _lists(run: Artifact, table: pa.Table, name: str, gaps: bool = False) -> np.ndarray:
+    """A column of lists of one length as [N, U] float64; rows without one are NaN where gaps are allowed."""
+    import pyarrow as pa
+
+    if name not in table.column_names:
+        raise broken(run, f"table predictions has no column '{name}'")
+    column = table.column(name).combine_chunks()
+    if not pa.types.is_fixed_size_list(column.type):
+        raise broken(run, f"column '{name}' of table predictions must hold lists of one length, not {column.type}")
+    there = np.asarray(column.is_valid())
+    flat = column.flatten()  # which leaves out the rows without a list
+    if flat.null_count or not (gaps or there.all()):
+        raise broken(run, f"column '{name}' of table predictions has gaps")
+    out = np.full((len(column), column.type.list_size), np.nan)
+    out[there] = np.asarray(flat, np.float64).reshape(-1, column.type.list_size)
+    return out
+
+
+def areas(s: Scores, clients: Clients) -> dict[str, list[np.ndarray]]:
+    """Metric -> values for the federation [G] and for each client [G, M], whichever there are.
+
+    Unseen clients count in `client_auc` only; a client whose labels are all constant has no value and does not count.
+    """
+    areas_of = {"client_auc": _by_client(s, s.own, len(clients))}
+    if s.test_phase is not None:
+        areas_of["test_phase_auc"] = _by_client(s, s.test_phase, clients.trainees)
+    out = {name: [each] for name, each in areas_of.items()}
+    return out | {f"{name}_mean": [_mean(each[:, : clients.trainees])] for name, each in areas_of.items()}
+
+
+def _by_client(s: Scores, scores: np.ndarray, clients: int) -> np.ndarray:
+    """[G, clients]: macro areas."""
+    out = np.full((len(s.rounds), clients), np.nan)
+    for g in range(len(s.rounds)):
+        for c in range(clients):
+            rows = (s.group == g) & (s.client == c)
+            if not np.isnan(scores[rows]).any():
+                out[g, c] = macro_area(scores[rows], s.label[rows])
+    return out
+
+
+def macro_area(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Mean over labels of the area under the ROC curve, from scores [n, U] and labels 0 or 1 [n, U]; labels that are
+    constant have none and are left out. NaN if all of them are.
+
+    The area is the share of pairs (an image with the label, one without) that the scores order rightly; a tie is half.
+    """
+    from scipy.stats import rankdata
+
+    n = len(labels)
+    positive = labels.sum(axis=0)
+    defined = (positive > 0) & (positive < n)
+    if not defined.any():
+        return float("nan")
+    labels, positive = labels[:, defined], positive[defined]
+    ranks = rankdata(scores[:, defined], axis=0)  # of equals the mean
+    right = (ranks * labels).sum(axis=0) - positive * (positive + 1) / 2
+    return float((right / (positive * (n - positive))).mean())
+
+
+def _mean(each: np.ndarray) -> np.ndarray:
+    """[G]: over the clients that have a value; NaN where none has."""
+    has_value = ~np.isnan(each)
+    with np.errstate(invalid="ignore"):
+        mean: np.ndarray = np.where(has_value, each, 0).sum(axis=1) / has_value.sum(axis=1)
+    return mean
+
+
+# -- accuracy --------------------------------------------------------------------------------------------------
 
 
 def accuracies(p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
@@ -87,3 +233,158 @@ def _share(right: np.ndarray, cell: np.ndarray, cells: int) -> np.ndarray:
 
 def _system(p: Predictions, answers: np.ndarray) -> np.ndarray:
     return _share(answers == p.label, p.group, len(p.rounds))
+
+
+# -- probabilities ---------------------------------------------------------------------------------------------
+# What probabilities tell beyond the answers: loss, calibration, Brier score, top-5 accuracy.
+#
+# They need a run that keeps its logits: log-probabilities of the classes, or with multi-label images the log-odds of
+# each
+# label.
+
+
+#: The file of a run's artifact.
+FILE = "logits.parquet"
+#: Equal bins of the confidence (Guo et al., ICML 2017, section 4: M = 15).
+BINS = 15
+#: Answers that count as right for the top-5 accuracy.
+TOP = 5
+
+
+def probabilistic(run: Artifact, p: Predictions | Scores, clients: Clients) -> dict[str, list[np.ndarray]]:
+    """Metric -> values for the federation [G] and for each client [G, M], NaN in groups whose logits were not kept;
+    empty if the run keeps none. Raises FedbenchError if they do not go with the predictions."""
+    import pyarrow as pa
+
+    if FILE not in run.manifest["files"]:
+        return {}
+    table = run.table("logits")
+    out: dict[str, list[np.ndarray]] = {}
+    for g, (number, view) in enumerate(zip(p.rounds.tolist(), p.views, strict=True)):
+        part = _group(table, number, view)
+        if not len(part):
+            continue
+        rows = p.group == g
+        column = part.column("logits").combine_chunks()
+        if not pa.types.is_fixed_size_list(column.type) or not np.array_equal(
+            part.column("client").to_numpy(), p.client[rows]
+        ):
+            raise broken(run, f"table logits does not go with the predictions of round {number}")
+        logits = np.asarray(column.flatten(), np.float32).reshape(len(part), -1)
+        for name, values in measured(logits, p.label[rows], p.own[rows], p.client[rows], clients).items():
+            whole, each = out.setdefault(
+                name, [np.full(len(p.rounds), np.nan), np.full((len(p.rounds), len(clients)), np.nan)]
+            )
+            whole[g], each[g] = values[0], values[1:]
+    return out
+
+
+def _group(table: pa.Table, number: int, view: str) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return table.filter(pc.and_(pc.equal(table["round"], number), pc.equal(table["view"], view)))
+
+
+def measured(
+    logits: np.ndarray, label: np.ndarray, own: np.ndarray, client: np.ndarray, clients: Clients
+) -> dict[str, np.ndarray]:
+    """Metric -> [1 + M]: over the pooled test images of all clients that train, then over each client's.
+
+    logits [n, K]; label and own [n] classes, or with multi-label images [n, K] 0 or 1 and scores; client [n].
+    """
+    if label.ndim == 1:
+        of_image, confidence, right = _one_class(logits, label, own)
+    else:
+        of_image, confidence, right = _multi_label(logits, label)
+    m, trained = len(clients), client < clients.trainees
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        with np.errstate(invalid="ignore"):
+            each = np.bincount(client, values, m) / np.bincount(client, minlength=m)
+        return np.array([values[trained].mean(), *each])
+
+    out = {name: mean(values) for name, values in of_image.items()}
+    per_image = confidence.size // len(client)
+    groups: Sequence[np.ndarray] = [trained, *(client == i for i in range(m))]
+    out["calibration_error"] = np.array(
+        [calibration_error(confidence[rows], right[rows]) for rows in (np.repeat(g, per_image) for g in groups)]
+    )
+    return out
+
+
+def _one_class(
+    logits: np.ndarray, label: np.ndarray, own: np.ndarray
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Metric -> a value an image [n]; confidence and rightness of each answer [n]."""
+    logits = logits - logits.max(1, keepdims=True)
+    logits = logits - np.log(np.exp(logits).sum(1, keepdims=True))  # kept rounded: their sum is 1 again
+    p, rows = np.exp(logits), np.arange(len(label))
+    of_label = logits[rows, label]
+    values = {
+        "test_loss": -of_label,
+        "brier_score": (p**2).sum(1) - 2 * p[rows, label] + 1,
+    }
+    if logits.shape[1] > TOP:
+        earlier = np.arange(logits.shape[1]) < label[:, None]  # of equals the smaller class counts first
+        before = (logits > of_label[:, None]) | ((logits == of_label[:, None]) & earlier)
+        values["top5_accuracy"] = (before.sum(1) < TOP).astype(np.float64)
+    return values, p[rows, own], own == label
+
+
+def _multi_label(logits: np.ndarray, label: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Metric -> a value an image [n], a mean over its labels; confidence and rightness of each label's answer [n K]."""
+    p = 1 / (1 + np.exp(-logits))
+    loss = np.logaddexp(0, logits) - label * logits
+    values = {"test_loss": loss.mean(1), "brier_score": ((p - label) ** 2).mean(1)}
+    return values, np.maximum(p, 1 - p).ravel(), ((p > 0.5) == (label > 0.5)).ravel()
+
+
+def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
+    """The expected calibration error (Guo et al., ICML 2017, Eq. 3): over BINS equal bins ((b-1)/BINS, b/BINS] of the
+    confidence [n], the mean of |share of right answers - mean confidence|, weighted by the answers in the bin. NaN of
+    nothing."""
+    if not len(confidence):
+        return float("nan")
+    bin_of = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    gap = np.bincount(bin_of, right.astype(np.float64), BINS) - np.bincount(bin_of, confidence, BINS)
+    return float(np.abs(gap).sum() / len(confidence))
+
+
+# -- confusion -------------------------------------------------------------------------------------------------
+# Which classes are taken for which: counts over the test images of a run's clients.
+
+
+#: What of predictions is read: not the votes, which are most of it.
+_COLUMNS = ("round", "view", "client", "label", "own")
+
+
+def confusion(run: Artifact, view: str = "plain", client: int | None = None) -> NDArray[np.int64]:
+    """[K, K]: how many test images of a class (row) their owner's model takes for a class (column), after the last
+    round; of the clients that train, or of one.
+
+    Raises FedbenchError for images of several labels, a client or view that is not there, and damaged predictions.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if scored(run):
+        raise FedbenchError(f"the images of run {run.id} have several labels each", "a confusion matrix is of one")
+    assert isinstance(run.spec, RunSpec)
+    clients = read_clients(run)
+    if client is not None and not 0 <= client < len(clients):
+        raise FedbenchError(f"run {run.id} has no client {client}", f"it has 0..{len(clients) - 1}")
+    path = run.file("predictions.parquet")
+    try:
+        table = pq.ParquetFile(path, read_dictionary=["view"], memory_map=True).read(list(_COLUMNS))
+    except (OSError, pa.ArrowException) as error:
+        raise broken(run, f"cannot read {path} ({error})") from error
+    number, views, group = groups_of(run, table, run.spec.setting.rounds)
+    owner, label, own = (integers(run, table, "predictions", name) for name in ("client", "label", "own"))
+    whole(run, clients, number, group, owner)
+    if view not in views:
+        raise FedbenchError(f"run {run.id} has no {view} test images", f"it has {', '.join(sorted(set(views)))}")
+    last = max(g for g in range(len(number)) if views[g] == view)
+    rows = (group == last) & ((owner == client) if client is not None else (owner < clients.trainees))
+    declared = (table.schema.metadata or {}).get(b"classes", b"0")
+    classes = max(int(declared), int(label.max()) + 1, int(own.max()) + 1)
+    return np.bincount(label[rows] * classes + own[rows], minlength=classes**2).reshape(classes, classes)

@@ -11,19 +11,113 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedbench.metrics.accuracy import accuracies
-from fedbench.metrics.clusters import clustering
+from fedbench.metrics.accuracy import accuracies, areas, probabilistic, read_scores, scored
 from fedbench.metrics.headline import HEADLINE, headline
-from fedbench.metrics.method_metrics import Noted, of_clients
-from fedbench.metrics.predictions import read_clients, read_predictions
-from fedbench.metrics.probabilities import probabilistic
+from fedbench.metrics.method_metrics import Noted, of_clients, of_rounds
+from fedbench.metrics.predictions import broken, integers, numbers, read_clients, read_predictions
 from fedbench.metrics.read import metrics_of, of_table, spec_of, writing
-from fedbench.metrics.scores import areas, read_scores, scored
-from fedbench.metrics.timing import timings
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+# -- clusters --------------------------------------------------------------------------------------------------
+# How a run clustered its clients: its last clusters against the true groups.
+
+
+def clustering(run: Artifact) -> dict[str, dict[int, float]]:
+    """Metric -> round -> value, with all else that was measured of the run's rounds; round 0 stands for the whole run.
+    There is nothing to compare clusters with in a run without true groups on record."""
+    clients, values = run.table("clients"), of_rounds(run)
+    if "group" not in clients.column_names:
+        return values
+    group = numbers(run, clients, "clients", "group")
+    values["true_clusters"] = {0: float(len(np.unique(group)))}
+    if "cluster" in clients.column_names and "clusters" in values:  # a model for every client is no clustering
+        from sklearn.metrics import adjusted_rand_score
+
+        cluster = clients.column("cluster").to_pylist()
+        has = np.array([c is not None for c in cluster])
+        if has.any():
+            values["clusters"][0] = float(len({c for c in cluster if c is not None}))
+            score = adjusted_rand_score(group[has], [c for c in cluster if c is not None])
+            values["adjusted_rand_index"] = {0: float(score)}
+    return values
+
+
+# -- timing ----------------------------------------------------------------------------------------------------
+# Times, communication cost, training loss and validation accuracy from a run's `rounds` table.
+
+
+#: Column of `rounds` -> (metric, what stands for the whole run).
+_COLUMNS = {
+    "local_seconds": ("local_training_seconds", "warm mean"),
+    "server_seconds": ("server_seconds", "sum"),
+    "evaluation_seconds": ("evaluation_seconds", "sum"),
+    "total_seconds": ("total_runtime_seconds", "only sum"),
+    "bytes_up": ("bytes_up", "sum"),
+    "bytes_down": ("bytes_down", "sum"),
+}
+#: Parts of the clients' work that are metrics where a run tells them: column `part_NAME_seconds` of `rounds`, as a
+#: share of what the clients took.
+PARTS = ("network", "estimation", "interpolation")
+#: Column of the most memory so far.
+PEAK = "peak_bytes"
+
+
+def timings(run: Artifact, rounds: int) -> dict[str, dict[int, float]]:
+    """Metric -> round -> value, round 0 standing for the whole run of `rounds` rounds.
+
+    Raises FedbenchError if the table lacks a round or a column, or holds a time or a size below zero.
+    """
+    table = run.table("rounds")
+    number = integers(run, table, "rounds", "round")
+    if not np.array_equal(number, np.arange(1, rounds + 1)):
+        raise broken(run, f"table rounds must list the rounds 1 to {rounds} in order")
+    out: dict[str, dict[int, float]] = {}
+    for column, (metric, whole) in _COLUMNS.items():
+        values = numbers(run, table, "rounds", column)
+        if not np.isfinite(values).all() or (values < 0).any():
+            raise broken(run, f"column '{column}' of table rounds holds a value below zero or none at all")
+        # The first round pays for allocations and compilation; two rounds are too few to spare one.
+        total = values[1 if rounds > 2 else 0 :].mean() if whole == "warm mean" else values.sum()
+        by_round = {} if whole == "only sum" else dict(zip(number.tolist(), values.tolist(), strict=True))
+        out[metric] = {0: float(total), **by_round}
+    total, evaluation = (numbers(run, table, "rounds", f"{part}_seconds") for part in ("total", "evaluation"))
+    alone = total - evaluation
+    warm = alone[1 if rounds > 2 else 0 :].mean()
+    out["round_seconds"] = {0: float(warm), **dict(zip(number.tolist(), alone.tolist(), strict=True))}
+    if PEAK in table.column_names:  # runs before it was measured have none
+        peak = numbers(run, table, "rounds", PEAK)
+        out["peak_memory"] = {0: float(peak.max()), **dict(zip(number.tolist(), peak.tolist(), strict=True))}
+    out |= _shares(run, table, number)
+    loss = numbers(run, table, "rounds", "loss")
+    # Nobody trained: an empty cohort, or one that only told of its data.
+    trained = (integers(run, table, "rounds", "participants") > 0) & (integers(run, table, "rounds", "images") > 0)
+    out["train_loss"] = dict(zip(number[trained].tolist(), loss[trained].tolist(), strict=True))
+    if "validation_accuracy" in table.column_names:
+        shares = zip(number.tolist(), table.column("validation_accuracy").to_pylist(), strict=True)
+        out["validation_accuracy"] = {t: float(share) for t, share in shares if share is not None}
+    return out
+
+
+def _shares(run: Artifact, table: pa.Table, number: np.ndarray) -> dict[str, dict[int, float]]:
+    """The shares of the parts, for rounds in which somebody worked, and of all their seconds."""
+    columns = {part: f"part_{part}_seconds" for part in PARTS if f"part_{part}_seconds" in table.column_names}
+    whole = numbers(run, table, "rounds", "client_seconds") if columns else np.zeros(0)
+    out = {}
+    for part, column in columns.items():
+        values = numbers(run, table, "rounds", column)
+        if not np.isfinite(values).all() or (values < 0).any():
+            raise broken(run, f"column '{column}' of table rounds holds a value below zero or none at all")
+        worked = whole > 0
+        by_round = dict(zip(number[worked].tolist(), (values[worked] / whole[worked]).tolist(), strict=True))
+        out[f"{part}_share"] = {0: float(values.sum() / whole.sum()), **by_round} if by_round else {}
+    return out
+
+
+# -- evaluate --------------------------------------------------------------------------------------------------
 
 
 def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbench import declared
-from fedbench.data.lists import values_of
+from fedbench.data.part import values_of
 from fedbench.errors import FedbenchError
 from fedbench.measure import CLIENT, FEDERATION, ROUND, Measure, restored
 from fedbench.metrics.definitions import METRICS

@@ -5,15 +5,53 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.imports import Import
-from fedbench.models import plugin
+from fedbench.plugins.load import Named
 
 if TYPE_CHECKING:
     from fedbench.models.base import FLModel
+
+
+# -- plugin ----------------------------------------------------------------------------------------------------
+# Networks that are a user's own files.
+
+
+networks = Named("model", "--model")
+own_name, is_plugin, known = networks.name, networks.is_plugin, networks.known
+
+
+def statements(name: str) -> tuple[Import, ...]:
+    """All import statements of that network's files."""
+    return known(name).source.statements
+
+
+def own_class(name: str) -> Callable[..., FLModel]:
+    """What makes that network of the shape of an image and the number of classes, and checks its form.
+
+    Raises FedbenchError for a class that is no network, PluginError for a file that does not load.
+    """
+    from fedbench.models.base import FLModel, check, check_arguments
+    from fedbench.plugins.mistakes import reported
+
+    cls, at = networks.load(name, FLModel)
+    check_arguments(cls, at.reference)
+
+    @wraps(cls, updated=())
+    def make(shape: tuple[int, int, int], classes: int, **options: Any) -> FLModel:
+        with reported():
+            network = cls(shape, classes, **options)  # type: ignore[arg-type]
+            check(network, at.reference, shape, classes)
+        return network
+
+    return make
+
+
+# -- registry --------------------------------------------------------------------------------------------------
+
 
 _MODELS = {
     "cifar_cnn": "fedbench.models.cnn:CifarCNN",
@@ -56,7 +94,7 @@ def named(name: str) -> str:
     """The name under which a spec knows a network: a user's file by its class and source, options in one order and
     without those that say the default. Raises FedbenchError for a file without the class and for a wrong option."""
     if name.partition(":")[0] not in _MODELS:
-        return plugin.named(name)
+        return own_name(name)
     base, options = _parsed(name)
     text = ",".join(f"{option}={value}" for option, value in options.items() if value != _default(base, option))
     return f"{base}:{text}" if text else base
@@ -97,8 +135,8 @@ def _default(base: str, option: str) -> int | str:
 
 def check(name: str) -> None:
     """Raise FedbenchError unless there is such a network, in fedbench or among the files that were given."""
-    if plugin.is_plugin(name):
-        plugin.known(name)
+    if is_plugin(name):
+        known(name)
     elif name.startswith("torchvision:"):
         if not _STANDARD.fullmatch(name):
             raise FedbenchError(f"'{name}' does not name a network of torchvision", _SUCH)
@@ -112,8 +150,8 @@ def code_of(name: str) -> tuple[tuple[str, ...], tuple[Import, ...]]:
     """Where a network's code is: its file in the package, or the import statements of a user's own. Raises
     FedbenchError for an unknown name."""
     check(name)
-    if plugin.is_plugin(name):
-        return (), plugin.statements(name)
+    if is_plugin(name):
+        return (), statements(name)
     if name.startswith("torchvision:"):
         return ("models/standard.py",), ()
     base, _ = _parsed(name)
@@ -123,8 +161,8 @@ def code_of(name: str) -> tuple[tuple[str, ...], tuple[Import, ...]]:
 def class_of(name: str) -> Callable[..., FLModel]:
     """The class of a network, by name; imports torch. Raises FedbenchError for an unknown one."""
     check(name)
-    if plugin.is_plugin(name):
-        return plugin.class_of(name)
+    if is_plugin(name):
+        return own_class(name)
     if named := _STANDARD.fullmatch(name):
         from fedbench.models.standard import Choice, Standard
 

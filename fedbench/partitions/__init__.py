@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from fedbench.partitions.artifact import Partition
-from fedbench.partitions.builder import build, make, obtain
-from fedbench.partitions.density import Densities
-from fedbench.partitions.mixture_csv import read_mixture
+from fedbench.partitions.builder import build, make, obtain, read_mixture
+from fedbench.partitions.distribution import Densities
 from fedbench.partitions.scheme import Assignment, Scheme
 from fedbench.partitions.schemes import spec
 from fedbench.partitions.tables import read

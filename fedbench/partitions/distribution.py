@@ -5,12 +5,61 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.partitions.transforms import Rotation
+
+if TYPE_CHECKING:
+    from fedbench.data import Dataset
+
+
+# -- density ---------------------------------------------------------------------------------------------------
+# What is known of the clients' training and test distributions: the probability of each stratum.
+#
+# A stratum is what an importance weight depends on: the class under target shift (FTW-ERM, Proposition 4), and
+# whether the colour agrees with the label on Colored MNIST. Nominal probabilities where the partitioner knows
+# them; the shares of the samples that the clients hold where it does not.
+
+
+@dataclass(frozen=True, eq=False)
+class Densities:
+    """R samples in S strata, and the probability of each stratum for M clients; every row of both tables sums to 1."""
+
+    strata: NDArray[np.int64]  #: [R] 0..S-1: the stratum of each row of the partition
+    train: NDArray[np.float64]  #: [M, S] under the client's training distribution
+    test: NDArray[np.float64]  #: [M, S] under its test distribution
+
+
+def normalised(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    """Class probabilities: each row divided by its sum."""
+    weights = np.array(rows, np.float64)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def realised(label: NDArray[np.integer], client: NDArray[np.integer], clients: int, classes: int) -> Densities:
+    """The class shares of all of a client's samples, for both of its sides: a random split is no shift.
+
+    Arguments:
+        label, client: class and client of each sample [R]; with several labels [R, U] all samples are one stratum.
+        clients, classes: M and the number of classes, which are the strata.
+    """
+    if label.ndim > 1:
+        return Densities(np.zeros(len(label), np.int64), np.ones((clients, 1)), np.ones((clients, 1)))
+    counts = counted(client, label, clients, classes)
+    shares = np.asarray(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))
+    return Densities(label.astype(np.int64), shares, shares)
+
+
+def counted(client: NDArray[np.integer], label: NDArray[np.integer], clients: int, classes: int) -> NDArray[np.int64]:
+    """[M, K]: samples of each class, from client and class of each sample [R]."""
+    flat = client.astype(np.int64) * classes + label
+    return np.bincount(flat, minlength=clients * classes).reshape(clients, classes)
+
+
+# -- distribution ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -91,3 +140,23 @@ class Drawn:
 def _listed(parts: Sequence[str]) -> str:
     """A list in words, long ones cut."""
     return ", ".join(parts) if len(parts) <= 12 else f"{', '.join(parts[:10])} and {len(parts) - 10} more"
+
+
+# -- official --------------------------------------------------------------------------------------------------
+# The data set's own split into training and test images, and what stands in where there is none.
+
+
+def test_images(dataset: Dataset, rng: np.random.RandomState | np.random.Generator) -> NDArray[np.bool_]:
+    """Which images [N] are official test images; without any (scikit-learn's digits) a fifth of each class, drawn;
+    with multi-label images a fifth of all."""
+    official = dataset.split == 1
+    if official.any():
+        return np.asarray(official)
+    chosen = np.zeros(len(dataset.labels), bool)
+    if dataset.multi_label:
+        chosen[rng.permutation(len(chosen))[: len(chosen) // 5]] = True
+        return chosen
+    for k in range(len(dataset.classes)):
+        pool = rng.permutation(np.flatnonzero(dataset.labels == k))
+        chosen[pool[: len(pool) // 5]] = True
+    return chosen

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from fedbench.data import Dataset
     from fedbench.partitions.artifact import Partition
-    from fedbench.partitions.density import Densities
+    from fedbench.partitions.distribution import Densities
 
 #: What a partitioner takes that splits samples at random, and one that draws training and test samples apart.
 AT_RANDOM = ("train_fraction", "subsample", "unseen", "unseen_as", "validation", "duplicates")

@@ -31,12 +31,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedbench.data.lists import as_array, as_column, values_of
+from fedbench.data.part import as_array, as_column, values_of
 from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
 from fedbench.partitions.artifact import Partition
-from fedbench.partitions.density import Densities
-from fedbench.partitions.distribution import Distribution, Drawn
+from fedbench.partitions.distribution import Densities, Distribution, Drawn
 from fedbench.partitions.transforms import Transform
 from fedbench.specs import PartitionSpec
 from fedbench.store import Artifact, Writer

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedbench.partitions import schemes, true_groups
+from fedbench.errors import FedbenchError
+from fedbench.partitions import schemes
 from fedbench.partitions.artifact import Partition
 from fedbench.partitions.bank import LEVELLED
 from fedbench.partitions.shade import (
@@ -24,11 +27,61 @@ from fedbench.partitions.shade import (
 )
 from fedbench.partitions.transforms import SHIFTS, Transform, of_clients
 from fedbench.specs import PartitionSpec
+from fedbench.store import Artifact
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
+
+
+# -- true groups -----------------------------------------------------------------------------------------------
+# The view of true groups: which clients share a distribution, and what it is.
+
+
+#: Clients of a group that are named.
+_NAMED = 12
+
+
+def of_client(p: Partition, client: int) -> str:
+    """A client's group; in drift phases, those one after another and then the test data's."""
+    if p.spec.phases is None:
+        return str(p.groups[client])
+    return "→".join(str(phase[client]) for phase in p.phase_groups) + f", {p.test_groups[client]}"
+
+
+def render_groups(p: Partition, width: int) -> Iterable[str | Table]:
+    """A line a group: its clients (in drift phases: how many meet it, and how many are tested on it), and in words what
+    their data are drawn from."""
+    total = len(p.distributions)
+    drifting = p.spec.phases is not None
+    if drifting:
+        yield "\nColumn group: of each phase of the training data, and behind the comma of the test data."
+    grid = plain_table(gap=2)
+    grid.add_column("group", justify="right", no_wrap=True)
+    for name in ("training", "test") if drifting else ("clients",):
+        grid.add_column(name)
+    grid.add_column("distribution")
+    yield ""
+    for g in range(rows_shown(total)):
+        trained = [c for c in range(p.clients) if any(phase[c] == g for phase in p.phase_groups)]
+        tested = [c for c in range(p.clients) if p.test_groups[c] == g]
+        who = [trained, tested] if drifting else [trained]
+        grid.add_row(str(g), *map(_clients, who), p.distributions[g].described(p.classes))
+    yield grid
+    if more := total - rows_shown(total):
+        yield f"and {more:,} more"
+
+
+def _clients(numbers: list[int]) -> str:
+    """Which clients, as many as are named."""
+    named = ", ".join(map(str, numbers[:_NAMED]))
+    more = len(numbers) - _NAMED
+    return f"{named} and {more} more" if more > 0 else named or "none"
+
+
+# -- view ------------------------------------------------------------------------------------------------------
+
 
 #: Columns wanted where the output is not a terminal.
 WIDTH = 100
@@ -57,7 +110,7 @@ def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]
     )
     yield from _tables(p, width)
     if p.drawn is not None:
-        yield from true_groups.render(p, width)
+        yield from render_groups(p, width)
 
 
 def _sizes(p: Partition, dealt: slice) -> str:
@@ -141,7 +194,7 @@ def _fill(grid: Table, p: Partition, cells: Callable[[int], list[Text]], shift: 
         written = ["-" if v is None else steps[s].format(v) for s, v in zip(used, values, strict=True)]
         mark = ("*" if p.unseen[c] else " ") if p.spec.unseen else ""
         sizes = [f"{sizes[c]:,}" for sizes in (p.n_train, *([p.n_validation] if validated else []), p.n_test)]
-        grid.add_row(f"{c}{mark}", *cells(c), *sizes, *written, *([true_groups.of_client(p, c)] if own else []))
+        grid.add_row(f"{c}{mark}", *cells(c), *sizes, *written, *([of_client(p, c)] if own else []))
     return grid
 
 
@@ -163,3 +216,36 @@ def _summary(p: Partition) -> Table:
     for name, values in rows:
         grid.add_row(name, *(f"{v:,.0f}" for v in np.quantile(values, [0, 0.25, 0.5, 0.75, 1])))
     return grid
+
+
+# -- counts ----------------------------------------------------------------------------------------------------
+# Who holds how many samples of which class in a stored partition: only that, quickly, and without pandas.
+
+
+def class_counts(artifact: Artifact) -> tuple[tuple[str, ...], NDArray[np.int64], bool]:
+    """The names of the K classes, each client's samples in each of them [M, K], and whether an image has several
+    labels. Raises FedbenchError if the artifact is no partition or its file is damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    spec = artifact.spec
+    if not isinstance(spec, PartitionSpec):
+        raise FedbenchError(f"{artifact.kind} {artifact.id} is not a partition")
+    path = artifact.file("samples.parquet")
+    try:
+        table = pq.ParquetFile(path).read(["client", "label"], use_threads=False)
+        classes = tuple(json.loads(table.schema.metadata[b"classes"]))
+        client, label = (table.column(name).combine_chunks() for name in ("client", "label"))
+        several = pa.types.is_fixed_size_list(label.type)
+        # By DLPack: pyarrow's own to_numpy imports pandas.
+        of: NDArray[np.int64] = np.from_dlpack(client).astype(np.int64)
+        labels: NDArray[np.int64] = np.from_dlpack(label.flatten() if several else label).astype(np.int64)
+        counts = np.zeros((spec.all_clients, len(classes)), np.int64)
+        if several:
+            np.add.at(counts, of, labels.reshape(len(of), -1))
+        else:
+            np.add.at(counts, (of, labels), 1)
+    except (OSError, KeyError, IndexError, ValueError, pa.ArrowException) as error:
+        hint = f"remove it with 'fedbench remove {artifact.id}' and make it again"
+        raise FedbenchError(f"cannot read {path} ({error})", hint) from error
+    return classes, counts, several

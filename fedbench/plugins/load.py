@@ -8,6 +8,8 @@ loaded from the folder in another way than by an import statement (importlib, sa
 from __future__ import annotations
 
 import builtins
+import inspect
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -15,12 +17,71 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from fedbench.errors import FedbenchError
+from fedbench.errors import FedbenchError, unknown
 from fedbench.imports import Import
 from fedbench.plugins.mistakes import PluginError, in_words, mistake, shown
 from fedbench.plugins.source import Module, Plugin, read
+
+# -- classes ---------------------------------------------------------------------------------------------------
+# A user's class from 'FILE.py:Class', or from 'FILE.py' alone where the file has only one of the kind.
+
+
+T = TypeVar("T")
+
+
+def is_file(reference: str) -> bool:
+    """Whether a name that was given means a user's file."""
+    return ".py:" in reference or reference.endswith(".py")
+
+
+class Place(NamedTuple):
+    """Where a class stands: the file, and the class's name if it was given."""
+
+    file: Path
+    name: str | None
+    reference: str  #: as the user wrote it
+
+
+def place(reference: str, what: str) -> Place:
+    """The place of the `what` (such as "method") that is given as 'FILE.py:Class' or 'FILE.py'.
+
+    Raises FedbenchError if there is no such file.
+    """
+    file, name = (reference, "") if reference.endswith(".py") else reference.rsplit(":", 1)
+    try:
+        path = Path(os.path.expanduser(file)).absolute()  # Path.expanduser would take './~x' for '~x'
+        there = path.is_file()
+    except (OSError, ValueError):  # a name too long, say
+        there = False
+    if not there:
+        raise FedbenchError(f"no file {file} to take the {what} from")
+    return Place(path, name or None, reference)
+
+
+def classes(module: ModuleType) -> dict[str, type]:
+    """The classes that a module defines itself, by their names."""
+    own = vars(module).items()
+    return {name: value for name, value in own if inspect.isclass(value) and value.__module__ == module.__name__}
+
+
+def pick(module: ModuleType, base: type[T], wanted: str | None, reference: str, what: str) -> type[T]:
+    """The module's own class derived from `base` that is wanted, or its only one. Raises FedbenchError if there is
+    none, or more than one to choose from."""
+    own = classes(module)
+    fitting = {name: value for name, value in own.items() if issubclass(value, base)}
+    if wanted is not None and wanted not in fitting:
+        if wanted in own:
+            raise FedbenchError(f"{reference} is no {what}", f"derive it from {base.__module__}.{base.__name__}")
+        raise unknown(f"{what} class in {reference}", wanted, fitting)
+    if wanted is None and len(fitting) != 1:
+        raise FedbenchError(f"{reference} defines {len(fitting)} {what}s", "name one: FILE.py:Class")
+    return fitting[wanted] if wanted else next(iter(fitting.values()))
+
+
+# -- load ------------------------------------------------------------------------------------------------------
+
 
 #: By the name under which a plug-in's modules stand in sys.modules.
 _plugins: dict[str, Plugin] = {}
@@ -132,3 +193,79 @@ def _importing(root: str) -> Callable[..., Any]:
         return builtins.__import__(name, globals, locals, fromlist, level)
 
     return importing
+
+
+# -- named -----------------------------------------------------------------------------------------------------
+# Names of users' classes in specs: a spec knows one by its class and its source, such as `Net@0123456789ab`. The same
+# text is the same class wherever it lies, and what was made of it can be told and reported without the file.
+
+
+#: What stands between the class and the digits of its source's digest.
+AT = "@"
+#: Digits of the digest.
+DIGITS = 12
+#: So many classes of a file are named to whoever names none.
+MOST = 3
+
+
+class Known(NamedTuple):
+    """A class that this process was given."""
+
+    place: Place
+    source: Plugin  #: as it was read when it was named
+
+
+class Named:
+    """The users' classes of one kind that this process was given."""
+
+    def __init__(self, what: str, option: str) -> None:
+        self.what = what  #: such as "model"
+        self.option = option  #: of the command line, by which one is given
+        self._known: dict[str, Known] = {}
+
+    def name(self, given: str) -> str:
+        """The name under which a spec knows a class: for 'FILE.py:Class' the class and its source, else as given.
+        Nothing is run. Raises FedbenchError for a file that is not there, no Python or without the class's name."""
+        if not is_file(given):
+            return given
+        at = place(given, self.what)
+        if at.name is None or not at.name.isidentifier():
+            own = [f"{at.file.name}:{name}" for name in sorted(read(at.file).classes())]
+            example = f"such as {' or '.join(own[:MOST])}" if own else "it defines none"
+            raise FedbenchError(f"{given} does not say which of its classes is the {self.what}", example)
+        source = read(at.file)
+        if at.name not in source.classes(assigned=True):
+            raise unknown(f"{self.what} class in {given}", at.name, source.classes())
+        name = f"{at.name}{AT}{source.digest[:DIGITS]}"
+        self._known[name] = Known(at, source)
+        return name
+
+    def is_plugin(self, name: str) -> bool:
+        """Whether a spec's name is that of a user's class."""
+        return AT in name
+
+    def __contains__(self, name: str) -> bool:
+        """Whether this process was given that class."""
+        return name in self._known
+
+    def known(self, name: str) -> Known:
+        """Where that class is. Raises FedbenchError if this process was not given it."""
+        if name not in self._known:
+            cls, _, digits = name.partition(AT)
+            raise FedbenchError(
+                f"the {self.what} {name} is a user's file that is not at hand",
+                f"give {self.option} FILE.py:{cls} (source {digits})",
+            )
+        return self._known[name]
+
+    def load(self, name: str, base: type[T]) -> tuple[type[T], Place]:
+        """That class, which must derive from `base`, and where it stands.
+
+        Raises FedbenchError for one that does not, or whose file was changed since it was named; PluginError for a
+        file that does not load.
+        """
+        at, source = self.known(name)
+        module, now = load(at.file)
+        if now.digest != source.digest:
+            raise FedbenchError(f"{at.reference} was changed while fedbench was at work", "give the command again")
+        return pick(module, base, at.name, at.reference, self.what), at

@@ -4,22 +4,32 @@ many of the reported numbers come out."""
 from __future__ import annotations
 
 import dataclasses
+import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from fedbench import protocol
+from fedbench import protocol, reader, resources
 from fedbench.data import called
 from fedbench.errors import unknown
 from fedbench.reports import table as tables
 from fedbench.reports.layout.build import lay_out, verdicts
-from fedbench.reports.layout.grid import Grid
+from fedbench.reports.layout.grid import Grid, only_done
+from fedbench.reports.render import render
+from fedbench.reports.render.text import escape, how
 from fedbench.reports.status.cells import Cells, find
 from fedbench.reports.status.index import Index
 from fedbench.reports.table.claims import OPEN, Verdict
 from fedbench.reports.table.spec import Table
+from fedbench.results.shelf import Shelf, with_fedbench
+from fedbench.results.shelf import summary as of_pack
 from fedbench.store import Store
+from fedbench.words import counted, duration
+
+# -- claims ----------------------------------------------------------------------------------------------------
+
 
 #: Numbers of rivals that are told beside a row that is to be among the best.
 RIVALS = 2
@@ -173,3 +183,165 @@ def _numbers(grid: Grid, table: Table, verdict: Verdict) -> dict[str, str]:
         for key in columns
         if line.entries[printed[key]].text
     }
+
+
+# -- claims in words -------------------------------------------------------------------------------------------
+# Claims in words: a line each, as the terminal and Markdown have them.
+
+
+#: State of a claim -> sign and colour.
+LOOKS = {
+    "holds": ("✓", "green"),
+    "holds so far": ("✓", "green"),
+    "undecided": ("?", "cyan"),
+    "fails": ("✗", "yellow"),
+    "not measured": ("·", "dim"),
+}
+
+
+def title(one: Claims) -> str:
+    """Its table, at which budget, and whether shipped results are among the numbers."""
+    scope = f", {one.scope}" if one.scope else "" if one.table.counted else ", not measured"
+    return f"{one.table.id}  {one.table.title}{scope}{' (shipped results among it)' if one.shipped else ''}"
+
+
+def words(stand: Stand) -> str:
+    """A claim, how it stands, and the numbers that decide."""
+    numbers = ", ".join(f"{name} {text}" for name, text in stand.numbers.items())
+    parts = (stand.verdict.state, how(stand.verdict, stand.reported), numbers)
+    return f"{stand.verdict.claim.text}: {'; '.join(part for part in parts if part)}"
+
+
+def summary(tables: Sequence[Claims]) -> Iterator[str]:
+    """How many claims each paper makes, each counted once; and of each budget that has a number, how they stand there
+    and how many of the paper's numbers come out."""
+    for paper in dict.fromkeys(one.paper for one in tables):
+        own = [one for one in tables if one.paper == paper]
+        every = {identity for one in own for identity in one.by_identity}
+        counted = {identity for one in own if one.table.counted for identity in one.by_identity}
+        if every:
+            yield f"{paper}: {len(every)} claims{'' if any(one.grid for one in own) else '; none is measured'}."
+        for budget in dict.fromkeys(one.budget for one in own if one.grid):
+            at = [one for one in own if one.grid and one.budget == budget]
+            stands = {identity: stand for one in at for identity, stand in one.by_identity.items()}
+            counts = Counter(stand.verdict.state for stand in stands.values())
+            counts[OPEN] += len((every - counted if budget else counted) - stands.keys())
+            words = ", ".join(f"{n} {_stand(n, state)}" for state in LOOKS if (n := counts[state]))
+            tally = sum((one.tally for one in at), Tally())
+            parts = [words, str(tally) if tally.measured else ""]
+            if any(parts):
+                scope = f"budget {budget}" if budget else "counted"
+                yield f"{paper}, {scope}: {'; '.join(part for part in parts if part)}."
+
+
+def _stand(n: int, state: str) -> str:
+    """The state's words for so many claims: 1 holds, 2 hold."""
+    verb, _, rest = state.partition(" ")
+    return state if n == 1 or not verb.endswith("s") else f"{verb.removesuffix('s')} {rest}".strip()
+
+
+def listed(one: Claims) -> Iterator[str]:
+    """The claims of a table as a list in Markdown."""
+    yield from (f"- {LOOKS[stand.verdict.state][0]} {escape(words(stand))}" for stand in one.stands)
+
+
+def markdown(tables: Sequence[Claims]) -> Iterator[str]:
+    """The page of all claims."""
+    yield "# What the papers claim, and what holds here\n"
+    yield from (f"- {escape(line)}" for line in summary(tables))
+    for one in (one for one in tables if one.stands):
+        yield f"\n## {escape(title(one))}\n"
+        yield from listed(one)
+
+
+# -- measured --------------------------------------------------------------------------------------------------
+# A paper's page of what was measured: its tables as its result packs fill them, and a few sentences of ours.
+#
+# The sentences stand in tables/PAPER/measured.toml, each beside a table or before all of them. Neither images nor a
+# store
+# go into the page, so that everybody makes the same one.
+
+
+#: The sentences, and the page.
+SENTENCES, PAGE = "measured.toml", "measured.md"
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph of ours, in Markdown."""
+
+    text: str
+    table: str = ""  #: below which it stands; before all of them if empty
+    budget: str = ""  #: of the numbers that it is about; below the table at each if empty
+
+
+@dataclass(frozen=True)
+class _File:
+    note: list[Note]
+
+
+def page(paper: str) -> str:
+    """The page in Markdown. Raises FedbenchError for an unknown paper, a faulty file of sentences, and one that names a
+    table without numbers."""
+    papers = {name.partition("/")[0] for name in tables.names()}
+    if paper not in papers:
+        raise unknown("paper", paper, papers)
+    shelf = Shelf(with_fedbench())
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        every = list(claims([paper], store, [], Index(store, shelf)))
+    there = [one for one in every if one.grid is not None and one.shipped]
+    notes = _sentences(paper, {one.table.id for one in there})
+    own = [of_pack(pack) for pack in shelf.packs if pack.path.parent.parent.name == paper]
+    lines = [
+        f"# {paper}: what was measured", "",
+        f"Made by `fedbench results page {paper}` from the result packs and `{SENTENCES}`: change these, not the page.",
+        "", *(f"- {text}" for text in (*map(_pack, own), *summary(every))),
+        *_paragraphs(notes, ""), *(line for one in there for line in _of_table(one, notes)),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _sentences(paper: str, there: set[str]) -> Sequence[Note]:
+    path = resources.TABLES / paper / SENTENCES
+    notes = reader.read(_File, reader.toml(path, "file of sentences"), str(path)).note if path.exists() else []
+    for note in notes:
+        if note.table and note.table not in there:
+            raise unknown(f"table with numbers in {path}", note.table, there)
+    return notes
+
+
+def _pack(pack: dict[str, object]) -> str:
+    days = " to ".join(dict.fromkeys(str(pack[end])[:10] for end in ("first", "last")))
+    by, machines = (", ".join(map(str, pack[key])) for key in ("by", "machines"))  # type: ignore[call-overload]
+    runs = counted(int(str(pack["runs"])), "run")
+    return f"{runs} by {by}, {days}, {duration(float(str(pack['seconds'])))} of training on {machines}."
+
+
+def _of_table(one: Claims, notes: Sequence[Note]) -> Iterator[str]:
+    """A table as it is printed beside the paper's numbers, without what has none; its claims, and what we say of it."""
+    assert one.grid is not None
+    yield from ("", render([_bare(one.grid)], "markdown").rstrip().replace("### ", "## ", 1))
+    if one.tally.measured:
+        yield f"- {str(one.tally)[0].upper()}{str(one.tally)[1:]}."
+    yield from listed(one)
+    yield from _paragraphs([note for note in notes if note.budget in ("", one.budget)], one.table.id)
+
+
+def _bare(grid: Grid) -> Grid:
+    """The grid without what is said to whoever could fill it, and without its claims, which stand below."""
+    whole = only_done(grid)
+    return replace(
+        whole,
+        about=tuple(text for text in whole.about if not text.startswith("No images of")),
+        command="",
+        notes=(),
+        footnotes=(),
+        verdicts=(),
+    )
+
+
+def _paragraphs(notes: Sequence[Note], table: str) -> Iterator[str]:
+    for note in notes:
+        if note.table == table:
+            yield from ("", note.text.strip())

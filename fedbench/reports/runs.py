@@ -18,10 +18,9 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.read import Metrics, load, metrics_of
 from fedbench.partitions import schemes
 from fedbench.plain import plain
+from fedbench.reports.status.index import stale
 from fedbench.reports.status.others import title_of
-from fedbench.reports.status.versions import stale
-from fedbench.results.shelf import Shelf
-from fedbench.results.shipped import Shipped
+from fedbench.results.shelf import Shelf, Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
 
@@ -142,7 +141,7 @@ def _read_by(condition: _Condition, store: Store, roots: Sequence[Path], shelf: 
     """Id of each run that the tables which a filter names read -> what they call it."""
     from fedbench import protocol
     from fedbench.reports import table as tables
-    from fedbench.reports.status.asked import of_tables
+    from fedbench.reports.status.cells import of_tables
 
     if condition.key != "protocol":
         return of_tables(condition.values, store, roots, shelf)

@@ -18,6 +18,7 @@ runs that diverged (`failure`), and its seal (`seal`).
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -35,12 +36,69 @@ from fedbench.files import disk_errors, write_whole
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.read import Metrics, outside
 from fedbench.plain import plain
-from fedbench.results import failure, seal
-from fedbench.results.failure import Failure
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+# -- failure ---------------------------------------------------------------------------------------------------
+# Runs that diverged, as packs hold them: a table that chooses values must know that these are out of the question.
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that diverged, and why it ended."""
+
+    spec: RunSpec
+    reason: str
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+
+def to_json(failures: Iterable[Failure]) -> bytes:
+    """The same failures are the same bytes."""
+    each = {failure.id: {"spec": failure.spec.to_dict(), "reason": failure.reason} for failure in failures}
+    return json.dumps(each, sort_keys=True, separators=(",", ":")).encode()
+
+
+def from_json(text: bytes) -> list[Failure]:
+    """Raises ValueError for what `to_json` has not written."""
+    try:
+        failures = [Failure(RunSpec.shared(one["spec"]), str(one["reason"])) for one in json.loads(text).values()]
+    except (AttributeError, KeyError, TypeError, FedbenchError) as error:
+        raise ValueError(f"a run that diverged cannot be read: {error}") from error
+    return failures
+
+
+# -- seal ------------------------------------------------------------------------------------------------------
+# A pack's seal: the SHA-256 of its bytes, which stands in their midst. What was edited or damaged is no result.
+
+
+#: In the file's metadata, and what stands there while the bytes are counted.
+SEAL, BLANK = b"fedbench_seal", b"0" * 64
+
+
+def sealed(data: bytes) -> bytes:
+    """A pack with its seal in the place of BLANK. A Parquet file's metadata are its end, so the last one is meant."""
+    place = data.rindex(BLANK)
+    return data[:place] + hashlib.sha256(data).hexdigest().encode() + data[place + len(BLANK) :]
+
+
+def whole(data: bytes, seal: bytes) -> bool:
+    """Whether a pack that has this seal has the bytes that it was written with."""
+    if len(seal) != len(BLANK) or (place := data.rfind(seal)) < 0:
+        return False
+    view, count = memoryview(data), hashlib.sha256()
+    for part in (view[:place], BLANK, view[place + len(seal) :]):
+        count.update(part)
+    return count.hexdigest().encode() == seal
+
+
+# -- pack ------------------------------------------------------------------------------------------------------
+
 
 VERSION = 2
 #: In the file's metadata: the version of this layout.
@@ -111,7 +169,7 @@ class Pack:
             metadata = self._file.metadata.metadata or {}
             version = json.loads(metadata.get(KEY, b"null"))
             ours = version == VERSION
-            if ours and not seal.whole(self.path.read_bytes(), metadata.get(seal.KEY, b"")):
+            if ours and not whole(self.path.read_bytes(), metadata.get(SEAL, b"")):
                 raise ValueError("it was edited or damaged since it was written")
             types = {one.name: one.type for one in self._file.schema_arrow} if ours else {}
             table = self._file.read([*TEXTS, "seconds"], use_threads=False) if ours and types == _types() else None
@@ -136,7 +194,7 @@ class Pack:
         """The runs that diverged. Raises FedbenchError unless it is a pack."""
         try:
             raw = (self._file.metadata.metadata or {}).get(FAILURES, b"{}") if self.heads else b"{}"
-            failures = failure.from_json(raw)
+            failures = from_json(raw)
         except ValueError as error:
             raise self._damaged(str(error)) from error
         if not all(one.reason == plain(one.reason) for one in failures):
@@ -362,8 +420,8 @@ def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:
     table = pa.table({name: pa.array(columns[name], kind) for name, kind in _types().items()})
     made = {row.id for row in unique}
     diverged = [one for one in failures if one.id not in made]
-    kept = {FAILURES: failure.to_json(diverged)} if diverged else {}
-    table = table.replace_schema_metadata({KEY: json.dumps(VERSION), **kept, seal.KEY: seal.BLANK})
+    kept = {FAILURES: to_json(diverged)} if diverged else {}
+    table = table.replace_schema_metadata({KEY: json.dumps(VERSION), **kept, SEAL: BLANK})
     buffer = io.BytesIO()
     split = "value.list.element"
     pq.write_table(
@@ -371,7 +429,7 @@ def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:
         use_dictionary=[*TEXTS, *(f"{name}.list.element" for name in ("names", "views", *LONG))],
         column_encoding={split: "BYTE_STREAM_SPLIT"},
     )  # fmt: skip
-    return seal.sealed(buffer.getvalue())
+    return sealed(buffer.getvalue())
 
 
 def _types() -> dict[str, pa.DataType]:

@@ -10,11 +10,8 @@ leaves every older id as it was.
 from __future__ import annotations
 
 from fedbench.specs.base import SCHEMA, Plain, Spec, check_seed, require
-from fedbench.specs.dataset import DatasetSpec
-from fedbench.specs.metrics import MetricsSpec
-from fedbench.specs.partition import MODIFIERS, PartitionSpec
-from fedbench.specs.run import RunSpec
-from fedbench.specs.setting import PRECISIONS, Setting
+from fedbench.specs.partition import MODIFIERS, DatasetSpec, PartitionSpec
+from fedbench.specs.run import PRECISIONS, MetricsSpec, RunSpec, Setting
 
 SPECS: dict[str, type[Spec]] = {c.kind: c for c in (DatasetSpec, PartitionSpec, RunSpec, MetricsSpec)}
 

@@ -8,7 +8,27 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from fedbench.specs.base import Spec, check_seed, frozen, require, thawed
-from fedbench.specs.dataset import DatasetSpec
+
+# -- dataset ---------------------------------------------------------------------------------------------------
+# Which images.
+
+
+@dataclass(frozen=True)
+class DatasetSpec(Spec):
+    """Which images: the recipe's name, which of its sources, and what those files hold."""
+
+    kind: ClassVar[str] = "dataset"
+    name: str
+    source: str  #: name of the recipe's source; the same data set may exist in exact and in re-encoded form
+    content: str  #: digest of the source's checksums and of how the recipe reads them
+    version: int = 1  #: of the readers
+
+    def __post_init__(self) -> None:
+        self._check_types()
+
+
+# -- partition -------------------------------------------------------------------------------------------------
+
 
 #: Clients at most: each is a row of every table, and a model of its own under most methods.
 MOST_CLIENTS = 10_000_000

@@ -2,12 +2,171 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar
 
-from fedbench.specs.base import Plain, Spec, coerce, require, to_json
-from fedbench.specs.setting import Setting
+from fedbench.errors import unknown
+from fedbench.specs.base import Plain, Spec, check_seed, coerce, require, to_json
+from fedbench.specs.partition import PartitionSpec
+
+# -- setting ---------------------------------------------------------------------------------------------------
+# How a model is trained: everything of a run but its method.
+
+
+#: Rounds at most: each leaves a line in the run's tables.
+MOST_ROUNDS = 10_000_000
+#: Local epochs or steps of a round at most: its batches are planned ahead.
+MOST_PASSES = 1_000_000
+TAILS = ("drop", "keep")
+SCHEDULES = ("constant", "cosine")
+AUGMENTS = ("none", "crop", "pad_flip")
+PASSES = ("endless",)
+INITS = ("torch",)
+PRECISIONS = ("fp32", "tf32", "bf16")
+EXECUTORS = ("sequential", "cores", "stacked", "graphed", "streams")
+OPTIMIZERS = ("sgd", "adamw")
+#: Which round's models answer.
+SELECTIONS = ("best",)
+
+
+@dataclass(frozen=True)
+class Setting(Spec):
+    """Everything of a run but its method: runs of one setting can stand in one column of a table."""
+
+    kind: ClassVar[str] = "setting"
+    partition: PartitionSpec
+    budget: str  #: name of the budget these values come from, or "custom"
+    model: str
+    rounds: int
+    batch_size: int
+    lr: float
+    seed: int
+    epochs: int | None = None  #: local epochs a round; exactly one of epochs and steps
+    steps: int | None = None  #: local steps a round
+    tail: str = "keep"  #: what becomes of a pass's last short batch: one of TAILS
+    schedule: str = "constant"  #: of the learning rate over rounds: one of SCHEDULES
+    momentum: float = 0.0  #: of SGD
+    weight_decay: float = 0.0  #: SGD's is part of the gradient, AdamW's beside it
+    participation: float = 1.0  #: probability that a client takes part in a round
+    cohort: int | None = None  #: clients that take part in a round, drawn uniformly without replacement
+    passes: str | None = None  #: "endless": one shuffled pass goes on over rounds; None: every request begins its own
+    full_last_round: bool = False  #: every client takes part in the last round
+    augment: str = "none"  #: one of AUGMENTS: crop is applied to training and test images, pad_flip to training ones
+    window: int = 1  #: evaluate after each of the last `window` rounds
+    every: int = 0  #: and after every so many rounds (0: not)
+    votes: bool = True  #: every client's model answers every test image (else only its own client's)
+    precision: str = "fp32"  #: of the arithmetic: one of PRECISIONS
+    #: One of EXECUTORS, where times are what is measured; None: any, as it changes nothing but the time.
+    executor: str | None = None
+    #: The optimiser, and with it the momentum, begins anew with every pass over the data (else with every request).
+    momentum_restarts: bool | None = None
+    #: Each client's optimiser of a model is made once: what it remembers lives on from round to round.
+    momentum_lives: bool | None = None
+    init_seed: int | None = None  #: of the initial weights (None: the run's seed)
+    #: "torch": the initial weights are those of torch.manual_seed; None: of a stream of their own.
+    init: str | None = None
+    #: Every client is met once more after the last round, as one without labels: FLUX's test phase.
+    test_phase: bool | None = None
+    #: Rounds (1-based) at whose beginning the clients go on to the next drift phase of their training data.
+    drifts: tuple[int, ...] | None = None
+    #: Of the clients' local steps: one of OPTIMIZERS, AdamW with torch's betas and eps (None: sgd).
+    optimizer: str | None = None
+    #: One of SELECTIONS: "best", the models of the round with the lowest validation loss answer; None: the last's.
+    select: str | None = None
+    version: int = 1  #: of the trainer core
+    model_version: int | None = None  #: of the network (None: 1)
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        require((self.epochs is None) != (self.steps is None), "give either local epochs or local steps, not both")
+        for name in ("rounds", "batch_size", "epochs", "steps", "window"):
+            value, called = getattr(self, name), name.replace("_", " ")
+            require(value is None or value >= 1, f"{called} must be at least 1, not {value}")
+            most = {"rounds": MOST_ROUNDS, "epochs": MOST_PASSES, "steps": MOST_PASSES}.get(name, math.inf)
+            require(value is None or value <= most, f"{called} must be at most {most:,}, not {value}")
+        require(self.every >= 0, f"every must be at least 0, not {self.every}")
+        require(self.lr > 0, f"the learning rate must be above 0, not {self.lr}")
+        require(0 <= self.momentum < 1, f"momentum must lie in [0, 1), not {self.momentum}")
+        require(self.weight_decay >= 0, f"weight decay must be at least 0, not {self.weight_decay}")
+        require(0 < self.participation <= 1, f"participation must lie in (0, 1], not {self.participation}")
+        check_seed(self.seed)
+        trainees = self.partition.trainees
+        require(
+            self.cohort is None or (self.participation == 1 and 1 <= self.cohort <= trainees),
+            f"a cohort must be 1 to {trainees} clients, and no participation below 1 beside it",
+        )
+        require(
+            self.passes != "endless" or self.steps is not None, "endless passes go with local steps, not local epochs"
+        )
+        # What changes nothing is left out, so that a setting has one id.
+        for name in ("momentum_restarts", "momentum_lives", "test_phase"):
+            object.__setattr__(self, name, getattr(self, name) or None)
+        if self.model_version == 1:
+            object.__setattr__(self, "model_version", None)
+        require(
+            not (self.momentum_restarts and self.momentum_lives),
+            "momentum cannot both live and begin anew with every pass",
+        )
+        require(
+            not self.momentum_lives or self.momentum > 0 or self.optimizer == "adamw",
+            "there is no momentum that could live",
+            "for example --momentum 0.9 --momentum-lives",
+        )
+        if self.init_seed is not None:
+            check_seed(self.init_seed, "init_seed")
+        phases, drifts = self.partition.phases or 1, self.drifts or ()
+        rising = list(drifts) == sorted(set(drifts)) and all(2 <= t <= self.rounds for t in drifts)
+        require(phases > 1 or not drifts, "this partition's data do not drift", "make one that does with --phases 3")
+        require(
+            rising and len(drifts) == phases - 1,
+            f"training data in {phases} phases drift at the beginning of {phases - 1} of the rounds "
+            f"2 to {self.rounds}, in rising order, not of {list(drifts)}",
+            "for example --rounds 12 --drifts 5,8 with 3 phases",
+        )
+        for name, known in (
+            ("tail", TAILS), ("schedule", SCHEDULES), ("augment", AUGMENTS), ("precision", PRECISIONS),
+            ("passes", (None, *PASSES)), ("executor", (None, *EXECUTORS)), ("init", (None, *INITS)),
+            ("optimizer", (None, *OPTIMIZERS)), ("select", (None, *SELECTIONS)),
+        ):  # fmt: skip
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), [k for k in known if k])
+        if self.optimizer == "sgd":  # the default: a setting has one id
+            object.__setattr__(self, "optimizer", None)
+        require(
+            self.optimizer is None or not self.momentum,
+            f"momentum is SGD's: {self.optimizer} has betas of its own",
+            "leave the momentum out, or take --optimizer sgd",
+        )
+
+    @cached_property
+    def but_for_seeds(self) -> str:
+        """Canonical JSON, the same for settings that differ in nothing but seeds."""
+        return replace(self, seed=0, init_seed=None, partition=replace(self.partition, seed=0)).text
+
+    @property
+    def initial_seed(self) -> int:
+        """The seed of the initial weights."""
+        return self.seed if self.init_seed is None else self.init_seed
+
+    @property
+    def descent(self) -> str:
+        """The optimiser in words, such as SGD with momentum 0.9 and weight decay 0.0005."""
+        momentum = "living momentum" if self.momentum_lives else "momentum"
+        named = ((momentum, self.momentum), ("weight decay", self.weight_decay))
+        values = " and ".join(f"{name} {value:g}" for name, value in named if value)
+        return ("AdamW" if self.optimizer == "adamw" else "SGD") + (f" with {values}" if values else "")
+
+    def evaluated_rounds(self) -> list[int]:
+        """Rounds (1-based) after which the models are asked for predictions."""
+        last = range(max(1, self.rounds - self.window + 1), self.rounds + 1)
+        sparse = range(self.every, self.rounds + 1, self.every) if self.every else range(0)
+        return sorted({*last, *sparse})
+
+
+# -- run -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -36,3 +195,19 @@ class RunSpec(Spec):
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+# -- metrics ---------------------------------------------------------------------------------------------------
+# The accuracies of a run.
+
+
+@dataclass(frozen=True)
+class MetricsSpec(Spec):
+    """The accuracies of one run, computed from its predictions."""
+
+    kind: ClassVar[str] = "metrics"
+    run: RunSpec
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        self._check_types()

@@ -21,8 +21,7 @@ spec are the same bytes wherever and however often they are made.
 from __future__ import annotations
 
 from fedbench.store.artifact import MANIFEST, Artifact, DamagedError
-from fedbench.store.folder import CHECKPOINT, KINDS, Store, default_home
-from fedbench.store.obtain import Contents, artifact_of
+from fedbench.store.folder import CHECKPOINT, KINDS, Contents, Store, artifact_of, default_home
 from fedbench.store.writing import Writer
 
 __all__ = [

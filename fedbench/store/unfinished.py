@@ -34,7 +34,7 @@ class Unfinished:
     spec: RunSpec
     state: End
     round: int  #: the last that is complete; of a run that is not under way, the last that is saved
-    progress: Mapping[str, Any]  #: what the process at work last noted (engine/progress.py); empty if nothing yet
+    progress: Mapping[str, Any]  #: what the process at work last noted (engine/run.py); empty if nothing yet
     holder: Mapping[str, Any] | None  #: the process at work: host, pid
     reason: str  #: why it failed
     diverged: bool  #: it failed so as it would anywhere

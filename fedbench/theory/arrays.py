@@ -3,6 +3,38 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from fedbench.errors import FedbenchError
+from fedbench.specs import require
+
+# -- arrays ----------------------------------------------------------------------------------------------------
+
 
 Array = NDArray[np.float64]
+
+
+# -- wasserstein -----------------------------------------------------------------------------------------------
+# How far distances of FLUX's descriptors are from the distances they stand for (Fenoglio et al., NeurIPS 2025, Eq. 4,
+# App. C.1 and Table 4, whose definition is that of the authors' notebook).
+#
+# A client's images and labels are taken for one Gaussian, of vectors [pixels; one-hot label], without covariances. The
+# squared 2-Wasserstein distance of two such Gaussians is ||m - m'||^2 + ||s - s'||^2, of means m and standard
+# deviations s: the Euclidean distance of the vectors (m, s). xi is how far it is from that of the two descriptors.
+
+
+def deviations(descriptors: ArrayLike, gaussians: ArrayLike) -> Array:
+    """xi = | ||d_i - d_j|| - W2(i, j) | of all pairs [N (N - 1) / 2] of N snapshots, in the order of
+    np.triu_indices(N, 1).
+
+    From descriptors [N, L], unscaled, and Gaussians [N, 2 D], means before standard deviations. Raises FedbenchError
+    for less than two snapshots and for NaN or infinite numbers.
+    """
+    from scipy.spatial.distance import pdist
+
+    d, g = np.asarray(descriptors, float), np.asarray(gaussians, float)
+    require(d.ndim == g.ndim == 2 and len(d) == len(g), "snapshots need descriptors [N, L] and Gaussians [N, 2 D]")
+    require(len(d) >= 2, f"a pair needs two snapshots, and there are {len(d)}")
+    if not (np.isfinite(d).all() and np.isfinite(g).all()):
+        raise FedbenchError("a snapshot holds NaN or infinite moments: its model has diverged")
+    return np.abs(pdist(d) - pdist(g))

@@ -29,8 +29,7 @@ from fedbench.methods.ditto import Ditto
 from fedbench.observers import Training
 from fedbench.partition_options import names
 from fedbench.partitions.schemes.dirichlet import Dirichlet
-from fedbench.results.importing import take_in
-from fedbench.results.making import row_of
+from fedbench.results.making import row_of, take_in
 from fedbench.results.pack import write
 from fedbench.store import Store
 from tests.support.cli_user import good, refused

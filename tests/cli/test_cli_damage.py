@@ -500,7 +500,7 @@ def test_stopped_before_the_first_and_after_the_last_round(ready: Path, monkeypa
     command = ("train", "--method", "fedavg", *SMOKE, "--seed", "1", "--executor", "sequential")
     for place, line in (
         ("core.worker.Worker.train", "stopped before the end of the first round; nothing was saved."),
-        ("engine.work.leave", "stopped; what was to be trained is complete."),
+        ("engine.job.leave", "stopped; what was to be trained is complete."),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(f"fedbench.{place}", interrupt)

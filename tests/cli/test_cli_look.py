@@ -20,8 +20,8 @@ import pytest
 
 from fedbench import methods
 from fedbench.__main__ import main
-from fedbench.cli import complete as completion
 from fedbench.cli import context
+from fedbench.cli import context as completion
 from fedbench.core.trainer import Progress
 from fedbench.machine import processor
 from fedbench.metrics.definitions import all_metrics
@@ -507,7 +507,7 @@ def test_an_interrupt_while_rounding_is_looked_at(pack: Path, tmp_path: Path, mo
 
 
 def test_an_interrupt_leaves_what_was_verified(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedbench.cli import verifying
+    from fedbench.cli import results as verifying
 
     other, train = tmp_path / "other", verifying.train
     good("results", "export", "-o", pack, "--by", "Ada")

@@ -583,7 +583,7 @@ def test_what_is_kept_is_told_evaluated_elsewhere_exported_and_removed(home: Pat
 
 
 def test_the_cards_command_makes_the_same_run(ready: Path, tmp_path: Path, prepared: Path) -> None:
-    from fedbench.engine.repeat import commands
+    from fedbench.engine.export import commands
     from fedbench.specs import RunSpec
 
     good("train", "--method", "fedavg", *SMOKE)

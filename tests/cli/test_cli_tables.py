@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from fedbench import methods
-from fedbench.cli import cost, live, making
+from fedbench.cli import live, making
 from fedbench.core import executors
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.trainer import Progress, Trainer
@@ -350,7 +350,7 @@ def clock(home: Path, brief: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
 
     monkeypatch.setattr(live, "time", it)
     monkeypatch.setattr(live, "threading", SimpleNamespace(Timer=timer))
-    monkeypatch.setattr(cost, "of", lambda runs, device: {one.spec.id: 60.0 for one in runs})
+    monkeypatch.setattr(making, "of", lambda runs, device: {one.spec.id: 60.0 for one in runs})
     monkeypatch.setattr(making, "run", timed)
     return it
 
@@ -371,7 +371,7 @@ def test_what_would_not_end_in_time_is_not_begun(clock: Clock, tmp_path: Path) -
 
 
 def test_a_slow_machine_is_noticed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "of", lambda runs, device: {one.spec.id: 20.0 for one in runs})
+    monkeypatch.setattr(making, "of", lambda runs, device: {one.spec.id: 20.0 for one in runs})
     assert "2 of 4 runs made\n" in good(*TWO, "--minutes", "2.5").err
 
 

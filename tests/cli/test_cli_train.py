@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fedbench.cli import own_runs
-from fedbench.cli.dealt import dataset_among
+from fedbench.cli.partition import dataset_among
 from fedbench.cli.train import _partition, train
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import Metrics, load, metrics_of, series

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedbench.conformance import learning
-from fedbench.conformance.agreement import TOLERANCE, gaps
+from fedbench.conformance import runs as learning
+from fedbench.conformance.runs import TOLERANCE, gaps
 from fedbench.conformance.subject import Subject
 from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, Outcome, checks, outcomes
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedbench.conformance.small import small
+from fedbench.conformance.subject import small
 from fedbench.core import captured
 from fedbench.core.captured import KEPT, CapturedStep, GraphedWorker, capacity
 from fedbench.core.checkpoint import Checkpoint

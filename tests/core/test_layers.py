@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedbench.conformance.small import small
+from fedbench.conformance.subject import small
 from fedbench.core.network import (
     Network,
     Networks,

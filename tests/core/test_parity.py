@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedbench.conformance import agreement
-from fedbench.conformance.agreement import COMMON, RAGGED, TOLERANCE, Scenario, differs, gaps
+from fedbench.conformance import runs as agreement
 from fedbench.conformance.lab import Recorder
-from fedbench.conformance.small import small
+from fedbench.conformance.runs import COMMON, RAGGED, TOLERANCE, Scenario, differs, gaps
+from fedbench.conformance.subject import small
 from fedbench.core import executors, simulation, worker
 from fedbench.core.client import (
     Add,

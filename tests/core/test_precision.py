@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedbench.conformance import agreement
-from fedbench.conformance.small import small
+from fedbench.conformance import runs
+from fedbench.conformance.subject import small
 from fedbench.core import precision as module
 from fedbench.core import worker
 from fedbench.core.precision import (
@@ -36,8 +36,8 @@ from fedbench.core.precision import (
     layout,
 )
 from fedbench.core.state import state_of
-from fedbench.engine import place
 from fedbench.engine import run as engine
+from fedbench.engine import run as place
 from fedbench.engine.job import Job
 from fedbench.engine.run import execute
 from fedbench.errors import FedbenchError
@@ -189,8 +189,8 @@ def test_the_order_in_memory_changes_nothing_but_rounding(
     monkeypatch.setattr(worker, "layout", first)
     ours = lab.train("fedavg", data, tmp_path / "first", s, executor=executor)
     assert seen
-    gaps = agreement.gaps(ours.tensors, last.tensors)
-    assert max(gaps.values()) < agreement.TOLERANCE
+    gaps = runs.gaps(ours.tensors, last.tensors)
+    assert max(gaps.values()) < runs.TOLERANCE
     if executor == "sequential":  # stacks lay their convolutions as their own way asks for
         assert any(gaps.values()), "nothing lay otherwise"
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.conformance.small import small
+from fedbench.conformance.subject import small
 from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Context, Loss, Train, Work
 from fedbench.core.executors import Stacked
 from fedbench.core.plan import Plan

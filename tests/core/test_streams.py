@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedbench import models
-from fedbench.conformance.small import small
+from fedbench.conformance.subject import small
 from fedbench.core import captured as module
 from fedbench.core import executors, precision
 from fedbench.core.captured import StreamedWorker

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbench import models
-from fedbench.conformance.small import small
+from fedbench.conformance.subject import small
 from fedbench.core import tables
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.executors import available_cores

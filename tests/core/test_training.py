@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedbench import models, protocol
-from fedbench.conformance.small import small
+from fedbench.conformance.subject import small
 from fedbench.core.client import Add, Ascend, Batch, Client, ClientUpdate, Collect, Loss, Rule, Train, Trained, norm
 from fedbench.core.federation import Federation, resized_crop, to_input
 from fedbench.core.optimizer import SGD, AdamW, Optimizer, optimizer, recall, remember

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import fedbench.data.download  # noqa: F401
+import fedbench.data.fetch  # noqa: F401
 from tests.support.server import Server
 
 
@@ -22,7 +22,7 @@ def _no_user_recipes() -> Iterator[None]:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """Downloads do not pause between attempts."""
-    monkeypatch.setattr(sys.modules["fedbench.data.download"], "PAUSE", 0.0)
+    monkeypatch.setattr(sys.modules["fedbench.data.fetch"], "PAUSE", 0.0)
     made = Server()
     yield made
     made.listener.close()

@@ -31,7 +31,7 @@ from fedbench.cli import context
 from fedbench.cli.data import data_app
 from fedbench.data import fetch, guard, load, recipe
 from fedbench.data.archive import open_tree
-from fedbench.data.idx import read_idx
+from fedbench.data.readers import read_idx
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from tests.support.data_makers import encoded, loaded, pixels, recipe_file, tar, union, written, zipped
@@ -258,7 +258,7 @@ LENGTH = b"Content-Length: %d\r\n\r\n" % len(DATA)
 
 @pytest.fixture
 def mirrors(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    monkeypatch.setattr(sys.modules["fedbench.data.download"], "TIMEOUT", 0.3)
+    monkeypatch.setattr(sys.modules["fedbench.data.fetch"], "TIMEOUT", 0.3)
     server.answers["/good"] = raw(OK + LENGTH + DATA)
     return server
 
@@ -381,7 +381,7 @@ def test_a_stream_without_end_is_left_at_the_size_of_the_file(
         fetch(raw_toy(tmp_path, bad), store, lambda name, at, total: largest.append(at))
     assert max(largest) <= len(DATA)
     assert list((store.home / "downloads/toy").iterdir()) == []
-    monkeypatch.setattr(sys.modules["fedbench.data.download"], "LARGEST", 10**6)
+    monkeypatch.setattr(sys.modules["fedbench.data.fetch"], "LARGEST", 10**6)
     says = "/bad: it sends more than 1,000,000 bytes; .*/boast: it wants to send 1,000,001 bytes, more than 1,000,000"
     refused(says, fetch, raw_toy(tmp_path, bad, f"{mirrors.base}/boast", size=""), store)
 
@@ -638,7 +638,7 @@ import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 from fedbench.data.archive import open_tree
-from fedbench.data.idx import read_idx
+from fedbench.data.readers import read_idx
 from fedbench.errors import FedbenchError
 for name in sys.argv[1:]:
     try:

@@ -26,10 +26,9 @@ from scipy.io import savemat
 
 from fedbench import data, protocol
 from fedbench.data import foreign, hub, load, recipe, resolve, torchvision_files
-from fedbench.data.leaf import read_leaf
-from fedbench.data.pflib import _EITHER, _SIGNED, _pixels, _signed, read_pflib
+from fedbench.data.foreign import SETS
+from fedbench.data.readers import _EITHER, _SIGNED, _pixels, _signed, read_leaf, read_pflib
 from fedbench.data.recipe import File, Recipe, Source
-from fedbench.data.torchvision_sets import SETS
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import spec_of
 from fedbench.partitions import build

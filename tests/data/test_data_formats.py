@@ -24,10 +24,9 @@ from PIL import Image
 from scipy.io import savemat
 
 from fedbench.data import Dataset, load, resolve
-from fedbench.data.encoded import pattern
-from fedbench.data.idx import read_idx
-from fedbench.data.images import fit
-from fedbench.data.lists import as_array, as_column, filled, values_of
+from fedbench.data.images import fit, pattern
+from fedbench.data.part import as_array, as_column, filled, values_of
+from fedbench.data.readers import read_idx
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from tests.support.data_makers import encoded, idx_bytes, loaded, pixels, tar, write_idx, written, zipped
@@ -571,7 +570,7 @@ def test_pandas_is_not_imported_for_it(tmp_path: Path) -> None:
     pq.write_table(pa.table({"one": one, "many": many}), tmp_path / "a.parquet")
     code = (
         "import sys, pyarrow.parquet as pq\n"
-        "from fedbench.data.lists import as_array, filled, values_of\n"
+        "from fedbench.data.part import as_array, filled, values_of\n"
         "table = pq.ParquetFile(sys.argv[1]).read()\n"
         "one, many = table['one'], table['many']\n"
         "values_of(one), filled(one, -1), values_of(one.is_valid()), as_array(one), as_array(many)\n"

@@ -21,7 +21,7 @@ from fedbench.store.provenance import code_of, fingerprint, other_code
 from tests.support.lab import setting
 
 #: Loaded only because a package's __init__ offers them too; nothing that a run computes goes through them.
-BESIDE = {"data/check.py", "data/download.py", "data/fetch.py", "partitions/mixture_csv.py"}
+BESIDE = {"data/build.py", "data/fetch.py", "partitions/builder.py"}
 
 
 def parts(name: str, **changes: Any) -> set[str]:
@@ -79,7 +79,7 @@ def test_packages_that_do_not_count_only_hand_on_names(edited: Path) -> None:
         ("engine/training.py", "len(jobs) > 1", "len(jobs) > 2"),
         ("models/build.py", 'seeded(seed, "model")', 'seeded(seed, "network")'),
         ("partitions/schemes/iid.py", "spec.clients)", "spec.clients + 0)"),
-        ("data/lists.py", "def as_array", "def as_an_array"),
+        ("data/part.py", "def as_array", "def as_an_array"),
     ],
 )
 def test_code_that_decides_results_makes_a_run_older(edited: Path, file: str, old: str, new: str) -> None:
@@ -112,7 +112,7 @@ def test_partitions_and_data_sets_tell_their_code(store: Store, edited: Path) ->
     partitions.build(spec, store)
     artifacts = {kind: next(iter(store.list(kind))) for kind in ("dataset", "partition")}
     of = {kind: set(artifact.provenance["fingerprint_parts"]) for kind, artifact in artifacts.items()}
-    assert {"data/build.py", "data/readers.py", "data/idx.py"} <= of["dataset"]
+    assert {"data/build.py", "data/readers.py"} <= of["dataset"]
     assert not any(file.startswith(("core/", "partition/")) for file in of["dataset"])
     assert {"partitions/scheme.py", "partitions/schemes/iid.py", "partitions/split.py"} <= of["partition"]
     assert of["dataset"] <= of["partition"] <= parts("fedavg")

@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from fedbench.engine.at_once import at_once
-from fedbench.engine.engines import jobs, own
-from fedbench.engine.engines.node import DECISIVE, About, Token
+from fedbench.engine.engines import jobs
+from fedbench.engine.engines import order as orders
+from fedbench.engine.engines.on_ray import DECISIVE, About, Token
 from fedbench.engine.engines.order import Order, executed, sendable
 from fedbench.engine.job import Job
+from fedbench.engine.sweep import at_once
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from fedbench.store.claim import HeldError
@@ -109,7 +110,7 @@ def test_the_gpu_of_a_worker(
         started.append(environment)
         return SimpleNamespace(number=number)
 
-    monkeypatch.setattr(jobs, "Worker", worker)
+    monkeypatch.setattr(jobs, "Process", worker)
     jobs.Jobs(Store(tmp_path), [], 3, 2, devices=devices).get_ready([("fedavg", None)] * 5)  # type: ignore[list-item]
     assert [one.get("CUDA_VISIBLE_DEVICES") for one in started] == expected
     assert {one["FEDBENCH_CORES"] for one in started} == {"2"}
@@ -141,14 +142,14 @@ def test_a_job_that_would_be_another_run_there(store: Store) -> None:
 def test_a_users_file_where_it_is_gone_or_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str) -> None:
     reference, file = own_method(tmp_path), tmp_path / "mine.py"
     before = job(reference, half=0.5)
-    (sent,) = own.of_runs([(reference, before.spec), (reference, before.spec)])
+    (sent,) = orders.of_runs([(reference, before.spec), (reference, before.spec)])
     order = pickle.loads(pickle.dumps(Order.of([before], [], "cpu", "cores")))
     if "gone" in there:
         file.unlink()
     elif there == "another code":
         file.write_text(file.read_text() + "\nOVER = 1\n")
     if "no place" in there:
-        monkeypatch.setattr(own, "_copies", denied)
+        monkeypatch.setattr(orders, "_copies", denied)
         with pytest.raises(FedbenchError, match=r"cannot copy mine.py into .* \(Permission denied\); set TMPDIR"):
             sent.reference()
         return
@@ -192,7 +193,7 @@ def or_line(attempt: Callable[[], Any]) -> Any:
 @pytest.fixture
 def cluster() -> Any:
     pytest.importorskip("ray")
-    return importlib.import_module("fedbench.engine.engines.cluster")
+    return importlib.import_module("fedbench.engine.engines.on_ray")
 
 
 @pytest.mark.parametrize(

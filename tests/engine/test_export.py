@@ -13,8 +13,7 @@ from safetensors.torch import save_file
 
 from fedbench import models as networks
 from fedbench.core.federation import to_input
-from fedbench.engine.card import _loading
-from fedbench.engine.export import REST, states
+from fedbench.engine.export import REST, _loading, states
 from fedbench.methods.base import Method
 from fedbench.models.standard import MEAN, STD, Standard
 from fedbench.specs import RunSpec

@@ -12,11 +12,8 @@ from typing import Any
 import pytest
 
 from fedbench import declared, protocol
-from fedbench.engine.best import best
-from fedbench.engine.grid import Grid, seeds, values
+from fedbench.engine.grid import Grid, Range, best, seeds, text, values
 from fedbench.engine.job import Job
-from fedbench.engine.saved import text
-from fedbench.engine.search import Range
 from fedbench.engine.sweep import End, Wanted, groups, sweep
 from fedbench.errors import FedbenchError
 from fedbench.files import process

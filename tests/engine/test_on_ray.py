@@ -16,9 +16,9 @@ ray = pytest.importorskip("ray", reason="needs the extra ray: pip install 'fedbe
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from fedbench.engine.engines import cluster as clusters  # noqa: E402
-from fedbench.engine.engines import node  # noqa: E402
-from fedbench.engine.engines.node import About, Token  # noqa: E402
+from fedbench.engine.engines import on_ray  # noqa: E402
+from fedbench.engine.engines import on_ray as clusters  # noqa: E402
+from fedbench.engine.engines.on_ray import About, Token  # noqa: E402
 from fedbench.engine.inputs import data_of  # noqa: E402
 from fedbench.errors import FedbenchError  # noqa: E402
 from fedbench.store import Store  # noqa: E402
@@ -166,10 +166,10 @@ def test_a_node_is_killed_in_the_middle(nodes: Cluster, tmp_path: Path) -> None:
 
 def test_a_node_that_cannot_write_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = Token.laid(Store(tmp_path))
-    assert node.about(token, []) == About(os.uname().nodename, node.versions(), True)
+    assert on_ray.about(token, []) == About(os.uname().nodename, on_ray.versions(), True)
 
     monkeypatch.setattr("tempfile.TemporaryFile", denied)
-    assert node.about(token, []).trouble == f"cannot write into the store {tmp_path} (Permission denied)"
+    assert on_ray.about(token, []).trouble == f"cannot write into the store {tmp_path} (Permission denied)"
 
 
 def test_no_cluster_at_the_address() -> None:

@@ -14,9 +14,11 @@ import pytest
 
 from fedbench import data, partitions, protocol
 from fedbench.core.trainer import Progress
-from fedbench.engine import cost, progress, work
-from fedbench.engine.association import known_association
-from fedbench.engine.progress import Notes
+from fedbench.engine import cost
+from fedbench.engine import job as work
+from fedbench.engine import run as progress
+from fedbench.engine.run import Notes
+from fedbench.engine.training import known_association
 from fedbench.files import write_json
 from fedbench.methods.fedavg import FedAvg
 from fedbench.store import CHECKPOINT, Store

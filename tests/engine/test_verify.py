@@ -16,8 +16,7 @@ from fedbench.engine.verify import Checked, Verdict, as_made, compare, sample
 from fedbench.errors import FedbenchError
 from fedbench.results.making import row_of
 from fedbench.results.pack import Row, write
-from fedbench.results.shelf import Shelf
-from fedbench.results.shipped import Shipped
+from fedbench.results.shelf import Shelf, Shipped
 from fedbench.specs import DatasetSpec
 from fedbench.store import Artifact, Store
 from tests.support.make_runs import small_run

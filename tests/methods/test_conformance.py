@@ -20,12 +20,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedbench import methods, models
-from fedbench.conformance.agreement import compare, executors_agree
 from fedbench.conformance.lab import Recorder, stop_after
-from fedbench.conformance.learning import crops_of_colour_images, learns
 from fedbench.conformance.runs import (
     another_seed_other_bits,
     clients_answer_alone,
+    compare,
+    crops_of_colour_images,
+    executors_agree,
+    learns,
     same_seed_same_bits,
     stop_and_resume,
 )

@@ -18,22 +18,22 @@ from fedbench.core.client import Context
 from fedbench.core.federation import to_input
 from fedbench.errors import FedbenchError
 from fedbench.methods.descriptor_bounds import snapshot
-from fedbench.methods.flux import clustering
-from fedbench.methods.flux.noise import Noise
+from fedbench.methods.flux import Noise, clustering
 from fedbench.methods.flux_soft import bandwidth, soft_weights
-from fedbench.methods.parts.description import first_bounds
-from fedbench.methods.parts.descriptor import (
+from fedbench.methods.parts.description import (
     Bounds,
+    Scaler,
     common_bounds,
     cube,
     descriptor,
+    entries,
     extent,
+    first_bounds,
     label_free,
     projector,
     synthetic,
 )
-from fedbench.methods.parts.elbow import _elbow_of, elbow, nearest_other
-from fedbench.methods.parts.scaling import Scaler, entries
+from fedbench.methods.parts.linkage import _elbow_of, elbow, nearest_other
 from fedbench.rng import stream
 from tests.support.groups_lab import grouped_federation, grouped_setting, moments
 from tests.support.lab import method, same, train

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedbench.conformance.small import small
+from fedbench.conformance.subject import small
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client
 from fedbench.core.federation import to_input
 from fedbench.core.plan import Plan

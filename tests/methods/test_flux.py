@@ -21,9 +21,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.flux import clustering
 from fedbench.methods.flux_soft import Kernel, Memory
 from fedbench.methods.parts import description, warm_up
-from fedbench.methods.parts.description import Describe, projection
-from fedbench.methods.parts.descriptor import cube
-from fedbench.methods.parts.phases import Phase
+from fedbench.methods.parts.description import Describe, Phase, cube, projection
 from fedbench.methods.parts.warm_up import warm_up_ends
 from fedbench.specs import Setting
 from tests.support.groups_lab import answers, drifted, grouped_federation, grouped_setting, moments, network, pixels

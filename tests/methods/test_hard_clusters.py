@@ -21,8 +21,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods import cfl, haccs
-from fedbench.methods.feddrift import Compared, FedDrift, Memory
-from fedbench.methods.feddrift.merging import apart, groups, merge
+from fedbench.methods.feddrift import Compared, FedDrift, Memory, apart, groups, merge
 from fedbench.methods.parts.clustered import right as is_right
 from fedbench.methods.parts.linkage import halves, within
 from tests.support.groups_lab import answers, bare_client, grouped_federation, grouped_setting, network, pixels

@@ -23,9 +23,16 @@ from fedbench.core.simulation import PERSONALISING
 from fedbench.methods import fedpac
 from fedbench.methods.base import Method
 from fedbench.methods.feddrm import FedDRM
-from fedbench.methods.fedpac import COUNT, MEAN, FedPAC
-from fedbench.methods.fedpac.combination import LEAST_WEIGHT, combination, statistics
-from fedbench.methods.fedpac.simplex import Floats, nearest_to_origin
+from fedbench.methods.fedpac import (
+    COUNT,
+    LEAST_WEIGHT,
+    MEAN,
+    FedPAC,
+    Floats,
+    combination,
+    nearest_to_origin,
+    statistics,
+)
 from fedbench.methods.parts.prototypes import class_means, pooled
 from tests.support.formula_lab import ByHand, averaged, close, head, of, sent, size, started, trained
 from tests.support.lab import digits, drive, federation, method, same, setting, train, trainer

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from fedbench import models
-from fedbench.conformance.small import small
+from fedbench.conformance.subject import small
 from fedbench.core import message
 from fedbench.core.client import Client
 from fedbench.core.federation import Federation, to_input
@@ -25,7 +25,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.grayscale import FirstChannel
 from fedbench.methods.parts import importance
 from fedbench.methods.parts.one_step import Moments, adam, is_norm
-from fedbench.partitions.density import Densities
+from fedbench.partitions.distribution import Densities
 from fedbench.ratios.bound import kmeans_bound
 from fedbench.specs import Setting
 from tests.support.formula_lab import close, trained

@@ -17,16 +17,17 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.conformance.small import small
+from fedbench.conformance.subject import small
 from fedbench.core.answers import Heads
 from fedbench.core.client import MEMBER, Collected, Differentiated, Gradient
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
 from fedbench.core.trainer import Trainer
-from fedbench.methods.atp import Rates, entropy, norm_statistics, stepped
-from fedbench.methods.confree.conflicts import guidance, orders, pairs, worst
-from fedbench.methods.fedala.entrywise import CALM, LAST, MOST_PASSES, Projected, mixture, settled
+from fedbench.methods import atp as norm_statistics
+from fedbench.methods.atp import Rates, entropy, stepped
+from fedbench.methods.confree import guidance, orders, pairs, worst
+from fedbench.methods.fedala import CALM, LAST, MOST_PASSES, Projected, mixture, settled
 from fedbench.methods.fedas import Information
 from fedbench.rng import stream
 from fedbench.specs import Setting

@@ -186,14 +186,14 @@ def test_a_users_file_with_a_fault(tmp_path: Path, content: str | None, suffix: 
 
 
 def test_no_option_of_a_command_that_trains_can_be_a_hyper_parameter() -> None:
-    from fedbench.cli import hyperparameters
-    from fedbench.cli.check import check
+    from fedbench.cli import context
+    from fedbench.cli.new import check
     from fedbench.cli.partition import partition
     from fedbench.cli.sweep import sweep
     from fedbench.cli.train import train
 
     commands = (train, sweep, check, partition)
-    names = {name.replace("-", "_") for one in commands for name in hyperparameters._options(one)}
+    names = {name.replace("-", "_") for one in commands for name in context._options(one)}
     assert {"lr", "clients", "dir", "jobs", "partition_seed"} <= names <= methods.taken()
     assert not any(methods.taken() & one.hyper_parameters.keys() for one in declared.built_in().values())
 

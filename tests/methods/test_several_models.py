@@ -23,7 +23,7 @@ from fedbench.core.stacked import kind
 from fedbench.core.state import State, model_in, size_in_bytes, state_of
 from fedbench.core.trainer import Progress
 from fedbench.core.worker import Worker
-from fedbench.engine.association import known_association
+from fedbench.engine.training import known_association
 from fedbench.methods.fedrc import CLASS_SHARES, class_shares
 from fedbench.methods.fesem import nearest
 from fedbench.methods.parts.clustered import expected_groups

@@ -24,8 +24,8 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics import evaluate
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.method_metrics import BEFORE
+from fedbench.metrics.predictions import majority
 from fedbench.metrics.read import load
-from fedbench.metrics.vote import majority
 from fedbench.store import Store
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run, tiny_run, write
 
@@ -193,7 +193,7 @@ def test_majority_equals_counting(votes: list[list[int]]) -> None:
 def test_votes_over_many_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The streaming of votes keeps rows and routes together."""
     votes = np.random.default_rng(0).integers(0, 50, (3000, 6)).astype(np.uint16)
-    monkeypatch.setattr("fedbench.metrics.vote._CELLS", 7 * 50)
+    monkeypatch.setattr("fedbench.metrics.predictions._CELLS", 7 * 50)
     assert majority(votes, 50).tolist() == [winner(v) for v in votes.tolist()]
     monkeypatch.setattr("fedbench.metrics.predictions._BATCH", 1)
     small = load(evaluate(small_run(store), store))

@@ -14,15 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, log_loss, top_k_accuracy_score
 
-from fedbench.data.lists import as_column
+from fedbench.data.part import as_column
 from fedbench.errors import FedbenchError
 from fedbench.measure import FEDERATION, Measure
-from fedbench.metrics.clusters import clustering
+from fedbench.metrics.accuracy import calibration_error, measured
 from fedbench.metrics.definitions import METRICS, all_metrics
-from fedbench.metrics.evaluate import evaluate
+from fedbench.metrics.evaluate import clustering, evaluate
 from fedbench.metrics.method_metrics import MEASURES, check, measures_of
 from fedbench.metrics.predictions import Clients
-from fedbench.metrics.probabilities import calibration_error, measured
 from fedbench.metrics.read import Metrics, load
 from fedbench.reports.numbers.measured import measure
 from fedbench.reports.table.spec import Column

@@ -17,9 +17,9 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.models import build, check, code_of, initial, named, names, registry
+from fedbench.models.base import check as has_form
 from fedbench.models.base import seeded
 from fedbench.models.counts import FILE, _count, _kept, case, counts
-from fedbench.models.form import check as has_form
 from fedbench.models.lenet_gn import SHARED, LeNetGN
 from fedbench.models.resnet import Block, GroupScaleNorm
 from fedbench.partitions.schemes import spec as partition_spec

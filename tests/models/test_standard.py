@@ -11,8 +11,8 @@ import torch
 
 from fedbench import models
 from fedbench.errors import FedbenchError
-from fedbench.models import plugin
-from fedbench.models.form import check
+from fedbench.models import registry
+from fedbench.models.base import check
 from fedbench.vision import torchvision
 from tests.support.lab import Run, federation, setting, train
 
@@ -239,4 +239,4 @@ def test_a_file_that_changes_while_it_is_at_work(tmp_path: Path) -> None:
     write(tmp_path, after="self.own = 1")
     with pytest.raises(FedbenchError, match="was changed while fedbench was at work; give the command again"):
         models.build(name, shape=(8, 8, 1), classes=10, seed=1)
-    assert plugin.known(name).place.name == "Net"
+    assert registry.known(name).place.name == "Net"

@@ -31,8 +31,8 @@ from fedbench.methods.parts import responsibilities
 from fedbench.methods.parts.clustered import probabilities, right, sample_losses
 from fedbench.metrics import evaluate
 from fedbench.metrics import read as metrics
+from fedbench.metrics.accuracy import macro_area
 from fedbench.metrics.read import load
-from fedbench.metrics.scores import macro_area
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.resources import TABLES
 from fedbench.specs import DatasetSpec, RunSpec, Setting

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from fedbench import api, data, partitions, protocol
 from fedbench.partition_options import spec_of
 from fedbench.partitions import Partition, exports, rows, schemes, tables
-from fedbench.partitions.counts import class_counts
-from fedbench.partitions.density import realised
+from fedbench.partitions.distribution import realised
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import Transform, apply, of_clients
 from fedbench.partitions.transforms.corruption import named as corruption
+from fedbench.partitions.view import class_counts
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 from tests.support import partitions_lab as lab
@@ -532,7 +532,7 @@ def test_pflib_reads_it(tmp_path: Path, digits: data.Dataset) -> None:
 
 def test_leaf_reads_it(tmp_path: Path, digits: data.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """What LEAF's read_data asks: .json files, users, user_data; as many files as their size asks for."""
-    monkeypatch.setattr("fedbench.partitions.exports.images._USERS", 2)
+    monkeypatch.setattr("fedbench.partitions.exports._USERS", 2)
     p = made(digits)
     exports.write(p, "leaf", tmp_path / "out", lambda: digits)
     for side, sizes in (("train", p.n_train), ("test", p.n_test)):

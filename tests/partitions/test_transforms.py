@@ -16,8 +16,8 @@ from scipy.ndimage import convolve
 
 from fedbench.partitions.artifact import numbered as groups
 from fedbench.partitions.transforms import CORRUPTIONS, SEVERITIES, SHIFTS, Transform, apply, corruption, of_clients
-from fedbench.partitions.transforms.corruption import SMALLEST, blur, corrupt, weather
-from fedbench.partitions.transforms.rotation import COLOURS, Rotation, rotate, rotated
+from fedbench.partitions.transforms.corruption import SMALLEST, corrupt
+from fedbench.partitions.transforms.transform import COLOURS, Rotation, rotate, rotated
 from tests.support.frames import few, refused
 
 #: A few of each kind of shift.
@@ -250,7 +250,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 def smooth(n: int = 4, size: int = 32, channels: int = 3, seed: int = 0) -> np.ndarray:
     """Images with the falling spectrum of photographs, over the whole range of levels."""
-    maps = weather.fractal(n * channels, 1 << (size - 1).bit_length(), 1.3, rng(seed))[:, :size, :size]
+    maps = corruption.fractal(n * channels, 1 << (size - 1).bit_length(), 1.3, rng(seed))[:, :size, :size]
     return (255 * maps).astype(np.uint8).reshape(n, channels, size, size).transpose(0, 2, 3, 1).copy()
 
 
@@ -281,7 +281,7 @@ def test_defocus_is_a_smoothed_disk(severity: int, channels: int) -> None:
 def test_motion_blur_is_a_one_sided_mean_along_a_line(severity: int) -> None:
     radius, sigma = [(6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)][severity - 1]
     images = smooth(3, 24)
-    seen = blur.motion_blur(images, severity, rng(5))
+    seen = corruption.motion_blur(images, severity, rng(5))
     told = np.zeros(images.shape)
     weights = [math.exp(-(j**2) / (2 * sigma**2)) for j in range(2 * radius + 1)]
     for n, angle in enumerate(rng(5).uniform(-math.pi / 4, math.pi / 4, len(images))):
@@ -349,7 +349,7 @@ def plasma(size: int, decay: float, draws: list[float]) -> np.ndarray:
 def test_fog_by_its_formula(severity: int) -> None:
     thickness, decay = [(0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)][severity - 1]
     images = smooth(3, 20) // 2
-    seen = weather.fog(images, severity, rng(4))
+    seen = corruption.fog(images, severity, rng(4))
     for image, got, draws in zip(images, seen, rng(4).random((3, 32 * 32 - 1), np.float32), strict=True):
         x, top = image / 255, image.max() / 255
         told = (x + thickness * plasma(32, decay, draws.tolist())[:20, :20, None]) * top / (top + thickness)
@@ -357,7 +357,7 @@ def test_fog_by_its_formula(severity: int) -> None:
 
 
 def test_textures_of_frost() -> None:
-    textures = weather.textures(3)
+    textures = corruption.textures(3)
     means = [(78, 149, 166), (201, 205, 214), (138, 153, 165), (112, 123, 135)]
     assert np.abs(textures.mean(axis=(1, 2)) - means).max() < 0.5
     assert np.abs(textures.std(axis=(1, 2)).T - [16, 18, 21, 35]).max() < 0.5
@@ -366,16 +366,16 @@ def test_textures_of_frost() -> None:
         assert (steps < textures.std(axis=(1, 2)) / 3).all()
         edge = np.abs(textures.take(0, axis) - textures.take(-1, axis)).mean(axis=1)
         assert (edge < 2 * steps).all()
-    assert np.allclose(weather.textures(1)[..., 0], textures.mean(axis=-1))
+    assert np.allclose(corruption.textures(1)[..., 0], textures.mean(axis=-1))
 
 
 @each_depth
 def test_frost_is_a_crop_of_a_texture_over_the_image(severity: int, channels: int) -> None:
     image_share, ice = [(1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)][severity - 1]
     images = smooth(12, 16, channels)
-    seen = weather.frost(images, severity, rng(8))
+    seen = corruption.frost(images, severity, rng(8))
     for image, got, (file, top, left) in zip(images, seen, rng(8).random((12, 3)), strict=True):
-        texture = weather.textures(channels)[[0, 1, 1, 2, 3][int(5 * file)]]
+        texture = corruption.textures(channels)[[0, 1, 1, 2, 3][int(5 * file)]]
         crop = np.roll(texture, (-int(256 * top), -int(256 * left)), (0, 1))[:16, :16]
         assert_close(got, image_share * image.astype(float) + ice * crop.astype(float))
 

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedbench.conformance.lab import federation, setting, trainer
 from fedbench.core import message
-from fedbench.data.idx import read_idx
+from fedbench.data.readers import read_idx
 from fedbench.errors import FedbenchError
 from fedbench.methods.ftw_erm import FTWERM
 from fedbench.methods.parts.importance import Pool, sample

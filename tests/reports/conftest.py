@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 
 from fedbench import declared, methods, protocol
 from fedbench.cli import context
-from fedbench.cli.figure import figure
-from fedbench.cli.theory import theory
+from fedbench.cli.browse import theory
+from fedbench.cli.report import figure
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.read import writing

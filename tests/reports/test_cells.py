@@ -33,12 +33,10 @@ from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.layout.notes import _sources
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.runs import select
-from fedbench.reports.site.pages import pages
-from fedbench.reports.site.run import Told
+from fedbench.reports.site.pages import Told, pages
 from fedbench.reports.status.cells import Cells, find
-from fedbench.reports.status.index import Index, State
+from fedbench.reports.status.index import Index, State, other_versions
 from fedbench.reports.status.others import others
-from fedbench.reports.status.versions import other_versions
 from fedbench.reports.table.claims import HOLDS, OPEN
 from fedbench.reports.table.spec import Column, Table
 from fedbench.specs import DatasetSpec, RunSpec

@@ -15,11 +15,9 @@ from rich.console import Console
 from scipy import stats
 
 from fedbench.errors import FedbenchError
-from fedbench.reports.compare.comparison import compare
-from fedbench.reports.compare.layout import grid, side_by_side
-from fedbench.reports.compare.numbers import worst_tenth
-from fedbench.reports.compare.pairs import in_pairs, pairs_grid
-from fedbench.reports.compare.significance import critical_value, friedman, holm, least_p, wilcoxon
+from fedbench.reports.compare.comparison import compare, worst_tenth
+from fedbench.reports.compare.layout import grid, in_pairs, pairs_grid, side_by_side
+from fedbench.reports.compare.ranks import critical_value, friedman, holm, least_p, wilcoxon
 from fedbench.reports.groups import grouped
 from fedbench.reports.headline import headline
 from fedbench.reports.layout.grid import Entry, Grid, Line

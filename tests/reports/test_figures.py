@@ -19,8 +19,8 @@ from fedbench.errors import FedbenchError
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.reports import figures
 from fedbench.reports import table as tables
-from fedbench.reports.figures import bubbles, descriptors, draw, spectra, views
-from fedbench.reports.figures.spec import of_file
+from fedbench.reports.figures import bubbles, descriptors, kinds, spectra, views
+from fedbench.reports.figures.kind import of_file
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 from fedbench.theory.ftw_erm import spectrum
@@ -78,7 +78,7 @@ def test_curves_are_the_spectra_of_each_side_drawn_raw_and_normalised() -> None:
         with pytest.raises(FedbenchError, match="client 1 lacks training or test images"):
             figures.curves({**one_side, **lacking})
     panels = _panels()
-    left, right = draw.draw(RATIO, figures.Content(panels)).axes
+    left, right = kinds.draw(RATIO, figures.Content(panels)).axes
     assert (left.get_title(), right.get_title(), left.get_xlabel()) == ("Two", "One", "rank $i$")
     lines = [line for line in left.lines if len(line.get_xdata()) == 9]
     assert len(lines) == 4
@@ -97,15 +97,15 @@ def test_curves_are_the_spectra_of_each_side_drawn_raw_and_normalised() -> None:
     dark = {side: (images // 8 if side[1] == "train" else images) for side, images in _images(1).items()}
     panel = figures.Panel("Dark", {}, figures.curves(dark))
     ordinary = _panels()[1]
-    (axes, _) = draw.draw(RATIO, figures.Content([panel, ordinary])).axes
+    (axes, _) = kinds.draw(RATIO, figures.Content([panel, ordinary])).axes
     assert axes.get_ylim()[1] > panel.marks[0].comparison.largest > 5
-    axes = draw.draw(SPECTRUM, figures.Content(panels)).axes[0]
+    axes = kinds.draw(SPECTRUM, figures.Content(panels)).axes[0]
     assert axes.get_yscale() == "log"
     train, test = axes.lines[:2]
     np.testing.assert_array_equal(train.get_ydata(), panels[0].marks[0].train.values)
     np.testing.assert_array_equal(test.get_ydata(), panels[0].marks[0].test.values)
     assert (train.get_linestyle(), test.get_linestyle()) == ("--", "-")
-    drawn = draw.draw(SPECTRUM, figures.Content(_panels()))
+    drawn = kinds.draw(SPECTRUM, figures.Content(_panels()))
     (legend,) = drawn.legends
     names = [text.get_text() for text in legend.get_texts()]
     assert names == ["client 0", "client 1", "test", "training"]
@@ -230,7 +230,7 @@ def test_more_clients_than_can_be_told_apart(store: Store, draws: Draws, kind: A
     name = {spectra: "ftw_erm/2", bubbles: "pfedfda/3", views: "images"}[kind]
     with pytest.raises(FedbenchError, match=message):
         draws(name, "--partition", many.id)
-    assert len(draw.COLOURS) == spectra.MOST == len(set(draw.COLOURS))
+    assert len(kinds.COLOURS) == spectra.MOST == len(set(kinds.COLOURS))
 
 
 def test_theory_as_text_and_as_json(call: Draws) -> None:
@@ -305,7 +305,7 @@ def test_everything_lies_inside_the_paper(every: Shown) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     for figure, shown in every:
-        drawn = draw.draw(figure, shown)
+        drawn = kinds.draw(figure, shown)
         canvas = FigureCanvasAgg(drawn)
         canvas.draw()
         renderer = canvas.get_renderer()
@@ -320,7 +320,7 @@ def test_everything_lies_inside_the_paper(every: Shown) -> None:
             assert figure.kind in ("beta", "bubbles") or not any(a.overlaps(b) for a, b in pairwise(labels)), figure.id
 
 
-@pytest.mark.parametrize("kind", [*draw.FORMATS, pytest.param("every", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [*kinds.FORMATS, pytest.param("every", marks=pytest.mark.slow)])
 def test_the_same_bytes_every_time_whatever_the_users_settings(kind: str, request: pytest.FixtureRequest) -> None:
     """Of spectra in every format; every other kind as text."""
     import matplotlib
@@ -328,9 +328,9 @@ def test_the_same_bytes_every_time_whatever_the_users_settings(kind: str, reques
     shown: Shown = request.getfixturevalue("every") if kind == "every" else [(RATIO, figures.Content(_panels()))]
     format = "svg" if kind == "every" else kind
     for figure, content in {figure.kind: (figure, content) for figure, content in shown}.values():
-        first = draw.render(figure, content, format)
+        first = kinds.render(figure, content, format)
         with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": None, "lines.linewidth": 5}):
-            assert draw.render(figure, content, format) == first, figure.id
+            assert kinds.render(figure, content, format) == first, figure.id
         assert b"dc:date" not in first
         assert b"CreationDate" not in first
         assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[format])
@@ -339,14 +339,13 @@ def test_the_same_bytes_every_time_whatever_the_users_settings(kind: str, reques
 CHECK = """
 import sys
 from pathlib import Path
-import fedbench.cli.figure, fedbench.cli.theory
+import fedbench.cli.report, fedbench.cli.browse
 def heavy(*names):
     return sorted({"torch", "torchvision", "sklearn", "matplotlib.pyplot", *names} & set(sys.modules))
 at_start = heavy("scipy", "matplotlib", "PIL", "numpy", "pandas")
-import fedbench.cli.report, fedbench.cli.tables
 import numpy as np
 from fedbench.reports import figures, render, table as tables
-from fedbench.reports.figures import draw
+from fedbench.reports.figures import kinds
 from fedbench.reports.layout.build import build
 from fedbench.store import Store
 store = Store(Path(sys.argv[1]))
@@ -355,12 +354,12 @@ printed = {name: render.render(grids, name) for name in render.FORMATS}
 assert (grids[0].counts["done"], printed["csv"].count("done,5862.0,")) == (1, 5)
 tabled = heavy("scipy", "matplotlib", "PIL")
 images = {(0, side): np.eye(9, 5) for side in ("train", "test")}
-draw.render(figures.load("ftw_erm/2"), figures.Content([figures.Panel("", {}, figures.curves(images))]), "svg")
+kinds.render(figures.load("ftw_erm/2"), figures.Content([figures.Panel("", {}, figures.curves(images))]), "svg")
 asked = {"pfedfda/2": {"run": sys.argv[2]}, "flux/11": {"run": sys.argv[3]}, "flux/4": {"compare": True}}
 drawn = [heavy("scipy", "pandas")]
 for name, how in asked.items():
     spec = figures.load(name)
-    draw.render(spec, figures.kind_of(spec).gather(spec, figures.Ask(store, **how)), "svg")
+    kinds.render(spec, figures.kind_of(spec).gather(spec, figures.Ask(store, **how)), "svg")
     drawn.append(heavy(*(["scipy"] if name == "pfedfda/2" else [])))
 print(at_start, tabled, drawn)
 """

@@ -15,11 +15,11 @@ from fedbench.measure import Measure, stored
 from fedbench.reports import table as tables
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.layout.grid import Entry, Grid, legend
+from fedbench.reports.layout.tables import with_client_mean
 from fedbench.reports.render import render
 from fedbench.reports.runs import select
 from fedbench.reports.status.index import State
 from fedbench.reports.table.claims import SO_FAR
-from fedbench.reports.table.client_mean import with_client_mean
 from fedbench.reports.table.spec import Table
 from fedbench.specs import MetricsSpec, RunSpec
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written

@@ -27,15 +27,16 @@ from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import CORRUPTIONS
 from fedbench.reports import figures
 from fedbench.reports import table as tables
-from fedbench.reports.figures import beta, bubbles, descriptors, draw, points, series
-from fedbench.reports.figures.drift import CLIENT, RATIO, SEEDS, TARGET
-from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures import beta, bubbles, descriptors, kinds, series
+from fedbench.reports.figures import kind as points
+from fedbench.reports.figures.beta import CLIENT, RATIO, SEEDS, TARGET
+from fedbench.reports.figures.kind import Content, Panel
 from fedbench.reports.numbers.measured import Value
 from fedbench.reports.status.index import State
 from fedbench.reports.status.settings import sketch
 from fedbench.specs import Setting
 from fedbench.store import Store
-from fedbench.theory.feddrm import drift as simulation
+from fedbench.theory.feddrm import rates as simulation
 from tests.reports.conftest import Draws, Lab, of_csv
 from tests.support.figures_lab import (
     FOUND,
@@ -92,7 +93,7 @@ def test_error_bars_of_levels_are_the_tables_own(here: Lab) -> None:
     spread = 100 * pstdev(0.002 * k * k for k in range(5))
     assert (point.value.seeds, point.x) == (5, 2)
     assert point.error == point.value.std == pytest.approx(spread)
-    drawn = draw.draw(LEVELS, shown)
+    drawn = kinds.draw(LEVELS, shown)
     (bars,) = drawn.axes[0].collections
     np.testing.assert_allclose(np.ptp(bars.get_segments()[0], axis=0), [0, 2 * spread])
     assert "budget paper, 10 rounds, 5 seeds" in drawn.get_suptitle()
@@ -107,7 +108,7 @@ def test_the_picture_of_levels(here: Lab) -> None:
     fill_series(here, "flux/levels_mnist", level(1, 2, 5, 6, 7, 8), [("flux", {})])
     fill_series(here, "flux/levels_mnist", lambda s: True, [("flux", {"clustering": "prior"}), ("ifca", {})])
     shown, _ = gathered(LEVELS, here.store)
-    drawn = draw.draw(LEVELS, shown)
+    drawn = kinds.draw(LEVELS, shown)
     known, test = drawn.axes
     assert (known.get_title(), test.get_title()) == ("Known association", "Test phase")
     assert known.get_ylim() == test.get_ylim()
@@ -134,8 +135,8 @@ def test_what_the_paper_reports_is_drawn_thin_and_dotted_and_twelve_methods_apar
         panel.marks.lines.items() for p in points
     }  # fmt: skip
     assert told == trusted
-    assert "ATP" not in points.names(shown), "its summaries are no target"
-    drawn = draw.draw(LEVELS, shown)
+    assert "ATP" not in points.line_names(shown), "its summaries are no target"
+    drawn = kinds.draw(LEVELS, shown)
     dotted = [line for line in drawn.axes[0].lines if line.get_linestyle() == ":"]
     assert len(dotted) == 11
     assert max(line.get_linewidth() for line in dotted) < 0.8
@@ -143,7 +144,7 @@ def test_what_the_paper_reports_is_drawn_thin_and_dotted_and_twelve_methods_apar
     assert any(list(line.get_ydata()) == levels for line in dotted)
     assert drawn.legends[0].get_texts()[-1].get_text() == "the paper's"
     plain, _ = gathered(LEVELS, here.store)
-    assert not [line for line in draw.draw(LEVELS, plain).axes[0].lines if line.get_linestyle() == ":"]
+    assert not [line for line in kinds.draw(LEVELS, plain).axes[0].lines if line.get_linestyle() == ":"]
     shown, _ = gathered(LEVELS, here.store, compare=True)
     looks = series.looks_of(shown, LEVELS.series)
     assert list(looks) == ["FLUX", "FLUX-prior", *(r.label for r in tables.load("flux/10").rows[:-2])]
@@ -158,7 +159,7 @@ def test_four_data_sets_stand_below_each_other(here: Lab) -> None:
     assert [p.title for p in shown.panels[:3]] == [
         "MNIST, known association", "MNIST, test phase", "FMNIST, known association"
     ]  # fmt: skip
-    rows = {axes.get_subplotspec().rowspan.start for axes in draw.draw(FOUR, shown).axes}
+    rows = {axes.get_subplotspec().rowspan.start for axes in kinds.draw(FOUR, shown).axes}
     assert rows == {0, 1, 2, 3}
     assert sum("cifar100 are not at hand" in r for r in remarks) == 1
     texts = [v.claim.text for v in shown.claims]
@@ -176,7 +177,7 @@ def test_scaling_has_a_panel_of_seconds_in_octaves(here: Lab) -> None:
     assert [(p.x, p.value.mean) for p in time.marks.lines["FLUX"]] == [(k, 4.0 * k) for k in (5, 25, 50, 100)]
     assert [p.x for p in time.marks.lines["FedDrift"]] == [5, 25, 50], "the paper has none with 100 clients"
     assert not any("FedDrift at" in m for m in shown.about["missing"])
-    axes = draw.draw(SCALING, shown).axes
+    axes = kinds.draw(SCALING, shown).axes
     assert [a.get_yscale() for a in axes] == ["linear", "linear", "log"]
     assert axes[2].yaxis.get_transform().base == 2
     assert axes[2].get_ylabel() == "seconds"
@@ -190,7 +191,7 @@ def test_what_is_no_accuracy_is_drawn_from_zero_unless_far_apart() -> None:
     for unit, values, scale in (("s", (0.17, 0.18), "linear"), ("s", (1, 9), "log"), ("MB", (1, 9), "linear")):
         line = [points.Point(x, Value(value), None, None, None, ()) for x, value in zip((10, 100), values, strict=True)]
         lines = points.Lines("scale/1", unit, (11,), ("FedAvg",), {"FedAvg": line})
-        (axes,) = draw.draw(figures.load("scale/1"), Content([Panel("A round", {}, lines)], about, [])).axes
+        (axes,) = kinds.draw(figures.load("scale/1"), Content([Panel("A round", {}, lines)], about, [])).axes
         assert (axes.get_yscale(), axes.get_ylabel()) == (scale, {"s": "seconds", "MB": "MB"}[unit])
         low, high = axes.get_ylim()
         assert high > max(values)
@@ -245,7 +246,7 @@ def test_accuracy_by_the_round_of_the_clustering(here: Lab, draws: Draws, tmp_pa
         assert float(r["error"]) == pytest.approx(spread / half / math.sqrt(5)), "a standard error"
     shown, remarks = gathered(ROUNDS, here.store, budget="paper")
     assert "fashion_mnist are not at hand" in remarks[0]
-    drawn = draw.draw(ROUNDS, shown)
+    drawn = kinds.draw(ROUNDS, shown)
     (axes,) = (a for a in drawn.axes if a.get_title())
     across = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert [line.get_ydata()[0] for line in across] == pytest.approx([base, base / 2])
@@ -258,7 +259,7 @@ def test_accuracy_by_threshold(here: Lab) -> None:
     shown, _ = gathered(THRESHOLDS, here.store)
     (panel,) = shown.panels
     assert [p.x for p in panel.marks.lines["Test phase"]] == [0.005, 0.06, 0.8]
-    (axes,) = draw.draw(THRESHOLDS, shown).axes
+    (axes,) = kinds.draw(THRESHOLDS, shown).axes
     assert list(axes.get_xticks()) == [0, 1, 2]
     assert [t.get_text() for t in axes.get_xticklabels()] == ["0.005", "0.06", "0.8"]
     low, high = axes.get_ylim()
@@ -307,7 +308,7 @@ def test_descriptors_of_a_run_and_their_picture(store: Store, draws: Draws) -> N
     said = draws("flux/11", "--run", id).stdout
     assert "6 clients of 3 true distributions in 2 clusters (of 3, 2)" in said
     panel = descriptors.of_run(store.open("run", described_run(store)))
-    drawn = draw.draw(PLANE, figures.Content([panel]))
+    drawn = kinds.draw(PLANE, figures.Content([panel]))
     (axes,) = drawn.axes
     dots = [line for line in axes.lines if line.get_marker() not in ("None", "", None)]
     np.testing.assert_allclose([(d.get_xdata()[0], d.get_ydata()[0]) for d in dots], panel.marks.place)
@@ -329,17 +330,17 @@ def test_not_all_clients_described_themselves(store: Store, clients: int) -> Non
     panel = descriptors.of_run(store.open("run", described_run(store, descriptors_of(rows, range(6 - clients, 6)))))
     assert panel.marks.client.tolist() == list(range(6 - clients, 6))
     assert panel.marks.group == tuple(GROUPS[6 - clients :])
-    assert len(draw.render(PLANE, figures.Content([panel]), "svg")) > 1000
+    assert len(kinds.render(PLANE, figures.Content([panel]), "svg")) > 1000
 
 
 def test_equal_descriptors_and_many_clusters_are_drawn(store: Store) -> None:
     id = described_run(store, descriptors_of(np.ones((6, 4), np.float32)))
-    (axes,) = draw.draw(PLANE, figures.Content([descriptors.of_run(store.open("run", id))])).axes
+    (axes,) = kinds.draw(PLANE, figures.Content([descriptors.of_run(store.open("run", id))])).axes
     assert axes.get_xlim() == (-1, 1)
     n, rng = 40, np.random.default_rng(0)
     many = tuple(range(n))
     panel = figures.Panel("", {}, descriptors.Plane(np.arange(n), rng.normal(size=(n, 2)), (0.5, 0.2), 9, many, many))
-    drawn = draw.draw(PLANE, figures.Content([panel]))
+    drawn = kinds.draw(PLANE, figures.Content([panel]))
     assert [t.get_text() for t in drawn.axes[0].texts] == [str(i + 1) for i in range(n)]
     assert len(drawn.legends[0].get_texts()) == 13
 
@@ -399,7 +400,7 @@ def means(result: Result) -> dict[tuple[str, str, float], float]:
 
 def ticks(name: str, store: Store) -> list[list[str]]:
     figure = figures.load(name)
-    drawn = draw.draw(figure, gathered(figure, store)[0])
+    drawn = kinds.draw(figure, gathered(figure, store)[0])
     return [[label.get_text() for label in axes.get_xticklabels()] for axes in drawn.axes]
 
 
@@ -494,7 +495,7 @@ def test_lines_by_round(lab: Lab, draws: Draws) -> None:
     said = draws("feddrm/7", "-o", "7.svg").stdout
     assert "Average accuracy, budget small, after the last round: FedAvgFT 60; FedDRM 63" in said
     figure = figures.load("feddrm/7")
-    axes = draw.draw(figure, gathered(figure, lab.store)[0]).axes
+    axes = kinds.draw(figure, gathered(figure, lab.store)[0]).axes
     assert [one.get_title() for one in axes] == titles
     first, second = axes[2].lines
     np.testing.assert_allclose(first.get_ydata(), 1 / np.asarray(first.get_xdata(), float))
@@ -517,7 +518,7 @@ def test_both_readings_and_both_claims(store: Store, monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(relative[TARGET][i], target.drift / target.squared_gradient)
         np.testing.assert_allclose(ratio[RATIO][i], client.drift / target.drift)
     assert [(v.state, v.held, v.asked) for v in content.claims] == [("holds", 20, 20)] * 2
-    left, right = draw.draw(DRIFT, content).axes
+    left, right = kinds.draw(DRIFT, content).axes
     assert [line.get_label() for line in left.lines] == [CLIENT, TARGET]
     np.testing.assert_allclose(right.lines[0].get_ydata(), np.median(ratio[RATIO], axis=0))
     assert len(left.collections) == 2  # the range of the seeds
@@ -574,7 +575,7 @@ def test_beta_by_corruption_and_its_picture_and_two_betas_in_two_panels(store: S
     assert order[1:] == sorted(CORRUPTIONS, key=lambda name: groups[name]["mean"])
     assert [(c["text"], c["state"]) for c in told["claims"]] == [("mean β(clean) < mean β(corrupted)", "holds")]
     shown = figures.kind_of(BETA).gather(BETA, figures.Ask(store, run=run_of_clients(store, part, {"beta": values})))
-    (axes,) = draw.draw(BETA, shown).axes
+    (axes,) = kinds.draw(BETA, shown).axes
     (panel,) = shown.panels
     assert [bar.get_height() for bar in axes.patches] == [panel.marks.means[name] for name in panel.marks.groups]
     labels = [t.get_text() for t in axes.get_xticklabels()]
@@ -592,7 +593,7 @@ def test_beta_by_corruption_and_its_picture_and_two_betas_in_two_panels(store: S
     assert [p.marks.column for p in shown.panels] == ["beta_0", "beta_1"]
     assert [list(p.marks.groups) for p in shown.panels] == [["other shift"]] * 2
     assert shown.panels[1].marks.means["other shift"] == pytest.approx(shown.panels[0].marks.means["other shift"] / 2)
-    labels = [axes.get_ylabel().split(" (")[0] for axes in draw.draw(BETA, shown).axes]
+    labels = [axes.get_ylabel().split(" (")[0] for axes in kinds.draw(BETA, shown).axes]
     assert labels == ["β of the means", "β of the covariance"]
 
 
@@ -673,7 +674,7 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
         assert r["name"] == part.classes[int(r["class"])]
 
     shown = figures.Content([bubbles.of_partition(part)])
-    (axes,) = draw.draw(BUBBLES, shown).axes
+    (axes,) = kinds.draw(BUBBLES, shown).axes
     (dots,) = axes.collections
     places, areas = np.asarray(dots.get_offsets()).astype(int), dots.get_sizes()
     counts = shown.panels[0].marks.samples
@@ -686,7 +687,7 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
     dataset = datasets.resolve("digits", store)
     made = [partitions.build(partition_spec(dataset, "iid", m, 0, 0.7), store) for m in (3, 12)]
     shown = figures.Content([bubbles.of_partition(part) for part in made])
-    drawn = draw.draw(BUBBLES, shown)
+    drawn = kinds.draw(BUBBLES, shown)
     per_sample = [axes.collections[0].get_sizes().sum() / panel.marks.samples.sum() for axes, panel in
                   zip(drawn.axes, shown.panels, strict=True)]  # fmt: skip
     assert per_sample[0] == pytest.approx(per_sample[1])
@@ -745,7 +746,7 @@ def test_the_picture_of_epochs(lab: Lab) -> None:
         "pfedfda/4 lacks pFedFDA at CIFAR100/E = 5 (missing), pFedFDA at CIFAR100/E = 20 (missing); to fill them: "
         "fedbench train --table pfedfda/figure4 --budget small"
     ]
-    drawn = draw.draw(EPOCHS, shown)
+    drawn = kinds.draw(EPOCHS, shown)
     left, right = drawn.axes
     lines = {line.get_label(): line for line in left.lines}
     assert list(lines["FedAvgFT"].get_xdata()) == [1, 2, 5, 10, 20]

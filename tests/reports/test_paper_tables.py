@@ -21,20 +21,20 @@ from fedbench.partitions import schemes
 from fedbench.partitions.transforms import CORRUPTIONS
 from fedbench.protocol import load
 from fedbench.reports import table as tables
-from fedbench.reports.layout.facts import departures
 from fedbench.reports.layout.grid import Grid
-from fedbench.reports.numbers import levels, properties
+from fedbench.reports.layout.notes import departures
+from fedbench.reports.layout.tables import with_client_mean
+from fedbench.reports.numbers import counted
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.status.cells import Cells
 from fedbench.reports.status.index import State
 from fedbench.reports.status.others import others
 from fedbench.reports.status.settings import sketch
 from fedbench.reports.table import check, cost
-from fedbench.reports.table.client_mean import with_client_mean
 from fedbench.reports.table.spec import Table
 from fedbench.resources import TABLES
 from fedbench.specs import DatasetSpec, Setting
-from fedbench.theory.wasserstein import deviations
+from fedbench.theory.arrays import deviations
 from tests.reports.conftest import Lab, written
 from tests.support.latex import compiled, fits
 from tests.support.real_images import RealImages
@@ -331,7 +331,7 @@ def test_table_9_is_the_papers_and_its_distributions_those_of_partitions_as_they
         column = next(c for c in table.columns if c.metric == "distributions" and c.partition["shift"] == shift)
         specs = [rules.partition_spec(digits, 10, shift=shift, level=5, seed=seed) for seed in rules.seeds("paper")]
         counts = [len(set(partitions.build(spec, lab.store, []).groups)) for spec in specs]
-        value = levels.number(table, table.rows[4], column)
+        value = counted.level_number(table, table.rows[4], column)
         assert (value.mean, value.count) == (sum(counts) / 5, 5), shift
 
 
@@ -339,7 +339,7 @@ def test_table_9_is_the_papers_and_its_distributions_those_of_partitions_as_they
 def test_what_has_no_levels_is_told(partition: dict[str, str]) -> None:
     table = tables.load("flux/9")
     with pytest.raises(FedbenchError, match="level"):
-        levels.number(table, table.rows[0], dataclasses.replace(table.columns[0], partition=partition))
+        counted.level_number(table, table.rows[0], dataclasses.replace(table.columns[0], partition=partition))
 
 
 MARKED = ("Communication", "Server", "Client", "Scalability")
@@ -372,14 +372,14 @@ def test_tables_2_and_3_are_what_every_method_says_and_what_scales_grows_as_feda
     assert ["".join(at[m].values()) for m in ("IFCA", "CFL", "FedRC", "HACCS")] == ["✓––", "–✓–", "✓––", "––✓"]
     assert all(list(line.values()).count("✓") == 1 for line in at.values())
     assert [line.label for line in grid.lines if line.kind == "added"] == ["FLUX", "FLUX-soft", "HACCS"]
-    said = {name: properties.of(name) for name in declared.built_in()}
-    assert said["fedavg"] == properties.Properties()
-    assert said["flux"] == properties.Properties("descriptors", frozenset({"px", "py", "pyx", "pxy"}), adapts=True)
+    said = {name: counted.of(name) for name in declared.built_in()}
+    assert said["fedavg"] == counted.Properties()
+    assert said["flux"] == counted.Properties("descriptors", frozenset({"px", "py", "pyx", "pxy"}), adapts=True)
     assert {name for name, one in said.items() if one.clusters_by} == {
         "ifca", "fesem", "fedem", "fedrc", "feddrift", "cfl", "flux", "flux_soft", "haccs",
     }  # fmt: skip
-    assert {*properties.DECLARED} == {name for name, costs in check.PROPERTIES.items() if not costs}
-    assert {*properties.COSTS, "scales"} == {name for name, costs in check.PROPERTIES.items() if costs}
+    assert {*counted.DECLARED} == {name for name, costs in check.PROPERTIES.items() if not costs}
+    assert {*counted.COSTS, "scales"} == {name for name, costs in check.PROPERTIES.items() if costs}
     # CFL's server compares all pairs of clients, FeSEM's every client with every cluster, FLUX's neither.
     table = tables.load("flux/2")
     column = next(c for c in table.columns if c.metric == "scales")
@@ -392,7 +392,7 @@ def test_tables_2_and_3_are_what_every_method_says_and_what_scales_grows_as_feda
     assert (servers["fedavg"], servers["cfl"], servers["fesem"]) == pytest.approx((10, 100, 100))
     assert servers["flux"] <= 10
     rows = {r.method: r for r in table.rows}
-    assert [properties.number(rows[m], column).mean for m in servers] == [1, 0, 0, 1]
+    assert [counted.property_number(rows[m], column).mean for m in servers] == [1, 0, 0, 1]
 
 
 def test_a_paragraph_that_says_nothing_to_a_table_is_an_error(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_a_paragraph_that_says_nothing_to_a_table_is_an_error(tmp_path: Path) ->
         '    """Mine.\n\n    properties: clusters by hand.\n    """\n\n    name = "mine"\n'
     )
     with pytest.raises(FedbenchError, match=r"method .* says of its properties 'clusters by hand'") as refused:
-        properties.of(str(path))
+        counted.of(str(path))
     assert "clusters by losses|parameters|descriptors" in str(refused.value.hint)
 
 

@@ -18,22 +18,19 @@ from typer.testing import CliRunner, Result
 
 from fedbench import methods, protocol, resources
 from fedbench.cli import context
+from fedbench.cli.browse import tables as listing
 from fedbench.cli.report import report
-from fedbench.cli.tables import tables as listing
 from fedbench.errors import FedbenchError
-from fedbench.reports import measured
+from fedbench.reports import claims as measured
 from fedbench.reports import table as tables
-from fedbench.reports.claims import Claims, Tally, claims
-from fedbench.reports.claims_in_words import summary
-from fedbench.reports.layout.facts import departures, holding
+from fedbench.reports.claims import PAGE, SENTENCES, Claims, Tally, claims, page, summary
+from fedbench.reports.layout.notes import departures, holding
 from fedbench.reports.layout.tables import laid_out
-from fedbench.reports.measured import PAGE, SENTENCES, page
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.status.index import Index
 from fedbench.reports.table import load as tables_of
 from fedbench.reports.table.check import facts
-from fedbench.reports.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Verdict, judge
-from fedbench.reports.table.noise import Noise, ranks
+from fedbench.reports.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Noise, Verdict, judge, ranks
 from fedbench.reports.table.spec import Table
 from fedbench.results.making import row_of
 from fedbench.results.pack import write
@@ -196,7 +193,7 @@ def test_one_tables_cells(lab: Lab, call: Call, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_shipped_cells_count_and_are_marked(lab: Lab, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedbench.results.checksum.predictions", lambda _: "0" * 64)
+    monkeypatch.setattr("fedbench.results.making.predictions", lambda _: "0" * 64)
     shipped = lab.run(lab.setting("feddrm/1", DIR), "feddrm", started="2026-01-02T03:04:05Z", platform="Linux-x86_64")
     write(lab.store.home / "results" / "some.parquet", [row_of(shipped, lab.store, "Ada")])
     lab.store.remove("run", shipped.id)
@@ -647,7 +644,7 @@ def test_the_page_is_that_of_the_packs(paper: str) -> None:
 
 def test_a_page_has_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here FedDRM's folder of tables has a pack of one run."""
-    monkeypatch.setattr("fedbench.results.checksum.predictions", lambda _: "0" * 64)
+    monkeypatch.setattr("fedbench.results.making.predictions", lambda _: "0" * 64)
     told = {"started": "2026-01-02T03:04:05Z", "platform": "Linux-x86_64"}
     run = lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.5, **told)
     pack = tmp_path / "feddrm" / "results" / "some.parquet"

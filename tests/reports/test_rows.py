@@ -27,8 +27,7 @@ from fedbench.reports.layout.grid import Entry, Grid
 from fedbench.reports.layout.notes import command, elsewhere
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.runs import select
-from fedbench.reports.status.asked import of_tables
-from fedbench.reports.status.cells import Cells
+from fedbench.reports.status.cells import Cells, of_tables
 from fedbench.reports.status.index import Index, Record, State
 from fedbench.reports.status.others import others
 from fedbench.results.making import diverged

@@ -19,7 +19,7 @@ from typer.testing import Result
 from fedbench import data as datasets
 from fedbench import partitions
 from fedbench.errors import FedbenchError
-from fedbench.metrics.confusion import confusion
+from fedbench.metrics.accuracy import confusion
 from fedbench.partitions import Partition, Transform
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import apply
@@ -27,7 +27,7 @@ from fedbench.reports import figures
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.compare.ranks import ranked
 from fedbench.reports.curves import curves
-from fedbench.reports.figures import draw, views
+from fedbench.reports.figures import kinds, views
 from fedbench.reports.figures.text import Points, text_curves
 from fedbench.reports.groups import grouped
 from fedbench.reports.runs import select
@@ -163,7 +163,7 @@ def test_the_picture(lab: Lab, setting: Setting, draws: Draws, tmp_path: Path) -
         lab.run(replace(setting, seed=s), "fedavg", metrics=rising(0.1 + s / 100))
     lab.run(replace(setting, partition=replace(setting.partition, clients=7)), "fedavg", metrics=rising(0.1))
     figure = figures.FREE["curves"]
-    picture = draw.draw(figure, gathered(figure, lab.store)[0])
+    picture = kinds.draw(figure, gathered(figure, lab.store)[0])
     titles = ["cifar10, Dir-0.3, clients 8", "cifar10, Dir-0.3, clients 7"]
     assert [axes.get_title() for axes in picture.axes] == titles
     assert [len(axes.collections) for axes in picture.axes] == [1, 0]  # the band
@@ -231,7 +231,7 @@ def test_one_run_is_sorted_and_unseen_clients_are_hollow(lab: Lab, setting: Sett
     unseen = replace(setting, partition=replace(setting.partition, unseen=1))
     lab.run(unseen, "fedavg", clients=some(0.9, 0.5, 0.7))
     figure = figures.FREE["clients"]
-    picture = draw.draw(figure, gathered(figure, lab.store)[0])
+    picture = kinds.draw(figure, gathered(figure, lab.store)[0])
     (axes,) = picture.axes
     _, trained, hollow = axes.get_lines()
     np.testing.assert_allclose(np.array(trained.get_data()), [[2, 0], [90, 50]])
@@ -278,7 +278,7 @@ def test_a_matrix_in_numbers_words_and_as_a_picture(store: Store, draws: Draws, 
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
     answered(store)
     figure = figures.FREE["confusion"]
-    matrix, bars = draw.draw(figure, gathered(figure, store)[0]).axes
+    matrix, bars = kinds.draw(figure, gathered(figure, store)[0]).axes
     assert [text.get_text() for text in matrix.texts] == ["50", "50", "33", "67"]
     assert [bar.get_width() for bar in bars.patches] == pytest.approx([50, 0, 200 / 3])  # type: ignore[attr-defined]
     answered(store, seed=1, unseen=None, answers=[label for _, label, _ in LAST])
@@ -447,7 +447,7 @@ def test_one_image_through_the_eyes_of_all(store: Store, draws: Draws) -> None:
     said = draws("images", "--partition", part.id, "--image", "5", "-o", "5.svg").stdout
     assert f"6 clients see image 5 ({digits.labels[5]}) of digits through 2 transforms; partition {part.id}" in said
     marks = views.of_partition(part, figures.Ask(store, image=[4, 1]))
-    axes = draw.draw(figures.load("images"), figures.Content([marks])).axes
+    axes = kinds.draw(figures.load("images"), figures.Content([marks])).axes
     assert len(axes) == 6
     for c, one in enumerate(axes):
         assert one.get_title() == f"client {c}\ngamma {(0.6, 1.4)[c % 2]}"

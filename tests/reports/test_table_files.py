@@ -16,9 +16,8 @@ from fedbench.reports.render import FORMATS, render
 from fedbench.reports.status.index import Index, State
 from fedbench.reports.status.settings import sketch
 from fedbench.reports.table.claims import FAILS, HOLDS, OPEN, judge
-from fedbench.reports.table.family import expand, numbers, siblings
-from fedbench.reports.table.reported import reported
-from fedbench.reports.table.spec import Table
+from fedbench.reports.table.load import expand, numbers, siblings
+from fedbench.reports.table.spec import Table, reported
 from fedbench.results.shelf import Shelf
 from tests.reports.conftest import Lab
 from tests.reports.test_cells import MINE as COLUMNS

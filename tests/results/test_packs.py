@@ -23,13 +23,25 @@ from fedbench.reports.layout.build import build
 from fedbench.reports.render.latex import escape
 from fedbench.reports.render.text import brief
 from fedbench.reports.status.index import Index, State
-from fedbench.results import checksum, seal
-from fedbench.results.failure import Failure, from_json
-from fedbench.results.importing import NEW, OLD, take_in
-from fedbench.results.making import ABOUT, diverged, machine, own_code, refuse_other_code, row_of
-from fedbench.results.pack import GROUP, KEY, ROUNDS, VERSION, Pack, Row, add, compact, fault_of, packed, write
-from fedbench.results.shelf import Shelf, summary, with_fedbench
-from fedbench.results.shipped import NotPacked
+from fedbench.results import making
+from fedbench.results import pack as seal
+from fedbench.results.making import ABOUT, NEW, OLD, diverged, machine, own_code, refuse_other_code, row_of, take_in
+from fedbench.results.pack import (
+    GROUP,
+    KEY,
+    ROUNDS,
+    VERSION,
+    Failure,
+    Pack,
+    Row,
+    add,
+    compact,
+    fault_of,
+    from_json,
+    packed,
+    write,
+)
+from fedbench.results.shelf import NotPacked, Shelf, summary, with_fedbench
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run
@@ -167,8 +179,8 @@ def test_the_checksum_is_of_the_predictions_and_not_of_the_file(tmp_path: Path) 
     spec = run_spec(2, 2)
     one, same = finished(Store(tmp_path / "a"), spec), finished(Store(tmp_path / "b"), spec)
     other = finished(Store(tmp_path / "c"), spec, answers=(0, 1, 2, 1))
-    assert checksum.predictions(one) == checksum.predictions(same) != checksum.predictions(other)
-    votes = checksum.predictions(small_run(Store(tmp_path / "d")))
+    assert making.predictions(one) == making.predictions(same) != making.predictions(other)
+    votes = making.predictions(small_run(Store(tmp_path / "d")))
     assert len(votes) == 64
     table = one.table("predictions")
     encoded = table.set_column(1, "view", table["view"].dictionary_encode())
@@ -176,7 +188,7 @@ def test_the_checksum_is_of_the_predictions_and_not_of_the_file(tmp_path: Path) 
     with Store(tmp_path / "e").writing(spec) as writer:
         writer.table("predictions", encoded.cast(pa.schema([f.with_metadata(None) for f in encoded.schema])))
         writer.provenance["note"] = "another file"
-    assert checksum.predictions(Store(tmp_path / "e").open("run", spec.id)) == checksum.predictions(one)
+    assert making.predictions(Store(tmp_path / "e").open("run", spec.id)) == making.predictions(one)
     # As of clients without labels that nobody serves.
     sums = set()
     for name, answers in (("zeros", [0, 0, 0, 0]), ("none", [None, 0, 0, 0]), ("another", [0, None, 0, 0])):
@@ -186,7 +198,7 @@ def test_the_checksum_is_of_the_predictions_and_not_of_the_file(tmp_path: Path) 
         ]
         with Store(tmp_path / name).writing(spec) as writer:
             writer.table("predictions", predictions(rows, classes=3))
-        sums.add(checksum.predictions(Store(tmp_path / name).open("run", spec.id)))
+        sums.add(making.predictions(Store(tmp_path / name).open("run", spec.id)))
     assert len(sums) == 3
 
 
@@ -328,7 +340,7 @@ def resealed(path: Path, column: str, values: pa.Array) -> Path:
     """The pack with another column, sealed as if it had been written so."""
     table = pa.parquet.read_table(path)
     table = table.set_column(table.column_names.index(column), column, values)
-    labels = {KEY: str(VERSION), seal.KEY: seal.BLANK}
+    labels = {KEY: str(VERSION), seal.SEAL: seal.BLANK}
     pa.parquet.write_table(table.replace_schema_metadata(labels), out := pa.BufferOutputStream(), row_group_size=GROUP)
     path.write_bytes(seal.sealed(out.getvalue().to_pybytes()))
     return path
@@ -417,12 +429,12 @@ def test_packs_of_a_newer_fedbench_altered_or_with_a_spec_that_is_not_its_ids(ro
     with pytest.raises(FedbenchError, match=r"was written by a newer fedbench; upgrade fedbench"):
         Pack(tmp_path / "new.parquet").row(0)
     data = packed(rows[:1])
-    told = pa.parquet.read_metadata(pa.BufferReader(data)).metadata[seal.KEY]
+    told = pa.parquet.read_metadata(pa.BufferReader(data)).metadata[seal.SEAL]
     assert seal.whole(data, told)
     assert not seal.whole(data, b"")
     assert not seal.whole(data, b"1" * 64)
     assert not any(seal.whole(data[:k] + bytes([data[k] ^ 1]) + data[k + 1 :], told) for k in range(0, len(data), 97))
-    labels = {KEY: str(VERSION), seal.KEY: seal.BLANK}
+    labels = {KEY: str(VERSION), seal.SEAL: seal.BLANK}
     forged = table.set_column(0, "id", pa.array(["0" * 12])).replace_schema_metadata(labels)
     pa.parquet.write_table(forged, out := pa.BufferOutputStream())
     (tmp_path / "forged.parquet").write_bytes(seal.sealed(out.getvalue().to_pybytes()))

@@ -23,7 +23,7 @@ from fedbench.errors import FedbenchError
 from fedbench.reports import table as tables
 from fedbench.reports.layout.build import build
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.table.family import numbers
+from fedbench.reports.table.load import numbers
 from fedbench.reports.table.spec import Table
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store

@@ -26,7 +26,8 @@ from fedbench.files import intact, scratch, sealed
 from fedbench.metrics import evaluate, read
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import SCHEMA, SPECS, DatasetSpec, MetricsSpec, PartitionSpec, Spec
-from fedbench.store import KINDS, MANIFEST, Artifact, DamagedError, Store, rows
+from fedbench.store import KINDS, MANIFEST, Artifact, DamagedError, Store
+from fedbench.store import writing as rows
 from tests.support.frames import few
 
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.conformance.small import small
+from fedbench.conformance.subject import small
 from fedbench.core.federation import Federation, to_input
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of

@@ -20,24 +20,17 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from fedbench.errors import FedbenchError
 from fedbench.theory import feddrm
-from fedbench.theory.feddrm import (
-    consistency,
-    densities,
-    descent,
-    drift,
-    federated,
-    identities,
-    rates,
-    softmax,
-    tilts,
-)
-from fedbench.theory.feddrm import profile as p
-from fedbench.theory.feddrm.check import exponent
-from fedbench.theory.feddrm.newton import minimise
+from fedbench.theory.arrays import deviations
+from fedbench.theory.feddrm import model as densities
+from fedbench.theory.feddrm import model as federated
+from fedbench.theory.feddrm import model as p
+from fedbench.theory.feddrm import model as softmax
+from fedbench.theory.feddrm import model as tilts
+from fedbench.theory.feddrm import rates
+from fedbench.theory.feddrm.model import exponent, minimise
 from fedbench.theory.ftw_erm import OneHot, census, compare, estimate, expected_risk, risk, spectrum
-from fedbench.theory.ftw_erm import conditions as c
+from fedbench.theory.ftw_erm import ridge as c
 from fedbench.theory.ftw_erm.census import inside, problems
-from fedbench.theory.wasserstein import deviations
 
 quick = settings(max_examples=12)
 RNG = np.random.default_rng(3)
@@ -197,7 +190,7 @@ def test_theorem_2_2(seed: int, m: int) -> None:
 
 
 def test_all_checks_and_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = [c for part in (identities.of_marginals, identities.of_likelihood) for c in part(_rng(), 3)]
+    checks = [c for part in (rates.of_marginals, rates.of_likelihood) for c in part(_rng(), 3)]
     assert [c.holds for c in checks] == [True, False, True, True, False]
     assert all(np.isfinite(point.measured) for c in checks for point in c.points)
     right = p.dual
@@ -206,7 +199,7 @@ def test_all_checks_and_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         return right(h, client, gamma - np.log(np.bincount(client)), xi)  # without log n_l in the logits
 
     monkeypatch.setattr(p, "dual", wrong)
-    _, value, _ = identities.of_likelihood(_rng(), 3)
+    _, value, _ = rates.of_likelihood(_rng(), 3)
     assert not value.holds
     assert exponent([1, 10, 100], [5, 0.05, 0.0005]) == pytest.approx(-2)
     checks = feddrm.checks(1, 3)
@@ -254,12 +247,12 @@ def test_rates() -> None:
 def test_the_population_error_is_the_inverse_information() -> None:
     """At N = 3,000 the mean squared error over 60 samples is near tr I⁻¹/N: an oracle that the fit does not know."""
     rng = np.random.default_rng(5)
-    truth = consistency.random_truth(rng)
-    expected = (1 / consistency.eigenvalues(truth.client_information)).sum()
-    assert len(consistency.eigenvalues(truth.client_information)) == 3 * 2
+    truth = rates.random_truth(rng)
+    expected = (1 / rates.eigenvalues(truth.client_information)).sum()
+    assert len(rates.eigenvalues(truth.client_information)) == 3 * 2
     errors = [truth.client_error(x, who, 0.8, 0.0) for x, who, _ in (truth.sample(rng, 3000) for _ in range(60))]
     assert 3000 * np.mean(errors) == pytest.approx(expected, rel=0.35)
-    truth = consistency.random_truth(np.random.default_rng(6))
+    truth = rates.random_truth(np.random.default_rng(6))
     least = [
         np.sort(np.linalg.eigvalsh(i))[b.shape[0]]  # as many are 0 as there are features
         for i, b in ((truth.client_information, truth.client), (truth.target_information, truth.target))
@@ -269,15 +262,15 @@ def test_the_population_error_is_the_inverse_information() -> None:
 
 def test_the_bound_of_descent() -> None:
     """η ≤ 1/L is needed: where η ρ > 2, even the penalty alone overshoots ever further. L bounds every Hessian."""
-    clients = descent.random_clients(np.random.default_rng(3))
+    clients = rates.random_clients(np.random.default_rng(3))
     largest = 1 / clients.smoothness(0.8, 0.3)
     options = {"weight": 0.8, "ridge": 0.3, "steps": 2, "rounds": 60}
-    well = descent.follow(clients, rate=largest / 8, **options)
+    well = rates.descend(clients, rate=largest / 8, **options)
     assert (well.distance <= well.bound).all()
     assert well.distance[-1] < well.distance[0] / 10
-    beyond = descent.follow(clients, rate=7.5, **options)
+    beyond = rates.descend(clients, rate=7.5, **options)
     assert not (beyond.distance <= beyond.bound).all()
-    clients = descent.random_clients(np.random.default_rng(7))
+    clients = rates.random_clients(np.random.default_rng(7))
     for weight in (0.5, 0.9):
         bound = clients.smoothness(weight, 0.1)
         for (labels, classes), scale in zip(clients.heads, (1 - weight, weight), strict=True):
@@ -290,8 +283,8 @@ def test_the_bound_of_descent() -> None:
 def test_drift_of_the_two_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the first round all logits are 0, so that every gradient is known: E x (1/C - [class]). Without heterogeneity
     only the client head's one-sided labels pull apart."""
-    client, target = drift.simulate(0, rounds=3)
-    data = drift.clients(np.random.default_rng(0))
+    client, target = rates.simulate(0, rounds=3)
+    data = rates.clients(np.random.default_rng(0))
     assert data.features.shape == (3, 1000, 33)
     assert set(np.unique(data.target)) <= set(range(10))
     for head, (labels, classes) in zip((client, target), data.heads, strict=True):
@@ -305,8 +298,8 @@ def test_drift_of_the_two_heads(monkeypatch: pytest.MonkeyPatch) -> None:
         assert head.drift.shape == (3,)
     assert (client.relative > target.relative).all()
     assert (client.drift > target.drift).all()
-    monkeypatch.setattr(drift, "_SPREAD", 0.0)
-    client, target = drift.simulate(0, rounds=2)
+    monkeypatch.setattr(rates, "_SPREAD", 0.0)
+    client, target = rates.simulate(0, rounds=2)
     assert target.relative[0] < 0.1 < 10 < client.relative[0]
 
 

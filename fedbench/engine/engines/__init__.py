@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedbench.engine.engines.engine import Engine as Engine
-from fedbench.engine.engines.here import Here as Here
+from fedbench.engine.engines.engine import Here
 from fedbench.errors import FedbenchError, unknown
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Where:
     def engine_for(self, store: Store, roots: list[Path], precision: str) -> Engine:
         """The engine, not yet at work. Raises FedbenchError for one that there is not, and for what this machine cannot
         do."""
-        from fedbench.engine.place import check_place
+        from fedbench.engine.run import check_place
 
         name = "ray" if _CLUSTER.fullmatch(self.engine) else self.engine
         if name not in ("here", "ray"):
@@ -90,7 +90,7 @@ class Where:
         return Jobs(store, roots, count, int(share), self.kind, self.executor, gpus)
 
     def _on_ray(self, store: Store, roots: list[Path], precision: str) -> Engine:
-        from fedbench.engine.place import check_place
+        from fedbench.engine.run import check_place
 
         if self.jobs is not None:
             raise FedbenchError("--jobs does not go with --engine ray", "--cpus-per-run says how many runs fit")

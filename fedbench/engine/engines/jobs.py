@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,21 +12,88 @@ import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
 
 from fedbench.engine.engines.engine import Engine
-from fedbench.engine.engines.order import Order, Result
-from fedbench.engine.engines.worker import STOP
+from fedbench.engine.engines.order import Order, Result, executed
 from fedbench.engine.inputs import artifacts
+from fedbench.engine.job import record_failure
 from fedbench.engine.run import Observer
-from fedbench.engine.work import record_failure
 from fedbench.errors import FedbenchError
 from fedbench.machine import CORES
+from fedbench.store import Store
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
     from fedbench.specs import RunSpec
     from fedbench.store import Artifact, Store
+
+
+# -- worker ----------------------------------------------------------------------------------------------------
+# A worker process of the engine `jobs`: orders come over one connection, rounds and results go back.
+
+
+#: What the driver sends in place of an order: the one under way is to end, saved.
+STOP = "stop"
+
+
+class Worker:
+    """Serves orders until the driver is gone."""
+
+    def __init__(self, line: Connection, store: Store) -> None:
+        self.line, self.store = line, store
+        self.orders: SimpleQueue[Order | None] = SimpleQueue()
+        self.busy, self.lock = False, threading.Lock()
+
+    def listen(self) -> None:
+        """Hear the driver (the body of a thread); what is under way when it goes is interrupted."""
+        message: Any = STOP
+        while message is not None:
+            try:
+                message = self.line.recv()
+            except (EOFError, OSError):
+                message = None
+            if message in (STOP, None):
+                with self.lock:
+                    if self.busy:
+                        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            if message != STOP:
+                self.orders.put(message)
+
+    def serve(self) -> None:
+        """Make what is ordered, one order after another."""
+        while (order := self.orders.get()) is not None:
+            with self.lock:
+                self.busy = True
+            result = executed(order, self.store, self.line.send)
+            try:
+                with self.lock:
+                    self.busy = False
+            except KeyboardInterrupt:  # it came too late
+                self.busy = False
+            self.line.send(result)
+
+
+def main(descriptor: int, home: str) -> None:
+    """Serve the driver at the other end of a socket."""
+
+    def stop(_signal: int, _frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the driver's standard output may be read by a program
+    import fedbench.core.trainer  # noqa: F401  (torch: while the driver still plans)
+
+    worker = Worker(Connection(descriptor), Store(Path(home)))
+    threading.Thread(target=worker.listen, daemon=True, name="driver").start()
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
+        worker.serve()
+
+
+# -- jobs ------------------------------------------------------------------------------------------------------
+
 
 #: Seconds that a worker without work has to end when it is told to.
 PATIENCE = 5.0
@@ -46,8 +114,8 @@ class Jobs(Engine):
         self.device, self.executor, self.devices = device, executor, devices
         self.lock, self.inputs = threading.Lock(), threading.Lock()
         self.free = list(range(count))  #: numbers of workers that are not there
-        self.idle: list[Worker] = []
-        self.busy: list[Worker] = []
+        self.idle: list[Process] = []
+        self.busy: list[Process] = []
         self.processes: set[str] = set()
         self.stopping = False
 
@@ -117,7 +185,7 @@ class Jobs(Engine):
                 else:
                     self.free.append(worker.number)
 
-    def _start(self) -> Worker:
+    def _start(self) -> Process:
         number = self.free.pop(0)
         environment = {CORES: str(self.cores), "OMP_NUM_THREADS": str(self.cores)}
         if self.devices:
@@ -126,10 +194,10 @@ class Jobs(Engine):
             environment["CUDA_VISIBLE_DEVICES"] = (
                 visible[device] if device < len(visible) and visible[0] else str(device)
             )
-        return Worker(number, self.store.home, environment)
+        return Process(number, self.store.home, environment)
 
 
-class Worker:
+class Process:
     """A worker process as the driver sees it."""
 
     def __init__(self, number: int, home: Path, environment: dict[str, str]) -> None:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pickle
+import platform
+import signal
+import socket
+import sys
+import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,23 +22,318 @@ import ray
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError, TaskUnschedulableError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from fedbench.engine.engines import cluster, node
-from fedbench.engine.engines.cluster import SAME
+from fedbench.engine.engines import order as own
 from fedbench.engine.engines.engine import Engine
-from fedbench.engine.engines.node import Delivery, Mailbox, Token
-from fedbench.engine.engines.order import Order
-from fedbench.engine.engines.own import of_runs
+from fedbench.engine.engines.order import Order, Own, Result, executed, of_runs
 from fedbench.engine.inputs import data_of
-from fedbench.engine.progress import Notes
-from fedbench.engine.run import Observer, claimed, under_way
-from fedbench.engine.work import record_failure
+from fedbench.engine.job import record_failure
+from fedbench.engine.run import Notes, Observer, claimed, under_way
 from fedbench.errors import FedbenchError
+from fedbench.files import disk_errors, scratch
+from fedbench.imports import closure
+from fedbench.machine import CORES
+from fedbench.store import Store
 from fedbench.store.claim import STALE_SECONDS, HeldError
+from fedbench.store.provenance import fingerprint, libraries
 
 if TYPE_CHECKING:
+    from fedbench.core.trainer import Progress
+    from fedbench.engine.inputs import Data
     from fedbench.engine.job import Job
     from fedbench.specs import PartitionSpec, RunSpec
     from fedbench.store import Artifact, Store
+
+
+# -- node ------------------------------------------------------------------------------------------------------
+# What is done on a node of Ray: it tells about itself, and makes the runs of an order.
+
+
+#: What must be the same on all nodes.
+DECISIVE = ("python", "torch", "fedbench", "code")
+
+
+def versions() -> dict[str, str]:
+    """Of what decides a run's numbers, in this process."""
+    of = libraries()
+    return {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "torch": of.get("torch", "none").partition("+")[0],  # not for which GPU it was built
+        "fedbench": of["fedbench"],
+        "code": fingerprint(*closure("engine/training.py")),
+    }
+
+
+@dataclass(frozen=True)
+class Token:
+    """A file in the driver's store: who reads the same text there sees the same store."""
+
+    path: Path
+    text: str
+
+    @classmethod
+    def laid(cls, store: Store) -> Token:
+        """A new one."""
+        store.prepare()
+        token = cls(scratch(store.home / "engine"), uuid.uuid4().hex)
+        with disk_errors("marking the store for other nodes", store.home):
+            try:
+                token.path.write_text(token.text)
+            except OSError:
+                token.path.unlink(missing_ok=True)
+                raise
+        return token
+
+    def seen(self) -> bool:
+        """Whether this process sees it."""
+        try:
+            return self.path.read_text() == self.text
+        except OSError:
+            return False
+
+    @property
+    def home(self) -> Path:
+        return self.path.parent
+
+
+@dataclass(frozen=True)
+class About:
+    """What a node tells of itself."""
+
+    host: str
+    versions: Mapping[str, str]
+    shares: bool  #: it sees the driver's store
+    trouble: str = ""  #: why it can make no runs
+
+
+def about(token: Token, files: Sequence[Own]) -> About:
+    """Look at the node of this process: its versions, whether it sees the driver's store and can write there (else into
+    a folder of its own), and whether it can load users' files."""
+    trouble, shares = "", token.seen()
+    try:
+        with tempfile.TemporaryFile(dir=token.home if shares else None):
+            pass
+    except OSError as error:
+        where = f"the store {token.home}" if shares else f"its folder {tempfile.gettempdir()}"
+        trouble = f"cannot write into {where} ({error.strerror})"
+    for one in files if not trouble else ():
+        try:
+            own.taken(one)
+        except FedbenchError as error:
+            trouble = error.message
+    return About(socket.gethostname(), versions(), shares, trouble)
+
+
+class Mailbox:
+    """An actor between the nodes and the driver: how far runs are, by the keys of their tasks."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, Progress]] = []
+
+    def put(self, key: str, now: Progress | None) -> None:
+        """Leave a note; None: nothing (who waits for that has delivered all before it)."""
+        if now is not None:
+            self.notes.append((key, now))
+
+    def take(self) -> list[tuple[str, Progress]]:
+        """The notes since the last time."""
+        notes, self.notes = self.notes, []
+        return notes
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A result, and where the driver's store is not shared the files of what was made: kind and id -> name -> bytes."""
+
+    result: Result
+    files: Mapping[tuple[str, str], Mapping[str, bytes]] = field(default_factory=dict)
+
+
+def train(
+    order: Order, token: Token, shared: bool, cores: int, tell: Callable[[Progress], Any], data: Mapping[str, Data]
+) -> Delivery:
+    """Make the runs of an order in this process: in the driver's store if it is `shared`, else in one that is given up
+    afterwards."""
+    os.environ[CORES] = str(cores)
+    if shared:
+        if token.seen():
+            return Delivery(executed(order, Store(token.home), tell, data=data))
+        error = FedbenchError(f"node {socket.gethostname()} does not see the store {token.home}", "mount it there")
+        return Delivery(Result("", error=error))
+    with tempfile.TemporaryDirectory(prefix="fedbench-") as folder:
+        store = Store(Path(folder))
+        store.prepare()
+        result = executed(order, store, tell, data=data)
+        paths = [store.path("run", id) for id in result.ids] + [one.path for one in store.list("metrics")]
+        return Delivery(
+            result, {(path.parent.name, path.name): {f.name: f.read_bytes() for f in path.iterdir()} for path in paths}
+        )
+
+
+# -- cluster ---------------------------------------------------------------------------------------------------
+# A Ray cluster before anything is trained: connected to, with room for a run, its nodes such as here.
+
+
+#: The address of a cluster that is started for this command, on this machine alone.
+LOCAL = "local"
+#: Seconds within which a cluster must answer, and all of its nodes must have told about themselves; between two looks
+#: at the Ray process of this machine.
+ANSWER, TELL, WATCH = 10.0, 300.0, 0.5
+SAME = "install the same fedbench, Python and torch on all nodes"
+
+
+#: Set when this process leaves its cluster.
+_left = threading.Event()
+
+
+def connected(address: str) -> bool:
+    """Connect to ray://HOST:PORT or HOST:PORT, or start a cluster of this machine alone (LOCAL), which no other machine
+    can reach. False in a session that is connected already, a notebook's say. Raises FedbenchError where no such
+    cluster answers."""
+    if ray.is_initialized():
+        return False
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "error"}
+    if address == LOCAL:
+        from fedbench.core.executors import available_cores
+
+        os.environ.setdefault("RAY_worker_niceness", "0")  # the runs are the work, not something beside it
+        options |= {"num_cpus": available_cores(), "include_dashboard": False}
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if colon and port.isdecimal():
+            socket.create_connection((host, int(port)), ANSWER).close()
+        with _signals_as_they_are(), _on_loopback() if address == LOCAL else contextlib.nullcontext():
+            ray.init(**options)
+    except (OSError, RuntimeError, ValueError, ImportError, AssertionError) as error:
+        raise FedbenchError(
+            f"no Ray cluster to work with at {address} ({error})",
+            "'ray status' shows one; if it asks for a token, set RAY_AUTH_MODE=token",
+        ) from error
+    _left.clear()
+    if not address.startswith("ray://"):  # else this process has no Ray process of its own
+        here = ray.get_runtime_context().get_node_id()
+        at = next((one["NodeManagerAddress"], one["NodeManagerPort"]) for one in ray.nodes() if one["NodeID"] == here)
+        threading.Thread(target=_watch, args=(at,), daemon=True, name="raylet").start()
+    return True
+
+
+def leave() -> None:
+    """End what `connected` has begun."""
+    _left.set()
+    ray.shutdown()
+
+
+def _watch(address: tuple[str, int]) -> None:
+    """End this process in a line when Ray's process on this machine (the raylet) has ended: some seconds later Ray
+    itself would end it, without one. What is saved is whole, as after any kill."""
+    while not _left.wait(WATCH):
+        try:
+            socket.create_connection(address, ANSWER).close()
+        except ConnectionRefusedError:
+            if not _left.is_set():
+                line = "Ray's process on this machine has ended; memory may be short; the same command goes on"
+                sys.stderr.write(f"\nfedbench: {line}\n")
+                sys.stderr.flush()
+                os._exit(1)
+        except OSError:  # nothing is known: the machine is busy
+            continue
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Within, Ray takes this machine's address to be 127.0.0.1, and what it starts listens there alone; with the option
+    _node_ip_address it would put another address in place of that one, and listen on all interfaces."""
+    from ray._private import ray_constants
+
+    before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:
+    """GPUs of a run (where none are said: one, if there are any and the device may be one), and how many runs the
+    cluster has room for. Raises FedbenchError if no node has room for one."""
+    nodes = [one["Resources"] for one in ray.nodes() if one["Alive"]]
+    if gpus is None:
+        gpus = float(device == "cuda" or (device == "auto" and any(one.get("GPU") for one in nodes)))
+    for kind, number, what in (("CPU", cpus, "core"), ("GPU", gpus, "GPU")):
+        most = max((one.get(kind, 0.0) for one in nodes), default=0.0)
+        if number > most:
+            option = f"--{kind.lower()}s-per-run"
+            raise FedbenchError(
+                f"a run is to have {number:g} {what}{'s' * (number != 1)}, and no node of the cluster has more than "
+                f"{most:g}", f"see {option}",
+            )  # fmt: skip
+    room = (min(one.get(kind, 0.0) / n for kind, n in (("CPU", cpus), ("GPU", gpus)) if n) for one in nodes)
+    return gpus, max(sum(map(int, room)), 1)
+
+
+def checked(token: Token, files: Sequence[Own]) -> bool:
+    """Whether all nodes see the driver's store. Raises FedbenchError for a node that cannot make runs, lacks what a
+    user's file needs, or would make other runs than here."""
+    ours, nodes = versions(), _about(token, files)
+    for one in nodes:
+        for what in DECISIVE:
+            if (theirs := one.versions.get(what)) != ours[what]:
+                name = "code of fedbench" if what == "code" else what
+                raise FedbenchError(f"node {one.host} has {name} {theirs}, and here it is {ours[what]}", SAME)
+        if one.trouble:
+            raise FedbenchError(f"node {one.host}: {one.trouble}", "nothing was trained")
+    return all(one.shares for one in nodes)
+
+
+def _about(token: Token, files: Sequence[Own]) -> list[About]:
+    """What each node tells of itself."""
+
+    def look(packed: bytes) -> Any:  # sent by value, as what it is to look at: fedbench may not be there
+        import pickle
+        import platform
+
+        try:
+            return about(*pickle.loads(packed))
+        except (ImportError, AttributeError) as error:
+            return platform.node(), f"{error}"
+
+    packed = pickle.dumps((token, files))
+    tasks = [
+        ray.remote(look)
+        .options(
+            num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(one["NodeID"], soft=False)
+        )
+        .remote(packed)
+        for one in ray.nodes()
+        if one["Alive"]
+    ]
+    try:
+        answers = ray.get(tasks, timeout=TELL)
+    except RayError as error:
+        why = next(iter(str(error).strip().splitlines()[::-1]), "")
+        raise FedbenchError(f"a node of the Ray cluster cannot run fedbench ({why})", SAME) from error
+    for answer in answers:
+        if not isinstance(answer, About):
+            raise FedbenchError(f"node {answer[0]} has no such fedbench ({answer[1]})", SAME)
+    return list(answers)
+
+
+@contextlib.contextmanager
+def _signals_as_they_are() -> Iterator[None]:
+    """Ray handles SIGTERM in its own way; here it stops a command as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# -- on ray ----------------------------------------------------------------------------------------------------
+
 
 #: So often a run whose node is lost is begun again.
 LIVES = 3
@@ -65,12 +368,12 @@ class Ray(Engine):
         """Connect, and look at every node."""
         if not runs or self.token:
             return
-        self.connected = cluster.connected(self.address)
+        self.connected = connected(self.address)
         # Ray starts a worker process for each task that waits, and ends it again: no more tasks than places.
-        self.gpus, self.slots = cluster.places(self.cpus, self.gpus, self.device)
+        self.gpus, self.slots = places(self.cpus, self.gpus, self.device)
         self.token = Token.laid(self.store)
-        alone = self.connected and self.address == cluster.LOCAL  # nothing there is unlike here
-        self.shared = alone or cluster.checked(self.token, of_runs(runs))
+        alone = self.connected and self.address == LOCAL  # nothing there is unlike here
+        self.shared = alone or checked(self.token, of_runs(runs))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         self.mailbox = ray.remote(Mailbox).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
 
@@ -112,7 +415,7 @@ class Ray(Engine):
             self.token.path.unlink(missing_ok=True)
         self.data, self.tasks, self.token = {}, {}, None
         if self.connected:
-            cluster.leave()
+            leave()
             self.connected = False
 
     # -- a task ----------------------------------------------------------------------------------------
@@ -219,7 +522,7 @@ def _train(
     *data: Any,
 ) -> Delivery:
     """The task: Ray has fetched the `data` of the partitions `ids` onto its node."""
-    delivery = node.train(
+    delivery = train(
         order, token, shared, cores, lambda now: mailbox.put.remote(key, now), dict(zip(ids, data, strict=True))
     )
     with contextlib.suppress(RayError):  # the notes' node may be the lost one

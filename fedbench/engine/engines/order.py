@@ -1,24 +1,118 @@
-"""Jobs as they are sent to another process, and what comes back: plain values that can be pickled."""
+"""What travels to another process: orders of runs, results back, and the files that are the user's own."""
 
 from __future__ import annotations
 
 import pickle
+import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench.engine.engines import own
-from fedbench.engine.engines.own import Own
 from fedbench.errors import FedbenchError
-from fedbench.files import process
+from fedbench.files import process, write_whole
+from fedbench.models import registry as networks
+from fedbench.partitions import schemes
+from fedbench.plugins.load import is_file, place
+from fedbench.plugins.source import Plugin, read
 from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress
     from fedbench.engine.job import Job
+    from fedbench.specs import RunSpec
     from fedbench.store import Store
+
+
+# -- own -------------------------------------------------------------------------------------------------------
+# Users' files on their way to another process: where they lie here, and their text for a machine that lacks them.
+
+
+@dataclass(frozen=True)
+class Own:
+    """A user's class: a `method`, `network` or `partitioner`."""
+
+    kind: str
+    file: Path
+    name: str | None
+    digest: str  #: of the file and of all that it imports from its folder
+    texts: Mapping[str, bytes]  #: their texts by their places in the file's folder
+
+    @classmethod
+    def of(cls, kind: str, file: Path, name: str | None, plugin: Plugin) -> Own:
+        modules = [one for one in plugin.modules.values() if one.file.is_file()]
+        texts = {one.file.relative_to(file.parent).as_posix(): one.text for one in modules}
+        return cls(kind, file, name, plugin.digest, texts)
+
+    def reference(self) -> str:
+        """FILE.py:Class on this machine: the user's file if it is the same here, else a copy.
+
+        Raises FedbenchError where no copy can be written.
+        """
+        file = self.file
+        if not file.is_file() or read(file).digest != self.digest:
+            try:
+                folder = Path(_copies().name) / self.digest
+                for place, text in self.texts.items():
+                    path = folder / place
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    if not path.exists():
+                        write_whole(path, text)
+            except OSError as error:
+                where = tempfile.gettempdir()
+                raise FedbenchError(f"cannot copy {file.name} into {where} ({error.strerror})", "set TMPDIR") from error
+            file = folder / self.file.name
+        return f"{file}:{self.name}" if self.name else str(file)
+
+
+@cache
+def _copies() -> tempfile.TemporaryDirectory[str]:
+    """A folder of this process alone, which goes with it: what lies there is run."""
+    return tempfile.TemporaryDirectory(prefix="fedbench-own-")
+
+
+def of_run(method: str, spec: RunSpec) -> Iterator[Own]:
+    """The users' files that a run is made of; `method` is its name, or FILE.py:Class. Of a partitioner whose file is
+    not at hand the partition is."""
+    if is_file(method):
+        at = place(method, "method")
+        yield Own.of("method", at.file, at.name, read(at.file))
+    if networks.is_plugin(model := spec.setting.model):
+        at, source = networks.known(model)
+        yield Own.of("network", at.file, at.name, source)
+    if (known := schemes.file_of(spec.setting.partition.scheme)) is not None:
+        at, source = known
+        yield Own.of("partitioner", at.file, at.name, source)
+
+
+def of_runs(runs: Iterable[tuple[str, RunSpec]]) -> list[Own]:
+    """Those of several runs, each once."""
+    return list({(one.kind, one.digest, one.name): one for run in runs for one in of_run(*run)}.values())
+
+
+def taken(own: Own) -> str:
+    """Make a user's class known to this process, and return its FILE.py:Class here.
+
+    Raises FedbenchError if the file does not load here.
+    """
+    reference = own.reference()
+    if own.kind == "method":
+        from fedbench import methods
+
+        methods.load(reference)
+        return reference
+    name = networks.own_name(reference) if own.kind == "network" else schemes.named(reference)
+    if own.kind == "network":
+        networks.own_class(name)
+    else:
+        schemes.load(name)
+    return reference
+
+
+# -- order -----------------------------------------------------------------------------------------------------
+# Jobs as they are sent to another process, and what comes back: plain values that can be pickled.
 
 
 @dataclass(frozen=True)
@@ -33,7 +127,7 @@ class Order:
 
     @classmethod
     def of(cls, jobs: Sequence[Job], roots: Sequence[Path], device: str, executor: str) -> Order:
-        files = tuple(own.of_run(jobs[0].named, jobs[0].spec))
+        files = tuple(of_run(jobs[0].named, jobs[0].spec))
         sent = [
             {"run": job.spec.to_dict(), "named": job.named, "overrides": dict(job.overrides),
              "replaces": job.replaces, "keep": job.keep}
@@ -46,7 +140,7 @@ class Order:
         be another run here."""
         from fedbench.engine.job import Job
 
-        places = {one.kind: own.taken(one) for one in self.own}
+        places = {one.kind: taken(one) for one in self.own}
         jobs = []
         for one in self.jobs:
             spec = RunSpec.shared(one["run"])

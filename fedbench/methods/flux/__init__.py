@@ -3,28 +3,132 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Collect, Context, Train
 from fedbench.core.server import Server
+from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.flux import clustering
-from fedbench.methods.flux.assignment import choose, lead
-from fedbench.methods.flux.messages import Assignment, Choice, Memory
-from fedbench.methods.flux.noise import Noise
+from fedbench.methods.flux.clustering import nearest
 from fedbench.methods.parts import description, warm_up
-from fedbench.methods.parts.clustered import CLUSTERS, answer_at_random, average_by_cluster
-from fedbench.methods.parts.description import Describe, Description
-from fedbench.methods.parts.elbow import MEASURES
-from fedbench.methods.parts.phases import Phase, phase_of
-from fedbench.methods.parts.scaling import MOMENTS
+from fedbench.methods.parts.clustered import CLUSTERS, answer_at_random, average_by_cluster, side_by_side
+from fedbench.methods.parts.description import (
+    MOMENTS,
+    SEED,
+    Bounds,
+    Describe,
+    Description,
+    Phase,
+    Scaling,
+    phase_of,
+    scaled,
+)
+from fedbench.methods.parts.linkage import MEASURES
 from fedbench.methods.parts.warm_up import WarmsUp
 from fedbench.rng import stream
+
+# -- messages --------------------------------------------------------------------------------------------------
+# FLUX's messages to and from a client that comes after the clustering, and what the server remembers.
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What leads a late or unlabelled client to its cluster, beside theta* and all models: the bounds, the scaling, and
+    the centroids [M, L]."""
+
+    bounds: Bounds
+    scaling: Scaling
+    centroids: Tensor
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A late client's answer: its cluster."""
+
+    cluster: int
+
+
+@dataclass
+class Memory(description.Memory):
+    """... and the last clustering: centroids [M, L], the distance at the elbow (None: none was looked for), and the
+    training images [M] behind the clusters' running means."""
+
+    centroids: Tensor | None = None
+    elbow: float | None = None
+    behind: Tensor | None = None
+
+
+# -- noise -----------------------------------------------------------------------------------------------------
+# Laplace noise on FLUX's descriptors, for differential privacy (Fenoglio et al., NeurIPS 2025, App. C.2, Table 5).
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Laplace noise on a descriptor (step S4), before it is scaled: b = range / (n epsilon) on every entry.
+
+    The budget epsilon holds for each entry; for a whole descriptor of L entries they add up to L epsilon.
+
+    released: as the authors' code has it: one range for all entries, largest minus smallest value of the client's
+    projected latents and of the projected synthetic points; the same draws for all clients, for it seeds the generator
+    anew before each; none on the descriptors of the test phase. Otherwise, as the paper says, each entry has the
+    range of its own coordinate over the client's projected latents, and each client its own draws.
+    """
+
+    epsilon: float
+    released: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.epsilon > 0:
+            raise FedbenchError(f"the privacy budget epsilon must be positive, not {self.epsilon}")
+
+    def on(
+        self, d: Tensor, projected: Tensor, points: Tensor, rng: np.random.Generator, *, test_phase: bool = False
+    ) -> Tensor:
+        """A descriptor [L] of projected latents [n, l] (or its first entries) with noise; `points` [200, l] are the
+        projected synthetic points and `rng` is the client's own."""
+        if self.released and test_phase:
+            return d
+        rows = projected.double()
+        if self.released:
+            rng = np.random.default_rng(SEED)
+            values = torch.cat([rows.flatten(), points.to(rows).flatten()])
+            spread = values.max() - values.min()
+        else:
+            spread = (rows.amax(0) - rows.amin(0)).repeat(len(d) // rows.shape[1])
+        draws = torch.from_numpy(rng.laplace(size=len(d))).to(d.device)
+        return d + draws * spread / (len(rows) * self.epsilon)
+
+
+# -- assignment ------------------------------------------------------------------------------------------------
+# How a client that comes after FLUX's clustering finds its cluster: a late one with labels, or one without any.
+
+
+def lead(server: Server, client: Client) -> None:
+    """Send a client, which holds theta*, what it finds its cluster by."""
+    memory = server.memory
+    client.state = {**client.state, **side_by_side(server.models)}
+    client.inbox = Assignment(memory.bounds, memory.scaling, memory.centroids)
+
+
+def choose(client: Client, d: Tensor, components: int, moments: Collection[str]) -> int:
+    """The cluster whose centroid is nearest to the client's descriptor, of which one without labels has the first
+    entries alone (Eq. 9). The client holds that cluster's model from then on."""
+    at: Assignment = client.inbox
+    point = scaled(at.scaling, d.cpu().numpy()[None], components, client.context.classes, moments)
+    m = int(nearest(point, at.centroids.cpu().numpy()[:, : point.shape[1]])[0])
+    client.put(client.model(str(m)))
+    return m
+
+
+# -- flux ------------------------------------------------------------------------------------------------------
+
 
 #: The moments of Table 66's rows.
 BLOCKS = {

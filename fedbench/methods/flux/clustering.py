@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbench.errors import FedbenchError
-from fedbench.methods.parts.elbow import checked, distances, elbow, nearest_other
+from fedbench.methods.parts.linkage import checked, distances, elbow, nearest_other
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

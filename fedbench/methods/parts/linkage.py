@@ -5,7 +5,84 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import NDArray
+
+from fedbench.errors import DivergedError, FedbenchError
+from fedbench.measure import Measure
+
+# -- elbow -----------------------------------------------------------------------------------------------------
+# The reach of a neighbourhood, from the elbow of clients' distances to their nearest other client (FLUX, Sec. D.2).
+#
+# K descriptors of L entries, Euclidean distance, float64 throughout.
+
+
+Floats = npt.NDArray[np.float64]
+
+#: What methods that cluster by it report of their rounds.
+MEASURES = (
+    Measure("elbow", "distance at the elbow by which the clients were clustered", "distance", source="FLUX, section 5"),
+    Measure("clustering_round", "round in which the clients were clustered", "round", source="FLUX, section 5"),
+)
+
+
+def distances(points: Floats, others: Floats) -> Floats:
+    """[P, K] distances of points [P, L] to others [K, L], coordinate by coordinate: unlike through inner products,
+    that of i to j is to the bit that of j to i, which ties need."""
+    from scipy.spatial.distance import cdist
+
+    return np.asarray(cdist(points, others), np.float64)
+
+
+def checked(descriptors: Floats) -> Floats:
+    """As float64 [K, L]. Raises FedbenchError if there are none, or NaN or infinite values."""
+    x = np.asarray(descriptors, np.float64)
+    if x.ndim != 2 or not x.size:
+        raise FedbenchError(f"clustering needs descriptors [clients, entries], not an array of shape {x.shape}")
+    if not np.isfinite(x).all():
+        bad = np.flatnonzero(~np.isfinite(x).all(1)).tolist()
+        raise DivergedError(f"the descriptors of clients {bad} hold NaN or infinite values: a model has diverged")
+    return x
+
+
+def nearest_other(descriptors: Floats) -> Floats:
+    """[K] each client's distance to its nearest other client; 0 for a client alone."""
+    x = checked(descriptors)
+    if len(x) == 1:
+        return np.zeros(1)
+    gaps = distances(x, x)
+    np.fill_diagonal(gaps, np.inf)
+    nearest: Floats = gaps.min(1)
+    return nearest
+
+
+def elbow(descriptors: Floats, scale: float = 1.0) -> float:
+    """epsilon: the distance at the elbow of the ascending curve of nearest-other-client distances, times `scale`.
+
+    The elbow is Kneedle's (Satopaa et al. 2011) of a convex increasing curve over 0 to K - 1, by kneed at its
+    defaults. Where it finds none, as with up to 3 clients or a constant or linear curve, the curve's largest value
+    stands in. Equal values, such as those of mutual neighbours, can move the elbow; so it does in the released code.
+    Raises FedbenchError for NaN or infinite descriptors.
+    """
+    if not 0 < scale < np.inf:
+        raise FedbenchError(f"the scale of the elbow must be positive, not {scale}")
+    curve = np.sort(nearest_other(descriptors))
+    return float(curve[_elbow_of(curve)] * scale)
+
+
+def _elbow_of(curve: Floats) -> int:
+    """Position of the elbow on an ascending curve [K]; the last one where there is none."""
+    last = len(curve) - 1
+    if curve[0] == curve[last]:
+        return last  # kneed would divide by a range of 0
+    from kneed import KneeLocator
+
+    position = KneeLocator(np.arange(len(curve)), curve, curve="convex", direction="increasing").elbow
+    return last if position is None else int(position)
+
+
+# -- linkage ---------------------------------------------------------------------------------------------------
+
 
 Labels = NDArray[np.int64]
 

@@ -17,7 +17,7 @@ from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
 from fedbench.errors import FedbenchError
 from fedbench.methods.parts.clustered import sample_losses
-from fedbench.methods.parts.plain_sgd import check_sgd
+from fedbench.methods.parts.steps import check_sgd
 from fedbench.specs import Setting
 
 #: Of Adam (torch's defaults; the paper's code does not set them).

@@ -16,10 +16,18 @@ from fedbench.core.state import State
 from fedbench.measure import Measure
 from fedbench.methods.base import Method, check, hyperparameter
 from fedbench.methods.parts import description
-from fedbench.methods.parts.description import FIRST_BOUNDS
-from fedbench.methods.parts.descriptor import MARGIN, POINTS, Bounds, common_bounds, cube, extent
-from fedbench.methods.parts.elbow import MEASURES
-from fedbench.methods.parts.phases import Memory, Phase
+from fedbench.methods.parts.description import (
+    FIRST_BOUNDS,
+    MARGIN,
+    POINTS,
+    Bounds,
+    Memory,
+    Phase,
+    common_bounds,
+    cube,
+    extent,
+)
+from fedbench.methods.parts.linkage import MEASURES
 
 #: Warm-up ends after this share of all rounds at the latest, and not before round EARLIEST (FLUX, Eq. 14).
 LATEST, EARLIEST = 0.8, 3

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedbench.options import option
-from fedbench.partitions.density import Densities
+from fedbench.partitions.distribution import Densities
 from fedbench.partitions.scheme import Assignment, Scheme
 from fedbench.specs import PartitionSpec, require
 
@@ -115,7 +115,7 @@ class Colored(Scheme):
         return numbered(self.flips)
 
     def view(self, partition: Partition, width: int) -> Iterable[RenderableType]:
-        from fedbench.partitions.sides import of_flips
+        from fedbench.partitions.shade import of_flips
 
         return of_flips(partition, self.label(partition.spec), self.strata, self.flips, self.label_noise)
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.options import option
-from fedbench.partitions import official
-from fedbench.partitions.density import Densities, normalised
+from fedbench.partitions import distribution
+from fedbench.partitions.distribution import Densities, normalised
 from fedbench.partitions.scheme import Assignment, Scheme
 from fedbench.partitions.split import Indices
 from fedbench.specs import PartitionSpec, require
@@ -105,7 +105,7 @@ class Mixture(Scheme):
         if a client is left without a training or without a test sample.
         """
         rng = np.random.RandomState(spec.seed)
-        is_test = official.test_images(dataset, rng)
+        is_test = distribution.test_images(dataset, rng)
         train = self._side(dataset, spec, self.train_mix, ~is_test, "training", self.keep, rng)
         test = self._side(dataset, spec, self.test_mix, is_test, "test", None, rng)
         return Assignment.of(zip(train, test, strict=True))
@@ -164,6 +164,6 @@ class Mixture(Scheme):
         return [c * len(self.train_mix) // partition.clients for c in range(partition.clients)]
 
     def view(self, partition: Partition, width: int) -> Iterable[RenderableType]:
-        from fedbench.partitions.sides import of_groups
+        from fedbench.partitions.shade import of_groups
 
         return of_groups(partition, self.label(partition.spec), len(self.train_mix), bool(self.disjoint), width)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.options import option
-from fedbench.partitions import modifiers, official
+from fedbench.partitions import distribution, modifiers
 from fedbench.partitions.distribution import Distribution, Drawn
 from fedbench.partitions.scheme import APART, Assignment, Scheme
 from fedbench.partitions.split import Indices
@@ -76,7 +76,7 @@ class Sampled(Scheme):
     def draw(self, dataset: Dataset, spec: PartitionSpec) -> Assignment:
         """Raises FedbenchError for an unknown column, and if a group that was drawn has too few training samples."""
         names, group = self._groups(dataset)
-        is_test = official.test_images(dataset, stream(spec.seed, "official split"))
+        is_test = distribution.test_images(dataset, stream(spec.seed, "official split"))
         tested = ~is_test if self.leak_test else is_test
         if self.disjoint_by is not None:
             key = dataset.column(self.disjoint_by)

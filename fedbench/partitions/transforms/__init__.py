@@ -4,9 +4,6 @@ channels by class (`Rotation`), and grey images painted red or green (`paint`)."
 from __future__ import annotations
 
 from fedbench.partitions.transforms.corruption import CORRUPTIONS, SEVERITIES
-from fedbench.partitions.transforms.paint import paint
-from fedbench.partitions.transforms.rotation import Rotation
-from fedbench.partitions.transforms.shifts import SHIFTS, of_clients
-from fedbench.partitions.transforms.transform import Transform, apply
+from fedbench.partitions.transforms.transform import SHIFTS, Rotation, Transform, apply, of_clients, paint
 
 __all__ = ["CORRUPTIONS", "SEVERITIES", "SHIFTS", "Rotation", "Transform", "apply", "of_clients", "paint"]

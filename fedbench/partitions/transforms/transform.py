@@ -9,14 +9,34 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedbench.errors import FedbenchError
-from fedbench.partitions.transforms.corruption import SEVERITIES, check_name, corrupt
-from fedbench.partitions.transforms.corruption.pixels import Images, check
+from fedbench.errors import FedbenchError, unknown
+from fedbench.partitions.transforms.corruption import CORRUPTIONS, SEVERITIES, Images, check, check_name, corrupt
 from fedbench.specs import require
+
+# -- paint -----------------------------------------------------------------------------------------------------
+# Grey images in colour.
+
+
+PAINTS = ("red", "green")
+
+
+def paint(grey: NDArray[np.uint8], colour: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Grey images [N, H, W, 1] as [N, H, W, 3]: each in the channel of its colour [N], the other two channels dark."""
+    out = np.zeros((*grey.shape[:3], 3), np.uint8)
+    for channel in range(len(PAINTS)):
+        chosen = colour == channel
+        out[chosen, :, :, channel] = grey[chosen, :, :, 0]
+    return out
+
+
+# -- transform -------------------------------------------------------------------------------------------------
+
 
 #: Of the random streams of all corruptions.
 _SEED = 5
@@ -147,3 +167,142 @@ def _curve(transform: Transform) -> Images:
     if transform.posterize is not None:
         values = values >> (8 - transform.posterize) << (8 - transform.posterize)
     return values.astype(np.uint8)
+
+
+# -- shifts ----------------------------------------------------------------------------------------------------
+# The shifts by name: which client sees its images through which transform.
+
+
+SHIFTS = ("none", "low", "mid", "high", "pool", "corrupted", "corrupted_code")
+#: Gamma, hue and saturation of the two sides of each level; bits 0, 1 and 2 of the client's number choose the side.
+_LEVELS = {
+    "low": ((0.9, 1.1), (-0.01, 0.01), (0.9, 1.1)),
+    "mid": ((0.75, 1.25), (-0.05, 0.05), (0.7, 1.3)),
+    "high": ((0.6, 1.4), (-0.1, 0.1), (0.5, 1.5)),
+}
+#: The pool of FedDRM's study of the number of clients (Table 3): digits to base 3 of the client's number choose.
+_POOL = ((0.6, 1.0, 1.4), (-0.15, 0.0, 0.15), (0.4, 1.0, 1.6))
+_POOL_SIZE, _POOL_BITS = 54, 2
+
+
+def of_clients(shift: str, clients: int) -> list[Transform]:
+    """The transform of each client under a shift of SHIFTS.
+
+    low, mid and high have 8 combinations; client c sees number c mod 8. The pool has 54, one a client; more clients
+    raise FedbenchError.
+
+    corrupted and corrupted_code corrupt the images of the first half of the clients, in the order of CORRUPTIONS.
+    corrupted, the paper's rule, goes through the severities once all corruptions have had their turn: client i < 50
+    has a pair of its own. corrupted_code is what the official code does: the severity changes with each client, so
+    that a corruption only ever meets one of them, and there are 10 pairs.
+    """
+    if shift not in SHIFTS:
+        raise unknown("shift", shift, SHIFTS)
+    if shift == "none":
+        return [Transform()] * clients
+    if shift == "pool":
+        require(
+            clients <= _POOL_SIZE,
+            f"the pool has {_POOL_SIZE} shifts, too few for {clients} clients",
+            "fewer clients, or --shift low, mid or high, whose 8 shifts are dealt out in turn",
+        )
+        return [
+            Transform(
+                gamma=_POOL[0][c % 3],
+                hue=_POOL[1][c // 3 % 3],
+                saturation=_POOL[2][c // 9 % 3],
+                posterize=_POOL_BITS if c >= 27 else None,
+            )
+            for c in range(clients)
+        ]
+    if shift in ("corrupted", "corrupted_code"):
+        kinds, every = len(CORRUPTIONS), 1 if shift == "corrupted_code" else len(CORRUPTIONS)
+        half = clients // 2
+        corrupted = [
+            Transform(corruption=CORRUPTIONS[c % kinds], severity=1 + c // every % SEVERITIES) for c in range(half)
+        ]
+        return corrupted + [Transform()] * (clients - half)
+    gamma, hue, saturation = _LEVELS[shift]
+    return [Transform(gamma[c & 1], hue[c >> 1 & 1], saturation[c >> 2 & 1]) for c in range(clients)]
+
+
+# -- rotation --------------------------------------------------------------------------------------------------
+# How FLUX's clients see an image: turned by an angle, one colour channel lit (Appendix F.1).
+
+
+#: Colour -> the channel of an RGB image that is set to 255.
+COLOURS = {"red": 0, "green": 1, "blue": 2}
+
+#: Pillow's nearest-neighbour transform counts in 16.16 fixed point.
+_ONE = 1 << 16
+
+#: Images turned at once: few enough to stay in the processor's cache.
+_ROTATED = 1024
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """An angle in whole degrees, counter-clockwise, and a colour of COLOURS or None; the default changes nothing."""
+
+    angle: int = 0
+    colour: str | None = None
+
+    def __post_init__(self) -> None:
+        require(0 <= self.angle < 360, f"an angle must be 0 to 359 degrees, not {self.angle}")
+        require(self.colour is None or self.colour in COLOURS, f"'{self.colour}' is not one of {', '.join(COLOURS)}")
+
+    def __str__(self) -> str:
+        parts = [f"rotated {self.angle}°"] if self.angle else []
+        return ", ".join([*parts, *([self.colour] if self.colour else [])]) or "as they are"
+
+
+def rotated(images: Images, rotation: Rotation, channels: int) -> Images:
+    """The images [N, H, W, C] turned and lit, as [N, H, W, channels]; grey ones are copied to three channels."""
+    turned = rotate(images, rotation.angle)
+    if channels == turned.shape[-1]:
+        out = turned.copy() if turned is images else turned
+    else:
+        out = np.repeat(turned, channels, axis=-1)
+    if rotation.colour is not None:
+        out[..., COLOURS[rotation.colour]] = 255
+    return out
+
+
+def rotate(images: Images, angle: int) -> Images:
+    """The images [N, H, W, C] turned counter-clockwise about their middle, on the same canvas, gaps black.
+
+    Nearest neighbour, pixel for pixel what Pillow's `Image.rotate` makes of an 8-bit image, whose fixed-point
+    arithmetic this repeats. At no angle the images themselves are returned, not a copy.
+    """
+    if angle % 360 == 0:
+        return images
+    n, height, width, channels = images.shape
+    source = sources(height, width, angle % 360)
+    flat = images.reshape(n, height * width, channels)
+    out = np.empty_like(flat)
+    for start in range(0, n, _ROTATED):
+        block = slice(start, start + _ROTATED)
+        np.take(flat[block], np.maximum(source, 0), axis=1, out=out[block], mode="clip")
+    out[:, source < 0] = 0
+    return out.reshape(images.shape)
+
+
+@lru_cache(maxsize=64)
+def sources(height: int, width: int, angle: int) -> NDArray[np.intp]:
+    """For each pixel [H * W] of the turned image the pixel of the original that it shows; -1 for none."""
+    rows, columns = np.mgrid[:height, :width]
+    # Pillow turns these by transposition, which its general way would miss by a pixel here and there.
+    if angle == 180:
+        return np.asarray(np.arange(height * width)[::-1])
+    if angle in (90, 270) and height == width:
+        return np.asarray(np.rot90(np.arange(height * width).reshape(height, width), angle // 90).ravel())
+    turn = -math.radians(angle)
+    cos, sin = round(math.cos(turn), 15), round(math.sin(turn), 15)
+    x, y = width / 2, height / 2
+    left, top = -cos * x - sin * y + x, sin * x - cos * y + y
+    a, b, d, e = (math.floor(v * _ONE + 0.5) for v in (cos, sin, -sin, cos))
+    c, f = (math.floor(v * _ONE + 0.5) for v in (left + cos * 0.5 + sin * 0.5, top - sin * 0.5 + cos * 0.5))
+    column = (c + a * columns + b * rows) >> 16
+    row = (f + d * columns + e * rows) >> 16
+    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+    return np.asarray(np.where(inside, row * width + column, -1).ravel(), np.intp)

@@ -5,23 +5,202 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.plain import plain
-from fedbench.reports.compare.comparison import VIEW, Comparison, Group, compare
-from fedbench.reports.compare.numbers import Number, scale, why_not
-from fedbench.reports.compare.pairs import OVER, in_pairs, pairs_grid
-from fedbench.reports.compare.places import Place, place
+from fedbench.reports.compare.comparison import (
+    VIEW,
+    Comparison,
+    Group,
+    Number,
+    Place,
+    clients,
+    compare,
+    place,
+    scale,
+    why_not,
+)
+from fedbench.reports.compare.ranks import LEVEL, Signed, holm, least_p, wilcoxon
 from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.runs import Run, text
-from fedbench.reports.status.index import State
-from fedbench.reports.status.versions import by_other_code
-from fedbench.reports.table.noise import ranks
+from fedbench.reports.runs import SEEDS, Run, text
+from fedbench.reports.status.index import State, by_other_code
+from fedbench.reports.table.claims import ranks
 from fedbench.reports.table.spec import VIEWS, Column
 from fedbench.words import counted
+
+# -- pairs -----------------------------------------------------------------------------------------------------
+# Every two groups of runs on the same data, tested over what they have in common: seeds, or else clients.
+
+
+#: What a test may be paired over.
+OVER = ("seeds", "clients")
+#: So many common seeds are tested over rather than clients.
+SEEDS_ENOUGH = 3
+#: More pairs than this are no table.
+MOST = 300
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """The first number of two groups on the same data."""
+
+    place: Place
+    first: Group
+    second: Group
+    over: str  #: one of OVER
+    differences: np.ndarray  #: [n], first - second, as stored
+    test: Signed | None  #: None without any pair
+    adjusted: float = 1.0  #: p, by Holm's correction for all pairs
+
+
+def in_pairs(side: Comparison, over: str | None = None) -> list[Pair]:
+    """Every two groups on the same data, over common seeds if these are three at least, else over clients of common
+    partitions; `over` chooses.
+
+    Raises FedbenchError if no two groups have the same data, if there are too many, and if the number has no values of
+    clients where these are asked for.
+    """
+    number = side.numbers[0]
+    couples = [(at, a, b) for at, groups in side.places.items() for a, b in combinations(groups, 2)]
+    if not couples:
+        raise FedbenchError("no two rows are on the same data, so there is nothing to test", "choose others by filters")
+    if len(couples) > MOST:
+        raise FedbenchError(
+            f"{len(couples)} pairs of rows are too many to test (at most {MOST})", "choose fewer rows by filters"
+        )
+    if over == "clients" and not number.each:
+        raise FedbenchError(f"single clients have no {number.name}", "test it over seeds: --over seeds")
+    pairs = [_pair(side, number, at, a, b, over) for at, a, b in couples]
+    adjusted = iter(holm([pair.test.p for pair in pairs if pair.test]))
+    return [
+        Pair(p.place, p.first, p.second, p.over, p.differences, p.test, next(adjusted) if p.test else 1.0)
+        for p in pairs
+    ]
+
+
+def _pair(side: Comparison, number: Number, at: Place, first: Group, second: Group, over: str | None) -> Pair:
+    seeds = _difference(_over_seeds(side, number, first), _over_seeds(side, number, second))
+    if over != "seeds" and number.each and (over == "clients" or len(seeds) < SEEDS_ENOUGH):
+        over = "clients"
+        differences = _difference(_over_clients(side, number, first), _over_clients(side, number, second))
+    else:
+        over, differences = "seeds", seeds
+    return Pair(at, first, second, over, differences, wilcoxon(differences) if len(differences) else None)
+
+
+def _over_seeds(side: Comparison, number: Number, group: Group) -> dict[tuple[object, ...], float]:
+    """Seeds and partition -> the number."""
+    values = {
+        (*(run.values.get(seed) for seed in SEEDS), run.values["partition"]): side.values.get((run.id, number.name))
+        for run in group
+    }
+    return {seeds: value for seeds, value in values.items() if value is not None}
+
+
+def _over_clients(side: Comparison, number: Number, group: Group) -> dict[tuple[object, ...], float]:
+    """Partition and client -> the mean over the runs on that partition."""
+    by_partition: dict[str, list[np.ndarray]] = {}
+    for run in group:
+        if (metrics := side.metrics.get(run.id)) is not None:
+            values = clients(run, metrics, side.view, number.each)
+            if len(values) == run.spec.setting.partition.trainees:  # else nobody knows whose they are
+                by_partition.setdefault(run.values["partition"], []).append(values)
+    return {
+        (partition, client): float(mean)
+        for partition, runs in by_partition.items()
+        for client, mean in enumerate(np.mean(runs, axis=0))
+    }
+
+
+def _difference(first: dict[tuple[object, ...], float], second: dict[tuple[object, ...], float]) -> np.ndarray:
+    return np.array([value - second[key] for key, value in first.items() if key in second])
+
+
+def pairs_grid(side: Comparison, pairs: Sequence[Pair]) -> Grid:
+    """A line a pair: the mean difference, p, Holm's p and the effect."""
+    number = side.numbers[0]
+    factor, unit, decimals = scale(number.unit, [float(p.differences.mean()) for p in pairs if p.test])
+    places = len({pair.place for pair in pairs}) > 1
+    keys = ("data",) * places + ("first", "second", "paired over")
+    heads = (
+        Head("", "Difference", f"{number.name} (first - second)", "points" if unit == "%" else unit),
+        Head("", "p", "p", ""),
+        Head("", "p, Holm", "p, Holm", ""),
+        Head("", "Effect", "rank-biserial correlation", ""),
+    )
+    lines = []
+    for pair in pairs:
+        first, second = side.label_there(pair.first), side.label_there(pair.second)
+        data = (side.names_of_places[pair.place],) if places else ()
+        texts = (*data, first, second, f"{len(pair.differences)} {pair.over}")
+        line = ": ".join([*data, f"{first} against {second}"])
+        lines.append(Line(line, "run", tuple(_cells(pair, factor, decimals)), keys=texts))
+    return Grid(
+        id="test",
+        title=f"{number.label} in pairs",
+        stub="",
+        keys=keys,
+        budget="",
+        precision="",
+        scope="",
+        heads=heads,
+        lines=tuple(lines),
+        about=tuple(_notes_on_pairs(pairs)),
+        of_paper=False,
+    )
+
+
+def _cells(pair: Pair, factor: float, decimals: int) -> Iterable[Entry]:
+    runs = tuple(run.id for run in (*pair.first, *pair.second))
+    if pair.test is None:
+        yield from [Entry(State.UNDEFINED, runs=runs)] * 4
+        return
+    n, mean = len(pair.differences), float(pair.differences.mean()) * factor
+    numbers: list[tuple[float, str]] = [
+        (mean, f"{round(mean, decimals) + 0.0:+.{decimals}f}".replace("-", "−")),
+        (pair.test.p, _p(pair.test.p)),
+        (pair.adjusted, _p(pair.adjusted)),
+        (pair.test.effect, f"{pair.test.effect:+.2f}".replace("-", "−")),
+    ]
+    for value, printed in numbers:
+        yield Entry(State.DONE, printed, value=Value(value, count=n), runs=runs)
+
+
+def _p(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
+def _notes_on_pairs(pairs: Sequence[Pair]) -> Iterable[str]:
+    words = {
+        "seeds": "over common seeds on the same partitions",
+        "clients": "over the clients of common partitions, each one's mean over the runs there: it says nothing of "
+        "what another seed would give",
+    }
+    there = [words[over] for over in OVER if any(pair.over == over for pair in pairs)]
+    several = f" Holm: p corrected for {len(pairs)} pairs." if len(pairs) > 1 else ""
+    yield (
+        f"Wilcoxon's signed-rank test, two-sided, paired {'; or '.join(there)}.{several} Effect: rank-biserial "
+        "correlation, from −1 to +1 (first better on every pair, where more is better)."
+    )
+    whole = [pair for pair in pairs if pair.test]
+    ns = [len(pair.differences) for pair in whole]
+    few = {(n, pair.over) for n, least, pair in zip(ns, holm([*map(least_p, ns)]), whole, strict=True) if least > LEVEL}
+    for n, over in sorted(few):
+        more = "train more seeds, or take --over clients" if over == "seeds" else "more clients or partitions can"
+        corrected = f" in {len(whole)} pairs" if len(whole) > 1 and least_p(n) <= LEVEL else ""
+        yield f"{n} {over}{corrected}: no test can reach {LEVEL} (p is {least_p(n):.2g} at the least); {more}."
+    if lone := len(pairs) - len(whole):
+        yield f"{counted(lone, 'pair')} with nothing in common to pair: no seed and no partition."
+
+
+# -- layout ----------------------------------------------------------------------------------------------------
 
 
 def side_by_side(

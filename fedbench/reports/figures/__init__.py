@@ -11,11 +11,9 @@ terminal `text`), single clients (`clients`) and confusion matrices (`confusion`
 
 from __future__ import annotations
 
-from fedbench.reports.figures.curves import Curve, curves, findings
-from fedbench.reports.figures.kind import Ask, Kind
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, PanelSpec, names
 from fedbench.reports.figures.kinds import FREE, KINDS, kind_of, load
-from fedbench.reports.figures.panel import Content, Panel
-from fedbench.reports.figures.spec import FigureSpec, PanelSpec, names
+from fedbench.reports.figures.spectra import Curve, curves, findings
 
 __all__ = [
     "FREE", "KINDS", "Ask", "Content", "Curve", "FigureSpec", "Kind", "Panel", "PanelSpec", "curves", "findings",

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import all_metrics
-from fedbench.reports.figures.kind import Ask, Kind
-from fedbench.reports.figures.panel import Content, Panel
-from fedbench.reports.figures.spec import FigureSpec
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
 from fedbench.reports.figures.style import COLOURS, DOT, handle, shape, subplots
 from fedbench.reports.groups import grouped
 from fedbench.reports.runs import Run

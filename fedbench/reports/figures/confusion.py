@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError, unknown
-from fedbench.metrics.confusion import confusion
-from fedbench.reports.figures.kind import Ask, Kind
-from fedbench.reports.figures.panel import Content, Panel
-from fedbench.reports.figures.spec import FigureSpec
+from fedbench.metrics.accuracy import confusion
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
 from fedbench.reports.figures.style import COLOURS, named, subplots
 from fedbench.reports.groups import grouped
 from fedbench.reports.runs import Run

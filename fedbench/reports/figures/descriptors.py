@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.reports.figures import panel as panels
+from fedbench.reports.figures import kind as panels
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Kind
-from fedbench.reports.figures.panel import Content, Panel
-from fedbench.reports.figures.spec import FigureSpec
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
 from fedbench.reports.figures.style import colour as colour_of
 from fedbench.reports.figures.style import handle, subplots
 from fedbench.specs import RunSpec

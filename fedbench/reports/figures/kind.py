@@ -2,25 +2,287 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from fedbench.errors import FedbenchError
-from fedbench.reports.figures.panel import Content, Marks
-from fedbench.reports.figures.spec import FigureSpec
+from fedbench import reader, resources
+from fedbench.errors import FedbenchError, unknown
+from fedbench.partitions import schemes
+from fedbench.reports.numbers.measured import Value
+from fedbench.reports.table.claims import Claim, Verdict
+from fedbench.specs import RunSpec
 from fedbench.store import Store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
+    from fedbench.partitions import Partition
     from fedbench.reports.runs import Run
     from fedbench.results.shelf import Shelf
     from fedbench.store import Artifact
+
+
+# -- panel -----------------------------------------------------------------------------------------------------
+# What a figure of any kind shows: panels, each with its marks, and what is said of all of them.
+
+
+#: What a kind draws in a panel.
+Marks = TypeVar("Marks")
+
+
+@dataclass(frozen=True, eq=False)
+class Panel(Generic[Marks]):
+    """One panel: what its kind draws, and where that comes from."""
+
+    title: str
+    about: Mapping[str, Any]  #: data set, partition, run, ..., by their names in the CSV and JSON
+    marks: Marks
+
+
+@dataclass(frozen=True, eq=False)
+class Content(Generic[Marks]):
+    """All panels of a figure."""
+
+    panels: Sequence[Panel[Marks]]
+    about: Mapping[str, Any] = field(default_factory=dict)  #: what goes for all of them, as in `Panel`
+    claims: Sequence[Verdict] = ()  #: how it stands with what the paper says of the figure
+
+
+def of_partition(partition: Partition, marks: Marks, title: str = "") -> Panel[Marks]:
+    """A panel about a partition, which names itself where the figure has no title for it."""
+    name = partition.spec.dataset.name
+    about = {"dataset": name, "partition": partition.id}
+    return Panel(title or f"{name}, {schemes.label(partition.spec)}", about, marks)
+
+
+def of_run(run: Artifact, marks: Marks, title: str = "") -> Panel[Marks]:
+    """A panel about a run, which names itself where the figure has no title for it."""
+    spec = run.spec
+    assert isinstance(spec, RunSpec)
+    setting, partition = spec.setting, spec.setting.partition
+    name = partition.dataset.name
+    about = {"run": run.id, "budget": setting.budget, "dataset": name, "partition": partition.id}
+    title = title or f"{run.provenance.get('title', spec.method)}, {name} {schemes.label(partition)}"
+    return Panel(title, about, marks)
+
+
+# -- points ----------------------------------------------------------------------------------------------------
+# Points of lines over an axis, measured and reported: what a panel of tables' cells shows.
+
+
+@dataclass(frozen=True)
+class Point:
+    """One cell: measured, reported by the paper, or both. `x` is None for a line's level, which holds at every x."""
+
+    x: float | None
+    value: Value | None
+    error: float | None  #: half the length of its error bar
+    reported: tuple[float, float | None] | None  #: (value, ±)
+    rounds: int | None  #: of its runs; None where the column has none of its own
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines over one axis: name -> its points by x."""
+
+    table: str
+    unit: str  #: its sign, "" for fractions
+    rounds: tuple[int, ...]  #: of the table's runs
+    names: tuple[str, ...]  #: of all lines that there can be: a line's look goes by its place here
+    lines: dict[str, list[Point]] = field(default_factory=dict)
+    gaps: dict[str, list[float]] = field(default_factory=dict)  #: name -> where cells are missing
+
+    @property
+    def points(self) -> list[Point]:
+        return [point for line in self.lines.values() for point in line]
+
+    def measured(self, name: str) -> list[tuple[float, float, float]]:
+        """(x, mean, half an error bar) of a line's measured points, by x. Where cells between them are missing the mean
+        is NaN, so that no stroke goes over them as if it said something of them."""
+        there = sorted(
+            (p.x, p.value.mean, p.error or 0.0) for p in self.lines[name] if p.x is not None and p.value is not None
+        )
+        between = [x for x in self.gaps.get(name, ()) if there and there[0][0] < x < there[-1][0]]
+        return sorted([*there, *((x, math.nan, 0.0) for x in between)], key=itemgetter(0))
+
+
+def every_name(content: Content[Lines]) -> list[str]:
+    """The lines that there can be, in the tables' order."""
+    return list(dict.fromkeys(name for panel in content.panels for name in panel.marks.names))
+
+
+def line_names(content: Content[Lines]) -> list[str]:
+    """Those of them that have points in some panel."""
+    return [name for name in every_name(content) if any(name in panel.marks.lines for panel in content.panels)]
+
+
+def every_point(panels: Sequence[Panel[Lines]]) -> list[Point]:
+    return [point for panel in panels for point in panel.marks.points]
+
+
+# -- spec ------------------------------------------------------------------------------------------------------
+# Which figures there are, and what stands in each of them: tables/PAPER/figures.toml.
+
+
+@dataclass(frozen=True)
+class PanelSpec:
+    """One panel: the clients of one partition."""
+
+    title: str
+    dataset: str
+    partition: Mapping[str, Any]  #: over the protocol's values, such as a preset or a scheme
+    clients: tuple[int, ...] | None = None  #: counted from 0; None is all
+    samples: tuple[int, ...] = ()  #: kind "images": which images all of them see, as rows of the data set from 0
+
+
+@dataclass(frozen=True)
+class CellSpec:
+    """One cell of a table, whose run is shown."""
+
+    table: str
+    row: str  #: label
+    column: str  #: key
+
+
+@dataclass(frozen=True)
+class SeriesSpec:
+    """Tables whose cells are points of lines, and what these lie along."""
+
+    tables: Mapping[str, str]  #: heading of the panels ("" where there is one table) -> table
+    #: What a column's partition ("level", "clients"; kind "series"), a row's hyper-parameters or runs (kind "sweep") or
+    #: a column's runs ("epochs"; the kind of that name) have; kind "rounds" has "round".
+    x: str
+    label: str  #: of the axis
+    scale: str = "linear"  #: or "log", or "even": as far from each to the next
+    values: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: where x is a text: name on the axis -> the text, in order
+    bold: tuple[str, ...] = ()  #: the lines that the figure is about
+
+    def at(self, x: object) -> float | None:
+        """Where a value stands: a number at itself, a text at its place among `values`. None for any other."""
+        if isinstance(x, int | float):
+            return x
+        texts = list(self.values.values())
+        return float(texts.index(x)) if isinstance(x, str) and x in texts else None
+
+    def tick(self, x: float) -> str:
+        """How that is named on the axis."""
+        return list(self.values)[int(x)] if self.values else f"{x:g}"
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """One figure of a paper. It shows partitions (`panels`) or runs (`cells`, `series`, `runs`)."""
+
+    id: str  #: PAPER/NUMBER
+    title: str
+    kind: str  #: one of `kinds.KINDS`, which gathers and draws it
+    panels: tuple[PanelSpec, ...] = ()
+    cells: CellSpec | None = None
+    series: SeriesSpec | None = None
+    runs: Mapping[str, CellSpec] = field(default_factory=dict)  #: title of a panel -> the cell whose run it shows
+    ranked: tuple[str, ...] = ()  #: kind "ranks": tables whose rows are ranked over the columns of the tables' metric
+    claims: tuple[Claim, ...] = ()  #: what the paper says of it, where no table claims it
+
+    @property
+    def shows(self) -> bool:
+        """Whether it says itself what it shows."""
+        return bool(self.panels or self.cells or self.series or self.runs or self.ranked)
+
+    @property
+    def protocol(self) -> str:
+        """Whose partitions the panels are: the paper's."""
+        return self.id.partition("/")[0]
+
+    def beside(self, folder: Path) -> FigureSpec:
+        """The figure of a user's file, with tables that are files ('./mine.toml') seen from its folder."""
+
+        def seen(table: str) -> str:
+            return str(folder / table) if ".toml" in table else table
+
+        def of_cell(cell: CellSpec) -> CellSpec:
+            return replace(cell, table=seen(cell.table))
+
+        series, cells = self.series, self.cells
+        return replace(
+            self,
+            series=series and replace(series, tables={name: seen(t) for name, t in series.tables.items()}),
+            cells=cells and of_cell(cells),
+            runs={title: of_cell(cell) for title, cell in self.runs.items()},
+            ranked=tuple(map(seen, self.ranked)),
+        )
+
+
+@dataclass(frozen=True)
+class _File:
+    """tables/PAPER/figures.toml."""
+
+    figure: list[Mapping[str, Any]]
+
+
+def names() -> list[str]:
+    """The figures that there are, such as 'ftw_erm/2', in order."""
+    return list(_figures(resources.TABLES))
+
+
+def of_user(name: str) -> FigureSpec:
+    """The figure './figures.toml:NUMBER' of a user's file, or './figures.toml' where that has only one.
+
+    Raises FedbenchError for a faulty file, an unknown number, and a figure of partitions: these go by their ids.
+    """
+    file, colon, number = name.rpartition(":")
+    if not (colon and file.endswith(".toml")):
+        file, number = name, ""
+    path = Path(file)
+    figures = {figure.id.rpartition("/")[2]: figure for figure in of_file(path)}
+    if not number and len(figures) == 1:
+        (number,) = figures
+    if number not in figures:
+        raise (
+            unknown(f"figure in {file}", number, figures)
+            if number
+            else FedbenchError(f"{file} has several figures", f"{file}:{next(iter(figures))} for example")
+        )
+    figure = figures[number]
+    if figure.panels:
+        raise FedbenchError(f"{file}, figure {number}: panels are of a paper's figures", "--partition ID shows yours")
+    return replace(figure.beside(path.absolute().parent), id=f"{path.stem}/{number}")
+
+
+def of_paper(name: str, known: Iterable[str]) -> FigureSpec:
+    """The figure of that name. Raises FedbenchError for an unknown one, offering the nearest of the `known`, and for a
+    faulty file."""
+    figures = _figures(resources.TABLES)
+    if name not in figures:
+        raise unknown("figure", name, known)
+    return figures[name]
+
+
+@cache
+def _figures(folder: Path) -> dict[str, FigureSpec]:
+    return {figure.id: figure for path in sorted(folder.glob("*/figures.toml")) for figure in of_file(path)}
+
+
+def of_file(path: Path) -> list[FigureSpec]:
+    """The figures that a file declares. Raises FedbenchError for a faulty one."""
+    figures = []
+    for i, raw in enumerate(reader.read(_File, reader.toml(path, "file of figures"), str(path)).figure, 1):
+        values = dict(raw)
+        id = f"{path.parent.name}/{values.pop('number', i)}"
+        figures.append(reader.read(FigureSpec, values, f"{path}, figure {i}", id=id))
+    return figures
+
+
+# -- kind ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -71,7 +333,7 @@ class Ask:
 
     def remark_code(self, runs: Iterable[Artifact]) -> None:
         """Remark on those of the runs that other code than today's made."""
-        from fedbench.reports.status.versions import by_other_code
+        from fedbench.reports.status.index import by_other_code
 
         for line in by_other_code(runs):
             self.remark(line)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Any
 
-from fedbench.reports.figures.beta import Beta
+from fedbench.reports.figures import style
+from fedbench.reports.figures.beta import Beta, Drift
 from fedbench.reports.figures.bubbles import Bubbles
 from fedbench.reports.figures.clients import Clients
 from fedbench.reports.figures.confusion import Confusion
 from fedbench.reports.figures.descriptors import Descriptors
-from fedbench.reports.figures.drift import Drift
-from fedbench.reports.figures.epochs import Epochs
-from fedbench.reports.figures.kind import Kind
+from fedbench.reports.figures.kind import Content, FigureSpec, Kind, names, of_paper, of_user
 from fedbench.reports.figures.learning import Learning
 from fedbench.reports.figures.ranks import Ranking
-from fedbench.reports.figures.rounds import Rounds
-from fedbench.reports.figures.series import Series, Sweep
-from fedbench.reports.figures.spec import FigureSpec, names, of_paper, of_user
+from fedbench.reports.figures.series import Epochs, Rounds, Series, Sweep
 from fedbench.reports.figures.spectra import Ratio, Spectra
+from fedbench.reports.figures.style import COLOURS, FORMATS
 from fedbench.reports.figures.views import Images
+from fedbench.reports.render.text import cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+# -- kinds -----------------------------------------------------------------------------------------------------
+
 
 _HOLDINGS = "Samples of each class that each client holds"
 #: The figures of any partitions or runs by their names.
@@ -72,3 +81,46 @@ def load(name: str) -> FigureSpec:
 def kind_of(figure: FigureSpec) -> Kind[Any]:
     """The figure's kind."""
     return KINDS[figure.kind]
+
+
+# -- data ------------------------------------------------------------------------------------------------------
+# A figure's numbers for programs: a tidy CSV (one line a mark of the picture) and JSON.
+
+
+def as_csv(figure: FigureSpec, content: Content[Any]) -> str:
+    """The kind's columns behind the figure's name; what is not known stays empty."""
+    kind, out = kind_of(figure), io.StringIO()
+    writer = csv.DictWriter(out, ["figure", *kind.columns], extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for panel in content.panels:
+        about = {"figure": figure.id, **content.about, "panel": panel.title, **panel.about}
+        for row in kind.rows(panel.marks):
+            writer.writerow({name: cell(value) for name, value in {**about, **row}.items()})
+    return out.getvalue()
+
+
+def as_json(figure: FigureSpec, content: Content[Any]) -> str:
+    """What is said of the figure and of each panel, and how it stands with each claim."""
+    kind = kind_of(figure)
+    panels = [{"title": panel.title, **panel.about, **kind.values(panel.marks)} for panel in content.panels]
+    claims = [{"text": v.claim.text, "state": v.state, "detail": v.detail} for v in content.claims]
+    document = {"figure": figure.id, "title": figure.title, **content.about, "panels": panels}
+    return json.dumps(document | ({"claims": claims} if claims else {}), indent=1, allow_nan=False) + "\n"
+
+
+# -- draw ------------------------------------------------------------------------------------------------------
+# Drawing: a figure's numbers to a matplotlib figure, and that to the bytes of a file.
+
+
+__all__ = ["COLOURS", "FORMATS", "draw", "render"]
+
+
+def draw(figure: FigureSpec, content: Content[Any]) -> Figure:
+    """The figure of what its kind gathered."""
+    with style.applied():
+        return style.literal(kind_of(figure).paint(figure, content))
+
+
+def render(figure: FigureSpec, content: Content[Any], format: str) -> bytes:
+    """The figure as the bytes of a PNG, SVG or PDF file."""
+    return style.saved(draw(figure, content), format)

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench.errors import FedbenchError
 from fedbench.reports import curves as numbers
 from fedbench.reports.curves import Curve, CurvePanel
-from fedbench.reports.figures.kind import Ask, Kind
-from fedbench.reports.figures.panel import Content, Panel
-from fedbench.reports.figures.spec import FigureSpec
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
 from fedbench.reports.figures.style import handle, look, shape, subplots
 from fedbench.reports.figures.text import text_curves
 from fedbench.reports.table.spec import UNITS

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.reports.compare.comparison import VIEW
-from fedbench.reports.compare.ranks import Ranks, of_tables, ranked
-from fedbench.reports.compare.significance import LEVEL
+from fedbench.reports.compare.ranks import LEVEL, Ranks, of_tables, ranked
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Kind
-from fedbench.reports.figures.panel import Content, Panel
-from fedbench.reports.figures.spec import FigureSpec
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
 from fedbench.reports.figures.style import subplots
 from fedbench.reports.table.spec import VIEWS
 

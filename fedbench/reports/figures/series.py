@@ -11,19 +11,33 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Kind
-from fedbench.reports.figures.panel import Content, Panel
-from fedbench.reports.figures.points import Lines, Point, every_name, every_point, names
-from fedbench.reports.figures.spec import FigureSpec, SeriesSpec
-from fedbench.reports.figures.style import COLOURS, handle, subplots
+from fedbench.reports.figures.kind import (
+    Ask,
+    Content,
+    FigureSpec,
+    Kind,
+    Lines,
+    Panel,
+    Point,
+    SeriesSpec,
+    every_name,
+    every_point,
+    line_names,
+)
+from fedbench.reports.figures.style import COLOURS, colour, handle, subplots
 from fedbench.reports.numbers.measured import Value
 from fedbench.reports.table.claims import Verdict
+from fedbench.reports.table.spec import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from fedbench.reports.status.index import Index
     from fedbench.reports.table.spec import Column, Row, Table
+
+
+# -- series ----------------------------------------------------------------------------------------------------
 
 
 class Series(Kind[Lines]):
@@ -158,7 +172,7 @@ class Series(Kind[Lines]):
         for axes in grid[-1]:
             axes.set_xlabel(axis.label)
         picture.suptitle(heading_of(figure, content), fontsize=9)
-        handles = [handle(name, **looks[name].line) for name in names(content)]
+        handles = [handle(name, **looks[name].line) for name in line_names(content)]
         if any(p.x is None for p in every):
             handles.append(handle("own choice", color="0.2", linewidth=0.9, linestyle="--"))
         if any(p.reported for p in every):
@@ -326,3 +340,203 @@ def heading_of(figure: FigureSpec, content: Content[Lines]) -> str:
         return f"{figure.title} (as the paper reports it)"
     runs = f"{' or '.join(map(str, rounds))} rounds, {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
     return f"{figure.title} (budget {content.about['budget']}, {runs})"
+
+
+# -- epochs ----------------------------------------------------------------------------------------------------
+# Figure 4 of pFedFDA: mean accuracy of the clients by the number of local epochs, from the cells of a table.
+
+
+class Epochs(Series):
+    """A panel a heading of columns, a line a row, along the local epochs of the columns' runs."""
+
+    options = ("budget", "seed")
+    columns = (
+        "panel", "budget", "row", "rounds", "epochs", "mean", "std", "clients", "weighted", "unweighted", "seeds",
+        "seed_std", "runs",
+    )  # fmt: skip
+
+    def x(self, table: Table, row: Row, column: Column, name: str, budget: str) -> float | None:
+        """The epochs. Raises FedbenchError for a column of local steps."""
+        from fedbench.reports.status.settings import sketch
+
+        epochs = sketch(table, column, budget, row).epochs
+        if epochs is None:
+            raise FedbenchError(f"{table.path}, column {column.key} has no local epochs", "give it train.epochs")
+        return epochs
+
+    def error(self, value: Value) -> float | None:
+        """± over seeds: the spread over clients is no error of the mean, and wider than the picture."""
+        return value.seed_std
+
+    def about(self, tables: list[str], budget: str, axis: SeriesSpec) -> dict[str, Any]:
+        return {"table": tables[0], "budget": budget}
+
+    def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
+        """One line a cell."""
+        for name, points in marks.lines.items():
+            for p in points:
+                yield {"row": name, **_cell_values(p), "runs": " ".join(p.runs)}
+
+    def values(self, marks: Lines) -> dict[str, Any]:
+        """Means, standard deviations (ddof 1) over clients, and over seeds where there are several."""
+        return {"rows": [{"row": name, "cells": [_cell_values(p) for p in ps]} for name, ps in marks.lines.items()]}
+
+    def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
+        for panel in content.panels:
+            rows = [
+                f"{name} " + ", ".join(f"{p.value.mean:.3f} (E = {p.x:g})" for p in points if p.value)
+                for name, points in panel.marks.lines.items()
+            ]
+            yield f"{panel.title}, budget {content.about['budget']}, {_rounds(panel.marks)}: {'; '.join(rows)}"
+
+    def paint(self, figure: FigureSpec, content: Content[Lines]) -> Figure:
+        """One panel beside the other."""
+        from matplotlib.ticker import NullFormatter, NullLocator
+
+        assert figure.series is not None
+        picture, (row,) = subplots((0.6 + 3.0 * len(content.panels), 3.0), 1, len(content.panels))
+        listed, lines = line_names(content), {}
+        for axes, panel in zip(row, content.panels, strict=True):
+            for name in panel.marks.lines:
+                i = listed.index(name)
+                at, means, spread = zip(*panel.marks.measured(name), strict=True)
+                if any(spread):
+                    axes.errorbar(at, means, spread, color=colour(i), linestyle="none", capsize=2, linewidth=0.8)
+                marker = "osD^vP*X"[i % 8]
+                (lines[name],) = axes.plot(at, means, color=colour(i), marker=marker, markersize=4, label=name)
+            measured = sorted({p.x for p in panel.marks.points if p.x is not None})
+            axes.set_xscale("log")
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_xticks(measured, [f"{x:g}" for x in measured])
+            axes.margins(x=0.06, y=0.12)
+            axes.grid(axis="y")
+            axes.set_title(f"{panel.title} (budget {content.about['budget']}, {_rounds(panel.marks)})")
+            axes.set_xlabel(figure.series.label)
+        unit = content.panels[0].marks.unit
+        row[0].set_ylabel("mean local test accuracy" + (f" ({unit})" if unit else ""))
+        picture.legend(handles=[lines[name] for name in listed], loc="outside lower center", ncols=4)
+        return picture
+
+
+def _rounds(marks: Lines) -> str:
+    """How many communication rounds the runs have, in words."""
+    return " or ".join(map(str, sorted({p.rounds or 0 for p in marks.points}))) + " rounds"
+
+
+def _cell_values(p: Point) -> dict[str, Any]:
+    v = p.value
+    assert v is not None
+    return {
+        "epochs": p.x, "rounds": p.rounds, "mean": v.mean, "std": v.std, "clients": v.count, "weighted": v.weighted,
+        "unweighted": v.unweighted, "seeds": v.seeds, "seed_std": v.seed_std, "runs": list(p.runs),
+    }  # fmt: skip
+
+
+# -- rounds ----------------------------------------------------------------------------------------------------
+# Figure 7 of FedDRM: what the metrics of a table's columns are, round by round.
+
+
+class Rounds(Series):
+    """A panel a column, a line a row: the column's metric after each round in which it was measured."""
+
+    options = ("budget", "seed")
+    columns = ("panel", "table", "budget", "line", "round", "value", "run")
+
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Lines]:
+        """Each cell's first run. Those that are missing are left out and named; raises FedbenchError if all are."""
+        from fedbench.reports.status.index import Index, State
+        from fedbench.reports.status.settings import sketch
+
+        assert figure.series is not None
+        index = Index(ask.store, ask.shelf)
+        panels: list[Panel[Lines]] = []
+        every: list[source.Filled] = []
+        remarks: list[tuple[source.Filled, list[str], list[str]]] = []
+        for heading, name in figure.series.tables.items():
+            filled = source.filled(name, ask, index)
+            missing: list[str] = []
+            others: list[str] = []
+            every.append(filled)
+            for i, column in enumerate(filled.table.printed):
+                rounds = (sketch(filled.table, column, filled.budget).rounds,)
+                labels = tuple(row.label for row in filled.table.rows)
+                marks = Lines(filled.table.id, filled.grid.heads[i].unit, rounds, labels)
+                for line in (line for line in filled.grid.lines if line.asked):
+                    entry, cell = line.entries[i], f"{line.label} at {column.key}"
+                    if entry.value is not None:
+                        marks.lines[line.label] = _points(index, column, str(filled.table.view), entry.runs[0])
+                        others += [f"{cell} ({entry.state})"] if entry.state is not State.DONE else []
+                    elif entry.state is not State.UNDEFINED:
+                        missing.append(f"{cell} ({entry.state})")
+                if marks.lines:
+                    panels.append(Panel(f"{heading} {column.label}".strip(), {}, marks))
+            remarks.append((filled, missing, others))
+        source.check(figure, panels, every)
+        for remark in remarks:
+            source.say(figure, ask, *remark)
+        claims = [ours for filled in every for ours, _ in filled.grid.verdicts]
+        tables = list(dict.fromkeys(panel.marks.table for panel in panels))
+        return Content(panels, {"tables": tables, "budget": every[0].budget}, claims)
+
+    def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
+        """One line a row and round."""
+        for name, points in marks.lines.items():
+            for round, value, run in map(_numbers, points):
+                yield {"table": marks.table, "line": name, "round": round, "value": value, "run": run}
+
+    def values(self, marks: Lines) -> dict[str, Any]:
+        """Rounds and values, line by line."""
+        columns = {name: list(zip(*map(_numbers, points), strict=True)) for name, points in marks.lines.items()}
+        lines = [
+            {"line": name, "run": run[0], "rounds": list(rounds), "values": list(values)}
+            for name, (rounds, values, run) in columns.items()
+        ]
+        return {"table": marks.table, "unit": marks.unit, "lines": lines}
+
+    def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
+        for panel in content.panels:
+            last = [f"{name} {_numbers(points[-1])[1]:.4g}" for name, points in panel.marks.lines.items()]
+            yield f"{panel.title}, budget {content.about['budget']}, after the last round: {'; '.join(last)}"
+
+    def paint(self, figure: FigureSpec, content: Content[Lines]) -> Figure:
+        """The panels beside each other."""
+        from matplotlib.ticker import MaxNLocator
+
+        assert figure.series is not None
+        drawn = looks_of(content, figure.series)
+        picture, (row,) = subplots((0.6 + 3.2 * len(content.panels), 3.6), 1, len(content.panels))
+        styles = {name: {k: look.line[k] for k in ("color", "linewidth", "linestyle")} for name, look in drawn.items()}
+        for axes, panel in zip(row, content.panels, strict=True):
+            for name, points in panel.marks.lines.items():
+                rounds, values, _ = zip(*map(_numbers, points), strict=True)
+                axes.plot(rounds, values, **styles[name], marker="." if len(rounds) < _FEW else "")
+            axes.set_title(panel.title)
+            axes.set_xlabel(figure.series.label)
+            axes.set_ylabel(panel.marks.unit)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.margins(x=0.02)
+            axes.grid(axis="y")
+        picture.suptitle(heading_of(figure, content), fontsize=9)
+        handles = [handle(name, **styles[name]) for name in line_names(content)]
+        picture.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7))
+        return picture
+
+
+#: Fewer rounds than this have dots.
+_FEW = 30
+
+
+def _points(index: Index, column: Column, view: str, run: str) -> list[Point]:
+    """The column's metric after each round of a run."""
+    metrics = index.read(run)
+    seen, factor = view if view in metrics.views else "plain", UNITS[str(column.unit)][0]
+    by_round = metrics.series(str(column.metric), seen)
+    return [Point(t, Value(value * factor), None, None, max(by_round), (run,)) for t, value in by_round.items() if t]
+
+
+def _numbers(p: Point) -> tuple[int, float, str]:
+    """Round, value, run."""
+    assert p.x is not None
+    assert p.value is not None
+    return int(p.x), p.value.mean, p.runs[0]

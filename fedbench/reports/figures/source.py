@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError, unknown
-from fedbench.reports.figures.kind import Ask
-from fedbench.reports.figures.panel import Panel
-from fedbench.reports.figures.points import Lines, every_point
-from fedbench.reports.figures.spec import CellSpec, FigureSpec, PanelSpec
+from fedbench.reports.figures.kind import Ask, CellSpec, FigureSpec, Lines, Panel, PanelSpec, every_point
 from fedbench.reports.layout.grid import SHIPPED
 
 if TYPE_CHECKING:

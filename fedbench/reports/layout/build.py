@@ -16,22 +16,19 @@ from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.layout.shipped import contradicted
-from fedbench.reports.numbers.counted import counted
-from fedbench.reports.numbers.derived import derived
+from fedbench.reports.numbers.counted import counted, derived, over_pairs, xi
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
-from fedbench.reports.numbers.pairs import over_pairs, xi
 from fedbench.reports.status.cells import Cell, Cells, find, worst
 from fedbench.reports.status.index import Index, Record, State
 from fedbench.reports.status.others import others, title_of
-from fedbench.reports.table.claims import Noises, Numbers, Verdict, judge, of_part
-from fedbench.reports.table.noise import Noise, pooled, ranks
+from fedbench.reports.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled, ranks
 from fedbench.reports.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.specs import Setting
 from fedbench.store import Store
 
 if TYPE_CHECKING:
     from fedbench.metrics.read import Metrics
-    from fedbench.results.shipped import Shipped
+    from fedbench.results.shelf import Shipped
     from fedbench.theory.arrays import Array
 
 

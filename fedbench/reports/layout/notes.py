@@ -2,26 +2,315 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedbench import protocol
 from fedbench.errors import FedbenchError
+from fedbench.metrics.definitions import all_metrics
+from fedbench.partitions import schemes
+from fedbench.remark import Remark
 from fedbench.reports.layout import times
-from fedbench.reports.layout.budgets import hyper_parameters, in_words, of_own, own_budgets, the_papers
-from fedbench.reports.layout.facts import departures, holding
 from fedbench.reports.layout.shipped import shipped
-from fedbench.reports.layout.taken import VIEWS, expected, statistics
-from fedbench.reports.layout.tuned import by_row, in_brief
-from fedbench.reports.status.cells import Cells, find
-from fedbench.reports.status.index import Record, State
+from fedbench.reports.status.cells import Cell, Cells, find
+from fedbench.reports.status.index import Record, State, by_other_code
 from fedbench.reports.status.others import Hits, other_texts, records
-from fedbench.reports.status.versions import by_other_code
-from fedbench.reports.table.spec import SPREADS, Column, Table
-from fedbench.specs import PRECISIONS
+from fedbench.reports.status.settings import sketch
+from fedbench.reports.table.load import short
+from fedbench.reports.table.spec import OVER_SEEDS, SPREADS, Column, Row, Table
+from fedbench.specs import PRECISIONS, PartitionSpec, Setting
 from fedbench.words import counted, duration
+
+# -- budgets ---------------------------------------------------------------------------------------------------
+# Budgets in words: what the runs of a table are, and which of its rows and columns differ.
+
+
+def in_words(cells: Cells) -> str:
+    """The budget of a table's runs, and whether it is less than the paper's."""
+    scope = cells.scope + (", not the paper's" if the_papers(cells) else "")
+    return f"{scope[0].upper()}{scope[1:]}: {scale(cells.table, cells.budget)}."
+
+
+def of_own(cells: Cells) -> Iterator[str]:
+    """What only the file of a table of one's own tells else: its metrics, and of its columns' clients how many there
+    are, and how much of their training images they keep and hold back."""
+    table = cells.table
+    if table.shipped:
+        return
+    known, metrics = all_metrics(), dict.fromkeys(str(column.metric) for column in table.measured)
+    yield from (f"{name}: {known[name].description}." for name in metrics if name in known)
+    places: dict[str, list[str]] = {}
+    for column in table.measured:
+        places.setdefault(_clients(sketch(table, column, cells.budget).partition), []).append(column.key)
+    if len(places) == 1:
+        yield f"{next(iter(places))}."
+    else:
+        yield "; ".join(f"{', '.join(keys)}: {words}" for words, keys in places.items()) + "."
+
+
+def _clients(part: PartitionSpec) -> str:
+    said = [f"{part.clients} clients" + (f", of which {part.unseen} never train" if part.unseen else "")]
+    if part.subsample is not None:
+        said.append(f"each keeps {100 * part.subsample:g} % of its training images")
+    if part.validation is not None:
+        said.append(f"{100 * part.validation:g} % of each client's training images are held back for validation")
+    return ", ".join(said)
+
+
+def the_papers(cells: Cells) -> list[str]:
+    """The paper's budget, if the table's runs are of another one."""
+    table, rules = cells.table, protocol.load(cells.table.protocol)
+    if cells.budget == "paper" or "paper" not in rules.budgets or not table.of_paper:
+        return []
+    seeds = rules.seeds("paper")
+    same = table.seeds or len(seeds) == len(rules.seeds(cells.budget))
+    return [f"Budget paper: {scale(table, 'paper')}{'' if same else f', {len(seeds)} seeds'}."]
+
+
+def scale(table: Table, budget: str) -> str:
+    """A budget in words: rounds, local work, models, optimisers that are not the protocol's, evaluated rounds. Of rows
+    that share the table's, if any do."""
+    rows = [None] if any(not row.own(budget) for row in table.rows) else table.rows
+    settings = [sketch(table, column, budget, row) for row in rows for column in table.measured]
+    windows = {s.window: None for s in settings}
+    window = f", the last {either(map(str, windows))} counted" if max(windows) > 1 else ""
+    rounds = either(str(s.rounds) for s in settings)
+    cohorts: dict[int, dict[str, None]] = {}
+    for s in settings:
+        if s.cohort:
+            cohorts.setdefault(s.partition.clients, {})[str(s.cohort)] = None
+    cohort = "".join(f", {either(drawn)} of {clients} clients in each" for clients, drawn in cohorts.items())
+    rounds += " round" if rounds == "1" else " rounds"
+    rules = protocol.load(table.protocol)
+    # Named all, where one is not the protocol's.
+    own = any(rules.own_descent(s, budget) for s in settings)
+    descent = f", {either(s.descent for s in settings)}" if own else ""
+    return f"{rounds} of {_local(settings)}{cohort}, {either(s.model for s in settings)}{descent}{window}"
+
+
+def _local(settings: Sequence[Setting]) -> str:
+    """A client's work in a round."""
+    epochs = either(str(s.epochs) for s in settings if s.epochs is not None)
+    steps = (s.steps for s in settings if s.steps is not None)
+    told = ("one batch a client" if n == 1 else f"{n} steps" for n in steps)
+    return either([f"{epochs} epoch{'' if epochs == '1' else 's'}", *told] if epochs else told)
+
+
+def own_budgets(cells: Cells, rows: Sequence[Row]) -> list[str]:
+    """Settings that single columns and these rows have of their own at the budget, such as more rounds."""
+    own = [(_place(cells, c), c.budget.get(cells.budget, {})) for c in cells.table.measured]
+    return _alike([*own, *((row.label, row.own(cells.budget)) for row in rows)])
+
+
+def hyper_parameters(cells: Cells, rows: Sequence[Row]) -> list[str]:
+    """The hyper-parameters that the protocol gives the methods of these rows at the budget."""
+    return _alike(place for row in rows for place in _of_row(cells, row))
+
+
+def _alike(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """A line for all that have the same values."""
+    labels: dict[str, dict[str, None]] = {}
+    for label, values in places:
+        words = ", ".join(f"{v} rounds" if k == "rounds" else f"{k} = {v}" for k, v in values.items())
+        labels.setdefault(words, {})[label] = None
+    return [f"{', '.join(names)}: {words}." for words, names in labels.items() if words]
+
+
+def _of_row(cells: Cells, row: Row) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A row's name and its hyper-parameters; by data set where the protocol has others for some."""
+    table, rules = cells.table, protocol.load(cells.table.protocol)
+    own = cells.declaration(row)
+    places: list[tuple[str, dict[str, Any]]] = []
+    for dataset in dict.fromkeys(c.dataset for c in table.measured if not table.undefines(row.label, c.key)):
+        preset = rules.method_params(own.name if own else row.method, cells.budget, dataset)
+        # What a row sets itself stands above what the protocol would.
+        places.append((dataset, {k: row.params.get(k, v) for k, v in preset.items()}))
+    if all(values == places[0][1] for _, values in places):
+        yield from ((row.label, values) for _, values in places[:1])
+    else:
+        yield from ((f"{row.label} on {dataset}", values) for dataset, values in places)
+
+
+def _place(cells: Cells, column: Column) -> str:
+    """A column's name among budgets: its group's, where all of that have the same."""
+    budgets = [c.budget.get(cells.budget) for c in cells.table.measured if c.group == column.group]
+    return column.group if column.group and all(b == budgets[0] for b in budgets) else column.key
+
+
+def either(values: Iterable[str]) -> str:
+    """Values in words: "a or b"."""
+    return " or ".join(dict.fromkeys(values))
+
+
+# -- facts -----------------------------------------------------------------------------------------------------
+# What is so of a table's cells at a budget, by which it is told which remarks hold for them.
+
+
+def holding(
+    remarks: Iterable[Remark], table: Table, budget: str, rows: Sequence[Row] = (), precision: str = ""
+) -> list[str]:
+    """The texts of those that hold for a cell of the table (of these rows; else of all) at the budget and a precision
+    (default: the budget's)."""
+    remarks = list(remarks)
+    cells = list(facts(table, budget, rows)) if any(r.where for r in remarks) else []
+    cells = [{**cell, "precision": precision} for cell in cells] if precision else cells
+    return [r.text for r in remarks if r.holds(cells)]
+
+
+def departures(table: Table, budget: str, rows: Sequence[Row] = (), precision: str = "") -> list[str]:
+    """Where the table's protocol differs from the paper's at the budget and precision, for all methods alike."""
+    # Pairs of snapshots compare no methods, and a table of one's own has no paper to differ from.
+    if table.counted or table.statistic == "pairs" or not table.of_paper:
+        return []
+    remarks = protocol.load(table.protocol).deviates
+    return [f"{text[0].upper()}{text[1:]}." for text in holding(remarks, table, budget, rows, precision)]
+
+
+def facts(table: Table, budget: str, rows: Sequence[Row] = ()) -> Iterator[dict[str, Any]]:
+    """Of each cell that runs stand in (of these rows; else of all), as far as it can be told without the images."""
+    if table.counted:
+        return
+    for column in table.measured:
+        shared = None
+        for row in (r for r in rows or table.rows if not table.undefines(r.label, column.key)):
+            own = row if row.own(budget) else None
+            if own or shared is None:
+                setting = sketch(table, column, budget, own)
+                shared = shared if own else setting
+            else:
+                setting = shared
+            read = row.reads(column)
+            yield {
+                **schemes.facts(setting.partition),
+                **{f.name: getattr(setting, f.name) for f in dataclasses.fields(Setting)},
+                "dataset": column.dataset, "method": row.method, "metric": read.metric, "statistic": read.statistic,
+            }  # fmt: skip
+
+
+# -- taken -----------------------------------------------------------------------------------------------------
+# What the numbers of a table are taken over: rounds, clients, seeds, views of the test images.
+
+
+#: Test augmentation in words.
+VIEWS = {"crop": "test images are cropped at random as in training", "plain": "test images are untouched"}
+
+
+def statistics(cells: Cells, extra: Mapping[str, Hits], views: Collection[tuple[str, bool]]) -> list[str]:
+    """What the numbers are taken over; by columns where these differ."""
+    columns: dict[str, list[Column]] = {}
+    for column in cells.table.measured:
+        columns.setdefault(str(column.statistic), []).append(column)
+    told = {name: _statistic(name, of, cells, extra, views) for name, of in columns.items()}
+    if len(told) == 1:
+        return [f"{text}." for text in told.values()]
+    return [f"{', '.join(_places(columns[name], cells.table))}: {text}." for name, text in told.items()]
+
+
+def _places(columns: Sequence[Column], table: Table) -> list[str]:
+    """What to call these columns: by their groups where all of a group's are among them."""
+    rest = {c.group for c in table.measured if c not in columns}
+    return list(dict.fromkeys(c.group if c.group and c.group not in rest else c.key for c in columns))
+
+
+def _statistic(
+    name: str,
+    columns: Sequence[Column],
+    cells: Cells,
+    extra: Mapping[str, Hits],
+    views: Collection[tuple[str, bool]],
+) -> str:
+    window = either(str(sketch(cells.table, c, cells.budget).window) for c in columns)
+    said = {
+        "last_rounds": "Value after the last round"
+        if window == "1"
+        else f"± is the standard deviation (ddof 0) over the last {window} rounds of a run",
+        "clients": "± is the standard deviation (ddof 1) across clients after the last round",
+        "weighted_clients": "Means over clients are weighted by their test images; ± is the standard deviation "
+        "(ddof 1, unweighted) across clients after the last round",
+        "rounds": "± is the standard deviation (ddof 1) over a run's rounds without the first",
+        "whole_run": "One number a run",
+        "pairs": "Over all pairs of a run's snapshots; ± is the standard deviation (ddof 0) over the pairs",
+        "final": "Value after the last round",
+        "folds": "Value after the last round",
+        "worst_tenth": "Mean over the worst tenth of the clients after the last round",
+        "unseen": "Mean over the clients that never train, after the last round",
+        "best_round": "Value at the evaluated round of the best mean client accuracy (selected on test data)",
+    }[name]
+    used = sorted(set(cells.seeds))
+    seeds = ", ".join(map(str, used))
+    if name == "pairs":
+        return f"{said}; seed{'s' * (len(used) > 1)} {seeds}"
+    if name in OVER_SEEDS and len(used) > 1:
+        said += f"; ± is the standard deviation (ddof {OVER_SEEDS[name]}) over seeds"
+    text = f"{said}; {'seed' if len(used) == 1 else f'mean of {len(used)} seeds:'} {seeds}"
+    if name not in ("whole_run", "rounds"):
+        once = name == "last_rounds" and any(only for _, only in views)
+        return text + "; untouched test images are asked for after the last round only, so without ±" * once
+    devices = either(
+        str(r.provenance.get("device", "unknown"))
+        for r in records(cells, extra, [c.key for c in columns])
+        if r.artifact
+    )
+    return text + (f"; measured on {devices}" if devices else "")
+
+
+def expected(cells: Cells, view: str) -> set[tuple[str, bool]]:
+    """The views that numbers will be of: only runs with crops have those, and plain images once."""
+    found = {sketch(cells.table, c, cells.budget).augment == "crop" for c in cells.table.measured}
+    return {("crop", False) if crops and view == "crop" else ("plain", crops) for crops in found}
+
+
+# -- tuned -----------------------------------------------------------------------------------------------------
+# What is said of values that cells have chosen for themselves (`status.tuning`).
+
+
+def in_brief(cells: Cells) -> Iterator[str]:
+    """What was chosen from, by what, and how often each value was taken."""
+    table = cells.table
+    if not table.tune:
+        return
+    own = list(_distinct(cells))
+    values = "; ".join(f"{name} from {', '.join(map(short, of))}" for name, of in table.tune.items())
+    counts = Counter("to be chosen" if cell.tuned is None else _words(cell.tuned) for cell in own)
+    failed = sum(record is not None and record.state is State.FAILED for cell in own for record in cell.trials)
+    failures = f"; {failed} of the runs that they were chosen by failed" if failed else ""
+    (seed, *_) = table.seeds or protocol.load(table.protocol).seeds(cells.budget)
+    how_often = ", ".join(f"{words}: {n}" for words, n in counts.most_common())
+    yield (
+        f"Tuned: {values}, for each row and partition by the accuracy on images that clients hold back, seed {seed}"
+        f"{f' ({how_often}{failures})' if own else ''}."
+    )
+
+
+def by_row(cells: Cells, rows: Sequence[Row]) -> Iterator[str]:
+    """The values of each row, by column."""
+    for row in rows:
+        places: dict[str, list[str]] = {}
+        for cell in _distinct(cells):
+            if cell.row is row and cell.tuned is not None:
+                places.setdefault(_words(cell.tuned), []).append(cell.column.key)
+        if places:
+            texts = (f"{words} in {', '.join(keys)}" for words, keys in places.items())
+            yield f"{row.label}: {'; '.join(texts)}."
+
+
+def _distinct(cells: Cells) -> Iterator[Cell]:
+    """A cell of each row and setting: several columns may read the same runs, shipped ones without the images too."""
+    for line in cells.grid:
+        by_runs = {cell.specs: cell for cell in reversed(line) if cell.trials}
+        yield from reversed(by_runs.values())
+
+
+def _words(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {short(value)}" for name, value in values.items())
+
+
+# -- notes -----------------------------------------------------------------------------------------------------
 
 
 class Notes:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fedbench.reports.layout.grid import CONTRADICTED, SHIPPED
 from fedbench.reports.status.index import Record
-from fedbench.results.shipped import Shipped
+from fedbench.results.shelf import Shipped
 from fedbench.words import counted, duration
 
 #: Who made runs of a pack that does not say.

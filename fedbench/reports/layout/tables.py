@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,10 +14,47 @@ from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.grid import only_done as filled
 from fedbench.reports.status.cells import DEFAULT_BUDGET
 from fedbench.reports.status.index import Index
-from fedbench.reports.table.client_mean import with_client_mean
-from fedbench.reports.table.spec import VIEWS
+from fedbench.reports.table.spec import VIEWS, Table
 from fedbench.results.shelf import Shelf
 from fedbench.store import Store
+
+# -- client mean -----------------------------------------------------------------------------------------------
+# The mean over clients, by their test images or unweighted: a table has one and can be asked for the other.
+
+
+#: How it is taken -> the statistic of a client's metric, and the metric of the federation, that take it so.
+MEANS = {
+    "unweighted": ("clients", "client_accuracy_mean"),
+    "weighted": ("weighted_clients", "client_accuracy_weighted"),
+}
+
+
+def with_client_mean(table: Table, mean: str) -> Table:
+    """The table with its means over clients taken in one of MEANS. What is reported and claimed stays.
+
+    Raises FedbenchError for an unknown one, and for a table that has no such means, or has rows with another metric in
+    their place.
+    """
+    if mean not in MEANS:
+        raise unknown("mean over clients", mean, MEANS)
+    new = {old: name for pair in MEANS.values() for old, name in zip(pair, MEANS[mean], strict=True)}
+    present = {str(value) for c in table.measured for value in (c.statistic, c.metric)} & new.keys()
+    mapped = [row.label for row in table.rows if row.metrics.keys() & present]
+    if not present or mapped:
+        why = f"{mapped[0]} has another metric in its place" if mapped else "it has none"
+        raise FedbenchError(f"no other mean over clients for table {table.id}: {why}", "leave --client-mean out")
+    columns = [
+        dataclasses.replace(
+            c, statistic=new.get(str(c.statistic), c.statistic), metric=new.get(str(c.metric), c.metric)
+        )
+        for c in table.columns
+    ]
+    other = dataclasses.replace(table, column=columns)
+    other.__dict__["reported"] = table.reported
+    return other
+
+
+# -- tables ----------------------------------------------------------------------------------------------------
 
 
 def laid_out(

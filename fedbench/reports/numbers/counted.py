@@ -3,22 +3,197 @@ clients draw at a level (`levels`), and which method has which property (`proper
 
 from __future__ import annotations
 
-from fedbench import protocol
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedbench import declared, protocol
+from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
 from fedbench.models.counts import counts
-from fedbench.reports.numbers import levels, properties
+from fedbench.partitions.bank import LEVELLED
+from fedbench.partitions.distribution import Distribution
+from fedbench.partitions.schemes.equal import Equal
 from fedbench.reports.numbers.measured import Value
 from fedbench.reports.table import cost
-from fedbench.reports.table.spec import UNITS, Column, Row, Table
+from fedbench.reports.table.spec import RELATIONS, UNITS, Column, Row, Table
 from fedbench.specs import DatasetSpec, PartitionSpec
+from fedbench.store import Artifact
+
+if TYPE_CHECKING:
+    from fedbench.theory.arrays import Array
+
+
+# -- levels ----------------------------------------------------------------------------------------------------
+# Statistic "levels": what clients draw at a level of a protocol's shifts, counted in their distributions.
+
+
+#: Clients whose draws show all that a level has: more than ten times as many as the largest bank (15).
+_MANY = 200
+#: The budget whose seeds "distributions" is a mean over.
+_BUDGET = "paper"
+
+#: Metric -> the number of different ... in the distributions of a level.
+COUNTS: Mapping[str, Callable[[Sequence[Distribution]], int]] = {
+    "angles": lambda drawn: len({one.rotation.angle for one in drawn}),
+    "colours": lambda drawn: len({one.rotation.colour for one in drawn}),
+    "classes": lambda drawn: max(len(one.classes or ()) for one in drawn),  # that a client keeps
+    "swapped": lambda drawn: len({k for one in drawn for k, _ in one.labels}),
+    "turned": lambda drawn: len({k for one in drawn for k, rotation in one.rotations if rotation.angle}),
+}
+
+
+def level_number(table: Table, row: Row, column: Column) -> Value:
+    """A cell: of the shift of the column's partition at the row's level, on data of the row's classes.
+
+    "distributions" is how many different ones the protocol's clients draw; ± is its standard deviation (ddof 0) over
+    the seeds of the paper's budget. Raises FedbenchError for a partition that has no levels.
+    """
+    if (metric := str(column.metric)) in COUNTS:
+        return Value(COUNTS[metric](_drawn(_spec(table, row, column, clients=_MANY), row.classes)))
+    seeds = protocol.load(table.protocol).seeds(_BUDGET)
+    counts = [len(_drawn(_spec(table, row, column, seed=seed), row.classes)) for seed in seeds]
+    return Value(
+        float(np.mean(counts)), float(np.std(counts)) if len(counts) > 1 else None, len(counts), seeds=len(counts)
+    )
+
+
+def _spec(table: Table, row: Row, column: Column, **chosen: int) -> PartitionSpec:
+    """The partition, on no data set in particular."""
+    rules = protocol.load(table.protocol)
+    return rules.partition_spec(DatasetSpec("", "", ""), row.classes, **column.partition, level=row.level, **chosen)
+
+
+@cache
+def _drawn(spec: PartitionSpec, classes: int) -> tuple[Distribution, ...]:
+    """The different distributions that its clients draw."""
+    from fedbench.partitions import schemes
+
+    scheme = schemes.of(spec)
+    drawn = scheme.drawn(spec, classes) if isinstance(scheme, Equal) else None
+    if drawn is None:
+        raise FedbenchError(f"a {spec.scheme} partition with shift {spec.shift} has no levels to count")
+    return drawn.distributions
+
+
+# -- properties ------------------------------------------------------------------------------------------------
+# Statistic "properties": what methods say of themselves, and whether their counted costs are comparable to FedAvg's.
+#
+# A mark is 1 (yes), 0.5 (on a condition) or 0 (no). What no declaration tells, methods say in their docstring:
+#
+#     properties: clusters by losses; made for px, py; adapts without labels.
+#
+# which changes no result and so makes no run stale: what clients are clustered by, the kinds of shift that the
+# method's
+# paper sets out to handle, and whether a client without labels is served by what its own images are like.
+
+
+#: Costs up to so many times FedAvg's are comparable to them; up to the other, on a condition.
+COMPARABLE, CONDITIONAL = 1.2, 2.0
+#: Whether a method scales: with so many times the clients and the clusters its costs grow as FedAvg's do.
+_GROWTH = 10
+#: What clients can be clustered by, and the kinds of shift.
+_BY = ("losses", "parameters", "descriptors")
+_KINDS = frozenset(kind for kind in LEVELLED if "+" not in kind)
+
+
+@dataclass(frozen=True)
+class Properties:
+    """What a method's docstring says."""
+
+    clusters_by: str = ""  #: one of _BY, or nothing
+    made_for: frozenset[str] = frozenset()  #: of _KINDS
+    adapts: bool = False  #: to a client without labels
+
+
+@cache
+def of(method: str) -> Properties:
+    """The properties of a method. Raises FedbenchError for a paragraph that says something else."""
+    paragraphs = (" ".join(one.split()) for one in declared.of(method).text.split("\n\n"))
+    said = Properties()
+    for paragraph in (one for one in paragraphs if one.startswith("properties:")):
+        for part in paragraph.removeprefix("properties:").strip().rstrip(".").split(";"):
+            said = dataclasses.replace(said, **_read(part.strip(), method))
+    return said
+
+
+def _read(part: str, method: str) -> dict[str, object]:
+    if part == "adapts without labels":
+        return {"adapts": True}
+    if part.startswith("clusters by ") and (by := part.removeprefix("clusters by ")) in _BY:
+        return {"clusters_by": by}
+    kinds = frozenset(one.strip() for one in part.removeprefix("made for ").split(","))
+    if part.startswith("made for ") and kinds <= _KINDS:
+        return {"made_for": kinds}
+    hint = f"'clusters by {'|'.join(_BY)}', 'made for {', '.join(sorted(_KINDS))}' or 'adapts without labels'"
+    raise FedbenchError(f"method {method} says of its properties '{part}', which says nothing to a table", hint)
+
+
+def _category(said: Properties, method: Declaration) -> str:
+    """CFL: clustered; AFL: one model, which adapts to clients as they are asked; PFL: a part of each client's own."""
+    if said.clusters_by:
+        return "clustered"
+    if said.adapts:
+        return "adaptive"
+    return "personalised" if method.personal or method.personal_models else ""
+
+
+#: Metric -> whether a method has it.
+DECLARED: Mapping[str, Callable[[Properties, Declaration], bool]] = {
+    "clustered": lambda said, method: _category(said, method) == "clustered",
+    "personalised": lambda said, method: _category(said, method) == "personalised",
+    "adaptive": lambda said, method: _category(said, method) == "adaptive",
+    "all_shifts": lambda said, method: said.made_for == _KINDS,
+    "adapts": lambda said, method: said.adapts,
+    "no_prior": lambda said, method: "clusters" not in method.hyper_parameters,  # else the true number is its default
+    **{f"by_{by}": (lambda said, method, by=by: said.clusters_by == by) for by in _BY},
+}
+#: Metric -> how many times FedAvg's cost it is.
+COSTS: Mapping[str, Callable[[cost.Cost, cost.Cost], float]] = {
+    "low_bytes": lambda ours, base: (ours.bytes_up + ours.bytes_down) / (base.bytes_up + base.bytes_down),
+    "low_server": lambda ours, base: ours.printed_server / base.printed_server,
+    "low_client": lambda ours, base: ours.client / base.client,
+}
+
+
+def property_number(row: Row, column: Column) -> Value:
+    """The mark of a cell. Raises FedbenchError for costs that nobody has counted."""
+    if (metric := str(column.metric)) in DECLARED:
+        return Value(float(DECLARED[metric](of(row.method), declared.of(row.method))))
+    assert column.costs is not None
+    times = _times(row.method, column.costs)
+    if metric == "scales":
+        more = {name: getattr(column.costs, name) * _GROWTH for name in ("clients", "clusters")}
+        grown = _times(row.method, dataclasses.replace(column.costs, **more))
+        return Value(_mark(max(grown[name] / times[name] for name in COSTS)))
+    return Value(_mark(times[metric]))
+
+
+def _times(method: str, case: cost.Case) -> dict[str, float]:
+    """Each of the costs as a multiple of FedAvg's."""
+    ours, base = cost.cost(method, case), cost.cost("fedavg", case)
+    return {name: times(ours, base) for name, times in COSTS.items()}
+
+
+def _mark(times: float) -> float:
+    rounded = round(times, 9)  # a multiple such as 1.2 is no exact sum
+    return 1.0 if rounded <= COMPARABLE else 0.5 if rounded <= CONDITIONAL else 0.0
+
+
+# -- counted ---------------------------------------------------------------------------------------------------
 
 
 def counted(table: Table, row: Row, column: Column) -> Value:
     """A cell of a table that needs no run. Raises FedbenchError if a preset or a partition has no such number."""
     if table.statistic == "levels":
-        return levels.number(table, row, column)
+        return level_number(table, row, column)
     if table.statistic == "properties":
-        return properties.number(row, column)
+        return property_number(row, column)
     if table.statistic == "preset":
         number = _of_preset(table, row, column)
     else:
@@ -44,7 +219,7 @@ def _costs(table: Table, row: Row, column: Column) -> float:
 def _of_preset(table: Table, row: Row, column: Column) -> float:
     """Of one client on one side of its split; class counts follow from the data set's smallest classes."""
     from fedbench.partitions import schemes
-    from fedbench.partitions.density import normalised
+    from fedbench.partitions.distribution import normalised
     from fedbench.partitions.schemes.colored import Colored
     from fedbench.partitions.schemes.mixture import Mixture, counts, kept
 
@@ -71,3 +246,89 @@ def _of_preset(table: Table, row: Row, column: Column) -> float:
 def _preset(table: Table) -> PartitionSpec:
     """The preset that the table is about, on no data set in particular."""
     return protocol.load(table.protocol).partition_spec(DatasetSpec("", "", ""), 1, preset=table.preset, seed=0)
+
+
+# -- derived ---------------------------------------------------------------------------------------------------
+# Columns that are means over other columns of their table.
+
+
+def derived(column: Column, values: Sequence[Value], base: Sequence[Value] | None) -> Value | None:
+    """The number of a row in a column `of` others: the mean over `values`, the row's in these columns.
+
+    With `base`, another row's values in them, each is first set against that row's by the column's relation; None where
+    there is no such number. The ± is the column's `spread`, if it has one.
+    """
+    if base and column.relation == "percent" and not all(other.mean for other in base):
+        return None
+    numbers = _against(column, [v.mean for v in values], [v.mean for v in base] if base else None)
+    std = None
+    if column.spread:
+        from fedbench.metrics.statistics import spread_of_mean
+
+        std = spread_of_mean(column.spread, numbers, [value.std for value in values])
+    seeds = min(value.seeds for value in values)
+    per_seed = _per_seed(column, values, base or ())
+    seed_std = stdev(per_seed.values()) if len(per_seed) > 1 else None
+    return Value(sum(numbers) / len(numbers), std, len(numbers), seeds=seeds, seed_std=seed_std, per_seed=per_seed)
+
+
+def _against(column: Column, numbers: Sequence[float], base: Sequence[float] | None) -> list[float]:
+    """The numbers, each set against that of the base."""
+    return [RELATIONS[column.relation](n, b) for n, b in zip(numbers, base, strict=True)] if base else list(numbers)
+
+
+def _per_seed(column: Column, values: Sequence[Value], base: Sequence[Value]) -> dict[int, float]:
+    """Seed -> the mean of its runs, where all parts are of the same seeds."""
+    seeds = values[0].per_seed.keys()
+    if any(v.per_seed.keys() != seeds for v in (*values, *base)):
+        return {}
+    if base and column.relation == "percent" and not all(all(v.per_seed.values()) for v in base):
+        return {}
+    return {
+        seed: fmean(_against(column, [v.per_seed[seed] for v in values], [v.per_seed[seed] for v in base] or None))
+        for seed in seeds
+    }
+
+
+# -- pairs -----------------------------------------------------------------------------------------------------
+# Statistic "pairs": xi of FLUX's descriptors over all pairs of the snapshots that each of a cell's runs has kept.
+
+
+def xi(runs: Sequence[Artifact]) -> Array:
+    """xi of all pairs of snapshots of the same run, those of all runs one after another: only snapshots through the
+    same model can be compared.
+
+    Raises FedbenchError for a run that kept none, and for damaged ones.
+    """
+    return np.concatenate([_of_run(run) for run in runs])
+
+
+def over_pairs(values: Array, column: Column, runs: int) -> Value:
+    """A column's number from xi of all pairs of so many runs; a mean has the standard deviation (ddof 0)."""
+    factor = UNITS[str(column.unit)][0]
+    if column.metric == "xi_mean":
+        std = float(values.std()) * factor if len(values) > 1 else None
+        return Value(float(values.mean()) * factor, std, len(values), seeds=runs)
+    number = values.max() if column.metric == "xi_max" else values.min()
+    return Value(float(number) * factor, None, len(values), seeds=runs)
+
+
+def _of_run(run: Artifact) -> Array:
+    """xi of a run's snapshots, each of them (`methods.descriptor_bounds.snapshot`): the length of its descriptor, that,
+    and its Gaussian."""
+    from fedbench.metrics.predictions import broken
+    from fedbench.theory.arrays import deviations
+
+    if "descriptors.parquet" not in run.manifest["files"]:
+        raise FedbenchError(f"run {run.id} kept no snapshots of its clients", "they are descriptor_bounds' alone")
+    table = run.table("descriptors")
+    if "descriptor" not in table.column_names or not len(table):
+        raise broken(run, "table descriptors has no column 'descriptor'")
+    rows = table.column("descriptor").to_pylist()
+    if len({len(row or ()) for row in rows}) != 1:
+        raise broken(run, "the snapshots of table descriptors must be of one length")
+    snapshots = np.array(rows, float)
+    length = snapshots[0, 0]
+    if not 1 <= length < snapshots.shape[1] - 1:
+        raise broken(run, "the snapshots of table descriptors have no Gaussians")
+    return deviations(snapshots[:, 1 : 1 + int(length)], snapshots[:, 1 + int(length) :])

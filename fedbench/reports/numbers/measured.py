@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
-from fedbench.reports.table.noise import Noise
+from fedbench.reports.table.claims import Noise
 from fedbench.reports.table.spec import OVER_CLIENTS, OVER_SEEDS, SOME_CLIENTS, UNITS, Column
 from fedbench.specs import Setting
 

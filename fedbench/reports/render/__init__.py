@@ -34,18 +34,18 @@ def render(grids: Sequence[Grid], format: str, *, full: bool = False, standalone
     if standalone and format != "latex":
         raise FedbenchError(f"--standalone says nothing of {format}", "it goes with --format latex")
     if format in ("csv", "json"):  # which hold everything
-        from fedbench.reports.render import data
+        from fedbench.reports.render import text
 
-        return {"csv": data.as_csv, "json": data.as_json}[format](grids)
+        return {"csv": text.as_csv, "json": text.as_json}[format](grids)
     grids = [grid if full or format == "html" else grid.unmarked() for grid in grids]
     if format == "latex":
         from fedbench.reports.render import latex
 
         return latex.document(grids, full, standalone)
     if format == "markdown":
-        from fedbench.reports.render import markdown
+        from fedbench.reports.render import text
 
-        return markdown.document(grids, full)
+        return text.document(grids, full)
     if format == "html":
         from fedbench.reports.render import html
 

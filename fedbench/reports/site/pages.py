@@ -2,12 +2,208 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from fedbench.reports.compare.comparison import compare
-from fedbench.reports.runs import Run
-from fedbench.reports.site import index, pictures, run
-from fedbench.reports.site.run import Told
+from fedbench.partitions import schemes
+from fedbench.reports.compare.comparison import Comparison, Group, compare, scale
+from fedbench.reports.compare.layout import grid
+from fedbench.reports.layout.grid import Entry, Grid, Line
+from fedbench.reports.render.text import signs
+from fedbench.reports.runs import Run, label, text
+from fedbench.reports.site import pictures
+from fedbench.reports.site.page import card, document, e, folded, values
+from fedbench.reports.status.index import by_other_code
+from fedbench.specs import Setting
+from fedbench.store.provenance import other_code
+
+# -- run -------------------------------------------------------------------------------------------------------
+# The page of a run: its numbers and pictures, what was decided of it, where it comes from, how to repeat it.
+
+
+#: Of a page about fields of a method, a partition or a setting: names and values.
+Rows = Iterable[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What rooms above tell of a run."""
+
+    origin: Sequence[tuple[str, Sequence[str]]]  #: each artifact from the run back to the images, and its details
+    commands: Sequence[str] | None  #: that repeat it; None where no options do
+
+
+def name(run: Run) -> str:
+    """The file of its page."""
+    return f"run-{run.id}.html"
+
+
+def run_page(side: Comparison, group: Group, run: Run, told: Told, partition: str) -> str:
+    """The page of one run of a group, with the picture of its partition (HTML)."""
+    way = f'<a href="index.html">All runs</a>{_seeds(group, run)}'
+    title = label(run, sorted(side.keys, key=lambda key: key != "method") or ["method"], side.names_of_methods)
+    about = [f"{run.values['dataset']} {run.values['split']}", f"seed {run.spec.setting.seed}", f"run {run.id}"]
+    stale = [*(["shipped"] if run.shipped else []), *["stale: of another version of the code"] * run.stale]
+    stale += ["made by other code than today's"] * other_code(run.artifact.provenance)
+    body = [f"<h1>{e(title)}</h1>", f'<p class="about">{e(" · ".join([*about, *stale]))}</p>', _tiles(side, run)]
+    body += ['<div class="cards">', *_cards(side, group, run, told, partition), "</div>"]
+    return document(f"{title}, seed {run.spec.setting.seed}", way, body)
+
+
+def _seeds(group: Group, run: Run) -> str:
+    """Links to the other runs of the group."""
+    if len(group) == 1:
+        return ""
+    links = [
+        f"<b>{one.spec.setting.seed}</b>" if one is run else f'<a href="{e(name(one))}">{one.spec.setting.seed}</a>'
+        for one in group
+    ]
+    return f" · seed {' '.join(links)}"
+
+
+def _tiles(side: Comparison, run: Run) -> str:
+    tiles = []
+    for number in side.numbers:
+        value = side.values.get((run.id, number.name))
+        if value is not None:
+            factor, unit, decimals = scale(number.unit, [value])
+            words = f"{number.label} {number.group.lower()}".strip()
+            tiles.append(f"<div><b>{value * factor:,.{decimals}f} {e(unit)}</b><span>{e(words)}</span></div>")
+    return f'<div class="tiles">{"".join(tiles)}</div>' if tiles else ""
+
+
+def _cards(side: Comparison, group: Group, run: Run, told: Told, partition: str) -> Iterable[str]:
+    metrics, spec = side.metrics.get(run.id), run.spec
+    others = [side.metrics[one.id] for one in group if one is not run and one.id in side.metrics]
+    if metrics is None:
+        problems = [p for p in side.problems if run.id in p] or side.problems
+        yield card("No metrics", f'<p class="off">{e(" ".join(problems))}</p>', wide=True)
+    else:
+        yield card("Learning", pictures.learning(metrics, others))
+        for title, content in (
+            ("Clients", pictures.clients(metrics, spec.setting.partition.outsiders)),
+            ("Loss", pictures.loss(metrics, others)),
+        ):
+            if content:
+                yield card(title, content)
+    yield card("Partition", partition)
+    rows = {"method": _method(run), "data": _data(run), "training": _setting(run)}
+    parts = (f"<div><h3>{title}</h3>{values(own)}</div>" for title, own in rows.items())
+    yield card("What was decided", f'<div class="parts">{"".join(parts)}</div>', wide=True)
+    yield card("Repeat it", _repeat(told.commands), wide=True)
+    origin = "".join(folded(what, details) or f"<p>{e(what)}</p>" for what, details in told.origin)
+    yield card("Where it comes from", origin, wide=True)
+    if deviations := run.artifact.provenance.get("deviations"):
+        yield card("Notes", folded("How the method deviates from its paper", map(str, deviations)), wide=True)
+
+
+def _method(run: Run) -> Rows:
+    yield "method", f"{run.title} ({run.spec.method}, version {run.spec.method_version})"
+    yield from _known(run.spec.params.items())
+
+
+def _data(run: Run) -> Rows:
+    part = run.spec.setting.partition
+    yield from (("data set", part.dataset.name), ("split", schemes.label(part)), ("partition", part.id))
+    facts = {key: value for key, value in schemes.facts(part).items() if key not in ("dataset", "version")}
+    yield from _known(("partition_seed" if key == "seed" else key, value) for key, value in facts.items())
+
+
+def _setting(run: Run) -> Rows:
+    setting = run.spec.setting
+    yield from _known((f.name, getattr(setting, f.name)) for f in dataclasses.fields(Setting) if f.name != "partition")
+
+
+def _known(rows: Iterable[tuple[str, object]]) -> Rows:
+    return ((key.replace("_", " "), text(value)) for key, value in rows if value is not None)
+
+
+def _repeat(commands: Sequence[str] | None) -> str:
+    if commands is None:
+        return "<p>No options of 'fedbench train' give this setting: it is a table's or a program's own.</p>"
+    lines = (
+        f'<div class="command"><code>{e(line)}</code><button type="button">Copy</button></div>' for line in commands
+    )
+    return "".join(lines)
+
+
+# -- index -----------------------------------------------------------------------------------------------------
+# The first page: a row for each group of runs that differ in nothing but seeds, as `compare` shows them.
+
+
+def index_page(side: Comparison) -> str:
+    """The index of all runs, which links to the page of each."""
+    table = grid(side)
+    rows = "\n".join(_row(side, table, group, line) for group, line in zip(side.groups, table.lines, strict=True))
+    tools = (
+        '<div class="tools"><input type="search" id="filter" placeholder="Filter: words of a row, an id" '
+        'aria-label="Filter the rows"><output></output></div>'
+    )
+    body = [
+        "<h1>Runs</h1>",
+        f'<p class="about">{e(". ".join([table.title, *by_other_code(run.artifact for run in side.runs)]))}</p>',
+        tools,
+        f'<div class="scroll"><table>\n<thead><tr>{"".join(_heads(side, table))}</tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody></table></div>",
+        folded("Notes", [*signs(table), *table.about]),
+        folded("Problems", table.problems),
+    ]
+    return document("Runs", "", body)
+
+
+def _heads(side: Comparison, table: Grid) -> Iterable[str]:
+    """Columns by whose heads the rows are sorted, at first from the better end where a number has one."""
+    best = {number.name: number.best for number in side.numbers}
+    for key in table.keys:
+        yield _head(key.replace("_", " "), "key")
+    for head in table.heads:
+        way = "descending" if best.get(head.metric) == "max" else "ascending"
+        group = f"<small>{e(head.group)}</small>" if head.group else ""
+        yield _head(table.heading(head), "", group, way)
+    yield _head(_pages(side), "key")
+
+
+def _pages(side: Comparison) -> str:
+    return "Page" if len(side.groups) == len(side.runs) else "Page of seed"
+
+
+def _head(label: str, kind: str, before: str = "", first: str = "ascending") -> str:
+    look = f' class="{kind}"' if kind else ""
+    button = f'<button type="button">{before}{e(label)}</button>'
+    return f'<th scope="col" aria-sort="none" data-first="{first}"{look}>{button}</th>'
+
+
+def _row(side: Comparison, table: Grid, group: Group, line: Line) -> str:
+    cells = [_key(group, key, shown, i == 0) for i, (key, shown) in enumerate(zip(table.keys, line.keys, strict=True))]
+    for head, entry in zip(table.heads, line.entries, strict=True):
+        cells.append(_cell(f"{table.heading(head)} {head.group.lower()}".strip(), entry))
+    pages = " ".join(f'<a href="{e(name(run))}" title="{e(run.id)}">{run.spec.setting.seed}</a>' for run in group)
+    words = e(" ".join([line.label, line.method, *(run.id for run in group)]))
+    last = f'<td class="key" data-head="{_pages(side)}">{pages}</td>'
+    return f'<tr data-words="{words}">{"".join(cells)}{last}</tr>'
+
+
+def _key(group: Group, key: str, shown: str, first: bool) -> str:
+    """A value in which rows differ, a number to be sorted as such; the first of a row leads to its page."""
+    value = group[0].values.get(key)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    order = f' data-value="{e(text(value))}"' if number else ""
+    content = f'<a href="{e(name(group[0]))}">{e(shown) or "none"}</a>' if first else e(shown)
+    return f'<th scope="row" class="key" data-head="{e(key.replace("_", " "))}"{order}>{content}</th>'
+
+
+def _cell(head: str, entry: Entry) -> str:
+    if not entry.text:
+        about = f'data-head="{e(head)}" data-value="" title="{e(entry.state.value)}"'
+        return f"<td {about}>{e(entry.symbol)}</td>"
+    look = {1: ' class="best"', 2: ' class="second"'}.get(entry.rank, "")
+    spread = f' <span class="spread">± {e(entry.spread)}</span>' if entry.spread else ""
+    order = "" if entry.value is None else f' data-value="{entry.value.mean:.6g}"'
+    return f'<td data-head="{e(head)}"{order}><span{look}>{e(entry.text)}</span>{spread}{e(entry.mark)}</td>'
+
+
+# -- pages -----------------------------------------------------------------------------------------------------
 
 
 def pages(runs: Sequence[Run], tell: Callable[[Run], Told]) -> Iterator[tuple[str, str]]:
@@ -16,11 +212,11 @@ def pages(runs: Sequence[Run], tell: Callable[[Run], Told]) -> Iterator[tuple[st
     `tell` gives what rooms above know of a run. Runs whose metrics cannot be had have pages that say why.
     """
     side = compare(runs)
-    yield "index.html", index.page(side)
+    yield "index.html", index_page(side)
     partitions: dict[str, str] = {}
     for group in side.groups:
         for one in group:
             spec = one.spec.setting.partition
             if spec.id not in partitions:
                 partitions[spec.id] = pictures.partition(spec, one.store)
-            yield run.name(one), run.page(side, group, one, tell(one), partitions[spec.id])
+            yield name(one), run_page(side, group, one, tell(one), partitions[spec.id])

@@ -4,22 +4,167 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import Metrics
-from fedbench.partitions.counts import class_counts
+from fedbench.partitions.view import class_counts
 from fedbench.reports.curves import DEFAULTS, VIEWS
 from fedbench.reports.figures.clients import DEFAULTS as OF_CLIENTS
-from fedbench.reports.site import svg
 from fedbench.reports.site.page import e
 
 if TYPE_CHECKING:
     from fedbench.specs import PartitionSpec
     from fedbench.store import Store
+
+
+# -- svg -------------------------------------------------------------------------------------------------------
+# Lines, bars and cells as SVG text in the colours of the page's style.
+
+
+#: Of a picture, and the room around its plot.
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 220, 44, 8, 10, 34
+#: Width of the plot.
+ACROSS = WIDTH - LEFT - RIGHT
+#: A line's points are thinned to about so many: there are no more pixels to see them by.
+POINTS = 240
+#: More bars than this are one path, without titles.
+TITLED = 150
+
+Points = Sequence[tuple[float, float]]
+
+
+def ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers within [low, high], some `about` of them."""
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * of for of in (1, 2, 5, 10) if power * of >= rough * (1 - 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def picture(name: str, parts: Iterable[str], height: float = HEIGHT) -> str:
+    """An SVG element of these parts, named for who cannot see it."""
+    return f'<svg viewBox="0 0 {WIDTH} {number(height)}" role="img" aria-label="{e(name)}">{"".join(parts)}</svg>'
+
+
+def number(value: float) -> str:
+    """As short as a tenth of a pixel allows."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def lines(name: str, own: Points, others: Sequence[Points], x_label: str) -> str:
+    """A line (a dot, if it is one point) before the fainter ones of others."""
+    xs, ys = zip(*(point for line in (own, *others) for point in line), strict=True)
+    x0, x1 = (min(xs), max(xs)) if min(xs) < max(xs) else (min(xs) - 1, max(xs) + 1)
+    room = 0.06 * (max(ys) - min(ys)) or max(0.05 * abs(ys[0]), 1e-9)
+    y0, y1 = min(ys) - room, max(ys) + room
+
+    def at(point: tuple[float, float]) -> tuple[float, float]:
+        x, y = point
+        return LEFT + ACROSS * (x - x0) / (x1 - x0), HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (y - y0) / (y1 - y0)
+
+    def drawn(line: Points, kind: str) -> str:
+        pixels = [at(point) for point in _thinned(line)]
+        if len(pixels) == 1:
+            ((x, y),) = pixels
+            return f'<circle class="{"dot" if kind == "own" else kind}" cx="{number(x)}" cy="{number(y)}" r="3.5"/>'
+        way = " ".join(f"{number(x)},{number(y)}" for x, y in pixels)
+        return f'<polyline class="{kind}" points="{way}"/>'
+
+    whole = [x for x in ticks(x0, x1) if x == round(x) and (len(set(xs)) > 1 or x == xs[0])]
+    parts = [*_levels(ticks(y0, y1), lambda y: at((x0, y))[1])]
+    parts += [_text(at((x, y0))[0], HEIGHT - BOTTOM + 14, f"{x:g}", "middle") for x in whole]
+    parts += [_text(LEFT + ACROSS / 2, HEIGHT - 4, x_label, "middle")]
+    return picture(name, [*parts, *(drawn(line, "other") for line in others), drawn(own, "own")])
+
+
+def _thinned(line: Points) -> Points:
+    step = math.ceil(len(line) / POINTS)
+    return [*line[:-1:step], line[-1]]
+
+
+def bars(name: str, heights: Sequence[float], titles: Sequence[str], hollow: Sequence[bool], x_label: str) -> str:
+    """A bar for each of M heights in [0, 100], titled where there are few enough; with the mean of those not hollow."""
+    width = ACROSS / len(heights)
+    gap = min(2.0, 0.2 * width)
+    down = HEIGHT - BOTTOM
+
+    def at(y: float) -> float:
+        return down - (down - TOP) * y / 100
+
+    parts = list(_levels(ticks(0, 100), at))
+    ways: dict[str, list[str]] = {"bar": [], "unseen": []}
+    for i, (height, title, empty) in enumerate(zip(heights, titles, hollow, strict=True)):
+        kind, left, top = "unseen" if empty else "bar", LEFT + i * width + gap / 2, number(at(height))
+        if math.isnan(height):
+            continue
+        if len(heights) > TITLED:
+            ways[kind].append(f"M{number(left + (width - gap) / 2)} {top}V{down}")
+            continue
+        place = f'x="{number(left)}" y="{top}" width="{number(width - gap)}" height="{number(down - at(height))}"'
+        parts.append(f'<rect class="{kind}" {place}><title>{e(title)}</title></rect>')
+    look = f'stroke-width="{width - gap:.2f}"'
+    parts += [f'<path class="many {kind}" {look} d="{"".join(way)}"/>' for kind, way in ways.items() if way]
+    own = [height for height, empty in zip(heights, hollow, strict=True) if not empty and not math.isnan(height)]
+    if own:
+        y = number(at(sum(own) / len(own)))
+        parts.append(f'<line class="mean" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
+    return picture(
+        name, [*parts, *numbered(len(heights), down + 14), _text(LEFT + ACROSS / 2, HEIGHT - 4, x_label, "middle")]
+    )
+
+
+def numbered(count: int, y: float) -> Iterable[str]:
+    """The numbers of some of so many columns, from 0."""
+    width = ACROSS / count
+    for i in ticks(0, count - 1, 10) if count > 1 else [0.0]:
+        if i == round(i):
+            yield _text(LEFT + (i + 0.5) * width, y, f"{i:g}", "middle")
+
+
+def _levels(at: Sequence[float], place: object) -> Iterable[str]:
+    assert callable(place)
+    for y in at:
+        pixel = number(place(y))
+        yield f'<path class="grid" d="M{LEFT} {pixel}H{WIDTH - RIGHT}"/>'
+        yield _text(LEFT - 6, place(y) + 4, f"{y:.6g}", "end")
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{e(text)}</text>'
+
+
+def svg_cells(name: str, counts: Sequence[Sequence[int]], rows: Sequence[str], x_label: str) -> str:
+    """Counts [columns][rows] as shades of cells, a path of thick dashes each; rows have names where there is room."""
+    most = max((count for column in counts for count in column), default=0)
+    tall = max(3.0, min(16.0, 320 / len(rows)))
+    width = ACROSS / len(counts)
+    shades: dict[int, list[str]] = {}
+    for i, column in enumerate(counts):
+        for k, count in enumerate(column):
+            if count:
+                # By square roots, so that few samples are seen beside many.
+                place = f"M{number(LEFT + i * width)} {number(TOP + (k + 0.5) * tall)}"
+                shades.setdefault(math.ceil(8 * math.sqrt(count / most)), []).append(place)
+    step = f"h{width - min(1.0, 0.1 * width):.2f}"
+    parts = []
+    for shade, places in sorted(shades.items()):
+        title = f"<title>up to {math.floor(most * (shade / 8) ** 2):,} samples</title>"
+        look = f'stroke-width="{tall - min(1.0, 0.1 * tall):.2f}" opacity="{shade / 8:g}"'
+        parts.append(f'<path class="cell" {look} d="{step.join([*places, ""])}">{title}</path>')
+    every = math.ceil(11 / tall)
+    parts += [_text(LEFT - 6, TOP + (k + 0.5) * tall + 4, row, "end") for k, row in enumerate(rows) if k % every == 0]
+    bottom = TOP + tall * len(rows)
+    parts += [*numbered(len(counts), bottom + 14), _text(LEFT + ACROSS / 2, bottom + 30, x_label, "middle")]
+    return picture(name, parts, bottom + 34)
+
+
+# -- pictures --------------------------------------------------------------------------------------------------
+
 
 #: So many cells with samples are drawn of a partition: a page must stay small.
 CELLS = 3000
@@ -49,10 +194,10 @@ def loss(own: Metrics, others: Sequence[Metrics]) -> str:
 def _curve(own: Metrics, others: Sequence[Metrics], metric: str, view: str, factor: float, label: str) -> str:
     line = _points(own, metric, view, factor)
     rest = [points for other in others if (points := _points(other, metric, view, factor))]
-    return svg.lines(f"{label}, by round", line, rest, "round") if line else ""
+    return lines(f"{label}, by round", line, rest, "round") if line else ""
 
 
-def _points(metrics: Metrics, metric: str, view: str, factor: float) -> svg.Points:
+def _points(metrics: Metrics, metric: str, view: str, factor: float) -> Points:
     """Without round 0, which stands for the whole run."""
     every = metrics.series(metric, view).items()
     return [(t, factor * value) for t, value in every if t and math.isfinite(value)]
@@ -71,7 +216,7 @@ def clients(metrics: Metrics, outsiders: int) -> str:
     ]
     own = values[np.isfinite(values) & ~np.array(unseen)]
     what = metric.replace("_", " ").replace("auc", "AUC")
-    drawn = svg.bars(f"{what} of each client, %", values.tolist(), titles, unseen, "client")
+    drawn = bars(f"{what} of each client, %", values.tolist(), titles, unseen, "client")
     return f"<h3>{e(what)}, %</h3>{drawn}<p>{e(' '.join(_spread(own, any(unseen))))}</p>"
 
 
@@ -95,7 +240,7 @@ def partition(spec: PartitionSpec, store: Store) -> str:
     sizes, several = counts.sum(axis=1), (counts > 0).sum(axis=1)
     cells = list(itertools.accumulate(several.tolist()))
     first = max(1, sum(total <= CELLS for total in cells))
-    image = svg.svg_cells("samples of each class by client", counts[:first].tolist(), classes, "client")
+    image = svg_cells("samples of each class by client", counts[:first].tolist(), classes, "client")
     held = f"{_range(sizes)} {'labels' if labels else 'samples'} of {_range(several)} classes a client"
     words = [f"{held}; the stronger a cell, the more, up to {counts.max():,}."]
     words += [f"Clients 0 to {first - 1} of {len(counts)}."] * (first < len(counts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +13,47 @@ from typing import Any
 from fedbench import declared, methods, protocol
 from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError, unknown
-from fedbench.plugins.classes import is_file
+from fedbench.plugins.load import is_file
+from fedbench.reports import table as tables
 from fedbench.reports.status.index import Index, Record, State
 from fedbench.reports.status.settings import Settings, dataset, shipped_dataset
-from fedbench.reports.status.tuning import best, points
 from fedbench.reports.table.spec import Column, Row, Table
+from fedbench.results.shelf import Shelf
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import DamagedError, Store
+
+# -- tuning ----------------------------------------------------------------------------------------------------
+# Values that a table's cells choose for themselves, such as the learning rate: every combination is trained under the
+# first seed, and what does best on images that clients hold back is taken for all seeds. Test images choose nothing.
+
+
+#: What the values are chosen by.
+METRIC = "validation_accuracy"
+
+
+def points(tune: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """All combinations of the values."""
+    return [dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())]
+
+
+def best(trials: Sequence[Record | None], index: Index) -> int | None:
+    """The place of the run with the highest validation accuracy after its last round, of equal ones the first; the
+    first one that is there, if its method answers without scores, so that nothing can be chosen.
+
+    None while one is neither done nor failed, as one that diverges does, and where all have failed.
+    """
+    scores: dict[int, float] = {}
+    for place, record in enumerate(trials):
+        if record is None or (record.artifact is None and record.state is not State.FAILED):
+            return None
+        if record.artifact is not None:
+            by_round = index.metrics(record).series(METRIC)
+            scores[place] = by_round[max(by_round)] if by_round else -1.0
+    return max(scores, key=scores.__getitem__, default=None)
+
+
+# -- cells -----------------------------------------------------------------------------------------------------
+
 
 #: Without --budget, a table is about this one.
 DEFAULT_BUDGET = "small"
@@ -265,3 +300,45 @@ def _state(index: Index, record: Record | None) -> State:
     except DamagedError:
         return State.DAMAGED
     return State.UNEVALUATED if missing else record.state
+
+
+# -- asked -----------------------------------------------------------------------------------------------------
+# The runs of a store that tables ask for, at every budget and under every seed that the store has.
+
+
+def of_tables(names: Sequence[str], store: Store, roots: Sequence[Path], packs: Shelf | None = None) -> dict[str, str]:
+    """The complete and the failed runs that cells of these tables read, or of all tables of these papers: id -> the
+    label of the row ("A or B" where rows of two labels read it).
+
+    Where a table chooses values, the trials that decide may lie in `packs`, and the runs with what they chose in the
+    store. Raises FedbenchError for an unknown table.
+    """
+    index = Index(store, packs)
+    settings = [records[0].spec.setting for records in index.records.values()]
+    rows: dict[str, dict[str, None]] = {}  # id -> an ordered set
+    for table in (tables.load(name) for name in _all(names)):
+        if table.counted:
+            continue
+        for budget in protocol.load(table.protocol).budgets:
+            seeds = {s.seed for s in settings if s.budget == budget}
+            precisions = {s.precision for s in settings if s.budget == budget}
+            precisions |= {precision for _, of, precision in index.shelf.scopes if of == budget}
+            for precision in precisions:
+                for chosen in ((), *((seed,) for seed in sorted(seeds))):
+                    cells = find(table, budget, store, roots, precision=precision, seeds=chosen, index=index)
+                    for cell in cells.all:
+                        for r in (*cell.records, *cell.trials):
+                            if r is not None and (r.artifact or r.state is State.FAILED):
+                                rows.setdefault(r.id, {})[cell.row.label] = None
+    return {id: " or ".join(labels) for id, labels in rows.items()}
+
+
+def _all(names: Sequence[str]) -> list[str]:
+    """The tables of these names, a paper's name standing for all of its own."""
+    every: list[str] = []
+    for name in names:
+        own = [table for table in tables.names() if table.startswith(f"{name}/")]
+        if not own and "/" not in name and not name.endswith(".toml") and name not in tables.headline():
+            raise unknown("table or paper", name, {*tables.names(), *(t.partition("/")[0] for t in tables.names())})
+        every += own or [name]
+    return list(dict.fromkeys(every))

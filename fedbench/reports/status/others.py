@@ -9,10 +9,10 @@ from typing import Any
 from fedbench import declared, methods, protocol
 from fedbench.declaration import Declaration
 from fedbench.plain import plain
-from fedbench.plugins.classes import is_file, place
+from fedbench.plugins.load import is_file, place
 from fedbench.reports.status.cells import Cells
 from fedbench.reports.status.index import Record
-from fedbench.reports.table.own import called, short
+from fedbench.reports.table.load import called, short
 from fedbench.reports.table.spec import Column, Row
 from fedbench.specs import Plain
 

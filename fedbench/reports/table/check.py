@@ -13,7 +13,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.models import counts
 from fedbench.partitions import schemes
-from fedbench.plugins.classes import is_file
+from fedbench.plugins.load import is_file
 from fedbench.reports.table import cost
 from fedbench.reports.table.claims import KINDS
 from fedbench.reports.table.spec import (

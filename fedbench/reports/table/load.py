@@ -3,18 +3,315 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cache
+from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from fedbench import protocol, reader, resources
+from fedbench import declared, models, protocol, reader, resources
 from fedbench.errors import FedbenchError, unknown
+from fedbench.partitions import schemes
+from fedbench.plain import plain
+from fedbench.plugins.load import is_file
 from fedbench.reports.table.check import check, check_means
-from fedbench.reports.table.family import SUFFIX, expand, numbers, siblings
-from fedbench.reports.table.own import beside, titled
-from fedbench.reports.table.spec import Column, Table, matches
+from fedbench.reports.table.spec import Column, Row, Table, matches
+
+# -- own -------------------------------------------------------------------------------------------------------
+# A user's own methods, networks, partitioners and data sets in a table: files, seen from the table's folder; and what
+# a row is called by its method.
+
+
+#: Lists of a table's content, and what one entry of each is called.
+_ENTRIES = {"rows": "row", "column": "column"}
+
+
+def beside(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The content of a table's file with networks, partitioners and data sets that are files of the user's
+    ('./net.py:Net', './pets.toml') by their names in specs, and with methods that are by their full paths.
+
+    Raises FedbenchError for a file that is not there, which names the row or the column.
+    """
+    files = _Files(path.absolute().parent)
+    out = {key: value if key in _ENTRIES else files.named(value) for key, value in raw.items()}
+    for key, called in _ENTRIES.items():
+        if isinstance(entries := raw.get(key), list):
+            out[key] = [_entry(one, files, f"{path}, {called}", i) for i, one in enumerate(entries, 1)]
+    if isinstance(template := raw.get("template"), str):
+        out["template"] = files.dataset(template)
+    return out
+
+
+def _entry(raw: Any, files: _Files, where: str, number: int) -> Any:
+    try:
+        return files.named(raw)
+    except FedbenchError as error:
+        label = raw.get("label", number) if isinstance(raw, Mapping) else number
+        raise error.at(f"{where} {label}") from error
+
+
+def titled(row: Row, where: str) -> Row:
+    """The row with a label: its own, else its method's title, as the source declares it, with its hyper-parameters.
+
+    Raises FedbenchError for one that has neither label nor method, and for a method that is not there.
+    """
+    if row.label:
+        return row
+    if not row.method:
+        raise FedbenchError(f"{where} lacks 'label'")
+    try:
+        title = declared.of(row.method).title
+    except FedbenchError as error:
+        if not row.planned:
+            raise error.at(where) from error
+        title = row.method
+    return dataclasses.replace(row, label=called(title, (f"{k} = {short(v)}" for k, v in row.params.items())))
+
+
+def called(title: str, details: Iterable[str]) -> str:
+    """What a row is called, by its method's title and what sets it apart."""
+    words = ", ".join(details)
+    return plain(f"{title} ({words})" if words else title)
+
+
+def short(value: object) -> str:
+    """A hyper-parameter in print, short where that loses nothing."""
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+class _Files:
+    """The files that one table names."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._recipes: dict[str, str] = {}  #: data set -> the recipe that it is here
+
+    def named(self, raw: Any) -> Any:
+        """A part of the content, with what the files are called."""
+        if isinstance(raw, list):
+            return [self.named(one) for one in raw]
+        if not isinstance(raw, dict):
+            return raw
+        out = {key: self.named(value) for key, value in raw.items()}
+        names = {
+            "model": lambda text: models.named(self._path(text)) if is_file(text) else text,
+            "scheme": lambda text: schemes.named(self._path(text)) if is_file(text) else text,
+            "method": lambda text: self._path(text) if is_file(text) else text,
+            "dataset": self.dataset,
+        }
+        return out | {key: name(raw[key]) for key, name in names.items() if isinstance(raw.get(key), str)}
+
+    def dataset(self, text: str) -> str:
+        """The name of a data set, which may be a recipe of the user's, or a folder in PFLlib's, LEAF's or the hub's
+        form.
+
+        Raises FedbenchError where two have one name.
+        """
+        from fedbench import data
+        from fedbench.data.foreign import HUB
+
+        place = text.removeprefix(HUB)
+        if not (text.endswith(".toml") or place.startswith(("./", "../", "/", "~"))):
+            return text
+        path = self._path(place)
+        if text != place:
+            return f"{HUB}{path}"
+        name = data.called(path)
+        if (other := self._recipes.setdefault(name, path)) != path:
+            raise FedbenchError(f"two data sets are called {name}: {other} and {path}", "rename one of the files")
+        return name
+
+    def _path(self, text: str) -> str:
+        return str(self.folder / os.path.expanduser(text))  # Path.expanduser would raise for a user that is none
+
+
+# -- family ----------------------------------------------------------------------------------------------------
+# Tables written once: a file with `values` is a template, one with `tables` besides is a family of tables.
+#
+# In a template, `{name}` stands for a value and `{name.key}` for a value's key; text that is nothing but one of them
+# becomes the value itself, whatever its type. An entry of a list with `each = ["name", "other in name.key"]` is
+# repeated
+# for all combinations of these values, the last varying fastest. `values.NAME` lists the values of a name: plain ones,
+# or tables of keys.
+#
+# A family's `tables` names its tables ("12-19" are eight); they are the combinations of the `axes`, which are names of
+# values, the last varying fastest. What one table alone has is under `own.NUMBER`: lists go behind the family's, other
+# values replace them. Where an axis is called `dataset`, `--dataset` goes from a table to its like on other data.
+
+
+#: How the name of a family's file ends.
+SUFFIX = ".family.toml"
+
+#: Tables of a family, and characters and values that one of them is filled with, at most: far more than any needs.
+TABLES, FILLED = 1000, 10**6
+
+_PLACEHOLDER = re.compile(r"\{([a-z_]+(?:\.[a-z_]+)*)\}")
+_EACH = re.compile(r"([a-z_]+)(?: in ([a-z_]+(?:\.[a-z_]+)*))?")
+_RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
+
+
+@dataclass(frozen=True)
+class Head:
+    """The keys of a template that are none of a table."""
+
+    values: Mapping[str, list[Any]]
+    tables: list[str] = field(default_factory=list)
+    axes: list[str] = field(default_factory=list)
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def numbers(raw: Mapping[str, Any], path: Path) -> list[str]:
+    """The names of a family's tables. Raises FedbenchError unless they are as many as the axes say."""
+    return _names(_head(raw, path), path)
+
+
+def expand(raw: Mapping[str, Any], path: Path, number: str = "") -> dict[str, Any]:
+    """The plain content of a template's file, or of one table of a family. Raises FedbenchError for a faulty one."""
+    head, scope = _head(raw, path), {}
+    if number:
+        chosen = list(product(*(head.values[axis] for axis in head.axes)))[_names(head, path).index(number)]
+        scope = dict(zip(head.axes, chosen, strict=True))
+    body = {k: v for k, v in raw.items() if k not in _HEAD}
+    filled: dict[str, Any] = _Filler(path).fill(body, {**head.values, **scope})
+    for key, value in _Filler(path).fill(head.own.get(number, {}), scope).items():
+        both = isinstance(value, list) and isinstance(filled.get(key, []), list)
+        filled[key] = [*filled.get(key, []), *value] if both else value
+    return filled
+
+
+def siblings(raw: Mapping[str, Any], path: Path, number: str) -> dict[str, str]:
+    """Data set -> the family's table that differs from `number` in nothing but the axis `dataset`."""
+    head = _head(raw, path)
+    if "dataset" not in head.axes:
+        return {}
+    for i, value in enumerate(values := head.values["dataset"], 1):
+        if not (isinstance(value, Mapping) and isinstance(value.get("id"), str)):
+            raise FedbenchError(f"{path}, values.dataset {i} lacks 'id'", "the axis dataset needs the name of each one")
+    at, names = head.axes.index("dataset"), _names(head, path)
+    places = list(product(*(range(len(head.values[axis])) for axis in head.axes)))
+    here = places[names.index(number)]
+    alike = (p for p in places if all(p[k] == here[k] for k in range(len(head.axes)) if k != at))
+    return {values[p[at]]["id"]: names[places.index(p)] for p in alike}
+
+
+_HEAD = tuple(f.name for f in fields(Head))
+
+
+def _head(raw: Mapping[str, Any], path: Path) -> Head:
+    """The head of a template, whose parts fit each other."""
+    head = reader.read(Head, {k: v for k, v in raw.items() if k in _HEAD}, str(path))
+    for axis in head.axes:
+        if axis not in head.values:
+            raise unknown(f"values in {path}", axis, head.values)
+        if head.axes.count(axis) > 1:
+            raise FedbenchError(f"{path}: axes holds '{axis}' twice")
+    if head.tables or head.axes or head.own:
+        names = _names(head, path)
+        for name in head.own:
+            if name not in names:
+                raise unknown(f"table in {path}, own", name, names)
+    return head
+
+
+def _names(head: Head, path: Path) -> list[str]:
+    made = prod(len(head.values[axis]) for axis in head.axes)
+    names: list[str] = []
+    for text in head.tables:
+        ends = _RANGE.fullmatch(text)
+        span = range(int(ends[1]), int(ends[2]) + 1) if ends else None
+        if max(made, len(names) + len(span or ())) > TABLES:
+            raise FedbenchError(f"{path} has more than {TABLES:,} tables")
+        names += [text] if span is None else map(str, span)
+    if len(names) != made or len(set(names)) != made:
+        raise FedbenchError(f"{path} names {len(set(names))} tables, but its axes make {made}")
+    return names
+
+
+class _Filler:
+    """Fills placeholders and repeats entries, up to a size."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.size = path, 0
+
+    def fill(self, node: Any, scope: Mapping[str, Any]) -> Any:
+        """The node with all placeholders filled and all entries with `each` repeated."""
+        if isinstance(node, str):
+            whole = _PLACEHOLDER.fullmatch(node)
+            return self._counted(self._find(whole[1], scope) if whole else self._text(node, scope))
+        if isinstance(node, dict):
+            return {key: self.fill(value, scope) for key, value in node.items()}
+        if isinstance(node, list):
+            return [filled for entry in node for filled in self._repeat(entry, scope)]
+        return self._counted(node)
+
+    def _text(self, node: str, scope: Mapping[str, Any]) -> str:
+        pieces = _PLACEHOLDER.split(node)  # text and names in turn
+        for i, name in enumerate(pieces[1::2]):
+            value = self._find(name, scope)
+            if isinstance(value, dict | list):
+                raise FedbenchError(f"{self.path}: {{{name}}} is a {_named(value)}, which cannot stand within a text")
+            pieces[2 * i + 1] = self._counted(str(value))
+        return "".join(pieces)
+
+    def _repeat(self, entry: Any, scope: Mapping[str, Any]) -> Iterator[Any]:
+        if not isinstance(entry, dict) or "each" not in entry:
+            yield self.fill(entry, scope)
+            return
+        each = reader.read(_Each, {"each": entry["each"]}, str(self.path)).each
+        yield from self._loop(each, {k: v for k, v in entry.items() if k != "each"}, scope)
+
+    def _loop(self, each: list[str], entry: Mapping[str, Any], scope: Mapping[str, Any]) -> Iterator[Any]:
+        if not each:
+            yield self.fill(entry, scope)
+            return
+        parts = _EACH.fullmatch(each[0])
+        if parts is None:
+            raise FedbenchError(f"{self.path}: each = '{each[0]}' is neither 'name' nor 'name in other.key'")
+        values = self._find(parts[2] or parts[1], scope)
+        if not isinstance(values, list):
+            raise FedbenchError(f"{self.path}: each = '{each[0]}' needs a list, not {reader.shown(values)}")
+        for value in values:
+            self._counted(None)
+            yield from self._loop(each[1:], entry, {**scope, parts[1]: value})
+
+    def _find(self, dotted: str, scope: Mapping[str, Any]) -> Any:
+        value: Any = scope
+        for name in dotted.split("."):
+            if not isinstance(value, dict) or name not in value:
+                raise unknown(f"value in {self.path}", dotted, value if isinstance(value, dict) else [])
+            value = value[name]
+        return value
+
+    def _counted(self, value: Any) -> Any:
+        """The value, whose size counts towards the limit."""
+        self.size += _size(value)
+        if self.size > FILLED:
+            raise FedbenchError(f"{self.path} makes too large a table", "its 'each' or its placeholders multiply")
+        return value
+
+
+@dataclass(frozen=True)
+class _Each:
+    each: list[str]
+
+
+def _named(value: Any) -> str:
+    return "list" if isinstance(value, list) else "table of keys"
+
+
+def _size(value: Any) -> int:
+    """Characters and values in it."""
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()), 1)
+    return sum(map(_size, value), 1) if isinstance(value, list) else len(value) if isinstance(value, str) else 1
+
+
+# -- load ------------------------------------------------------------------------------------------------------
+
 
 #: Files beside the tables that are none.
 _NO_TABLES = ("protocol", "figures", "measured")

@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedbench.specs import check_seed, require
-from fedbench.theory.feddrm.check import Check, Point
-from fedbench.theory.feddrm.identities import of_likelihood, of_marginals
-from fedbench.theory.feddrm.rates import of_descent, of_ratios, of_statistics
+from fedbench.theory.feddrm.model import Check, Point
+from fedbench.theory.feddrm.rates import of_descent, of_likelihood, of_marginals, of_ratios, of_statistics
 
 __all__ = ["DRAWS", "MOST", "Check", "Point", "checks"]
 

@@ -3,14 +3,282 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedbench.theory.arrays import Array
-from fedbench.theory.feddrm import consistency as c
-from fedbench.theory.feddrm import densities as d
-from fedbench.theory.feddrm import descent
-from fedbench.theory.feddrm.check import SHARE, Check, Point, exponent, near
+from fedbench.theory.feddrm import model as d
+from fedbench.theory.feddrm import model as federated
+from fedbench.theory.feddrm import model as p
+from fedbench.theory.feddrm import model as tilts
+from fedbench.theory.feddrm.model import (
+    SHARE,
+    Check,
+    Labels,
+    Point,
+    centred,
+    exponent,
+    fit,
+    information,
+    near,
+    with_constant,
+)
+
+# -- identities ------------------------------------------------------------------------------------------------
+# Theorems 2.1 and 2.2 of FedDRM on random problems: what they say is an identity, to rounding.
+
+
+#: More than this is no rounding.
+_ROUNDING = 1e-6
+_TILT, _ASIDE = 0.7, 0.01
+
+
+def of_marginals(rng: np.random.Generator, draws: int) -> list[Check]:
+    """Theorem 2.1, and what Remark 2.3 says of label shift."""
+    errors, apart = [], []
+    for _ in range(draws):
+        joint, claimed = tilts.random_joint(rng)
+        errors.append(float(np.abs(joint.log_ratios - claimed).max()))
+        m, k = len(claimed), joint.probability.shape[1]
+        apart.append(tilts.distance(tilts.label_shift(joint, rng.dirichlet(np.ones(k), m))))
+    return [
+        Check(
+            "Theorem 2.1", "(2) and (3) give dP_X^(i)/dP_X^(0) = exp(γ† + ξᵀh)",
+            (Point("largest error of a log ratio", max(errors), 0.0),), max(errors) < _ROUNDING,
+            "With α_1 = 0 and β_1 = 0; (3) relates the clients' P_1^(i) to P_1^(0), as App. C.1 has it.",
+        ),
+        Check(
+            "Theorem 2.1", "the same under label shift (Remark 2.3), with h = g",
+            (Point("median distance from any γ + ξᵀh", float(np.median(apart)), 0.0),), max(apart) < _ROUNDING,
+            "(2) with one α for all clients fixes their class shares; a ratio of two mixtures needs a richer h than g.",
+        ),
+    ]  # fmt: skip
+
+
+def of_likelihood(rng: np.random.Generator, draws: int) -> list[Check]:
+    """Theorem 2.2 at the largest likelihood for given ξ, and away from it."""
+    multipliers, values, gaps = [], [], []
+    for _ in range(draws):
+        m, d = int(rng.integers(2, 5)), int(rng.integers(2, 4))  # in one dimension several tilts are nearly dependent
+        counts = rng.integers(15, 60, m)
+        client, n = np.repeat(np.arange(m), counts), int(counts.sum())
+        h = rng.standard_normal((m, d))[client] + rng.standard_normal((n, d))
+        xi = _TILT * rng.standard_normal((m, d))
+        gamma = p.optimal_intercepts(h, client, xi)
+        best = p.profile(h, client, gamma, xi)
+        multipliers.append(float(np.abs(best.multipliers - counts / n).max()))
+        values.append(abs(best.value - p.dual(h, client, gamma, xi)) / n)
+        gaps.append(_gap(h, client, gamma, xi, _ASIDE * rng.standard_normal(m)))
+    source = "Theorem 2.2"
+    return [
+        Check(
+            source, "the multipliers are n_l/N where the likelihood is largest in γ†",
+            (Point("largest |ρ_l - n_l/N|", max(multipliers), 0.0),), max(multipliers) < _ROUNDING,
+            "For every ξ: only the intercepts must be optimal.",
+        ),
+        Check(
+            source, "there the profile log-likelihood is minus the cross-entropy, and a constant",
+            (Point("largest difference a sample", max(values), 0.0),), max(values) < _ROUNDING,
+            "The constant is -Σ n_l log n_l (App. C.4 leaves N log N out).",
+        ),
+        Check(
+            source, "they are the same function of the parameters (7)",
+            (Point(f"median difference a sample, γ† moved by {_ASIDE:g}", float(np.median(gaps)), 0.0),),
+            max(gaps) < _ROUNDING,
+            "Elsewhere the profile lies below, or no weights meet (5); both have the same maximum.",
+        ),
+    ]  # fmt: skip
+
+
+def _gap(h: Array, client: Labels, gamma: Array, xi: Array, aside: Array) -> float:
+    """How far the dual is above the profile, a sample, at γ† + `aside`, or nearer if no weights meet (5)."""
+    value = -np.inf
+    while value == -np.inf:
+        value = p.profile(h, client, gamma + aside, xi).value
+        aside = aside / 2
+    return (p.dual(h, client, gamma + 2 * aside, xi) - value) / len(h)
+
+
+# -- descent ---------------------------------------------------------------------------------------------------
+# Theorem 2.5 of FedDRM, its part on FedAvg (App. E, Eq. 10): how far from the minimiser of the loss FedAvg ends.
+#
+#     ‖ζ^T - ζ̂‖² ≤ (1 - ημ)^(E T) ‖ζ^0 - ζ̂‖² + η² E² Ḡ² / (1 - (1 - ημ)^E)
+#
+# with Ḡ² the sum of each head's largest drift over the rounds, times (1-λ)² and λ². It takes a μ-strongly convex and
+# L-smooth loss, η ≤ 1/L, η L E ≤ 1/4. (Its proof leaves out the cross term of a square, and measures drift in the
+# middle
+# of a round by that at its start.)
+
+
+@dataclass(frozen=True, eq=False)
+class Clients:
+    """m clients of n samples each, whose inputs and classes differ."""
+
+    features: Array  #: [m, n, 1 + d]
+    target: Labels  #: [m, n]
+    classes: int
+
+    @property
+    def heads(self) -> tuple[tuple[Labels, int], tuple[Labels, int]]:
+        """Labels [m, n] and number of outputs of the client head and of the target head."""
+        m, n = self.target.shape
+        return (np.repeat(np.arange(m)[:, None], n, axis=1), m), (self.target, self.classes)
+
+    def smoothness(self, weight: float, ridge: float) -> float:
+        """An L of every client's loss: half the largest eigenvalue of E[xxᵀ], times the larger weight, and ρ."""
+        moments = np.einsum("mna,mnb->mab", self.features, self.features) / self.features.shape[1]
+        return max(weight, 1 - weight) * float(np.linalg.eigvalsh(moments).max()) / 2 + ridge
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Squared distances [T + 1] to the minimiser before each round and after the last, and what (10) allows."""
+
+    distance: Array
+    bound: Array
+
+
+def descend(clients: Clients, *, weight: float, ridge: float, rate: float, steps: int, rounds: int) -> Path:
+    """Run FedAvg on both heads from 0 (λ = `weight`, ρ = μ = `ridge`, η = `rate`, E = `steps`)."""
+    distance, drift = np.zeros(rounds + 1), np.zeros(rounds + 1)
+    peak = 0.0
+    x = clients.features
+    for (labels, classes), scale in zip(clients.heads, (1 - weight, weight), strict=True):
+        best = fit(x.reshape(-1, x.shape[2]), labels.ravel(), classes, scale=scale, ridge=ridge)
+        states = federated.train(x, labels, classes, rate=rate, steps=steps, rounds=rounds, scale=scale, ridge=ridge)
+        for t, state in enumerate(states):
+            distance[t] += np.square(state.coefficients - best).sum()
+            drift[t] = state.drift
+        peak += drift.max()
+    shrink = (1 - rate * ridge) ** (steps * np.arange(rounds + 1))
+    settled = rate**2 * steps**2 * peak / (1 - (1 - rate * ridge) ** steps)
+    return Path(distance, shrink * distance[0] + settled)
+
+
+def random_clients(rng: np.random.Generator, clients: int = 3, n: int = 100, d: int = 2, classes: int = 4) -> Clients:
+    """Inputs N(μ_i, I) with μ_i of N(0, I), labels of one softmax model of coefficients N(0, 1)."""
+    inputs = rng.standard_normal((clients, 1, d)) + rng.standard_normal((clients, n, d))
+    x = with_constant(inputs)
+    logits = x @ rng.standard_normal((1 + d, classes))
+    return Clients(x, np.asarray((logits + rng.gumbel(size=logits.shape)).argmax(axis=2)), classes)
+
+
+# -- consistency -----------------------------------------------------------------------------------------------
+# Theorem 2.5 of FedDRM, its statistical part (Lemma E.1, Eq. 9): how near the minimiser of the pooled loss is to the
+# true parameters, on a fixed embedding and labels of a multinomial logistic model.
+#
+# The two heads share nothing then, so each is fitted by itself: the client head's loss has the factor 1 - λ, the
+# target
+# head's λ, and both have the penalty (ρ/2)‖·‖². A softmax head is known up to what moves all classes alike: errors are
+# those of coefficients of mean 0, and λ_min is the smallest eigenvalue above 0 (without that the printed bound is
+# infinite for ρ = 0).
+
+
+#: Inputs that the population's Fisher information is a mean over.
+_POPULATION = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """Both heads' coefficients of mean 0 over the classes, and the Fisher information of each."""
+
+    client: Array  #: [1 + d, m]
+    target: Array  #: [1 + d, K]
+    client_information: Array
+    target_information: Array
+
+    def sample(self, rng: np.random.Generator, n: int) -> tuple[Array, Labels, Labels]:
+        """Features [n, 1 + d] of inputs N(0, I), which client each comes to and which class it has [n]."""
+        x = with_constant(rng.standard_normal((n, len(self.client) - 1)))
+        client, target = (_labels(rng, x @ b) for b in (self.client, self.target))
+        return x, client, target
+
+    def claimed(self, weight: float, ridge: float) -> float:
+        """1/((1-λ) λ_min(I_γ) + ρ) + 1/(λ λ_min(I_β) + ρ), which the theorem divides by N; λ = `weight`."""
+        least = [eigenvalues(i)[0] for i in (self.client_information, self.target_information)]
+        return float(1 / ((1 - weight) * least[0] + ridge) + 1 / (weight * least[1] + ridge))
+
+    def client_error(self, x: Array, labels: Labels, weight: float, ridge: float) -> float:
+        """‖γ̂ - γ‖² of the client head fitted to this sample, λ = `weight`."""
+        return _error(self.client, x, labels, 1 - weight, ridge)
+
+    def target_error(self, x: Array, labels: Labels, weight: float, ridge: float) -> float:
+        """‖β̂ - β‖² of the target head."""
+        return _error(self.target, x, labels, weight, ridge)
+
+
+def random_truth(rng: np.random.Generator, clients: int = 3, classes: int = 4, d: int = 2) -> Truth:
+    """Coefficients of N(0, 1), and the information on a large sample of inputs."""
+    client, target = (centred(rng.standard_normal((1 + d, c))) for c in (clients, classes))
+    x = with_constant(rng.standard_normal((_POPULATION, d)))
+    return Truth(client, target, information(x, client), information(x, target))
+
+
+def eigenvalues(fisher: Array) -> Array:
+    """Those above 0, from the least."""
+    values = np.linalg.eigvalsh(fisher)
+    return np.asarray(values[values > 1e-9 * values[-1]])
+
+
+def _error(true: Array, x: Array, labels: Labels, scale: float, ridge: float) -> float:
+    return float(np.square(fit(x, labels, true.shape[1], scale=scale, ridge=ridge) - true).sum())
+
+
+def _labels(rng: np.random.Generator, logits: Array) -> Labels:
+    """A class of each row, with the probabilities of its softmax (the largest logit plus Gumbel noise)."""
+    return np.asarray((logits + rng.gumbel(size=logits.shape)).argmax(axis=1))
+
+
+# -- drift -----------------------------------------------------------------------------------------------------
+# Figure 3 of FedDRM: the gradients of clients drift apart more for the client head than for the target head.
+#
+# The paper says three clients, ten classes, a random embedding, linear heads, FedAvg. The rest is ours: 1,000
+# embeddings
+# a client of N(μ_i, I) in 32 dimensions with μ_i of N(0, I/4), classes by the largest output of one random linear
+# model,
+# heads with an intercept from 0, 100 rounds of ten full-batch steps of rate 0.01.
+
+
+CLIENTS, SAMPLES, DIMENSIONS, CLASSES = 3, 1000, 32, 10
+ROUNDS, STEPS, RATE = 100, 10, 0.01
+_SPREAD = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Drift:
+    """Of one head, by round [T]."""
+
+    drift: Array  #: G² (footnote 2 of the paper)
+    squared_gradient: Array  #: ‖∇ℓ‖² of the mean of the clients' losses
+
+    @property
+    def relative(self) -> Array:
+        """G²/‖∇ℓ‖²."""
+        return np.asarray(self.drift / self.squared_gradient)
+
+
+def clients(rng: np.random.Generator) -> Clients:
+    """The data of one simulation."""
+    centre = _SPREAD * rng.standard_normal((CLIENTS, 1, DIMENSIONS))
+    x = centre + rng.standard_normal((CLIENTS, SAMPLES, DIMENSIONS))
+    target = (x @ rng.standard_normal((DIMENSIONS, CLASSES))).argmax(axis=2)
+    return Clients(with_constant(x), target, CLASSES)
+
+
+def simulate(seed: int, rounds: int = ROUNDS) -> tuple[Drift, Drift]:
+    """The client head's and the target head's drift before each round."""
+    data = clients(np.random.default_rng(seed))
+    out = []
+    for labels, classes in data.heads:
+        states = list(federated.train(data.features, labels, classes, rate=RATE, steps=STEPS, rounds=rounds))[:-1]
+        drift, squares = ([getattr(s, name) for s in states] for name in ("drift", "squared_gradient"))
+        out.append(Drift(np.array(drift), np.array(squares)))
+    return out[0], out[1]
+
+
+# -- rates -----------------------------------------------------------------------------------------------------
+
 
 #: Samples of all clients together.
 SIZES = (400, 1600, 6400)
@@ -58,7 +326,7 @@ def of_ratios(rng: np.random.Generator, draws: int) -> list[Check]:
 
 def of_statistics(rng: np.random.Generator, draws: int) -> list[Check]:
     """Theorem 2.5's first term, and Lemma E.1 behind it."""
-    truth, weight = c.random_truth(rng), WEIGHTS[1]
+    truth, weight = random_truth(rng), WEIGHTS[1]
     free, fixed = np.zeros((draws, len(SIZES))), np.zeros((draws, len(SIZES)))
     client = np.zeros((draws, len(SIZES), len(WEIGHTS)))
     for i in range(draws):
@@ -68,7 +336,7 @@ def of_statistics(rng: np.random.Generator, draws: int) -> list[Check]:
             client[i, j] = np.multiply(n, squares)
             free[i, j] = squares[1] + truth.target_error(x, target, weight, 0.0)
             fixed[i, j] = truth.client_error(x, who, weight, _RIDGE) + truth.target_error(x, target, weight, _RIDGE)
-    limit = float((1 / c.eigenvalues(truth.client_information)).sum())
+    limit = float((1 / eigenvalues(truth.client_information)).sum())
     scaled = client.mean(axis=(0, 1)).tolist()
     lemma = [limit / (1 - w) for w in WEIGHTS]
     source, head = "Theorem 2.5, samples", "N E‖γ̂ - γ‖², λ ="
@@ -102,12 +370,12 @@ def of_statistics(rng: np.random.Generator, draws: int) -> list[Check]:
 
 def of_descent(rng: np.random.Generator, draws: int) -> list[Check]:
     """Theorem 2.5's second term: one problem, whatever `draws` says, since nothing but the data is random."""
-    clients = descent.random_clients(rng)
+    clients = random_clients(rng)
 
-    def follow(weight: float, steps: int, slower: int = 1) -> tuple[str, descent.Path, float]:
+    def follow(weight: float, steps: int, slower: int = 1) -> tuple[str, Path, float]:
         rate = 1 / (4 * slower * steps * clients.smoothness(weight, _CONVEX))
         rounds = round(10 / (rate * steps * _CONVEX))
-        path = descent.descend(clients, weight=weight, ridge=_CONVEX, rate=rate, steps=steps, rounds=rounds)
+        path = descend(clients, weight=weight, ridge=_CONVEX, rate=rate, steps=steps, rounds=rounds)
         return f"λ = {weight:g}, E = {steps}, η = {rate:.4f}", path, rate
 
     runs = [follow(w, 4) for w in WEIGHTS] + [follow(WEIGHTS[1], e) for e in (1, 8)]

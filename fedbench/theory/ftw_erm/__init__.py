@@ -7,10 +7,18 @@ what the printed conditions are worth, and `spectrum` compares the eigenvalues o
 
 from __future__ import annotations
 
-from fedbench.theory.ftw_erm.census import DRAWS, Finding, census
-from fedbench.theory.ftw_erm.onehot import OneHot
-from fedbench.theory.ftw_erm.ridge import Expectation, Risk, estimate, expected_risk, risk
-from fedbench.theory.ftw_erm.spectrum import Comparison, Spectrum, compare, spectrum
+from fedbench.theory.ftw_erm.census import DRAWS, Finding, OneHot, census
+from fedbench.theory.ftw_erm.ridge import (
+    Comparison,
+    Expectation,
+    Risk,
+    Spectrum,
+    compare,
+    estimate,
+    expected_risk,
+    risk,
+    spectrum,
+)
 
 __all__ = [
     "DRAWS",

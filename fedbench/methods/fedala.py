@@ -1,0 +1,183 @@
+"""FedALA: each client begins a round from a mixture of its own model and the shared one, learned entry by entry."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedbench.core.client import MEMBER, UNLABELLED, Batch, Client, ClientUpdate, Context, Loss, Rule, Train
+from fedbench.core.state import State, as_model
+from fedbench.methods.base import (
+    AFTER_AGGREGATE,
+    AFTER_LOCAL,
+    Method,
+    check,
+    cross_entropy,
+    hyperparameter,
+    score_hyperparameter,
+)
+from fedbench.methods.parts.steps import check_split, remaining
+from fedbench.specs import Setting
+
+# -- entrywise -------------------------------------------------------------------------------------------------
+# A mixture of two models, entry by entry, whose weights are learned by projected gradient descent (FedALA).
+
+
+#: Learning to the end: until the standard deviation of the mean losses of the last LAST passes is below CALM (authors'
+#: code, there of last batches), or MOST_PASSES.
+LAST, CALM, MOST_PASSES = 10, 0.1, 100
+#: What of a mixture the loss reads, of each of its tensors.
+GAP = "gap"
+
+
+@dataclass(frozen=True)
+class Projected(Rule):
+    """What makes an optimiser's plain step of rate 1 the projected one, w <- clip(w - rate g, 0, 1)."""
+
+    rate: float
+    weight_decay: float  #: what the optimiser adds, times w, and must not
+
+    def direction(self, weights: State, gradient: State, beside: Any) -> State:
+        ends = {n: (w - self.rate * gradient[n]).clamp(0, 1) for n, w in weights.items()}
+        return {n: w - ends[n] - self.weight_decay * w for n, w in weights.items()}
+
+
+def mixture(own: State, shared: State, weights: State) -> State:
+    """own + (shared - own) W, of all that the client's own model has."""
+    return {n: t + (shared[n] - t) * weights[n] for n, t in own.items()}
+
+
+def learned_weights(
+    client: Client, own: State, weights: State, rate: float, steps: int, to_the_end: bool
+) -> Generator[Train, Any, State]:
+    """W after so many steps on the cross-entropy of the client's network with the mixture in it, or `to_the_end` after
+    passes of so many steps until the loss has settled. Leaves them where the network's own tensors were."""
+    shared = client.model()
+    gaps = {n: shared[n] - t for n, t in own.items()}
+    a_pass = Train(
+        mixed_cross_entropy,
+        trains=tuple(own),
+        steps=steps,
+        lr=1.0,
+        momentum=0.0,
+        rules=(Projected(rate, client.setting.weight_decay),),
+        extras={**as_model(own, OWN), **as_model(gaps, GAP)},
+    )
+    losses: list[float] = []
+    client.put(weights)
+    while not losses or (to_the_end and not settled(losses)):
+        losses.append((yield a_pass).loss)
+    return {n: client.state[n].clamp(0, 1) for n in own}
+
+
+def mixed_cross_entropy(model: Any, batch: Batch) -> Loss:
+    """Cross-entropy of the network with the mixture where W stands."""
+    mixed: dict[str, Tensor] = {
+        name: batch.extras[f"{OWN}/{name}"] + gap * weights
+        for name, weights in model.named_parameters()
+        if (gap := batch.extras.get(f"{GAP}/{name}")) is not None
+    }
+    return cross_entropy(partial(functional_call, model, mixed), batch)
+
+
+def settled(losses: list[float]) -> bool:
+    """Whether the mean losses of these passes say that learning has come to its end."""
+    return len(losses) > LAST and (len(losses) == MOST_PASSES or statistics.pstdev(losses[-LAST:]) < CALM)
+
+
+# -- fedala ----------------------------------------------------------------------------------------------------
+
+
+#: What a client keeps of its top: as it was at the end of its last training, and the weights of the mixture.
+OWN, WEIGHTS = "own", "weights"
+
+
+@dataclass(frozen=True)
+class FedALA(Method):
+    """Adaptive local aggregation (Zhang et al., AAAI 2023, Algorithm 1).
+
+    A client begins a round at Θ̂ = own + (shared - own) W, entry by entry, in the `top` of the network, and below it at
+    the shared model; its own model is what it last trained. W begins as ones and is learned before each training: on
+    a batch, W <- clip(W - η dL/dW, 0, 1), in one pass over `share` of the images; while W is still all ones, in passes
+    until the loss has settled. Then the whole network trains, and is averaged by training sizes. In the first round
+    there is nothing to mix. The logged loss is that of the training.
+
+    With `score` after_aggregate a client answers, as in the authors' code, with the Θ̂ that it makes of the new shared
+    model, before training; with after_local, one of the round with what it has trained and others with the shared one.
+
+    FedDRM's comparison gives `weight_steps` of the local steps to W, its 5 of 10, and its code cuts W off from the
+    loss: FedAvg with the other steps, evaluated before averaging. That is `weight_steps` 5, `rate` 0 (no such steps are
+    taken) and `score` after_local; with another rate W learns within that budget.
+
+    deviates: `share` of the images is drawn anew in every pass, where the code takes a run of the training list; passes
+    end when their mean losses have settled (the code: those of last batches), at the latest after 100.
+
+    deviates: the Θ̂ that answers is learned for that, and once more when the client trains: the paper has one of both.
+    """
+
+    name = "fedala"
+    title = "FedALA"
+    personal = (f"{OWN}/", f"{WEIGHTS}/")
+    serves = (MEMBER, UNLABELLED)
+
+    top: int = hyperparameter(
+        2, "tensors that are mixed, counted from the last", "p", "code; the paper counts layers: 1", least=1
+    )
+    rate: float = hyperparameter(
+        1.0, "learning rate of W; 0: W stays at ones", "η", "code; FedDRM, in effect: 0", least=0
+    )
+    share: float = hyperparameter(0.8, "share of the training images that a pass over them learns W from", "s", "code")
+    weight_steps: int = hyperparameter(
+        0, "of the setting's local steps, those of W; 0: passes", source="FedDRM, code: 5", least=0
+    )
+    score: str = score_hyperparameter("code; FedDRM: after_local", AFTER_AGGREGATE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(0 < self.share <= 1, self.name, "share", self.share, "above 0 and at most 1")
+
+    def check_setting(self, setting: Setting) -> None:
+        check_split(self.name, "weight-steps", self.weight_steps, setting)
+
+    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
+        top = {n: p.detach().clone() for n, p in list(model.named_parameters())[-self.top :]}
+        return {**as_model(top, OWN), **as_model({n: torch.ones_like(p) for n, p in top.items()}, WEIGHTS)}
+
+    @property
+    def answers_after_local(self) -> bool:
+        return self.score == AFTER_LOCAL
+
+    def local(self, client: Client) -> ClientUpdate:
+        yield from self.mix(client)
+        trained = yield Train(cross_entropy, steps=remaining(client.setting, self.weight_steps))
+        client.logged = trained.loss
+        client.put({n: client.state[n] for n in client.model(OWN)}, OWN)
+
+    def mix(self, client: Client) -> Generator[Train, Any, None]:
+        """Learn W, and lay the mixture over the top of the network that the client has received."""
+        shared, own, weights = client.model(), client.model(OWN), client.model(WEIGHTS)
+        if not self.rate or all(torch.equal(shared[n], t) for n, t in own.items()):
+            return
+        first = not self.weight_steps and all(bool((w == 1).all()) for w in weights.values())
+        whole_batches = int(self.share * client.n_train) // min(client.setting.batch_size, client.n_train)
+        steps = self.weight_steps or max(1, whole_batches)
+        weights = yield from learned_weights(client, own, weights, self.rate, steps, to_the_end=first)
+        client.put({**shared, **mixture(own, shared, weights)})
+        client.put(weights, WEIGHTS)
+
+    def personalise(self, client: Client) -> ClientUpdate:
+        if client.kind == MEMBER and not self.answers_after_local:
+            yield from self.mix(client)
+
+    def relative_compute(self, setting: Setting) -> float:
+        if self.weight_steps:
+            return 1.0 if self.rate else 1 - self.weight_steps / (setting.steps or self.weight_steps)
+        passes = (LAST + setting.rounds - 1) / setting.rounds if self.rate and setting.rounds > 1 else 0
+        return 1 + passes * self.share / (setting.epochs or 1)  # local steps count as an epoch

@@ -1,0 +1,191 @@
+"""FedDrift: a model a client to begin with; models that do as well on each other's data are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Train
+from fedbench.core.server import Server
+from fedbench.core.state import weighted_mean
+from fedbench.methods.base import cross_entropy, hyperparameter
+from fedbench.methods.parts.clustered import (
+    Clustered,
+    answer_at_random,
+    asking,
+    average_by_cluster,
+    count_of,
+    each_model,
+    expected_groups,
+    right,
+    side_by_side,
+)
+from fedbench.methods.parts.linkage import within
+from fedbench.specs import Setting
+
+# -- merging ---------------------------------------------------------------------------------------------------
+# Models that do as well on each other's clients become one (FedDrift, AISTATS 2023).
+
+
+def apart(accuracy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Distances [M, M] of models from the accuracy [M, M] of each (row) on each one's data (column)."""
+    lost = accuracy.diagonal()[:, None] - accuracy
+    return np.maximum(np.maximum(lost, lost.T), 0)
+
+
+def groups(server: Server, cohort: Sequence[Client], count: int, delta: float) -> list[list[int]]:
+    """Which models become one: those that the cohort has compared, of the first `count`, and all others alone. A
+    client's upload has the `accuracy` [M] of each model on its training images."""
+    holders: dict[int, list[Client]] = {}
+    for client in cohort:
+        if (m := server.assigned[client.index]) < count:
+            holders.setdefault(m, []).append(client)
+    clusters, compared = [[m] for m in range(len(server.models)) if m not in holders], sorted(holders)
+    if compared:
+        rows = [
+            np.average([c.upload.accuracy.numpy() for c in holders[m]], 0, [c.n_train for c in holders[m]])
+            for m in compared
+        ]
+        labels = within(apart(np.stack(rows, 1)[compared]), delta)
+        clusters += [[compared[k] for k in np.flatnonzero(labels == g)] for g in range(labels.max() + 1)]
+    return sorted(clusters)
+
+
+def merge(server: Server, groups: Sequence[Sequence[int]], images: Mapping[int, float]) -> None:
+    """Make one model of each group, weighted by the training images of the clients that hold its models; a group that
+    no client holds is dropped, the others are numbered anew."""
+    weight: dict[int, float] = {}
+    for i, m in server.assigned.items():
+        weight[m] = weight.get(m, 0.0) + images[i]
+    old, server.models, new = server.models, [], dict[int, int]()
+    for group in groups:
+        in_use = [m for m in group if m in weight]
+        if in_use:
+            new.update(dict.fromkeys(in_use, len(server.models)))
+            states, first = [old[m] for m in in_use], old[in_use[0]]
+            server.models.append(
+                first if len(in_use) == 1 else weighted_mean(states, [weight[m] for m in in_use], first)
+            )
+    server.assigned = {i: new[m] for i, m in server.assigned.items()}
+
+
+# -- feddrift --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a client is sent beside the models: the number of its own one (-1: none), and its last best accuracy."""
+
+    own: int
+    best: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What it sends back: the accuracy of each model on its training images [M] float64, and which model it went on
+    with (M: a fresh copy)."""
+
+    accuracy: Tensor
+    model: int
+
+
+@dataclass
+class Memory:
+    """Of each client that has taken part: its last best accuracy, and its training images."""
+
+    best: dict[int, float] = field(default_factory=dict)
+    images: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FedDrift(Clustered):
+    """FedDrift (Jothimurugesan et al., AISTATS 2023), as FLUX compares it: a time step is a round.
+
+    In the first round every client trains a model of its own. From then on a client is sent all models, finds their
+    accuracies on its training data, trains the best (of equals its own, else the first) and sends its accuracies along.
+    If the best is worse by more than delta than the best of the last time was, its data have drifted and it trains a
+    fresh copy of that model, which is nobody else's. The server averages each model over those who trained it. With
+    acc_ij the accuracy of model i on the data of the clients of model j, models are
+    max(acc_ii - acc_ij, acc_jj - acc_ji, 0) apart; those that complete linkage cut at delta puts together become one,
+    weighted by the training images of their clients. A model that no client holds any more is dropped. The client's
+    model answers for it; a client without labels is answered by the ensemble of all models (`assignment` ensemble).
+
+    properties: clusters by losses; made for pyx.
+
+    deviates: FedDrift looks for clusters when new data arrive and then trains for many rounds. Here it does so in every
+    round, and since all that the server learns of a round comes with its uploads, models are merged at its end, by the
+    accuracies that they had at its start, rather than between choice and training. A fresh copy, which had none, is
+    first compared in the next round.
+
+    deviates: all first models have the same weights, so that their mean makes sense. The data of a model are those of
+    the clients that hold it now, not of all who ever did; its accuracies are those that the round's clients found,
+    weighted by training images, and a model that none of them holds is not compared.
+
+    deviates: FLUX's text has the ensemble in its test phase, but its numbers are the mean of the models' accuracies,
+    each model counted once (`assignment` random, which FLUX's protocol sets): under P(Y) at levels 6 to 8 the classes
+    that the groups of the paper's own clients share give them, mean and spread, without any training.
+
+    deviates: a client that was absent from the first round begins with the model that is best on its data, and one that
+    never takes part holds that of most clients.
+    """
+
+    name = "feddrift"
+    title = "FedDrift"
+
+    delta: float = hyperparameter(
+        0.1, "accuracy lost that tells a drift, and up to which models are merged", "δ", "code: MNIST", least=0
+    )
+    assignment: str = hyperparameter(
+        "ensemble", "models that answer a client without labels: all, or one drawn for each image",
+        source="FLUX, App. F; its numbers: random", choices=("ensemble", "random"), later=True,
+    )  # fmt: skip
+
+    def start(self, server: Server) -> None:
+        server.memory = Memory()
+
+    def relative_compute(self, setting: Setting) -> float:
+        return 1 + asking(expected_groups(setting), setting)
+
+    def broadcast(self, server: Server, client: Client) -> None:
+        if server.models:
+            client.put(server.models[server.assigned.get(client.index, 0)])
+            client.state = {**client.state, **side_by_side(server.models)}
+            client.inbox = Known(server.assigned.get(client.index, -1), server.memory.best.get(client.index, 0.0))
+
+    def local(self, client: Client) -> ClientUpdate:
+        if client.inbox:
+            own, before, count = client.inbox.own, client.inbox.best, count_of(client.state)
+            each = yield from each_model(client, count, right, "train")
+            accuracy = each.rows.double().mean(0).cpu()
+            best = own if own >= 0 and accuracy[own] == accuracy.max() else int(accuracy.argmax())
+            drifted = before - float(accuracy[best]) > self.delta
+            client.put(client.model(str(best)))
+            client.upload = Compared(accuracy, count if drifted else best)
+        yield Train(cross_entropy)
+
+    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
+        count = len(server.models)
+        best, images = dict(server.memory.best), dict(server.memory.images)
+        for client in cohort:
+            number = client.upload.model if client.upload else count
+            if number == count:
+                number = len(server.models)
+                server.models.append(dict(server.shared))
+            server.assigned[client.index] = number
+            best[client.index] = float(client.upload.accuracy.max()) if client.upload else 0.0
+            images[client.index] = float(client.n_train)
+        average_by_cluster(server, cohort)
+        together = groups(server, [c for c in cohort if c.upload], count, self.delta)
+        merge(server, together, images)
+        server.memory = Memory(best, images)
+        holders = np.bincount(list(server.assigned.values()))
+        server.shared = server.models[int(holders.argmax())]
+
+    def personalise(self, client: Client) -> ClientUpdate | None:
+        if client.kind == UNLABELLED and self.assignment == "random":
+            return answer_at_random(client)
+        return super().personalise(client)

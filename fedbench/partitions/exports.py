@@ -1,0 +1,216 @@
+"""A partition for others: who holds which sample as a file, or clients' images in the folders of other tools."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.files import disk_errors, scratch, write_whole
+from fedbench.partitions import modifiers, rows, schemes
+from fedbench.partitions.artifact import Partition
+from fedbench.partitions.distribution import Distribution
+from fedbench.partitions.transforms import SHIFTS, of_clients
+from fedbench.specs import require
+
+if TYPE_CHECKING:
+    from fedbench.data import Dataset
+
+
+# -- exports ---------------------------------------------------------------------------------------------------
+
+
+__all__ = ["FILES", "FOLDERS", "FORMATS", "format_of", "write"]
+
+
+# -- images ----------------------------------------------------------------------------------------------------
+# Clients' images in the folders of other tools: PFLlib's npz files and LEAF's JSON.
+
+
+#: A JSON file ends behind so many users (as LEAF's own do) or numbers.
+_USERS, _NUMBERS = 100, 20_000_000
+SIDES = ("train", "test")
+#: Name, images [n, H, W, C] and classes [n].
+User = tuple[str, NDArray[np.uint8], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Clients' images as they see them, under the labels that they train on. Validation images are training images."""
+
+    partition: Partition
+    dataset: Dataset
+
+    def __post_init__(self) -> None:
+        p = self.partition
+        require(p.phase is None, f"the training data of partition {p.id} drift, which no folder of clients can say")
+        require(not p.multi_label, f"{p.spec.dataset.name} has several labels an image, and these folders one")
+
+    def of(self, client: int, side: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """A client's images [n, H, W, C] and classes [n] of one side."""
+        p, (images, index) = self.partition, self._seen
+        rows = np.arange(*p.rows(client).indices(len(p.sample)))
+        rows = rows[p.test[rows] == (side == "test")]
+        return images[index[rows]], p.label[rows].astype(np.int64)
+
+    @cached_property
+    def _seen(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        return self.partition.distinct(self.dataset)
+
+
+def write_pflib(folder: Path, content: Images) -> None:
+    """train/N.npz and test/N.npz with the arrays x (float32 [n, C, H, W] in [-1, 1]) and y (int64 [n]), and config.json
+    with PFLlib's keys, and the classes' names."""
+    p, statistic = content.partition, []
+    for side in SIDES:
+        (folder / side).mkdir()
+        for client in range(p.clients):
+            images, labels = content.of(client, side)
+            x = (images.transpose(0, 3, 1, 2).astype(np.float32) / 255 - 0.5) / 0.5
+            np.savez_compressed(folder / side / f"{client}.npz", x=x, y=labels)
+    for counts in p.class_counts().tolist():
+        statistic.append([[k, count] for k, count in enumerate(counts) if count])
+    config: dict[str, Any] = {
+        "num_clients": p.clients, "num_classes": len(p.classes), "non_iid": p.spec.scheme != "iid", "balance": False,
+        "partition": schemes.label(p.spec), "Size of samples for labels in clients": statistic,
+        "alpha": p.spec.options.get("alpha"), "batch_size": 10, "classes": list(p.classes),
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def write_leaf(folder: Path, content: Images) -> None:
+    """train/ and test/ with files all_data_I.json: users, num_samples, and user_data of each user with x, rows of
+    H * W * C grey levels in 0..1, and y."""
+    levels = [f"{level / 255:.6g}" for level in range(256)]
+    for side in SIDES:
+        (folder / side).mkdir()
+        for number, users in enumerate(_files(content, side)):
+            with (folder / side / f"all_data_{number}.json").open("w") as f:
+                sizes = [len(labels) for _, _, labels in users]
+                names = [name for name, _, _ in users]
+                f.write(f'{{"users": {json.dumps(names)}, "num_samples": {json.dumps(sizes)}, "user_data": {{')
+                for place, (name, images, labels) in enumerate(users):
+                    flat = images.reshape(len(images), -1).tolist()
+                    rows = ", ".join(f"[{', '.join([levels[v] for v in row])}]" for row in flat)
+                    f.write(f'{", " if place else ""}"{name}": {{"x": [{rows}], "y": {json.dumps(labels.tolist())}}}')
+                f.write("}}")
+
+
+def _files(content: Images, side: str) -> Iterator[list[User]]:
+    """The users of each file, their names in the order of their numbers as texts too."""
+    width, size = len(str(content.partition.clients - 1)), 0
+    users: list[User] = []
+    for client in range(content.partition.clients):
+        images, labels = content.of(client, side)
+        if users and (len(users) == _USERS or size + images.size > _NUMBERS):
+            yield users
+            size, users = 0, []
+        users.append((f"f_{client:0{width}}", images, labels))
+        size += images.size
+    yield users
+
+
+# -- export ----------------------------------------------------------------------------------------------------
+# Partitions written in a format.
+
+
+#: Formats that say who holds which sample, by the endings of their files.
+FILES = {"csv": (".csv",), "parquet": (".parquet", ".pq")}
+#: Formats that hold clients' images, in folders.
+FOLDERS = {"pflib": write_pflib, "leaf": write_leaf}
+FORMATS = (*FILES, *FOLDERS)
+
+
+def format_of(output: Path, given: str | None) -> str:
+    """The format that is given, or that the output's ending says. Raises FedbenchError for an unknown one."""
+    if given is not None:
+        if given not in FORMATS:
+            raise unknown("format of a partition", given, FORMATS)
+        return given
+    for name, endings in FILES.items():
+        if output.suffix in endings:
+            return name
+    raise FedbenchError(f"{output} does not say in which format", f"give --format, one of {', '.join(FORMATS)}")
+
+
+def write(partition: Partition, format: str, output: Path, images: Callable[[], Dataset]) -> list[str]:
+    """Write a partition in one of FORMATS; `images` gives its data set where the format holds images.
+
+    Returns what the reader should know, a line each. Raises FedbenchError for what the format cannot say.
+    """
+    if format in FOLDERS:
+        return _write_folder(partition, format, output, images)
+    _check(partition, format)
+    own = rows.of(partition)
+    if format == "csv":
+        write_whole(output, own.text)
+    else:
+        import pyarrow.parquet as pq
+
+        sink = io.BytesIO()
+        pq.write_table(own.table(), sink, compression="zstd")
+        write_whole(output, sink.getvalue())
+    return [f"read it again with: fedbench partition {partition.spec.dataset.name} --from {output}{_beside(partition)}"]
+
+
+def _write_folder(p: Partition, format: str, output: Path, images: Callable[[], Dataset]) -> list[str]:
+    """Write a folder, whole or not at all."""
+    taken = output.exists() and (not output.is_dir() or any(output.iterdir()))
+    require(not taken, f"{output} is there already, and {format} is a new folder", "choose another --output")
+    content = Images(p, images())
+    part = scratch(output.absolute())
+    with disk_errors(f"exporting partition {p.id}", output.absolute().parent):
+        part.mkdir(parents=True)
+        try:
+            FOLDERS[format](part, content)
+            part.rename(output)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    remarks = ["validation images are among the training images"] if p.validation is not None else []
+    if p.scaling() is not None:
+        remarks.append("the clients' own means and standard deviations are not in it")
+    if format == "pflib":
+        remarks.append(
+            "PFLlib reads it with dict(np.load(f)) in place of np.load(f, allow_pickle=True)['data'].tolist()"
+        )
+    unseen = f" --unseen {p.spec.outsiders}" if p.spec.unseen else ""
+    return [*remarks, f"read it again with: fedbench partition --from {output}{unseen}"]
+
+
+def _check(p: Partition, format: str) -> None:
+    """Raise FedbenchError unless rows of client, sample and split say all of the partition but its modifiers."""
+    shifted = of_clients(_shift(p), p.spec.clients) + [transform for _, transform in modifiers.again(p.spec)]
+    same = all(own in (one, one.on_grey()) for own, one in zip(p.transforms, shifted, strict=True))
+    bare = [dataclasses.replace(one, number=None, name=None, classes=None) for one in p.distributions]
+    plain = p.colour is None and p.phase is None and same and all(one == Distribution() for one in bare)
+    require(
+        plain,
+        f"partition {p.id} is more than who holds which sample ({schemes.label(p.spec)}: images or labels of its own, "
+        f"or drift), and {format} says no more than that",
+    )
+
+
+def _shift(p: Partition) -> str:
+    """The shift that any partitioner may have; FLUX's are of one only."""
+    return p.spec.shift if p.spec.shift in SHIFTS else "none"
+
+
+def _beside(p: Partition) -> str:
+    """The options that say what the rows do not."""
+    options = {
+        "shift": None if _shift(p) == "none" else _shift(p),
+        "duplicates": p.spec.duplicates,
+        "unseen": p.spec.unseen,
+        "unseen-as": ",".join(p.spec.unseen_as or ()) or None,
+    }
+    return "".join(f" --{name} {value}" for name, value in options.items() if value is not None)
